@@ -1,0 +1,76 @@
+//! Batches of 32 by 8 clients: enqueue everything, then dequeue and complete everything. Ours, on a simple or an
+//! exclusive queue, beside the raw-Redis floor (which is simple in both).
+
+use super::Figure;
+use crate::floor::Floor;
+use crate::load::{Client, Traffic, drain, enqueue_all};
+use crate::ours::{Ours, exclusive_queue, simple_queue};
+use crate::plan::{BATCH, CLIENTS, Plan};
+use crate::report::{Goal, Reference, Row};
+use crate::rig::Rig;
+use crate::sample::{Sample, Samples};
+use anyhow::Result;
+use tallystone_proto::queue::v1::QueueConfig;
+
+const QUEUE: &str = "bench";
+const KEY: &str = "key";
+
+pub(super) async fn simple(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+    measure(plan, rig, Figure::Simple, simple_queue(), Traffic::plain(), 1.0).await
+}
+
+pub(super) async fn exclusive(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+    let keys = plan.sizes.keys;
+    let rows = measure(plan, rig, Figure::Exclusive, exclusive_queue(KEY), Traffic::keyed(KEY, keys), 0.8).await?;
+    Ok(rows.into_iter().map(|row| row.with("keys", keys)).collect())
+}
+
+async fn measure(
+    plan: &Plan,
+    rig: &Rig,
+    figure: Figure,
+    config: QueueConfig,
+    traffic: Traffic,
+    goal: f64,
+) -> Result<Vec<Row>> {
+    let [mut our_enqueue, mut our_drain, mut floor_enqueue, mut floor_drain] = [const { Samples::new() }; 4];
+    for _ in 0..plan.runs {
+        rig.flush().await?;
+        let ours = Ours::start(plan, rig).await?;
+        ours.create_queue(QUEUE, config.clone()).await?;
+        let clients = ours.clients(QUEUE, CLIENTS, CLIENTS).await?;
+        let (enqueue, drain) = life_cycle(plan, rig, "ours", clients, &traffic).await?;
+        ours.stop().await?;
+        our_enqueue.push(enqueue);
+        our_drain.push(drain);
+
+        rig.flush().await?;
+        let clients = Floor::clients(rig, CLIENTS).await?;
+        let (enqueue, drain) = life_cycle(plan, rig, "floor", clients, &Traffic::plain()).await?;
+        floor_enqueue.push(enqueue);
+        floor_drain.push(drain);
+    }
+    let row = |what: &str, ours: &Samples, floor: &Samples| {
+        let what = format!("{} queue, {CLIENTS} clients, batches of {BATCH}: {what}", figure.name());
+        let reference = Reference::Measured("raw-Redis floor", floor);
+        Row::new(figure.name(), what, "/s", ours, reference, Goal::RatioAtLeast(goal))
+            .with("messages", plan.sizes.messages)
+    };
+    Ok(vec![row("enqueue", &our_enqueue, &floor_enqueue), row("dequeue + complete", &our_drain, &floor_drain)])
+}
+
+/// All messages in, then all out: two rates.
+async fn life_cycle<C: Client>(
+    plan: &Plan,
+    rig: &Rig,
+    side: &str,
+    clients: Vec<C>,
+    traffic: &Traffic,
+) -> Result<(Sample, Sample)> {
+    let messages = plan.sizes.messages;
+    let filling = enqueue_all(clients, 0..messages, BATCH, traffic);
+    let (clients, enqueued) = plan.profiled(rig, &format!("{side}, enqueue"), filling).await?;
+    let draining = drain(clients, messages, BATCH);
+    let (_, drained) = plan.profiled(rig, &format!("{side}, dequeue + complete"), draining).await?;
+    Ok((enqueued.rate(), drained.rate()))
+}

@@ -1,0 +1,39 @@
+//! The dequeue rate of a deep simple queue, beside that of a shallow one in the same Redis.
+
+use super::Figure;
+use super::rounds::{dequeue_rate, fill};
+use crate::load::Traffic;
+use crate::ours::{Ours, simple_queue};
+use crate::plan::{BATCH, CLIENTS, Plan};
+use crate::report::{Goal, Reference, Row};
+use crate::rig::Rig;
+use crate::sample::Samples;
+use anyhow::Result;
+
+const DEEP: &str = "deep";
+const SHALLOW: &str = "shallow";
+
+pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+    let (sizes, traffic) = (&plan.sizes, Traffic::plain());
+    let ours = Ours::start(plan, rig).await?;
+    for (queue, pending) in [(SHALLOW, sizes.shallow), (DEEP, sizes.deep)] {
+        ours.create_queue(queue, simple_queue()).await?;
+        fill(&ours, queue, pending, &traffic).await?;
+    }
+    let [mut deep, mut shallow] = [const { Samples::new() }; 2];
+    for _ in 0..plan.runs {
+        // Rounds of the same size in both: the shallow queue sets it.
+        for (queue, samples) in [(DEEP, &mut deep), (SHALLOW, &mut shallow)] {
+            let work = dequeue_rate(&ours, queue, sizes.messages, sizes.shallow, &traffic);
+            samples.push(plan.profiled(rig, &format!("ours, {queue}"), work).await?);
+        }
+    }
+    ours.stop().await?;
+    let what = format!("dequeue with {} pending, {CLIENTS} clients, batches of {BATCH}", sizes.deep);
+    let name = format!("ours with {} pending", sizes.shallow);
+    let reference = Reference::Measured(&name, &shallow);
+    let row = Row::new(Figure::Depth.name(), what, "/s", &deep, reference, Goal::RatioAtLeast(0.8));
+    Ok(vec![
+        row.with("messages", sizes.messages).with("redis_used_memory", rig.info_number("memory", "used_memory").await?),
+    ])
+}

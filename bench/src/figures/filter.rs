@@ -1,0 +1,117 @@
+//! The latency of a dequeue with a filter that one message in 10,000 passes, beside that of one without a filter, on
+//! the same queue, one call at a time and in turn. And how long an index takes to build when it is first asked for.
+
+use super::Figure;
+use super::rounds::fill;
+use crate::load::{Client, Draft, Traffic, pair, priority};
+use crate::ours::{OurClient, Ours, simple_queue};
+use crate::plan::Plan;
+use crate::report::{Goal, Reference, Row};
+use crate::rig::Rig;
+use crate::sample::{Sample, Samples, Tally};
+use anyhow::{Context, Result, ensure};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tallystone_proto::queue::v1::{Filter, FilterIndex, QueueConfig};
+use tonic::Code;
+use tonic_types::StatusExt;
+
+const QUEUE: &str = "bench";
+/// The metadata key whose index is declared with the queue.
+const DECLARED: &str = "region";
+/// The one that nobody declared.
+const UNDECLARED: &str = "carrier";
+const UNDECLARED_VALUES: u64 = 16;
+/// How often to ask again while an index is being built, and for how long.
+const BUILD_POLL: Duration = Duration::from_millis(10);
+const BUILD_LIMIT: Duration = Duration::from_secs(300);
+
+pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+    let sizes = &plan.sizes;
+    let ours = Ours::start(plan, rig).await?;
+    let index = FilterIndex { keys: vec![DECLARED.to_owned()] };
+    ours.create_queue(QUEUE, QueueConfig { indexes: vec![index], ..simple_queue() }).await?;
+    let values = sizes.filter_values;
+    // Each value as often as the others: the n-th message has the n-th, round and round.
+    let traffic = Traffic::new(move |number, rng| (priority(rng), metadata(number % values, rng)));
+    fill(&ours, QUEUE, sizes.filter_pending, &traffic).await?;
+
+    let [mut filtered, mut unfiltered] = [const { Samples::new() }; 2];
+    let mut client = ours.clients(QUEUE, 1, 1).await?.remove(0);
+    for run in 0..plan.runs {
+        let work = sample(&mut client, &traffic, u64::from(run), values, sizes.filter_calls);
+        let (with, without) = plan.profiled(rig, "ours, filtered and unfiltered in turn", work).await?;
+        filtered.push(with);
+        unfiltered.push(without);
+    }
+    let build_ms = build(&mut client).await?.as_secs_f64() * 1e3;
+    ours.stop().await?;
+    let what = format!("dequeue by a filter that 1 in {values} of {} pending passes: p50", sizes.filter_pending);
+    let reference = Reference::Measured("ours without a filter", &unfiltered);
+    let row = Row::new(Figure::Filter.name(), what, "ms", &filtered, reference, Goal::RatioAtMost(2.0));
+    let what = format!("first dequeue by an undeclared key: index of {} built", sizes.filter_pending);
+    let mut built = Samples::new();
+    built.push(Sample { value: build_ms, ..Sample::default() });
+    let build = Row::new(Figure::Filter.name(), what, "ms", &built, Reference::None, Goal::None);
+    Ok(vec![row.with("calls", sizes.filter_calls), build])
+}
+
+fn metadata(value: u64, rng: &mut SmallRng) -> BTreeMap<String, String> {
+    let mut metadata = pair(DECLARED, value);
+    metadata.append(&mut pair(UNDECLARED, rng.random_range(0..UNDECLARED_VALUES)));
+    metadata
+}
+
+/// Dequeues in turn with and without the filter; what was taken is completed and replaced, which is not measured.
+async fn sample(
+    client: &mut OurClient,
+    traffic: &Traffic,
+    run: u64,
+    values: u64,
+    calls: u64,
+) -> Result<(Sample, Sample)> {
+    let mut rng = SmallRng::seed_from_u64(run);
+    let mut source = traffic.source(run);
+    let mut tallies = [Tally::new(), Tally::new()];
+    for call in 0..2 * calls {
+        let mut request = client.request(1);
+        let value = rng.random_range(0..values);
+        if call % 2 == 0 {
+            request.filters = vec![Filter { equals: pair(DECLARED, value) }];
+        }
+        let began = Instant::now();
+        let leases = client.lease(request).await?;
+        tallies[call as usize % 2].note(1, began.elapsed());
+        ensure!(leases.len() == 1, "{} messages for one that was asked for", leases.len());
+        client.complete(leases).await?;
+        // After a filtered dequeue one of the same value; after another any: the counts stay about even.
+        let draft = source.draft(value);
+        client.enqueue(vec![Draft { metadata: metadata(value, &mut rng), ..draft }]).await?;
+    }
+    Ok(tallies.each_ref().map(|tally| tally.sample(tally.quantile_ms(0.5).unwrap_or_default())).into())
+}
+
+/// From the first filtered dequeue by the undeclared key to the first that is answered.
+async fn build(client: &mut OurClient) -> Result<Duration> {
+    let began = Instant::now();
+    while began.elapsed() < BUILD_LIMIT {
+        let mut request = client.request(1);
+        request.filters = vec![Filter { equals: pair(UNDECLARED, 0) }];
+        match client.lease(request).await {
+            Ok(leases) => {
+                ensure!(leases.len() == 1, "{} messages for one that was asked for", leases.len());
+                return Ok(began.elapsed());
+            }
+            Err(status) if is_building(&status) => tokio::time::sleep(BUILD_POLL).await,
+            Err(status) => return Err(status).context("first dequeue by an undeclared key"),
+        }
+    }
+    anyhow::bail!("the index is not built after {} s", BUILD_LIMIT.as_secs());
+}
+
+fn is_building(status: &tonic::Status) -> bool {
+    let reason = status.get_details_error_info().map(|info| info.reason);
+    status.code() == Code::FailedPrecondition && reason.as_deref() == Some("INDEX_BUILDING")
+}

@@ -1,0 +1,120 @@
+//! From enqueue to delivery to a waiting worker, at a fixed rate. The schedule is open: a message is due when it is
+//! due, however slow the ones before it are, and its latency counts from then, not from when it was really sent.
+
+use super::Figure;
+use super::work::StreamWorker;
+use crate::load::{Source, Traffic, race};
+use crate::ours::{OurClient, Ours, new_message, simple_queue};
+use crate::plan::{CLIENTS, CONNECTIONS, PAYLOAD_BYTES, Plan};
+use crate::report::{Goal, Reference, Row};
+use crate::rig::Rig;
+use crate::sample::{Sample, Samples, Tally};
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tallystone_proto::queue::v1::EnqueueRequest;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+const QUEUE: &str = "bench";
+/// Messages a worker may have in hand: more than ever are, so that somebody always waits.
+const CREDITS: u32 = 64;
+/// The schedule begins so long from now, when everything stands.
+const LEAD: Duration = Duration::from_millis(200);
+
+pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+    let mut samples = Samples::new();
+    for _ in 0..plan.runs {
+        samples.push(sample(plan, rig).await?);
+    }
+    let what = format!("enqueue → delivery to a waiting worker at {}/s: p99", plan.sizes.latency_per_s);
+    let row = Row::new(Figure::Latency.name(), what, "ms", &samples, Reference::None, Goal::Below(5.0));
+    Ok(vec![row.with("workers", CLIENTS).with("seconds", plan.sizes.latency_s)])
+}
+
+async fn sample(plan: &Plan, rig: &Rig) -> Result<Sample> {
+    rig.flush().await?;
+    let ours = Ours::start(plan, rig).await?;
+    ours.create_queue(QUEUE, simple_queue()).await?;
+    let mut workers = Vec::new();
+    for client in ours.clients(QUEUE, CLIENTS, CLIENTS).await? {
+        workers.push(StreamWorker::open(client, CREDITS).await?);
+    }
+    let schedule = Schedule {
+        began: Instant::now() + LEAD,
+        interval: Duration::from_secs(1) / u32::try_from(plan.sizes.latency_per_s)?,
+        messages: plan.sizes.latency_per_s * plan.sizes.latency_s,
+    };
+    let sender = schedule.run(ours.clients(QUEUE, CONNECTIONS, CONNECTIONS).await?);
+    let left = Arc::new(AtomicU64::new(schedule.messages));
+    let finished = CancellationToken::new();
+    let race = race(workers, schedule.messages, |_, worker| receive(worker, schedule, left.clone(), finished.clone()));
+    let (_, total) = plan.profiled(rig, "ours, latency", race).await?;
+    sender.join().map_err(|_| anyhow::anyhow!("the sender panicked"))?;
+    ours.stop().await?;
+    Ok(total.tally.sample(total.tally.quantile_ms(0.99).unwrap_or_default()))
+}
+
+/// When each message is due.
+#[derive(Clone, Copy)]
+struct Schedule {
+    began: Instant,
+    interval: Duration,
+    messages: u64,
+}
+
+impl Schedule {
+    fn due(&self, number: u64) -> Instant {
+        self.began + self.interval.mul_f64(number as f64)
+    }
+
+    /// Sends on a thread of its own: the runtime's timers tick in milliseconds.
+    fn run(self, clients: Vec<OurClient>) -> std::thread::JoinHandle<()> {
+        let runtime = Handle::current();
+        let mut source = Traffic::plain().source(0);
+        std::thread::spawn(move || {
+            for number in 0..self.messages {
+                std::thread::sleep(self.due(number).saturating_duration_since(Instant::now()));
+                let client = &clients[number as usize % clients.len()];
+                let (mut calls, request) = (client.calls.clone(), request(&client.queue, &mut source, number));
+                runtime.spawn(async move {
+                    // One that is lost is missed by the receivers, whose time is bounded.
+                    if let Err(status) = calls.enqueue(request).await {
+                        eprintln!("bench: message {number} was not taken: {status}");
+                    }
+                });
+            }
+        })
+    }
+}
+
+/// One message whose payload begins with its number.
+fn request(queue: &str, source: &mut Source, number: u64) -> EnqueueRequest {
+    let mut payload = vec![0; PAYLOAD_BYTES];
+    payload[..8].copy_from_slice(&number.to_be_bytes());
+    let message = new_message(crate::load::Draft { payload: Bytes::from(payload), ..source.draft(number) });
+    EnqueueRequest { queue: queue.to_owned(), messages: vec![message] }
+}
+
+async fn receive(
+    mut worker: StreamWorker,
+    schedule: Schedule,
+    left: Arc<AtomicU64>,
+    finished: CancellationToken,
+) -> Result<(StreamWorker, Tally)> {
+    let mut tally = Tally::new();
+    while let Some(response) = worker.next(&finished).await? {
+        let now = Instant::now();
+        for lease in &response.leases {
+            let number = lease.payload.first_chunk().context("a payload that was not sent")?;
+            tally.note(1, now.saturating_duration_since(schedule.due(u64::from_be_bytes(*number))));
+            worker.complete(lease).await?;
+            if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                finished.cancel();
+            }
+        }
+    }
+    Ok((worker, tally))
+}

@@ -1,0 +1,70 @@
+//! Redis memory per pending message: what used_memory grew by, without the payloads and without the outbox, whose
+//! size is bounded whatever is pending and which is told apart.
+
+use super::Figure;
+use super::rounds::fill;
+use crate::load::Traffic;
+use crate::ours::{Ours, exclusive_queue, simple_queue};
+use crate::plan::{PAYLOAD_BYTES, Plan};
+use crate::report::{Goal, Reference, Row};
+use crate::rig::Rig;
+use crate::sample::{Sample, Samples};
+use anyhow::Result;
+use std::time::Duration;
+use tallystone_proto::queue::v1::QueueConfig;
+
+const QUEUE: &str = "bench";
+const KEY: &str = "key";
+/// For Redis to give back what calls needed and to end the rehashing of what has grown.
+const SETTLE: Duration = Duration::from_secs(2);
+
+pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+    let keys = plan.sizes.keys;
+    let simple = per_message(plan, rig, "simple", simple_queue(), &Traffic::plain(), 250.0).await?;
+    let keyed = Traffic::keyed(KEY, keys);
+    let exclusive = per_message(plan, rig, "exclusive", exclusive_queue(KEY), &keyed, 330.0).await?;
+    Ok(vec![simple, exclusive.with("keys", keys)])
+}
+
+/// One look is enough: bytes are counted, not timed.
+async fn per_message(
+    plan: &Plan,
+    rig: &Rig,
+    kind: &str,
+    config: QueueConfig,
+    traffic: &Traffic,
+    goal: f64,
+) -> Result<Row> {
+    let messages = plan.sizes.memory;
+    rig.flush().await?;
+    let ours = Ours::start(plan, rig).await?;
+    ours.create_queue(QUEUE, config).await?;
+    tokio::time::sleep(SETTLE).await;
+    let before = Usage::take(rig).await?;
+    fill(&ours, QUEUE, messages, traffic).await?;
+    tokio::time::sleep(SETTLE).await;
+    let after = Usage::take(rig).await?;
+    ours.stop().await?;
+
+    let outbox = after.outbox - before.outbox;
+    let beyond_payload = (after.used - before.used - outbox) / messages as f64 - PAYLOAD_BYTES as f64;
+    let mut samples = Samples::new();
+    samples.push(Sample { value: beyond_payload, ..Sample::default() });
+    let what = format!("Redis memory per pending message beyond its payload, {kind} queue, {messages} pending");
+    let row = Row::new(Figure::Memory.name(), what, "B", &samples, Reference::None, Goal::AtMost(goal));
+    Ok(row.with("outbox_bytes", outbox).with("outbox_entries", after.outbox_entries).with("id_bytes", 36))
+}
+
+struct Usage {
+    used: f64,
+    outbox: f64,
+    outbox_entries: u64,
+}
+
+impl Usage {
+    async fn take(rig: &Rig) -> Result<Usage> {
+        let used = rig.info_number("memory", "used_memory").await?;
+        let (outbox, outbox_entries) = rig.streams().await?;
+        Ok(Usage { used, outbox: outbox as f64, outbox_entries })
+    }
+}

@@ -1,0 +1,180 @@
+//! Ours: a server in this process, on a Redis of the rig, and clients that reach it by gRPC over loopback.
+//!
+//! The clients are the generated ones: what a figure counts is the service, not the conveniences of a client.
+
+use crate::load::{Client, Draft};
+use crate::plan::{Plan, RETENTION_MS};
+use crate::rig::Rig;
+use anyhow::{Context, Result, anyhow, ensure};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
+use tallystone_proto::queue::v1::queue_client::QueueClient;
+use tallystone_proto::queue::v1::{
+    CompleteRequest, CreateQueueRequest, DequeueRequest, EnqueueRequest, LeaseRef, NewMessage, QueueConfig, QueueType,
+    TransitionResult, enqueue_result, transition_result,
+};
+use tallystone_server::ServerConfig;
+use tallystone_server::store::{RedisOptions, RedisStore};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+
+/// A running server.
+pub(crate) struct Ours {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<Result<()>>,
+    /// Where it runs, if not on the bench's own threads.
+    runtime: Option<Runtime>,
+}
+
+impl Ours {
+    /// Starts one on the rig's Redis.
+    pub(crate) async fn start(plan: &Plan, rig: &Rig) -> Result<Ours> {
+        let runtime = match plan.args.server_threads {
+            0 => None,
+            n => Some(Builder::new_multi_thread().worker_threads(n).thread_name("server").enable_all().build()?),
+        };
+        let handle = runtime.as_ref().map_or_else(Handle::current, |runtime| runtime.handle().clone());
+        let (stop, stopped) = oneshot::channel();
+        let (listening, on_listening) = oneshot::channel();
+        let config = ServerConfig { redis_url: rig.url(), ..ServerConfig::default() };
+        let served = handle.spawn(async move {
+            let options = RedisOptions {
+                url: config.redis_url.clone(),
+                outbox_entries_max: config.outbox_entries_max,
+                ..RedisOptions::default()
+            };
+            let store = Arc::new(RedisStore::connect(options).await?);
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+            // Nobody waits for it any more: then the shutdown below has come, too.
+            let _ = listening.send(listener.local_addr()?);
+            let shutdown = async { drop(stopped.await) };
+            Ok(tallystone_server::serve_on(store, listener, config, shutdown).await?)
+        });
+        match on_listening.await {
+            Ok(address) => Ok(Ours { address, stop, served, runtime }),
+            Err(_) => {
+                Err(served.await?.err().unwrap_or_else(|| anyhow!("it ended")).context("the server did not start"))
+            }
+        }
+    }
+
+    pub(crate) async fn stop(self) -> Result<()> {
+        // An error means that it has ended already: then `served` says why.
+        let _ = self.stop.send(());
+        let served = self.served.await?;
+        if let Some(runtime) = self.runtime {
+            runtime.shutdown_background();
+        }
+        served.context("the server failed")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A connection of its own.
+    pub(crate) async fn channel(&self) -> Result<Channel> {
+        Ok(Endpoint::from_shared(self.url())?.tcp_nodelay(true).connect().await?)
+    }
+
+    /// So many clients of one queue, spread over so many connections.
+    pub(crate) async fn clients(&self, queue: &str, count: usize, connections: usize) -> Result<Vec<OurClient>> {
+        let mut channels = Vec::new();
+        for _ in 0..connections.min(count) {
+            channels.push(self.channel().await?);
+        }
+        let channels = channels.iter().cycle().take(count);
+        Ok(channels.enumerate().map(|(n, channel)| OurClient::new(channel.clone(), queue, n)).collect())
+    }
+
+    pub(crate) async fn create_queue(&self, name: &str, config: QueueConfig) -> Result<()> {
+        let request = CreateQueueRequest { name: name.to_owned(), config: Some(config) };
+        QueueAdminClient::new(self.channel().await?).create_queue(request).await?;
+        Ok(())
+    }
+}
+
+/// A simple queue whose completed messages are collected soon.
+pub(crate) fn simple_queue() -> QueueConfig {
+    QueueConfig {
+        r#type: QueueType::Simple.into(),
+        terminal_retention_ms: Some(RETENTION_MS),
+        ..QueueConfig::default()
+    }
+}
+
+/// The same, exclusive by this metadata key.
+pub(crate) fn exclusive_queue(key: &str) -> QueueConfig {
+    QueueConfig { r#type: QueueType::Exclusive.into(), exclusivity_key: key.to_owned(), ..simple_queue() }
+}
+
+/// One client of one queue.
+pub(crate) struct OurClient {
+    pub(crate) calls: QueueClient<Channel>,
+    pub(crate) queue: String,
+    pub(crate) worker: String,
+}
+
+impl OurClient {
+    fn new(channel: Channel, queue: &str, number: usize) -> OurClient {
+        OurClient { calls: QueueClient::new(channel), queue: queue.to_owned(), worker: format!("worker-{number}") }
+    }
+
+    /// A request for so many messages, with the queue's lease and no wait.
+    pub(crate) fn request(&self, limit: usize) -> DequeueRequest {
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        DequeueRequest { queue: self.queue.clone(), worker: self.worker.clone(), limit, ..DequeueRequest::default() }
+    }
+
+    /// Leases messages.
+    pub(crate) async fn lease(&mut self, request: DequeueRequest) -> Result<Vec<LeaseRef>, tonic::Status> {
+        let leases = self.calls.dequeue(request).await?.into_inner().leases;
+        Ok(leases.into_iter().map(|lease| LeaseRef { id: lease.id, fencing_token: lease.fencing_token }).collect())
+    }
+}
+
+impl Client for OurClient {
+    type Held = LeaseRef;
+
+    async fn enqueue(&mut self, drafts: Vec<Draft>) -> Result<()> {
+        let sent = drafts.len();
+        let messages = drafts.into_iter().map(new_message).collect();
+        let request = EnqueueRequest { queue: self.queue.clone(), messages };
+        let results = self.calls.enqueue(request).await?.into_inner().results;
+        ensure!(results.len() == sent, "{} results for {sent} messages", results.len());
+        results.into_iter().try_for_each(|result| match result.outcome {
+            Some(enqueue_result::Outcome::Ok(_)) => Ok(()),
+            other => Err(anyhow!("enqueue refused: {other:?}")),
+        })
+    }
+
+    async fn dequeue(&mut self, limit: usize) -> Result<Vec<LeaseRef>> {
+        Ok(self.lease(self.request(limit)).await?)
+    }
+
+    async fn complete(&mut self, held: Vec<LeaseRef>) -> Result<()> {
+        let sent = held.len();
+        let request = CompleteRequest { queue: self.queue.clone(), leases: held };
+        let results = self.calls.complete(request).await?.into_inner().results;
+        ensure!(results.len() == sent, "{} results for {sent} leases", results.len());
+        results.iter().try_for_each(succeeded)
+    }
+}
+
+pub(crate) fn new_message(draft: Draft) -> NewMessage {
+    let Draft { id, payload, priority, metadata } = draft;
+    NewMessage { id, payload, priority, metadata, ..NewMessage::default() }
+}
+
+/// An error where the transition was refused.
+pub(crate) fn succeeded(result: &TransitionResult) -> Result<()> {
+    match &result.outcome {
+        Some(transition_result::Outcome::Ok(_)) => Ok(()),
+        other => Err(anyhow!("transition of '{}' refused: {other:?}", result.id)),
+    }
+}

@@ -1,0 +1,251 @@
+//! What comes out: rows, as a table for people or as one JSON object.
+
+use crate::machine::Machine;
+use crate::peers::NOT_INSTALLED;
+use crate::plan::{BATCH, CALLERS, CLIENTS, CONNECTIONS, PAYLOAD_BYTES, RETENTION_MS};
+use crate::sample::{Sample, Samples};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+/// What a row is to reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal {
+    /// Ours ÷ reference at least this.
+    RatioAtLeast(f64),
+    /// Ours ÷ reference at most this.
+    RatioAtMost(f64),
+    /// Ours at most this, in the row's unit.
+    AtMost(f64),
+    /// Ours less than this, in the row's unit.
+    Below(f64),
+    /// Shown for comparison only.
+    None,
+}
+
+impl Goal {
+    fn met(self, ours: f64, ratio: Option<f64>) -> Option<bool> {
+        match self {
+            Goal::RatioAtLeast(least) => ratio.map(|ratio| ratio >= least),
+            Goal::RatioAtMost(most) => ratio.map(|ratio| ratio <= most),
+            Goal::AtMost(most) => Some(ours <= most),
+            Goal::Below(bound) => Some(ours < bound),
+            Goal::None => None,
+        }
+    }
+
+    fn text(self, unit: &str) -> String {
+        match self {
+            Goal::RatioAtLeast(least) => format!("≥ {least:.1} ×"),
+            Goal::RatioAtMost(most) => format!("≤ {most:.1} ×"),
+            Goal::AtMost(most) => format!("≤ {most} {unit}"),
+            Goal::Below(bound) => format!("< {bound} {unit}"),
+            Goal::None => "–".to_owned(),
+        }
+    }
+}
+
+/// The other side of a row.
+pub(crate) enum Reference<'a> {
+    /// Its name and what was measured.
+    Measured(&'a str, &'a Samples),
+    /// Its name and why nothing was.
+    Missing(&'a str, &'a str),
+    /// The goal is absolute.
+    None,
+}
+
+impl<'a> Reference<'a> {
+    /// A peer; one without samples is not installed.
+    pub(crate) fn peer(name: &'a str, samples: &'a Samples) -> Reference<'a> {
+        match samples.median() {
+            Some(_) => Reference::Measured(name, samples),
+            None => Reference::Missing(name, NOT_INSTALLED),
+        }
+    }
+}
+
+/// One line of the result.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    figure: &'static str,
+    what: String,
+    unit: &'static str,
+    ours: Option<f64>,
+    ours_p50_ms: Option<f64>,
+    ours_p99_ms: Option<f64>,
+    against: Option<String>,
+    reference: Option<f64>,
+    reference_p50_ms: Option<f64>,
+    reference_p99_ms: Option<f64>,
+    ratio: Option<f64>,
+    goal: String,
+    met: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+    details: Map<String, Value>,
+}
+
+impl Row {
+    /// The medians side by side.
+    pub(crate) fn new(
+        figure: &'static str,
+        what: impl Into<String>,
+        unit: &'static str,
+        ours: &Samples,
+        reference: Reference<'_>,
+        goal: Goal,
+    ) -> Row {
+        let our = ours.median().unwrap_or_default();
+        let mut details = Map::from_iter([("ours_runs".to_owned(), rounded(ours))]);
+        let (against, theirs, note) = match reference {
+            Reference::Measured(name, samples) => {
+                details.insert("reference_runs".to_owned(), rounded(samples));
+                (Some(name.to_owned()), samples.median(), None)
+            }
+            Reference::Missing(name, why) => (Some(name.to_owned()), None, Some(why.to_owned())),
+            Reference::None => (None, None, None),
+        };
+        let ratio = theirs.filter(|theirs| theirs.value > 0.0).map(|theirs| our.value / theirs.value);
+        let Sample { p50_ms: reference_p50_ms, p99_ms: reference_p99_ms, .. } = theirs.unwrap_or_default();
+        Row {
+            figure,
+            what: what.into(),
+            unit,
+            ours: Some(our.value),
+            ours_p50_ms: our.p50_ms,
+            ours_p99_ms: our.p99_ms,
+            against,
+            reference: theirs.map(|theirs| theirs.value),
+            reference_p50_ms,
+            reference_p99_ms,
+            ratio,
+            goal: goal.text(unit),
+            met: goal.met(our.value, ratio),
+            note,
+            details,
+        }
+    }
+
+    /// Adds something worth knowing.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Row {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+}
+
+fn rounded(samples: &Samples) -> Value {
+    samples.values().into_iter().map(|value| (value * 100.0).round() / 100.0).collect()
+}
+
+/// Prints all of it on stdout.
+pub(crate) fn print(rows: &[Row], machine: &Machine, redis_version: &str, runs: u32, json: bool) -> anyhow::Result<()> {
+    if json {
+        let settings = json!({
+            "redis": redis_version, "appendfsync": "always", "payload_bytes": PAYLOAD_BYTES, "batch": BATCH,
+            "clients": CLIENTS, "callers": CALLERS, "caller_connections": CONNECTIONS,
+            "terminal_retention_ms": RETENTION_MS, "runs": runs,
+        });
+        let all = json!({ "machine": machine, "settings": settings, "rows": rows });
+        println!("{}", serde_json::to_string_pretty(&all)?);
+        return Ok(());
+    }
+    println!("{}", table(rows));
+    println!(
+        "{} cores of {}, {} GiB, Linux {}, fsync {} µs; Redis {redis_version}, appendfsync always, {PAYLOAD_BYTES}-byte \
+         payloads, random priorities, outbox on, completed messages collected after {RETENTION_MS} ms; median of {runs}.",
+        machine.cores, machine.cpu, machine.memory_gib, machine.kernel, machine.fsync_us
+    );
+    Ok(())
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["figure", "", "ours", "p50 / p99 ms", "reference", "p50 / p99 ms", "ratio", "goal", "met"]);
+    for row in rows {
+        let reference = match (&row.against, row.reference, &row.note) {
+            (Some(name), Some(value), _) => format!("{} {}\n{name}", number(value), row.unit),
+            (Some(name), None, note) => format!("{name}\n{}", note.as_deref().unwrap_or("")),
+            _ => String::new(),
+        };
+        table.add_row([
+            row.figure.to_owned(),
+            row.what.clone(),
+            row.ours.map_or(String::new(), |value| format!("{} {}", number(value), row.unit)),
+            quantiles(row.ours_p50_ms, row.ours_p99_ms),
+            reference,
+            quantiles(row.reference_p50_ms, row.reference_p99_ms),
+            row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2} ×")),
+            row.goal.clone(),
+            row.met.map_or("–", |met| if met { "yes" } else { "NO" }).to_owned(),
+        ]);
+    }
+    for column in [2, 3, 5, 6] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn quantiles(p50_ms: Option<f64>, p99_ms: Option<f64>) -> String {
+    match (p50_ms, p99_ms) {
+        (Some(p50), Some(p99)) => format!("{p50:.2} / {p99:.2}"),
+        _ => String::new(),
+    }
+}
+
+/// With thousands apart; decimals only where they say something.
+fn number(value: f64) -> String {
+    if value < 100.0 {
+        return format!("{value:.2}");
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(value: f64) -> Samples {
+        let mut samples = Samples::new();
+        samples.push(Sample { value, p50_ms: Some(1.0), p99_ms: Some(2.0) });
+        samples
+    }
+
+    #[test]
+    fn a_row_says_whether_its_goal_is_met() {
+        let ours = samples(120_000.0);
+        let met = |reference, goal| Row::new("f", "w", "/s", &ours, reference, goal).met;
+        let floor = samples(100_000.0);
+        assert_eq!(met(Reference::Measured("floor", &floor), Goal::RatioAtLeast(1.0)), Some(true));
+        assert_eq!(met(Reference::Measured("floor", &floor), Goal::RatioAtMost(1.1)), Some(false));
+        assert_eq!(met(Reference::Measured("floor", &floor), Goal::None), None);
+        assert_eq!(met(Reference::None, Goal::Below(120_000.0)), Some(false));
+        assert_eq!(met(Reference::None, Goal::AtMost(120_000.0)), Some(true));
+    }
+
+    #[test]
+    fn a_missing_reference_is_said_and_never_met() {
+        let none = Samples::new();
+        let reference = Reference::peer("BullMQ", &none);
+        let row = Row::new("f", "w", "/s", &samples(1.0), reference, Goal::RatioAtLeast(1.0));
+        let json = serde_json::to_value(&row).unwrap();
+        assert_eq!((&json["met"], &json["reference"], &json["ratio"]), (&Value::Null, &Value::Null, &Value::Null));
+        assert!(table(&[row]).to_string().contains("bench/peers/install"));
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!([number(4.25), number(999.6), number(1_234_567.0)], ["4.25", "1,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,124 @@
+//! A Redis of our own for one figure, and what it says about itself.
+
+use anyhow::{Context, Result};
+use redis::aio::MultiplexedConnection;
+use std::collections::BTreeMap;
+use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
+use tempfile::TempDir;
+
+/// Calls of one Redis command, and the CPU it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct CommandCost {
+    pub(crate) calls: u64,
+    pub(crate) us: u64,
+}
+
+/// A fresh redis-server: append-only file, fsync before every reply, no memory bound, its data in a temporary folder.
+pub(crate) struct Rig {
+    // Declared first, so that it has ended when the folder goes.
+    redis: PrivateRedis,
+    connection: MultiplexedConnection,
+    _dir: TempDir,
+}
+
+impl Rig {
+    pub(crate) async fn start() -> Result<Rig> {
+        let dir = tempfile::tempdir()?;
+        let mut options = PrivateRedisOptions::new(dir.path());
+        // A rewrite of the file in the middle of one side's sample would be charged to that side alone.
+        options.extra_args = ["--auto-aof-rewrite-percentage", "0"].map(str::to_owned).to_vec();
+        let redis = PrivateRedis::start(options).await.context("cannot start a Redis for the bench")?;
+        let connection = redis::Client::open(redis.url())?.get_multiplexed_async_connection().await?;
+        Ok(Rig { redis, connection, _dir: dir })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.redis.url()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.redis.port()
+    }
+
+    /// A connection of the caller's own.
+    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection> {
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        let client = redis::Client::open(self.redis.url())?;
+        Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+    }
+
+    /// Every key away. No server of ours may be running on it.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        Ok(redis::cmd("FLUSHALL").arg("SYNC").query_async(&mut self.connection.clone()).await?)
+    }
+
+    /// One section of INFO, field by field.
+    pub(crate) async fn info(&self, section: &str) -> Result<BTreeMap<String, String>> {
+        let text: String = redis::cmd("INFO").arg(section).query_async(&mut self.connection.clone()).await?;
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        Ok(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    /// A field of INFO that is a number.
+    pub(crate) async fn info_number(&self, section: &str, field: &str) -> Result<f64> {
+        let info = self.info(section).await?;
+        let text = info.get(field).with_context(|| format!("INFO {section} has no {field}"))?;
+        text.parse().with_context(|| format!("INFO {section}: {field} is {text}"))
+    }
+
+    /// Every command so far; those that scripts call count too.
+    pub(crate) async fn commands(&self) -> Result<BTreeMap<String, CommandCost>> {
+        let stats = self.info("commandstats").await?;
+        Ok(stats
+            .iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix("cmdstat_")?.to_owned(), cost(value)?)))
+            .collect())
+    }
+
+    /// Bytes and entries of all streams: whatever keeps events, whoever made it.
+    pub(crate) async fn streams(&self) -> Result<(u64, u64)> {
+        let mut connection = self.connection.clone();
+        let (mut bytes, mut entries, mut cursor) = (0, 0, 0_u64);
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("COUNT").arg(1_000).arg("TYPE").arg("stream");
+            let (next, keys): (u64, Vec<Vec<u8>>) = scan.query_async(&mut connection).await?;
+            for key in keys {
+                let mut usage = redis::cmd("MEMORY");
+                let usage: u64 =
+                    usage.arg("USAGE").arg(&key).arg("SAMPLES").arg(0).query_async(&mut connection).await?;
+                bytes += usage;
+                entries += redis::cmd("XLEN").arg(&key).query_async::<u64>(&mut connection).await?;
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok((bytes, entries));
+            }
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.redis.stop().await;
+    }
+}
+
+/// `calls=3,usec=17,…`
+fn cost(line: &str) -> Option<CommandCost> {
+    let field = |name: &str| {
+        let (_, value) = line.split(',').filter_map(|part| part.split_once('=')).find(|(key, _)| *key == name)?;
+        value.parse().ok()
+    };
+    Some(CommandCost { calls: field("calls")?, us: field("usec")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_commandstats() {
+        let line = "calls=3,usec=17,usec_per_call=5.67,rejected_calls=0,failed_calls=0";
+        assert_eq!(cost(line), Some(CommandCost { calls: 3, us: 17 }));
+        assert_eq!(cost("rubbish"), None);
+    }
+}

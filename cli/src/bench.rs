@@ -1,0 +1,13 @@
+//! `tallystone bench`
+
+use crate::failure::Failure;
+use crate::output::Output;
+pub(crate) use tallystone_bench::BenchArgs;
+use tallystone_bench::Verb;
+
+pub(crate) async fn run(mut args: BenchArgs, output: Output) -> Result<(), Failure> {
+    // `tallystone --json bench queue` is `tallystone bench queue --json`.
+    let Verb::Queue(queue) = &mut args.verb;
+    queue.json |= output.json;
+    tallystone_bench::run(args).await.map_err(|error| Failure::unavailable(format!("{error:#}")))
+}

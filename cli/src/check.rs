@@ -1,0 +1,72 @@
+//! `tallystone check [QUEUE…]`
+
+use crate::connection::Session;
+use crate::failure::Failure;
+use crate::output::{grouped, table};
+use clap::Args;
+use serde::Serialize;
+use tallystone_client::Violation;
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Which queues [default: all]
+    queues: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    queue: String,
+    checked: u64,
+    violations: Vec<Violation>,
+}
+
+pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), Failure> {
+    let mut names = args.queues;
+    if names.is_empty() {
+        names.extend(session.queues("").await?.into_iter().map(|summary| summary.queue.name));
+    }
+    let mut reports = Vec::new();
+    for queue in names {
+        reports.push(check(queue, session).await?);
+    }
+    session.output.many(&reports, text)?;
+    match reports.iter().map(|report| report.violations.len()).sum() {
+        0 => Ok(()),
+        1 => Err(Failure::refused("1 violation was found")),
+        found => Err(Failure::refused(format!("{found} violations were found"))),
+    }
+}
+
+async fn check(queue: String, session: &Session) -> Result<Report, Failure> {
+    let mut report = Report { queue, checked: 0, violations: Vec::new() };
+    let mut cursor = String::new();
+    loop {
+        let step = session.ask(&report.queue, session.client.check_queue(&report.queue, &cursor)).await?;
+        report.checked += step.checked;
+        report.violations.extend(step.violations);
+        cursor = step.cursor;
+        if cursor.is_empty() {
+            return Ok(report);
+        }
+    }
+}
+
+fn text(reports: &[Report]) -> String {
+    if reports.is_empty() {
+        return "No queues.".to_owned();
+    }
+    let row = |report: &Report| {
+        let verdict = match report.violations.len() {
+            0 => "every invariant holds".to_owned(),
+            found => format!("{found} violations"),
+        };
+        vec![report.queue.clone(), grouped(report.checked), verdict]
+    };
+    let mut text = table(&["queue", "#checked", "verdict"], reports.iter().map(row));
+    for report in reports {
+        for Violation { invariant, detail } in &report.violations {
+            text += &format!("\n{} {invariant}: {detail}", report.queue);
+        }
+    }
+    text
+}

@@ -1,0 +1,110 @@
+//! The connection of a verb to the server, and what is said when a call fails.
+
+use crate::args::Global;
+use crate::config::nearest;
+use crate::failure::Failure;
+use crate::output::Output;
+use std::time::Duration;
+use tallystone_client::{Client, Error, QueueSummary, Refused};
+
+const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
+/// A person waits at the other end; programs repeat the command, which is safe.
+const RETRY_FOR: Duration = Duration::from_secs(5);
+/// Queues asked for at once.
+const PAGE_SIZE: u32 = 1_000;
+
+/// What a verb that talks to a server works with.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) output: Output,
+}
+
+impl Session {
+    pub(crate) async fn connect(global: &Global, output: Output) -> Result<Session, Failure> {
+        let url = server_url(global.server.as_deref());
+        let client = Client::builder(&url).retry_for(RETRY_FOR).connect().await;
+        Ok(Session { client: client.map_err(|error| failure(&error))?, output })
+    }
+
+    /// Makes a call about a queue; a queue that is not there is answered with one whose name is like it.
+    pub(crate) async fn ask<T>(
+        &self,
+        queue: &str,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Failure> {
+        let error = match call.await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let failure = failure(&error);
+        if error.refused().is_none_or(|refused| refused.reason != "QUEUE_NOT_FOUND") {
+            return Err(failure);
+        }
+        let Ok(page) = self.client.list_queues("", PAGE_SIZE, "").await else { return Err(failure) };
+        Err(match nearest(queue, page.items.iter().map(|summary| summary.queue.name.as_str())) {
+            Some(near) => failure.hint(format!("did you mean '{near}'?")),
+            None => failure.hint(format!("`tallystone queue create {queue}` makes it; `tallystone queue ls` shows all")),
+        })
+    }
+
+    /// All queues whose names begin so.
+    pub(crate) async fn queues(&self, prefix: &str) -> Result<Vec<QueueSummary>, Failure> {
+        let (mut queues, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let page = self.client.list_queues(prefix, PAGE_SIZE, &page_token).await.map_err(|error| failure(&error))?;
+            queues.extend(page.items);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return Ok(queues);
+            }
+        }
+    }
+}
+
+/// The server's address, `http://` added where it is only host and port.
+pub(crate) fn server_url(given: Option<&str>) -> String {
+    match given {
+        None => DEFAULT_SERVER.to_owned(),
+        Some(url) if url.contains("://") => url.to_owned(),
+        Some(address) => format!("http://{address}"),
+    }
+}
+
+/// What a failed call means to the person at the keyboard.
+pub(crate) fn failure(error: &Error) -> Failure {
+    match error {
+        Error::Refused(refused) => refusal(refused),
+        Error::Connect { .. } => Failure::unavailable(error)
+            .hint("`tallystone dev` starts a server here; --server or TALLYSTONE_SERVER names another"),
+        Error::Unavailable { .. } => {
+            Failure::unavailable(error).hint("it is safe to run the same command again")
+        }
+        Error::Protocol(_) => Failure::unavailable(error).hint("is this a Tallystone server of the same version?"),
+    }
+}
+
+/// What a refused call or item means.
+pub(crate) fn refusal(refused: &Refused) -> Failure {
+    let failure = Failure::refused(&refused.message).reason(refused.reason.clone());
+    match refused.reason.as_str() {
+        "QUEUE_NOT_EMPTY" => failure.hint("`tallystone queue purge` empties it, `queue delete --force` does both"),
+        "QUEUE_EXISTS" => failure.hint("`tallystone queue describe` shows its configuration, `queue update` changes it"),
+        "DEQUEUE_BLOCKED" => failure.hint("`tallystone queue resume` lets messages out again"),
+        "ENQUEUE_BLOCKED" => failure.hint("`tallystone queue update --enqueue-blocked false` lets messages in again"),
+        "QUEUE_FULL" => failure.hint("`tallystone queue update --max-depth` raises the bound"),
+        "STORE_FULL" => failure.hint("give Redis more memory (maxmemory), or purge what is not needed"),
+        _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_need_no_scheme() {
+        assert_eq!(server_url(None), DEFAULT_SERVER);
+        assert_eq!(server_url(Some("db:7600")), "http://db:7600");
+        assert_eq!(server_url(Some("https://db:7600")), "https://db:7600");
+    }
+}

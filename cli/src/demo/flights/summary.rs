@@ -1,0 +1,156 @@
+//! The report as a person reads it.
+
+use super::report::{FlightsReport, Quantiles, Share};
+use crate::output::grouped;
+use owo_colors::{OwoColorize, Stream::Stdout};
+use std::fmt::{Display, Formatter, Result};
+
+/// The longest bar.
+const BAR_CELLS: f64 = 36.0;
+
+impl Display for FlightsReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let headline = format!(
+            "{} flights of {} aircraft, flown by {} workers in {:.1} s",
+            grouped(self.completed),
+            grouped(self.aircraft),
+            self.workers,
+            self.elapsed_s
+        );
+        writeln!(f, "{}", headline.if_supports_color(Stdout, |text| text.bold()))?;
+        self.rates(f)?;
+        heading(f, "By carrier")?;
+        bars(f, &self.carriers, carrier_name)?;
+        heading(f, "By airport")?;
+        bars(f, &self.origins, airport_name)?;
+        heading(f, "Busiest aircraft")?;
+        bars(f, &self.busiest_aircraft, |_| "")?;
+        self.refused(f)?;
+        self.killed(f)?;
+        heading(f, "Checked, from what the workers wrote down")?;
+        for check in &self.checks {
+            let mark = match check.passed {
+                true => "✓".if_supports_color(Stdout, |mark| mark.green()).to_string(),
+                false => "✗".if_supports_color(Stdout, |mark| mark.red()).to_string(),
+            };
+            writeln!(f, "  {mark} {}  ({})", check.name, check.detail)?;
+        }
+        Ok(())
+    }
+}
+
+impl FlightsReport {
+    fn rates(&self, f: &mut Formatter<'_>) -> Result {
+        let Quantiles { p50, p99, .. } = self.waits.next_flight_ms;
+        let rows = format!("{} rows of {}", grouped(self.rows), self.file);
+        writeln!(f, "  {rows}: {} enqueued, {} refused", grouped(self.enqueued), grouped(self.refused.values().sum()))?;
+        if self.repeated > 0 {
+            writeln!(f, "  {} rows came twice and are the same message", grouped(self.repeated))?;
+        }
+        writeln!(f, "  enqueued {:>9}/s", grouped(self.enqueue_per_s as u64))?;
+        let before = self.completed_per_s_before_kill.unwrap_or(self.completed_per_s);
+        writeln!(f, "  flown    {:>9}/s, each leased and completed", grouped(before as u64))?;
+        writeln!(f, "  from one landing to the next flight in hand: p50 {p50:.1} ms, p99 {p99:.1} ms")?;
+        let Quantiles { p50, p99, .. } = self.waits.in_queue_ms;
+        writeln!(f, "  waited in the queue: p50 {:.1} s, p99 {:.1} s", p50 / 1e3, p99 / 1e3)
+    }
+
+    fn refused(&self, f: &mut Formatter<'_>) -> Result {
+        if self.refused_rows.is_empty() {
+            return Ok(());
+        }
+        heading(f, "Refused")?;
+        for rows in &self.refused_rows {
+            writeln!(f, "  {} × {}: {}", grouped(rows.rows), rows.reason, rows.message)?;
+            writeln!(f, "    such as {}", rows.example)?;
+        }
+        Ok(())
+    }
+
+    fn killed(&self, f: &mut Formatter<'_>) -> Result {
+        let Some(killed) = &self.killed else { return Ok(()) };
+        heading(f, "A worker was killed")?;
+        let (worker, at, held) = (killed.worker, killed.killed_at_s, killed.flights.len());
+        writeln!(f, "  pilot-{worker} at {at:.2} s, with {held} flights in the air; their leases lapsed, and:")?;
+        for flight in &killed.flights {
+            write!(f, "  {:<7} {:<32}", flight.aircraft, flight.id)?;
+            match flight.flown_by {
+                Some(by) => {
+                    let (attempt, after) = (flight.attempt, flight.taken_over_after_s);
+                    writeln!(f, " flown by pilot-{by} at attempt {attempt}, {after:.2} s after the kill")?;
+                }
+                None => writeln!(f, " flown by nobody")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn heading(f: &mut Formatter<'_>, text: &str) -> Result {
+    writeln!(f, "\n{}", text.if_supports_color(Stdout, |text| text.bold()))
+}
+
+/// One line and bar per name.
+fn bars(f: &mut Formatter<'_>, shares: &[Share], full_name: fn(&str) -> &'static str) -> Result {
+    let most = shares.iter().map(|share| share.flights).max().unwrap_or(1).max(1) as f64;
+    let width = shares.iter().map(|share| full_name(&share.name).len()).max().unwrap_or(0);
+    for share in shares {
+        let (name, flights) = (&share.name, grouped(share.flights));
+        let bar = bar(share.flights as f64 / most);
+        let bar = bar.if_supports_color(Stdout, |bar| bar.cyan());
+        writeln!(f, "  {name:<6} {:<width$} {flights:>7} {bar}", full_name(name))?;
+    }
+    Ok(())
+}
+
+/// A bar of a length from 0 to 1, exact to an eighth of a cell.
+fn bar(length: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    // At least the thinnest: there is something.
+    let eighths = (length.clamp(0.0, 1.0) * BAR_CELLS * 8.0).round().max(1.0) as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+fn carrier_name(code: &str) -> &'static str {
+    match code {
+        "9E" => "Endeavor Air",
+        "AA" => "American Airlines",
+        "AS" => "Alaska Airlines",
+        "B6" => "JetBlue Airways",
+        "DL" => "Delta Air Lines",
+        "EV" => "ExpressJet Airlines",
+        "F9" => "Frontier Airlines",
+        "FL" => "AirTran Airways",
+        "HA" => "Hawaiian Airlines",
+        "MQ" => "Envoy Air",
+        "OO" => "SkyWest Airlines",
+        "UA" => "United Air Lines",
+        "US" => "US Airways",
+        "VX" => "Virgin America",
+        "WN" => "Southwest Airlines",
+        "YV" => "Mesa Airlines",
+        _ => "",
+    }
+}
+
+fn airport_name(code: &str) -> &'static str {
+    match code {
+        "EWR" => "Newark Liberty",
+        "JFK" => "John F. Kennedy",
+        "LGA" => "LaGuardia",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_have_eighths() {
+        assert_eq!(bar(1.0), "█".repeat(36));
+        assert_eq!(bar(0.5), "█".repeat(18));
+        assert_eq!(bar(0.0), "▏");
+        assert_eq!(bar(1.5 / 36.0), "█▌");
+    }
+}

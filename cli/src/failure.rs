@@ -1,0 +1,89 @@
+//! How a verb fails: one line, a hint, an exit code.
+
+use crate::output::Output;
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Shown under `--help`.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  refused: the queue said no, some messages were refused, or `check` found violations
+  2  wrong arguments or configuration
+  3  unavailable: no server, or no answer from it or its Redis";
+
+/// The exit codes, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    Refused = 1,
+    Usage = 2,
+    Unavailable = 3,
+}
+
+/// Why a verb failed.
+#[derive(Debug, Serialize)]
+pub(crate) struct Failure {
+    /// One line.
+    error: String,
+    /// The reason of the wire's ErrorInfo, where the server gave one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    #[serde(skip)]
+    code: Code,
+}
+
+impl Failure {
+    fn new(code: Code, error: impl std::fmt::Display) -> Self {
+        // Errors of libraries may span lines; ours do not.
+        let error = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        Failure { error, reason: None, hint: None, code }
+    }
+
+    /// The queue said no.
+    pub(crate) fn refused(error: impl std::fmt::Display) -> Self {
+        Failure::new(Code::Refused, error)
+    }
+
+    /// Wrong arguments, configuration or files.
+    pub(crate) fn usage(error: impl std::fmt::Display) -> Self {
+        Failure::new(Code::Usage, error)
+    }
+
+    /// No answer.
+    pub(crate) fn unavailable(error: impl std::fmt::Display) -> Self {
+        Failure::new(Code::Unavailable, error)
+    }
+
+    /// With what to do about it.
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Failure { hint: Some(hint.into()), ..self }
+    }
+
+    /// With the wire's reason.
+    pub(crate) fn reason(self, reason: impl Into<String>) -> Self {
+        Failure { reason: Some(reason.into()), ..self }
+    }
+
+    /// Says it on stderr and answers the exit code.
+    pub(crate) fn print(&self, output: Output) -> ExitCode {
+        if output.json {
+            eprintln!("{}", serde_json::to_string(self).unwrap_or_else(|error| error.to_string()));
+        } else {
+            eprintln!("error: {}", self.error);
+            if let Some(hint) = &self.hint {
+                eprintln!(" hint: {hint}");
+            }
+        }
+        ExitCode::from(self.code as u8)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.error)
+    }
+}

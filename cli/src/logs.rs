@@ -1,0 +1,26 @@
+//! Structured logs, on stderr.
+
+use crate::failure::Failure;
+use tracing_subscriber::EnvFilter;
+
+/// What a log line looks like.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Starts logging. The filter is in the syntax of `RUST_LOG`: `info`, `tallystone_server=debug,warn`.
+pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| Failure::usage(format!("--log {filter:?}: {error}")).hint("for example --log debug"))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+    Ok(())
+}

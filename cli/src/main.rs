@@ -1,0 +1,57 @@
+//! `tallystone`: one binary with the server, a server for development, the operator's verbs, the demo and the bench.
+//!
+//! What lives here: parsing of arguments and configuration, and what people and programs read. One file per verb,
+//! named as it is typed (`tallystone queue ls` is `queue/ls.rs`). What may not: anything that knows how a queue works.
+
+mod args;
+mod bench;
+mod check;
+mod completions;
+mod config;
+mod connection;
+mod demo;
+mod dev;
+mod duration;
+mod failure;
+mod logs;
+mod msg;
+mod output;
+mod queue;
+mod server;
+mod shutdown;
+mod work;
+
+use args::{Cli, Demo, Verb};
+use clap::Parser;
+use connection::Session;
+use failure::Failure;
+use output::Output;
+use std::process::ExitCode;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output { json: cli.global.json };
+    match run(cli, output).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.print(output),
+    }
+}
+
+async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
+    let global = cli.global;
+    let filter = global.log.as_deref().unwrap_or(if matches!(cli.verb, Verb::Server(_)) { "info" } else { "warn" });
+    logs::start(filter, global.log_format)?;
+    let connect = async || Session::connect(&global, output).await;
+    match cli.verb {
+        Verb::Server(args) => server::run(args).await,
+        Verb::Dev(args) => dev::run(args, output).await,
+        Verb::Queue(verb) => queue::run(verb, &connect().await?).await,
+        Verb::Msg(verb) => msg::run(verb, &connect().await?).await,
+        Verb::Work(args) => work::run(args, &connect().await?).await,
+        Verb::Check(args) => check::run(args, &connect().await?).await,
+        Verb::Demo(Demo::Flights(args)) => demo::flights(args, global.server, output).await,
+        Verb::Bench(args) => bench::run(args, output).await,
+        Verb::Completions(args) => completions::run(args),
+    }
+}

@@ -1,0 +1,34 @@
+//! `tallystone msg cancel QUEUE ID…`
+
+use super::{BATCH_ITEMS_MAX, ItemOutcome, show_outcomes};
+use crate::connection::Session;
+use crate::failure::Failure;
+use clap::Args;
+use tallystone_client::Cancellation;
+
+#[derive(Args, Debug)]
+pub(crate) struct CancelArgs {
+    /// The queue
+    queue: String,
+    /// The messages
+    #[arg(required = true)]
+    ids: Vec<String>,
+    /// Also messages that workers are running now: their leases are lost
+    #[arg(long)]
+    force: bool,
+    /// Why; kept with the message
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+pub(crate) async fn run(args: CancelArgs, session: &Session) -> Result<(), Failure> {
+    let mut outcomes = Vec::new();
+    for ids in args.ids.chunks(BATCH_ITEMS_MAX) {
+        let cancellation =
+            |id: &String| Cancellation { force: args.force, ..Cancellation::of(id).reason(&args.reason) };
+        let results = session.client.cancel(&args.queue, ids.iter().map(cancellation).collect());
+        let results = session.ask(&args.queue, results).await?;
+        outcomes.extend(ids.iter().cloned().zip(results).map(|(id, result)| ItemOutcome::new(id, result)));
+    }
+    show_outcomes(&outcomes, session)
+}

@@ -1,0 +1,29 @@
+//! `tallystone msg explain QUEUE ID`
+
+use crate::connection::Session;
+use crate::duration::format_time;
+use crate::failure::Failure;
+use clap::Args;
+use tallystone_client::{Explanation, Hindrance};
+
+#[derive(Args, Debug)]
+pub(crate) struct ExplainArgs {
+    /// The queue
+    queue: String,
+    /// The message
+    id: String,
+}
+
+pub(crate) async fn run(args: ExplainArgs, session: &Session) -> Result<(), Failure> {
+    let explanation = session.ask(&args.queue, session.client.explain(&args.queue, &args.id)).await?;
+    session.output.one(&explanation, text)
+}
+
+fn text(explanation: &Explanation) -> String {
+    let first = format!("{} is {}.\n", explanation.message.id, explanation.message.state);
+    let sentence = |hindrance: &Hindrance| match hindrance.until_ms {
+        0 => format!("  {}\n", hindrance.text),
+        until_ms => format!("  {} Until {}.\n", hindrance.text, format_time(until_ms)),
+    };
+    explanation.hindrances.iter().map(sentence).fold(first, |text, line| text + &line)
+}

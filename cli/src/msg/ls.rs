@@ -1,0 +1,60 @@
+//! `tallystone msg ls QUEUE`
+
+use super::{BATCH_ITEMS_MAX, pairs_text};
+use crate::connection::Session;
+use crate::duration::format_time;
+use crate::failure::Failure;
+use crate::output::table;
+use clap::Args;
+use tallystone_client::{Message, State};
+
+#[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    /// The queue
+    queue: String,
+    /// Which messages: invisible, pending, running, completed, canceled or errored
+    #[arg(long, default_value = "pending")]
+    state: State,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+}
+
+pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), Failure> {
+    let (mut left, mut page_token, mut empty) = (args.limit, String::new(), true);
+    // Page by page, so that any number of messages takes bounded memory.
+    while left > 0 {
+        let page_size = left.min(BATCH_ITEMS_MAX) as u32;
+        let page = session.client.list_messages(&args.queue, args.state, page_size, &page_token);
+        let page = session.ask(&args.queue, page).await?;
+        if !page.items.is_empty() {
+            empty = false;
+            session.output.many(&page.items, |messages| {
+                table(&["id", "#priority", "#attempts", "due", "worker", "metadata"], messages.iter().map(row))
+            })?;
+        }
+        left = left.saturating_sub(page.items.len());
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    if empty && !session.output.json {
+        session.output.line(&format!("No {} messages in {}.", args.state, args.queue))?;
+    }
+    if !page_token.is_empty() && !session.output.json {
+        session.output.line(&format!("… there are more: --limit {}", args.limit * 10))?;
+    }
+    Ok(())
+}
+
+fn row(message: &Message) -> Vec<String> {
+    vec![
+        message.id.clone(),
+        message.priority.to_string(),
+        format!("{}/{}", message.attempts, message.max_attempts),
+        if message.due_ms == 0 { String::new() } else { format_time(message.due_ms) },
+        message.worker.clone(),
+        pairs_text(&message.metadata),
+    ]
+}

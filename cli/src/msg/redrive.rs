@@ -1,0 +1,47 @@
+//! `tallystone msg redrive QUEUE ID…`
+
+use super::{BATCH_ITEMS_MAX, ItemOutcome, show_outcomes};
+use crate::connection::Session;
+use crate::failure::Failure;
+use clap::Args;
+use tallystone_client::State;
+
+#[derive(Args, Debug)]
+pub(crate) struct RedriveArgs {
+    /// The queue
+    queue: String,
+    /// The messages
+    #[arg(required_unless_present = "all")]
+    ids: Vec<String>,
+    /// Every message of this state, errored or canceled
+    #[arg(long, value_name = "STATE", conflicts_with = "ids")]
+    all: Option<State>,
+}
+
+pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), Failure> {
+    let Some(state) = args.all else {
+        for ids in args.ids.chunks(BATCH_ITEMS_MAX) {
+            show_outcomes(&redrive(&args.queue, ids.to_vec(), session).await?, session)?;
+        }
+        return Ok(());
+    };
+    if !matches!(state, State::Errored | State::Canceled) {
+        return Err(Failure::usage(format!("{state} messages cannot be redriven")).hint("errored or canceled ones can"));
+    }
+    loop {
+        // What is redriven leaves the state, so the first page is always the next.
+        let page = session.client.list_messages(&args.queue, state, BATCH_ITEMS_MAX as u32, "");
+        let ids: Vec<String> =
+            session.ask(&args.queue, page).await?.items.into_iter().map(|message| message.id).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        // Fails where some are refused, and would be again and again.
+        show_outcomes(&redrive(&args.queue, ids, session).await?, session)?;
+    }
+}
+
+async fn redrive(queue: &str, ids: Vec<String>, session: &Session) -> Result<Vec<ItemOutcome>, Failure> {
+    let results = session.ask(queue, session.client.redrive(queue, ids.clone())).await?;
+    Ok(ids.into_iter().zip(results).map(|(id, result)| ItemOutcome::new(id, result)).collect())
+}

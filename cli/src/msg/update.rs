@@ -1,0 +1,35 @@
+//! `tallystone msg update QUEUE ID`
+
+use super::{ItemOutcome, show_outcomes};
+use crate::connection::Session;
+use crate::failure::Failure;
+use clap::Args;
+use std::time::SystemTime;
+use tallystone_client::MessagePatch;
+
+#[derive(Args, Debug)]
+pub(crate) struct UpdateArgs {
+    /// The queue
+    queue: String,
+    /// The message
+    id: String,
+    /// Lower runs first
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i64>,
+    /// Invisible until this moment, such as 2030-01-01T00:00:00Z; a past one makes it visible now
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
+    visible_at: Option<SystemTime>,
+}
+
+pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), Failure> {
+    let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let patch = MessagePatch {
+        priority: args.priority,
+        visible_at_ms: args.visible_at.map(|time| since_epoch(time).as_millis().try_into().unwrap_or(u64::MAX)),
+    };
+    if patch == MessagePatch::default() {
+        return Err(Failure::usage("nothing to change").hint("--priority and --visible-at say what"));
+    }
+    let transition = session.ask(&args.queue, session.client.update_message(&args.queue, &args.id, patch)).await?;
+    show_outcomes(&[ItemOutcome::new(args.id, Ok(transition))], session)
+}

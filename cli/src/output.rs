@@ -1,0 +1,89 @@
+//! What a verb says on stdout: tables and sentences for people, JSON for programs.
+
+use crate::failure::Failure;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// One value: a JSON object on one line, or what `people` makes of it.
+    pub(crate) fn one<T: Serialize>(self, value: &T, people: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+        if self.json { self.line(&json(value)?) } else { self.line(people(value).trim_end()) }
+    }
+
+    /// Many values: a JSON object per line, or what `people` makes of them all.
+    pub(crate) fn many<T: Serialize>(self, values: &[T], people: impl FnOnce(&[T]) -> String) -> Result<(), Failure> {
+        if self.json {
+            return values.iter().try_for_each(|value| self.line(&json(value)?));
+        }
+        self.line(people(values).trim_end())
+    }
+
+    /// One line, as it is.
+    pub(crate) fn line(self, line: &str) -> Result<(), Failure> {
+        let mut stdout = std::io::stdout().lock();
+        match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
+            Ok(()) => Ok(()),
+            // The reader has seen enough: `tallystone msg ls … | head`.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(error) => Err(Failure::usage(format!("cannot write the output: {error}"))),
+        }
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::usage(format!("cannot write the output as JSON: {error}")))
+}
+
+/// A plain table: a header, columns, no frame. Columns whose header starts with `#` are numbers.
+pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(header.iter().map(|name| name.trim_start_matches('#').to_uppercase()));
+    for row in rows {
+        table.add_row(row);
+    }
+    for (name, column) in header.iter().zip(table.column_iter_mut()) {
+        column.set_padding((0, 2));
+        if name.starts_with('#') {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+/// 1234567 as `1,234,567`.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let texts: Vec<String> = [0, 999, 1_000, 27_004, 1_234_567].map(grouped).into();
+        assert_eq!(texts, ["0", "999", "1,000", "27,004", "1,234,567"]);
+    }
+
+    #[test]
+    fn tables_align() {
+        let text = table(&["name", "#pending"], [vec!["a".to_owned(), "5".to_owned()], vec!["bb".into(), "12".into()]]);
+        assert_eq!(text, "NAME  PENDING\na           5\nbb         12");
+    }
+}

@@ -1,0 +1,31 @@
+//! `tallystone queue create NAME`
+
+use super::{ConfigArgs, describe_text};
+use crate::connection::Session;
+use crate::failure::Failure;
+use clap::Args;
+use tallystone_client::{QueueConfig, QueueType};
+
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// 1 to 128 of A-Z a-z 0-9 . _ - : /
+    name: String,
+    /// At most one running message per value of this metadata key
+    #[arg(long, value_name = "KEY", conflicts_with = "simple")]
+    exclusive: Option<String>,
+    /// Not exclusive, whatever a queue template of the server says
+    #[arg(long)]
+    simple: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+pub(crate) async fn run(args: CreateArgs, session: &Session) -> Result<(), Failure> {
+    let queue_type = match args.exclusive {
+        Some(key) => Some(QueueType::Exclusive { key }),
+        None => args.simple.then_some(QueueType::Simple),
+    };
+    let config = QueueConfig { queue_type, ..args.config.into_config() };
+    let queue = session.ask(&args.name, session.client.create_queue(&args.name, config)).await?;
+    session.output.one(&queue, describe_text)
+}

@@ -1,0 +1,25 @@
+//! `tallystone queue delete NAME`
+
+use crate::connection::Session;
+use crate::failure::Failure;
+use clap::Args;
+use serde::Serialize;
+
+#[derive(Args, Debug)]
+pub(crate) struct DeleteArgs {
+    /// The queue
+    name: String,
+    /// Also if it has live messages, which are purged first
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    deleted: String,
+}
+
+pub(crate) async fn run(args: DeleteArgs, session: &Session) -> Result<(), Failure> {
+    session.ask(&args.name, session.client.delete_queue(&args.name, args.force)).await?;
+    session.output.one(&Report { deleted: args.name }, |report| format!("Deleted {}.", report.deleted))
+}

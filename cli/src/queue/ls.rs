@@ -1,0 +1,41 @@
+//! `tallystone queue ls [PREFIX]`
+
+use super::type_text;
+use crate::connection::Session;
+use crate::failure::Failure;
+use crate::output::{grouped, table};
+use clap::Args;
+use tallystone_client::QueueSummary;
+
+#[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    /// Only queues whose names begin so
+    #[arg(default_value = "", hide_default_value = true)]
+    prefix: String,
+}
+
+pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), Failure> {
+    let queues = session.queues(&args.prefix).await?;
+    session.output.many(&queues, |queues| match queues {
+        [] => "No queues. `tallystone queue create NAME` makes one; so does the first `msg enqueue`.".to_owned(),
+        queues => {
+            let header =
+                ["name", "type", "#invisible", "#pending", "#running", "#completed", "#canceled", "#errored", "state"];
+            table(&header, queues.iter().map(row))
+        }
+    })
+}
+
+fn row(QueueSummary { queue, depth }: &QueueSummary) -> Vec<String> {
+    let counts =
+        [depth.invisible, depth.pending, depth.running, depth.completed, depth.canceled, depth.errored].map(grouped);
+    let state = match (queue.config.enqueue_blocked == Some(true), queue.config.dequeue_blocked == Some(true)) {
+        (_, true) => "paused",
+        (true, false) => "takes nothing",
+        (false, false) => "",
+    };
+    let mut row = vec![queue.name.clone(), type_text(queue.config.queue_type.as_ref())];
+    row.extend(counts);
+    row.push(state.to_owned());
+    row
+}

@@ -1,0 +1,67 @@
+//! `tallystone server`
+
+use crate::config::{ConfigFlags, load};
+use crate::failure::Failure;
+use crate::shutdown::Shutdown;
+use clap::Args;
+use serde::Serialize;
+use tallystone_server::ServerConfig;
+
+#[derive(Args, Debug)]
+pub(crate) struct ServerArgs {
+    #[command(flatten)]
+    flags: ConfigFlags,
+    #[command(flatten)]
+    redis: RedisFlags,
+}
+
+/// Which Redis, and how much it must promise.
+#[derive(Args, Clone, Debug, Serialize)]
+struct RedisFlags {
+    /// The Redis that holds the queues [default: redis://127.0.0.1:6379]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redis_url: Option<String>,
+
+    /// Serve from a Redis that may lose acknowledged writes
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    allow_volatile: bool,
+
+    /// Replicas that must have each write before it is acknowledged [default: 0]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas_min: Option<u32>,
+}
+
+/// What is laid over the file and the environment.
+#[derive(Serialize)]
+struct Flags {
+    #[serde(flatten)]
+    flags: ConfigFlags,
+    #[serde(flatten)]
+    redis: RedisFlags,
+}
+
+pub(crate) async fn run(args: ServerArgs) -> Result<(), Failure> {
+    let file = args.flags.config.clone();
+    let config: ServerConfig = load(file.as_deref(), Flags { flags: args.flags, redis: args.redis })?;
+    config.check().map_err(Failure::usage)?;
+    let shutdown = Shutdown::listen().map_err(Failure::usage)?;
+    tallystone_server::serve(config, shutdown.requested()).await.map_err(|error| cannot_serve(&error))
+}
+
+/// Why a server does not start, or ended.
+pub(crate) fn cannot_serve(error: &(dyn std::error::Error + 'static)) -> Failure {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Many errors repeat their cause's words.
+        if !text.contains(&cause_text) {
+            text += &format!(": {cause_text}");
+        }
+        source = cause.source();
+    }
+    Failure::unavailable(text)
+}

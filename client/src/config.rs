@@ -1,0 +1,194 @@
+//! The configuration of a queue.
+
+use crate::client::{from_wire, wire_ms};
+use serde::Serialize;
+use tallystone_proto::queue::v1 as wire;
+
+/// Simple, or exclusive by one metadata key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueType {
+    /// The most urgent message first, nothing more.
+    Simple,
+    /// At most one running message per value of this metadata key, which every message must carry.
+    Exclusive {
+        /// The metadata key.
+        key: String,
+    },
+}
+
+/// What to set of a queue's configuration. What is `None` takes the default of the queue template or of the
+/// server ([`Client::create_queue`](crate::Client::create_queue)) or stays as it is
+/// ([`Client::update_queue`](crate::Client::update_queue)). A [`QueueInfo`] has every field filled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueConfig {
+    /// Fixed at creation; default simple.
+    pub queue_type: Option<QueueType>,
+    /// Lease of a message that names none: 1,000 to 43,200,000; default 30,000.
+    pub lease_ms: Option<u64>,
+    /// Invisibility of a message that names none: up to 31,536,000,000; default 0.
+    pub invisibility_ms: Option<u64>,
+    /// Attempts of a message that names none: 1 to 1,000; default 5.
+    pub max_attempts: Option<u32>,
+    /// Enqueue is refused.
+    pub enqueue_blocked: Option<bool>,
+    /// Nothing is leased: the queue is paused.
+    pub dequeue_blocked: Option<bool>,
+    /// How long ended messages stay: up to 31,536,000,000; default 600,000.
+    pub terminal_retention_ms: Option<u64>,
+    /// Fixed at creation; 1 for now.
+    pub shards: Option<u32>,
+    /// Delay between a failed attempt and the next; default none.
+    pub retry_backoff: Option<Backoff>,
+    /// Most live messages; 0, the default: no bound.
+    pub max_depth: Option<u64>,
+    /// Sets of metadata key names by which Dequeue and Depth may filter without building an index first.
+    pub indexes: Option<Vec<Vec<String>>>,
+}
+
+/// Delay between a failed attempt and the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Backoff {
+    /// How it grows.
+    pub kind: BackoffKind,
+    /// After the first attempt.
+    pub base_ms: u64,
+    /// At most this.
+    pub max_ms: u64,
+    /// 0 to 100: the share of the delay that is drawn at random.
+    pub jitter_percent: u32,
+}
+
+/// How the delay grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackoffKind {
+    /// No delay.
+    None,
+    /// Always the base.
+    Fixed,
+    /// Doubled with every attempt.
+    Exponential,
+}
+
+/// A queue as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QueueInfo {
+    /// Its name.
+    pub name: String,
+    /// Its configuration, every field filled.
+    pub config: QueueConfig,
+    /// Rises with every change of the configuration.
+    pub revision: u32,
+    /// When it was created, Unix ms.
+    pub created_at_ms: u64,
+}
+
+impl QueueConfig {
+    /// A simple queue with the defaults.
+    pub fn simple() -> Self {
+        QueueConfig { queue_type: Some(QueueType::Simple), ..QueueConfig::default() }
+    }
+
+    /// An exclusive queue with the defaults: one message at a time per value of this metadata key.
+    pub fn exclusive(key: impl Into<String>) -> Self {
+        QueueConfig { queue_type: Some(QueueType::Exclusive { key: key.into() }), ..QueueConfig::default() }
+    }
+
+    /// The wire's names of the fields that are set.
+    pub(crate) fn field_names(&self) -> Vec<String> {
+        let exclusive = matches!(self.queue_type, Some(QueueType::Exclusive { .. }));
+        [
+            ("type", self.queue_type.is_some()),
+            ("exclusivity_key", exclusive),
+            ("lease_ms", self.lease_ms.is_some()),
+            ("invisibility_ms", self.invisibility_ms.is_some()),
+            ("max_attempts", self.max_attempts.is_some()),
+            ("enqueue_blocked", self.enqueue_blocked.is_some()),
+            ("dequeue_blocked", self.dequeue_blocked.is_some()),
+            ("terminal_retention_ms", self.terminal_retention_ms.is_some()),
+            ("shards", self.shards.is_some()),
+            ("retry_backoff", self.retry_backoff.is_some()),
+            ("max_depth", self.max_depth.is_some()),
+            ("indexes", self.indexes.is_some()),
+        ]
+        .into_iter()
+        .filter(|(_, set)| *set)
+        .map(|(name, _)| name.to_owned())
+        .collect()
+    }
+
+    pub(crate) fn into_wire(self) -> wire::QueueConfig {
+        let (kind, exclusivity_key) = match self.queue_type {
+            None => (wire::QueueType::Unspecified, String::new()),
+            Some(QueueType::Simple) => (wire::QueueType::Simple, String::new()),
+            Some(QueueType::Exclusive { key }) => (wire::QueueType::Exclusive, key),
+        };
+        let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+        wire::QueueConfig {
+            r#type: kind.into(),
+            exclusivity_key,
+            lease_ms: self.lease_ms.map(wire_ms),
+            invisibility_ms: self.invisibility_ms.map(wire_ms),
+            max_attempts: self.max_attempts.map(count),
+            enqueue_blocked: self.enqueue_blocked,
+            dequeue_blocked: self.dequeue_blocked,
+            terminal_retention_ms: self.terminal_retention_ms.map(wire_ms),
+            shards: self.shards.map(count),
+            retry_backoff: self.retry_backoff.map(|backoff| wire::RetryBackoff {
+                kind: match backoff.kind {
+                    BackoffKind::None => wire::retry_backoff::Kind::None,
+                    BackoffKind::Fixed => wire::retry_backoff::Kind::Fixed,
+                    BackoffKind::Exponential => wire::retry_backoff::Kind::Exponential,
+                }
+                .into(),
+                base_ms: wire_ms(backoff.base_ms),
+                max_ms: wire_ms(backoff.max_ms),
+                jitter_percent: count(backoff.jitter_percent),
+            }),
+            max_depth: self.max_depth.map(wire_ms),
+            indexes: self.indexes.unwrap_or_default().into_iter().map(|keys| wire::FilterIndex { keys }).collect(),
+        }
+    }
+
+    fn from_wire(config: wire::QueueConfig) -> Self {
+        let count = |count: i32| u32::try_from(count).unwrap_or(0);
+        QueueConfig {
+            queue_type: match config.r#type() {
+                wire::QueueType::Unspecified => None,
+                wire::QueueType::Simple => Some(QueueType::Simple),
+                wire::QueueType::Exclusive => Some(QueueType::Exclusive { key: config.exclusivity_key }),
+            },
+            lease_ms: config.lease_ms.map(from_wire),
+            invisibility_ms: config.invisibility_ms.map(from_wire),
+            max_attempts: config.max_attempts.map(count),
+            enqueue_blocked: config.enqueue_blocked,
+            dequeue_blocked: config.dequeue_blocked,
+            terminal_retention_ms: config.terminal_retention_ms.map(from_wire),
+            shards: config.shards.map(count),
+            retry_backoff: config.retry_backoff.map(|backoff| Backoff {
+                kind: match backoff.kind() {
+                    wire::retry_backoff::Kind::None => BackoffKind::None,
+                    wire::retry_backoff::Kind::Fixed => BackoffKind::Fixed,
+                    wire::retry_backoff::Kind::Exponential => BackoffKind::Exponential,
+                },
+                base_ms: from_wire(backoff.base_ms),
+                max_ms: from_wire(backoff.max_ms),
+                jitter_percent: count(backoff.jitter_percent),
+            }),
+            max_depth: config.max_depth.map(from_wire),
+            indexes: Some(config.indexes.into_iter().map(|index| index.keys).collect()),
+        }
+    }
+}
+
+impl QueueInfo {
+    pub(crate) fn from_wire(info: wire::QueueInfo) -> Self {
+        QueueInfo {
+            name: info.name,
+            config: QueueConfig::from_wire(info.config.unwrap_or_default()),
+            revision: info.revision,
+            created_at_ms: from_wire(info.created_at_ms),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Leases, and what is said about them in the calls of the hot path. Times are Unix milliseconds by the store's
+//! clock, durations milliseconds.
+
+use crate::client::{from_wire, new_id, wire_ms};
+use crate::error::{Refused, Result};
+use crate::message::{Filter, State, text_or_bytes};
+use bytes::Bytes;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use tallystone_proto::queue::v1 as wire;
+
+/// What to lease, for [`Client::dequeue`](crate::Client::dequeue).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dequeue {
+    queue: String,
+    worker: String,
+    limit: u32,
+    lease_ms: Option<u64>,
+    filters: Vec<Filter>,
+    wait_ms: u64,
+    request_id: String,
+}
+
+impl Dequeue {
+    /// One message of this queue, without waiting for it.
+    pub fn new(queue: impl Into<String>) -> Self {
+        let (queue, worker, filters, request_id) = (queue.into(), String::new(), Vec::new(), String::new());
+        Dequeue { queue, worker, limit: 1, lease_ms: None, filters, wait_ms: 0, request_id }
+    }
+
+    /// Who asks: up to 128 bytes, shown in history and Explain.
+    #[must_use]
+    pub fn worker(mut self, worker: impl Into<String>) -> Self {
+        self.worker = worker.into();
+        self
+    }
+
+    /// At most so many, 1 to 1,000.
+    #[must_use]
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// How long the leases are, rather than the message's or the queue's default.
+    #[must_use]
+    pub fn lease_ms(mut self, lease_ms: u64) -> Self {
+        self.lease_ms = Some(lease_ms);
+        self
+    }
+
+    /// Only messages that pass this filter, or another one given; up to 16.
+    #[must_use]
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filters.push(filter);
+        self
+    }
+
+    /// Wait so long for a first message; up to 300,000.
+    #[must_use]
+    pub fn wait_ms(mut self, wait_ms: u64) -> Self {
+        self.wait_ms = wait_ms;
+        self
+    }
+
+    /// A request id of your own, up to 128 bytes: the same id answers the same leases as long as they live.
+    /// Without it the client draws one per call, which covers its own repetitions.
+    #[must_use]
+    pub fn request_id(mut self, request_id: impl Into<String>) -> Self {
+        self.request_id = request_id.into();
+        self
+    }
+
+    pub(crate) fn into_wire(self) -> wire::DequeueRequest {
+        wire::DequeueRequest {
+            queue: self.queue,
+            worker: self.worker,
+            limit: i32::try_from(self.limit).unwrap_or(i32::MAX),
+            lease_ms: self.lease_ms.map(wire_ms),
+            filters: self.filters.into_iter().map(Filter::into_wire).collect(),
+            wait_ms: wire_ms(self.wait_ms),
+            request_id: if self.request_id.is_empty() { new_id() } else { self.request_id },
+        }
+    }
+}
+
+/// The right of one worker to run one message until `lease_expires_at_ms`; see
+/// [leases and fencing](crate#leases-and-fencing).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lease {
+    /// The message.
+    pub id: String,
+    /// Its payload.
+    #[serde(serialize_with = "text_or_bytes")]
+    pub payload: Bytes,
+    /// Its present priority.
+    pub priority: i64,
+    /// Its metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// Rises with every lease of the message: pass it on to whatever the work writes to.
+    pub fencing_token: u64,
+    /// 1 for the first run.
+    pub attempt: u32,
+    /// After so many it is errored.
+    pub max_attempts: u32,
+    /// When the message was accepted.
+    pub enqueued_at_ms: u64,
+    /// When this lease began.
+    pub leased_at_ms: u64,
+    /// When it ends, unless extended.
+    pub lease_expires_at_ms: u64,
+    /// The message's version.
+    pub version: u32,
+}
+
+impl Lease {
+    /// What names this lease in later calls.
+    pub fn lease_ref(&self) -> LeaseRef {
+        LeaseRef { id: self.id.clone(), fencing_token: self.fencing_token }
+    }
+
+    pub(crate) fn from_wire(lease: wire::Lease) -> Self {
+        Lease {
+            id: lease.id,
+            payload: lease.payload,
+            priority: lease.priority,
+            metadata: lease.metadata,
+            fencing_token: lease.fencing_token,
+            attempt: u32::try_from(lease.attempt).unwrap_or(0),
+            max_attempts: u32::try_from(lease.max_attempts).unwrap_or(0),
+            enqueued_at_ms: from_wire(lease.enqueued_at_ms),
+            leased_at_ms: from_wire(lease.leased_at_ms),
+            lease_expires_at_ms: from_wire(lease.lease_expires_at_ms),
+            version: lease.version,
+        }
+    }
+}
+
+/// Names a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct LeaseRef {
+    /// The message.
+    pub id: String,
+    /// The fencing token of the lease.
+    pub fencing_token: u64,
+}
+
+impl LeaseRef {
+    pub(crate) fn into_wire(self) -> wire::LeaseRef {
+        wire::LeaseRef { id: self.id, fencing_token: self.fencing_token }
+    }
+}
+
+impl From<&Lease> for LeaseRef {
+    fn from(lease: &Lease) -> Self {
+        lease.lease_ref()
+    }
+}
+
+/// One item of [`Client::extend_lease`](crate::Client::extend_lease).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extension {
+    /// Which lease.
+    pub lease: LeaseRef,
+    /// It ends so long from now; `None`: as long as it was granted for.
+    pub lease_ms: Option<u64>,
+}
+
+impl Extension {
+    /// As long again as it was granted for.
+    pub fn of(lease: impl Into<LeaseRef>) -> Self {
+        Extension { lease: lease.into(), lease_ms: None }
+    }
+
+    /// Ends so long from now.
+    #[must_use]
+    pub fn lease_ms(mut self, lease_ms: u64) -> Self {
+        self.lease_ms = Some(lease_ms);
+        self
+    }
+
+    pub(crate) fn into_wire(self) -> wire::LeaseExtension {
+        let LeaseRef { id, fencing_token } = self.lease;
+        wire::LeaseExtension { id, fencing_token, lease_ms: self.lease_ms.map(wire_ms) }
+    }
+}
+
+/// What [`Client::extend_lease`](crate::Client::extend_lease) answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Extended {
+    /// When the lease ends now.
+    pub lease_expires_at_ms: u64,
+}
+
+/// One item of [`Client::release`](crate::Client::release).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Which lease.
+    pub lease: LeaseRef,
+    /// Invisible so long before the next run; `None`: the queue's retry backoff decides; 0: at once.
+    pub delay_ms: Option<u64>,
+    /// Why, up to 255 bytes; kept with the message and in its history.
+    pub reason: String,
+}
+
+impl Release {
+    /// Back to the queue, with the delay that the queue's retry backoff gives.
+    pub fn of(lease: impl Into<LeaseRef>) -> Self {
+        Release { lease: lease.into(), delay_ms: None, reason: String::new() }
+    }
+
+    /// Runs again after so long.
+    #[must_use]
+    pub fn delay_ms(mut self, delay_ms: u64) -> Self {
+        self.delay_ms = Some(delay_ms);
+        self
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    pub(crate) fn into_wire(self) -> wire::LeaseRelease {
+        let LeaseRef { id, fencing_token } = self.lease;
+        wire::LeaseRelease { id, fencing_token, delay_ms: self.delay_ms.map(wire_ms), reason: self.reason }
+    }
+}
+
+/// One item of [`Client::cancel`](crate::Client::cancel).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancellation {
+    /// The message.
+    pub id: String,
+    /// The holder's, for a running message; 0 otherwise.
+    pub fencing_token: u64,
+    /// An operator's: cancels a running message without its lease.
+    pub force: bool,
+    /// Why, up to 255 bytes.
+    pub reason: String,
+}
+
+impl Cancellation {
+    /// Of a message that is not running.
+    pub fn of(id: impl Into<String>) -> Self {
+        Cancellation { id: id.into(), fencing_token: 0, force: false, reason: String::new() }
+    }
+
+    /// Of a running message, by its holder.
+    pub fn by_holder(lease: impl Into<LeaseRef>) -> Self {
+        let LeaseRef { id, fencing_token } = lease.into();
+        Cancellation { fencing_token, ..Cancellation::of(id) }
+    }
+
+    /// Also if it is running, without its lease.
+    #[must_use]
+    pub fn force(mut self) -> Self {
+        self.force = true;
+        self
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = reason.into();
+        self
+    }
+
+    pub(crate) fn into_wire(self) -> wire::Cancellation {
+        let Cancellation { id, fencing_token, force, reason } = self;
+        wire::Cancellation { id, fencing_token, force, reason }
+    }
+}
+
+/// Where a message went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Transition {
+    /// Its state now.
+    pub state: State,
+    /// Its version now.
+    pub version: u32,
+}
+
+impl Transition {
+    pub(crate) fn from_wire(transition: &wire::Transition) -> Result<Self, Refused> {
+        let state = State::from_wire(transition.state).ok_or_else(|| Refused::protocol("a state without a name"))?;
+        Ok(Transition { state, version: transition.version })
+    }
+
+    /// One item's result.
+    pub(crate) fn from_result(result: wire::TransitionResult) -> Result<Self, Refused> {
+        use wire::transition_result::Outcome;
+        match result.outcome {
+            Some(Outcome::Ok(transition)) => Transition::from_wire(&transition),
+            Some(Outcome::Error(status)) => Err(Refused::from_item(status)),
+            None => Err(Refused::protocol("a result without an outcome")),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! One Work stream: how it is opened, what waits to be said on it, what was said and not yet answered.
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::lease::{Extension, LeaseRef, Release};
+use std::collections::VecDeque;
+use std::time::Duration;
+use tallystone_proto::queue::v1 as wire;
+use tokio::sync::mpsc;
+use tokio::task;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// The most items of one kind that the wire takes in one request.
+const ITEMS_MAX: usize = 1_000;
+
+/// An open stream.
+pub(super) struct Stream {
+    pub(super) requests: mpsc::Sender<wire::WorkRequest>,
+    pub(super) responses: tonic::Streaming<wire::WorkResponse>,
+}
+
+/// Opens a stream after `delay`.
+pub(super) async fn open(client: Client, start: wire::WorkStart, delay: Duration) -> Result<Stream> {
+    tokio::time::sleep(delay).await;
+    // One request waits while another is on its way; what comes meanwhile is gathered into the next.
+    let (requests, receiver) = mpsc::channel(1);
+    let first = wire::WorkRequest { start: Some(start), ..wire::WorkRequest::default() };
+    requests.try_send(first).map_err(|_| Error::Protocol("a new channel is full".to_owned()))?;
+    let timeout = client.patience.call_timeout;
+    let mut queue = client.queue;
+    let opening = tokio::time::timeout(timeout, queue.work(ReceiverStream::new(receiver)));
+    let responses = opening.await.map_err(|_| Error::deadline(timeout))?;
+    let responses = responses.map_err(|status| Error::from_status(&status))?.into_inner();
+    Ok(Stream { requests, responses })
+}
+
+/// What waits to be said.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    pub(super) completes: VecDeque<LeaseRef>,
+    pub(super) releases: VecDeque<Release>,
+    pub(super) extends: Vec<(task::Id, LeaseRef)>,
+}
+
+/// What was said on the present stream and not answered, in order.
+#[derive(Default)]
+pub(super) struct Unanswered {
+    pub(super) completes: VecDeque<LeaseRef>,
+    pub(super) releases: VecDeque<Release>,
+    pub(super) extends: VecDeque<(task::Id, Instant)>,
+}
+
+impl Outgoing {
+    pub(super) fn is_empty(&self) -> bool {
+        self.extends.is_empty() && self.is_settled()
+    }
+
+    /// Whether no result waits.
+    pub(super) fn is_settled(&self) -> bool {
+        self.completes.is_empty() && self.releases.is_empty()
+    }
+
+    /// The next request: results, extensions and credits travel together.
+    pub(super) fn next_request(&mut self, credits: u32, unanswered: &mut Unanswered) -> wire::WorkRequest {
+        let mut request = wire::WorkRequest { credits, ..wire::WorkRequest::default() };
+        let asked_at = Instant::now();
+        for lease in self.completes.drain(..self.completes.len().min(ITEMS_MAX)) {
+            request.complete.push(lease.clone().into_wire());
+            unanswered.completes.push_back(lease);
+        }
+        for release in self.releases.drain(..self.releases.len().min(ITEMS_MAX)) {
+            request.release.push(release.clone().into_wire());
+            unanswered.releases.push_back(release);
+        }
+        for (task, lease) in self.extends.drain(..self.extends.len().min(ITEMS_MAX)) {
+            request.extend.push(Extension::of(lease).into_wire());
+            unanswered.extends.push_back((task, asked_at));
+        }
+        request
+    }
+
+    /// The stream broke: its unanswered results are to be said again, before newer ones. Extensions are
+    /// asked for anew when the next stream opens.
+    pub(super) fn say_again(&mut self, unanswered: &mut Unanswered) {
+        self.extends.clear();
+        unanswered.completes.append(&mut self.completes);
+        unanswered.releases.append(&mut self.releases);
+        std::mem::swap(&mut self.completes, &mut unanswered.completes);
+        std::mem::swap(&mut self.releases, &mut unanswered.releases);
+    }
+}
+
+impl Unanswered {
+    /// Whether every result was answered.
+    pub(super) fn is_settled(&self) -> bool {
+        self.completes.is_empty() && self.releases.is_empty()
+    }
+}

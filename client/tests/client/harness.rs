@@ -1,0 +1,99 @@
+//! A server over the oracle, and a wire to it that tests can cut.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+use tallystone_client::Client;
+use tallystone_model::oracle::Oracle;
+use tallystone_server::{ServerConfig, serve_on};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// How long anything may take; far more than it does.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Everything of one test; dropped with it.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) wire: Wire,
+    clock: Arc<AtomicU64>,
+    _tasks: JoinSet<()>,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let clock = Arc::new(AtomicU64::new(now.as_millis() as u64));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap();
+        let store = Arc::new(Oracle::new(clock.clone()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            serve_on(store, listener, ServerConfig::default(), std::future::pending()).await.unwrap();
+        });
+        let wire = Wire::to(server, &mut tasks).await;
+        let client = Client::connect(wire.url()).await.unwrap();
+        World { client, wire, clock, _tasks: tasks }
+    }
+
+    /// The store's clock jumps; it stands still otherwise.
+    pub(crate) fn advance_ms(&self, ms: u64) {
+        self.clock.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+/// A proxy on loopback.
+pub(crate) struct Wire {
+    address: SocketAddr,
+    cuts: watch::Sender<u64>,
+}
+
+impl Wire {
+    async fn to(server: SocketAddr, tasks: &mut JoinSet<()>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (cuts, cut) = watch::channel(0);
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (mut near, _) = listener.accept().await.unwrap();
+                let mut cut = cut.clone();
+                cut.mark_unchanged();
+                connections.spawn(async move {
+                    let Ok(mut far) = TcpStream::connect(server).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = cut.changed() => {}
+                    }
+                });
+            }
+        });
+        Wire { address, cuts }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Every connection breaks; new ones are let through.
+    pub(crate) fn cut(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+}
+
+/// Waits for something that must come about.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("still not: {what}"))
+}
+
+/// Waits until a condition of counters holds; they have no signal of their own.
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
+    soon(what, async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,271 @@
+//! What the worker promises.
+
+use crate::harness::{World, soon, until};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+use tallystone_client::{
+    Cancellation, Client, Dequeue, Failure, Filter, Lease, Lost, NewMessage, Outcome, QueueConfig, State, Worker,
+    WorkerStats,
+};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+async fn fill(client: &Client, queue: &str, ids: impl IntoIterator<Item = &str>) {
+    client.create_queue(queue, QueueConfig::simple()).await.unwrap();
+    let messages = ids.into_iter().map(|id| NewMessage::new(id, id.to_owned())).collect();
+    for result in client.enqueue(queue, messages).await.unwrap() {
+        result.unwrap();
+    }
+}
+
+/// A worker that runs until told to stop.
+struct Running {
+    worker: Worker,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<tallystone_client::Result<WorkerStats>>,
+}
+
+impl Running {
+    fn start<F, Fut>(worker: Worker, handler: F) -> Self
+    where
+        F: Fn(Lease) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = worker.clone();
+        let ended = tokio::spawn(async move { running.run_until(async { drop(stopped.await) }, handler).await });
+        Running { worker, stop, ended }
+    }
+
+    async fn stop(self) -> WorkerStats {
+        drop(self.stop);
+        soon("stopped", self.ended).await.unwrap().unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_everything_no_more_at_once_than_told() {
+    let world = World::new().await;
+    let ids: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+    fill(&world.client, "q", ids.iter().map(String::as_str)).await;
+    let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let worker = Worker::new(world.client.clone(), "q").concurrency(7);
+    let (at_once, peak) = (running, most.clone());
+    let worker = Running::start(worker, move |_| {
+        let (at_once, peak) = (at_once.clone(), peak.clone());
+        async move {
+            peak.fetch_max(at_once.fetch_add(1, SeqCst) + 1, SeqCst);
+            tokio::task::yield_now().await;
+            at_once.fetch_sub(1, SeqCst);
+            Ok(())
+        }
+    });
+    until("all completed", || worker.worker.stats().completed == 1_000).await;
+    let stats = worker.stop().await;
+    assert_eq!(stats, WorkerStats { leased: 1_000, completed: 1_000, ..WorkerStats::default() });
+    assert!((1..=7).contains(&most.load(SeqCst)), "{most:?}");
+    assert_eq!(world.client.depth("q", None).await.unwrap().completed, 1_000);
+}
+
+#[tokio::test]
+async fn failures_and_panics_release_with_their_reason() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["fails", "panics", "later"]).await;
+    let worker = Running::start(Worker::new(world.client.clone(), "q").concurrency(3), |lease| async move {
+        match lease.id.as_str() {
+            "fails" if lease.attempt == 1 => Err("not\ntoday")?,
+            "panics" if lease.attempt == 1 => panic!("ouch"),
+            "later" => return Err(Failure::new("busy").retry_after_ms(60_000)),
+            _ => {}
+        }
+        Ok(())
+    });
+    until("settled", || worker.worker.stats().completed == 2 && worker.worker.stats().released == 3).await;
+    worker.stop().await;
+    let message = async |id| world.client.get_message("q", id).await.unwrap();
+    assert_eq!(message("fails").await.reason, "not today");
+    assert_eq!(message("panics").await.reason, "the handler panicked: ouch");
+    let later = message("later").await;
+    assert_eq!((later.state, later.due_ms - later.state_since_ms), (State::Invisible, 60_000));
+}
+
+#[tokio::test]
+async fn q11_a_long_handler_keeps_its_lease() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["long"]).await;
+    let worker = Worker::new(world.client.clone(), "q").lease_ms(1_000);
+    let stats = worker.clone();
+    let worker = Running::start(worker, move |_| {
+        let stats = stats.clone();
+        async move {
+            until("extended four times", || stats.stats().extended >= 4).await;
+            Ok(())
+        }
+    });
+    until("completed", || worker.worker.stats().completed == 1).await;
+    let stats = worker.stop().await;
+    assert_eq!((stats.leased, stats.lost), (1, 0));
+}
+
+/// Tells when it is dropped.
+struct Dropped(mpsc::UnboundedSender<String>, String);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.send(std::mem::take(&mut self.1));
+    }
+}
+
+/// A handler that never ends, what tells of its beginnings, and what tells of its ends.
+fn endless() -> (
+    impl Fn(Lease) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> + Send + Sync,
+    mpsc::UnboundedReceiver<String>,
+    mpsc::UnboundedReceiver<String>,
+) {
+    let (begun, begins) = mpsc::unbounded_channel();
+    let (dropped, drops) = mpsc::unbounded_channel();
+    let handler = move |lease: Lease| {
+        let _ = begun.send(lease.id.clone());
+        let guard = Dropped(dropped.clone(), lease.id);
+        let endless = async move {
+            let _guard = guard;
+            std::future::pending().await
+        };
+        Box::pin(endless) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>
+    };
+    (handler, begins, drops)
+}
+
+#[tokio::test]
+async fn q11_a_lost_lease_drops_the_handler() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["taken"]).await;
+    let (handler, mut begins, mut drops) = endless();
+    let (told, mut outcomes) = mpsc::unbounded_channel();
+    let worker = Worker::new(world.client.clone(), "q").lease_ms(1_000).on_outcome(move |lease, outcome| {
+        let _ = told.send((lease.id.clone(), outcome.clone()));
+    });
+    let worker = Running::start(worker, handler);
+    soon("begun", begins.recv()).await.unwrap();
+    world.client.cancel("q", vec![Cancellation::of("taken").force()]).await.unwrap();
+    assert_eq!(soon("dropped", drops.recv()).await.unwrap(), "taken");
+    let (id, outcome) = soon("told", outcomes.recv()).await.unwrap();
+    assert!(matches!(&outcome, Outcome::Lost(Lost::Refused(refused)) if refused.is_lease_lost()), "{outcome:?}");
+    assert_eq!(id, "taken");
+    // Its place is free again.
+    fill(&world.client, "q", ["next"]).await;
+    assert_eq!(soon("begun", begins.recv()).await.unwrap(), "next");
+    assert_eq!(worker.worker.stats().lost, 1);
+}
+
+#[tokio::test]
+async fn a_stop_finishes_what_runs_and_releases_what_does_not_end() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["ends", "endless", "untouched"]).await;
+    let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
+    let worker = Worker::new(world.client.clone(), "q").concurrency(2).grace(Duration::from_millis(300));
+    let (signal, open) = (begun.clone(), gate.clone());
+    let worker = Running::start(worker, move |lease| {
+        let (signal, open) = (signal.clone(), open.clone());
+        async move {
+            signal.add_permits(1);
+            if lease.id == "endless" {
+                std::future::pending::<()>().await;
+            }
+            open.notified().await;
+            Ok(())
+        }
+    });
+    soon("both begun", begun.acquire_many(2)).await.unwrap().forget();
+    let Running { stop, ended, .. } = worker;
+    drop(stop);
+    gate.notify_one();
+    let stats = soon("stopped", ended).await.unwrap().unwrap();
+    assert_eq!(stats, WorkerStats { leased: 2, completed: 1, released: 1, ..WorkerStats::default() });
+    let message = async |id| world.client.get_message("q", id).await.unwrap();
+    assert_eq!(message("ends").await.state, State::Completed);
+    let endless = message("endless").await;
+    assert_eq!((endless.state, endless.reason.as_str()), (State::Pending, "the worker stopped"));
+    assert_eq!(message("untouched").await.attempts, 0);
+}
+
+#[tokio::test]
+async fn a_broken_stream_costs_nothing() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["before"]).await;
+    let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (signal, open) = (begun.clone(), gate.clone());
+    let worker = Running::start(Worker::new(world.client.clone(), "q"), move |_| {
+        let (signal, open) = (signal.clone(), open.clone());
+        async move {
+            signal.notify_one();
+            open.notified().await;
+            Ok(())
+        }
+    });
+    soon("begun", begun.notified()).await;
+    world.wire.cut();
+    until("opened anew", || worker.worker.stats().reconnects == 1).await;
+    // The handler has run on; its result is told on the new stream.
+    gate.notify_one();
+    until("completed", || worker.worker.stats().completed == 1).await;
+    fill(&world.client, "q", ["after"]).await;
+    gate.notify_one();
+    until("completed", || worker.worker.stats().completed == 2).await;
+    let stats = worker.stop().await;
+    assert_eq!((stats.leased, stats.lost, stats.released), (2, 0, 0));
+}
+
+#[tokio::test]
+async fn released_on_close_where_asked_for() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["m"]).await;
+    let (handler, mut begins, mut drops) = endless();
+    let worker = Worker::new(world.client.clone(), "q").name("one").release_on_close(true);
+    let one = Running::start(worker, handler);
+    soon("begun", begins.recv()).await.unwrap();
+    one.ended.abort();
+    soon("dropped", drops.recv()).await.unwrap();
+    // The store's clock stands still: the lease has not lapsed.
+    let again = world.client.dequeue(Dequeue::new("q").wait_ms(20_000)).await.unwrap();
+    assert_eq!((again[0].id.as_str(), again[0].attempt), ("m", 2));
+}
+
+#[tokio::test]
+async fn without_it_the_lease_lapses() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["m"]).await;
+    let (handler, mut begins, mut drops) = endless();
+    let one = Running::start(Worker::new(world.client.clone(), "q").lease_ms(1_000), handler);
+    soon("begun", begins.recv()).await.unwrap();
+    one.ended.abort();
+    soon("dropped", drops.recv()).await.unwrap();
+    assert!(world.client.dequeue(Dequeue::new("q")).await.unwrap().is_empty());
+    world.advance_ms(1_000);
+    assert_eq!(world.client.dequeue(Dequeue::new("q")).await.unwrap()[0].attempt, 2);
+}
+
+#[tokio::test]
+async fn q8_only_what_passes_the_filters() {
+    let world = World::new().await;
+    world.client.create_queue("q", QueueConfig::simple()).await.unwrap();
+    let message = |id: &str, color: &str| NewMessage::new(id, "").metadata("color", color);
+    let messages = vec![message("1", "red"), message("2", "green"), message("3", "blue")];
+    world.client.enqueue("q", messages).await.unwrap();
+    let worker = Worker::new(world.client.clone(), "q")
+        .filter(Filter::equals("color", "red"))
+        .filter(Filter::equals("color", "blue"));
+    let worker = Running::start(worker, |_| async { Ok(()) });
+    until("completed", || worker.worker.stats().completed == 2).await;
+    worker.stop().await;
+    assert_eq!(world.client.get_message("q", "2").await.unwrap().state, State::Pending);
+}
+
+#[tokio::test]
+async fn a_worker_of_no_queue_says_so() {
+    let world = World::new().await;
+    let worker = Worker::new(world.client.clone(), "nowhere");
+    let error = soon("refused", worker.run(|_| async { Ok(()) })).await.unwrap_err();
+    assert_eq!(error.refused().unwrap().reason, "QUEUE_NOT_FOUND");
+}

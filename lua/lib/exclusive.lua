@@ -1,0 +1,78 @@
+-- exclusive: the lock and the order of each exclusivity value (Q4).
+-- keys[value] is FREE waiting(4) member-of-its-head, or LOCKED waiting(4) id-of-the-running-message; a value
+-- with no message has no entry. Its head is in ready; its other `waiting` messages are in backlog, under a
+-- prefix of their own. Nothing here ever scans past locked work.
+local FREE, LOCKED = 1, 2
+
+local function get_key(value)
+  local raw = call('HGET', K_KEYS, value)
+  if not raw then return nil end
+  local kind, waiting = unpick('>BI4', raw)
+  return kind, waiting, sub(raw, 6)
+end
+
+local function set_key(value, kind, waiting, rest)
+  call('HSET', K_KEYS, value, pack('>BI4', kind, waiting) .. rest)
+end
+
+local function backlog_prefix(value)
+  return char(#value) .. value
+end
+
+-- A message becomes pending.
+local function place_in_key(value, member)
+  local kind, waiting, head = get_key(value)
+  if not kind then
+    call('ZADD', K_READY, 0, member)
+    became_ready = became_ready + 1
+    return set_key(value, FREE, 0, member)
+  end
+  if kind == FREE and before(member, head) then
+    call('ZREM', K_READY, head)
+    call('ZADD', K_READY, 0, member)
+    call('ZADD', K_BACKLOG, 0, backlog_prefix(value) .. head)
+    became_ready = became_ready + 1
+    return set_key(value, FREE, waiting + 1, member)
+  end
+  call('ZADD', K_BACKLOG, 0, backlog_prefix(value) .. member)
+  set_key(value, kind, waiting + 1, head)
+end
+
+-- The value is free: its next head, if any, comes forward.
+local function promote_in_key(value, waiting)
+  if waiting == 0 then return call('HDEL', K_KEYS, value) end
+  local prefix = backlog_prefix(value)
+  local next_up = first(K_BACKLOG, prefix)
+  local member = sub(next_up, #prefix + 1)
+  call('ZREM', K_BACKLOG, next_up)
+  call('ZADD', K_READY, 0, member)
+  became_ready = became_ready + 1
+  set_key(value, FREE, waiting - 1, member)
+end
+
+-- A pending message leaves without running.
+local function remove_from_key(value, member)
+  local kind, waiting, head = get_key(value)
+  if kind == FREE and head == member then
+    call('ZREM', K_READY, member)
+    return promote_in_key(value, waiting)
+  end
+  call('ZREM', K_BACKLOG, backlog_prefix(value) .. member)
+  set_key(value, kind, waiting - 1, head)
+end
+
+-- A pending message of a free value runs; with a filter it need not be the head, which then waits.
+local function lock_key(value, member, id)
+  local _, waiting, head = get_key(value)
+  call('ZREM', K_READY, head)
+  if head ~= member then
+    call('ZADD', K_BACKLOG, 0, backlog_prefix(value) .. head)
+    call('ZREM', K_BACKLOG, backlog_prefix(value) .. member)
+  end
+  set_key(value, LOCKED, waiting, id)
+end
+
+local function unlock_key(value)
+  local _, waiting = get_key(value)
+  promote_in_key(value, waiting)
+end

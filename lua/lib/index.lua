@@ -1,0 +1,117 @@
+-- index: filtered order and filtered counts (Q8, Q9), over sets of metadata key names, not over their power set.
+-- Of each index: a sorted set, a hash of counts, and, while it is being built, a set of the ids it covers.
+-- `tuple` is the values of its keys, each with its length.
+--   R tuple member         simple: every pending message; exclusive: the head of each (tuple, value)
+--   B tuple value member   exclusive: every pending message
+-- A head whose value turns out locked is parked (P value slot tuple) until the value is free: every (tuple, value)
+-- has its head in R or is parked. U value: the value is free, but more was parked under it than one call restores.
+local indexes = {}
+do
+  local count, at = unpick('B', ARGV[3], parameters_end)
+  for i = 1, count do
+    local slot, building, names
+    slot, building, names, at = unpick('BBB', ARGV[3], at)
+    local index = {slot = char(slot), building = building == 1, names = {},
+      order = KEYS[FIRST_INDEX_KEY + 3 * (i - 1)], counts = KEYS[FIRST_INDEX_KEY + 3 * (i - 1) + 1],
+      covered = KEYS[FIRST_INDEX_KEY + 3 * (i - 1) + 2]}
+    for n = 1, names do index.names[n], at = unpick('Bc0', ARGV[3], at) end
+    indexes[i] = index
+  end
+end
+
+local function metadata_of(fixed)
+  local pairs_found = {}
+  local _, _, _, at = options_of(fixed)
+  while at <= #fixed do
+    local key, value
+    key, value, at = unpick('Bc0Bc0', fixed, at)
+    pairs_found[key] = value
+  end
+  return pairs_found
+end
+
+-- nil where the message lacks one of the keys.
+local function tuple_of(index, metadata)
+  local tuple = ''
+  for _, name in ipairs(index.names) do
+    local value = metadata[name]
+    if not value then return nil end
+    tuple = tuple .. char(#value) .. value
+  end
+  return tuple
+end
+
+local function add_to_order(index, tuple, fixed, member)
+  if exclusive then
+    local value = value_of(fixed)
+    local prefix = 'B' .. tuple .. char(#value) .. value
+    local head = first(index.order, prefix)
+    call('ZADD', index.order, 0, prefix .. member)
+    if head then
+      head = sub(head, #prefix + 1)
+      if not before(member, head) then return end
+      call('ZREM', index.order, 'R' .. tuple .. head)
+    end
+  end
+  call('ZADD', index.order, 0, 'R' .. tuple .. member)
+end
+
+local function remove_from_order(index, tuple, fixed, member)
+  local was_head = call('ZREM', index.order, 'R' .. tuple .. member) == 1
+  if not exclusive then return end
+  local value = value_of(fixed)
+  local prefix = 'B' .. tuple .. char(#value) .. value
+  call('ZREM', index.order, prefix .. member)
+  local head = was_head and first(index.order, prefix)
+  if head then call('ZADD', index.order, 0, 'R' .. tuple .. sub(head, #prefix + 1)) end
+end
+
+local function count_in_index(index, tuple, state, by)
+  local field = tuple .. char(state)
+  if call('HINCRBY', index.counts, field, by) == 0 then call('HDEL', index.counts, field) end
+end
+
+-- Follows one transition. `member_before` and `member_after` matter where it was or is pending. While an index is
+-- being built it knows only the messages it covers: the others it meets here for the first time.
+local function index_move(id, fixed, from, to, member_before, member_after)
+  local metadata = metadata_of(fixed)
+  for _, index in ipairs(indexes) do
+    local tuple = tuple_of(index, metadata)
+    if tuple then
+      local known = not index.building or call('SISMEMBER', index.covered, id) == 1
+      if known and from ~= GONE then
+        count_in_index(index, tuple, from, -1)
+        if from == PENDING then remove_from_order(index, tuple, fixed, member_before) end
+      end
+      if to ~= GONE then
+        if not known then call('SADD', index.covered, id) end
+        count_in_index(index, tuple, to, 1)
+        if to == PENDING then add_to_order(index, tuple, fixed, member_after) end
+      end
+    end
+  end
+end
+
+local RESTORE_MAX = 256
+
+-- The value is free: what was parked under it comes back, at most RESTORE_MAX at a time.
+local function restore_parked(value)
+  local parked_prefix = 'P' .. char(#value) .. value
+  local parked = call('ZRANGEBYLEX', K_PARKED, '[' .. parked_prefix, '(' .. parked_prefix .. PAST, 'LIMIT', 0, RESTORE_MAX)
+  for _, entry in ipairs(parked) do
+    local slot, tuple = sub(entry, #parked_prefix + 1, #parked_prefix + 1), sub(entry, #parked_prefix + 2)
+    for _, index in ipairs(indexes) do
+      if index.slot == slot then
+        local prefix = 'B' .. tuple .. char(#value) .. value
+        local head = first(index.order, prefix)
+        if head then call('ZADD', index.order, 0, 'R' .. tuple .. sub(head, #prefix + 1)) end
+      end
+    end
+  end
+  if #parked > 0 then
+    call('ZREM', K_PARKED, unpack(parked))
+    S[PARKED] = S[PARKED] - #parked
+  end
+  local rest = 'U' .. char(#value) .. value
+  if #parked == RESTORE_MAX then call('ZADD', K_PARKED, 0, rest) else call('ZREM', K_PARKED, rest) end
+end

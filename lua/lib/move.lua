@@ -1,0 +1,90 @@
+-- move: one transition of one message, in two halves: leave its place, then (the caller having changed what it
+-- wants) enter the next. Every arrow of the table that is not on the hot path goes through here.
+local function leave(m, to)
+  m.from, m.member_before = m.state, member_of(m)
+  if m.from == PENDING then
+    if not exclusive then call('ZREM', K_READY, m.member_before)
+    elseif to == RUNNING then lock_key(value_of(m.fixed), m.member_before, m.id)
+    else remove_from_key(value_of(m.fixed), m.member_before) end
+  elseif m.from == INVISIBLE then
+    call('ZREM', K_INVISIBLE, m.id)
+  elseif m.from == RUNNING and to ~= RUNNING then
+    call('ZREM', K_RUNNING, m.id)
+    if exclusive then
+      local value = value_of(m.fixed)
+      unlock_key(value)
+      if S[PARKED] > 0 then restore_parked(value) end
+    end
+  end
+end
+
+local function enter(m, to, by, reason)
+  local member = member_of(m)
+  if to == PENDING then
+    if exclusive then place_in_key(value_of(m.fixed), member)
+    else
+      call('ZADD', K_READY, 0, member)
+      became_ready = became_ready + 1
+    end
+  elseif to == INVISIBLE then
+    call('ZADD', K_INVISIBLE, m.due, m.id)
+    note_due(m.due)
+  elseif to == RUNNING then
+    call('ZADD', K_RUNNING, m.due, m.id)
+    note_due(m.due)
+  else
+    call('RPUSH', K_DONE, pack('>I6I4', now, m.version + 1) .. m.id)
+    note_due(now + retention_ms)
+  end
+  m.version = m.version + 1
+  if to ~= m.from then
+    m.state, m.since = to, now
+    if m.from ~= GONE then S[COUNT + m.from] = S[COUNT + m.from] - 1 end
+    S[COUNT + to] = S[COUNT + to] + 1
+  end
+  call('HSET', K_HEAD, m.id, encode_head(m))
+  add_event(m.from, to, by, m, reason)
+  if #indexes > 0 then index_move(m.id, m.fixed, m.from, to, m.member_before, member) end
+end
+
+-- A terminal message is gone.
+local function collect(m)
+  call('HDEL', K_BODY, m.id)
+  call('HDEL', K_HEAD, m.id)
+  S[COUNT + m.state] = S[COUNT + m.state] - 1
+  m.version = m.version + 1
+  add_event(m.state, GONE, BY_COLLECT, m, '')
+  if #indexes > 0 then index_move(m.id, m.fixed, m.state, GONE) end
+end
+
+-- Remembers how the present lease ends, so that its holder's repeated call gets the same answer (Q10).
+local function end_lease(m, how, to)
+  m.ended_fence, m.ended_how, m.ended_version = m.fence, how + to, m.version + 1
+end
+
+-- The delay after a spent attempt; the same arithmetic as Backoff::delay_ms of the model.
+local function backoff_ms(attempts, fence)
+  if backoff_kind == 0 then return 0 end
+  local full = backoff_base_ms
+  if backoff_kind == 2 then full = full * 2 ^ math.min(attempts - 1, 46) end
+  full = math.min(full, backoff_max_ms)
+  local draw = (fence % 1000003) * 48271 % 2147483647
+  return full - math.floor(math.floor(full * backoff_jitter / 100) * (draw % 1000) / 1000)
+end
+
+-- A run ended without success: again, later, or never. `delay_ms` nil: the queue's backoff.
+local function end_run(m, how, by, reason, delay_ms)
+  local _, _, own_max_attempts = options_of(m.fixed)
+  local marked = m.flags % 2 == 1
+  local to, due = ERRORED, 0
+  if marked or m.attempts < (own_max_attempts or default_max_attempts) then
+    delay_ms = delay_ms or backoff_ms(m.attempts, m.fence)
+    if delay_ms > 0 then to, due = INVISIBLE, now + delay_ms else to = PENDING end
+  end
+  leave(m, to)
+  if marked then m.attempts, m.flags = 0, m.flags - MARKED end
+  if reason ~= '' then m.reason = reason end
+  m.due = due
+  end_lease(m, how, to)
+  enter(m, to, by, reason)
+end

@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- cancel: take messages out for good (Q5, Q10).
+-- ARGV head, then id, fence (0: none), force (0 | 1), reason of each item.
+-- RETURNS {OK, code(1) state(1) version(4) of each}
+--@include shard
+--@include record
+--@include event
+--@include exclusive
+--@include index
+--@include move
+
+local function cancel(m, fence, force, reason)
+  if fence > 0 and m.ended_fence == fence and m.ended_how - m.ended_how % 16 == ENDED_CANCEL then
+    return OK, CANCELED, m.ended_version
+  end
+  if m.state == CANCELED then return OK, CANCELED, m.version end
+  if m.state > RUNNING then return WRONG_STATE, m.state, 0 end
+  if m.state == RUNNING then
+    local holds = fence == m.fence and now < m.due
+    if not holds and not force then return fence > 0 and LEASE_LOST or WRONG_STATE, RUNNING, 0 end
+    end_lease(m, ENDED_CANCEL, CANCELED)
+    if m.flags % 2 == 1 then m.flags = m.flags - MARKED end
+  end
+  leave(m, CANCELED)
+  if reason ~= '' then m.reason = reason end
+  m.due = 0
+  enter(m, CANCELED, BY_CANCEL, reason)
+  return OK, CANCELED, m.version
+end
+
+local results = {}
+for i = 1, (#ARGV - 4) / 4 do
+  local m = load_message(ARGV[1 + 4 * i])
+  local code, state, version = NOT_FOUND, 0, 0
+  if m then code, state, version = cancel(m, tonumber(ARGV[2 + 4 * i]), ARGV[3 + 4 * i] == '1', ARGV[4 + 4 * i]) end
+  results[i] = char(code, state) .. pack('>I4', version)
+end
+write_events()
+close_shard()
+return {OK, table.concat(results)}

@@ -1,0 +1,114 @@
+#!lua flags=allow-oom
+-- complete: end leases with success (Q5, Q10, Q11, Q12).
+-- ARGV head, then id, fence of each item. RETURNS {OK, code(1) state(1) version(4) of each}
+--@include shard
+--@include record
+--@include event
+--@include exclusive
+--@include index
+--@include move
+
+local items = (#ARGV - 4) / 2
+local ids, results = {}, {}
+for i = 1, items do ids[i] = ARGV[3 + 2 * i] end
+local heads = call('HMGET', K_HEAD, unpack(ids))
+
+local FRONT = '>BI4I6I6I7BI4BI2I7'
+local ended, new_heads, done, values, seen = {}, {}, {}, {}, {}
+local now6 = pack('>I6', now)
+
+local function refuse(id, state)
+  if state then return char(LEASE_LOST, state) .. '\0\0\0\0' end
+  local missing = call('HEXISTS', K_BODY, id) == 0
+  return (missing and char(NOT_FOUND, 0) or char(LEASE_LOST, PENDING)) .. '\0\0\0\0'
+end
+
+local function flush()
+  if #ended == 0 then return end
+  call('ZREM', K_RUNNING, unpack(ended))
+  call('HSET', K_HEAD, unpack(new_heads))
+  call('RPUSH', K_DONE, unpack(done))
+  note_due(now + retention_ms)
+  S[COUNT + RUNNING], S[COUNT + COMPLETED] = S[COUNT + RUNNING] - #ended, S[COUNT + COMPLETED] + #ended
+  if exclusive then
+    -- What unlock_key does to one value, for all of them with one call per structure.
+    local raws = call('HMGET', K_KEYS, unpack(values))
+    local gone, sets, promoted, ready = {}, {}, {}, {}
+    for i, raw in ipairs(raws) do
+      local _, waiting = unpick('>BI4', raw)
+      if waiting == 0 then gone[#gone + 1] = values[i]
+      else
+        local prefix = backlog_prefix(values[i])
+        local entry = first(K_BACKLOG, prefix)
+        local member = sub(entry, #prefix + 1)
+        promoted[#promoted + 1] = entry
+        ready[#ready + 1], ready[#ready + 2] = '0', member
+        sets[#sets + 1], sets[#sets + 2] = values[i], pack('>BI4', FREE, waiting - 1) .. member
+      end
+    end
+    if #gone > 0 then call('HDEL', K_KEYS, unpack(gone)) end
+    if #promoted > 0 then
+      call('ZREM', K_BACKLOG, unpack(promoted))
+      call('ZADD', K_READY, unpack(ready))
+      call('HSET', K_KEYS, unpack(sets))
+      became_ready = became_ready + #promoted
+    end
+    if S[PARKED] > 0 then
+      for _, value in ipairs(values) do restore_parked(value) end
+    end
+  end
+  ended, new_heads, done, values = {}, {}, {}, {}
+end
+
+for i = 1, items do
+  local id, fence, head = ids[i], tonumber(ARGV[4 + 2 * i]), heads[i]
+  if seen[id] then
+    flush()
+    head = call('HGET', K_HEAD, id)
+  end
+  seen[id] = true
+  if not head then
+    results[i] = refuse(id)
+  else
+    local state, version, _, due, ended_fence, ended_how, ended_version, flags, attempts, held = unpick(FRONT, head)
+    if state == RUNNING and held == fence and now < due then
+      version = version + 1
+      if flags % 2 == 1 then
+        flush()
+        local m = decode_head(id, head)
+        leave(m, PENDING)
+        m.flags, m.attempts, m.due = m.flags - MARKED, 0, 0
+        end_lease(m, ENDED_COMPLETE, PENDING)
+        enter(m, PENDING, BY_COMPLETE, '')
+        results[i] = char(OK, PENDING) .. pack('>I4', version)
+      else
+        -- The same bytes as encode_head and add_event would make, without taking the record apart.
+        local version4, tail = pack('>I4', version), sub(head, HEAD_TAIL)
+        ended[#ended + 1] = id
+        new_heads[#new_heads + 1] = id
+        new_heads[#new_heads + 1] = char(COMPLETED) .. version4 .. now6 .. '\0\0\0\0\0\0' .. sub(head, 33, 39)
+          .. char(ENDED_COMPLETE + COMPLETED) .. version4 .. sub(head, 30)
+        done[#done + 1] = now6 .. version4 .. id
+        local reason_at = 2 + byte(tail)
+        local event_tail = tail
+        if byte(tail, reason_at) > 0 then
+          event_tail = sub(tail, 1, reason_at - 1) .. '\0' .. sub(tail, reason_at + 1 + byte(tail, reason_at))
+        end
+        events[#events + 1] = char(RUNNING, COMPLETED, BY_COMPLETE) .. version4 .. sub(head, 52, 58)
+          .. sub(head, 33, 39) .. sub(head, 31, 32) .. '\0\0\0\0\0\0' .. char(#id) .. id .. event_tail
+        local fixed = (exclusive or #indexes > 0) and sub(tail, reason_at + 1 + byte(tail, reason_at))
+        if exclusive then values[#values + 1] = value_of(fixed) end
+        if #indexes > 0 then index_move(id, fixed, RUNNING, COMPLETED) end
+        results[i] = char(OK, COMPLETED) .. version4
+      end
+    elseif ended_fence == fence and ended_how - ended_how % 16 == ENDED_COMPLETE then
+      results[i] = char(OK, ended_how % 16) .. pack('>I4', ended_version)
+    else
+      results[i] = refuse(id, state)
+    end
+  end
+end
+flush()
+write_events()
+close_shard()
+return {OK, table.concat(results)}

@@ -1,0 +1,22 @@
+#!lua flags=no-writes
+-- explain: the facts from which "why is this message not running" follows (Q7).
+-- ARGV head, id. RETURNS {OK, head or '', body or '', holder id, holder head, key head id, ahead}
+--@include shard
+--@include record
+--@include exclusive
+
+local id = ARGV[5]
+local head, body = call('HGET', K_HEAD, id) or '', call('HGET', K_BODY, id) or ''
+local holder, holder_head, key_head, ahead = '', '', '', 0
+local m = load_message(id)
+if m and m.state == PENDING then
+  local member, runnable = member_of(m), true
+  if exclusive then
+    local kind, _, rest = get_key(value_of(m.fixed))
+    runnable = kind == FREE and rest == member
+    if kind == LOCKED then holder, holder_head = rest, call('HGET', K_HEAD, rest)
+    elseif not runnable then key_head = sub(rest, 16) end
+  end
+  if runnable then ahead = call('ZRANK', K_READY, member) end
+end
+return {OK, head, body, holder, holder_head, key_head, ahead}

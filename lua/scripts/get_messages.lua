@@ -1,0 +1,11 @@
+#!lua flags=no-writes
+-- get_messages: messages as they stand. ARGV head, then ids. RETURNS {OK, then head or '', body or '' of each}
+--@include shard
+local ids = {}
+for i = 5, #ARGV do ids[i - 4] = ARGV[i] end
+local heads, bodies = call('HMGET', K_HEAD, unpack(ids)), call('HMGET', K_BODY, unpack(ids))
+local reply = {OK}
+for i = 1, #ids do
+  reply[2 * i], reply[2 * i + 1] = heads[i] or '', bodies[i] or ''
+end
+return reply

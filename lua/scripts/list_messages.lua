@@ -1,0 +1,68 @@
+#!lua flags=no-writes
+-- list_messages: a page of the messages of one state, in the order of its place.
+-- ARGV head, state, cursor ('' at first), limit. RETURNS {OK, next cursor ('' at the end), id, head, body, ...}
+-- Cursors: pending: r or b, then the last member; invisible, running: score(6) id of the last; terminal: the
+-- absolute position in the list of ended messages.
+--@include shard
+--@include record
+
+local state, cursor, limit = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
+local LIST_BYTES_MAX = 3 * 1024 * 1024
+local ids, cursors, next_cursor = {}, {}, ''
+
+local function add(id, at)
+  ids[#ids + 1], cursors[#ids + 1] = id, at
+end
+
+if state == PENDING then
+  if cursor == '' or sub(cursor, 1, 1) == 'r' then
+    local from = cursor == '' and '-' or '(' .. sub(cursor, 2)
+    for _, member in ipairs(call('ZRANGEBYLEX', K_READY, from, '+', 'LIMIT', 0, limit)) do
+      add(sub(member, 16), 'r' .. member)
+    end
+    if #ids < limit and exclusive then cursor = 'b' end
+  end
+  if sub(cursor, 1, 1) == 'b' then
+    local from = cursor == 'b' and '-' or '(' .. sub(cursor, 2)
+    for _, member in ipairs(call('ZRANGEBYLEX', K_BACKLOG, from, '+', 'LIMIT', 0, limit - #ids)) do
+      add(sub(member, 17 + byte(member)), 'b' .. member)
+    end
+  end
+elseif state < COMPLETED then
+  local key, from = state == INVISIBLE and K_INVISIBLE or K_RUNNING, 0
+  if cursor ~= '' then
+    local score = unpick('>I6', cursor)
+    if tonumber(call('ZSCORE', key, sub(cursor, 7)) or -1) == score then from = call('ZRANK', key, sub(cursor, 7)) + 1
+    else from = call('ZCOUNT', key, '-inf', '(' .. score) end
+  end
+  local found = call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do add(found[i], pack('>I6', tonumber(found[i + 1])) .. found[i]) end
+else
+  -- The list holds all terminal states and stale entries: look at a bounded number, then answer a short page.
+  local from = math.max(cursor == '' and 0 or tonumber(cursor) - S[POPPED], 0)
+  local entries = call('LRANGE', K_DONE, from, from + 999)
+  for i, entry in ipairs(entries) do
+    local _, version = unpick('>I6I4', entry)
+    local id = sub(entry, 11)
+    local head = call('HGET', K_HEAD, id)
+    if head and byte(head) == state and unpick('>I4', head, 2) == version then
+      add(id, string.format('%.0f', from + i + S[POPPED]))
+      if #ids == limit then break end
+    end
+  end
+  if #ids < limit and #entries == 1000 then next_cursor = string.format('%.0f', from + 1000 + S[POPPED]) end
+end
+
+if #ids == limit then next_cursor = cursors[#ids] end
+local reply, bytes = {OK, ''}, 0
+for i, id in ipairs(ids) do
+  local body = call('HGET', K_BODY, id)
+  bytes = bytes + #body
+  if bytes > LIST_BYTES_MAX then
+    next_cursor = cursors[i - 1]
+    break
+  end
+  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = id, call('HGET', K_HEAD, id) or '', body
+end
+reply[2] = next_cursor
+return reply

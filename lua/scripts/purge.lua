@@ -1,0 +1,35 @@
+#!lua flags=allow-oom
+-- purge: one bounded step: cancel and collect messages up to a sequence.
+-- ARGV head, include_running (0 | 1), scan cursor, until_sequence (0: the present one).
+-- RETURNS {OK, purged, scan cursor (0: done), until_sequence}
+--@include shard
+--@include record
+--@include event
+--@include exclusive
+--@include index
+--@include move
+
+local until_seq = tonumber(ARGV[7])
+if until_seq == 0 then until_seq = S[SEQ] end
+local page = call('HSCAN', K_BODY, ARGV[6], 'COUNT', 100)
+local purged = 0
+for i = 1, #page[2], 2 do
+  local m = load_message(page[2][i])
+  if m and m.seq <= until_seq and (m.state ~= RUNNING or ARGV[5] == '1') then
+    if m.state <= RUNNING then
+      if m.state == RUNNING then
+        end_lease(m, ENDED_CANCEL, CANCELED)
+        if m.flags % 2 == 1 then m.flags = m.flags - MARKED end
+      end
+      leave(m, CANCELED)
+      m.due = 0
+      enter(m, CANCELED, BY_PURGE, '')
+      call('RPOP', K_DONE) -- collected at once: it needs no entry
+    end
+    collect(m)
+    purged = purged + 1
+  end
+end
+write_events()
+close_shard()
+return {OK, purged, page[1], string.format('%.0f', until_seq)}

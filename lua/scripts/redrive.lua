@@ -1,0 +1,31 @@
+#!lua flags=allow-oom
+-- redrive: errored and canceled messages run again, with all their attempts (Q5).
+-- ARGV head, then ids. RETURNS {OK, code(1) state(1) version(4) of each}
+--@include shard
+--@include record
+--@include event
+--@include exclusive
+--@include index
+--@include move
+
+local function redrive(m)
+  if m.state == PENDING and m.flags >= REDRIVEN then return OK, PENDING, m.version end
+  if m.state ~= ERRORED and m.state ~= CANCELED then return WRONG_STATE, m.state, 0 end
+  local live = S[COUNT + INVISIBLE] + S[COUNT + PENDING] + S[COUNT + RUNNING]
+  if max_depth > 0 and live >= max_depth then return QUEUE_FULL, m.state, 0 end
+  leave(m, PENDING)
+  m.attempts, m.flags = 0, m.flags % REDRIVEN + REDRIVEN
+  enter(m, PENDING, BY_REDRIVE, '')
+  return OK, PENDING, m.version
+end
+
+local results = {}
+for i = 1, #ARGV - 4 do
+  local m = load_message(ARGV[4 + i])
+  local code, state, version = NOT_FOUND, 0, 0
+  if m then code, state, version = redrive(m) end
+  results[i] = char(code, state) .. pack('>I4', version)
+end
+write_events()
+close_shard()
+return {OK, table.concat(results)}

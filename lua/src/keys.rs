@@ -1,0 +1,82 @@
+//! The keys of a queue shard: few, fixed, all behind one hash tag (Q15, Q17). One function makes every key.
+
+use tallystone_model::limits::INDEXES_MAX;
+use tallystone_model::{QueueName, Shard};
+
+/// The names of a shard's keys, in the order of KEYS. Lua knows them as `K_STATE`, `K_CONFIG`, …
+pub const NAMES: [&str; 14] = [
+    "state",       // string: revision, sequence, counts, who waits
+    "config",      // string: JSON
+    "body",        // hash: id → what the sender sent
+    "head",        // hash: id → the mutable part, from the first write after Enqueue on
+    "ready",       // sorted set by bytes: runnable messages
+    "backlog",     // sorted set by bytes, exclusive queues: value, then the messages behind its head
+    "keys",        // hash, exclusive queues: value → its lock or its head
+    "invisible",   // sorted set: due time → id
+    "running",     // sorted set: lease expiry → id
+    "done",        // list: terminal messages by the time they ended
+    "requests",    // hash: Dequeue request id → its leases
+    "request_due", // sorted set: when a request may be forgotten
+    "parked",      // sorted set by bytes: filtered heads that wait for their value
+    "outbox",      // stream: events
+];
+
+/// The names of one filter index's keys.
+pub const INDEX_NAMES: [&str; 3] = ["order", "counts", "covered"];
+
+/// The registry of queue names: a sorted set by bytes.
+pub const QUEUES: &str = "ts:queues";
+/// The channel on which servers wake each other.
+pub const WAKE_CHANNEL: &str = "ts:wake";
+
+/// The keys of one shard.
+#[derive(Clone, Debug)]
+pub struct ShardKeys {
+    tag: String,
+}
+
+impl ShardKeys {
+    /// The keys of this shard.
+    pub fn new(shard: &Shard) -> Self {
+        ShardKeys { tag: shard.tag() }
+    }
+
+    /// One of [`NAMES`].
+    pub fn key(&self, name: &str) -> String {
+        format!("ts:{{{}}}:{name}", self.tag)
+    }
+
+    /// The three keys of the filter index in a slot.
+    pub fn index(&self, slot: u8) -> [String; 3] {
+        debug_assert!(usize::from(slot) < INDEXES_MAX);
+        INDEX_NAMES.map(|name| self.key(&format!("index:{slot}:{name}")))
+    }
+
+    /// KEYS of a script: the fixed ones, then those of the given index slots.
+    pub fn all(&self, slots: impl IntoIterator<Item = u8>) -> Vec<String> {
+        let mut keys: Vec<String> = NAMES.iter().map(|name| self.key(name)).collect();
+        keys.extend(slots.into_iter().flat_map(|slot| self.index(slot)));
+        keys
+    }
+}
+
+/// The shard a state key belongs to: what a wake-up carries.
+pub fn shard_of_state_key(key: &str) -> Option<Shard> {
+    let (queue, number) = key.strip_prefix("ts:{")?.strip_suffix("}:state")?.rsplit_once('/')?;
+    Some(Shard { queue: QueueName::parse("queue", queue).ok()?, number: number.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q15_q17_every_key_of_a_shard_is_behind_its_tag() {
+        let shard = Shard { queue: QueueName::parse("queue", "a/b").unwrap(), number: 3 };
+        let keys = ShardKeys::new(&shard).all([0, 7]);
+        assert_eq!(keys.len(), NAMES.len() + 2 * INDEX_NAMES.len());
+        assert!(keys.iter().all(|key| key.starts_with("ts:{a/b/3}:")), "{keys:?}");
+        assert_eq!(shard_of_state_key(&keys[0]), Some(shard));
+        assert_eq!(shard_of_state_key("ts:queues"), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! Filters over metadata (Q8), and the sets of key names by which a queue is indexed.
+
+use crate::limits::METADATA_PAIRS_MAX;
+use crate::names::{Metadata, check_pairs, check_text};
+use crate::refusal::Refusal;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A conjunction: every pair is in the message's metadata. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Filter(BTreeMap<String, String>);
+
+impl Filter {
+    /// Checks and wraps; the refusal names the field `filters`.
+    pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, Refusal> {
+        if pairs.is_empty() || pairs.len() > METADATA_PAIRS_MAX {
+            let why = format!("has {} pairs; from 1 to {METADATA_PAIRS_MAX}", pairs.len());
+            return Err(Refusal::invalid("filters", why));
+        }
+        check_pairs("filters", &pairs)?;
+        Ok(Filter(pairs))
+    }
+
+    /// Whether a message with this metadata passes.
+    pub fn matches(&self, metadata: &Metadata) -> bool {
+        self.0.iter().all(|(key, value)| metadata.get(key) == Some(value))
+    }
+
+    /// The pairs, sorted by key.
+    pub fn pairs(&self) -> &BTreeMap<String, String> {
+        &self.0
+    }
+
+    /// The index that answers this filter.
+    pub fn index_keys(&self) -> IndexKeys {
+        IndexKeys(self.0.keys().cloned().collect())
+    }
+}
+
+/// A set of metadata key names, 1 to 4 of them: what a filter index is over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct IndexKeys(BTreeSet<String>);
+
+impl IndexKeys {
+    /// Checks and wraps; the refusal names the field `indexes`.
+    pub fn parse(keys: impl IntoIterator<Item = String>) -> Result<Self, Refusal> {
+        let keys: BTreeSet<String> = keys.into_iter().collect();
+        if keys.is_empty() || keys.len() > METADATA_PAIRS_MAX {
+            let why = format!("has {} key names; from 1 to {METADATA_PAIRS_MAX}", keys.len());
+            return Err(Refusal::invalid("indexes", why));
+        }
+        for key in &keys {
+            check_text("indexes", key, 1, crate::limits::METADATA_KEY_BYTES_MAX)?;
+        }
+        Ok(IndexKeys(keys))
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> &BTreeSet<String> {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for IndexKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.iter().map(String::as_str).collect::<Vec<_>>().join(","))
+    }
+}

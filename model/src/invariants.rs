@@ -1,0 +1,38 @@
+//! The invariants of one queue shard, by number. `check` proves them on a live store, the property tests after
+//! every step, and an error report names them.
+
+/// One invariant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invariant {
+    /// "I1" …, stable.
+    pub id: &'static str,
+    /// What holds.
+    pub what: &'static str,
+}
+
+/// All of them.
+pub const INVARIANTS: &[Invariant] = &[
+    Invariant { id: "I1", what: "each message is in exactly one place, the one its state names" },
+    Invariant { id: "I2", what: "the count of each state equals the number of messages in it" },
+    Invariant { id: "I3", what: "at most one message of an exclusivity value is running" },
+    Invariant { id: "I4", what: "every lock has its running message, and every running message its lock" },
+    Invariant { id: "I5", what: "ready holds exactly the most urgent pending message of each free value" },
+    Invariant {
+        id: "I6",
+        what: "each filter index holds exactly the pending messages that carry its keys, and counts all states",
+    },
+    Invariant { id: "I7", what: "every record can be read, and every place leads to a record" },
+    Invariant {
+        id: "I8",
+        what: "the running set is ordered by the lease expiry of its messages, the invisible set by due time",
+    },
+];
+
+/// One broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The invariant's id.
+    pub invariant: &'static str,
+    /// What was found.
+    pub detail: String,
+}

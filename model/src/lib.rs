@@ -1,0 +1,31 @@
+//! The meaning of the queue, as plain values and functions: no I/O, no clock, no async runtime.
+//!
+//! What lives here: names and their limits, the six states and the one table of arrows between them, queue
+//! configuration, the [`Store`] contract, the facts behind Explain, the invariants by number, and the
+//! [`oracle`], an in-memory store that is the executable meaning of the contract.
+//! What may not: anything that knows of Redis, gRPC, tokio or a wall clock.
+
+pub mod config;
+pub mod drawing;
+pub mod event;
+pub mod explain;
+pub mod filter;
+pub mod invariants;
+pub mod limits;
+pub mod message;
+pub mod names;
+pub mod oracle;
+pub mod refusal;
+pub mod shard;
+pub mod state;
+pub mod store;
+
+pub use config::{Backoff, BackoffKind, QueueConfig, QueuePatch, QueueType};
+pub use event::Event;
+pub use filter::{Filter, IndexKeys};
+pub use message::{Lease, Message, NewMessage};
+pub use names::{MessageId, Metadata, QueueName};
+pub use refusal::{Applied, Refusal};
+pub use shard::Shard;
+pub use state::{Cause, State};
+pub use store::Store;

@@ -1,0 +1,57 @@
+//! Every bound a caller can meet, with its unit last, and the relations between them asserted.
+
+/// Payload of one message (Q3).
+pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024;
+/// Metadata pairs of one message (Q3).
+pub const METADATA_PAIRS_MAX: usize = 4;
+/// A metadata key name.
+pub const METADATA_KEY_BYTES_MAX: usize = 64;
+/// A metadata value.
+pub const METADATA_VALUE_BYTES_MAX: usize = 255;
+/// A queue name.
+pub const QUEUE_NAME_BYTES_MAX: usize = 128;
+/// A message id.
+pub const MESSAGE_ID_BYTES_MAX: usize = 200;
+/// A worker's name.
+pub const WORKER_BYTES_MAX: usize = 128;
+/// A request id.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
+/// The reason given with Release or Cancel.
+pub const REASON_BYTES_MAX: usize = 255;
+/// Items of one batch.
+pub const BATCH_ITEMS_MAX: usize = 1_000;
+/// Encoded size of one request.
+pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Filters of one Dequeue (any of them may match).
+pub const FILTERS_MAX: usize = 16;
+/// Filter indexes of one queue, declared and asked for.
+pub const INDEXES_MAX: usize = 8;
+/// Shortest lease.
+pub const LEASE_MS_MIN: u64 = 1_000;
+/// Longest lease: twelve hours.
+pub const LEASE_MS_MAX: u64 = 12 * 3_600 * 1_000;
+/// Longest invisibility, release delay and terminal retention: a year.
+pub const DELAY_MS_MAX: u64 = 365 * 86_400 * 1_000;
+/// Longest wait of one Dequeue.
+pub const WAIT_MS_MAX: u64 = 300_000;
+/// Most attempts of one message.
+pub const ATTEMPTS_MAX: u32 = 1_000;
+/// Most live messages that max_depth can name; 0 means no bound.
+pub const DEPTH_MAX: u64 = 1_000_000_000;
+/// Shards of one queue, until queue sharding comes (Q17).
+pub const SHARDS_MAX: u16 = 1;
+/// Entries on one page of a list.
+pub const PAGE_ITEMS_MAX: usize = 1_000;
+/// Messages one script call moves in the background, of each kind.
+pub const SWEEP_ITEMS_MAX: usize = 256;
+
+const _: () = {
+    assert!(PAYLOAD_BYTES_MAX * 100 < BATCH_BYTES_MAX, "a batch holds a hundred of the largest messages");
+    // The packed records give these lengths one byte, attempts two, leases four, times six.
+    assert!(MESSAGE_ID_BYTES_MAX <= u8::MAX as usize && METADATA_VALUE_BYTES_MAX <= u8::MAX as usize);
+    assert!(METADATA_KEY_BYTES_MAX <= u8::MAX as usize && WORKER_BYTES_MAX <= u8::MAX as usize);
+    assert!(REASON_BYTES_MAX <= u8::MAX as usize);
+    assert!(ATTEMPTS_MAX <= u16::MAX as u32 && LEASE_MS_MAX <= u32::MAX as u64);
+    assert!(DELAY_MS_MAX < 1 << 46, "a due time fits six bytes");
+    assert!(LEASE_MS_MIN < LEASE_MS_MAX && FILTERS_MAX <= BATCH_ITEMS_MAX);
+};

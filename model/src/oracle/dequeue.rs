@@ -1,0 +1,95 @@
+//! Dequeue (Q4, Q8, Q10, Q11).
+
+use super::record::Record;
+use super::shard::QueueShard;
+use crate::filter::Filter;
+use crate::message::Lease;
+use crate::names::MessageId;
+use crate::refusal::Refusal;
+use crate::state::{Cause, State};
+use crate::store::{DequeueRequest, Dequeued, LeaseRef, Outlook};
+
+impl QueueShard {
+    pub(super) fn dequeue(&mut self, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal> {
+        if self.queue.config.dequeue_blocked {
+            return Err(Refusal::DequeueBlocked { queue: self.queue.name.to_string() });
+        }
+        self.promote_due(usize::MAX);
+        self.expire_due(usize::MAX);
+        let leases: Vec<_> = requests.iter().map(|request| self.dequeue_one(request)).collect();
+        if wait && leases.iter().any(|leases| leases.as_ref().is_ok_and(Vec::is_empty)) {
+            self.waiting = true;
+        }
+        Ok(Dequeued { leases, outlook: self.outlook() })
+    }
+
+    fn dequeue_one(&mut self, request: &DequeueRequest) -> Result<Vec<Lease>, Refusal> {
+        let repeated = self.leases_of_request(&request.request_id);
+        if !repeated.is_empty() {
+            return Ok(repeated);
+        }
+        self.admit_indexes(&request.filters)?;
+        let mut leases = Vec::new();
+        while leases.len() < request.limit {
+            let first = self.runnable(&request.filters).min_by_key(|record| record.urgency());
+            let Some(id) = first.map(|record| record.content.id.clone()) else { break };
+            leases.push(self.lease(&id, request));
+        }
+        if !request.request_id.is_empty() {
+            let refs = leases.iter().map(|lease| LeaseRef { id: lease.id.clone(), fence: lease.fence }).collect();
+            self.requests.insert(request.request_id.clone(), refs);
+        }
+        Ok(leases)
+    }
+
+    /// Those leases that the request of this id was answered and that still live.
+    fn leases_of_request(&self, request_id: &str) -> Vec<Lease> {
+        let given = self.requests.get(request_id).map(Vec::as_slice).unwrap_or_default();
+        given
+            .iter()
+            .filter_map(|lease| self.messages.get(&lease.id).filter(|r| r.is_held_by(lease.fence, self.now_ms)))
+            .map(|record| record.lease(&self.queue.config))
+            .collect()
+    }
+
+    /// The pending messages whose value is free and that pass any of the filters. The most urgent of them is the
+    /// most urgent of its value, too: leasing it locks the rest of the value out.
+    pub(super) fn runnable<'a>(&'a self, filters: &'a [Filter]) -> impl Iterator<Item = &'a Record> {
+        self.messages.values().filter(move |record| {
+            record.state == State::Pending
+                && (filters.is_empty() || filters.iter().any(|filter| filter.matches(&record.content.metadata)))
+                && self.holder(record).is_none()
+        })
+    }
+
+    /// The running message of the same exclusivity value.
+    pub(super) fn holder(&self, record: &Record) -> Option<&Record> {
+        let config = &self.queue.config;
+        let value = record.value(config)?;
+        self.messages.values().find(|other| other.state == State::Running && other.value(config) == Some(value))
+    }
+
+    fn lease(&mut self, id: &MessageId, request: &DequeueRequest) -> Lease {
+        let fence = self.next_sequence();
+        let (now_ms, default_ms) = (self.now_ms, self.queue.config.lease_ms);
+        self.step(id, State::Running, Cause::Dequeue, "", |record| {
+            record.fence = fence;
+            record.worker = request.worker.clone();
+            record.granted_ms = request.lease_ms.or(record.content.lease_ms).unwrap_or(default_ms);
+            record.due_ms = now_ms + record.granted_ms;
+            record.extension_id.clear();
+            record.attempts += 1;
+            record.redriven = false;
+        });
+        self.messages[id].lease(&self.queue.config)
+    }
+
+    fn outlook(&self) -> Outlook {
+        let due = self.messages.values().filter(|r| matches!(r.state, State::Invisible | State::Running));
+        Outlook {
+            ready: self.heads().len() as u64,
+            next_due_ms: due.map(|record| record.due_ms).min(),
+            now_ms: self.now_ms,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Enqueue (Q1, Q3, Q10, Q12).
+
+use super::record::Record;
+use super::shard::QueueShard;
+use crate::message::{Enqueued, NewMessage};
+use crate::refusal::Refusal;
+use crate::state::{Cause, State};
+
+impl QueueShard {
+    pub(super) fn enqueue(&mut self, mut message: NewMessage) -> Result<Enqueued, Refusal> {
+        let coalesce = std::mem::take(&mut message.coalesce);
+        if let Some(key) = self.queue.config.queue_type.key()
+            && message.metadata.get(key).is_none()
+        {
+            return Err(Refusal::invalid("metadata", format!("lacks the exclusivity key '{key}' of the queue")));
+        }
+        let Some(known) = self.messages.get(&message.id) else {
+            self.has_room()?;
+            return Ok(self.accept_new(message));
+        };
+        let first = Enqueued { id: message.id.clone(), enqueued_at_ms: known.enqueued_at_ms };
+        let conflict = Refusal::IdConflict { id: message.id.to_string() };
+        if !coalesce {
+            return if known.content == message { Ok(first) } else { Err(conflict) };
+        }
+        if known.state.is_terminal() {
+            self.has_room()?;
+            self.collect(&message.id);
+            return Ok(self.accept_new(message));
+        }
+        if known.value(&self.queue.config)
+            != self.queue.config.queue_type.key().and_then(|key| message.metadata.get(key))
+        {
+            return Err(conflict);
+        }
+        let marks = known.state == State::Running && !known.coalesced;
+        if marks || message.priority < known.priority {
+            let state = known.state;
+            self.step(&message.id, state, Cause::Coalesce, "", |record| {
+                record.priority = record.priority.min(message.priority);
+                record.coalesced |= marks;
+            });
+        }
+        Ok(first)
+    }
+
+    /// Refuses one live message more than the queue may have.
+    pub(super) fn has_room(&self) -> Result<(), Refusal> {
+        let max_depth = self.queue.config.max_depth;
+        if max_depth > 0 && self.depth(|_| true).live() >= max_depth {
+            return Err(Refusal::QueueFull { queue: self.queue.name.to_string(), max_depth });
+        }
+        Ok(())
+    }
+
+    fn accept_new(&mut self, content: NewMessage) -> Enqueued {
+        let invisibility_ms = content.invisibility_ms.unwrap_or(self.queue.config.invisibility_ms);
+        let (state, due_ms) = self.after(invisibility_ms);
+        let accepted = Enqueued { id: content.id.clone(), enqueued_at_ms: self.now_ms };
+        let record = Record {
+            sequence: self.next_sequence(),
+            enqueued_at_ms: self.now_ms,
+            state,
+            version: 1,
+            state_since_ms: self.now_ms,
+            due_ms,
+            priority: content.priority,
+            attempts: 0,
+            fence: 0,
+            worker: String::new(),
+            granted_ms: 0,
+            extension_id: String::new(),
+            reason: String::new(),
+            coalesced: false,
+            redriven: false,
+            ended: None,
+            content,
+        };
+        self.accept(record);
+        accepted
+    }
+
+    /// Where a message that is to run after a delay goes, and when that is due.
+    pub(super) fn after(&self, delay_ms: u64) -> (State, u64) {
+        match delay_ms {
+            0 => (State::Pending, 0),
+            delay_ms => (State::Invisible, self.now_ms + delay_ms),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the holder of a lease may do: Complete, ExtendLease, Release (Q10, Q11).
+
+use super::record::Record;
+use super::shard::QueueShard;
+use crate::refusal::Refusal;
+use crate::state::{Cause, State};
+use crate::store::{Extended, Extension, LeaseRef, Release, Transition};
+
+impl QueueShard {
+    pub(super) fn complete(&mut self, lease: &LeaseRef) -> Result<Transition, Refusal> {
+        let record = self.record(&lease.id)?;
+        if !record.is_held_by(lease.fence, self.now_ms) {
+            return record.ended_as(lease.fence, Cause::Complete);
+        }
+        let to = if record.coalesced { State::Pending } else { State::Completed };
+        Ok(self.end_lease(&lease.id, (to, 0), Cause::Complete, ""))
+    }
+
+    pub(super) fn extend_lease(&mut self, extension: &Extension) -> Result<Extended, Refusal> {
+        let id = &extension.lease.id;
+        let record = self.record(id)?;
+        if !record.is_held_by(extension.lease.fence, self.now_ms) {
+            return Err(Refusal::LeaseLost { id: id.to_string(), state: record.state });
+        }
+        if !extension.request_id.is_empty() && extension.request_id == record.extension_id {
+            return Ok(Extended { expires_at_ms: record.due_ms });
+        }
+        let expires_at_ms = self.now_ms + extension.lease_ms.unwrap_or(record.granted_ms);
+        self.step(id, State::Running, Cause::ExtendLease, "", |record| {
+            record.due_ms = expires_at_ms;
+            record.extension_id = extension.request_id.clone();
+        });
+        Ok(Extended { expires_at_ms })
+    }
+
+    pub(super) fn release(&mut self, release: &Release) -> Result<Transition, Refusal> {
+        let record = self.record(&release.lease.id)?;
+        if !record.is_held_by(release.lease.fence, self.now_ms) {
+            return record.ended_as(release.lease.fence, Cause::Release);
+        }
+        let to = self.after_attempt(record, release.delay_ms);
+        Ok(self.end_lease(&release.lease.id, to, Cause::Release, &release.reason))
+    }
+
+    /// Where a message goes whose attempt came to nothing, and when that is due.
+    pub(super) fn after_attempt(&self, record: &Record, delay_ms: Option<u64>) -> (State, u64) {
+        let config = &self.queue.config;
+        if record.attempts >= record.max_attempts(config) && !record.coalesced {
+            return (State::Errored, 0);
+        }
+        self.after(delay_ms.unwrap_or_else(|| config.retry_backoff.delay_ms(record.attempts, record.fence)))
+    }
+}

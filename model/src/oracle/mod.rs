@@ -1,0 +1,239 @@
+//! The oracle: an in-memory [`Store`], the executable meaning of the contract. It is written to be obviously right,
+//! not fast: one map of records by message id per shard, and every order, count and lock is found by looking at all
+//! of them. What lives here: one file per group of verbs. What may not: indexes, caches, anything kept twice.
+
+mod background;
+mod dequeue;
+mod enqueue;
+mod lease;
+mod operator;
+mod record;
+mod shard;
+mod views;
+
+use crate::config::{QueueConfig, QueuePatch};
+use crate::event::Event;
+use crate::explain::Facts;
+use crate::filter::Filter;
+use crate::invariants::Violation;
+use crate::message::{Enqueued, Message, NewMessage};
+use crate::names::{MessageId, QueueName};
+use crate::refusal::Refusal;
+use crate::shard::Shard;
+use crate::state::State;
+use crate::store::*;
+use shard::QueueShard;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+type Listener = dyn Fn(&Shard) + Send + Sync;
+
+/// Every queue in memory, one lock around all of it: each call is one atomic step, and its future is ready at once.
+pub struct Oracle {
+    clock: Arc<AtomicU64>,
+    world: Mutex<World>,
+    listeners: Mutex<Vec<Arc<Listener>>>,
+}
+
+#[derive(Default)]
+struct World {
+    shards: BTreeMap<Shard, QueueShard>,
+    /// Apart from the shards: the events of a deleted queue stay.
+    outboxes: BTreeMap<Shard, Vec<Event>>,
+}
+
+impl Oracle {
+    /// No queues. The clock is Unix ms and is moved by whoever shares it.
+    pub fn new(clock: Arc<AtomicU64>) -> Self {
+        Oracle { clock, world: Mutex::default(), listeners: Mutex::default() }
+    }
+
+    /// The events of a shard since the last take, in order (Q15).
+    pub fn take_events(&self, shard: &Shard) -> Vec<Event> {
+        self.world().outboxes.remove(shard).unwrap_or_default()
+    }
+
+    /// The events of a shard since the last take, in order, left where they are.
+    pub fn events(&self, shard: &Shard) -> Vec<Event> {
+        self.world().outboxes.get(shard).cloned().unwrap_or_default()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.load(Ordering::SeqCst)
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One atomic step of one shard: sets its clock, keeps its events, wakes who waits.
+    fn on<T>(&self, shard: &Shard, act: impl FnOnce(&mut QueueShard) -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let (answer, wake) = {
+            let world = &mut *self.world();
+            let state = world.shards.get_mut(shard).ok_or_else(|| not_found(&shard.queue))?;
+            state.now_ms = self.now_ms();
+            let answer = act(state);
+            world.outboxes.entry(shard.clone()).or_default().append(&mut state.events);
+            (answer, state.take_wakeup())
+        };
+        if wake {
+            let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            listeners.iter().for_each(|tell| tell(shard));
+        }
+        answer
+    }
+
+    /// The items of a batch, in order, each an atomic step that sees those before it.
+    fn on_each<I, T>(
+        &self,
+        shard: &Shard,
+        items: Vec<I>,
+        mut act: impl FnMut(&mut QueueShard, I) -> Result<T, Refusal>,
+    ) -> Items<T> {
+        self.on(shard, |state| Ok(items.into_iter().map(|item| act(state, item)).collect()))
+    }
+}
+
+fn not_found(queue: &QueueName) -> Refusal {
+    Refusal::QueueNotFound { queue: queue.to_string() }
+}
+
+impl Store for Oracle {
+    async fn create_queue(&self, name: &QueueName, mut config: QueueConfig) -> Result<Queue, Refusal> {
+        config.indexes.sort();
+        config.indexes.dedup();
+        config.check()?;
+        let now_ms = self.now_ms();
+        let state = &mut *self.world();
+        let shard = state.shards.entry(Shard::first(name)).or_insert_with(|| {
+            QueueShard::new(Queue { name: name.clone(), config: config.clone(), revision: 1, created_at_ms: now_ms })
+        });
+        match shard.queue.config == config {
+            true => Ok(shard.queue.clone()),
+            false => Err(Refusal::QueueExists { queue: name.to_string() }),
+        }
+    }
+
+    async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
+        self.on(&Shard::first(name), |state| state.update_queue(&patch))
+    }
+
+    async fn get_queue(&self, name: &QueueName) -> Result<Queue, Refusal> {
+        self.on(&Shard::first(name), |state| Ok(state.queue.clone()))
+    }
+
+    async fn list_queues(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal> {
+        let world = self.world();
+        let mut rest = world.shards.values().map(|shard| &shard.queue).filter(|queue| {
+            let name = queue.name.as_str();
+            name.starts_with(prefix) && name > cursor
+        });
+        let items: Vec<Queue> = rest.by_ref().take(limit).cloned().collect();
+        let next_cursor = match (rest.next(), items.last()) {
+            (Some(_), Some(last)) => last.name.to_string(),
+            _ => String::new(),
+        };
+        Ok(Page { items, next_cursor })
+    }
+
+    async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
+        let world = &mut *self.world();
+        let shard = Shard::first(name);
+        match world.shards.get(&shard) {
+            None => Err(not_found(name)),
+            Some(state) if state.depth(|_| true).live() > 0 => Err(Refusal::QueueNotEmpty { queue: name.to_string() }),
+            Some(_) => {
+                world.shards.remove(&shard);
+                Ok(())
+            }
+        }
+    }
+
+    async fn purge(&self, shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {
+        self.on(shard, |state| state.purge(include_running, cursor))
+    }
+
+    async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
+        self.on(shard, |state| {
+            if state.queue.config.enqueue_blocked {
+                return Err(Refusal::EnqueueBlocked { queue: shard.queue.to_string() });
+            }
+            Ok(messages.into_iter().map(|message| state.enqueue(message)).collect())
+        })
+    }
+
+    async fn dequeue(&self, shard: &Shard, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal> {
+        self.on(shard, |state| state.dequeue(requests, wait))
+    }
+
+    async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
+        self.on_each(shard, leases, |state, lease| state.complete(&lease))
+    }
+
+    async fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> Items<Extended> {
+        self.on_each(shard, extensions, |state, extension| state.extend_lease(&extension))
+    }
+
+    async fn release(&self, shard: &Shard, releases: Vec<Release>) -> Items<Transition> {
+        self.on_each(shard, releases, |state, release| state.release(&release))
+    }
+
+    async fn cancel(&self, shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition> {
+        self.on_each(shard, cancellations, |state, cancellation| state.cancel(&cancellation))
+    }
+
+    async fn redrive(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Transition> {
+        self.on_each(shard, ids, |state, id| state.redrive(&id))
+    }
+
+    async fn update_message(&self, shard: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal> {
+        self.on(shard, |state| state.update_message(id, &patch))
+    }
+
+    async fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Message> {
+        self.on_each(shard, ids, |state, id| state.get_message(&id))
+    }
+
+    async fn list_messages(
+        &self,
+        shard: &Shard,
+        state: State,
+        cursor: &str,
+        limit: usize,
+    ) -> Result<Page<Message>, Refusal> {
+        self.on(shard, |queue| queue.list_messages(state, cursor, limit))
+    }
+
+    async fn explain(&self, shard: &Shard, id: &MessageId) -> Result<Facts, Refusal> {
+        self.on(shard, |state| state.explain(id))
+    }
+
+    async fn depth(&self, shard: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal> {
+        self.on(shard, |state| match filter {
+            None => Ok(state.depth(|_| true)),
+            Some(filter) => {
+                state.admit_indexes(std::slice::from_ref(filter))?;
+                Ok(state.depth(|record| filter.matches(&record.content.metadata)))
+            }
+        })
+    }
+
+    async fn sweep(&self, shard: &Shard) -> Result<Swept, Refusal> {
+        self.on(shard, |state| Ok(state.sweep()))
+    }
+
+    async fn check(&self, shard: &Shard, _cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {
+        self.on(shard, |state| {
+            let page = Page { items: state.violations(), next_cursor: String::new() };
+            Ok((state.messages.len() as u64, page))
+        })
+    }
+
+    fn on_ready(&self, tell: Box<dyn Fn(&Shard) + Send + Sync>) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(tell.into());
+    }
+}
+
+#[cfg(test)]
+mod tests;

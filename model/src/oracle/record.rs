@@ -1,0 +1,132 @@
+//! One message as the oracle keeps it.
+
+use crate::config::QueueConfig;
+use crate::message::{Lease, Message, NewMessage};
+use crate::refusal::Refusal;
+use crate::state::{Cause, State};
+use crate::store::Transition;
+
+/// How a lease ended: what a repetition of the call that ended it answers (Q10).
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    pub(super) fence: u64,
+    pub(super) by: Cause,
+    pub(super) transition: Transition,
+}
+
+/// A message: its content as it was sent, and all that has changed since.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    /// As sent, `coalesce` cleared: what a repeated Enqueue is compared with.
+    pub(super) content: NewMessage,
+    /// Its place among equal priorities.
+    pub(super) sequence: u64,
+    pub(super) enqueued_at_ms: u64,
+    pub(super) state: State,
+    pub(super) version: u32,
+    pub(super) state_since_ms: u64,
+    /// Invisible: visible at; running: lease expires at; else 0.
+    pub(super) due_ms: u64,
+    /// Present priority; the sender's is in `content`.
+    pub(super) priority: i64,
+    pub(super) attempts: u32,
+    /// Of the present or last lease; 0 before the first.
+    pub(super) fence: u64,
+    /// Of the present or last lease; empty before the first.
+    pub(super) worker: String,
+    /// The length the present or last lease was granted for.
+    pub(super) granted_ms: u64,
+    /// The request id of the present lease's last extension.
+    pub(super) extension_id: String,
+    /// The last reason given by Release or Cancel, or "lease expired".
+    pub(super) reason: String,
+    /// To be pending again when it completes (Q12).
+    pub(super) coalesced: bool,
+    /// Redrive made it pending and nobody has leased it since.
+    pub(super) redriven: bool,
+    /// How the last lease ended.
+    pub(super) ended: Option<Ended>,
+}
+
+impl Record {
+    /// The order in which messages run: lower priority first, then the order of arrival (Q3).
+    pub(super) fn urgency(&self) -> (i64, u64) {
+        (self.priority, self.sequence)
+    }
+
+    /// The exclusivity value, in an exclusive queue.
+    pub(super) fn value(&self, config: &QueueConfig) -> Option<&str> {
+        self.content.metadata.get(config.queue_type.key()?)
+    }
+
+    pub(super) fn max_attempts(&self, config: &QueueConfig) -> u32 {
+        self.content.max_attempts.unwrap_or(config.max_attempts)
+    }
+
+    /// Whether this fencing token holds the message now (Q11).
+    pub(super) fn is_held_by(&self, fence: u64, now_ms: u64) -> bool {
+        self.state == State::Running && self.fence == fence && now_ms < self.due_ms
+    }
+
+    /// What `verb` with a fencing token that does not hold the message answers: what the same verb did when it
+    /// ended that lease, if that was the last to end; else the lease is lost.
+    pub(super) fn ended_as(&self, fence: u64, verb: Cause) -> Result<Transition, Refusal> {
+        match &self.ended {
+            Some(ended) if ended.fence == fence && ended.by == verb => Ok(ended.transition),
+            _ => Err(Refusal::LeaseLost { id: self.content.id.to_string(), state: self.state }),
+        }
+    }
+
+    pub(super) fn transition(&self) -> Transition {
+        Transition { state: self.state, version: self.version }
+    }
+
+    pub(super) fn wrong_state(&self) -> Refusal {
+        Refusal::WrongState { id: self.content.id.to_string(), state: self.state }
+    }
+
+    /// When a terminal message may be collected.
+    pub(super) fn collect_at_ms(&self, config: &QueueConfig) -> u64 {
+        self.state_since_ms + config.terminal_retention_ms
+    }
+
+    /// The lease of a running message.
+    pub(super) fn lease(&self, config: &QueueConfig) -> Lease {
+        Lease {
+            id: self.content.id.clone(),
+            payload: self.content.payload.clone(),
+            priority: self.priority,
+            metadata: self.content.metadata.clone(),
+            fence: self.fence,
+            attempt: self.attempts,
+            max_attempts: self.max_attempts(config),
+            enqueued_at_ms: self.enqueued_at_ms,
+            leased_at_ms: self.state_since_ms,
+            expires_at_ms: self.due_ms,
+            version: self.version,
+        }
+    }
+
+    /// The message as callers see it.
+    pub(super) fn message(&self, config: &QueueConfig) -> Message {
+        Message {
+            id: self.content.id.clone(),
+            state: self.state,
+            version: self.version,
+            payload: self.content.payload.clone(),
+            priority: self.priority,
+            metadata: self.content.metadata.clone(),
+            lease_ms: self.content.lease_ms,
+            invisibility_ms: self.content.invisibility_ms,
+            max_attempts: self.max_attempts(config),
+            attempts: self.attempts,
+            enqueued_at_ms: self.enqueued_at_ms,
+            state_since_ms: self.state_since_ms,
+            due_ms: if self.state.is_terminal() { self.collect_at_ms(config) } else { self.due_ms },
+            fence: self.fence,
+            worker: self.worker.clone(),
+            reason: self.reason.clone(),
+            coalesced: self.coalesced,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! One queue shard: its records, and the one function through which every arrow goes.
+
+use super::record::{Ended, Record};
+use crate::config::QueuePatch;
+use crate::event::Event;
+use crate::filter::{Filter, IndexKeys};
+use crate::limits::INDEXES_MAX;
+use crate::names::MessageId;
+use crate::refusal::Refusal;
+use crate::state::{Cause, State, is_arrow};
+use crate::store::{LeaseRef, Queue, Transition};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) struct QueueShard {
+    pub(super) queue: Queue,
+    /// The time of the present call.
+    pub(super) now_ms: u64,
+    /// The last number given out, to a message or as a fencing token.
+    pub(super) sequence: u64,
+    pub(super) messages: BTreeMap<MessageId, Record>,
+    /// What each request id was answered (Q10).
+    pub(super) requests: BTreeMap<String, Vec<LeaseRef>>,
+    /// Filter indexes that were asked for without being declared.
+    pub(super) asked: BTreeSet<IndexKeys>,
+    /// Of the present call.
+    pub(super) events: Vec<Event>,
+    /// Somebody got nothing and waits.
+    pub(super) waiting: bool,
+    /// The present call made a message runnable, or may have.
+    woken: bool,
+}
+
+impl QueueShard {
+    pub(super) fn new(queue: Queue) -> Self {
+        QueueShard {
+            now_ms: queue.created_at_ms,
+            sequence: queue.created_at_ms * 1_000,
+            queue,
+            messages: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            events: Vec::new(),
+            waiting: false,
+            woken: false,
+        }
+    }
+
+    pub(super) fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    pub(super) fn record(&self, id: &MessageId) -> Result<&Record, Refusal> {
+        self.messages.get(id).ok_or_else(|| Refusal::MessageNotFound { id: id.to_string() })
+    }
+
+    /// Puts a new message in place, at version 1.
+    pub(super) fn accept(&mut self, record: Record) {
+        self.leave_event(&record, None, Some(record.state), Cause::Enqueue, "");
+        self.messages.insert(record.content.id.clone(), record);
+    }
+
+    /// One arrow from state to state: `change` to the record, version, state, event. The reason is the event's,
+    /// and the message's unless it is empty.
+    pub(super) fn step(
+        &mut self,
+        id: &MessageId,
+        to: State,
+        by: Cause,
+        reason: &str,
+        change: impl FnOnce(&mut Record),
+    ) -> Transition {
+        let mut record = self.messages.remove(id).expect("the caller has looked the message up");
+        let from = record.state;
+        change(&mut record);
+        record.version += 1;
+        if !reason.is_empty() {
+            record.reason = reason.to_owned();
+        }
+        if to != from {
+            record.state = to;
+            record.state_since_ms = self.now_ms;
+        }
+        if !matches!(to, State::Invisible | State::Running) {
+            record.due_ms = 0;
+        }
+        self.leave_event(&record, Some(from), Some(to), by, reason);
+        let transition = record.transition();
+        self.messages.insert(id.clone(), record);
+        transition
+    }
+
+    /// An arrow out of running for good: the lease is over, and so is a coalesced mark.
+    pub(super) fn end_lease(
+        &mut self,
+        id: &MessageId,
+        (to, due_ms): (State, u64),
+        by: Cause,
+        reason: &str,
+    ) -> Transition {
+        let transition = self.step(id, to, by, reason, |record| {
+            record.due_ms = due_ms;
+            if record.coalesced && to.is_live() {
+                record.attempts = 0;
+            }
+            record.coalesced = false;
+        });
+        if let Some(record) = self.messages.get_mut(id) {
+            record.ended = Some(Ended { fence: record.fence, by, transition });
+        }
+        transition
+    }
+
+    /// The arrow to gone.
+    pub(super) fn collect(&mut self, id: &MessageId) {
+        if let Some(mut record) = self.messages.remove(id) {
+            record.version += 1;
+            self.leave_event(&record, Some(record.state), None, Cause::Collect, "");
+        }
+    }
+
+    fn leave_event(&mut self, record: &Record, from: Option<State>, to: Option<State>, by: Cause, reason: &str) {
+        assert!(is_arrow(from, to, by), "{from:?} to {to:?} by {by:?} is in the table");
+        // Entering pending makes a message runnable; leaving running may free the value of others.
+        self.woken |= to == Some(State::Pending) || (from == Some(State::Running) && to != from);
+        self.events.push(Event {
+            id: record.content.id.clone(),
+            version: record.version,
+            from,
+            to,
+            by,
+            at_ms: self.now_ms,
+            sequence: record.sequence,
+            priority: record.priority,
+            metadata: record.content.metadata.clone(),
+            attempts: record.attempts,
+            fence: record.fence,
+            worker: record.worker.clone(),
+            due_ms: record.due_ms,
+            reason: reason.to_owned(),
+        });
+    }
+
+    /// Whether to tell the waiters: something became runnable in this call and is left.
+    pub(super) fn take_wakeup(&mut self) -> bool {
+        let wake = std::mem::take(&mut self.woken) && self.waiting && self.runnable(&[]).next().is_some();
+        self.waiting &= !wake;
+        wake
+    }
+
+    pub(super) fn update_queue(&mut self, patch: &QueuePatch) -> Result<Queue, Refusal> {
+        let config = self.queue.config.patched(patch)?;
+        let indexes: BTreeSet<&IndexKeys> = config.indexes.iter().chain(&self.asked).collect();
+        if indexes.len() > INDEXES_MAX {
+            return Err(self.too_many_indexes());
+        }
+        if config != self.queue.config {
+            self.queue.config = config;
+            self.queue.revision += 1;
+        }
+        Ok(self.queue.clone())
+    }
+
+    /// Takes note of the indexes that these filters ask for: all of them or none.
+    pub(super) fn admit_indexes(&mut self, filters: &[Filter]) -> Result<(), Refusal> {
+        let wanted = filters.iter().map(Filter::index_keys).filter(|keys| !self.queue.config.indexes.contains(keys));
+        let asked: BTreeSet<IndexKeys> = self.asked.iter().cloned().chain(wanted).collect();
+        let all: BTreeSet<&IndexKeys> = self.queue.config.indexes.iter().chain(&asked).collect();
+        if all.len() > INDEXES_MAX {
+            return Err(self.too_many_indexes());
+        }
+        self.asked = asked;
+        Ok(())
+    }
+
+    fn too_many_indexes(&self) -> Refusal {
+        Refusal::TooManyIndexes { queue: self.queue.name.to_string() }
+    }
+}

@@ -1,0 +1,16 @@
+//! Compiles the protocol files with protox, so that no protoc is needed.
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files = ["proto/tallystone/queue/v1/queue.proto", "proto/tallystone/queue/v1/admin.proto"];
+    println!("cargo:rerun-if-changed=proto");
+    let descriptors = protox::compile(files, ["proto"])?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?).join("tallystone.bin");
+    std::fs::write(&out, prost::Message::encode_to_vec(&descriptors))?;
+    tonic_prost_build::configure()
+        .btree_map(".")
+        .bytes(".")
+        .extern_path(".google.rpc.Status", "::tonic_types::pb::Status")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! rpc Cancel (Q5, Q10, Q11).
+
+use super::batch::Parsed;
+use super::wire;
+use crate::engine::Engine;
+use tallystone_model::limits::REASON_BYTES_MAX;
+use tallystone_model::store::Cancellation;
+use tallystone_model::{Refusal, Store};
+use tallystone_proto::queue::v1 as pb;
+use tonic::Status;
+
+pub(super) async fn handle<S: Store>(
+    engine: &Engine<S>,
+    request: pb::CancelRequest,
+) -> Result<pb::CancelResponse, Status> {
+    let queue = wire::queue(&request.queue)?;
+    let ids: Vec<String> = request.cancellations.iter().map(|cancellation| cancellation.id.clone()).collect();
+    let cancellations = Parsed::new("cancellations", request.cancellations, parse)?;
+    let results = cancellations.through(|cancellations| engine.cancel(&queue, cancellations)).await?;
+    let results = std::iter::zip(ids, results).map(|(id, result)| wire::to_transition_result(id, result));
+    Ok(pb::CancelResponse { results: results.collect() })
+}
+
+fn parse(cancellation: pb::Cancellation) -> Result<Cancellation, Refusal> {
+    Ok(Cancellation {
+        id: wire::id(cancellation.id)?,
+        fence: cancellation.fencing_token,
+        force: cancellation.force,
+        reason: wire::text("reason", cancellation.reason, REASON_BYTES_MAX)?,
+    })
+}

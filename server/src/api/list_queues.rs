@@ -1,0 +1,36 @@
+//! rpc ListQueues (Q2, Q9).
+
+use super::{queue_config, status, wire};
+use crate::engine::{Engine, shard};
+use futures::{StreamExt, TryStreamExt, stream};
+use tallystone_model::limits::QUEUE_NAME_BYTES_MAX;
+use tallystone_model::names::check_text;
+use tallystone_model::store::Queue;
+use tallystone_model::{Refusal, Store};
+use tallystone_proto::queue::v1 as pb;
+use tonic::Status;
+
+/// Depths that are asked for at once.
+const AT_ONCE: usize = 16;
+
+pub(super) async fn handle<S: Store>(
+    engine: &Engine<S>,
+    request: pb::ListQueuesRequest,
+) -> Result<pb::ListQueuesResponse, Status> {
+    let limit = wire::page_size(request.page_size)?;
+    check_text("prefix", &request.prefix, 0, QUEUE_NAME_BYTES_MAX).map_err(status::of_call)?;
+    check_text("page_token", &request.page_token, 0, QUEUE_NAME_BYTES_MAX).map_err(status::of_call)?;
+    let store = &engine.context.store;
+    let page = store.list_queues(&request.prefix, &request.page_token, limit).await.map_err(status::of_call)?;
+    let summary = async |queue: Queue| match store.depth(&shard(&queue.name), None).await {
+        Ok(depth) => {
+            Ok(Some(pb::QueueSummary { queue: Some(queue_config::to_info(queue)), depth: Some(wire::to_depth(depth)) }))
+        }
+        // Deleted since the page was read.
+        Err(Refusal::QueueNotFound { .. }) => Ok(None),
+        Err(refusal) => Err(status::of_call(refusal)),
+    };
+    let summaries: Vec<Option<pb::QueueSummary>> =
+        stream::iter(page.items).map(summary).buffered(AT_ONCE).try_collect().await?;
+    Ok(pb::ListQueuesResponse { queues: summaries.into_iter().flatten().collect(), next_page_token: page.next_cursor })
+}

@@ -1,0 +1,143 @@
+//! The one place where a [`Refusal`] becomes a gRPC status: of a call, or of one item of a batch.
+//!
+//! Every status carries `google.rpc.ErrorInfo` (domain "tallystone", the reason of [`Refusal::reason`] and what
+//! a program may want to know as metadata); a malformed request also `google.rpc.BadRequest` with the field.
+
+use prost::Message as _;
+use std::collections::HashMap;
+use tallystone_model::{Applied, Refusal};
+use tallystone_proto::RpcStatus;
+use tonic::{Code, Status};
+use tonic_types::pb::{BadRequest, ErrorInfo, bad_request::FieldViolation};
+
+/// The ErrorInfo domain of every status.
+pub(crate) const DOMAIN: &str = "tallystone";
+
+/// The status of a refused call.
+pub(crate) fn of_call(refusal: Refusal) -> Status {
+    to_call(of_refusal(&refusal, None))
+}
+
+/// The status of a call refused for a field that lies within `path`, such as `config`.
+pub(crate) fn within(path: &str, refusal: Refusal) -> Status {
+    let field = join(path, &refusal);
+    to_call(of_refusal(&refusal, field))
+}
+
+/// The status of a call refused for a field that is better named `field`, such as `filters[2]`.
+pub(crate) fn at_field(field: String, refusal: Refusal) -> Status {
+    to_call(of_refusal(&refusal, Some(field)))
+}
+
+/// The status of one item of a batch, such as item 3 of `messages`.
+pub(crate) fn of_item(list: &str, index: usize, refusal: &Refusal) -> RpcStatus {
+    of_refusal(refusal, join(&format!("{list}[{index}]"), refusal))
+}
+
+/// The server is going down: an orderly end of what it cannot keep; call again, another server will answer.
+pub(crate) fn stopping() -> Status {
+    let message = "the server is stopping".to_owned();
+    to_call(rpc_status(Code::Unavailable, message, "SERVER_STOPPING", HashMap::new(), None))
+}
+
+fn join(path: &str, refusal: &Refusal) -> Option<String> {
+    match refusal {
+        Refusal::Invalid { field, .. } => Some(format!("{path}.{field}")),
+        _ => None,
+    }
+}
+
+/// `field` replaces the field of an [`Refusal::Invalid`].
+fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
+    let mut metadata = HashMap::new();
+    let mut put = |key: &str, value: &str| metadata.insert(key.to_owned(), value.to_owned());
+    let code = match refusal {
+        Refusal::Invalid { .. } => Code::InvalidArgument,
+        Refusal::QueueNotFound { queue } => {
+            put("queue", queue);
+            Code::NotFound
+        }
+        Refusal::MessageNotFound { id } => {
+            put("id", id);
+            Code::NotFound
+        }
+        Refusal::IdConflict { id } => {
+            put("id", id);
+            Code::AlreadyExists
+        }
+        Refusal::QueueExists { queue } => {
+            put("queue", queue);
+            Code::AlreadyExists
+        }
+        Refusal::LeaseLost { id, state } | Refusal::WrongState { id, state } => {
+            put("id", id);
+            put("state", state.name());
+            Code::FailedPrecondition
+        }
+        Refusal::EnqueueBlocked { queue }
+        | Refusal::DequeueBlocked { queue }
+        | Refusal::QueueNotEmpty { queue } => {
+            put("queue", queue);
+            Code::FailedPrecondition
+        }
+        Refusal::IndexBuilding { keys } => {
+            put("keys", keys);
+            Code::FailedPrecondition
+        }
+        Refusal::QueueFull { queue, max_depth } => {
+            put("queue", queue);
+            put("max_depth", &max_depth.to_string());
+            Code::ResourceExhausted
+        }
+        Refusal::TooManyIndexes { queue } => {
+            put("queue", queue);
+            Code::ResourceExhausted
+        }
+        Refusal::StoreFull => Code::ResourceExhausted,
+        Refusal::Unavailable { applied, .. } => {
+            put(
+                "applied",
+                match applied {
+                    Applied::No => "no",
+                    Applied::Unknown => "unknown",
+                },
+            );
+            Code::Unavailable
+        }
+        Refusal::Internal(_) => Code::Internal,
+    };
+    match refusal {
+        Refusal::Invalid { field: own, why } => {
+            let field = field.unwrap_or_else(|| (*own).to_owned());
+            let message = format!("{field}: {why}");
+            rpc_status(code, message, refusal.reason(), metadata, Some((field, why.clone())))
+        }
+        _ => rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None),
+    }
+}
+
+fn rpc_status(
+    code: Code,
+    message: String,
+    reason: &str,
+    metadata: HashMap<String, String>,
+    bad_field: Option<(String, String)>,
+) -> RpcStatus {
+    let info = ErrorInfo { reason: reason.to_owned(), domain: DOMAIN.to_owned(), metadata };
+    let mut details = vec![any("google.rpc.ErrorInfo", &info)];
+    if let Some((field, description)) = bad_field {
+        let violation = FieldViolation { field, description, ..FieldViolation::default() };
+        details.push(any("google.rpc.BadRequest", &BadRequest { field_violations: vec![violation] }));
+    }
+    RpcStatus { code: code as i32, message, details }
+}
+
+fn any(name: &str, message: &impl prost::Message) -> prost_types::Any {
+    prost_types::Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+}
+
+/// The wire's `grpc-status-details-bin` is the encoded google.rpc.Status.
+fn to_call(status: RpcStatus) -> Status {
+    let details = status.encode_to_vec();
+    Status::with_details(Code::from(status.code), status.message, details.into())
+}

@@ -1,0 +1,50 @@
+//! rpc UpdateQueue (Q2). A field that the mask names and the request leaves out goes back to its default.
+
+use super::{queue_config, status, wire};
+use crate::engine::{Engine, shard};
+use tallystone_model::{QueueConfig, QueuePatch, Refusal, Store};
+use tallystone_proto::queue::v1 as pb;
+use tonic::Status;
+
+pub(super) async fn handle<S: Store>(
+    engine: &Engine<S>,
+    request: pb::UpdateQueueRequest,
+) -> Result<pb::QueueInfo, Status> {
+    let name = wire::name(&request.name)?;
+    let paths = request.update_mask.unwrap_or_default().paths;
+    if paths.is_empty() {
+        return Err(status::of_call(Refusal::invalid("update_mask", "is empty; it names the fields to change")));
+    }
+    let template = engine.context.config.template(&name);
+    // The fixed fields are left out, so that a client may send back what GetQueue answered.
+    let asked = request.config.unwrap_or_default();
+    let asked = pb::QueueConfig { r#type: 0, exclusivity_key: String::new(), shards: None, ..asked };
+    let config = queue_config::parse(asked, template).map_err(|refusal| status::within("config", refusal))?;
+    let patch = patch(&paths, config).map_err(status::of_call)?;
+    let queue = engine.context.store.update_queue(&name, patch).await.map_err(status::of_call)?;
+    // Resumed, or with other bounds: those who wait may find something now.
+    engine.lanes.look(&shard(&name));
+    Ok(queue_config::to_info(queue))
+}
+
+fn patch(paths: &[String], config: QueueConfig) -> Result<QueuePatch, Refusal> {
+    let mut patch = QueuePatch::default();
+    for path in paths {
+        match path.as_str() {
+            "lease_ms" => patch.lease_ms = Some(config.lease_ms),
+            "invisibility_ms" => patch.invisibility_ms = Some(config.invisibility_ms),
+            "max_attempts" => patch.max_attempts = Some(config.max_attempts),
+            "enqueue_blocked" => patch.enqueue_blocked = Some(config.enqueue_blocked),
+            "dequeue_blocked" => patch.dequeue_blocked = Some(config.dequeue_blocked),
+            "terminal_retention_ms" => patch.terminal_retention_ms = Some(config.terminal_retention_ms),
+            "retry_backoff" => patch.retry_backoff = Some(config.retry_backoff),
+            "max_depth" => patch.max_depth = Some(config.max_depth),
+            "indexes" => patch.indexes = Some(config.indexes.clone()),
+            "type" | "exclusivity_key" | "shards" => {
+                return Err(Refusal::invalid("update_mask", format!("names {path:?}, which is fixed at creation")));
+            }
+            _ => return Err(Refusal::invalid("update_mask", format!("names {path:.80?}, which is no field"))),
+        }
+    }
+    Ok(patch)
+}

@@ -1,0 +1,164 @@
+//! Pieces that several RPCs share: from the wire, checked, and to the wire.
+
+use super::status;
+use tallystone_model::limits::*;
+use tallystone_model::names::{check_range, check_text};
+use tallystone_model::store::{Depth, Extended, Extension, LeaseRef, Release, Transition};
+use tallystone_model::{Filter, Lease, Message, MessageId, QueueName, Refusal, State};
+use tallystone_proto::RpcStatus;
+use tallystone_proto::queue::v1 as pb;
+use tonic::Status;
+
+/// The field `queue`.
+pub(super) fn queue(name: &str) -> Result<QueueName, Status> {
+    QueueName::parse("queue", name).map_err(status::of_call)
+}
+
+/// The field `name` of the verbs on queues.
+pub(super) fn name(name: &str) -> Result<QueueName, Status> {
+    QueueName::parse("name", name).map_err(status::of_call)
+}
+
+/// The field `id`.
+pub(super) fn id(id: String) -> Result<MessageId, Refusal> {
+    MessageId::parse("id", id)
+}
+
+/// A lease that may be named.
+pub(super) fn lease_ms(lease_ms: Option<i64>) -> Result<Option<u64>, Refusal> {
+    lease_ms.map(|value| check_range("lease_ms", value, LEASE_MS_MIN, LEASE_MS_MAX)).transpose()
+}
+
+/// Text that may be empty; given back as it is.
+pub(super) fn text(field: &'static str, text: String, bytes_max: usize) -> Result<String, Refusal> {
+    check_text(field, &text, 0, bytes_max)?;
+    Ok(text)
+}
+
+/// The filters of a Dequeue or a Work stream; `path` is their field.
+pub(super) fn filters(path: &str, filters: Vec<pb::Filter>) -> Result<Vec<Filter>, Status> {
+    if filters.len() > FILTERS_MAX {
+        let why = format!("has {} filters; at most {FILTERS_MAX}", filters.len());
+        return Err(status::at_field(path.to_owned(), Refusal::invalid("filters", why)));
+    }
+    let parse = |(i, filter): (usize, pb::Filter)| {
+        Filter::parse(filter.equals).map_err(|refusal| status::at_field(format!("{path}[{i}]"), refusal))
+    };
+    filters.into_iter().enumerate().map(parse).collect()
+}
+
+/// How many on a page: 0 takes the default of 100.
+pub(super) fn page_size(size: i32) -> Result<usize, Status> {
+    match size {
+        0 => Ok(100),
+        size => check_range("page_size", i64::from(size), 1, PAGE_ITEMS_MAX as u64)
+            .map(|size| size as usize)
+            .map_err(status::of_call),
+    }
+}
+
+pub(super) fn lease_ref(lease: pb::LeaseRef) -> Result<LeaseRef, Refusal> {
+    Ok(LeaseRef { id: id(lease.id)?, fence: lease.fencing_token })
+}
+
+pub(super) fn lease_release(release: pb::LeaseRelease) -> Result<Release, Refusal> {
+    Ok(Release {
+        lease: LeaseRef { id: id(release.id)?, fence: release.fencing_token },
+        delay_ms: release.delay_ms.map(|value| check_range("delay_ms", value, 0, DELAY_MS_MAX)).transpose()?,
+        reason: text("reason", release.reason, REASON_BYTES_MAX)?,
+    })
+}
+
+pub(super) fn lease_extension(extension: pb::LeaseExtension, request_id: &str) -> Result<Extension, Refusal> {
+    Ok(Extension {
+        lease: LeaseRef { id: id(extension.id)?, fence: extension.fencing_token },
+        lease_ms: lease_ms(extension.lease_ms)?,
+        request_id: request_id.to_owned(),
+    })
+}
+
+/// The numbers are the same; a test holds the two enums to it.
+pub(super) fn to_state(state: State) -> i32 {
+    state as i32
+}
+
+pub(super) fn to_lease(lease: Lease) -> pb::Lease {
+    pb::Lease {
+        id: lease.id.to_string(),
+        payload: lease.payload,
+        priority: lease.priority,
+        metadata: lease.metadata.into_pairs(),
+        fencing_token: lease.fence,
+        attempt: to_i32(lease.attempt),
+        max_attempts: to_i32(lease.max_attempts),
+        enqueued_at_ms: to_i64(lease.enqueued_at_ms),
+        leased_at_ms: to_i64(lease.leased_at_ms),
+        lease_expires_at_ms: to_i64(lease.expires_at_ms),
+        version: lease.version,
+    }
+}
+
+pub(super) fn to_transition(transition: Transition) -> pb::Transition {
+    pb::Transition { state: to_state(transition.state), version: transition.version }
+}
+
+pub(super) fn to_transition_result(id: String, result: Result<Transition, RpcStatus>) -> pb::TransitionResult {
+    use pb::transition_result::Outcome;
+    let outcome = match result {
+        Ok(transition) => Outcome::Ok(to_transition(transition)),
+        Err(status) => Outcome::Error(status),
+    };
+    pb::TransitionResult { id, outcome: Some(outcome) }
+}
+
+pub(super) fn to_extension_result(id: String, result: Result<Extended, RpcStatus>) -> pb::LeaseExtensionResult {
+    use pb::lease_extension_result::Outcome;
+    let outcome = match result {
+        Ok(extended) => Outcome::Ok(pb::LeaseExtended { lease_expires_at_ms: to_i64(extended.expires_at_ms) }),
+        Err(status) => Outcome::Error(status),
+    };
+    pb::LeaseExtensionResult { id, outcome: Some(outcome) }
+}
+
+pub(super) fn to_depth(depth: Depth) -> pb::DepthResponse {
+    pb::DepthResponse {
+        invisible: to_i64(depth.invisible),
+        pending: to_i64(depth.pending),
+        running: to_i64(depth.running),
+        completed: to_i64(depth.completed),
+        canceled: to_i64(depth.canceled),
+        errored: to_i64(depth.errored),
+    }
+}
+
+pub(super) fn to_message(message: Message) -> pb::Message {
+    pb::Message {
+        id: message.id.to_string(),
+        state: to_state(message.state),
+        version: message.version,
+        payload: message.payload,
+        priority: message.priority,
+        metadata: message.metadata.into_pairs(),
+        lease_ms: message.lease_ms.map(to_i64),
+        invisibility_ms: message.invisibility_ms.map(to_i64),
+        max_attempts: to_i32(message.max_attempts),
+        attempts: to_i32(message.attempts),
+        enqueued_at_ms: to_i64(message.enqueued_at_ms),
+        state_since_ms: to_i64(message.state_since_ms),
+        due_ms: to_i64(message.due_ms),
+        fencing_token: message.fence,
+        worker: message.worker,
+        reason: message.reason,
+        coalesced: message.coalesced,
+    }
+}
+
+/// Times and counts are far below the bound; a value above it shows as the bound rather than as negative.
+pub(super) fn to_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The same.
+pub(super) fn to_i32(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}

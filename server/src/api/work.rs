@@ -1,0 +1,354 @@
+//! rpc Work: one worker's calls in one stream (Q7).
+//!
+//! The response stream is the session: polled by the connection, it reads requests, hands each to the lane as one
+//! submission, and puts all that the lane has brought into one response. A client that does not read its responses
+//! is not read from either. Dropped, for whatever reason, it gives back what [`WorkSession`] says.
+
+use super::batch::check_count;
+use super::{Seen, status, wire};
+use crate::engine::Engine;
+use crate::engine::work::{Submission, WorkEvent, WorkSession};
+use futures::{Stream, stream};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use tallystone_model::limits::*;
+use tallystone_model::store::{DequeueRequest, LeaseRef};
+use tallystone_model::{Lease, QueueName, Refusal, Store};
+use tallystone_proto::RpcStatus;
+use tallystone_proto::queue::v1 as pb;
+use tonic::{Code, Status, Streaming};
+
+/// Leases a worker may have asked for and not yet got.
+const CREDITS_MAX: usize = BATCH_ITEMS_MAX;
+/// Items without a result from which on no further request is read.
+const PENDING_MAX: usize = 4 * BATCH_ITEMS_MAX;
+/// Payload bytes after which the leases go on in the next response: a client that reads at most 4 MiB, the common
+/// default, can read every response.
+const RESPONSE_PAYLOAD_BYTES: usize = 1024 * 1024;
+
+pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::WorkResponse, Status>> + Send>>;
+
+/// Answers at once, before the first request has come: what is wrong with it ends the stream.
+pub(super) fn handle<S: Store>(
+    engine: &Arc<Engine<S>>,
+    requests: Streaming<pb::WorkRequest>,
+    seen: Seen,
+) -> Responses {
+    engine.context.metrics.streams.increment(1);
+    let session = Session { engine: engine.clone(), requests, seen, phase: Phase::Reading, open: None };
+    Box::pin(stream::unfold(session, |mut session| async move {
+        let response = session.next().await?;
+        Some((response, session))
+    }))
+}
+
+struct Session<S: Store> {
+    engine: Arc<Engine<S>>,
+    requests: Streaming<pb::WorkRequest>,
+    seen: Seen,
+    phase: Phase,
+    /// After the first request.
+    open: Option<Open>,
+}
+
+enum Phase {
+    /// Requests are read and leases pushed.
+    Reading,
+    /// No requests, no leases: what is still to be answered is, then the stream ends so.
+    Closing(Result<(), Status>),
+    Ended,
+}
+
+impl<S: Store> Drop for Session<S> {
+    fn drop(&mut self) {
+        self.engine.context.metrics.streams.decrement(1);
+    }
+}
+
+impl<S: Store> Session<S> {
+    /// The next response, the final status, or the end.
+    async fn next(&mut self) -> Option<Result<pb::WorkResponse, Status>> {
+        loop {
+            match &self.phase {
+                Phase::Ended => return None,
+                phase => {
+                    let reading = matches!(phase, Phase::Reading);
+                    if let Some(response) = self.open.as_mut().and_then(|open| open.response(reading)) {
+                        return Some(Ok(response));
+                    }
+                }
+            }
+            if let Phase::Closing(end) = &mut self.phase
+                && self.open.as_ref().is_none_or(|open| open.pending() == 0)
+            {
+                let end = std::mem::replace(end, Ok(()));
+                return self.end(end);
+            }
+            if let Err(status) = self.step().await {
+                return self.end(Err(status));
+            }
+        }
+    }
+
+    fn end(&mut self, end: Result<(), Status>) -> Option<Result<pb::WorkResponse, Status>> {
+        self.phase = Phase::Ended;
+        self.open = None;
+        self.seen.code = end.as_ref().map_or_else(Status::code, |()| Code::Ok);
+        end.err().map(Err)
+    }
+
+    /// Waits for one thing to happen and deals with it; an error ends the stream at once.
+    async fn step(&mut self) -> Result<(), Status> {
+        let reading = matches!(self.phase, Phase::Reading);
+        let room = self.open.as_ref().is_none_or(|open| open.pending() < PENDING_MAX);
+        let event = async {
+            match &mut self.open {
+                Some(open) => open.session.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            event = event => {
+                if let Some(open) = &mut self.open {
+                    let end = open.take_in(event);
+                    if let Some(refusal) = end {
+                        self.close(Err(status::of_call(refusal)));
+                    }
+                }
+            }
+            request = self.requests.message(), if reading && room => match request? {
+                Some(request) => self.accept(request)?,
+                None => self.close(Ok(())),
+            },
+            () = self.engine.context.stopping.cancelled(), if reading => self.close(Err(status::stopping())),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, end: Result<(), Status>) {
+        if let Some(open) = &self.open {
+            open.session.stop();
+        }
+        self.phase = Phase::Closing(end);
+    }
+
+    /// One request: malformed items get their own results, anything else that is wrong ends the stream.
+    fn accept(&mut self, mut request: pb::WorkRequest) -> Result<(), Status> {
+        let invalid = |field, why: &str| Err(status::of_call(Refusal::invalid(field, why)));
+        let open = match (&mut self.open, request.start.take()) {
+            (Some(open), None) => open,
+            (Some(_), Some(_)) => return invalid("start", "is there again; a stream starts once"),
+            (None, None) => return invalid("start", "is absent; the first request of a stream carries it"),
+            (None, Some(start)) => {
+                let release_on_close = start.release_on_close;
+                let (queue, wish) = parse_start(start)?;
+                let session = self.engine.work(&queue, wish, release_on_close);
+                self.open.insert(Open::new(session))
+            }
+        };
+        open.submit(request)
+    }
+}
+
+/// The queue, and what is asked of it; the limit will be the credits.
+fn parse_start(start: pb::WorkStart) -> Result<(QueueName, DequeueRequest), Status> {
+    let filters = wire::filters("start.filters", start.filters)?;
+    let parse = || {
+        let queue = QueueName::parse("queue", &start.queue)?;
+        let worker = wire::text("worker", start.worker, WORKER_BYTES_MAX)?;
+        let lease_ms = wire::lease_ms(start.lease_ms)?;
+        Ok((queue, DequeueRequest { worker, limit: 0, lease_ms, filters, request_id: String::new() }))
+    };
+    parse().map_err(|refusal| status::within("start", refusal))
+}
+
+/// A stream that has started.
+struct Open {
+    session: WorkSession,
+    /// Credits without a lease.
+    credits: usize,
+    /// Leases that are here and not yet in a response.
+    leases: VecDeque<Lease>,
+    completes: Pending,
+    releases: Pending,
+    extends: Pending,
+    /// Results for the next response.
+    ready: pb::WorkResponse,
+}
+
+impl Open {
+    fn new(session: WorkSession) -> Self {
+        Open {
+            session,
+            credits: 0,
+            leases: VecDeque::new(),
+            completes: Pending::new("complete"),
+            releases: Pending::new("release"),
+            extends: Pending::new("extend"),
+            ready: pb::WorkResponse::default(),
+        }
+    }
+
+    /// Items without a result.
+    fn pending(&self) -> usize {
+        self.completes.len() + self.releases.len() + self.extends.len()
+    }
+
+    fn submit(&mut self, request: pb::WorkRequest) -> Result<(), Status> {
+        let credits = self.credits.saturating_add(request.credits as usize);
+        if credits > CREDITS_MAX {
+            let why = format!("would be {credits} outstanding; at most {CREDITS_MAX}");
+            return Err(status::of_call(Refusal::invalid("credits", why)));
+        }
+        self.credits = credits;
+        let submission = Submission {
+            credits: request.credits as usize,
+            complete: self.completes.add(request.complete, |lease| &lease.id, wire::lease_ref, |lease| lease)?,
+            release: self.releases.add(
+                request.release,
+                |release| &release.id,
+                wire::lease_release,
+                |release| &release.lease,
+            )?,
+            extend: self.extends.add(
+                request.extend,
+                |extension| &extension.id,
+                |extension| wire::lease_extension(extension, ""),
+                |extension| &extension.lease,
+            )?,
+        };
+        self.session.submit(submission);
+        Ok(())
+    }
+
+    /// What the lane has brought, and whatever more is there by now; answers why there will be no more leases.
+    fn take_in(&mut self, event: WorkEvent) -> Option<Refusal> {
+        let mut end = None;
+        let mut next = Some(event);
+        while let Some(event) = next {
+            let (session, ready) = (&mut self.session, &mut self.ready);
+            self.completes.answer(event.completed, session, true, wire::to_transition_result, &mut ready.completed);
+            self.releases.answer(event.released, session, true, wire::to_transition_result, &mut ready.released);
+            self.extends.answer(event.extended, session, false, wire::to_extension_result, &mut ready.extended);
+            if let Some(granted) = event.leases {
+                self.credits = self.credits.saturating_sub(granted.len());
+                self.leases.extend(granted.take());
+            }
+            end = end.or(event.end);
+            next = self.session.try_next();
+        }
+        end
+    }
+
+    /// The next response, if there is something for one; leases only while they are `wanted`.
+    fn response(&mut self, wanted: bool) -> Option<pb::WorkResponse> {
+        let mut response = std::mem::take(&mut self.ready);
+        self.completes.answer_bad(wire::to_transition_result, &mut response.completed);
+        self.releases.answer_bad(wire::to_transition_result, &mut response.released);
+        self.extends.answer_bad(wire::to_extension_result, &mut response.extended);
+        let mut payload_bytes = 0;
+        while wanted
+            && payload_bytes < RESPONSE_PAYLOAD_BYTES
+            && let Some(lease) = self.leases.pop_front()
+        {
+            payload_bytes += lease.payload.len();
+            self.session.handed_over(&lease);
+            response.leases.push(wire::to_lease(lease));
+        }
+        let pb::WorkResponse { leases, completed, released, extended } = &response;
+        let is_empty = leases.is_empty() && completed.is_empty() && released.is_empty() && extended.is_empty();
+        (!is_empty).then_some(response)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Whatever the worker wants on close: it has never seen these.
+        self.session.give_back(self.leases.drain(..));
+    }
+}
+
+/// The items of one verb that wait for their results, in order.
+struct Pending {
+    list: &'static str,
+    slots: VecDeque<Slot>,
+}
+
+enum Slot {
+    /// With the lane.
+    Sent { lease: LeaseRef, index: usize },
+    /// Malformed: its result is here, and goes out in its turn.
+    Bad { id: String, status: RpcStatus },
+}
+
+impl Pending {
+    fn new(list: &'static str) -> Self {
+        Pending { list, slots: VecDeque::new() }
+    }
+
+    fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Parses the items of one request and answers those for the lane.
+    fn add<W, I>(
+        &mut self,
+        items: Vec<W>,
+        id_of: impl Fn(&W) -> &str,
+        parse: impl Fn(W) -> Result<I, Refusal>,
+        lease_of: impl Fn(&I) -> &LeaseRef,
+    ) -> Result<Vec<I>, Status> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        check_count(self.list, items.len())?;
+        let mut good = Vec::with_capacity(items.len());
+        for (index, item) in items.into_iter().enumerate() {
+            let id = id_of(&item).to_owned();
+            self.slots.push_back(match parse(item) {
+                Ok(item) => {
+                    let lease = lease_of(&item).clone();
+                    good.push(item);
+                    Slot::Sent { lease, index }
+                }
+                Err(refusal) => Slot::Bad { id, status: status::of_item(self.list, index, &refusal) },
+            });
+        }
+        Ok(good)
+    }
+
+    /// Puts results to their items. A lease that has ended, by this verb (`ends`) or before, need not be given back.
+    fn answer<O, R>(
+        &mut self,
+        results: Vec<Result<O, Refusal>>,
+        session: &mut WorkSession,
+        ends: bool,
+        to_wire: fn(String, Result<O, RpcStatus>) -> R,
+        out: &mut Vec<R>,
+    ) {
+        for result in results {
+            self.answer_bad(to_wire, out);
+            let Some(Slot::Sent { lease, index }) = self.slots.pop_front() else { return };
+            let ended = match &result {
+                Ok(_) => ends,
+                Err(refusal) => !matches!(refusal, Refusal::Unavailable { .. } | Refusal::Internal(_)),
+            };
+            if ended {
+                session.finished(&lease);
+            }
+            let result = result.map_err(|refusal| status::of_item(self.list, index, &refusal));
+            out.push(to_wire(lease.id.to_string(), result));
+        }
+    }
+
+    /// Answers the malformed items whose turn it is.
+    fn answer_bad<O, R>(&mut self, to_wire: fn(String, Result<O, RpcStatus>) -> R, out: &mut Vec<R>) {
+        while matches!(self.slots.front(), Some(Slot::Bad { .. }))
+            && let Some(Slot::Bad { id, status }) = self.slots.pop_front()
+        {
+            out.push(to_wire(id, Err(status)));
+        }
+    }
+}

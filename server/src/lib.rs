@@ -1,0 +1,19 @@
+//! The queue service: gRPC at the edge (`api`), combining and waiting in the middle (`engine`), a store at the end.
+//!
+//! What lives here: the server and its configuration, the sweeper, metrics and health, the Redis store. What may
+//! not: the meaning of the queue (that is tallystone-model's) and anything a client needs.
+
+pub mod config;
+pub mod private_redis;
+pub mod store;
+
+mod api;
+mod engine;
+mod health;
+mod metrics;
+mod serve;
+mod sweeper;
+
+pub use config::{ConfigError, QueueTemplate, ServerConfig};
+pub use serve::{ServeError, serve, serve_on};
+pub use sweeper::SweepTurn;

@@ -1,0 +1,177 @@
+//! From configuration to an orderly end.
+
+use crate::api::{Api, RPCS};
+use crate::config::{ConfigError, ServerConfig};
+use crate::engine::{Context, Engine};
+use crate::health::StoreHealth;
+use crate::metrics::{self, Metrics};
+use crate::store::{ConnectError, RedisOptions, RedisStore};
+use crate::sweeper::{Schedule, SweepTurn, Sweeper};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_model::Store;
+use tallystone_proto::FILE_DESCRIPTOR_SET;
+use tallystone_proto::queue::v1::queue_admin_server::QueueAdminServer;
+use tallystone_proto::queue::v1::queue_server::QueueServer;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::server::NamedService;
+use tonic::transport::server::TcpIncoming;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use uuid::Uuid;
+
+/// How often an idle connection is asked whether it still lives, and how long it may take to say so.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// Unary calls that one connection may hold open: a pool of waiting workers often shares one.
+const STREAMS_PER_CONNECTION: u32 = 10_000;
+/// Flow-control windows, so that a batch of 4 MiB does not wait for the peer half way.
+const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+/// How long connections, and then lanes, may take to finish when the server stops.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// Why a server did not start, or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Redis cannot be served from.
+    #[error(transparent)]
+    Redis(#[from] ConnectError),
+    /// The address cannot be served on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// `/metrics` cannot be served.
+    #[error("cannot serve metrics on {address}: {why}")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        why: String,
+    },
+    /// gRPC failed.
+    #[error("the gRPC server failed: {0}")]
+    Grpc(#[from] tonic::transport::Error),
+}
+
+/// Serves the queue from the Redis of the configuration until `shutdown` ends. Nothing is opened before the
+/// configuration and Redis have been checked.
+pub async fn serve(config: ServerConfig, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
+    config.check()?;
+    let store = RedisStore::connect(RedisOptions {
+        url: config.redis_url.clone(),
+        allow_volatile: config.allow_volatile,
+        replicas_min: config.replicas_min,
+        replica_wait_ms: config.replica_wait_ms,
+        outbox_entries_max: config.outbox_entries_max,
+        ..RedisOptions::default()
+    })
+    .await?;
+    let address = config.listen;
+    let listener = TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })?;
+    serve_on(Arc::new(store), listener, config, shutdown).await
+}
+
+/// Serves the queue from any store on a bound listener until `shutdown` ends, then stops in order: held Dequeues answer
+/// empty, Work streams end, what is on its way is answered.
+pub async fn serve_on<S: Store + SweepTurn>(
+    store: Arc<S>,
+    listener: TcpListener,
+    config: ServerConfig,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    config.check()?;
+    let stopping = CancellationToken::new();
+    let _stop_in_any_case = stopping.clone().drop_guard();
+    if let Some(address) = config.metrics_listen {
+        let listener = metrics::listen(address).map_err(|why| ServeError::Metrics { address, why })?;
+        tokio::spawn(stopping.clone().run_until_cancelled_owned(listener));
+    }
+    let metrics = Arc::new(Metrics::new(RPCS));
+    let health = StoreHealth::new();
+    let schedule = Arc::new(Schedule::default());
+    let engine = Engine::new(Context {
+        store: store.clone(),
+        config: Arc::new(config.clone()),
+        sweeper: schedule.clone(),
+        health: health.clone(),
+        metrics: metrics.clone(),
+        stopping: stopping.clone(),
+    });
+    let sweeper = Sweeper {
+        store,
+        schedule,
+        lanes: engine.lanes.clone(),
+        metrics: metrics.clone(),
+        health: health.clone(),
+        owner: Uuid::new_v4().to_string(),
+        turn_ms: config.sweep_lead_ms,
+    };
+    tokio::spawn(sweeper.run(stopping.clone()));
+
+    let api = Api::new(engine.clone());
+    let (reporter, health_service) = tonic_health::server::health_reporter();
+    tokio::spawn(stopping.clone().run_until_cancelled_owned(report_health(health, reporter, metrics)));
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("descriptor sets made by the build are well-formed");
+    let address = listener.local_addr().map_err(|source| ServeError::Listen { address: config.listen, source })?;
+    tracing::info!(%address, "serving");
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .add_service(api.queue())
+        .add_service(api.admin())
+        .add_service(health_service)
+        .add_service(reflection)
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            stopping.clone().cancelled_owned(),
+        );
+    let mut server = std::pin::pin!(server);
+    tokio::select! {
+        served = &mut server => served?,
+        () = shutdown => {
+            tracing::info!(%address, "stopping");
+            stopping.cancel();
+            // A client that does not let go of its connection does not keep the server.
+            if let Ok(served) = tokio::time::timeout(STOP_WAIT, server).await {
+                served?;
+            }
+        }
+    }
+    stopping.cancel();
+    if tokio::time::timeout(STOP_WAIT, engine.drained()).await.is_err() {
+        tracing::warn!("stopped before the store had answered everything");
+    }
+    Ok(())
+}
+
+/// Serving while the store answers.
+async fn report_health(health: StoreHealth, reporter: HealthReporter, metrics: Arc<Metrics>) {
+    let mut available = health.watch();
+    loop {
+        let now = *available.borrow_and_update();
+        let status = if now { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in ["", QueueServer::<()>::NAME, QueueAdminServer::<()>::NAME] {
+            reporter.set_service_status(service, status).await;
+        }
+        metrics.store_available.set(if now { 1.0 } else { 0.0 });
+        if available.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What a Redis must be before this server works with it (Q15, Q16): recent, durable, and not one that forgets.
+
+use super::link::{Failure, Link};
+use redis::Value;
+use std::collections::BTreeMap;
+use tallystone_model::Refusal;
+
+/// The oldest Redis whose scripts can declare their flags.
+const VERSION_MIN: (u64, u64) = (7, 0);
+
+/// Why the server does not work with this Redis.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address cannot be parsed.
+    #[error("redis_url: {0}")]
+    Address(String),
+    /// No answer.
+    #[error("no Redis answers at {url}: {why}")]
+    Unreachable {
+        /// The address.
+        url: String,
+        /// What happened.
+        why: String,
+    },
+    /// Too old.
+    #[error("Redis {found} is too old: 7.0 or later is needed")]
+    Version {
+        /// Its version.
+        found: String,
+    },
+    /// It would lose acknowledged writes.
+    #[error("this Redis is volatile: {settings} (wanted: appendonly yes, appendfsync always, maxmemory-policy noeviction). Configure it so, or pass --allow-volatile and accept the loss of acknowledged messages")]
+    Volatile {
+        /// The settings that make it so.
+        settings: String,
+    },
+}
+
+pub(super) async fn check(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
+    let unreachable = |failure: Failure| ConnectError::Unreachable {
+        url: url.to_owned(),
+        why: Refusal::from(failure).to_string(),
+    };
+    let info = link.call(redis::cmd("INFO").arg("server")).await.map_err(unreachable)?;
+    let version = text(&info)
+        .lines()
+        .filter_map(|line| line.trim().split_once(':'))
+        .find(|(name, _)| *name == "redis_version")
+        .map(|(_, version)| version.to_owned())
+        .unwrap_or_default();
+    let mut numbers = version.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < VERSION_MIN {
+        return Err(ConnectError::Version { found: version });
+    }
+    if allow_volatile {
+        return Ok(());
+    }
+    let mut found = BTreeMap::new();
+    for name in ["appendonly", "appendfsync", "maxmemory-policy"] {
+        let reply = link.call(redis::cmd("CONFIG").arg("GET").arg(name)).await.map_err(unreachable)?;
+        found.insert(name, pair_value(&reply));
+    }
+    let wanted = [("appendonly", "yes"), ("appendfsync", "always"), ("maxmemory-policy", "noeviction")];
+    let wrong: Vec<String> = wanted
+        .iter()
+        .filter(|(name, value)| found[name] != *value)
+        .map(|(name, _)| format!("{name} is '{}'", found[name]))
+        .collect();
+    if wrong.is_empty() { Ok(()) } else { Err(ConnectError::Volatile { settings: wrong.join(", ") }) }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
+        _ => String::new(),
+    }
+}
+
+fn pair_value(reply: &Value) -> String {
+    match reply {
+        Value::Array(parts) => parts.get(1).map(text).unwrap_or_default(),
+        Value::Map(pairs) => pairs.first().map(|(_, value)| text(value)).unwrap_or_default(),
+        _ => String::new(),
+    }
+}

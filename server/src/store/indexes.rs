@@ -1,0 +1,180 @@
+//! Filter indexes: found for a filter, made when first asked for, built in bounded steps, dropped when unused (Q8).
+
+use super::view::{Stored, View};
+use super::{Caller, Sent, Shared};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use tallystone_lua::{Script, ShardKeys};
+use tallystone_model::{Filter, IndexKeys, Refusal, Shard};
+
+/// A small queue is indexed while its caller waits; a larger one in the background.
+const STEPS_AT_ONCE: usize = 20;
+/// How coarsely the last use of an index is kept: each refresh is a change of configuration.
+const USE_REFRESH_MS: u64 = 600_000;
+
+/// The builds that this server has under way, so that a filter asked for again does not start another.
+pub(super) type Builds = Mutex<HashSet<(Shard, IndexKeys)>>;
+
+impl Shared {
+    /// Makes sure that each filter's index is there and complete. `now_ms` is the store's time as last seen.
+    pub(super) async fn ready_indexes(self: &Arc<Self>, shard: &Shard, filters: &[&Filter]) -> Result<(), Refusal> {
+        let mut keys: Vec<IndexKeys> = filters.iter().map(|filter| filter.index_keys()).collect();
+        keys.sort();
+        keys.dedup();
+        for keys in keys {
+            self.ready_index(shard, keys).await?;
+        }
+        Ok(())
+    }
+
+    async fn ready_index(self: &Arc<Self>, shard: &Shard, keys: IndexKeys) -> Result<(), Refusal> {
+        let view = self.view(shard).await?;
+        let found = view.stored.indexes.iter().find(|index| index.keys == keys);
+        let now_ms = self.wall_ms();
+        match found {
+            Some(index) if !index.building => {
+                if index.used_at_ms + USE_REFRESH_MS < now_ms && !view.config().indexes.contains(&keys) {
+                    self.change(shard, |stored| {
+                        stored.indexes.iter_mut().filter(|index| index.keys == keys).for_each(|index| index.used_at_ms = now_ms);
+                        Ok(())
+                    })
+                    .await?;
+                }
+                return Ok(());
+            }
+            Some(_) => {}
+            None => {
+                let add = |stored: &mut Stored| match stored.add_index(keys.clone(), true, now_ms) {
+                    true => Ok(()),
+                    false => Err(Refusal::TooManyIndexes { queue: shard.queue.to_string() }),
+                };
+                self.change(shard, add).await?;
+            }
+        }
+        self.build(shard, keys).await
+    }
+
+    /// This server's clock, for the ages of indexes only: a wrong one drops an index early or late, nothing more.
+    fn wall_ms(&self) -> u64 {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    }
+
+    pub(super) async fn build(self: &Arc<Self>, shard: &Shard, keys: IndexKeys) -> Result<(), Refusal> {
+        let key = (shard.clone(), keys.clone());
+        let building = || Refusal::IndexBuilding { keys: keys.to_string() };
+        if !self.builds.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
+            return Err(building());
+        }
+        let done = Under(self.clone(), key);
+        let mut cursor = "0".to_owned();
+        for _ in 0..STEPS_AT_ONCE {
+            if self.build_step(shard, &keys, &mut cursor).await? {
+                return self.finish(shard, &keys).await;
+            }
+        }
+        let (shared, shard, keys) = (self.clone(), shard.clone(), keys.clone());
+        let refusal = building();
+        tokio::spawn(async move {
+            let _done = done;
+            let result = async {
+                while !shared.build_step(&shard, &keys, &mut cursor).await? {}
+                shared.finish(&shard, &keys).await
+            };
+            match result.await {
+                Ok(()) => tracing::info!(queue = %shard.queue, index = %keys, "filter index built"),
+                // The next filter that asks for it begins again; what is covered stays covered.
+                Err(error) => tracing::warn!(queue = %shard.queue, index = %keys, %error, "filter index not built"),
+            }
+        });
+        Err(refusal)
+    }
+
+    /// `true`: every message that was there has been looked at, or the index is complete or gone already.
+    async fn build_step(&self, shard: &Shard, keys: &IndexKeys, cursor: &mut String) -> Result<bool, Refusal> {
+        let mut gone = false;
+        let fill = |view: &View, command: &mut redis::Cmd| {
+            let at = view.stored.indexes.iter().position(|index| index.keys == *keys && index.building);
+            gone = at.is_none();
+            // A position past all indexes would be an error in the script; the check below keeps it from being sent.
+            command.arg(&[at.map_or(0, |at| at as u8 + 1)][..]).arg(cursor.as_str());
+            if gone { Err(Refusal::IndexBuilding { keys: keys.to_string() }) } else { Ok(()) }
+        };
+        match self.run(shard, Script::BuildIndex, Caller::Other, fill).await {
+            Ok((_, mut reply)) => *cursor = reply.text()?,
+            Err(Refusal::IndexBuilding { .. }) if gone => return Ok(true),
+            Err(other) => return Err(other),
+        }
+        Ok(cursor == "0")
+    }
+
+    async fn finish(&self, shard: &Shard, keys: &IndexKeys) -> Result<(), Refusal> {
+        let view = self
+            .change(shard, |stored| {
+                stored.indexes.iter_mut().filter(|index| index.keys == *keys).for_each(|index| index.building = false);
+                Ok(())
+            })
+            .await?;
+        if let Some(index) = view.stored.indexes.iter().find(|index| index.keys == *keys) {
+            let [_, _, covered] = ShardKeys::new(shard).index(index.slot);
+            self.link.call(redis::cmd("UNLINK").arg(covered)).await?;
+        }
+        Ok(())
+    }
+
+    /// Drops indexes that nobody declared and nobody uses.
+    pub(super) async fn drop_unused(&self, shard: &Shard) -> Result<(), Refusal> {
+        let oldest_ms = self.wall_ms().saturating_sub(self.options.index_unused_ms);
+        let unused = |stored: &Stored, at: usize| {
+            let index = &stored.indexes[at];
+            index.used_at_ms < oldest_ms && !stored.config.indexes.contains(&index.keys)
+        };
+        let view = self.view(shard).await?;
+        if (0..view.stored.indexes.len()).any(|at| unused(&view.stored, at)) {
+            self.change(shard, |stored| {
+                for at in (0..stored.indexes.len()).rev() {
+                    if unused(stored, at) {
+                        stored.indexes.remove(at);
+                    }
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Compare-and-set of the configuration by its revision. A change that changes nothing writes nothing.
+    pub(super) async fn change(
+        &self,
+        shard: &Shard,
+        edit: impl Fn(&mut Stored) -> Result<(), Refusal> + Send + Sync,
+    ) -> Result<Arc<View>, Refusal> {
+        let mut view = self.read(shard).await?.0;
+        loop {
+            let mut stored = view.stored.clone();
+            edit(&mut stored)?;
+            if stored == view.stored {
+                return Ok(view);
+            }
+            let dropped = view.stored.indexes.iter().filter(|old| stored.indexes.iter().all(|new| new.slot != old.slot));
+            let keys = ShardKeys::new(shard);
+            let unlink: Vec<String> = dropped.flat_map(|index| keys.index(index.slot)).collect();
+            let json = serde_json::to_vec(&stored).map_err(|error| Refusal::Internal(error.to_string()))?;
+            let mut command = self.command(Script::UpdateQueue, &view, &unlink, Caller::Other);
+            command.arg(json).arg(view.keys.len());
+            match self.send(shard, Script::UpdateQueue, &command).await? {
+                Sent::Stale(present) => view = present,
+                Sent::Done(mut reply) => return self.believe(shard, &reply.bytes()?, &reply.bytes()?),
+            }
+        }
+    }
+}
+
+/// Takes the build off the list, however it ends.
+struct Under(Arc<Shared>, (Shard, IndexKeys));
+
+impl Drop for Under {
+    fn drop(&mut self) {
+        self.0.builds.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+    }
+}

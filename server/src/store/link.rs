@@ -1,0 +1,152 @@
+//! The connection to Redis: one multiplexed connection, made anew when it breaks, and what a failure means for the
+//! write that met it.
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use std::time::Duration;
+use tallystone_lua::Script;
+use tallystone_model::{Applied, Refusal};
+use tokio::sync::Mutex;
+
+/// How long one answer may take before the connection counts as lost. Generous: an fsync can stall for seconds.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Replicas that must have a write before it is answered (Q16, WAIT).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReplicaWait {
+    pub(super) replicas_min: u32,
+    pub(super) wait_ms: u64,
+}
+
+pub(super) struct Link {
+    client: Client,
+    replicas: ReplicaWait,
+    current: Mutex<Current>,
+}
+
+/// The present connection and its number, so that of many calls that see it fail only one drops it.
+#[derive(Default)]
+struct Current {
+    connection: Option<MultiplexedConnection>,
+    generation: u64,
+}
+
+impl Link {
+    pub(super) fn new(client: Client, replicas: ReplicaWait) -> Self {
+        Link { client, replicas, current: Mutex::default() }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
+        let mut current = self.current.lock().await;
+        if let Some(connection) = &current.connection {
+            return Ok((connection.clone(), current.generation));
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(RESPONSE_TIMEOUT));
+        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        current.generation += 1;
+        current.connection = Some(connection.clone());
+        Ok((connection, current.generation))
+    }
+
+    async fn drop_connection(&self, generation: u64) {
+        let mut current = self.current.lock().await;
+        if current.generation == generation {
+            current.connection = None;
+        }
+    }
+
+    /// One command. A command that no connection could take certainly did not happen.
+    pub(super) async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+        let (mut connection, generation) = self.connection().await.map_err(Failure::before)?;
+        match connection.send_packed_command(command).await.and_then(Value::extract_error) {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                let failure = Failure::after(error);
+                if failure.lost {
+                    self.drop_connection(generation).await;
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// A script by its hash; loads all of them where Redis has forgotten them (a restart, SCRIPT FLUSH).
+    pub(super) async fn eval(&self, command: &Cmd, writes: bool) -> Result<Value, Failure> {
+        let answer = match self.call(command).await {
+            Err(failure) if failure.error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.load_scripts().await?;
+                self.call(command).await?
+            }
+            other => other?,
+        };
+        if writes && self.replicas.replicas_min > 0 {
+            self.wait_for_replicas().await?;
+        }
+        Ok(answer)
+    }
+
+    async fn wait_for_replicas(&self) -> Result<(), Failure> {
+        let wait = redis::cmd("WAIT").arg(self.replicas.replicas_min).arg(self.replicas.wait_ms).take();
+        let reached = match self.call(&wait).await {
+            Ok(Value::Int(reached)) => reached,
+            Ok(_) => 0,
+            Err(failure) => return Err(Failure { applied: Applied::Unknown, ..failure }),
+        };
+        if reached >= i64::from(self.replicas.replicas_min) {
+            return Ok(());
+        }
+        let detail = format!("{reached} of {} replicas have the write", self.replicas.replicas_min);
+        let error = RedisError::from((ErrorKind::Client, "too few replicas", detail));
+        Err(Failure { error, applied: Applied::Unknown, lost: false })
+    }
+
+    pub(super) async fn load_scripts(&self) -> Result<(), Failure> {
+        for script in Script::ALL {
+            self.call(redis::cmd("SCRIPT").arg("LOAD").arg(script.source())).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A failed command.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: RedisError,
+    applied: Applied,
+    lost: bool,
+}
+
+impl Failure {
+    fn before(error: RedisError) -> Self {
+        Failure { error, applied: Applied::No, lost: true }
+    }
+
+    fn after(error: RedisError) -> Self {
+        // An answer of the server, even an error, came over a connection that works.
+        let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+        Failure { error, applied: if answered { Applied::No } else { Applied::Unknown }, lost: !answered }
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Refusal {
+        let why = failure.error.to_string();
+        match failure.error.code() {
+            Some("OOM") => Refusal::StoreFull,
+            // Refused as a whole before it began: loading, a disk that takes no writes, a replica, an old script.
+            Some("LOADING" | "MISCONF" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN") => {
+                Refusal::Unavailable { applied: Applied::No, why }
+            }
+            // The store itself refused (wrong type, an error in a script): waiting will not mend it.
+            Some(_) if !failure.lost => Refusal::Internal(why),
+            _ => Refusal::Unavailable { applied: failure.applied, why },
+        }
+    }
+}

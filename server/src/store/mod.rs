@@ -1,0 +1,250 @@
+//! The store on Redis: every verb of [`Store`] is one script call, atomic and durable before its answer.
+//!
+//! What lives here: the connection ([`link`]), the start checks ([`connect`]), the configuration that this server
+//! believes in ([`view`]), wake-ups between servers ([`wake`]), building and dropping of filter indexes
+//! ([`indexes`]), and the taking apart of replies ([`reply`]). What may not: rules of the queue (the scripts),
+//! combining and waiting (`engine/`), the wire (`api/`).
+
+mod connect;
+mod indexes;
+mod link;
+mod reply;
+mod verbs;
+mod view;
+mod wake;
+
+pub use connect::ConnectError;
+
+use link::{Link, ReplicaWait};
+use redis::{Cmd, Value};
+use reply::{Reply, defect, unreadable};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use tallystone_lua::constants::Answer;
+use tallystone_lua::{Script, ShardKeys, keys, record};
+use tallystone_model::{Event, QueueName, Refusal, Shard};
+use view::View;
+use wake::Wakes;
+
+/// Whose time the scripts go by.
+#[derive(Clone, Debug, Default)]
+pub enum Clock {
+    /// Redis TIME, inside the script (Q15).
+    #[default]
+    Redis,
+    /// Unix ms, moved by tests only.
+    Test(Arc<AtomicU64>),
+}
+
+/// How to reach Redis, and what is asked of it.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    /// `redis://host:port/db`.
+    pub url: String,
+    /// Work with a Redis that may lose acknowledged writes (Q16).
+    pub allow_volatile: bool,
+    /// Replicas that must have each write before it is answered; 0: none (Q16).
+    pub replicas_min: u32,
+    /// How long to wait for them.
+    pub replica_wait_ms: u64,
+    /// The bound of each shard's outbox, in entries (one per script call), kept approximately.
+    pub outbox_entries_max: u64,
+    /// A filter index that was never declared is dropped when no filter used it for so long.
+    pub index_unused_ms: u64,
+    /// Whose time.
+    pub clock: Clock,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        RedisOptions {
+            url: "redis://127.0.0.1:6379".to_owned(),
+            allow_volatile: false,
+            replicas_min: 0,
+            replica_wait_ms: 1_000,
+            outbox_entries_max: 10_000,
+            index_unused_ms: 3_600_000,
+            clock: Clock::Redis,
+        }
+    }
+}
+
+/// The store on Redis. Cheap to share behind an `Arc`; heals by itself after a lost connection.
+pub struct RedisStore {
+    shared: Arc<Shared>,
+    listener: tokio::task::JoinHandle<()>,
+}
+
+/// What background builders of indexes share with the store.
+struct Shared {
+    link: Link,
+    options: RedisOptions,
+    /// Tells this server from others in the marks of who waits.
+    server_id: String,
+    views: RwLock<HashMap<Shard, Arc<View>>>,
+    wakes: Arc<Wakes>,
+    builds: indexes::Builds,
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl RedisStore {
+    /// Connects, checks version and durability, and loads the scripts.
+    pub async fn connect(options: RedisOptions) -> Result<RedisStore, ConnectError> {
+        let client =
+            redis::Client::open(options.url.as_str()).map_err(|error| ConnectError::Address(error.to_string()))?;
+        let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
+        let link = Link::new(client, replicas);
+        connect::check(&link, &options.url, options.allow_volatile).await?;
+        link.load_scripts().await.map_err(|failure| ConnectError::Unreachable {
+            url: options.url.clone(),
+            why: Refusal::from(failure).to_string(),
+        })?;
+        let wakes = Arc::new(Wakes::default());
+        let listener = tokio::spawn(wake::listen(link.client().clone(), Arc::downgrade(&wakes)));
+        let server_id = uuid::Uuid::now_v7().to_string();
+        let shared = Shared { link, options, server_id, views: RwLock::default(), wakes, builds: indexes::Builds::default() };
+        Ok(RedisStore { shared: Arc::new(shared), listener })
+    }
+
+    /// Takes or keeps a turn at a background job that one server at a time does. `false`: another has it, for at most
+    /// `turn_ms` after its last renewal.
+    pub async fn take_turn(&self, name: &str, owner: &str, turn_ms: u64) -> Result<bool, Refusal> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(Script::TakeTurn.sha1()).arg(1).arg(format!("ts:turn:{name}")).arg(owner).arg(turn_ms);
+        Ok(self.shared.link.eval(&command, false).await? == Value::Int(1))
+    }
+
+    /// The events in the shard's outbox, oldest first: at most `10 * SWEEP_ITEMS_MAX` entries. For tests and for
+    /// looking; the relay reads the stream itself.
+    pub async fn outbox_events(&self, shard: &Shard) -> Result<Vec<Event>, Refusal> {
+        let key = ShardKeys::new(shard).key("outbox");
+        let reply = self.shared.link.call(redis::cmd("XRANGE").arg(key).arg("-").arg("+")).await?;
+        let entries: Vec<(String, (String, u64, String, Vec<u8>))> =
+            redis::from_redis_value(reply).map_err(|error| Refusal::Internal(error.to_string()))?;
+        let mut events = Vec::new();
+        for (_, (_, at_ms, _, packed)) in entries {
+            events.extend(record::decode_events(at_ms, &packed).map_err(unreadable)?);
+        }
+        Ok(events)
+    }
+}
+
+/// Whether a publish to this server itself is wanted: the verbs of a lane look again by themselves, others do not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    Lane,
+    Other,
+}
+
+impl Shared {
+    fn believed(&self, shard: &Shard) -> Option<Arc<View>> {
+        self.views.read().unwrap_or_else(PoisonError::into_inner).get(shard).cloned()
+    }
+
+    fn believe(&self, shard: &Shard, stored: &[u8], state: &[u8]) -> Result<Arc<View>, Refusal> {
+        let view = Arc::new(View::read(shard, stored, state, self.options.outbox_entries_max)?);
+        self.views.write().unwrap_or_else(PoisonError::into_inner).insert(shard.clone(), view.clone());
+        Ok(view)
+    }
+
+    fn forget(&self, shard: &Shard) -> Refusal {
+        self.views.write().unwrap_or_else(PoisonError::into_inner).remove(shard);
+        Refusal::QueueNotFound { queue: shard.queue.to_string() }
+    }
+
+    /// Reads the configuration and the counters as they stand.
+    async fn read(&self, shard: &Shard) -> Result<(Arc<View>, record::ShardState), Refusal> {
+        let keys = ShardKeys::new(shard);
+        let value = self.link.call(redis::cmd("MGET").arg(keys.key("config")).arg(keys.key("state"))).await?;
+        let Value::Array(parts) = value else { return Err(defect("no list")) };
+        let [Value::BulkString(stored), Value::BulkString(state)] = parts.as_slice() else {
+            return Err(self.forget(shard));
+        };
+        let counters = record::decode_state(state).map_err(unreadable)?;
+        let view = match self.believed(shard) {
+            Some(view) if view.revision == counters.revision && view.created_at_ms == counters.created_at_ms => view,
+            known => {
+                let view = self.believe(shard, stored, state)?;
+                if known.is_none() {
+                    self.register(&shard.queue).await?;
+                }
+                view
+            }
+        };
+        Ok((view, counters))
+    }
+
+    /// The registry lists a queue that is there. It is written before the queue is made and after it is deleted, and
+    /// again by every server that meets the queue: a deletion that crossed a creation cannot hide it for long.
+    async fn register(&self, queue: &QueueName) -> Result<(), Refusal> {
+        self.link.call(redis::cmd("ZADD").arg(keys::QUEUES).arg(0).arg(queue.as_str())).await?;
+        Ok(())
+    }
+
+    async fn view(&self, shard: &Shard) -> Result<Arc<View>, Refusal> {
+        match self.believed(shard) {
+            Some(view) => Ok(view),
+            None => Ok(self.read(shard).await?.0),
+        }
+    }
+
+    fn now_argument(&self) -> u64 {
+        match &self.options.clock {
+            Clock::Redis => 0,
+            Clock::Test(now_ms) => now_ms.load(Ordering::SeqCst),
+        }
+    }
+
+    /// EVALSHA with the head of arguments that `lib/shard.lua` reads.
+    fn command(&self, script: Script, view: &View, more_keys: &[String], caller: Caller) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script.sha1()).arg(view.keys.len() + more_keys.len()).arg(&view.keys).arg(more_keys);
+        command.arg(self.now_argument()).arg(view.revision).arg(view.parameters.as_slice());
+        command.arg(if caller == Caller::Lane { self.server_id.as_str() } else { "" });
+        command
+    }
+
+    /// Calls a script with the arguments that `fill` adds for the view it is given, again with the present view as
+    /// often as the believed one turns out old.
+    async fn run(
+        &self,
+        shard: &Shard,
+        script: Script,
+        caller: Caller,
+        mut fill: impl FnMut(&View, &mut Cmd) -> Result<(), Refusal> + Send,
+    ) -> Result<(Arc<View>, Reply), Refusal> {
+        let mut view = self.view(shard).await?;
+        loop {
+            let mut command = self.command(script, &view, &[], caller);
+            fill(&view, &mut command)?;
+            match self.send(shard, script, &command).await? {
+                Sent::Done(reply) => return Ok((view, reply)),
+                Sent::Stale(present) => view = present,
+            }
+        }
+    }
+
+    async fn send(&self, shard: &Shard, script: Script, command: &Cmd) -> Result<Sent, Refusal> {
+        let writes = !script.source().starts_with("#!lua flags=no-writes");
+        let mut reply = Reply::read(self.link.eval(command, writes).await?)?;
+        match reply.answer {
+            Answer::NoQueue => Err(self.forget(shard)),
+            Answer::Stale => {
+                let (stored, state) = (reply.bytes()?, reply.bytes()?);
+                Ok(Sent::Stale(self.believe(shard, &stored, &state)?))
+            }
+            _ => Ok(Sent::Done(reply)),
+        }
+    }
+}
+
+enum Sent {
+    Done(Reply),
+    Stale(Arc<View>),
+}

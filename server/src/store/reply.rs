@@ -1,0 +1,119 @@
+//! Script replies taken apart, in one place.
+
+use bytes::Bytes;
+use redis::Value;
+use tallystone_lua::constants::Answer;
+use tallystone_lua::record::Unreadable;
+use tallystone_model::store::Transition;
+use tallystone_model::{MessageId, Refusal, State};
+
+/// What a script answered, its first element apart.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) answer: Answer,
+    rest: std::vec::IntoIter<Value>,
+}
+
+pub(super) fn defect(what: &str) -> Refusal {
+    Refusal::Internal(format!("a script answered {what}"))
+}
+
+pub(super) fn unreadable(error: Unreadable) -> Refusal {
+    Refusal::Internal(error.to_string())
+}
+
+impl Reply {
+    pub(super) fn read(value: Value) -> Result<Reply, Refusal> {
+        let Value::Array(parts) = value else { return Err(defect("no list")) };
+        let mut rest = parts.into_iter();
+        match rest.next() {
+            Some(Value::Int(code)) => {
+                let answer = Answer::from_code(code).ok_or_else(|| defect("an unknown code"))?;
+                Ok(Reply { answer, rest })
+            }
+            _ => Err(defect("no code")),
+        }
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Bytes, Refusal> {
+        match self.rest.next() {
+            Some(Value::BulkString(bytes)) => Ok(Bytes::from(bytes)),
+            other => Err(defect(&format!("{other:?} for bytes"))),
+        }
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, Refusal> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| defect("bytes for text"))
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, Refusal> {
+        match self.rest.next() {
+            Some(Value::Int(number)) => u64::try_from(number).map_err(|_| defect("a negative number")),
+            Some(Value::BulkString(digits)) => {
+                std::str::from_utf8(&digits).ok().and_then(|text| text.parse().ok()).ok_or_else(|| defect("no number"))
+            }
+            other => Err(defect(&format!("{other:?} for a number"))),
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.rest.len() == 0
+    }
+}
+
+/// The refusal that an item's code stands for.
+fn refusal(answer: Answer, id: &MessageId, state: Option<State>, queue: &str, max_depth: u64) -> Refusal {
+    let id = id.to_string();
+    match (answer, state) {
+        (Answer::NotFound, _) => Refusal::MessageNotFound { id },
+        (Answer::IdConflict, _) => Refusal::IdConflict { id },
+        (Answer::QueueFull, _) => Refusal::QueueFull { queue: queue.to_owned(), max_depth },
+        (Answer::LeaseLost, Some(state)) => Refusal::LeaseLost { id, state },
+        (Answer::WrongState, Some(state)) => Refusal::WrongState { id, state },
+        other => defect(&format!("{other:?} for an item")),
+    }
+}
+
+/// What the packed results of items need to become refusals.
+pub(super) struct ItemContext<'a> {
+    pub(super) queue: &'a str,
+    pub(super) max_depth: u64,
+}
+
+impl ItemContext<'_> {
+    /// code(1) time(6) of each item.
+    pub(super) fn enqueued(&self, id: &MessageId, packed: &[u8]) -> Result<u64, Refusal> {
+        match Answer::from_code(i64::from(packed[0])) {
+            Some(Answer::Ok) => Ok(be(&packed[1..7])),
+            Some(answer) => Err(refusal(answer, id, None, self.queue, self.max_depth)),
+            None => Err(defect("an unknown item code")),
+        }
+    }
+
+    /// code(1) state(1) then a number of each item.
+    pub(super) fn numbered(&self, id: &MessageId, packed: &[u8]) -> Result<(State, u64), Refusal> {
+        let state = State::from_code(packed[1]);
+        match (Answer::from_code(i64::from(packed[0])), state) {
+            (Some(Answer::Ok), Some(state)) => Ok((state, be(&packed[2..]))),
+            (Some(answer), state) => Err(refusal(answer, id, state, self.queue, self.max_depth)),
+            (None, _) => Err(defect("an unknown item code")),
+        }
+    }
+
+    pub(super) fn transition(&self, id: &MessageId, packed: &[u8]) -> Result<Transition, Refusal> {
+        let (state, version) = self.numbered(id, packed)?;
+        Ok(Transition { state, version: version as u32 })
+    }
+}
+
+/// Cuts packed results into one piece per item.
+pub(super) fn pieces(packed: &Bytes, size: usize, items: usize) -> Result<std::slice::ChunksExact<'_, u8>, Refusal> {
+    if packed.len() != size * items {
+        return Err(defect("a wrong number of results"));
+    }
+    Ok(packed.chunks_exact(size))
+}
+
+fn be(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}

@@ -1,0 +1,514 @@
+//! The verbs: arguments packed, one script called, its reply taken apart.
+
+use super::reply::{ItemContext, Reply, defect, pieces, unreadable};
+use super::view::{Stored, View};
+use super::{Caller, RedisStore};
+use bytes::Bytes;
+use redis::Cmd;
+use tallystone_lua::constants::Answer;
+use tallystone_lua::{Script, ShardKeys, keys, record};
+use tallystone_model::config::{QueueConfig, QueuePatch};
+use tallystone_model::explain::{Facts, Holder};
+use tallystone_model::invariants::{INVARIANTS, Violation};
+use tallystone_model::limits::BATCH_ITEMS_MAX;
+use tallystone_model::message::{Enqueued, Lease, Message, NewMessage};
+use tallystone_model::store::*;
+use tallystone_model::{Filter, MessageId, QueueName, Refusal, Shard, State, Store};
+
+fn stored_id(id: &MessageId) -> Vec<u8> {
+    let mut out = Vec::with_capacity(id.as_str().len());
+    record::encode_id(id, &mut out);
+    out
+}
+
+fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
+    ItemContext { queue: shard.queue.as_str(), max_depth: view.config().max_depth }
+}
+
+/// A request's 8-byte mark in the head of the message whose lease it extended; zeros: no request id.
+fn extension_mark(request_id: &str) -> [u8; 8] {
+    if request_id.is_empty() {
+        return [0; 8];
+    }
+    let digest = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, request_id.as_bytes());
+    let mut mark = [0; 8];
+    mark.copy_from_slice(&digest.as_bytes()[..8]);
+    mark[0] |= 1;
+    mark
+}
+
+impl RedisStore {
+    /// A verb whose items are transitions: ids in, code(1) state(1) version(4) out.
+    async fn transitions<I: Sync>(
+        &self,
+        shard: &Shard,
+        script: Script,
+        items: &[I],
+        id_of: impl Fn(&I) -> &MessageId,
+        fill: impl Fn(&I, &mut Cmd) + Send + Sync,
+    ) -> Items<Transition> {
+        let mut results = Vec::with_capacity(items.len());
+        for items in items.chunks(BATCH_ITEMS_MAX) {
+            let ids: Vec<&MessageId> = items.iter().map(&id_of).collect();
+            let add = |_: &View, command: &mut Cmd| {
+                for (item, id) in items.iter().zip(&ids) {
+                    command.arg(stored_id(id));
+                    fill(item, command);
+                }
+                Ok(())
+            };
+            // The lane looks again behind these by itself; what an operator makes runnable is published to every server.
+            let caller = match script {
+                Script::Complete | Script::Release | Script::Cancel => Caller::Lane,
+                _ => Caller::Other,
+            };
+            let (view, mut reply) = self.shared.run(shard, script, caller, add).await?;
+            let packed = reply.bytes()?;
+            let context = context(shard, &view);
+            results.extend(ids.iter().zip(pieces(&packed, 6, items.len())?).map(|(id, piece)| context.transition(id, piece)));
+        }
+        Ok(results)
+    }
+
+    /// Refuses by the configuration as it stands now: what is believed may be old, and no script call will tell.
+    async fn refuse_if(&self, shard: &Shard, blocked: impl Fn(&QueueConfig) -> bool, refusal: fn(String) -> Refusal) -> Result<(), Refusal> {
+        if blocked(self.shared.view(shard).await?.config()) && blocked(self.shared.read(shard).await?.0.config()) {
+            return Err(refusal(shard.queue.to_string()));
+        }
+        Ok(())
+    }
+
+    fn message(view: &View, id: MessageId, head: &Bytes, body: &Bytes) -> Result<Message, Refusal> {
+        if body.is_empty() {
+            return Err(Refusal::MessageNotFound { id: id.to_string() });
+        }
+        let config = view.config();
+        record::decode_message(id, head, body, config.max_attempts, config.terminal_retention_ms).map_err(unreadable)
+    }
+}
+
+impl Store for RedisStore {
+    async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
+        let config = config.patched(&QueuePatch::default())?;
+        let shard = Shard::first(name);
+        self.shared.register(name).await?;
+        let stored = serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;
+        let keys = ShardKeys::new(&shard).all([]);
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(Script::CreateQueue.sha1()).arg(keys.len()).arg(&keys).arg(self.shared.now_argument()).arg(stored);
+        let mut reply = Reply::read(self.shared.link.eval(&command, true).await?)?;
+        let view = self.shared.believe(&shard, &reply.bytes()?, &reply.bytes()?)?;
+        if *view.config() != config {
+            return Err(Refusal::QueueExists { queue: name.to_string() });
+        }
+        Ok(view.queue(name))
+    }
+
+    async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
+        let edit = |stored: &mut Stored| {
+            let config = stored.config.patched(&patch)?;
+            for keys in &config.indexes {
+                if !stored.add_index(keys.clone(), true, 0) {
+                    return Err(Refusal::TooManyIndexes { queue: name.to_string() });
+                }
+            }
+            stored.config = config;
+            Ok(())
+        };
+        let shard = Shard::first(name);
+        let view = self.shared.change(&shard, edit).await?;
+        let declared: Vec<_> = view.stored.indexes.iter().filter(|index| index.building).map(|index| index.keys.clone()).collect();
+        for keys in declared {
+            match self.shared.build(&shard, keys).await {
+                Ok(()) | Err(Refusal::IndexBuilding { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(view.queue(name))
+    }
+
+    async fn get_queue(&self, name: &QueueName) -> Result<Queue, Refusal> {
+        Ok(self.shared.read(&Shard::first(name)).await?.0.queue(name))
+    }
+
+    async fn list_queues(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal> {
+        let from = if cursor.is_empty() { format!("[{prefix}") } else { format!("({cursor}") };
+        let to = if prefix.is_empty() { "+".to_owned() } else { format!("({prefix}\x7f") };
+        let mut command = redis::cmd("ZRANGEBYLEX");
+        command.arg(keys::QUEUES).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
+        let names: Vec<String> = redis::from_redis_value(self.shared.link.call(&command).await?)
+            .map_err(|error| Refusal::Internal(error.to_string()))?;
+        let next_cursor = if names.len() == limit { names.last().cloned().unwrap_or_default() } else { String::new() };
+        let mut items = Vec::with_capacity(names.len());
+        for name in &names {
+            match self.get_queue(&QueueName::parse("name", name)?).await {
+                Ok(queue) => items.push(queue),
+                // Registered, and not yet made or already gone.
+                Err(Refusal::QueueNotFound { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(Page { items, next_cursor })
+    }
+
+    async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
+        let shard = Shard::first(name);
+        let (_, reply) = self.shared.run(&shard, Script::DeleteQueue, Caller::Other, |_, _| Ok(())).await?;
+        if reply.answer == Answer::NotEmpty {
+            return Err(Refusal::QueueNotEmpty { queue: name.to_string() });
+        }
+        self.shared.forget(&shard);
+        self.shared.link.call(redis::cmd("ZREM").arg(keys::QUEUES).arg(name.as_str())).await?;
+        // A creation that came between the two would be off the list: reading it puts it back.
+        match self.shared.read(&shard).await {
+            Ok(_) | Err(Refusal::QueueNotFound { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn purge(&self, shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {
+        let (scan, until) = match cursor {
+            "" => ("0", "0"),
+            cursor => cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not one of ours"))?,
+        };
+        let fill = |_: &View, command: &mut Cmd| {
+            command.arg(u8::from(include_running)).arg(scan).arg(until);
+            Ok(())
+        };
+        let (_, mut reply) = self.shared.run(shard, Script::Purge, Caller::Other, fill).await?;
+        let (purged, scan, until) = (reply.number()?, reply.text()?, reply.text()?);
+        let next_cursor = if scan == "0" { String::new() } else { format!("{scan}-{until}") };
+        Ok(Purged { purged, next_cursor })
+    }
+
+    async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
+        let blocked = |queue| Refusal::EnqueueBlocked { queue };
+        self.refuse_if(shard, |config| config.enqueue_blocked, blocked).await?;
+        let mut results = Vec::with_capacity(messages.len());
+        for messages in messages.chunks(BATCH_ITEMS_MAX) {
+            self.enqueue_chunk(shard, messages, &mut results).await?;
+        }
+        Ok(results)
+    }
+
+    async fn dequeue(&self, shard: &Shard, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal> {
+        self.refuse_if(shard, |config| config.dequeue_blocked, |queue| Refusal::DequeueBlocked { queue }).await?;
+        if wait {
+            self.shared.wakes.waits(shard);
+        }
+        // A request whose filter has no complete index is refused alone.
+        let mut refusals: Vec<Option<Refusal>> = Vec::with_capacity(requests.len());
+        for request in &requests {
+            let filters: Vec<&Filter> = request.filters.iter().collect();
+            refusals.push(match filters.as_slice() {
+                [] => None,
+                filters => self.shared.ready_indexes(shard, filters).await.err(),
+            });
+        }
+        let mut leases: Vec<Result<Vec<Lease>, Refusal>> =
+            refusals.into_iter().map(|refusal| refusal.map_or(Ok(Vec::new()), Err)).collect();
+        let mut open: Vec<usize> = (0..requests.len()).filter(|at| leases[*at].is_ok()).collect();
+        loop {
+            let (outlook, again) = self.dequeue_step(shard, &requests, &open, wait, &mut leases).await?;
+            // Bounded work was done without an answer for these: they go on from there.
+            match again.is_empty() {
+                true => return Ok(Dequeued { leases, outlook }),
+                false => open = again,
+            }
+        }
+    }
+
+    async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
+        let fill = |lease: &LeaseRef, command: &mut Cmd| {
+            command.arg(lease.fence);
+        };
+        self.transitions(shard, Script::Complete, &leases, |lease| &lease.id, fill).await
+    }
+
+    async fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> Items<Extended> {
+        let mut results = Vec::with_capacity(extensions.len());
+        for extensions in extensions.chunks(BATCH_ITEMS_MAX) {
+            let add = |_: &View, command: &mut Cmd| {
+                for extension in extensions {
+                    command.arg(stored_id(&extension.lease.id)).arg(extension.lease.fence);
+                    command.arg(extension.lease_ms.unwrap_or(0)).arg(&extension_mark(&extension.request_id)[..]);
+                }
+                Ok(())
+            };
+            let (view, mut reply) = self.shared.run(shard, Script::ExtendLease, Caller::Lane, add).await?;
+            let packed = reply.bytes()?;
+            let context = context(shard, &view);
+            for (extension, piece) in extensions.iter().zip(pieces(&packed, 8, extensions.len())?) {
+                let extended = context.numbered(&extension.lease.id, piece);
+                results.push(extended.map(|(_, expires_at_ms)| Extended { expires_at_ms }));
+            }
+        }
+        Ok(results)
+    }
+
+    async fn release(&self, shard: &Shard, releases: Vec<Release>) -> Items<Transition> {
+        let fill = |release: &Release, command: &mut Cmd| {
+            let delay_ms = release.delay_ms.map_or(-1, |delay_ms| delay_ms as i64);
+            command.arg(release.lease.fence).arg(delay_ms).arg(&release.reason);
+        };
+        self.transitions(shard, Script::Release, &releases, |release| &release.lease.id, fill).await
+    }
+
+    async fn cancel(&self, shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition> {
+        let fill = |cancellation: &Cancellation, command: &mut Cmd| {
+            command.arg(cancellation.fence).arg(u8::from(cancellation.force)).arg(&cancellation.reason);
+        };
+        self.transitions(shard, Script::Cancel, &cancellations, |cancellation| &cancellation.id, fill).await
+    }
+
+    async fn redrive(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Transition> {
+        self.transitions(shard, Script::Redrive, &ids, |id| id, |_, _| {}).await
+    }
+
+    async fn update_message(&self, shard: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal> {
+        let fill = |_: &MessageId, command: &mut Cmd| {
+            let priority = patch.priority.map(record::encode_priority);
+            command.arg(priority.as_ref().map_or(&[][..], |bytes| &bytes[..]));
+            command.arg(patch.visible_at_ms.map_or(-1, |at_ms| at_ms as i64));
+        };
+        let ids = [id.clone()];
+        let results = self.transitions(shard, Script::UpdateMessage, &ids, |id| id, fill).await?;
+        results.into_iter().next().unwrap_or_else(|| Err(defect("no result")))
+    }
+
+    async fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Message> {
+        let mut results = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(BATCH_ITEMS_MAX) {
+            let fill = |_: &View, command: &mut Cmd| {
+                ids.iter().for_each(|id| {
+                    command.arg(stored_id(id));
+                });
+                Ok(())
+            };
+            let (view, mut reply) = self.shared.run(shard, Script::GetMessages, Caller::Other, fill).await?;
+            for id in ids {
+                let (head, body) = (reply.bytes()?, reply.bytes()?);
+                results.push(Self::message(&view, id.clone(), &head, &body));
+            }
+        }
+        Ok(results)
+    }
+
+    async fn list_messages(&self, shard: &Shard, state: State, cursor: &str, limit: usize) -> Result<Page<Message>, Refusal> {
+        let cursor = decode_cursor(cursor)?;
+        let fill = |_: &View, command: &mut Cmd| {
+            command.arg(state as u8).arg(cursor.as_slice()).arg(limit);
+            Ok(())
+        };
+        let (view, mut reply) = self.shared.run(shard, Script::ListMessages, Caller::Other, fill).await?;
+        let next_cursor = encode_cursor(&reply.bytes()?);
+        let mut items = Vec::new();
+        while !reply.is_done() {
+            let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+            items.push(Self::message(&view, record::decode_id(&id).map_err(unreadable)?, &head, &body)?);
+        }
+        Ok(Page { items, next_cursor })
+    }
+
+    async fn explain(&self, shard: &Shard, id: &MessageId) -> Result<Facts, Refusal> {
+        let fill = |_: &View, command: &mut Cmd| {
+            command.arg(stored_id(id));
+            Ok(())
+        };
+        let (view, mut reply) = self.shared.run(shard, Script::Explain, Caller::Other, fill).await?;
+        let (head, body) = (reply.bytes()?, reply.bytes()?);
+        let message = Self::message(&view, id.clone(), &head, &body)?;
+        let (holder_id, holder_head, key_head) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let holder = if holder_id.is_empty() {
+            None
+        } else {
+            let (worker, expires_at_ms) = record::decode_holder(&holder_head).map_err(unreadable)?;
+            Some(Holder { id: record::decode_id(&holder_id).map_err(unreadable)?, worker, expires_at_ms })
+        };
+        let key_head =
+            if key_head.is_empty() { None } else { Some(record::decode_id(&key_head).map_err(unreadable)?) };
+        Ok(Facts { message, dequeue_blocked: view.config().dequeue_blocked, holder, key_head, ahead: reply.number()? })
+    }
+
+    async fn depth(&self, shard: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal> {
+        let mut depth = Depth::default();
+        let Some(filter) = filter else {
+            let (_, counters) = self.shared.read(shard).await?;
+            for (state, count) in State::ALL.iter().zip(counters.counts) {
+                *depth.of_mut(*state) = count;
+            }
+            return Ok(depth);
+        };
+        self.shared.ready_indexes(shard, &[filter]).await?;
+        let fill = |view: &View, command: &mut Cmd| {
+            fill_filter(view, filter, command, |command, position, tuple| {
+                command.arg(&[position][..]).arg(tuple);
+            })
+        };
+        let (_, mut reply) = self.shared.run(shard, Script::Depth, Caller::Other, fill).await?;
+        for state in State::ALL {
+            *depth.of_mut(state) = reply.number()?;
+        }
+        Ok(depth)
+    }
+
+    async fn sweep(&self, shard: &Shard) -> Result<Swept, Refusal> {
+        let (_, mut reply) = self.shared.run(shard, Script::Sweep, Caller::Other, |_, _| Ok(())).await?;
+        let (promoted, expired, collected) = (reply.number()?, reply.number()?, reply.number()?);
+        let next_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
+        let now_ms = reply.number()?;
+        self.shared.drop_unused(shard).await?;
+        Ok(Swept { promoted, expired, collected, next_ms, now_ms })
+    }
+
+    async fn check(&self, shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {
+        let (phase, at) = match cursor {
+            "" => ("0", ""),
+            cursor => cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not one of ours"))?,
+        };
+        let phase: u8 = phase.parse().map_err(|_| Refusal::invalid("cursor", "is not one of ours"))?;
+        let fill = |_: &View, command: &mut Cmd| {
+            command.arg(phase).arg(at);
+            Ok(())
+        };
+        let (_, mut reply) = self.shared.run(shard, Script::Check, Caller::Other, fill).await?;
+        let (phase, at, looked_at) = (reply.number()?, reply.text()?, reply.number()?);
+        let mut items = Vec::new();
+        while !reply.is_done() {
+            let (id, detail) = (reply.text()?, reply.bytes()?);
+            let invariant = INVARIANTS.iter().find(|invariant| invariant.id == id).ok_or_else(|| defect("no invariant"))?;
+            items.push(Violation { invariant: invariant.id, detail: detail.escape_ascii().to_string() });
+        }
+        let next_cursor = if phase == 0 { String::new() } else { format!("{phase}-{at}") };
+        Ok((looked_at, Page { items, next_cursor }))
+    }
+
+    fn on_ready(&self, tell: Box<dyn Fn(&Shard) + Send + Sync>) {
+        self.shared.wakes.set(tell);
+    }
+}
+
+impl RedisStore {
+    async fn enqueue_chunk(&self, shard: &Shard, messages: &[NewMessage], results: &mut Vec<Result<Enqueued, Refusal>>) -> Result<(), Refusal> {
+        const COALESCE: u8 = 1;
+        const INVISIBLE: u8 = 2;
+        let ids: Vec<Vec<u8>> = messages.iter().map(|message| stored_id(&message.id)).collect();
+        let view = self.shared.view(shard).await?;
+        let key = view.config().queue_type.key();
+        let lacks_key = |message: &NewMessage| key.is_some_and(|key| message.metadata.get(key).is_none());
+        let taken: Vec<usize> = (0..messages.len()).filter(|at| !lacks_key(&messages[*at])).collect();
+        let mut enqueued = Vec::new();
+        if !taken.is_empty() {
+            let fill = |view: &View, command: &mut Cmd| {
+                let config = view.config();
+                let kinds: Vec<u8> = taken
+                    .iter()
+                    .map(|at| {
+                        let message = &messages[*at];
+                        let invisible = message.invisibility_ms.unwrap_or(config.invisibility_ms) > 0;
+                        u8::from(message.coalesce) * COALESCE + u8::from(invisible) * INVISIBLE
+                    })
+                    .collect();
+                command.arg(kinds);
+                let mut content = Vec::new();
+                for at in &taken {
+                    content.clear();
+                    record::encode_content(&messages[*at], config.queue_type.key(), &mut content);
+                    command.arg(ids[*at].as_slice()).arg(content.as_slice());
+                }
+                Ok(())
+            };
+            let (view, mut reply) = self.shared.run(shard, Script::Enqueue, Caller::Lane, fill).await?;
+            let packed = reply.bytes()?;
+            let context = context(shard, &view);
+            for (at, piece) in taken.iter().zip(pieces(&packed, 7, taken.len())?) {
+                enqueued.push(context.enqueued(&messages[*at].id, piece));
+            }
+        }
+        let mut enqueued = enqueued.into_iter();
+        for message in messages {
+            results.push(if lacks_key(message) {
+                let why = format!("lacks the queue's exclusivity key '{}'", key.unwrap_or_default());
+                Err(Refusal::invalid("metadata", why))
+            } else {
+                let at_ms = enqueued.next().unwrap_or_else(|| Err(defect("too few results")));
+                at_ms.map(|enqueued_at_ms| Enqueued { id: message.id.clone(), enqueued_at_ms })
+            });
+        }
+        Ok(())
+    }
+
+    /// One call for the open requests; answers the outlook and the requests that must go on.
+    async fn dequeue_step(
+        &self,
+        shard: &Shard,
+        requests: &[DequeueRequest],
+        open: &[usize],
+        wait: bool,
+        leases: &mut [Result<Vec<Lease>, Refusal>],
+    ) -> Result<(Outlook, Vec<usize>), Refusal> {
+        let fill = |view: &View, command: &mut Cmd| {
+            command.arg(u8::from(wait)).arg(open.len());
+            for at in open {
+                let request = &requests[*at];
+                command.arg(&request.worker).arg(request.limit).arg(request.lease_ms.unwrap_or(0));
+                command.arg(&request.request_id).arg(request.filters.len());
+                for filter in &request.filters {
+                    fill_filter(view, filter, command, |command, position, tuple| {
+                        let mut argument = vec![position];
+                        argument.extend_from_slice(tuple);
+                        command.arg(argument);
+                    })?;
+                }
+            }
+            Ok(())
+        };
+        let (view, mut reply) = self.shared.run(shard, Script::Dequeue, Caller::Lane, fill).await?;
+        if reply.answer == Answer::Again {
+            return Ok((Outlook::default(), open.to_vec()));
+        }
+        let (now_ms, ready) = (reply.number()?, reply.number()?);
+        let next_due_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
+        let mut again = Vec::new();
+        for at in open {
+            let (found, bounded) = (reply.number()?, reply.number()? == 1);
+            let mut got = Vec::with_capacity(found as usize);
+            for _ in 0..found {
+                let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+                got.push(record::decode_lease(&id, &head, &body, view.config().max_attempts).map_err(unreadable)?);
+            }
+            if bounded && got.is_empty() {
+                again.push(*at);
+            }
+            leases[*at] = Ok(got);
+        }
+        Ok((Outlook { ready, next_due_ms, now_ms }, again))
+    }
+}
+
+/// Adds a filter by its index's place in the view. The view may have lost the index since it was found: then the
+/// caller asks again, and it is made anew.
+fn fill_filter(view: &View, filter: &Filter, command: &mut Cmd, add: impl FnOnce(&mut Cmd, u8, &[u8])) -> Result<(), Refusal> {
+    match view.index_of(filter) {
+        Some((position, index)) if !index.building => {
+            let mut tuple = Vec::new();
+            record::encode_tuple(filter, &mut tuple);
+            add(command, position, &tuple);
+            Ok(())
+        }
+        _ => Err(Refusal::IndexBuilding { keys: filter.index_keys().to_string() }),
+    }
+}
+
+fn encode_cursor(raw: &[u8]) -> String {
+    raw.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn decode_cursor(cursor: &str) -> Result<Vec<u8>, Refusal> {
+    let digits = cursor.as_bytes();
+    let pair = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    if digits.len() % 2 == 1 {
+        return Err(Refusal::invalid("page_token", "is not one of ours"));
+    }
+    digits.chunks(2).map(pair).collect::<Option<Vec<u8>>>().ok_or_else(|| Refusal::invalid("page_token", "is not one of ours"))
+}

@@ -1,0 +1,16 @@
+//! The harness of the whole-system tests: a clock that only tests move, a private Redis, a stage on which one test
+//! plays against one store, and builders for what goes into a queue.
+//!
+//! What lives here: what more than one test module needs. What may not: a test, or anything the product uses.
+
+pub mod build;
+pub mod probe;
+pub mod queue;
+pub mod redis;
+pub mod stage;
+
+pub use build::*;
+pub use probe::Probe;
+pub use queue::TestQueue;
+pub use redis::TestRedis;
+pub use stage::{Clock, Stage};

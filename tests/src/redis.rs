@@ -1,0 +1,60 @@
+//! A real Redis for tests: started in a temporary folder, gone with its last user.
+
+use std::sync::{Arc, Weak};
+use tallystone_server::private_redis::{Fsync, PrivateRedis, PrivateRedisOptions};
+use tallystone_server::store::{Clock, RedisOptions, RedisStore};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+static SHARED: Mutex<Weak<TestRedis>> = Mutex::const_new(Weak::new());
+
+/// A redis-server without fsync: its tests are about answers, not about crashes.
+pub struct TestRedis {
+    // Before the folder, so that it stops before the folder goes.
+    redis: PrivateRedis,
+    _dir: TempDir,
+}
+
+impl TestRedis {
+    /// One of its own.
+    pub async fn start() -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        let options = PrivateRedisOptions { fsync: Fsync::No, ..PrivateRedisOptions::new(dir.path()) };
+        let redis = PrivateRedis::start(options).await.expect("a redis-server");
+        TestRedis { redis, _dir: dir }
+    }
+
+    /// The one that all tests of this process share; queue names keep them apart.
+    pub async fn shared() -> Arc<Self> {
+        let mut shared = SHARED.lock().await;
+        if let Some(redis) = shared.upgrade() {
+            return redis;
+        }
+        let redis = Arc::new(TestRedis::start().await);
+        *shared = Arc::downgrade(&redis);
+        redis
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        self.redis.url()
+    }
+
+    /// A server's store on it. Its outbox keeps everything.
+    pub async fn store(&self, clock: Clock) -> RedisStore {
+        let options = RedisOptions {
+            url: self.url(),
+            allow_volatile: true,
+            outbox_entries_max: u64::MAX,
+            clock,
+            ..RedisOptions::default()
+        };
+        RedisStore::connect(options).await.expect("a store on the redis-server of the test")
+    }
+
+    /// A connection past the store, to look at keys.
+    pub async fn connection(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(self.url()).expect("a valid address");
+        client.get_multiplexed_async_connection().await.expect("a connection to the redis-server of the test")
+    }
+}

@@ -1,0 +1,103 @@
+//! Where one test plays: a store of its own, its clock, and the queues that it makes.
+
+use crate::probe::Probe;
+use crate::queue::TestQueue;
+use crate::redis::TestRedis;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tallystone_model::oracle::Oracle;
+use tallystone_model::{QueueConfig, QueueName, Shard, Store};
+use tallystone_server::store::{self, RedisStore};
+
+/// Unix ms that move only when a test says so.
+#[derive(Clone, Debug)]
+pub struct Clock(Arc<AtomicU64>);
+
+impl Clock {
+    /// A clock at some moment in 2023.
+    #[expect(clippy::new_without_default, reason = "a clock is shared, not a value")]
+    pub fn new() -> Self {
+        Clock(Arc::new(AtomicU64::new(1_700_000_000_000)))
+    }
+
+    /// What stores read.
+    pub fn shared(&self) -> Arc<AtomicU64> {
+        self.0.clone()
+    }
+
+    /// The time, Unix ms.
+    pub fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Moves on.
+    pub fn advance(&self, ms: u64) {
+        self.0.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+/// One test's store, reached in two ways, as two servers would.
+pub struct Stage<S> {
+    /// The store.
+    pub store: Arc<S>,
+    /// The same queues through another connection.
+    pub other: Arc<S>,
+    /// The clock of both.
+    pub clock: Clock,
+    /// What every queue name of this test begins with.
+    pub prefix: String,
+    /// Under a store on Redis, kept running for the test.
+    pub redis: Option<Arc<TestRedis>>,
+    made: AtomicUsize,
+    queues: Mutex<Vec<TestQueue<S>>>,
+}
+
+impl Stage<Oracle> {
+    /// A stage on the oracle.
+    pub fn oracle(test: &str) -> Self {
+        let clock = Clock::new();
+        let store = Arc::new(Oracle::new(clock.shared()));
+        Stage::on(store.clone(), store, clock, test)
+    }
+}
+
+impl Stage<RedisStore> {
+    /// A stage on the Redis that the tests share.
+    pub async fn redis(test: &str) -> Self {
+        let (clock, redis) = (Clock::new(), TestRedis::shared().await);
+        let store = Arc::new(redis.store(store::Clock::Test(clock.shared())).await);
+        let other = Arc::new(redis.store(store::Clock::Test(clock.shared())).await);
+        Stage { redis: Some(redis), ..Stage::on(store, other, clock, test) }
+    }
+}
+
+impl<S: Probe> Stage<S> {
+    /// A stage on a store; `test` keeps its queues apart from those of other tests.
+    pub fn on(store: Arc<S>, other: Arc<S>, clock: Clock, test: &str) -> Self {
+        let prefix = format!("{test}/");
+        Stage { store, other, clock, prefix, redis: None, made: AtomicUsize::new(0), queues: Mutex::default() }
+    }
+
+    /// A name that no queue has yet.
+    pub fn queue_name(&self) -> QueueName {
+        let number = self.made.fetch_add(1, Ordering::SeqCst);
+        QueueName::parse("queue", &format!("{}{number:03}", self.prefix)).expect("a valid queue name")
+    }
+
+    /// A new queue.
+    pub async fn queue(&self, config: QueueConfig) -> TestQueue<S> {
+        let name = self.queue_name();
+        self.store.create_queue(&name, config).await.expect("a new queue");
+        let queue = TestQueue { store: self.store.clone(), clock: self.clock.clone(), shard: Shard::first(&name) };
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue.clone());
+        queue
+    }
+
+    /// Proves the invariants of every queue made here that is still there. Every conformance test ends with it.
+    pub async fn assert_sound(&self) {
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for queue in queues {
+            queue.assert_sound().await;
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The conformance suite: what the rows of the queue's specification say, over every store. A test's name begins
+//! with its row; each runs on the oracle and on a real Redis, on a clock that only the test moves, and ends with a
+//! proof of the invariants of every queue it made.
+//!
+//! What lives here: one file per group of verbs, and `redis_only` for what only a Redis can do or be. What may not:
+//! anything above the [`Store`](tallystone_model::Store) trait.
+
+use tallystone_model::{NewMessage, State};
+use tallystone_tests::queue::{lease_ref, no_lease};
+use tallystone_tests::{Probe, TestQueue};
+
+/// Makes a test over each store of every `async fn test<S: Probe>(stage: &Stage<S>)`.
+macro_rules! over_both_stores {
+    ($($test:ident),+ $(,)?) => {
+        mod on_oracle {
+            $(#[tokio::test]
+            async fn $test() {
+                let stage = tallystone_tests::Stage::oracle(stringify!($test));
+                super::$test(&stage).await;
+                stage.assert_sound().await;
+            })+
+        }
+        mod on_redis {
+            $(#[tokio::test]
+            async fn $test() {
+                let stage = tallystone_tests::Stage::redis(stringify!($test)).await;
+                super::$test(&stage).await;
+                stage.assert_sound().await;
+            })+
+        }
+    };
+}
+
+mod arrows;
+mod cancel;
+mod coalesce;
+mod dequeue;
+mod due;
+mod enqueue;
+mod exclusive;
+mod filters;
+mod leases;
+mod operator;
+mod parked;
+mod queues;
+mod redis_only;
+mod request_ids;
+mod servers;
+mod views;
+
+/// The message as it must be sent to come into a state by [`bring`].
+fn bound_for(message: NewMessage, state: State) -> NewMessage {
+    match state {
+        State::Invisible => NewMessage { invisibility_ms: Some(60_000), ..message },
+        State::Errored => NewMessage { max_attempts: Some(1), ..message },
+        _ => message,
+    }
+}
+
+/// Enqueues a message, more urgent than all others, and brings it into a state. Answers the token of its lease;
+/// 0: it has had none.
+async fn bring<S: Probe>(queue: &TestQueue<S>, message: NewMessage, state: State) -> u64 {
+    let id = message.id.to_string();
+    queue.put([bound_for(message, state)]).await;
+    let mut fence = 0;
+    if matches!(state, State::Running | State::Completed | State::Errored) {
+        let lease = queue.take_one().await;
+        assert_eq!(lease.id.as_str(), id, "it is the most urgent");
+        fence = lease.fence;
+    }
+    let moved = match state {
+        State::Completed => queue.complete(lease_ref(&id, fence)).await,
+        State::Errored => queue.release(lease_ref(&id, fence), None, "broken").await,
+        State::Canceled => queue.cancel(no_lease(&id), "unwanted").await,
+        State::Invisible | State::Pending | State::Running => return fence,
+    };
+    assert_eq!(moved.expect("a transition").state, state);
+    fence
+}
