@@ -196,12 +196,14 @@ fn quantiles(p50_ms: Option<f64>, p99_ms: Option<f64>) -> String {
     }
 }
 
-/// With thousands apart; decimals only where they say something.
+/// Decimals only where they say something.
 fn number(value: f64) -> String {
-    if value < 100.0 {
-        return format!("{value:.2}");
-    }
-    let digits = format!("{value:.0}");
+    if value < 100.0 { format!("{value:.2}") } else { grouped(value.round() as u64) }
+}
+
+/// With the thousands apart.
+pub(crate) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {

@@ -13,6 +13,8 @@ mod health;
 mod metrics;
 mod serve;
 mod sweeper;
+#[cfg(test)]
+mod testing;
 
 pub use config::{ConfigError, QueueTemplate, ServerConfig};
 pub use serve::{ServeError, serve, serve_on};

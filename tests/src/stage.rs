@@ -6,7 +6,7 @@ use crate::redis::TestRedis;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tallystone_model::oracle::Oracle;
-use tallystone_model::{QueueConfig, QueueName, Shard, Store};
+use tallystone_model::{QueueConfig, QueueName, Shard};
 use tallystone_server::store::{self, RedisStore};
 
 /// Unix ms that move only when a test says so.

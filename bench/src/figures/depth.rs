@@ -5,7 +5,7 @@ use super::rounds::{dequeue_rate, fill};
 use crate::load::Traffic;
 use crate::ours::{Ours, simple_queue};
 use crate::plan::{BATCH, CLIENTS, Plan};
-use crate::report::{Goal, Reference, Row};
+use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::Samples;
 use anyhow::Result;
@@ -29,8 +29,8 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
         }
     }
     ours.stop().await?;
-    let what = format!("dequeue with {} pending, {CLIENTS} clients, batches of {BATCH}", sizes.deep);
-    let name = format!("ours with {} pending", sizes.shallow);
+    let what = format!("dequeue with {} pending, {CLIENTS} clients, batches of {BATCH}", grouped(sizes.deep));
+    let name = format!("ours with {} pending", grouped(sizes.shallow));
     let reference = Reference::Measured(&name, &shallow);
     let row = Row::new(Figure::Depth.name(), what, "/s", &deep, reference, Goal::RatioAtLeast(0.8));
     Ok(vec![

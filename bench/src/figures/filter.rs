@@ -6,7 +6,7 @@ use super::rounds::fill;
 use crate::load::{Client, Draft, Traffic, pair, priority};
 use crate::ours::{OurClient, Ours, simple_queue};
 use crate::plan::Plan;
-use crate::report::{Goal, Reference, Row};
+use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples, Tally};
 use anyhow::{Context, Result, ensure};
@@ -48,10 +48,11 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
     }
     let build_ms = build(&mut client).await?.as_secs_f64() * 1e3;
     ours.stop().await?;
-    let what = format!("dequeue by a filter that 1 in {values} of {} pending passes: p50", sizes.filter_pending);
+    let pending = grouped(sizes.filter_pending);
+    let what = format!("dequeue by a filter that 1 in {} of {pending} pending passes: p50", grouped(values));
     let reference = Reference::Measured("ours without a filter", &unfiltered);
     let row = Row::new(Figure::Filter.name(), what, "ms", &filtered, reference, Goal::RatioAtMost(2.0));
-    let what = format!("first dequeue by an undeclared key: index of {} built", sizes.filter_pending);
+    let what = format!("first dequeue by an undeclared key: index of {pending} built");
     let mut built = Samples::new();
     built.push(Sample { value: build_ms, ..Sample::default() });
     let build = Row::new(Figure::Filter.name(), what, "ms", &built, Reference::None, Goal::None);

@@ -5,7 +5,7 @@ use super::work::StreamWorker;
 use crate::ours::{Ours, simple_queue};
 use crate::plan::Plan;
 use crate::profile::commands_between;
-use crate::report::{Goal, Reference, Row};
+use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
 use anyhow::{Result, bail};
@@ -71,7 +71,7 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
     let calls: u64 = spent.iter().map(|(_, cost)| cost.calls).sum();
     samples.push(Sample { value: calls as f64 / seconds, ..Sample::default() });
     let by_name: Map<String, Value> = spent.into_iter().map(|(name, cost)| (name, cost.calls.into())).collect();
-    let what = format!("Redis commands with {waiters} idle workers on {} queues", sizes.idle_queues);
+    let what = format!("Redis commands with {} idle workers on {} queues", grouped(waiters as u64), sizes.idle_queues);
     let row = Row::new(Figure::Idle.name(), what, "/s", &samples, Reference::None, Goal::Below(10.0));
     Ok(vec![row.with("seconds", seconds).with("commands", by_name)])
 }

@@ -6,7 +6,7 @@ use super::work::StreamWorker;
 use crate::load::{Source, Traffic, race};
 use crate::ours::{OurClient, Ours, new_message, simple_queue};
 use crate::plan::{CLIENTS, CONNECTIONS, PAYLOAD_BYTES, Plan};
-use crate::report::{Goal, Reference, Row};
+use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples, Tally};
 use anyhow::{Context, Result};
@@ -29,7 +29,7 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
     for _ in 0..plan.runs {
         samples.push(sample(plan, rig).await?);
     }
-    let what = format!("enqueue → delivery to a waiting worker at {}/s: p99", plan.sizes.latency_per_s);
+    let what = format!("enqueue → delivery to a waiting worker at {}/s: p99", grouped(plan.sizes.latency_per_s));
     let row = Row::new(Figure::Latency.name(), what, "ms", &samples, Reference::None, Goal::Below(5.0));
     Ok(vec![row.with("workers", CLIENTS).with("seconds", plan.sizes.latency_s)])
 }

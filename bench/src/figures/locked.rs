@@ -6,7 +6,7 @@ use super::rounds::{dequeue_rate, fill};
 use crate::load::{Traffic, pair, priority};
 use crate::ours::{Ours, exclusive_queue};
 use crate::plan::{BATCH, CLIENTS, Plan};
-use crate::report::{Goal, Reference, Row};
+use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::Samples;
 use anyhow::{Result, ensure};
@@ -46,7 +46,8 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
     ours.stop().await?;
     let what = format!(
         "exclusive dequeue with {} locked keys, {} waiting behind each, {CLIENTS} clients, batches of {BATCH}",
-        sizes.locked_keys, sizes.behind
+        grouped(sizes.locked_keys),
+        sizes.behind
     );
     let reference = Reference::Measured("ours with none locked", &free);
     let row = Row::new(Figure::Locked.name(), what, "/s", &locked, reference, Goal::RatioAtLeast(0.8));

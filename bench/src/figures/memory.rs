@@ -6,7 +6,7 @@ use super::rounds::fill;
 use crate::load::Traffic;
 use crate::ours::{Ours, exclusive_queue, simple_queue};
 use crate::plan::{PAYLOAD_BYTES, Plan};
-use crate::report::{Goal, Reference, Row};
+use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
 use anyhow::Result;
@@ -50,7 +50,7 @@ async fn per_message(
     let beyond_payload = (after.used - before.used - outbox) / messages as f64 - PAYLOAD_BYTES as f64;
     let mut samples = Samples::new();
     samples.push(Sample { value: beyond_payload, ..Sample::default() });
-    let what = format!("Redis memory per pending message beyond its payload, {kind} queue, {messages} pending");
+    let what = format!("Redis memory per message beyond its payload, {kind} queue, {} pending", grouped(messages));
     let row = Row::new(Figure::Memory.name(), what, "B", &samples, Reference::None, Goal::AtMost(goal));
     Ok(row.with("outbox_bytes", outbox).with("outbox_entries", after.outbox_entries).with("id_bytes", 36))
 }

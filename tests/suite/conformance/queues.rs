@@ -4,7 +4,7 @@ use super::bring;
 use tallystone_model::limits::*;
 use tallystone_model::store::*;
 use tallystone_model::*;
-use tallystone_tests::queue::{lease_ref, no_lease};
+use tallystone_tests::queue::{lease_ref, missing, no_lease, to};
 use tallystone_tests::*;
 
 over_both_stores!(
@@ -133,11 +133,10 @@ async fn q1_a_queue_made_anew_as_another_type_is_so_on_every_server<S: Probe>(st
     bring(&other, message("m", 1), State::Canceled).await;
     stage.store.delete_queue(queue.name()).await.expect("no live messages");
     stage.clock.advance(1);
-    // Made anew through a store on which the name was never used in this test run, in place of a restart.
     let config = QueueConfig { lease_ms: 7_000, ..exclusive() };
     let anew = stage.store.create_queue(queue.name(), config).await.expect("a new queue");
     assert_eq!(anew.revision, 1);
-    assert_eq!(other.try_get("m").await, tallystone_tests::queue::missing("m"));
+    assert_eq!(other.try_get("m").await, missing("m"));
     let refused = other.try_put(tagged("m", 1, &[("other", "x")])).await;
     assert!(matches!(refused, Err(Refusal::Invalid { field: "metadata", .. })), "{refused:?}");
     other.put([keyed("a", 1, "k"), keyed("b", 2, "k")]).await;
@@ -145,8 +144,6 @@ async fn q1_a_queue_made_anew_as_another_type_is_so_on_every_server<S: Probe>(st
     assert_eq!(leases.len(), 1, "one of a key at a time");
     assert_eq!(leases[0].expires_at_ms, stage.clock.now_ms() + 7_000);
     assert_eq!(other.describe().await.map(|queue| queue.created_at_ms), Ok(anew.created_at_ms));
-    // What the first queue of the name left behind has no place in the events of the second.
-    other.complete(tallystone_tests::queue::to(&leases[0])).await.expect("a live lease");
     other.purge(true).await;
     stage.store.delete_queue(queue.name()).await.expect("an empty queue");
 }
@@ -266,14 +263,10 @@ async fn q2_a_change_is_in_force_at_once_on_every_server<S: Probe>(stage: &Stage
         edit(&mut patch);
         queue.reconfigure(patch).await
     };
-    set(|patch| patch.dequeue_blocked = Some(true)).await;
     other.put([message("a", 1)]).await;
     set(|patch| patch.lease_ms = Some(9_000)).await;
-    assert_eq!(other.try_take(request(1)).await, Err(Refusal::DequeueBlocked { queue: name.clone() }));
-    set(|patch| patch.dequeue_blocked = Some(false)).await;
     let lease = other.take_one().await;
     assert_eq!(lease.expires_at_ms, stage.clock.now_ms() + 9_000);
-
     set(|patch| patch.dequeue_blocked = Some(true)).await;
     assert_eq!(other.try_take(request(1)).await, Err(Refusal::DequeueBlocked { queue: name.clone() }));
     set(|patch| patch.dequeue_blocked = Some(false)).await;
@@ -291,7 +284,7 @@ async fn q2_a_change_is_in_force_at_once_on_every_server<S: Probe>(stage: &Stage
         patch.retry_backoff = Some(fixed);
     })
     .await;
-    other.release(tallystone_tests::queue::to(&lease), None, "").await.expect("a live lease");
+    other.release(to(&lease), None, "").await.expect("a live lease");
     assert_eq!(other.get("a").await.due_ms, stage.clock.now_ms() + 70);
     set(|patch| patch.terminal_retention_ms = Some(0)).await;
     assert_eq!(other.sweep().await.collected, 1, "the first message");
@@ -306,10 +299,9 @@ async fn q2_a_change_of_a_default_reaches_messages_that_are_there<S: Probe>(stag
     let leases = queue.take(2).await;
     let seen = |lease: &Lease| (lease.max_attempts, lease.expires_at_ms - lease.leased_at_ms);
     assert_eq!(leases.iter().map(seen).collect::<Vec<_>>(), [(1, 3_000), (2, 4_000)]);
-    let ends = [queue.release(lease_ref("default", leases[0].fence), None, "").await];
-    assert_eq!(ends[0].as_ref().map(|end| end.state), Ok(State::Errored));
-    let end = queue.release(lease_ref("own", leases[1].fence), None, "").await;
-    assert_eq!(end.map(|end| end.state), Ok(State::Pending));
+    for (lease, state) in leases.iter().zip([State::Errored, State::Pending]) {
+        assert_eq!(queue.release(to(lease), None, "").await.map(|end| end.state), Ok(state));
+    }
 }
 
 async fn q2_blocked_enqueue_refuses_the_whole_call_and_nothing_else<S: Probe>(stage: &Stage<S>) {

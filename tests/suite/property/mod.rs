@@ -1,1 +1,75 @@
-//! placeholder
+//! The property test: random programs over several queues run on the oracle and through two servers on a real
+//! Redis, on one clock, and every answer is the same; so is all that can be seen of the queues every few steps.
+//!
+//! A failure is shrunk and printed with its seed. `TALLYSTONE_PROPERTY_SEED` repeats it, `TALLYSTONE_PROPERTY_STEPS`
+//! asks for more steps, `TALLYSTONE_TEST_LONG` for many more.
+
+mod call;
+mod program;
+mod shrink;
+mod whole;
+mod world;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_tests::TestRedis;
+use tokio::task::JoinSet;
+use world::World;
+
+const STEPS: u64 = 100_000;
+const STEPS_LONG: u64 = 2_000_000;
+/// Steps between two looks at everything.
+const LOOK_STEPS: usize = 50;
+/// Programs at the same time: while one waits for Redis another thinks.
+const WORKERS: usize = 3;
+
+/// A number from the environment.
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is '{text}', not a number")))
+}
+
+#[tokio::test]
+async fn q15_random_programs_answer_alike_on_the_oracle_and_on_redis() {
+    let default_steps = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { STEPS_LONG } else { STEPS };
+    let steps = setting("TALLYSTONE_PROPERTY_STEPS").unwrap_or(default_steps);
+    let first_seed = setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    let programs = steps.div_ceil(program::STEPS as u64);
+    let redis = Arc::new(TestRedis::start().await);
+    let drawn = Arc::new(AtomicU64::new(0));
+    let mut workers = JoinSet::new();
+    for worker in 0..WORKERS {
+        let (redis, drawn) = (redis.clone(), drawn.clone());
+        workers.spawn(async move {
+            let mut world = World::new(redis, format!("w{worker}")).await;
+            loop {
+                let number = drawn.fetch_add(1, Ordering::SeqCst);
+                if number >= programs {
+                    return Ok(());
+                }
+                let seed = Seed(first_seed.wrapping_add(number));
+                let program = program::draw(seed.0);
+                if world.run(&program, LOOK_STEPS).await.outcome.is_err() {
+                    return Err(shrink::report(&mut world, seed.0, program).await);
+                }
+            }
+        });
+    }
+    // The first failure ends the test.
+    while let Some(worker) = workers.join_next().await {
+        if let Err(report) = worker.expect("no panic in a program") {
+            panic!("{report}");
+        }
+    }
+}
+
+/// Says which program it was when one side panics.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("TALLYSTONE_PROPERTY_SEED={} repeats the panic", self.0);
+        }
+    }
+}

@@ -16,7 +16,8 @@ mod summary;
 
 pub(crate) use report::FlightsReport;
 
-use anyhow::{Context, Result};
+use crate::shutdown::Shutdown;
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
@@ -55,6 +56,7 @@ pub(crate) struct FlightsArgs {
 /// The file cannot be read, or the server is away or refuses. A check that fails is no error but in the report: see
 /// [`FlightsReport::passed`].
 pub(crate) async fn run(args: FlightsArgs, client: Client) -> Result<FlightsReport> {
+    let shutdown = Shutdown::listen()?;
     let queue = format!("flights-{:.8}", uuid::Uuid::new_v4().simple());
     let config = QueueConfig {
         lease_ms: Some(LEASE_MS),
@@ -64,7 +66,7 @@ pub(crate) async fn run(args: FlightsArgs, client: Client) -> Result<FlightsRepo
     client.create_queue(&queue, config).await.context("the demo's queue could not be created")?;
     let report = tokio::select! {
         report = fly_all(&args, &client, &queue) => report,
-        interrupt = tokio::signal::ctrl_c() => interrupt.map_err(Into::into).and(Err(anyhow::anyhow!("interrupted"))),
+        () = shutdown.requested() => Err(anyhow!("interrupted")),
     };
     if !args.keep {
         let deleted = delete(&client, &queue).await;

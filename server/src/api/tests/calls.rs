@@ -1,0 +1,172 @@
+//! Each verb once as it should go, combining, idempotence, retries over an outage.
+
+use super::{because, refused};
+use crate::testing::*;
+use std::sync::atomic::Ordering;
+use tallystone_proto::queue::v1 as pb;
+use tonic::Code;
+
+#[tokio::test]
+async fn q5_a_message_goes_through_its_life() {
+    let mut server = TestServer::start().await;
+    let metadata = std::collections::BTreeMap::from([("k".to_owned(), "v".to_owned())]);
+    let sent = pb::NewMessage { payload: vec![1, 2, 3].into(), metadata: metadata.clone(), ..message("a") };
+    let request = pb::EnqueueRequest { queue: "q".to_owned(), messages: vec![sent] };
+    let first = server.queue.enqueue(request.clone()).await.unwrap().into_inner();
+    assert_eq!(server.queue.enqueue(request).await.unwrap().into_inner(), first, "Q10: the same answer");
+
+    let ask = pb::DequeueRequest { request_id: "r1".to_owned(), ..dequeue("q", 5, 0) };
+    let leases = server.queue.dequeue(ask.clone()).await.unwrap().into_inner().leases;
+    assert_eq!((leases[0].payload.as_ref(), &leases[0].metadata), (&[1_u8, 2, 3][..], &metadata));
+    assert_eq!(server.queue.dequeue(ask).await.unwrap().into_inner().leases, leases, "Q10: the same leases");
+
+    let explain = pb::ExplainRequest { queue: "q".to_owned(), id: "a".to_owned() };
+    let explained = server.admin.explain(explain).await.unwrap().into_inner();
+    assert_eq!(explained.hindrances[0].kind(), pb::hindrance::Kind::Running);
+    assert_eq!(explained.message.unwrap().worker, "w");
+
+    let lease = pb::LeaseRef { id: "a".to_owned(), fencing_token: leases[0].fencing_token };
+    let complete = pb::CompleteRequest { queue: "q".to_owned(), leases: vec![lease] };
+    let completed = server.queue.complete(complete.clone()).await.unwrap().into_inner();
+    assert_eq!(server.queue.complete(complete).await.unwrap().into_inner(), completed, "Q10");
+    let list = pb::ListMessagesRequest {
+        queue: "q".to_owned(),
+        state: pb::State::Completed.into(),
+        ..Default::default()
+    };
+    let listed = server.admin.list_messages(list).await.unwrap().into_inner().messages;
+    assert_eq!((listed.len(), listed[0].state()), (1, pb::State::Completed));
+
+    let cancel = pb::Cancellation { id: "b".to_owned(), ..Default::default() };
+    server.enqueue("q", &["b"]).await;
+    let request = pb::CancelRequest { queue: "q".to_owned(), cancellations: vec![cancel] };
+    server.queue.cancel(request).await.unwrap();
+    let request = pb::RedriveRequest { queue: "q".to_owned(), ids: vec!["b".to_owned()] };
+    server.admin.redrive(request).await.unwrap();
+    let request = pb::UpdateMessageRequest {
+        queue: "q".to_owned(),
+        id: "b".to_owned(),
+        priority: Some(-9),
+        visible_at_ms: None,
+    };
+    server.admin.update_message(request).await.unwrap();
+    let request = pb::GetMessageRequest { queue: "q".to_owned(), id: "b".to_owned() };
+    let b = server.admin.get_message(request).await.unwrap().into_inner();
+    assert_eq!((b.state(), b.priority), (pb::State::Pending, -9));
+
+    let request = pb::CheckQueueRequest { queue: "q".to_owned(), cursor: String::new() };
+    let checked = server.admin.check_queue(request).await.unwrap().into_inner();
+    assert_eq!((checked.checked, checked.violations.len()), (2, 0));
+    let request = pb::PurgeQueueRequest { name: "q".to_owned(), include_running: false };
+    let purged = server.admin.purge_queue(request).await.unwrap().into_inner();
+    assert!(!purged.more);
+    assert_eq!(server.depth("q").await, pb::DepthResponse::default());
+    let request = pb::ListQueuesRequest::default();
+    let listed = server.admin.list_queues(request).await.unwrap().into_inner().queues;
+    assert_eq!(listed[0].queue.as_ref().unwrap().name, "q");
+    assert_eq!(listed[0].depth, Some(pb::DepthResponse::default()));
+}
+
+#[tokio::test]
+async fn q2_a_configuration_comes_back_as_it_was_given() {
+    let mut server = TestServer::start().await;
+    let config = pb::QueueConfig {
+        r#type: pb::QueueType::Exclusive.into(),
+        exclusivity_key: "tail".to_owned(),
+        lease_ms: Some(5_000),
+        invisibility_ms: Some(7),
+        max_attempts: Some(3),
+        enqueue_blocked: Some(false),
+        dequeue_blocked: Some(true),
+        terminal_retention_ms: Some(0),
+        shards: Some(1),
+        retry_backoff: Some(pb::RetryBackoff { kind: 2, base_ms: 100, max_ms: 1_000, jitter_percent: 10 }),
+        max_depth: Some(9),
+        indexes: vec![pb::FilterIndex { keys: vec!["carrier".to_owned(), "origin".to_owned()] }],
+    };
+    server.create("q", config.clone()).await;
+    server.create("q", config.clone()).await;
+    let request = pb::GetQueueRequest { name: "q".to_owned() };
+    let info = server.admin.get_queue(request).await.unwrap().into_inner();
+    assert_eq!(info.config, Some(config.clone()));
+    // What GetQueue answers may be sent back, and a named field that is absent goes back to its default.
+    let paths = ["max_attempts", "dequeue_blocked", "indexes"].map(str::to_owned).to_vec();
+    let changed = pb::QueueConfig { max_attempts: None, dequeue_blocked: Some(false), indexes: vec![], ..config };
+    let request = pb::UpdateQueueRequest {
+        name: "q".to_owned(),
+        config: Some(changed.clone()),
+        update_mask: Some(prost_types::FieldMask { paths }),
+    };
+    let info = server.admin.update_queue(request).await.unwrap().into_inner();
+    assert_eq!(info.config, Some(pb::QueueConfig { max_attempts: Some(5), ..changed }));
+    assert_eq!(info.revision, 2);
+}
+
+#[tokio::test]
+async fn concurrent_calls_travel_together() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    server.store.gate.send_replace(false);
+    let call = |server: &TestServer, id: String| {
+        let mut queue = server.queue.clone();
+        tokio::spawn(async move {
+            let request = pb::EnqueueRequest { queue: "q".to_owned(), messages: vec![message(&id)] };
+            queue.enqueue(request).await.unwrap().into_inner().results
+        })
+    };
+    // Two flushes are in the store; whatever comes now waits for one of them.
+    let mut calls = vec![call(&server, "0".to_owned())];
+    server.store.called("enqueue", 1).await;
+    calls.push(call(&server, "1".to_owned()));
+    server.store.called("enqueue", 2).await;
+    calls.extend((2..100).map(|i| call(&server, i.to_string())));
+    // A call that is answered without the store is behind them all on the same connection.
+    for _ in 0..3 {
+        assert!(server.queue.enqueue(pb::EnqueueRequest::default()).await.is_err());
+    }
+    server.store.gate.send_replace(true);
+    for (i, call) in calls.into_iter().enumerate() {
+        let results = call.await.unwrap();
+        let Some(pb::enqueue_result::Outcome::Ok(ok)) = &results[0].outcome else { panic!() };
+        assert_eq!(ok.id, i.to_string(), "each caller gets its own");
+    }
+    assert_eq!(server.depth("q").await.pending, 100);
+    let calls = server.store.calls("enqueue");
+    assert!(calls < 20, "{calls} store calls for 100 callers");
+}
+
+#[tokio::test]
+async fn q1_delete_and_enqueue_again_makes_the_queue_anew() {
+    let mut server = TestServer::start().await;
+    server.enqueue("q", &["a", "b"]).await;
+    server.queue.dequeue(dequeue("q", 1, 0)).await.unwrap();
+    let request = pb::DeleteQueueRequest { name: "q".to_owned(), force: true };
+    server.admin.delete_queue(request).await.unwrap();
+    let request = pb::GetQueueRequest { name: "q".to_owned() };
+    assert_eq!(refused(server.admin.get_queue(request).await), because(Code::NotFound, "QUEUE_NOT_FOUND"));
+    server.enqueue("q", &["a"]).await;
+    assert_eq!(server.depth("q").await.pending, 1);
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_says_whether_it_wrote_and_comes_back_by_itself() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    server.store.away.store(true, Ordering::SeqCst);
+    let request = pb::EnqueueRequest { queue: "q".to_owned(), messages: vec![message("a")] };
+    let status = server.queue.enqueue(request).await.unwrap_err();
+    let details = tonic_types::StatusExt::get_error_details(&status);
+    let info = details.error_info().unwrap();
+    assert_eq!((status.code(), info.reason.as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"));
+    assert_eq!(info.metadata["applied"], "no");
+    // Who may wait waits for the store, too; who may not hears of it.
+    let away = because(Code::Unavailable, "STORE_UNAVAILABLE");
+    assert_eq!(refused(server.queue.dequeue(dequeue("q", 1, 0)).await), away);
+    assert_eq!(refused(server.queue.dequeue(dequeue("q", 1, 50)).await), away);
+    let mut queue = server.queue.clone();
+    let waiting = tokio::spawn(async move { queue.dequeue(dequeue("q", 1, 60_000)).await });
+    server.store.called("dequeue", server.store.calls("dequeue") + 2).await;
+    server.store.away.store(false, Ordering::SeqCst);
+    server.enqueue("q", &["a"]).await;
+    assert_eq!(waiting.await.unwrap().unwrap().into_inner().leases[0].id, "a");
+}

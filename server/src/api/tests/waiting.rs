@@ -1,0 +1,271 @@
+//! Long polls (Q18): who waits is woken, who has gone leases nothing, nobody polls.
+
+use super::{because, refused};
+use crate::testing::*;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tallystone_model::{NewMessage, QueueName, Shard, Store};
+use tallystone_proto::queue::v1 as pb;
+use tokio::task::JoinHandle;
+use tonic::{Code, Request, Status};
+
+type Waiting = JoinHandle<Result<Vec<pb::Lease>, Status>>;
+
+fn wait(server: &TestServer, request: pb::DequeueRequest) -> Waiting {
+    let mut queue = server.queue.clone();
+    tokio::spawn(async move { Ok(queue.dequeue(request).await?.into_inner().leases) })
+}
+
+async fn ids(waiting: Waiting) -> Vec<String> {
+    let leases = tokio::time::timeout(SOON, waiting).await.expect("woken").unwrap().unwrap();
+    leases.into_iter().map(|lease| lease.id).collect()
+}
+
+fn shard() -> Shard {
+    Shard::first(&QueueName::parse("queue", "q").unwrap())
+}
+
+fn domain(id: &str) -> NewMessage {
+    NewMessage::new(tallystone_model::MessageId::parse("id", id).unwrap(), 0)
+}
+
+#[tokio::test]
+async fn q18_waiters_are_woken_by_an_enqueue_here_in_order_of_arrival() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    let mut waiting = Vec::new();
+    for count in 1..=3 {
+        waiting.push(wait(&server, dequeue("q", 1, 300_000)));
+        server.store.called("dequeue", count).await;
+    }
+    for id in ["a", "b", "c"] {
+        server.enqueue("q", &[id]).await;
+        assert_eq!(ids(waiting.remove(0)).await, [id]);
+    }
+}
+
+#[tokio::test]
+async fn q18_waiters_are_woken_by_another_server() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    let waiting = wait(&server, dequeue("q", 1, 300_000));
+    server.store.called("dequeue", 1).await;
+    // Straight into the store: this server's lane hears of it by the store's tell only.
+    server.store.oracle.enqueue(&shard(), vec![domain("a")]).await.unwrap();
+    assert_eq!(ids(waiting).await, ["a"]);
+}
+
+#[tokio::test]
+async fn q18_a_tell_that_comes_while_the_dequeue_is_in_the_store_is_not_lost() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    server.store.exit.send_replace(false);
+    let waiting = wait(&server, dequeue("q", 1, 300_000));
+    // It has found nothing, and its answer is on the way, when the message comes.
+    server.store.called("dequeue", 1).await;
+    while server.store.oracle.depth(&shard(), None).await.unwrap().pending == 0 {
+        server.store.oracle.enqueue(&shard(), vec![domain("a")]).await.unwrap();
+    }
+    server.store.exit.send_replace(true);
+    assert_eq!(ids(waiting).await, ["a"]);
+}
+
+#[tokio::test]
+async fn q18_a_due_window_wakes_and_one_release_wakes() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    let later = pb::NewMessage { invisibility_ms: Some(50), ..message("a") };
+    let request = pb::EnqueueRequest { queue: "q".to_owned(), messages: vec![later] };
+    server.queue.enqueue(request).await.unwrap();
+    let waiting = wait(&server, dequeue("q", 1, 300_000));
+    server.store.called("dequeue", 1).await;
+    server.store.clock_ms.fetch_add(50, Ordering::SeqCst);
+    let lease = tokio::time::timeout(SOON, waiting).await.expect("woken by its timer").unwrap().unwrap().remove(0);
+
+    let waiting = wait(&server, dequeue("q", 1, 300_000));
+    server.store.called("dequeue", server.store.calls("dequeue") + 1).await;
+    let release = pb::LeaseRelease { id: lease.id, fencing_token: lease.fencing_token, ..Default::default() };
+    let request = pb::ReleaseRequest { queue: "q".to_owned(), releases: vec![release] };
+    server.queue.release(request).await.unwrap();
+    assert_eq!(ids(waiting).await, ["a"]);
+}
+
+#[tokio::test]
+async fn q18_waiters_with_filters_are_woken_by_what_passes_only() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    let ask = |value| pb::DequeueRequest { filters: vec![filter("k", value)], ..dequeue("q", 1, 300_000) };
+    let (one, two) = (wait(&server, ask("1")), wait(&server, ask("2")));
+    server.store.called("dequeue", 1).await;
+    let tagged = |id, value: &str| pb::NewMessage { metadata: filter("k", value).equals, ..message(id) };
+    for (id, value) in [("none", "0"), ("second", "2"), ("first", "1")] {
+        let request = pb::EnqueueRequest { queue: "q".to_owned(), messages: vec![tagged(id, value)] };
+        server.queue.enqueue(request).await.unwrap();
+    }
+    assert_eq!(ids(two).await, ["second"]);
+    assert_eq!(ids(one).await, ["first"]);
+    assert_eq!(server.depth("q").await.pending, 1);
+}
+
+#[tokio::test]
+async fn q18_one_batch_wakes_as_many_as_it_can_feed() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    let waiting: Vec<Waiting> = (0..50).map(|_| wait(&server, dequeue("q", 1, 300_000))).collect();
+    server.store.called("dequeue", 1).await;
+    let ids_sent: Vec<String> = (0..50).map(|i| format!("m{i:02}")).collect();
+    server.enqueue("q", &ids_sent.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let mut got = Vec::new();
+    for waiting in waiting {
+        got.extend(ids(waiting).await);
+    }
+    got.sort();
+    assert_eq!(got, ids_sent);
+}
+
+#[tokio::test]
+async fn q18_idle_waiters_ask_the_store_nothing() {
+    let mut server = TestServer::start().await;
+    for queue in ["q", "r"] {
+        server.create(queue, pb::QueueConfig::default()).await;
+    }
+    let waiting: Vec<Waiting> = (0..200).map(|i| wait(&server, dequeue(["q", "r"][i % 2], 1, 400))).collect();
+    for waiting in waiting {
+        assert_eq!(ids(waiting).await, [] as [String; 0]);
+    }
+    let calls = server.store.calls("dequeue");
+    assert!(calls <= 200, "{calls} calls for 200 waiters: each asks once at most");
+    // Those that come while somebody waits ask once, and wake nobody.
+    assert_eq!(server.store.calls("enqueue"), 0);
+}
+
+#[tokio::test]
+async fn q8_the_deadline_ends_the_wait_in_time_to_answer() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    let mut request = Request::new(dequeue("q", 1, 300_000));
+    request.set_timeout(Duration::from_millis(500));
+    let answer = server.queue.dequeue(request).await.expect("an empty answer, not DEADLINE_EXCEEDED");
+    assert_eq!(answer.into_inner().leases, []);
+}
+
+#[tokio::test]
+async fn q7_a_caller_that_has_gone_leases_nothing() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    // While it waits.
+    let waiting = wait(&server, dequeue("q", 1, 300_000));
+    server.store.called("dequeue", 1).await;
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    // The cancellation is on the same connection as the enqueue, and before it.
+    server.enqueue("q", &["a"]).await;
+    server.until_depth("q", |depth| depth.pending == 1 && depth.running == 0).await;
+}
+
+#[tokio::test]
+async fn q7_leases_of_a_caller_that_goes_meanwhile_come_back_at_once() {
+    let mut server = TestServer::start().await;
+    server.enqueue("q", &["a", "b"]).await;
+    server.store.exit.send_replace(false);
+    let plain = wait(&server, dequeue("q", 1, 0));
+    server.store.called("dequeue", 1).await;
+    let keyed = pb::DequeueRequest { request_id: "r".to_owned(), ..dequeue("q", 1, 0) };
+    let kept = wait(&server, keyed.clone());
+    server.store.called("dequeue", 2).await;
+    for gone in [plain, kept] {
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+    }
+    // The server has seen both cancellations when it answers this, behind them on the connection.
+    assert!(server.queue.dequeue(pb::DequeueRequest::default()).await.is_err());
+    server.store.exit.send_replace(true);
+    server.until_depth("q", |depth| depth.pending == 1 && depth.running == 1).await;
+    assert_eq!(ids(wait(&server, keyed)).await, ["b"], "Q10: the retry gets what the first call leased");
+}
+
+#[tokio::test]
+async fn q2_pausing_answers_who_comes_and_resuming_wakes() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    let waiting = wait(&server, dequeue("q", 1, 300_000));
+    server.store.called("dequeue", 1).await;
+    let request = pb::UpdateQueueRequest {
+        name: "q".to_owned(),
+        config: Some(pb::QueueConfig { dequeue_blocked: Some(true), ..Default::default() }),
+        update_mask: Some(prost_types::FieldMask { paths: vec!["dequeue_blocked".to_owned()] }),
+    };
+    server.admin.update_queue(request).await.unwrap();
+    let paused = because(Code::FailedPrecondition, "DEQUEUE_BLOCKED");
+    assert_eq!(refused(tokio::time::timeout(SOON, waiting).await.expect("told").unwrap()), paused);
+}
+
+#[tokio::test]
+async fn deleting_the_queue_answers_who_waits() {
+    let mut server = TestServer::start().await;
+    server.create("q", pb::QueueConfig::default()).await;
+    let waiting = wait(&server, dequeue("q", 1, 300_000));
+    server.store.called("dequeue", 1).await;
+    server.admin.delete_queue(pb::DeleteQueueRequest { name: "q".to_owned(), force: false }).await.unwrap();
+    let gone = because(Code::NotFound, "QUEUE_NOT_FOUND");
+    assert_eq!(refused(tokio::time::timeout(SOON, waiting).await.expect("told").unwrap()), gone);
+}
+
+/// Producers here and beside this server, consumers that wait, some of which go: every message is delivered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q18_no_wake_up_is_lost_under_load() {
+    const MESSAGES: usize = 4_000;
+    let mut server = TestServer::start().await;
+    let retention = pb::QueueConfig { terminal_retention_ms: Some(0), ..Default::default() };
+    server.create("q", retention).await;
+    let (done, completed) = (tokio_util::sync::CancellationToken::new(), std::sync::Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new())));
+    let consumers: Vec<_> = (0..32)
+        .map(|n| {
+            let (mut queue, done, completed) = (server.queue.clone(), done.clone(), completed.clone());
+            tokio::spawn(async move {
+                while !done.is_cancelled() {
+                    // Every fourth goes after a short while, in the middle of whatever happens then.
+                    let ask = queue.dequeue(dequeue("q", 1 + n % 3, 300_000));
+                    let patience = if n % 4 == 0 { Duration::from_millis(3) } else { SOON };
+                    let leases = tokio::select! {
+                        answer = ask => answer.unwrap().into_inner().leases,
+                        () = tokio::time::sleep(patience) => continue,
+                        () = done.cancelled() => return,
+                    };
+                    let leases = leases.into_iter().map(|l| pb::LeaseRef { id: l.id, fencing_token: l.fencing_token });
+                    let request = pb::CompleteRequest { queue: "q".to_owned(), leases: leases.collect() };
+                    let results = queue.complete(request).await.unwrap().into_inner().results;
+                    let mut completed = completed.lock().unwrap();
+                    for result in results {
+                        assert!(matches!(result.outcome, Some(pb::transition_result::Outcome::Ok(_))), "{result:?}");
+                        assert!(completed.insert(result.id));
+                        if completed.len() == MESSAGES {
+                            done.cancel();
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    let (mut here, store) = (server.queue.clone(), server.store.clone());
+    let produce_here = tokio::spawn(async move {
+        for i in 0..MESSAGES / 2 {
+            let request = pb::EnqueueRequest { queue: "q".to_owned(), messages: vec![message(&format!("h{i}"))] };
+            here.enqueue(request).await.unwrap();
+        }
+    });
+    let produce_beside = tokio::spawn(async move {
+        for i in 0..MESSAGES / 2 {
+            store.oracle.enqueue(&shard(), vec![domain(&format!("b{i}"))]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    });
+    produce_here.await.unwrap();
+    produce_beside.await.unwrap();
+    let all = tokio::time::timeout(Duration::from_secs(60), done.cancelled()).await;
+    assert!(all.is_ok(), "{} of {MESSAGES} came through", completed.lock().unwrap().len());
+    for consumer in consumers {
+        consumer.await.unwrap();
+    }
+    assert_eq!(server.depth("q").await.running, 0);
+}

@@ -1,0 +1,206 @@
+//! For the tests of this crate: a store that counts, fails and holds calls, and a server on loopback over it.
+
+use crate::config::ServerConfig;
+use crate::serve::{ServeError, serve_on};
+use crate::sweeper::SweepTurn;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tallystone_model::explain::Facts;
+use tallystone_model::invariants::Violation;
+use tallystone_model::message::{Enqueued, Message, NewMessage};
+use tallystone_model::oracle::Oracle;
+use tallystone_model::store::*;
+use tallystone_model::{
+    Applied, Filter, MessageId, QueueConfig, QueueName, QueuePatch, Refusal, Shard, State, Store,
+};
+use tallystone_proto::queue::v1 as pb;
+use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
+use tallystone_proto::queue::v1::queue_client::QueueClient;
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+/// Longest time a test waits for something that must happen.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// An oracle whose calls are counted and can be made to fail, or to wait.
+pub(crate) struct TestStore {
+    pub(crate) oracle: Oracle,
+    pub(crate) clock_ms: Arc<AtomicU64>,
+    /// The store does not answer.
+    pub(crate) away: AtomicBool,
+    /// Calls wait while it is closed (false): before they act, and before they answer.
+    pub(crate) gate: watch::Sender<bool>,
+    /// Calls wait before they answer only.
+    pub(crate) exit: watch::Sender<bool>,
+    calls: Mutex<BTreeMap<&'static str, u64>>,
+    calls_changed: watch::Sender<u64>,
+}
+
+impl TestStore {
+    pub(crate) fn new() -> Arc<Self> {
+        let clock_ms = Arc::new(AtomicU64::new(1_000_000));
+        Arc::new(TestStore {
+            oracle: Oracle::new(clock_ms.clone()),
+            clock_ms,
+            away: AtomicBool::new(false),
+            gate: watch::Sender::new(true),
+            exit: watch::Sender::new(true),
+            calls: Mutex::default(),
+            calls_changed: watch::Sender::new(0),
+        })
+    }
+
+    /// Calls of a verb that have begun.
+    pub(crate) fn calls(&self, verb: &str) -> u64 {
+        self.calls.lock().unwrap().get(verb).copied().unwrap_or(0)
+    }
+
+    /// Waits until so many calls of a verb have begun.
+    pub(crate) async fn called(&self, verb: &str, count: u64) {
+        let mut changed = self.calls_changed.subscribe();
+        let reached = changed.wait_for(|_| self.calls(verb) >= count);
+        tokio::time::timeout(SOON, reached).await.expect("called in time").unwrap();
+    }
+
+    async fn call<T>(&self, verb: &'static str, act: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+        *self.calls.lock().unwrap().entry(verb).or_default() += 1;
+        self.calls_changed.send_modify(|count| *count += 1);
+        let _ = self.gate.subscribe().wait_for(|open| *open).await;
+        if self.away.load(Ordering::SeqCst) {
+            return Err(Refusal::Unavailable { applied: Applied::No, why: "switched off".to_owned() });
+        }
+        let answer = act.await;
+        let _ = self.exit.subscribe().wait_for(|open| *open).await;
+        answer
+    }
+}
+
+impl SweepTurn for TestStore {
+    async fn take_turn(&self, _: &str, _: u64) -> Result<bool, Refusal> {
+        self.call("take_turn", async { Ok(true) }).await
+    }
+}
+
+macro_rules! through {
+    ($($verb:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+        impl Store for TestStore {
+            $(async fn $verb(&self, $($name: $type),*) -> $answer {
+                self.call(stringify!($verb), self.oracle.$verb($($name),*)).await
+            })*
+
+            fn on_ready(&self, tell: Box<dyn Fn(&Shard) + Send + Sync>) {
+                self.oracle.on_ready(tell);
+            }
+        }
+    };
+}
+
+through! {
+    create_queue(name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal>;
+    update_queue(name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal>;
+    get_queue(name: &QueueName) -> Result<Queue, Refusal>;
+    list_queues(prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal>;
+    delete_queue(name: &QueueName) -> Result<(), Refusal>;
+    purge(shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal>;
+    enqueue(shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued>;
+    dequeue(shard: &Shard, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal>;
+    complete(shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition>;
+    extend_lease(shard: &Shard, extensions: Vec<Extension>) -> Items<Extended>;
+    release(shard: &Shard, releases: Vec<Release>) -> Items<Transition>;
+    cancel(shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition>;
+    redrive(shard: &Shard, ids: Vec<MessageId>) -> Items<Transition>;
+    update_message(shard: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal>;
+    get_messages(shard: &Shard, ids: Vec<MessageId>) -> Items<Message>;
+    list_messages(shard: &Shard, state: State, cursor: &str, limit: usize) -> Result<Page<Message>, Refusal>;
+    explain(shard: &Shard, id: &MessageId) -> Result<Facts, Refusal>;
+    depth(shard: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal>;
+    sweep(shard: &Shard) -> Result<Swept, Refusal>;
+    check(shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal>;
+}
+
+/// A server on loopback.
+pub(crate) struct TestServer {
+    pub(crate) store: Arc<TestStore>,
+    pub(crate) queue: QueueClient<Channel>,
+    pub(crate) admin: QueueAdminClient<Channel>,
+    pub(crate) channel: Channel,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<Result<(), ServeError>>,
+}
+
+impl TestServer {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(TestStore::new(), ServerConfig::default()).await
+    }
+
+    pub(crate) async fn start_with(store: Arc<TestStore>, config: ServerConfig) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async move { drop(stopped.await) };
+        let served = tokio::spawn(serve_on(store.clone(), listener, config, shutdown));
+        let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
+        TestServer {
+            store,
+            queue: QueueClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
+            admin: QueueAdminClient::new(channel.clone()),
+            channel,
+            stop: Some(stop),
+            served,
+        }
+    }
+
+    /// Asks the server to stop; [`TestServer::stopped`] waits for it.
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
+    }
+
+    pub(crate) async fn stopped(self) -> Result<(), ServeError> {
+        let served = self.served;
+        drop((self.queue, self.admin, self.channel));
+        tokio::time::timeout(SOON, served).await.expect("stops in time").unwrap()
+    }
+
+    pub(crate) async fn create(&mut self, name: &str, config: pb::QueueConfig) {
+        let request = pb::CreateQueueRequest { name: name.to_owned(), config: Some(config) };
+        self.admin.create_queue(request).await.unwrap();
+    }
+
+    pub(crate) async fn enqueue(&mut self, queue: &str, ids: &[&str]) -> Vec<pb::EnqueueResult> {
+        let messages = ids.iter().map(|id| message(id)).collect();
+        let request = pb::EnqueueRequest { queue: queue.to_owned(), messages };
+        self.queue.enqueue(request).await.unwrap().into_inner().results
+    }
+
+    pub(crate) async fn depth(&mut self, queue: &str) -> pb::DepthResponse {
+        let request = pb::DepthRequest { queue: queue.to_owned(), filter: None };
+        self.admin.depth(request).await.unwrap().into_inner()
+    }
+
+    /// Waits until the queue's depth is as wished; every look is a call, for the store tells nobody of other changes.
+    pub(crate) async fn until_depth(&mut self, queue: &str, wished: impl Fn(&pb::DepthResponse) -> bool) {
+        let until = async {
+            while !wished(&self.depth(queue).await) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SOON, until).await.expect("in time");
+    }
+}
+
+pub(crate) fn message(id: &str) -> pb::NewMessage {
+    pb::NewMessage { id: id.to_owned(), ..pb::NewMessage::default() }
+}
+
+pub(crate) fn dequeue(queue: &str, limit: i32, wait_ms: i64) -> pb::DequeueRequest {
+    let (queue, worker) = (queue.to_owned(), "w".to_owned());
+    pb::DequeueRequest { queue, worker, limit, wait_ms, ..pb::DequeueRequest::default() }
+}
+
+pub(crate) fn filter(key: &str, value: &str) -> pb::Filter {
+    pb::Filter { equals: [(key.to_owned(), value.to_owned())].into() }
+}

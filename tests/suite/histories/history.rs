@@ -1,0 +1,91 @@
+//! What clients saw of one queue: every operation with the moments of its invocation and its response, by one
+//! monotonic clock.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tallystone_client::{Depth, State};
+
+/// From the invocation of an operation to its response, in µs since the history began. Whatever the operation did, it
+/// did at one moment within.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) begin_us: u64,
+    pub(crate) end_us: u64,
+}
+
+impl Span {
+    /// The response of this one came before the other was invoked: so it also acted before.
+    pub(crate) fn before(self, other: Span) -> bool {
+        self.end_us < other.begin_us
+    }
+}
+
+/// One operation on one message or queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub(crate) span: Span,
+    pub(crate) what: What,
+}
+
+/// What was answered. Refusals that tell nothing are not recorded.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// Accepted by an Enqueue.
+    Enqueued { id: String, origin: String },
+    /// Leased, by a Dequeue or a Work stream; `key` in an exclusive queue.
+    Leased { id: String, key: Option<String>, fence: u64, lease_ms: u64, version: u32 },
+    /// Extended; `ok` is false where the lease was found lost.
+    Extended { id: String, fence: u64, lease_ms: u64, ok: bool },
+    /// Completed, released, or canceled by the holder of a lease.
+    Ended { id: String, fence: u64, end: End },
+    /// Canceled by force, redriven or updated, by an operator who holds no lease.
+    Changed { id: String, state: State, version: u32 },
+    /// Looked at; `None`: not there.
+    Seen { id: String, found: Option<(State, u32)> },
+    /// Counted, all or those of one origin.
+    Counted { origin: Option<String>, depth: Depth },
+    /// Dequeue was blocked.
+    Paused,
+    /// Dequeue was allowed again.
+    Resumed,
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By this call, which brought the message to this state and version.
+    To(State, u32),
+    /// It had ended before.
+    Lost,
+    /// Nobody knows: there was no answer.
+    Unknown,
+}
+
+/// Writes a history down. Its clones write into the same one.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    started: Instant,
+    ops: Arc<Mutex<Vec<Op>>>,
+}
+
+impl Recorder {
+    pub(crate) fn new() -> Self {
+        Recorder { started: Instant::now(), ops: Arc::default() }
+    }
+
+    /// Now, µs since the history began.
+    pub(crate) fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).expect("a test ends within its century")
+    }
+
+    /// Writes down what was invoked at `begin_us` and answered now.
+    pub(crate) fn record(&self, begin_us: u64, what: What) {
+        let span = Span { begin_us, end_us: self.now_us() };
+        self.ops.lock().unwrap_or_else(PoisonError::into_inner).push(Op { span, what });
+    }
+
+    /// The history so far.
+    pub(crate) fn history(&self) -> Vec<Op> {
+        self.ops.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,196 @@
+//! One step made concrete: the call, on any store, and its answer as one comparable value.
+
+use crate::property::program::{Act, Held, QUEUES, id_of, message_patch};
+use std::collections::{BTreeSet, HashMap};
+use tallystone_model::explain::Facts;
+use tallystone_model::message::Enqueued;
+use tallystone_model::store::*;
+use tallystone_model::*;
+
+/// The tokens that the messages of a program were given, by queue and place of the id, in order.
+#[derive(Default)]
+pub struct Tokens(HashMap<(usize, MessageId), Vec<u64>>);
+
+impl Tokens {
+    /// Takes note of the leases in an answer.
+    pub fn learn(&mut self, queue: usize, answer: &Answer) {
+        let Answer::Dequeued(Ok(dequeued)) = answer else { return };
+        for lease in dequeued.leases.iter().flatten().flatten() {
+            let known = self.0.entry((queue, lease.id.clone())).or_default();
+            if !known.contains(&lease.fence) {
+                known.push(lease.fence);
+            }
+        }
+    }
+
+    fn lease(&self, queue: usize, held: Held) -> LeaseRef {
+        let given = held.token_of.and_then(|of| self.0.get(&(queue, id_of(of))));
+        let fence = given.and_then(|given| given.iter().rev().nth(held.back)).copied().unwrap_or(0);
+        LeaseRef { id: id_of(held.id), fence }
+    }
+}
+
+/// One call of the store, as it is sent.
+#[derive(Clone, Debug)]
+pub enum Call {
+    Enqueue(Vec<NewMessage>),
+    Dequeue(Vec<DequeueRequest>, bool),
+    Complete(Vec<LeaseRef>),
+    Extend(Vec<Extension>),
+    Release(Vec<Release>),
+    Cancel(Vec<Cancellation>),
+    Redrive(Vec<MessageId>),
+    Update(MessageId, MessagePatch),
+    Purge(bool),
+    Create(QueueConfig),
+    Configure(QueuePatch),
+    Delete,
+    Explain(MessageId),
+    DepthOf(Filter),
+    Sweep,
+}
+
+/// What a call answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Enqueued(Items<Enqueued>),
+    Dequeued(Result<Dequeued, Refusal>),
+    Went(Items<Transition>),
+    Extended(Items<Extended>),
+    WentOne(Result<Transition, Refusal>),
+    /// How many, over all steps of the purge.
+    Purged(Result<u64, Refusal>),
+    Queue(Result<Queue, Refusal>),
+    Deleted(Result<(), Refusal>),
+    Facts(Result<Box<Facts>, Refusal>),
+    Depth(Result<Depth, Refusal>),
+    Swept(Result<Swept, Refusal>),
+}
+
+impl Call {
+    /// The call of a step; `None`: the step moves the clock.
+    pub fn of(act: &Act, queue: usize, tokens: &Tokens, now_ms: u64) -> Option<Call> {
+        let lease = |held: &Held| tokens.lease(queue, *held);
+        Some(match act {
+            Act::Enqueue(messages) => Call::Enqueue(messages.clone()),
+            Act::Dequeue { requests, wait } => Call::Dequeue(requests.clone(), *wait),
+            Act::Complete(held) => Call::Complete(held.iter().map(lease).collect()),
+            Act::Extend(items) => {
+                let extension = |(held, lease_ms, request_id): &(Held, Option<u64>, String)| Extension {
+                    lease: lease(held),
+                    lease_ms: *lease_ms,
+                    request_id: request_id.clone(),
+                };
+                Call::Extend(items.iter().map(extension).collect())
+            }
+            Act::Release(items) => {
+                let release = |(held, delay_ms, reason): &(Held, Option<u64>, String)| Release {
+                    lease: lease(held),
+                    delay_ms: *delay_ms,
+                    reason: reason.clone(),
+                };
+                Call::Release(items.iter().map(release).collect())
+            }
+            Act::Cancel(items) => {
+                let cancellation = |(held, force, reason): &(Held, bool, String)| {
+                    let LeaseRef { id, fence } = lease(held);
+                    Cancellation { id, fence, force: *force, reason: reason.clone() }
+                };
+                Call::Cancel(items.iter().map(cancellation).collect())
+            }
+            Act::Redrive(ids) => Call::Redrive(ids.iter().map(|at| id_of(*at)).collect()),
+            Act::Update { id, priority, visible_in_ms } => {
+                Call::Update(id_of(*id), message_patch(*priority, *visible_in_ms, now_ms))
+            }
+            Act::Purge { include_running } => Call::Purge(*include_running),
+            Act::Create(config) => Call::Create(config.clone()),
+            Act::Configure(patch) => Call::Configure(patch.clone()),
+            Act::Delete => Call::Delete,
+            Act::Explain(id) => Call::Explain(id_of(*id)),
+            Act::DepthOf(filter) => Call::DepthOf(filter.clone()),
+            Act::Sweep => Call::Sweep,
+            Act::Pass { .. } | Act::PassToDue { .. } => return None,
+        })
+    }
+
+    /// Makes the call.
+    pub async fn on<S: Store>(&self, store: &S, shard: &Shard) -> Answer {
+        match self.clone() {
+            Call::Enqueue(messages) => Answer::Enqueued(store.enqueue(shard, messages).await),
+            Call::Dequeue(requests, wait) => Answer::Dequeued(store.dequeue(shard, requests, wait).await),
+            Call::Complete(leases) => Answer::Went(store.complete(shard, leases).await),
+            Call::Extend(extensions) => Answer::Extended(store.extend_lease(shard, extensions).await),
+            Call::Release(releases) => Answer::Went(store.release(shard, releases).await),
+            Call::Cancel(cancellations) => Answer::Went(store.cancel(shard, cancellations).await),
+            Call::Redrive(ids) => Answer::Went(store.redrive(shard, ids).await),
+            Call::Update(id, patch) => Answer::WentOne(store.update_message(shard, &id, patch).await),
+            Call::Purge(include_running) => Answer::Purged(purge(store, shard, include_running).await),
+            Call::Create(config) => Answer::Queue(store.create_queue(&shard.queue, config).await),
+            Call::Configure(patch) => Answer::Queue(store.update_queue(&shard.queue, patch).await),
+            Call::Delete => Answer::Deleted(store.delete_queue(&shard.queue).await),
+            Call::Explain(id) => Answer::Facts(store.explain(shard, &id).await.map(Box::new)),
+            Call::DepthOf(filter) => Answer::Depth(store.depth(shard, Some(&filter)).await),
+            Call::Sweep => Answer::Swept(store.sweep(shard).await),
+        }
+    }
+
+    /// Whether the same call at once must answer the same and change nothing (Q10). Not so where an item undoes
+    /// what an earlier item of the same message answered, nor where the caller gave no id to know the request by.
+    pub fn is_repeatable(&self) -> bool {
+        let named = self.ids();
+        if named.iter().collect::<BTreeSet<_>>().len() < named.len() {
+            return false;
+        }
+        match self {
+            Call::Dequeue(requests, _) => requests.iter().all(|request| !request.request_id.is_empty()),
+            Call::Extend(extensions) => extensions.iter().all(|extension| !extension.request_id.is_empty()),
+            Call::Purge(_) | Call::Delete | Call::Sweep => false,
+            _ => true,
+        }
+    }
+
+    /// The messages that the call names.
+    pub fn ids(&self) -> Vec<MessageId> {
+        match self {
+            Call::Enqueue(messages) => messages.iter().map(|message| message.id.clone()).collect(),
+            Call::Complete(leases) => leases.iter().map(|lease| lease.id.clone()).collect(),
+            Call::Extend(extensions) => extensions.iter().map(|extension| extension.lease.id.clone()).collect(),
+            Call::Release(releases) => releases.iter().map(|release| release.lease.id.clone()).collect(),
+            Call::Cancel(cancellations) => cancellations.iter().map(|cancellation| cancellation.id.clone()).collect(),
+            Call::Redrive(ids) => ids.clone(),
+            Call::Update(id, _) | Call::Explain(id) => vec![id.clone()],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Answer {
+    /// Takes out what a store may answer in its own way: a Redis looks at the next sweep's time in a list with
+    /// entries of messages that were redriven since, so it may look early.
+    pub fn comparable(self) -> Answer {
+        match self {
+            Answer::Swept(Ok(swept)) => Answer::Swept(Ok(Swept { next_ms: None, ..swept })),
+            other => other,
+        }
+    }
+}
+
+async fn purge<S: Store>(store: &S, shard: &Shard, include_running: bool) -> Result<u64, Refusal> {
+    let (mut purged, mut cursor) = (0, String::new());
+    loop {
+        let step = store.purge(shard, include_running, &cursor).await?;
+        purged += step.purged;
+        if step.next_cursor.is_empty() {
+            return Ok(purged);
+        }
+        cursor = step.next_cursor;
+    }
+}
+
+/// The queues of one run of a program; no other run has them.
+pub fn shards(run: &str) -> [Shard; QUEUES] {
+    std::array::from_fn(|queue| {
+        let name = QueueName::parse("queue", &format!("{run}/{queue}")).expect("a valid queue name");
+        Shard::first(&name)
+    })
+}

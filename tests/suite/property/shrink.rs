@@ -1,0 +1,76 @@
+//! A failing program made as short as it still fails, and told.
+
+use crate::property::program::{Step, simpler};
+use crate::property::world::World;
+use std::fmt::Write;
+
+/// Runs that a shrinking may take.
+const RUNS_MAX: usize = 3_000;
+
+/// The shortest program found that fails, with its calls and where the two sides differ.
+pub async fn report(world: &mut World, seed: u64, program: Vec<Step>) -> String {
+    let steps = program.len();
+    let mut shrinking = Shrinking { world, runs: 0 };
+    let smallest = shrinking.shrink(program).await;
+    let run = shrinking.world.run(&smallest, 1).await;
+    let mut text = format!("oracle and Redis differ; TALLYSTONE_PROPERTY_SEED={seed} repeats it.\n");
+    let _ = writeln!(text, "Of {steps} steps these {} still fail:", smallest.len());
+    for call in &run.calls {
+        let _ = writeln!(text, "  {call}");
+    }
+    let what = run.outcome.err().unwrap_or_else(|| "nothing this time: it does not fail every time".to_owned());
+    text + &what
+}
+
+struct Shrinking<'a> {
+    world: &'a mut World,
+    runs: usize,
+}
+
+impl Shrinking<'_> {
+    async fn fails(&mut self, program: &[Step]) -> bool {
+        self.runs += 1;
+        self.world.run(program, 1).await.outcome.is_err()
+    }
+
+    /// Leaves out halves, quarters, … single steps, then makes steps simpler, until nothing helps.
+    async fn shrink(&mut self, mut program: Vec<Step>) -> Vec<Step> {
+        loop {
+            let before = program.len();
+            let mut piece = program.len().div_ceil(2);
+            while piece > 0 {
+                let mut from = 0;
+                while from < program.len() && self.runs < RUNS_MAX {
+                    let to = (from + piece).min(program.len());
+                    let shorter = [&program[..from], &program[to..]].concat();
+                    if self.fails(&shorter).await { program = shorter } else { from = to }
+                }
+                piece = if piece == 1 { 0 } else { piece.div_ceil(2) };
+            }
+            let simplified = self.simplify(&mut program).await;
+            if self.runs >= RUNS_MAX || (program.len() == before && !simplified) {
+                return program;
+            }
+        }
+    }
+
+    async fn simplify(&mut self, program: &mut [Step]) -> bool {
+        let mut any = false;
+        for at in 0..program.len() {
+            let mut candidates = simpler(&program[at]);
+            while let Some(candidate) = candidates.pop() {
+                if self.runs >= RUNS_MAX {
+                    return any;
+                }
+                let old = std::mem::replace(&mut program[at], candidate);
+                if self.fails(program).await {
+                    any = true;
+                    candidates = simpler(&program[at]);
+                } else {
+                    program[at] = old;
+                }
+            }
+        }
+        any
+    }
+}

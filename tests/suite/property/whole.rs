@@ -1,0 +1,106 @@
+//! All that can be seen of one queue, on both sides: configuration, counts, lists, events, and the scrubber's word.
+
+use crate::property::world::{Outcome, same};
+use std::collections::BTreeMap;
+use tallystone_model::oracle::Oracle;
+use tallystone_model::state::is_arrow;
+use tallystone_model::*;
+use tallystone_server::store::RedisStore;
+use tallystone_tests::{KEY, Probe};
+
+/// Small, so that lists go over several pages.
+const PAGE_ITEMS: usize = 3;
+
+/// Compares the whole queue, and checks it.
+pub async fn compare(oracle: &Oracle, redis: &RedisStore, shard: &Shard) -> Outcome {
+    follow(&oracle.outbox(shard).await, &redis.outbox(shard).await)?;
+    let queue = oracle.get_queue(&shard.queue).await;
+    same("the queue", &queue, &redis.get_queue(&shard.queue).await)?;
+    let listed = redis.list_queues(shard.queue.as_str(), "", 2).await.map(|page| page.items);
+    same("the list of queues", &oracle.list_queues(shard.queue.as_str(), "", 2).await.map(|page| page.items), &listed)?;
+    if queue.is_err() {
+        return Ok(());
+    }
+    same("the depth", &oracle.depth(shard, None).await, &redis.depth(shard, None).await)?;
+    let mut messages = 0;
+    for state in State::ALL {
+        let (theirs, ours) = (list(oracle, shard, state).await?, list(redis, shard, state).await?);
+        messages += ours.len() as u64;
+        same(&format!("the list of {state} messages"), &in_order(state, theirs)?, &in_order(state, ours)?)?;
+    }
+    let (mut cursor, mut looked_at) = (String::new(), 0);
+    loop {
+        let (looked, page) = redis.check(shard, &cursor).await.map_err(|error| format!("the scrubber: {error}"))?;
+        same("what the scrubber finds", &Vec::new(), &page.items)?;
+        looked_at += looked;
+        if page.next_cursor.is_empty() {
+            break;
+        }
+        cursor = page.next_cursor;
+    }
+    if looked_at < messages {
+        return Err(format!("the scrubber looked at {looked_at} of {messages} messages"));
+    }
+    Ok(())
+}
+
+async fn list<S: Store>(store: &S, shard: &Shard, state: State) -> Result<Vec<Message>, String> {
+    let (mut messages, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = store.list_messages(shard, state, &cursor, PAGE_ITEMS).await;
+        let page = page.map_err(|error| format!("the list of {state} messages: {error}"))?;
+        messages.extend(page.items);
+        if page.next_cursor.is_empty() {
+            return Ok(messages);
+        }
+        cursor = page.next_cursor;
+    }
+}
+
+/// Checks the order that the contract promises, then brings what it leaves open into one order.
+fn in_order(state: State, mut messages: Vec<Message>) -> Result<Vec<Message>, String> {
+    let time = |message: &Message| if state.is_terminal() { message.state_since_ms } else { message.due_ms };
+    if state == State::Pending {
+        // Which values come first behind the heads is open; within a value the order is not.
+        let mut groups: BTreeMap<Option<String>, Vec<Message>> = BTreeMap::new();
+        for message in messages {
+            groups.entry(message.metadata.get(KEY).map(str::to_owned)).or_default().push(message);
+        }
+        return Ok(groups.into_values().flatten().collect());
+    }
+    if !messages.is_sorted_by_key(time) {
+        return Err(format!("the list of {state} messages is out of order: {messages:?}"));
+    }
+    messages.sort_by(|a, b| (time(a), &a.id).cmp(&(time(b), &b.id)));
+    Ok(messages)
+}
+
+/// Compares the events of each message, and follows them: known arrows, no version left out, each from where the
+/// last one led (Q5, Q6, Q15).
+fn follow(oracle: &[Event], redis: &[Event]) -> Outcome {
+    let (theirs, ours) = (by_message(oracle), by_message(redis));
+    for (id, events) in &theirs {
+        let found = ours.get(id).map(Vec::as_slice).unwrap_or_default();
+        let at = events.iter().zip(found).take_while(|(a, b)| a == b).count();
+        same(&format!("event {at} of '{id}'"), &events.get(at), &found.get(at))?;
+    }
+    same("the number of events", &oracle.len(), &redis.len())?;
+    let mut last: BTreeMap<(&MessageId, u64), &Event> = BTreeMap::new();
+    for event in redis {
+        let before = last.insert((&event.id, event.sequence), event);
+        let (version, from) = before.map_or((0, None), |before| (before.version, before.to));
+        let starts_right = before.is_some() == event.from.is_some();
+        if !is_arrow(event.from, event.to, event.by) || (version + 1, from) != (event.version, event.from) || !starts_right {
+            return Err(format!("this event follows wrongly: {event:?}\n    after {before:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn by_message(events: &[Event]) -> BTreeMap<&MessageId, Vec<&Event>> {
+    let mut by_message: BTreeMap<&MessageId, Vec<&Event>> = BTreeMap::new();
+    for event in events {
+        by_message.entry(&event.id).or_default().push(event);
+    }
+    by_message
+}

@@ -1,0 +1,215 @@
+//! The oracle and two servers on one Redis, side by side on one clock: every step on both, every answer compared.
+
+use crate::property::call::{Answer, Call, Tokens, shards};
+use crate::property::program::{Act, QUEUES, Step};
+use crate::property::whole;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_model::oracle::Oracle;
+use tallystone_model::store::{Depth, Swept};
+use tallystone_model::{Message, MessageId, Refusal, Shard, State, Store};
+use tallystone_server::store::{self, RedisStore};
+use tallystone_tests::{Clock, TestRedis};
+
+/// Both sides of the comparison. Programs run on it one after the other.
+pub struct World {
+    redis: Arc<TestRedis>,
+    servers: [RedisStore; 2],
+    clock: Arc<AtomicU64>,
+    name: String,
+    runs: u64,
+}
+
+/// Where two sides differ, in words.
+pub type Outcome = Result<(), String>;
+
+/// How one run of a program went: the calls it made, and how it ended.
+pub struct Run {
+    pub calls: Vec<String>,
+    pub outcome: Outcome,
+}
+
+/// Equal, or what differs.
+pub fn same<T: PartialEq + Debug>(what: &str, oracle: &T, redis: &T) -> Outcome {
+    if oracle == redis {
+        return Ok(());
+    }
+    Err(format!("{what} differs\n    oracle {oracle:?}\n    redis  {redis:?}"))
+}
+
+impl World {
+    /// One on this Redis; `name` keeps it apart from others.
+    pub async fn new(redis: Arc<TestRedis>, name: String) -> Self {
+        let clock = Clock::new().shared();
+        let servers = [
+            redis.store(store::Clock::Test(clock.clone())).await,
+            redis.store(store::Clock::Test(clock.clone())).await,
+        ];
+        World { redis, servers, clock, name, runs: 0 }
+    }
+
+    /// Runs a program on fresh queues from the same moment, all that can be seen compared every so many steps and
+    /// at the end.
+    pub async fn run(&mut self, program: &[Step], steps_between_looks: usize) -> Run {
+        self.runs += 1;
+        self.clock.store(Clock::new().now_ms(), Ordering::SeqCst);
+        let mut play = Play {
+            oracle: Oracle::new(self.clock.clone()),
+            servers: &self.servers,
+            clock: &self.clock,
+            shards: shards(&format!("{}/{}", self.name, self.runs)),
+            tokens: Tokens::default(),
+            calls: Vec::new(),
+        };
+        let mut outcome = play.all(program, steps_between_looks).await;
+        if outcome.is_ok() {
+            outcome = play.leaves_nothing(&self.redis).await;
+        }
+        Run { calls: play.calls, outcome }
+    }
+}
+
+struct Play<'a> {
+    oracle: Oracle,
+    servers: &'a [RedisStore; 2],
+    clock: &'a AtomicU64,
+    shards: [Shard; QUEUES],
+    tokens: Tokens,
+    calls: Vec<String>,
+}
+
+impl Play<'_> {
+    async fn all(&mut self, program: &[Step], steps_between_looks: usize) -> Outcome {
+        for (at, step) in program.iter().enumerate() {
+            self.step(step).await?;
+            if (at + 1) % steps_between_looks == 0 || at + 1 == program.len() {
+                self.look(step.server).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that can be seen of every queue.
+    async fn look(&self, server: usize) -> Outcome {
+        for shard in &self.shards {
+            whole::compare(&self.oracle, &self.servers[server], shard).await?;
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step) -> Outcome {
+        let shard = &self.shards[step.queue];
+        let now_ms = self.clock.load(Ordering::SeqCst);
+        let Some(call) = Call::of(&step.act, step.queue, &self.tokens, now_ms) else {
+            let to_ms = match step.act {
+                Act::Pass { ms } => now_ms + ms,
+                Act::PassToDue { and_ms } => self.next_due_ms(shard).await.unwrap_or(now_ms).max(now_ms) + and_ms,
+                _ => now_ms,
+            };
+            self.clock.store(to_ms, Ordering::SeqCst);
+            self.calls.push(format!("the clock moves on by {} ms", to_ms - now_ms));
+            return Ok(());
+        };
+        let (redis, again) = (&self.servers[step.server], &self.servers[1 - step.server]);
+        self.calls.push(format!("queue {}, server {}: {call:?}", step.queue, step.server));
+        let answer = call.on(&self.oracle, shard).await;
+        let answer_of_redis = call.on(redis, shard).await;
+        if let (Answer::Swept(Ok(oracle)), Answer::Swept(Ok(redis))) = (&answer, &answer_of_redis) {
+            looks_in_time(oracle, redis)?;
+        }
+        let (answer, answer_of_redis) = (answer.comparable(), answer_of_redis.comparable());
+        same("the answer", &answer, &answer_of_redis)?;
+        self.tokens.learn(step.queue, &answer);
+        let ids = touched(&call, &answer);
+        let seen = see(redis, shard, &ids).await;
+        same("what is there then", &see(&self.oracle, shard, &ids).await, &seen)?;
+        if step.repeat && call.is_repeatable() {
+            self.calls.push("    the same again through the other server".to_owned());
+            let events = self.oracle.events(shard).len();
+            same("the answer of the repetition on the oracle", &answer, &call.on(&self.oracle, shard).await)?;
+            same("the number of events", &events, &self.oracle.events(shard).len())?;
+            let repeated = call.on(again, shard).await;
+            same("the answer of the repetition", &answer, &repeated)?;
+            same("what is there after the repetition", &seen, &see(again, shard, &ids).await)?;
+        }
+        if matches!(call, Call::Delete) {
+            // No two queues of one name are made at one moment.
+            self.clock.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    async fn next_due_ms(&self, shard: &Shard) -> Option<u64> {
+        let mut next = None;
+        for state in [State::Invisible, State::Running] {
+            let page = self.oracle.list_messages(shard, state, "", 1).await.ok()?;
+            next = page.items.first().map(|message| message.due_ms).into_iter().chain(next).min();
+        }
+        next
+    }
+
+    /// Everything purged and forgotten, no key is left but the outbox, which then goes too.
+    async fn leaves_nothing(&mut self, redis: &TestRedis) -> Outcome {
+        const YEAR_MS: u64 = 365 * 86_400_000;
+        let mut connection = redis.connection().await;
+        let failed = |error: &dyn Debug| format!("the end of the program: {error:?}");
+        for shard in &self.shards {
+            let store = &self.servers[0];
+            match store.get_queue(&shard.queue).await {
+                Err(Refusal::QueueNotFound { .. }) => {}
+                _ => {
+                    let _ = Call::Purge(true).on(store, shard).await;
+                    self.clock.fetch_add(2 * YEAR_MS, Ordering::SeqCst);
+                    store.sweep(shard).await.map_err(|error| failed(&error))?;
+                }
+            }
+            let find = || redis::cmd("KEYS").arg(format!("ts:{{{}}}:*", shard.tag())).take();
+            let kept = |keys: Vec<String>| -> Vec<String> {
+                let name = |key: &String| key.rsplit(':').next().unwrap_or_default().to_owned();
+                let mut names: Vec<String> = keys.iter().map(name).collect();
+                names.retain(|name| !["state", "config", "outbox"].contains(&name.as_str()));
+                names
+            };
+            let keys = find().query_async(&mut connection).await.map_err(|error| failed(&error))?;
+            same("what an empty queue keeps", &Vec::new(), &kept(keys))?;
+            let _ = store.delete_queue(&shard.queue).await;
+            let keys: Vec<String> = find().query_async(&mut connection).await.map_err(|error| failed(&error))?;
+            if keys.iter().any(|key| !key.ends_with(":outbox")) {
+                return Err(format!("a deleted queue keeps {keys:?}"));
+            }
+            for key in keys {
+                redis::cmd("UNLINK").arg(key).query_async::<()>(&mut connection).await.map_err(|error| failed(&error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Redis must not look later than the oracle.
+fn looks_in_time(oracle: &Swept, redis: &Swept) -> Outcome {
+    match (oracle.next_ms, redis.next_ms) {
+        (None, _) => Ok(()),
+        (Some(wanted), Some(planned)) if planned <= wanted => Ok(()),
+        (wanted, planned) => Err(format!("the next sweep comes too late: {planned:?} instead of {wanted:?}")),
+    }
+}
+
+fn touched(call: &Call, answer: &Answer) -> Vec<MessageId> {
+    match answer {
+        Answer::Dequeued(Ok(dequeued)) => {
+            dequeued.leases.iter().flatten().flatten().map(|lease| lease.id.clone()).collect()
+        }
+        _ => call.ids(),
+    }
+}
+
+type Seen = (Result<Depth, Refusal>, Result<Vec<Result<Message, Refusal>>, Refusal>);
+
+async fn see<S: Store>(store: &S, shard: &Shard, ids: &[MessageId]) -> Seen {
+    let messages = match ids {
+        [] => Ok(Vec::new()),
+        ids => store.get_messages(shard, ids.to_vec()).await,
+    };
+    (store.depth(shard, None).await, messages)
+}
