@@ -5,14 +5,15 @@
 use crate::load::{Client, Draft};
 use crate::plan::{Plan, RETENTION_MS};
 use crate::rig::Rig;
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tallystone_proto::queue::v1::{
-    CompleteRequest, CreateQueueRequest, DequeueRequest, EnqueueRequest, LeaseRef, NewMessage, QueueConfig, QueueType,
-    TransitionResult, enqueue_result, transition_result,
+    CompleteRequest, CreateQueueRequest, DepthRequest, DequeueRequest, EnqueueRequest, LeaseRef, NewMessage,
+    QueueConfig, QueueType, TransitionResult, enqueue_result, transition_result,
 };
 use tallystone_server::ServerConfig;
 use tallystone_server::store::{RedisOptions, RedisStore};
@@ -21,6 +22,10 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
+
+/// How often to look whether completed messages are collected, and for how long.
+const COLLECT_POLL: Duration = Duration::from_millis(100);
+const COLLECT_LIMIT: Duration = Duration::from_secs(300);
 
 /// A running server.
 pub(crate) struct Ours {
@@ -90,6 +95,20 @@ impl Ours {
         }
         let channels = channels.iter().cycle().take(count);
         Ok(channels.enumerate().map(|(n, channel)| OurClient::new(channel.clone(), queue, n)).collect())
+    }
+
+    /// Waits until no completed message of the queue is left.
+    pub(crate) async fn collected(&self, queue: &str) -> Result<()> {
+        let mut admin = QueueAdminClient::new(self.channel().await?);
+        let give_up_at = Instant::now() + COLLECT_LIMIT;
+        while Instant::now() < give_up_at {
+            let request = DepthRequest { queue: queue.to_owned(), filter: None };
+            if admin.depth(request).await?.into_inner().completed == 0 {
+                return Ok(());
+            }
+            tokio::time::sleep(COLLECT_POLL).await;
+        }
+        bail!("completed messages of {queue} are still there after {} s", COLLECT_LIMIT.as_secs());
     }
 
     pub(crate) async fn create_queue(&self, name: &str, config: QueueConfig) -> Result<()> {

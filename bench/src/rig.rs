@@ -28,7 +28,7 @@ impl Rig {
         // A rewrite of the file in the middle of one side's sample would be charged to that side alone.
         options.extra_args = ["--auto-aof-rewrite-percentage", "0"].map(str::to_owned).to_vec();
         let redis = PrivateRedis::start(options).await.context("cannot start a Redis for the bench")?;
-        let connection = redis::Client::open(redis.url())?.get_multiplexed_async_connection().await?;
+        let connection = connect(&redis).await?;
         Ok(Rig { redis, connection, _dir: dir })
     }
 
@@ -42,9 +42,7 @@ impl Rig {
 
     /// A connection of the caller's own.
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection> {
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-        let client = redis::Client::open(self.redis.url())?;
-        Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+        connect(&self.redis).await
     }
 
     /// Every key away. No server of ours may be running on it.
@@ -100,6 +98,12 @@ impl Rig {
     pub(crate) async fn stop(self) {
         self.redis.stop().await;
     }
+}
+
+/// Waits for answers as long as they take: emptying a full Redis takes seconds.
+async fn connect(redis: &PrivateRedis) -> Result<MultiplexedConnection> {
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    Ok(redis::Client::open(redis.url())?.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
 /// `calls=3,usec=17,…`

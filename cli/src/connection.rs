@@ -27,11 +27,7 @@ impl Session {
     }
 
     /// Makes a call about a queue; a queue that is not there is answered with one whose name is like it.
-    pub(crate) async fn ask<T>(
-        &self,
-        queue: &str,
-        call: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Failure> {
+    pub(crate) async fn ask<T>(&self, queue: &str, call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
         let error = match call.await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
@@ -43,7 +39,9 @@ impl Session {
         let Ok(page) = self.client.list_queues("", PAGE_SIZE, "").await else { return Err(failure) };
         Err(match nearest(queue, page.items.iter().map(|summary| summary.queue.name.as_str())) {
             Some(near) => failure.hint(format!("did you mean '{near}'?")),
-            None => failure.hint(format!("`tallystone queue create {queue}` makes it; `tallystone queue ls` shows all")),
+            None => {
+                failure.hint(format!("`tallystone queue create {queue}` makes it; `tallystone queue ls` shows all"))
+            }
         })
     }
 
@@ -51,7 +49,8 @@ impl Session {
     pub(crate) async fn queues(&self, prefix: &str) -> Result<Vec<QueueSummary>, Failure> {
         let (mut queues, mut page_token) = (Vec::new(), String::new());
         loop {
-            let page = self.client.list_queues(prefix, PAGE_SIZE, &page_token).await.map_err(|error| failure(&error))?;
+            let page =
+                self.client.list_queues(prefix, PAGE_SIZE, &page_token).await.map_err(|error| failure(&error))?;
             queues.extend(page.items);
             page_token = page.next_page_token;
             if page_token.is_empty() {
@@ -76,9 +75,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Error::Refused(refused) => refusal(refused),
         Error::Connect { .. } => Failure::unavailable(error)
             .hint("`tallystone dev` starts a server here; --server or TALLYSTONE_SERVER names another"),
-        Error::Unavailable { .. } => {
-            Failure::unavailable(error).hint("it is safe to run the same command again")
-        }
+        Error::Unavailable { .. } => Failure::unavailable(error).hint("it is safe to run the same command again"),
         Error::Protocol(_) => Failure::unavailable(error).hint("is this a Tallystone server of the same version?"),
     }
 }
@@ -88,7 +85,9 @@ pub(crate) fn refusal(refused: &Refused) -> Failure {
     let failure = Failure::refused(&refused.message).reason(refused.reason.clone());
     match refused.reason.as_str() {
         "QUEUE_NOT_EMPTY" => failure.hint("`tallystone queue purge` empties it, `queue delete --force` does both"),
-        "QUEUE_EXISTS" => failure.hint("`tallystone queue describe` shows its configuration, `queue update` changes it"),
+        "QUEUE_EXISTS" => {
+            failure.hint("`tallystone queue describe` shows its configuration, `queue update` changes it")
+        }
         "DEQUEUE_BLOCKED" => failure.hint("`tallystone queue resume` lets messages out again"),
         "ENQUEUE_BLOCKED" => failure.hint("`tallystone queue update --enqueue-blocked false` lets messages in again"),
         "QUEUE_FULL" => failure.hint("`tallystone queue update --max-depth` raises the bound"),

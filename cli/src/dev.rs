@@ -64,7 +64,8 @@ async fn serve(
     shutdown: Shutdown,
     output: Output,
 ) -> Result<(), Failure> {
-    let options = RedisOptions { url: redis.url(), outbox_entries_max: config.outbox_entries_max, ..Default::default() };
+    let options =
+        RedisOptions { url: redis.url(), outbox_entries_max: config.outbox_entries_max, ..Default::default() };
     let store = RedisStore::connect(options).await.map_err(|error| cannot_serve(&error))?;
     let running = Running {
         server: format!("http://{}", listener.local_addr().map_err(Failure::usage)?),

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// For clap: milliseconds from text with units.
 pub(crate) fn parse_ms(text: &str) -> Result<u64, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| format!("{error} (say it like 500ms, 30s, 5m, 2h)"))?;
+    let duration =
+        humantime::parse_duration(text).map_err(|error| format!("{error} (say it like 500ms, 30s, 5m, 2h)"))?;
     u64::try_from(duration.as_millis()).map_err(|_| "too long".to_owned())
 }
 

@@ -58,6 +58,11 @@ impl Failure {
         Failure::new(Code::Unavailable, error)
     }
 
+    /// With where it happened before it.
+    pub(crate) fn at(self, place: impl std::fmt::Display) -> Self {
+        Failure { error: format!("{place}: {}", self.error), ..self }
+    }
+
     /// With what to do about it.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
         Failure { hint: Some(hint.into()), ..self }

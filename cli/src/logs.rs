@@ -1,6 +1,7 @@
 //! Structured logs, on stderr.
 
 use crate::failure::Failure;
+use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 /// What a log line looks like.
@@ -17,9 +18,10 @@ pub(crate) enum LogFormat {
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|error| Failure::usage(format!("--log {filter:?}: {error}")).hint("for example --log debug"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let stderr = std::io::stderr;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
     match format {
-        LogFormat::Text => builder.init(),
+        LogFormat::Text => builder.with_ansi(stderr().is_terminal()).init(),
         LogFormat::Json => builder.json().init(),
     }
     Ok(())

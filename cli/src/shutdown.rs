@@ -1,9 +1,14 @@
 //! The signals that end a long-running verb.
 
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 /// What a process ends with when a second signal ends it at once: 128 + SIGINT.
 const INTERRUPTED: i32 = 130;
+/// Signals so soon after the first are the same request: `timeout`, npm and others pass theirs on to a process that got
+/// it from the terminal already.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// Ctrl-C and SIGTERM. The first asks for a clean stop; a second one ends the process at once.
 pub(crate) struct Shutdown {
@@ -20,9 +25,14 @@ impl Shutdown {
     /// Waits for the first signal.
     pub(crate) async fn requested(mut self) {
         self.next().await;
+        let first = Instant::now();
         tokio::spawn(async move {
-            self.next().await;
-            std::process::exit(INTERRUPTED);
+            loop {
+                self.next().await;
+                if first.elapsed() > SAME_REQUEST {
+                    std::process::exit(INTERRUPTED);
+                }
+            }
         });
     }
 

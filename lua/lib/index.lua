@@ -92,6 +92,12 @@ local function index_move(id, fixed, from, to, member_before, member_after)
   end
 end
 
+local function values_in(tuple)
+  local count, at = 0, 1
+  while at <= #tuple do count, at = count + 1, at + 1 + byte(tuple, at) end
+  return count
+end
+
 local RESTORE_MAX = 256
 
 -- The value is free: what was parked under it comes back, at most RESTORE_MAX at a time.
@@ -101,7 +107,8 @@ local function restore_parked(value)
   for _, entry in ipairs(parked) do
     local slot, tuple = sub(entry, #parked_prefix + 1, #parked_prefix + 1), sub(entry, #parked_prefix + 2)
     for _, index in ipairs(indexes) do
-      if index.slot == slot then
+      -- An index that had this slot before may have left entries here: those of as many keys are right all the same.
+      if index.slot == slot and values_in(tuple) == #index.names then
         local prefix = 'B' .. tuple .. char(#value) .. value
         local head = first(index.order, prefix)
         if head then call('ZADD', index.order, 0, 'R' .. tuple .. sub(head, #prefix + 1)) end

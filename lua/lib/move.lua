@@ -33,7 +33,6 @@ local function enter(m, to, by, reason)
     call('ZADD', K_RUNNING, m.due, m.id)
     note_due(m.due)
   else
-    call('RPUSH', K_DONE, pack('>I6I4', now, m.version + 1) .. m.id)
     note_due(now + retention_ms)
   end
   m.version = m.version + 1
@@ -42,6 +41,7 @@ local function enter(m, to, by, reason)
     if m.from ~= GONE then S[COUNT + m.from] = S[COUNT + m.from] - 1 end
     S[COUNT + to] = S[COUNT + to] + 1
   end
+  if to > RUNNING then call('RPUSH', K_DONE, done_entry(m)) end
   call('HSET', K_HEAD, m.id, encode_head(m))
   add_event(m.from, to, by, m, reason)
   if #indexes > 0 then index_move(m.id, m.fixed, m.from, to, m.member_before, member) end

@@ -3,6 +3,7 @@
 --   body   sequence(7) enqueued_at(6) fixed payload                     written once, at Enqueue
 --   head   the mutable part; a message without one is pending at version 1
 --   member priority(8) sequence(7) id                                   its place in every ordered set
+--   done   ended_at(6) sequence(7) version(4) id                        its entry in the list of ended messages
 -- WHY a pending message has no head: 133 bytes less for each of ten million (design: store).
 local HEAD = '>BI4I6I6I7BI4BI2I7I4c8I7I6Bc0Bc0'
 local HEAD_TAIL = 65 -- where worker, reason and fixed begin
@@ -14,6 +15,8 @@ local function fixed_of_body(body)
   local high, low = byte(body, 22, 23)
   return sub(body, 14, 23 + high * 256 + low)
 end
+
+local DONE_ID = 18 -- where the id begins in a done entry
 
 local function decode_head(id, head)
   local m, tail = {id = id}, nil
@@ -44,6 +47,11 @@ end
 
 local function member_of(m)
   return sub(m.fixed, 1, 8) .. pack('>I7', m.seq) .. m.id
+end
+
+-- Not equal to an entry of a message that was redriven, or enqueued anew, since: that entry is stale.
+local function done_entry(m)
+  return pack('>I6I7I4', m.since, m.seq, m.version) .. m.id
 end
 
 -- Own lease, invisibility, max attempts (nil where it has none), and where its metadata begins in fixed.

@@ -15,9 +15,13 @@ local function cancel(m, fence, force, reason)
   end
   if m.state == CANCELED then return OK, CANCELED, m.version end
   if m.state > RUNNING then return WRONG_STATE, m.state, 0 end
+  local holds = m.state == RUNNING and fence == m.fence and now < m.due
+  if not holds and not force then
+    -- A token that does not hold the message is that of a dead lease, whatever the state.
+    if fence > 0 then return LEASE_LOST, m.state, 0 end
+    if m.state == RUNNING then return WRONG_STATE, RUNNING, 0 end
+  end
   if m.state == RUNNING then
-    local holds = fence == m.fence and now < m.due
-    if not holds and not force then return fence > 0 and LEASE_LOST or WRONG_STATE, RUNNING, 0 end
     end_lease(m, ENDED_CANCEL, CANCELED)
     if m.flags % 2 == 1 then m.flags = m.flags - MARKED end
   end

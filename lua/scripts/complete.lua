@@ -88,7 +88,7 @@ for i = 1, items do
         new_heads[#new_heads + 1] = id
         new_heads[#new_heads + 1] = char(COMPLETED) .. version4 .. now6 .. '\0\0\0\0\0\0' .. sub(head, 33, 39)
           .. char(ENDED_COMPLETE + COMPLETED) .. version4 .. sub(head, 30)
-        done[#done + 1] = now6 .. version4 .. id
+        done[#done + 1] = now6 .. sub(head, 52, 58) .. version4 .. id
         local reason_at = 2 + byte(tail)
         local event_tail = tail
         if byte(tail, reason_at) > 0 then

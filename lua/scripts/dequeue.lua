@@ -74,9 +74,12 @@ local function replay(r, raw)
 end
 
 do
-  local ids = {}
+  local ids, latest = {}, {}
   for _, r in ipairs(requests) do
-    if r.request_id ~= '' then ids[#ids + 1] = r.request_id end
+    if r.request_id ~= '' then
+      ids[#ids + 1] = r.request_id
+      r.twin, latest[r.request_id] = latest[r.request_id], r
+    end
   end
   if #ids > 0 then
     local answered, nth = call('HMGET', K_REQUESTS, unpack(ids)), 0
@@ -208,23 +211,27 @@ local function lease_filtered(r)
   end
 end
 
--- Requests act in order; neighbours without filters share the hot path.
+-- Requests act in order; neighbours without filters share the hot path. One whose id came earlier in this very call
+-- (`twin`: a retry that was combined with its original) answers the same.
 do
   local i = 1
   while i <= #requests do
     local r = requests[i]
     if r.replayed then
       i = i + 1
+    elseif r.twin and r.twin.found > 0 then
+      r.leases, r.found, r.replayed = r.twin.leases, r.twin.found, true
+      i = i + 1
     elseif #r.filters > 0 then
       lease_filtered(r)
       i = i + 1
     else
       local group, wanted = {}, 0
-      while r and not r.replayed and #r.filters == 0 do
+      repeat
         group[#group + 1], wanted = r, wanted + r.limit
         i = i + 1
         r = requests[i]
-      end
+      until not r or r.replayed or r.twin or #r.filters > 0
       while wanted > 0 do
         if reply_bytes > REPLY_BYTES_MAX then
           for _, short in ipairs(group) do short.bound = short.found < short.limit end

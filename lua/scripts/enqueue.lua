@@ -13,6 +13,7 @@
 
 local kinds = ARGV[5]
 local items = #kinds
+if items == 0 then return {OK, ''} end
 local ids, results = {}, {}
 for i = 1, items do ids[i] = ARGV[4 + 2 * i] end
 local known = call('HMGET', K_BODY, unpack(ids))
@@ -146,6 +147,8 @@ for i = 1, items do
       if sub(call('HGET', K_BODY, id), 14) ~= content then code, at = ID_CONFLICT, 0 end
     elseif m.state <= RUNNING then
       code, at = coalesce(m, content)
+    elseif max_depth > 0 and live >= max_depth then
+      code, at = QUEUE_FULL, 0 -- before the old one is gone: a refused item changes nothing
     else
       collect(m)
       code, at = add_fresh(id, content, kind)

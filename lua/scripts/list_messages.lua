@@ -42,10 +42,9 @@ else
   local from = math.max(cursor == '' and 0 or tonumber(cursor) - S[POPPED], 0)
   local entries = call('LRANGE', K_DONE, from, from + 999)
   for i, entry in ipairs(entries) do
-    local _, version = unpick('>I6I4', entry)
-    local id = sub(entry, 11)
+    local id = sub(entry, DONE_ID)
     local head = call('HGET', K_HEAD, id)
-    if head and byte(head) == state and unpick('>I4', head, 2) == version then
+    if head and byte(head) == state and done_entry(decode_head(id, head)) == entry then
       add(id, string.format('%.0f', from + i + S[POPPED]))
       if #ids == limit then break end
     end

@@ -15,22 +15,20 @@ local COLLECT_MAX = 256
 
 local _, expired, promoted = move_due()
 
--- The list of ended messages is in order of time. An entry whose message was redriven since is stale: the head's
--- version has moved on.
+-- The list of ended messages is in order of time.
 local entries = call('LRANGE', K_DONE, 0, COLLECT_MAX - 1)
-local looked_at, due_ids, due_versions = 0, {}, {}
+local looked_at, due_ids = 0, {}
 for _, entry in ipairs(entries) do
-  local ended_at, version = unpick('>I6I4', entry)
-  if ended_at + retention_ms > now then break end
+  if unpick('>I6', entry) + retention_ms > now then break end
   looked_at = looked_at + 1
-  due_ids[looked_at], due_versions[looked_at] = sub(entry, 11), version
+  due_ids[looked_at] = sub(entry, DONE_ID)
 end
 local collected, gone = 0, {}
 if looked_at > 0 then
   local heads = call('HMGET', K_HEAD, unpack(due_ids))
   for i, head in ipairs(heads) do
     local m = head and decode_head(due_ids[i], head)
-    if m and m.state > RUNNING and m.version == due_versions[i] then
+    if m and m.state > RUNNING and done_entry(m) == entries[i] then
       collected = collected + 1
       gone[collected] = m.id
       S[COUNT + m.state] = S[COUNT + m.state] - 1

@@ -26,6 +26,9 @@ use uuid::Uuid;
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Unary calls that one connection may hold open: a pool of waiting workers often shares one.
 const STREAMS_PER_CONNECTION: u32 = 10_000;
+/// Calls given up before the server has looked at them, at which a connection is cut off: workers that give up waiting
+/// are no attack.
+const GIVEN_UP_PER_CONNECTION: usize = 1_000;
 /// Flow-control windows, so that a batch of 4 MiB does not wait for the peer half way.
 const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
@@ -131,6 +134,7 @@ pub async fn serve_on<S: Store + SweepTurn>(
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .http2_max_pending_accept_reset_streams(Some(GIVEN_UP_PER_CONNECTION))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .add_service(api.queue())

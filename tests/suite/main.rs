@@ -2,4 +2,5 @@
 //! they share (the library of this crate), or anything the product uses.
 
 mod conformance;
+mod histories;
 mod property;

@@ -77,12 +77,13 @@ impl Figure {
     }
 }
 
-/// Measures the figures that are asked for and prints their rows.
+/// Measures the figures that are asked for and prints their rows; after a failure those that were measured before it.
 pub(crate) async fn run(args: QueueArgs) -> Result<()> {
     let plan = Plan::new(args);
     let machine = Machine::look(&std::env::temp_dir())?;
     let mut rows = Vec::new();
     let mut redis_version = String::new();
+    let mut outcome = Ok(());
     for figure in Figure::value_variants() {
         if !plan.args.only.is_empty() && !plan.args.only.contains(figure) {
             continue;
@@ -90,11 +91,18 @@ pub(crate) async fn run(args: QueueArgs) -> Result<()> {
         eprintln!("bench: {} …", figure.name());
         let rig = Rig::start().await?;
         redis_version = rig.info("server").await?.remove("redis_version").unwrap_or_default();
-        let measured = figure.measure(&plan, &rig).await;
-        rows.extend(measured.with_context(|| format!("figure {}", figure.name()))?);
+        let measured = figure.measure(&plan, &rig).await.with_context(|| format!("figure {}", figure.name()));
         rig.stop().await;
+        match measured {
+            Ok(measured) => rows.extend(measured),
+            Err(error) => {
+                outcome = Err(error);
+                break;
+            }
+        }
     }
-    report::print(&rows, &machine, &redis_version, plan.runs, plan.args.json)
+    report::print(&rows, &machine, &redis_version, plan.runs, plan.args.json)?;
+    outcome
 }
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ pub(super) async fn fill(ours: &Ours, queue: &str, messages: u64, traffic: &Traf
     Ok(())
 }
 
-/// Dequeues `messages` in all, in rounds of half of what is pending at most.
+/// Dequeues `messages` in all, in rounds of half of what is pending at most; then waits until what was completed is
+/// collected, which would be charged to the next sample.
 pub(super) async fn dequeue_rate(
     ours: &Ours,
     queue: &str,
@@ -48,6 +49,7 @@ pub(super) async fn dequeue_rate(
             Some(sum) => sum.add(&total),
         }
     }
+    ours.collected(queue).await?;
     Ok(sum.map(|sum| sum.rate()).unwrap_or_default())
 }
 

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::server::cannot_serve;
 use std::sync::Arc;
-use tallystone_client::Client;
+use tallystone_client::{Client, Error};
 use tallystone_server::ServerConfig;
 use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
 use tallystone_server::store::{RedisOptions, RedisStore};
@@ -37,7 +37,10 @@ pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, outpu
 
 async fn fly(args: FlightsArgs, url: &str, output: Output) -> Result<(), Failure> {
     let client = Client::connect(url).await.map_err(|error| failure(&error))?;
-    let report = flights::run(args, client).await.map_err(|error| Failure::unavailable(format!("{error:#}")))?;
+    let report = flights::run(args, client).await.map_err(|error| match error.downcast_ref::<Error>() {
+        Some(error) => failure(error),
+        None => Failure::usage(format!("{error:#}")),
+    })?;
     output.one(&report, ToString::to_string)?;
     if report.passed() { Ok(()) } else { Err(Failure::refused("a check failed")) }
 }
@@ -73,5 +76,41 @@ impl OwnServer {
             tracing::warn!(%error, "the demo's server did not stop well");
         }
         self.redis.stop().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+
+    /// The main job on the month's first 600 rows, on a real Redis.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn q4_flights_fly_one_at_a_time_in_order_exactly_once() {
+        let month = &include_bytes!("../../../data/flights-2013-01.csv.gz")[..];
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let lines: Vec<String> =
+            BufReader::new(flate2::read::GzDecoder::new(month)).lines().take(601).collect::<Result<_, _>>().unwrap();
+        writeln!(file, "{}", lines.join("\n")).unwrap();
+        // The first row again: the same message. The second with another delay: its id is taken.
+        let (same, other) = (&lines[1], lines[2].replace(",4,", ",99,"));
+        assert_ne!(lines[2], other);
+        writeln!(file, "{same}\n{other}").unwrap();
+        let without = lines[1..].iter().filter(|line| line.split(',').nth(3) == Some("")).count() as u64;
+
+        let own = OwnServer::start().await.unwrap();
+        let client = Client::connect(&own.url).await.unwrap();
+        let args = FlightsArgs { file: Some(file.path().to_owned()), workers: 4, keep: false, quiet: true };
+        let report = flights::run(args, client.clone()).await.unwrap();
+        let json = serde_json::to_value(&report).unwrap();
+        assert!(report.passed(), "{json:#}");
+        assert_eq!((&json["rows"], &json["repeated"]), (&602.into(), &1.into()));
+        assert_eq!(json["refused"]["ID_CONFLICT"], 1);
+        assert_eq!(json["refused"]["INVALID_ARGUMENT"].as_u64().unwrap_or(0), without);
+        assert_eq!(json["completed"], 600 - without);
+        assert_eq!(json["redelivered"].as_u64(), json["killed"]["flights"].as_array().map(|held| held.len() as u64));
+        assert_ne!(json["redelivered"], 0);
+        assert!(client.list_queues("", 10, "").await.unwrap().items.is_empty(), "the demo's queue is gone");
+        own.stop().await;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::ndjson::Reader;
 use super::{BATCH_ITEMS_MAX, pair};
-use crate::connection::Session;
+use crate::connection::{self, Session};
 use crate::duration::parse_ms;
 use crate::failure::Failure;
 use crate::output::grouped;
@@ -48,7 +48,7 @@ pub(crate) struct EnqueueArgs {
 #[group(id = "one", multiple = true)]
 struct Message {
     /// Its id; the same id and content again is the same message [default: a new one]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     id: Option<String>,
     /// What it carries, as text
     #[arg(long, value_name = "TEXT", conflicts_with = "payload_file")]
@@ -113,7 +113,7 @@ impl Message {
 async fn one(queue: &str, message: NewMessage, session: &Session) -> Result<(), Failure> {
     let results = session.ask(queue, session.client.enqueue(queue, vec![message])).await?;
     for result in results {
-        let enqueued = result.map_err(|refused| crate::connection::refusal(&refused))?;
+        let enqueued = result.map_err(|refused| connection::refusal(&refused))?;
         session.output.one(&enqueued, |enqueued| format!("Enqueued {}.", enqueued.id))?;
     }
     Ok(())
@@ -153,23 +153,25 @@ struct RefusedLine {
 }
 
 impl Report {
-    fn refuse(&mut self, line: u64, reason: &str, error: String) {
+    fn refuse(&mut self, line: u64, reason: String, error: String) {
         self.refused += 1;
-        *self.refused_by_reason.entry(reason.to_owned()).or_default() += 1;
+        *self.refused_by_reason.entry(reason.clone()).or_default() += 1;
         if self.refused_lines.len() < SHOWN_MAX {
-            self.refused_lines.push(RefusedLine { line, reason: reason.to_owned(), error });
+            self.refused_lines.push(RefusedLine { line, reason, error });
         }
     }
 
     fn record(&mut self, lines: &[u64], bad: Vec<(u64, String)>, results: Vec<Result<Enqueued, Refused>>) {
+        let mut refused: Vec<_> = bad.into_iter().map(|(line, error)| (line, BAD_LINE.to_owned(), error)).collect();
         for (line, result) in lines.iter().zip(results) {
             match result {
                 Ok(_) => self.accepted += 1,
-                Err(refused) => self.refuse(*line, &refused.reason, refused.message),
+                Err(Refused { reason, message, .. }) => refused.push((*line, reason, message)),
             }
         }
-        for (line, error) in bad {
-            self.refuse(line, BAD_LINE, error);
+        refused.sort_unstable();
+        for (line, reason, error) in refused {
+            self.refuse(line, reason, error);
         }
     }
 }
@@ -205,7 +207,7 @@ async fn many(queue: &str, path: PathBuf, in_flight: usize, session: &Session) -
         let results: Vec<Result<Enqueued, Refused>> = match results {
             Ok(results) => results,
             Err(error) => {
-                failed = Some(stopped(&error, batch.lines.first().copied(), session, queue).await);
+                failed = Some(stopped(&error, batch.lines.first().copied().unwrap_or_default()));
                 break;
             }
         };
@@ -228,12 +230,11 @@ async fn many(queue: &str, path: PathBuf, in_flight: usize, session: &Session) -
 }
 
 /// Why the rest was not sent.
-async fn stopped(error: &Error, line: Option<u64>, session: &Session, queue: &str) -> Failure {
-    let from = line.map_or_else(String::new, |line| format!("stopped at line {line}: "));
-    tracing::debug!(queue, server = ?session.client, "a batch failed");
-    let failure = crate::connection::failure(error);
-    let text = format!("{from}{failure}");
-    let failure = if error.is_unavailable() { Failure::unavailable(text) } else { Failure::refused(text) };
+fn stopped(error: &Error, line: u64) -> Failure {
+    let failure = connection::failure(error).at(format!("stopped at line {line}"));
+    if !error.is_unavailable() {
+        return failure;
+    }
     failure.hint("run it again with the same input: messages that carry an id are added once")
 }
 
@@ -277,7 +278,7 @@ fn report_text(report: &Report) -> String {
         grouped(rate as u64)
     );
     for (reason, count) in &report.refused_by_reason {
-        text += &format!("Refused {} lines: {reason}\n", grouped(*count));
+        text += &format!("Refused {} as {reason}.\n", grouped(*count));
     }
     for RefusedLine { line, reason, error } in &report.refused_lines {
         text += &format!("  line {line}: {reason}: {error}\n");
@@ -331,7 +332,8 @@ mod tests {
 
     #[test]
     fn flags_make_one_message() {
-        let args = parse("q --id a --payload hi --priority -9 --meta k=v --lease 5s --invisibility 1m --coalesce").unwrap();
+        let args =
+            parse("q --id a --payload hi --priority -9 --meta k=v --lease 5s --invisibility 1m --coalesce").unwrap();
         let message = args.message.into_message().unwrap();
         let expected = NewMessage::new("a", "hi").priority(-9).metadata("k", "v").lease_ms(5_000);
         assert_eq!(message, expected.invisibility_ms(60_000).coalesce());
@@ -392,7 +394,7 @@ mod tests {
     fn refused_lines_are_counted_by_reason_and_only_the_first_kept() {
         let mut report = Report::default();
         for line in 0..30 {
-            report.refuse(line, BAD_LINE, "no".to_owned());
+            report.refuse(line, BAD_LINE.to_owned(), "no".to_owned());
         }
         assert_eq!((report.refused, report.refused_by_reason[BAD_LINE]), (30, 30));
         assert_eq!(report.refused_lines.len(), SHOWN_MAX);

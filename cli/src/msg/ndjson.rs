@@ -46,8 +46,9 @@ impl Line {
                 .into(),
             (None, None) => Bytes::new(),
         };
-        // An id that is given and empty goes to the server as it is, for it to refuse.
         let message = match self.id {
+            // On the wire it would stand for a new id: surely not what the sender meant.
+            Some(id) if id.is_empty() => return Err("id: is empty; leave it out for a new one".to_owned()),
             Some(id) => NewMessage::new(id, payload),
             None => NewMessage::unnamed(payload),
         };
@@ -159,10 +160,11 @@ mod tests {
             "{\"id\":\"a\",\"priority\":9223372036854775808}\n",
             "{\"payload\":\"x\",\"payload_base64\":\"eA==\"}\n",
             "{\"payload_base64\":\"?\"}\n",
+            "{\"id\":\"\"}\n",
             "{\"id\":\"z\"}"
         ));
         let said: Vec<(u64, bool)> = lines.iter().map(|(number, line)| (*number, line.is_ok())).collect();
-        let expected = [true, false, false, false, false, false, false, true];
+        let expected = [true, false, false, false, false, false, false, false, true];
         assert_eq!(said, (1..).zip(expected).collect::<Vec<_>>());
         let error = |index: usize| lines[index].1.clone().unwrap_err();
         assert!(error(1).contains("unknown field `prioritty`") && error(1).contains("column"), "{}", error(1));

@@ -28,17 +28,21 @@ pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), Fail
     if !matches!(state, State::Errored | State::Canceled) {
         return Err(Failure::usage(format!("{state} messages cannot be redriven")).hint("errored or canceled ones can"));
     }
-    loop {
+    for round in 0.. {
         // What is redriven leaves the state, so the first page is always the next.
         let page = session.client.list_messages(&args.queue, state, BATCH_ITEMS_MAX as u32, "");
         let ids: Vec<String> =
             session.ask(&args.queue, page).await?.items.into_iter().map(|message| message.id).collect();
         if ids.is_empty() {
-            return Ok(());
+            if round == 0 && !session.output.json {
+                session.output.line(&format!("No {state} messages in {}.", args.queue))?;
+            }
+            break;
         }
         // Fails where some are refused, and would be again and again.
         show_outcomes(&redrive(&args.queue, ids, session).await?, session)?;
     }
+    Ok(())
 }
 
 async fn redrive(queue: &str, ids: Vec<String>, session: &Session) -> Result<Vec<ItemOutcome>, Failure> {

@@ -20,7 +20,8 @@ pub(crate) struct DescribeArgs {
 pub(crate) async fn run(args: DescribeArgs, session: &Session) -> Result<(), Failure> {
     let queue = session.ask(&args.name, session.client.get_queue(&args.name)).await?;
     let mut pairs = args.filter.into_iter();
-    let filter = pairs.next().map(|(key, value)| pairs.fold(Filter::equals(key, value), |filter, (k, v)| filter.and(k, v)));
+    let filter =
+        pairs.next().map(|(key, value)| pairs.fold(Filter::equals(key, value), |filter, (k, v)| filter.and(k, v)));
     let depth = session.ask(&args.name, session.client.depth(&args.name, filter)).await?;
     session.output.one(&QueueSummary { queue, depth }, |summary| {
         let counts = [depth.invisible, depth.pending, depth.running, depth.completed, depth.canceled, depth.errored];

@@ -167,5 +167,7 @@ fn describe_text(queue: &QueueInfo) -> String {
         ("revision", queue.revision.to_string()),
         ("created", format_time(queue.created_at_ms)),
     ];
-    lines.iter().fold(format!("queue {}\n", queue.name), |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
+    lines
+        .iter()
+        .fold(format!("queue {}\n", queue.name), |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
 }

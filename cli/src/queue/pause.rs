@@ -1,6 +1,5 @@
 //! `tallystone queue pause NAME`
 
-use super::update::change;
 use crate::connection::Session;
 use crate::failure::Failure;
 use clap::Args;
@@ -13,5 +12,9 @@ pub(crate) struct PauseArgs {
 }
 
 pub(crate) async fn run(args: PauseArgs, session: &Session) -> Result<(), Failure> {
-    change(&args.name, QueueConfig { dequeue_blocked: Some(true), ..QueueConfig::default() }, session).await
+    let config = QueueConfig { dequeue_blocked: Some(true), ..QueueConfig::default() };
+    let queue = session.ask(&args.name, session.client.update_queue(&args.name, config)).await?;
+    session
+        .output
+        .one(&queue, |queue| format!("{} is paused: running messages go on, nothing more is given out.", queue.name))
 }

@@ -1,6 +1,5 @@
 //! `tallystone queue resume NAME`
 
-use super::update::change;
 use crate::connection::Session;
 use crate::failure::Failure;
 use clap::Args;
@@ -13,5 +12,7 @@ pub(crate) struct ResumeArgs {
 }
 
 pub(crate) async fn run(args: ResumeArgs, session: &Session) -> Result<(), Failure> {
-    change(&args.name, QueueConfig { dequeue_blocked: Some(false), ..QueueConfig::default() }, session).await
+    let config = QueueConfig { dequeue_blocked: Some(false), ..QueueConfig::default() };
+    let queue = session.ask(&args.name, session.client.update_queue(&args.name, config)).await?;
+    session.output.one(&queue, |queue| format!("{} gives messages out again.", queue.name))
 }

@@ -120,12 +120,13 @@ impl<'w, H: Handler> Run<'w, H> {
         Ok(())
     }
 
-    /// Stopping, and nothing is left to do on the stream.
+    /// Stopping, and nothing is left to do on the stream, or no patience.
     fn is_done(&self) -> bool {
         let Some(grace_ends) = self.grace_ends else { return false };
         let settled = self.outgoing.is_settled() && self.unanswered.is_settled();
-        let patience_ends = grace_ends + self.worker.client.patience.call_timeout;
-        self.handlers.is_empty() && (settled || self.requests.is_none() || patience_ends <= Instant::now())
+        let ended = self.handlers.is_empty() && (settled || self.requests.is_none());
+        // A handler that blocks its thread cannot be dropped; its lease will lapse.
+        ended || grace_ends + self.worker.client.patience.call_timeout <= Instant::now()
     }
 
     fn wake_at(&self) -> Instant {

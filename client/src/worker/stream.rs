@@ -97,3 +97,25 @@ impl Unanswered {
         self.completes.is_empty() && self.releases.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(id: usize) -> LeaseRef {
+        LeaseRef { id: id.to_string(), fencing_token: 1 }
+    }
+
+    #[test]
+    fn q10_what_was_not_answered_is_said_again_first() {
+        let (mut outgoing, mut unanswered) = (Outgoing::default(), Unanswered::default());
+        outgoing.completes.extend((0..ITEMS_MAX + 1).map(lease));
+        let request = outgoing.next_request(7, &mut unanswered);
+        assert_eq!((request.credits, request.complete.len()), (7, ITEMS_MAX));
+        assert_eq!(outgoing.completes, [lease(ITEMS_MAX)], "the wire takes no more at once");
+        unanswered.completes.pop_front();
+        outgoing.say_again(&mut unanswered);
+        assert_eq!(outgoing.completes, (1..ITEMS_MAX + 1).map(lease).collect::<Vec<_>>());
+        assert!(unanswered.is_settled() && !outgoing.is_settled());
+    }
+}

@@ -24,11 +24,12 @@ impl QueueShard {
     }
 
     fn dequeue_one(&mut self, request: &DequeueRequest) -> Result<Vec<Lease>, Refusal> {
+        let admitted = self.admit_indexes(&request.filters);
         let repeated = self.leases_of_request(&request.request_id);
         if !repeated.is_empty() {
             return Ok(repeated);
         }
-        self.admit_indexes(&request.filters)?;
+        admitted?;
         let mut leases = Vec::new();
         while leases.len() < request.limit {
             let first = self.runnable(&request.filters).min_by_key(|record| record.urgency());

@@ -11,6 +11,9 @@ impl QueueShard {
     pub(super) fn cancel(&mut self, cancellation: &Cancellation) -> Result<Transition, Refusal> {
         let Cancellation { id, fence, force, reason } = cancellation;
         let record = self.record(id)?;
+        if let Ok(transition) = record.ended_as(*fence, Cause::Cancel) {
+            return Ok(transition);
+        }
         let by_holder = record.is_held_by(*fence, self.now_ms);
         match record.state {
             State::Canceled => return Ok(record.transition()),

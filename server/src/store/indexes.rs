@@ -1,57 +1,43 @@
 //! Filter indexes: found for a filter, made when first asked for, built in bounded steps, dropped when unused (Q8).
 
-use super::view::{Stored, View};
+use super::view::{Stored, StoredIndex, View};
 use super::{Caller, Sent, Shared};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tallystone_lua::{Script, ShardKeys};
-use tallystone_model::{Filter, IndexKeys, Refusal, Shard};
+use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
 
 /// A small queue is indexed while its caller waits; a larger one in the background.
 const STEPS_AT_ONCE: usize = 20;
-/// How coarsely the last use of an index is kept: each refresh is a change of configuration.
-const USE_REFRESH_MS: u64 = 600_000;
-
 /// The builds that this server has under way, so that a filter asked for again does not start another.
 pub(super) type Builds = Mutex<HashSet<(Shard, IndexKeys)>>;
 
 impl Shared {
-    /// Makes sure that each filter's index is there and complete. `now_ms` is the store's time as last seen.
-    pub(super) async fn ready_indexes(self: &Arc<Self>, shard: &Shard, filters: &[&Filter]) -> Result<(), Refusal> {
-        let mut keys: Vec<IndexKeys> = filters.iter().map(|filter| filter.index_keys()).collect();
-        keys.sort();
-        keys.dedup();
-        for keys in keys {
-            self.ready_index(shard, keys).await?;
-        }
-        Ok(())
-    }
-
-    async fn ready_index(self: &Arc<Self>, shard: &Shard, keys: IndexKeys) -> Result<(), Refusal> {
-        let view = self.view(shard).await?;
-        let found = view.stored.indexes.iter().find(|index| index.keys == keys);
+    /// Makes sure that each filter's index is there and complete: all of them are made, or none, and none for a call
+    /// that the configuration as it stands refuses.
+    pub(super) async fn ready_indexes(
+        self: &Arc<Self>,
+        shard: &Shard,
+        filters: &[Filter],
+        allow: impl Fn(&QueueConfig) -> Result<(), Refusal> + Send + Sync,
+    ) -> Result<(), Refusal> {
+        let wanted: BTreeSet<IndexKeys> = filters.iter().map(Filter::index_keys).collect();
         let now_ms = self.wall_ms();
-        match found {
-            Some(index) if !index.building => {
-                if index.used_at_ms + USE_REFRESH_MS < now_ms && !view.config().indexes.contains(&keys) {
-                    self.change(shard, |stored| {
-                        stored.indexes.iter_mut().filter(|index| index.keys == keys).for_each(|index| index.used_at_ms = now_ms);
-                        Ok(())
-                    })
-                    .await?;
-                }
-                return Ok(());
-            }
-            Some(_) => {}
-            None => {
-                let add = |stored: &mut Stored| match stored.add_index(keys.clone(), true, now_ms) {
+        let mut view = self.view(shard).await?;
+        if wanted.iter().any(|keys| !view.stored.has_index(keys, now_ms)) {
+            let add = |stored: &mut Stored| {
+                allow(&stored.config)?;
+                match wanted.iter().all(|keys| stored.use_index(keys, now_ms)) {
                     true => Ok(()),
                     false => Err(Refusal::TooManyIndexes { queue: shard.queue.to_string() }),
-                };
-                self.change(shard, add).await?;
-            }
+                }
+            };
+            view = self.change(shard, add).await?;
         }
-        self.build(shard, keys).await
+        for index in view.stored.indexes.iter().filter(|index| index.building && wanted.contains(&index.keys)) {
+            self.build(shard, index.keys.clone()).await?;
+        }
+        Ok(())
     }
 
     /// This server's clock, for the ages of indexes only: a wrong one drops an index early or late, nothing more.
@@ -156,7 +142,12 @@ impl Shared {
             if stored == view.stored {
                 return Ok(view);
             }
-            let dropped = view.stored.indexes.iter().filter(|old| stored.indexes.iter().all(|new| new.slot != old.slot));
+            if stored.config != view.stored.config {
+                stored.revision += 1;
+            }
+            // A slot may have gone from one index to another: what is there of the old one goes.
+            let kept = |old: &StoredIndex| stored.indexes.iter().any(|new| (new.slot, &new.keys) == (old.slot, &old.keys));
+            let dropped = view.stored.indexes.iter().filter(|old| !kept(old));
             let keys = ShardKeys::new(shard);
             let unlink: Vec<String> = dropped.flat_map(|index| keys.index(index.slot)).collect();
             let json = serde_json::to_vec(&stored).map_err(|error| Refusal::Internal(error.to_string()))?;

@@ -21,6 +21,19 @@ fn stored_id(id: &MessageId) -> Vec<u8> {
     out
 }
 
+/// The exclusivity key of the queue, where the message does not carry it (Q4).
+fn lacking_key<'a>(config: &'a QueueConfig, message: &NewMessage) -> Option<&'a str> {
+    config.queue_type.key().filter(|key| message.metadata.get(key).is_none())
+}
+
+fn not_paused(shard: &Shard, config: &QueueConfig) -> Result<(), Refusal> {
+    if config.dequeue_blocked { Err(Refusal::DequeueBlocked { queue: shard.queue.to_string() }) } else { Ok(()) }
+}
+
+fn not_closed(shard: &Shard, config: &QueueConfig) -> Result<(), Refusal> {
+    if config.enqueue_blocked { Err(Refusal::EnqueueBlocked { queue: shard.queue.to_string() }) } else { Ok(()) }
+}
+
 fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
     ItemContext { queue: shard.queue.as_str(), max_depth: view.config().max_depth }
 }
@@ -71,11 +84,11 @@ impl RedisStore {
     }
 
     /// Refuses by the configuration as it stands now: what is believed may be old, and no script call will tell.
-    async fn refuse_if(&self, shard: &Shard, blocked: impl Fn(&QueueConfig) -> bool, refusal: fn(String) -> Refusal) -> Result<(), Refusal> {
-        if blocked(self.shared.view(shard).await?.config()) && blocked(self.shared.read(shard).await?.0.config()) {
-            return Err(refusal(shard.queue.to_string()));
+    async fn keep(&self, shard: &Shard, rule: fn(&Shard, &QueueConfig) -> Result<(), Refusal>) -> Result<(), Refusal> {
+        match rule(shard, self.shared.view(shard).await?.config()) {
+            Ok(()) => Ok(()),
+            Err(_) => rule(shard, self.shared.read(shard).await?.0.config()),
         }
-        Ok(())
     }
 
     fn message(view: &View, id: MessageId, head: &Bytes, body: &Bytes) -> Result<Message, Refusal> {
@@ -107,6 +120,8 @@ impl Store for RedisStore {
     async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
         let edit = |stored: &mut Stored| {
             let config = stored.config.patched(&patch)?;
+            // What is declared no more goes, unless a filter had asked for it before.
+            stored.indexes.retain(|index| index.used_at_ms > 0 || config.indexes.contains(&index.keys));
             for keys in &config.indexes {
                 if !stored.add_index(keys.clone(), true, 0) {
                     return Err(Refusal::TooManyIndexes { queue: name.to_string() });
@@ -182,8 +197,7 @@ impl Store for RedisStore {
     }
 
     async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
-        let blocked = |queue| Refusal::EnqueueBlocked { queue };
-        self.refuse_if(shard, |config| config.enqueue_blocked, blocked).await?;
+        self.keep(shard, not_closed).await?;
         let mut results = Vec::with_capacity(messages.len());
         for messages in messages.chunks(BATCH_ITEMS_MAX) {
             self.enqueue_chunk(shard, messages, &mut results).await?;
@@ -192,30 +206,30 @@ impl Store for RedisStore {
     }
 
     async fn dequeue(&self, shard: &Shard, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal> {
-        self.refuse_if(shard, |config| config.dequeue_blocked, |queue| Refusal::DequeueBlocked { queue }).await?;
+        self.keep(shard, not_paused).await?;
         if wait {
             self.shared.wakes.waits(shard);
         }
-        // A request whose filter has no complete index is refused alone.
-        let mut refusals: Vec<Option<Refusal>> = Vec::with_capacity(requests.len());
-        for request in &requests {
-            let filters: Vec<&Filter> = request.filters.iter().collect();
-            refusals.push(match filters.as_slice() {
-                [] => None,
-                filters => self.shared.ready_indexes(shard, filters).await.err(),
-            });
-        }
-        let mut leases: Vec<Result<Vec<Lease>, Refusal>> =
-            refusals.into_iter().map(|refusal| refusal.map_or(Ok(Vec::new()), Err)).collect();
-        let mut open: Vec<usize> = (0..requests.len()).filter(|at| leases[*at].is_ok()).collect();
-        loop {
-            let (outlook, again) = self.dequeue_step(shard, &requests, &open, wait, &mut leases).await?;
-            // Bounded work was done without an answer for these: they go on from there.
-            match again.is_empty() {
-                true => return Ok(Dequeued { leases, outlook }),
-                false => open = again,
+        let mut leases = vec![Ok(Vec::new()); requests.len()];
+        let mut outlook = Outlook::default();
+        let mut open: Vec<usize> = (0..requests.len()).collect();
+        while !open.is_empty() || outlook.now_ms == 0 {
+            // A request whose filter has no complete index is refused alone, unless it repeats an answered one.
+            for at in &open {
+                let ready = self.shared.ready_indexes(shard, &requests[*at].filters, |config| not_paused(shard, config)).await;
+                leases[*at] = ready.map(|()| Vec::new());
+            }
+            match self.dequeue_step(shard, &requests, &open, wait, &mut leases).await {
+                // Bounded work was done without an answer for some: they go on from there.
+                Ok((seen, again)) => (outlook, open) = (seen, again),
+                // The indexes changed between the two calls: look again.
+                Err(Refusal::IndexBuilding { .. }) => {}
+                // What is leased already must reach its holder.
+                Err(_) if leases.iter().flatten().any(|leases| !leases.is_empty()) => break,
+                Err(refusal) => return Err(refusal),
             }
         }
+        Ok(Dequeued { leases, outlook })
     }
 
     async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
@@ -339,13 +353,20 @@ impl Store for RedisStore {
             }
             return Ok(depth);
         };
-        self.shared.ready_indexes(shard, &[filter]).await?;
         let fill = |view: &View, command: &mut Cmd| {
             fill_filter(view, filter, command, |command, position, tuple| {
                 command.arg(&[position][..]).arg(tuple);
             })
         };
-        let (_, mut reply) = self.shared.run(shard, Script::Depth, Caller::Other, fill).await?;
+        let mut reply = loop {
+            self.shared.ready_indexes(shard, std::slice::from_ref(filter), |_| Ok(())).await?;
+            match self.shared.run(shard, Script::Depth, Caller::Other, fill).await {
+                Ok((_, reply)) => break reply,
+                // The indexes changed between the two calls: look again.
+                Err(Refusal::IndexBuilding { .. }) => {}
+                Err(refusal) => return Err(refusal),
+            }
+        };
         for state in State::ALL {
             *depth.of_mut(state) = reply.number()?;
         }
@@ -393,52 +414,45 @@ impl RedisStore {
         const COALESCE: u8 = 1;
         const INVISIBLE: u8 = 2;
         let ids: Vec<Vec<u8>> = messages.iter().map(|message| stored_id(&message.id)).collect();
-        let view = self.shared.view(shard).await?;
-        let key = view.config().queue_type.key();
-        let lacks_key = |message: &NewMessage| key.is_some_and(|key| message.metadata.get(key).is_none());
-        let taken: Vec<usize> = (0..messages.len()).filter(|at| !lacks_key(&messages[*at])).collect();
-        let mut enqueued = Vec::new();
-        if !taken.is_empty() {
-            let fill = |view: &View, command: &mut Cmd| {
-                let config = view.config();
-                let kinds: Vec<u8> = taken
-                    .iter()
-                    .map(|at| {
-                        let message = &messages[*at];
-                        let invisible = message.invisibility_ms.unwrap_or(config.invisibility_ms) > 0;
-                        u8::from(message.coalesce) * COALESCE + u8::from(invisible) * INVISIBLE
-                    })
-                    .collect();
-                command.arg(kinds);
-                let mut content = Vec::new();
-                for at in &taken {
-                    content.clear();
-                    record::encode_content(&messages[*at], config.queue_type.key(), &mut content);
-                    command.arg(ids[*at].as_slice()).arg(content.as_slice());
-                }
-                Ok(())
-            };
-            let (view, mut reply) = self.shared.run(shard, Script::Enqueue, Caller::Lane, fill).await?;
-            let packed = reply.bytes()?;
-            let context = context(shard, &view);
-            for (at, piece) in taken.iter().zip(pieces(&packed, 7, taken.len())?) {
-                enqueued.push(context.enqueued(&messages[*at].id, piece));
+        let mut taken: Vec<usize> = Vec::new();
+        let fill = |view: &View, command: &mut Cmd| {
+            let config = view.config();
+            not_closed(shard, config)?;
+            taken = (0..messages.len()).filter(|at| lacking_key(config, &messages[*at]).is_none()).collect();
+            let kinds: Vec<u8> = taken
+                .iter()
+                .map(|at| {
+                    let message = &messages[*at];
+                    let invisible = message.invisibility_ms.unwrap_or(config.invisibility_ms) > 0;
+                    u8::from(message.coalesce) * COALESCE + u8::from(invisible) * INVISIBLE
+                })
+                .collect();
+            command.arg(kinds);
+            let mut content = Vec::new();
+            for at in &taken {
+                content.clear();
+                record::encode_content(&messages[*at], config.queue_type.key(), &mut content);
+                command.arg(ids[*at].as_slice()).arg(content.as_slice());
             }
-        }
-        let mut enqueued = enqueued.into_iter();
-        for message in messages {
-            results.push(if lacks_key(message) {
-                let why = format!("lacks the queue's exclusivity key '{}'", key.unwrap_or_default());
-                Err(Refusal::invalid("metadata", why))
-            } else {
-                let at_ms = enqueued.next().unwrap_or_else(|| Err(defect("too few results")));
-                at_ms.map(|enqueued_at_ms| Enqueued { id: message.id.clone(), enqueued_at_ms })
-            });
-        }
+            Ok(())
+        };
+        let (view, mut reply) = self.shared.run(shard, Script::Enqueue, Caller::Lane, fill).await?;
+        let packed = reply.bytes()?;
+        let mut pieces = pieces(&packed, 7, taken.len())?;
+        let context = context(shard, &view);
+        results.extend(messages.iter().map(|message| {
+            if let Some(key) = lacking_key(view.config(), message) {
+                return Err(Refusal::invalid("metadata", format!("lacks the exclusivity key '{key}' of the queue")));
+            }
+            let piece = pieces.next().ok_or_else(|| defect("too few results"))?;
+            let enqueued_at_ms = context.enqueued(&message.id, piece)?;
+            Ok(Enqueued { id: message.id.clone(), enqueued_at_ms })
+        }));
         Ok(())
     }
 
-    /// One call for the open requests; answers the outlook and the requests that must go on.
+    /// One call for the open requests; answers the outlook and the requests that must go on. Those that are refused
+    /// already only get what their request id was answered before.
     async fn dequeue_step(
         &self,
         shard: &Shard,
@@ -447,13 +461,16 @@ impl RedisStore {
         wait: bool,
         leases: &mut [Result<Vec<Lease>, Refusal>],
     ) -> Result<(Outlook, Vec<usize>), Refusal> {
+        let refused: Vec<bool> = leases.iter().map(|leases| leases.is_err()).collect();
         let fill = |view: &View, command: &mut Cmd| {
+            not_paused(shard, view.config())?;
             command.arg(u8::from(wait)).arg(open.len());
             for at in open {
                 let request = &requests[*at];
-                command.arg(&request.worker).arg(request.limit).arg(request.lease_ms.unwrap_or(0));
-                command.arg(&request.request_id).arg(request.filters.len());
-                for filter in &request.filters {
+                let (limit, filters) = if refused[*at] { (0, &[][..]) } else { (request.limit, &request.filters[..]) };
+                command.arg(&request.worker).arg(limit).arg(request.lease_ms.unwrap_or(0));
+                command.arg(&request.request_id).arg(filters.len());
+                for filter in filters {
                     fill_filter(view, filter, command, |command, position, tuple| {
                         let mut argument = vec![position];
                         argument.extend_from_slice(tuple);
@@ -480,7 +497,9 @@ impl RedisStore {
             if bounded && got.is_empty() {
                 again.push(*at);
             }
-            leases[*at] = Ok(got);
+            if !refused[*at] || !got.is_empty() {
+                leases[*at] = Ok(got);
+            }
         }
         Ok((Outlook { ready, next_due_ms, now_ms }, again))
     }

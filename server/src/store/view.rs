@@ -9,10 +9,15 @@ use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::store::Queue;
 use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard};
 
+/// How coarsely the last use of an index is kept: each refresh is a change of configuration.
+const USE_REFRESH_MS: u64 = 600_000;
+
 /// The configuration as it is kept in Redis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stored {
     pub(super) config: QueueConfig,
+    /// Of the configuration, as callers see it; that of the scripts rises with the indexes too.
+    pub(super) revision: u32,
     /// At most 8; the slot names its keys.
     pub(super) indexes: Vec<StoredIndex>,
 }
@@ -24,18 +29,38 @@ pub(super) struct StoredIndex {
     pub(super) keys: IndexKeys,
     /// Not all messages that were there before it are in it yet.
     pub(super) building: bool,
-    /// When a filter last used it, roughly; declared ones do not age.
+    /// When a filter last used it, roughly; declared ones do not age. 0: no filter asked for it before it was declared.
     pub(super) used_at_ms: u64,
 }
 
 impl Stored {
     /// A new queue's: its declared indexes are complete, because nothing is there.
     pub(super) fn new(config: QueueConfig) -> Self {
-        let mut stored = Stored { config, indexes: Vec::new() };
+        let mut stored = Stored { config, revision: 1, indexes: Vec::new() };
         for keys in stored.config.indexes.clone() {
             stored.add_index(keys, false, 0);
         }
         stored
+    }
+
+    /// Whether the index is there and known to be in use.
+    pub(super) fn has_index(&self, keys: &IndexKeys, now_ms: u64) -> bool {
+        let is_in_use = |index: &StoredIndex| {
+            index.used_at_ms + USE_REFRESH_MS >= now_ms || self.config.indexes.contains(&index.keys)
+        };
+        self.indexes.iter().any(|index| index.keys == *keys && is_in_use(index))
+    }
+
+    /// Makes the index, or notes that it is in use. `false`: no slot is free.
+    pub(super) fn use_index(&mut self, keys: &IndexKeys, now_ms: u64) -> bool {
+        if self.has_index(keys, now_ms) {
+            return true;
+        }
+        match self.indexes.iter_mut().find(|index| index.keys == *keys) {
+            Some(index) => index.used_at_ms = now_ms,
+            None => return self.add_index(keys.clone(), true, now_ms),
+        }
+        true
     }
 
     /// Gives the index a free slot, unless it is there. `false`: no slot is free.
@@ -54,6 +79,7 @@ impl Stored {
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) stored: Stored,
+    /// What scripts compare with theirs.
     pub(super) revision: u32,
     pub(super) created_at_ms: u64,
     /// KEYS of every script.
@@ -77,7 +103,7 @@ impl View {
     }
 
     pub(super) fn queue(&self, name: &QueueName) -> Queue {
-        Queue { name: name.clone(), config: self.config().clone(), revision: self.revision, created_at_ms: self.created_at_ms }
+        Queue { name: name.clone(), config: self.config().clone(), revision: self.stored.revision, created_at_ms: self.created_at_ms }
     }
 
     /// The index that answers a filter, by its position (from 1) in the parameters.

@@ -32,13 +32,13 @@ pub(crate) struct Op {
 pub(crate) enum What {
     /// Accepted by an Enqueue.
     Enqueued { id: String, origin: String },
-    /// Leased, by a Dequeue or a Work stream; `key` in an exclusive queue.
-    Leased { id: String, key: Option<String>, fence: u64, lease_ms: u64, version: u32 },
+    /// Leased, by a Dequeue, or (`kept`) by a Work stream, whose worker extends it unseen; `key` in an exclusive queue.
+    Leased { id: String, key: Option<String>, fence: u64, lease_ms: u64, version: u32, kept: bool },
     /// Extended; `ok` is false where the lease was found lost.
     Extended { id: String, fence: u64, lease_ms: u64, ok: bool },
-    /// Completed, released, or canceled by the holder of a lease.
+    /// Completed or released by the holder of a lease.
     Ended { id: String, fence: u64, end: End },
-    /// Canceled by force, redriven or updated, by an operator who holds no lease.
+    /// Canceled, redriven or updated. These answer the same when somebody else has done the same before.
     Changed { id: String, state: State, version: u32 },
     /// Looked at; `None`: not there.
     Seen { id: String, found: Option<(State, u32)> },

@@ -48,14 +48,14 @@ pub(crate) fn holds(history: &[Op]) -> Vec<Hold<'_>> {
     let mut holds: BTreeMap<(&str, u64), Hold> = BTreeMap::new();
     let mut twice = Vec::new();
     for op in history {
-        if let What::Leased { id, key, fence, lease_ms, .. } = &op.what {
+        if let What::Leased { id, key, fence, lease_ms, kept, .. } = &op.what {
             let hold = Hold {
                 id,
                 key: key.as_deref(),
                 fence: *fence,
                 granted: op.span,
                 alive_until_us: until(op.span.begin_us, *lease_ms).saturating_sub(CLOCK_SLACK_US),
-                over_from_us: Some(until(op.span.end_us, *lease_ms) + CLOCK_SLACK_US),
+                over_from_us: (!kept).then(|| until(op.span.end_us, *lease_ms) + CLOCK_SLACK_US),
             };
             // The same token given out twice stays visible as two leases.
             twice.extend(holds.insert((id, *fence), hold));
@@ -71,7 +71,7 @@ pub(crate) fn holds(history: &[Op]) -> Vec<Hold<'_>> {
             hold.over_from_us = Some(until(op.span.end_us, *lease_ms) + CLOCK_SLACK_US);
         }
     }
-    let mut canceled: HashMap<&str, Vec<Span>> = HashMap::new();
+    let mut changed: HashMap<&str, Vec<Span>> = HashMap::new();
     for op in by_time {
         match &op.what {
             What::Ended { id, fence, end } if *end != End::Lost => {
@@ -82,14 +82,14 @@ pub(crate) fn holds(history: &[Op]) -> Vec<Hold<'_>> {
                     }
                 }
             }
-            // Only a forced Cancel ends another's lease, but no other change of an operator is worth the distinction.
-            What::Changed { id, .. } => canceled.entry(id).or_default().push(op.span),
+            // Only a Cancel ends a lease, but the other changes are not worth the distinction.
+            What::Changed { id, .. } => changed.entry(id).or_default().push(op.span),
             _ => {}
         }
     }
     let mut holds: Vec<Hold> = holds.into_values().chain(twice).collect();
     for hold in &mut holds {
-        let after = canceled.get(hold.id).into_iter().flatten().find(|span| span.end_us >= hold.granted.begin_us);
+        let after = changed.get(hold.id).into_iter().flatten().find(|span| span.end_us >= hold.granted.begin_us);
         if let Some(span) = after {
             hold.alive_until_us = hold.alive_until_us.min(span.begin_us);
         }
@@ -205,7 +205,7 @@ mod tests {
     /// A lease of a second.
     fn leased(begin_ms: u64, end_ms: u64, id: &str, key: &str, fence: u64) -> Op {
         let (id, key) = (id.to_owned(), (!key.is_empty()).then(|| key.to_owned()));
-        op(begin_ms, end_ms, What::Leased { id, key, fence, lease_ms: 1_000, version: 1 })
+        op(begin_ms, end_ms, What::Leased { id, key, fence, lease_ms: 1_000, version: 1, kept: false })
     }
 
     fn ended(begin_ms: u64, end_ms: u64, id: &str, fence: u64, end: End) -> Op {

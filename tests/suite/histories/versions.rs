@@ -25,7 +25,7 @@ pub(crate) fn check(history: &[Op]) -> Vec<String> {
             What::Enqueued { id, .. } => (id, 1, None, false),
             What::Leased { id, version, .. } => (id, *version, Some(State::Running), true),
             What::Ended { id, end: End::To(state, version), .. } => (id, *version, Some(*state), true),
-            // Repeated operators' calls answer what the first did.
+            // It may have been so before.
             What::Changed { id, state, version } => (id, *version, Some(*state), false),
             What::Seen { id, found: Some((state, version)) } => (id, *version, Some(*state), false),
             What::Seen { id, found: None } => (id, 0, None, false),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     fn leased(begin_us: u64, end_us: u64, version: u32) -> Op {
-        op(begin_us, end_us, What::Leased { id: id(), key: None, fence: 1, lease_ms: 1_000, version })
+        op(begin_us, end_us, What::Leased { id: id(), key: None, fence: 1, lease_ms: 1_000, version, kept: false })
     }
 
     fn seen(begin_us: u64, end_us: u64, found: Option<(State, u32)>) -> Op {

@@ -58,7 +58,7 @@ pub enum Answer {
     Went(Items<Transition>),
     Extended(Items<Extended>),
     WentOne(Result<Transition, Refusal>),
-    /// How many, over all steps of the purge.
+    /// How many, over all steps of the purge; likewise the sweep.
     Purged(Result<u64, Refusal>),
     Queue(Result<Queue, Refusal>),
     Deleted(Result<(), Refusal>),
@@ -130,19 +130,23 @@ impl Call {
             Call::Delete => Answer::Deleted(store.delete_queue(&shard.queue).await),
             Call::Explain(id) => Answer::Facts(store.explain(shard, &id).await.map(Box::new)),
             Call::DepthOf(filter) => Answer::Depth(store.depth(shard, Some(&filter)).await),
-            Call::Sweep => Answer::Swept(store.sweep(shard).await),
+            Call::Sweep => Answer::Swept(sweep(store, shard).await),
         }
     }
 
     /// Whether the same call at once must answer the same and change nothing (Q10). Not so where an item undoes
-    /// what an earlier item of the same message answered, nor where the caller gave no id to know the request by.
+    /// what an earlier item of the same name answered, nor where the caller gave no id to know the request by.
     pub fn is_repeatable(&self) -> bool {
-        let named = self.ids();
-        if named.iter().collect::<BTreeSet<_>>().len() < named.len() {
+        let distinct = |names: &[&str]| names.iter().collect::<BTreeSet<_>>().len() == names.len();
+        let ids = self.ids();
+        if !distinct(&ids.iter().map(MessageId::as_str).collect::<Vec<_>>()) {
             return false;
         }
         match self {
-            Call::Dequeue(requests, _) => requests.iter().all(|request| !request.request_id.is_empty()),
+            Call::Dequeue(requests, _) => {
+                let ids: Vec<&str> = requests.iter().map(|request| request.request_id.as_str()).collect();
+                distinct(&ids) && !ids.contains(&"")
+            }
             Call::Extend(extensions) => extensions.iter().all(|extension| !extension.request_id.is_empty()),
             Call::Purge(_) | Call::Delete | Call::Sweep => false,
             _ => true,
@@ -171,6 +175,20 @@ impl Answer {
         match self {
             Answer::Swept(Ok(swept)) => Answer::Swept(Ok(Swept { next_ms: None, ..swept })),
             other => other,
+        }
+    }
+}
+
+/// Sweeps until nothing is due: which messages a bounded step takes first is open where they are due alike.
+async fn sweep<S: Store>(store: &S, shard: &Shard) -> Result<Swept, Refusal> {
+    let mut all = Swept::default();
+    loop {
+        let step = store.sweep(shard).await?;
+        let moved = step.promoted + step.expired + step.collected;
+        let (promoted, expired) = (all.promoted + step.promoted, all.expired + step.expired);
+        all = Swept { promoted, expired, collected: all.collected + step.collected, ..step };
+        if moved == 0 {
+            return Ok(all);
         }
     }
 }

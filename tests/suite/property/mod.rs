@@ -58,6 +58,7 @@ async fn q15_random_programs_answer_alike_on_the_oracle_and_on_redis() {
     // The first failure ends the test.
     while let Some(worker) = workers.join_next().await {
         if let Err(report) = worker.expect("no panic in a program") {
+            workers.shutdown().await;
             panic!("{report}");
         }
     }

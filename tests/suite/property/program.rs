@@ -24,7 +24,7 @@ pub const IDS: [&str; 12] = [
     "0190163d-8694-739b-aea5-966c26f8ad91",
     "0190163D-8694-739B-AEA5-966C26F8AD91",
     "0190163d8694739baea5966c26f8ad91",
-    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    "long-enough-that-redis-keeps-the-hashes-of-messages-as-tables-not-lists",
 ];
 /// Values of the exclusivity key: of other lengths, beginning like each other.
 const VALUES: [&str; 4] = ["a", "ab", "b", "öööööööööööööööööööööööööööööööööööööööö"];
@@ -84,171 +84,197 @@ pub struct Held {
 /// Draws a program.
 pub fn draw(seed: u64) -> Vec<Step> {
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut steps = vec![
-        Step { queue: 0, server: 0, repeat: false, act: Act::Create(config(&mut rng, true)) },
-        Step { queue: 1, server: 0, repeat: false, act: Act::Create(config(&mut rng, false)) },
-    ];
-    while steps.len() < STEPS {
-        let queue = if rng.random_bool(0.02) { 2 } else { rng.random_range(0..2) };
-        let (server, repeat) = (rng.random_range(0..2), rng.random_bool(0.3));
-        steps.push(Step { queue, server, repeat, act: act(&mut rng) });
-    }
+    // One in a hundred meets the bounds of single calls.
+    let is_bulk = rng.random_bool(0.01);
+    let mut drawer = Drawer { rng, is_bulk };
+    let mut create = |queue| {
+        let config = drawer.config(queue == 0);
+        Step { queue, server: 0, repeat: false, act: Act::Create(config) }
+    };
+    let mut steps = vec![create(0), create(1)];
+    let count = if is_bulk { STEPS / 5 } else { STEPS };
+    steps.extend((0..count).map(|_| drawer.step()));
     steps
 }
 
-fn act(rng: &mut StdRng) -> Act {
-    match rng.random_range(0..1_000) {
-        0..240 => Act::Enqueue(several(rng, new_message)),
-        240..480 => Act::Dequeue { requests: several(rng, request), wait: rng.random() },
-        480..570 => Act::Complete(several(rng, held)),
-        570..620 => Act::Extend(several(rng, |rng| (held(rng), lease_ms(rng), request_id(rng)))),
-        620..690 => Act::Release(several(rng, |rng| (held(rng), delay_ms(rng), reason(rng)))),
-        690..740 => Act::Cancel(several(rng, |rng| (held(rng), rng.random_bool(0.3), reason(rng)))),
-        740..780 => Act::Redrive(several(rng, any_id)),
-        780..840 => Act::Update { id: any_id(rng), priority: maybe(rng, 0.6, priority), visible_in_ms: visible_in_ms(rng) },
-        840..846 => Act::Purge { include_running: rng.random() },
-        846..876 => Act::Configure(patch(rng)),
-        876..880 => Act::Delete,
-        880..886 => {
-            let is_exclusive = rng.random();
-            Act::Create(config(rng, is_exclusive))
-        }
-        886..910 => Act::Explain(any_id(rng)),
-        910..940 => Act::DepthOf(any_filter(rng)),
-        940..960 => Act::Sweep,
-        960..985 => Act::Pass { ms: pick(rng, &[1, 10, 500, 1_000, 2_000, 60_000, 700_000]) },
-        _ => Act::PassToDue { and_ms: pick(rng, &[0, 0, 1, 10]) },
+struct Drawer {
+    rng: StdRng,
+    /// Hundreds of messages, values and items instead of a few.
+    is_bulk: bool,
+}
+
+impl Drawer {
+    fn step(&mut self) -> Step {
+        let queue = if self.chance(0.02) { 2 } else { self.pick(&[0, 1]) };
+        Step { queue, server: self.pick(&[0, 1]), repeat: self.chance(0.3), act: self.act() }
     }
-}
 
-fn pick<T: Clone>(rng: &mut StdRng, of: &[T]) -> T {
-    of.choose(rng).expect("something to pick from").clone()
-}
-
-fn maybe<T>(rng: &mut StdRng, probability: f64, draw: impl Fn(&mut StdRng) -> T) -> Option<T> {
-    rng.random_bool(probability).then(|| draw(rng))
-}
-
-fn several<T>(rng: &mut StdRng, draw: impl Fn(&mut StdRng) -> T) -> Vec<T> {
-    let items = pick(rng, &[1, 1, 1, 2, 2, 3, 6]);
-    (0..items).map(|_| draw(rng)).collect()
-}
-
-fn any_id(rng: &mut StdRng) -> usize {
-    rng.random_range(0..IDS.len())
-}
-
-fn priority(rng: &mut StdRng) -> i64 {
-    pick(rng, &PRIORITIES)
-}
-
-fn lease_ms(rng: &mut StdRng) -> Option<u64> {
-    pick(rng, &[None, None, None, Some(1_000), Some(2_000), Some(12 * 3_600_000)])
-}
-
-fn delay_ms(rng: &mut StdRng) -> Option<u64> {
-    pick(rng, &[None, None, Some(0), Some(1), Some(1_000)])
-}
-
-fn request_id(rng: &mut StdRng) -> String {
-    pick(rng, &["", "", "r1", "r2", "r3"]).to_owned()
-}
-
-fn reason(rng: &mut StdRng) -> String {
-    pick(rng, &["", "it broke", "ß"]).to_owned()
-}
-
-fn visible_in_ms(rng: &mut StdRng) -> Option<i64> {
-    pick(rng, &[None, None, Some(-1), Some(0), Some(1), Some(1_500)])
-}
-
-fn held(rng: &mut StdRng) -> Held {
-    let id = any_id(rng);
-    let token_of = match rng.random_range(0..20) {
-        0..3 => None,
-        3 => Some(any_id(rng)),
-        _ => Some(id),
-    };
-    Held { id, token_of, back: pick(rng, &[0, 0, 0, 0, 0, 0, 1, 2]) }
-}
-
-/// One of three contents per id, so that the same message comes again.
-fn new_message(rng: &mut StdRng) -> NewMessage {
-    let (id, variant) = (any_id(rng), pick(rng, &[0, 0, 0, 1, 2]));
-    let mut content = StdRng::seed_from_u64(id as u64 * 3 + variant);
-    let rng_of_content = &mut content;
-    let mut pairs = Vec::new();
-    for (key, values, probability) in
-        [(KEY, &VALUES[..], 0.95), ("org", &["x", "yy"][..], 0.6), ("car", &["1"][..], 0.6), ("z", &["x"][..], 0.1)]
-    {
-        if rng_of_content.random_bool(probability) {
-            pairs.push((key, pick(rng_of_content, values)));
+    fn act(&mut self) -> Act {
+        match self.rng.random_range(0..1_000) {
+            0..240 => Act::Enqueue(self.several(Self::new_message)),
+            240..480 => Act::Dequeue { requests: self.requests(), wait: self.chance(0.5) },
+            480..570 => Act::Complete(self.several(Self::held)),
+            570..620 => Act::Extend(self.several(|d| (d.held(), d.lease_ms(), d.request_id()))),
+            620..690 => Act::Release(self.several(|d| (d.held(), d.delay_ms(), d.reason()))),
+            690..740 => Act::Cancel(self.several(|d| (d.held(), d.chance(0.3), d.reason()))),
+            740..780 => Act::Redrive(self.several(Self::id)),
+            780..840 => {
+                let priority = self.maybe(0.6, Self::priority);
+                let visible_in_ms = self.pick(&[None, None, Some(-1), Some(0), Some(1), Some(1_500)]);
+                Act::Update { id: self.id(), priority, visible_in_ms }
+            }
+            840..846 => Act::Purge { include_running: self.chance(0.5) },
+            846..876 => Act::Configure(self.patch()),
+            876..880 => Act::Delete,
+            880..886 => {
+                let is_exclusive = self.chance(0.5);
+                Act::Create(self.config(is_exclusive))
+            }
+            886..910 => Act::Explain(self.id()),
+            910..940 => Act::DepthOf(self.filter()),
+            940..960 => Act::Sweep,
+            960..985 => Act::Pass { ms: self.pick(&[1, 10, 500, 1_000, 2_000, 60_000, 700_000]) },
+            _ => Act::PassToDue { and_ms: self.pick(&[0, 0, 1, 10]) },
         }
     }
-    let priority = self::priority(rng_of_content);
-    NewMessage {
-        payload: pick(rng_of_content, &[&b""[..], b"payload", b"\xff\x00\xfe"]).into(),
-        lease_ms: maybe(rng_of_content, 0.2, |_| 1_500),
-        invisibility_ms: maybe(rng_of_content, 0.2, |rng| pick(rng, &[0, 1, 1_000])),
-        max_attempts: maybe(rng_of_content, 0.2, |rng| rng.random_range(1..3)),
-        coalesce: rng.random_bool(0.3),
-        ..tagged(IDS[id], priority, &pairs)
-    }
-}
 
-fn any_filter(rng: &mut StdRng) -> Filter {
-    let all = [(KEY, pick(rng, &VALUES)), ("org", pick(rng, &["x", "yy", "no"])), ("car", "1"), ("z", "x")];
-    loop {
-        let pairs: Vec<(&str, &str)> =
-            all.iter().filter(|(key, _)| rng.random_bool(if *key == "z" { 0.03 } else { 0.35 })).copied().collect();
-        if !pairs.is_empty() {
-            return filter(&pairs);
+    fn chance(&mut self, probability: f64) -> bool {
+        self.rng.random_bool(probability)
+    }
+
+    fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+        of.choose(&mut self.rng).expect("something to pick from").clone()
+    }
+
+    fn maybe<T>(&mut self, probability: f64, draw: impl Fn(&mut Self) -> T) -> Option<T> {
+        self.chance(probability).then(|| draw(self))
+    }
+
+    fn several<T>(&mut self, draw: impl Fn(&mut Self) -> T) -> Vec<T> {
+        let items = if self.is_bulk { self.pick(&[1, 50, 400, 1_000]) } else { self.pick(&[1, 1, 1, 2, 2, 3, 6]) };
+        (0..items).map(|_| draw(self)).collect()
+    }
+
+    fn id(&mut self) -> usize {
+        let ids = if self.is_bulk { 1_000 } else { IDS.len() };
+        self.rng.random_range(0..ids)
+    }
+
+    fn priority(&mut self) -> i64 {
+        self.pick(&PRIORITIES)
+    }
+
+    fn lease_ms(&mut self) -> Option<u64> {
+        self.pick(&[None, None, None, Some(1_000), Some(2_000), Some(12 * 3_600_000)])
+    }
+
+    fn delay_ms(&mut self) -> Option<u64> {
+        self.pick(&[None, None, Some(0), Some(1), Some(1_000)])
+    }
+
+    fn request_id(&mut self) -> String {
+        self.pick(&["", "", "r1", "r2", "r3"]).to_owned()
+    }
+
+    fn reason(&mut self) -> String {
+        self.pick(&["", "it broke", "ß"]).to_owned()
+    }
+
+    fn held(&mut self) -> Held {
+        let id = self.id();
+        let token_of = match self.rng.random_range(0..20) {
+            0..3 => None,
+            3 => Some(self.id()),
+            _ => Some(id),
+        };
+        Held { id, token_of, back: self.pick(&[0, 0, 0, 0, 0, 0, 1, 2]) }
+    }
+
+    /// One of three contents per id, so that the same message comes again.
+    fn new_message(&mut self) -> NewMessage {
+        let (id, variant) = (self.id(), self.pick(&[0, 0, 0, 1, 2]));
+        let mut content =
+            Drawer { rng: StdRng::seed_from_u64(id as u64 * 3 + variant), is_bulk: self.is_bulk };
+        let mut pairs = Vec::new();
+        for (key, values, probability) in
+            [(KEY, &VALUES[..], 0.95), ("org", &["x", "yy"][..], 0.6), ("car", &["1"][..], 0.6), ("z", &["x"][..], 0.1)]
+        {
+            if content.chance(probability) {
+                pairs.push((key, content.pick(values)));
+            }
+        }
+        let many = format!("v{}", content.rng.random_range(0..400));
+        if self.is_bulk && content.chance(0.8) {
+            pairs.iter_mut().filter(|(key, _)| *key == KEY).for_each(|(_, value)| *value = &many);
+        }
+        NewMessage {
+            payload: content.pick(&[&b""[..], b"payload", b"\xff\x00\xfe"]).into(),
+            lease_ms: content.maybe(0.2, |_| 1_500),
+            invisibility_ms: content.maybe(0.2, |d| d.pick(&[0, 1, 1_000])),
+            max_attempts: content.maybe(0.2, |d| d.pick(&[1, 2])),
+            coalesce: self.chance(0.3),
+            ..tagged(id_of(id).as_str(), content.priority(), &pairs)
         }
     }
-}
 
-fn request(rng: &mut StdRng) -> DequeueRequest {
-    let filters = pick(rng, &[0, 0, 0, 1, 1, 2, 3]);
-    DequeueRequest {
-        worker: pick(rng, &["w1", "w2", ""]).to_owned(),
-        limit: pick(rng, &[1, 1, 2, 3, 10]),
-        lease_ms: lease_ms(rng),
-        filters: (0..filters).map(|_| any_filter(rng)).collect(),
-        request_id: request_id(rng),
+    fn filter(&mut self) -> Filter {
+        let all = [(KEY, self.pick(&VALUES)), ("org", self.pick(&["x", "yy", "no"])), ("car", "1"), ("z", "x")];
+        loop {
+            let likely = |key: &str| if key == "z" { 0.03 } else { 0.35 };
+            let pairs: Vec<(&str, &str)> = all.iter().filter(|(key, _)| self.chance(likely(key))).copied().collect();
+            if !pairs.is_empty() {
+                return filter(&pairs);
+            }
+        }
     }
-}
 
-fn indexes(rng: &mut StdRng) -> Vec<IndexKeys> {
-    let sets = [&["org"][..], &["car"], &[KEY], &[KEY, "org"], &["car", "org"]];
-    sets.into_iter().filter(|_| rng.random_bool(0.2)).map(index).collect()
-}
+    fn requests(&mut self) -> Vec<DequeueRequest> {
+        let requests = self.pick(&[1, 1, 1, 2, 2, 3, 6]);
+        (0..requests).map(|_| self.request()).collect()
+    }
 
-fn config(rng: &mut StdRng, is_exclusive: bool) -> QueueConfig {
-    let queue_type = if is_exclusive { QueueType::Exclusive { key: KEY.to_owned() } } else { QueueType::Simple };
-    let start = QueueConfig { queue_type, indexes: indexes(rng), ..QueueConfig::default() };
-    let patch = QueuePatch { enqueue_blocked: None, dequeue_blocked: None, lease_ms: None, ..patch(rng) };
-    start.patched(&patch).expect("only a lease is ever refused")
-}
+    fn request(&mut self) -> DequeueRequest {
+        let filters = self.pick(&[0, 0, 0, 1, 1, 2, 3]);
+        DequeueRequest {
+            worker: self.pick(&["w1", "w2", ""]).to_owned(),
+            limit: if self.is_bulk { self.pick(&[1, 100, 1_000]) } else { self.pick(&[1, 1, 2, 3, 10]) },
+            lease_ms: self.lease_ms(),
+            filters: (0..filters).map(|_| self.filter()).collect(),
+            request_id: self.request_id(),
+        }
+    }
 
-fn patch(rng: &mut StdRng) -> QueuePatch {
-    let backoff = |rng: &mut StdRng| Backoff {
-        kind: pick(rng, &[BackoffKind::None, BackoffKind::Fixed, BackoffKind::Exponential]),
-        base_ms: pick(rng, &[1, 100, 1_000]),
-        max_ms: pick(rng, &[1_000, 3_000, 365 * 86_400_000]),
-        jitter_percent: pick(rng, &[0, 33, 100]),
-    };
-    QueuePatch {
-        // 1 is refused: the patch then changes nothing.
-        lease_ms: maybe(rng, 0.2, |rng| pick(rng, &[1, 1_000, 5_000, 30_000])),
-        invisibility_ms: maybe(rng, 0.1, |rng| pick(rng, &[0, 0, 700])),
-        max_attempts: maybe(rng, 0.3, |rng| pick(rng, &[1, 2, 5])),
-        // Said with every patch, so that no queue stays blocked for long.
-        enqueue_blocked: Some(rng.random_bool(0.1)),
-        dequeue_blocked: Some(rng.random_bool(0.1)),
-        terminal_retention_ms: maybe(rng, 0.3, |rng| pick(rng, &[0, 1_000, 600_000])),
-        retry_backoff: maybe(rng, 0.3, backoff),
-        max_depth: maybe(rng, 0.3, |rng| pick(rng, &[0, 0, 4, 8])),
-        indexes: maybe(rng, 0.3, indexes),
+    fn indexes(&mut self) -> Vec<IndexKeys> {
+        let sets = [&["org"][..], &["car"], &[KEY], &[KEY, "org"], &["car", "org"]];
+        sets.into_iter().filter(|_| self.chance(0.2)).map(index).collect()
+    }
+
+    fn config(&mut self, is_exclusive: bool) -> QueueConfig {
+        let queue_type = if is_exclusive { QueueType::Exclusive { key: KEY.to_owned() } } else { QueueType::Simple };
+        let start = QueueConfig { queue_type, indexes: self.indexes(), ..QueueConfig::default() };
+        let patch = QueuePatch { enqueue_blocked: None, dequeue_blocked: None, lease_ms: None, ..self.patch() };
+        start.patched(&patch).expect("only a lease is ever refused")
+    }
+
+    fn patch(&mut self) -> QueuePatch {
+        QueuePatch {
+            // 1 is refused: the patch then changes nothing.
+            lease_ms: self.maybe(0.2, |d| d.pick(&[1, 1_000, 5_000, 30_000])),
+            invisibility_ms: self.maybe(0.1, |d| d.pick(&[0, 0, 700])),
+            max_attempts: self.maybe(0.3, |d| d.pick(&[1, 2, 5])),
+            // Said with every patch, so that no queue stays blocked for long.
+            enqueue_blocked: Some(self.chance(0.1)),
+            dequeue_blocked: Some(self.chance(0.1)),
+            terminal_retention_ms: self.maybe(0.3, |d| d.pick(&[0, 1_000, 600_000])),
+            retry_backoff: self.maybe(0.3, |d| Backoff {
+                kind: d.pick(&[BackoffKind::None, BackoffKind::Fixed, BackoffKind::Exponential]),
+                base_ms: d.pick(&[1, 100, 1_000]),
+                max_ms: d.pick(&[1_000, 3_000, 365 * 86_400_000]),
+                jitter_percent: d.pick(&[0, 33, 100]),
+            }),
+            max_depth: self.maybe(0.3, |d| d.pick(&[0, 0, 4, 8])),
+            indexes: self.maybe(0.3, Self::indexes),
+        }
     }
 }
 
@@ -256,11 +282,25 @@ fn patch(rng: &mut StdRng) -> QueuePatch {
 pub fn simpler(step: &Step) -> Vec<Step> {
     fn without<T: Clone>(items: &[T], act: impl Fn(Vec<T>) -> Act) -> Vec<Act> {
         let fewer = |at| items.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, item)| item.clone()).collect();
-        if items.len() < 2 { Vec::new() } else { (0..items.len()).map(|at| act(fewer(at))).collect() }
+        match items.len() {
+            0..2 => Vec::new(),
+            2..9 => (0..items.len()).map(|at| act(fewer(at))).collect(),
+            many => vec![act(items[..many / 2].to_vec()), act(items[many / 2..].to_vec())],
+        }
     }
     let acts = match &step.act {
         Act::Enqueue(items) => without(items, Act::Enqueue),
-        Act::Dequeue { requests, wait } => without(requests, |requests| Act::Dequeue { requests, wait: *wait }),
+        Act::Dequeue { requests, wait } => {
+            let mut acts = without(requests, |requests| Act::Dequeue { requests, wait: *wait });
+            for (at, request) in requests.iter().enumerate() {
+                for filter in 0..request.filters.len() {
+                    let mut requests = requests.clone();
+                    requests[at].filters.remove(filter);
+                    acts.push(Act::Dequeue { requests, wait: *wait });
+                }
+            }
+            acts
+        }
         Act::Complete(items) => without(items, Act::Complete),
         Act::Extend(items) => without(items, Act::Extend),
         Act::Release(items) => without(items, Act::Release),
@@ -272,9 +312,9 @@ pub fn simpler(step: &Step) -> Vec<Step> {
     once.into_iter().chain(acts.into_iter().map(|act| Step { act, ..step.clone() })).collect()
 }
 
-/// The id of a place in [`IDS`].
+/// The id of a place in [`IDS`], or past its end.
 pub fn id_of(at: usize) -> MessageId {
-    id(IDS[at])
+    IDS.get(at).map_or_else(|| id(&format!("m{at}")), |text| id(text))
 }
 
 /// The patch of an update, its time counted from now.

@@ -26,6 +26,8 @@ pub type Outcome = Result<(), String>;
 
 /// How one run of a program went: the calls it made, and how it ended.
 pub struct Run {
+    /// Begun.
+    pub steps: usize,
     pub calls: Vec<String>,
     pub outcome: Outcome,
 }
@@ -60,13 +62,14 @@ impl World {
             clock: &self.clock,
             shards: shards(&format!("{}/{}", self.name, self.runs)),
             tokens: Tokens::default(),
+            steps: 0,
             calls: Vec::new(),
         };
         let mut outcome = play.all(program, steps_between_looks).await;
         if outcome.is_ok() {
             outcome = play.leaves_nothing(&self.redis).await;
         }
-        Run { calls: play.calls, outcome }
+        Run { steps: play.steps, calls: play.calls, outcome }
     }
 }
 
@@ -76,14 +79,16 @@ struct Play<'a> {
     clock: &'a AtomicU64,
     shards: [Shard; QUEUES],
     tokens: Tokens,
+    steps: usize,
     calls: Vec<String>,
 }
 
 impl Play<'_> {
     async fn all(&mut self, program: &[Step], steps_between_looks: usize) -> Outcome {
-        for (at, step) in program.iter().enumerate() {
+        for step in program {
+            self.steps += 1;
             self.step(step).await?;
-            if (at + 1) % steps_between_looks == 0 || at + 1 == program.len() {
+            if self.steps % steps_between_looks == 0 || self.steps == program.len() {
                 self.look(step.server).await?;
             }
         }
@@ -158,10 +163,11 @@ impl Play<'_> {
             let store = &self.servers[0];
             match store.get_queue(&shard.queue).await {
                 Err(Refusal::QueueNotFound { .. }) => {}
-                _ => {
+                queue => {
+                    queue.map_err(|error| failed(&error))?;
                     let _ = Call::Purge(true).on(store, shard).await;
                     self.clock.fetch_add(2 * YEAR_MS, Ordering::SeqCst);
-                    store.sweep(shard).await.map_err(|error| failed(&error))?;
+                    let _ = Call::Sweep.on(store, shard).await;
                 }
             }
             let find = || redis::cmd("KEYS").arg(format!("ts:{{{}}}:*", shard.tag())).take();

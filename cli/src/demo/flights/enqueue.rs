@@ -26,8 +26,10 @@ pub(super) struct Enqueued {
     /// Rows whose id and content were accepted before.
     pub(super) repeated: u64,
     pub(super) refused: Vec<RefusedRows>,
-    /// Refused rows that have a tail number.
-    pub(super) refused_wrongly: u64,
+    /// Ids refused because another row, with other content, has them.
+    conflicts: Vec<String>,
+    /// Refused rows that have a tail number, conflicts left out.
+    refused_otherwise: u64,
     pub(super) plan: Plan,
 }
 
@@ -112,11 +114,26 @@ impl Enqueued {
             None if self.plan.accept(flight)? => {}
             None => self.repeated += 1,
             Some(refused) => {
-                self.refused_wrongly += u64::from(!flight.tailnum.is_empty());
+                match refused.reason.as_str() {
+                    _ if flight.tailnum.is_empty() => {}
+                    "ID_CONFLICT" => self.conflicts.push(flight.id()),
+                    _ => self.refused_otherwise += 1,
+                }
                 self.count_refused(flight, refused);
             }
         }
         Ok(())
+    }
+
+    /// Refused rows that had to be accepted: they have a tail number, and no other row has their id.
+    pub(super) fn refused_wrongly(&self, plan: &Plan) -> u64 {
+        let unfounded = self.conflicts.iter().filter(|id| plan.number(id).is_none()).count();
+        self.refused_otherwise + unfounded as u64
+    }
+
+    /// Refused rows whose id another row has.
+    pub(super) fn conflicts(&self) -> u64 {
+        self.conflicts.len() as u64
     }
 
     fn count_refused(&mut self, flight: &Flight, refused: Refused) {

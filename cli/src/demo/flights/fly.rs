@@ -112,7 +112,9 @@ fn worker(client: &Client, queue: &str, number: u32, field: &Arc<Field>) -> Work
 }
 
 /// The first worker that ended though nobody told it to; the killed one does not count.
-async fn next_failure(tasks: &mut JoinSet<tallystone_client::Result<tallystone_client::WorkerStats>>) -> Option<anyhow::Error> {
+async fn next_failure(
+    tasks: &mut JoinSet<tallystone_client::Result<tallystone_client::WorkerStats>>,
+) -> Option<anyhow::Error> {
     while let Some(ended) = tasks.join_next().await {
         match ended {
             Ok(Ok(_)) => return Some(anyhow!("a worker stopped by itself")),

@@ -17,7 +17,7 @@ mod summary;
 pub(crate) use report::FlightsReport;
 
 use crate::shutdown::Shutdown;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ pub(crate) struct FlightsArgs {
 /// [`FlightsReport::passed`].
 pub(crate) async fn run(args: FlightsArgs, client: Client) -> Result<FlightsReport> {
     let shutdown = Shutdown::listen()?;
-    let queue = format!("flights-{:.8}", uuid::Uuid::new_v4().simple());
+    let queue = format!("flights-{:08x}", uuid::Uuid::new_v4().as_fields().0);
     let config = QueueConfig {
         lease_ms: Some(LEASE_MS),
         terminal_retention_ms: Some(RETENTION_MS),
@@ -82,6 +82,8 @@ async fn fly_all(args: &FlightsArgs, client: &Client, queue: &str) -> Result<Fli
     let mut enqueued = enqueue::enqueue(client, queue, args.file.clone(), &bar).await?;
     bar.finish_and_clear();
     let enqueue = started.elapsed();
+    let file = args.file.as_ref().map_or("January 2013 (embedded)".to_owned(), |file| file.display().to_string());
+    ensure!(enqueued.rows > 0, "{file} has no flights");
     // Everything is in the queue before the first take-off; else an early flight could come after a later one.
     let plan = Arc::new(std::mem::take(&mut enqueued.plan));
     let bar = progress(args, "flown", Some(plan.flights.len() as u64))?;
@@ -90,7 +92,7 @@ async fn fly_all(args: &FlightsArgs, client: &Client, queue: &str) -> Result<Fli
     let depth = client.depth(queue, None).await.context("the queue's depth")?;
     let about = report::Circumstances {
         queue: queue.to_owned(),
-        file: args.file.as_ref().map_or("January 2013 (embedded)".to_owned(), |file| file.display().to_string()),
+        file,
         workers: args.workers,
         elapsed: started.elapsed(),
         enqueue,

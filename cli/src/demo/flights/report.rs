@@ -126,15 +126,14 @@ impl FlightsReport {
         let verdict = judge(&plan.flights, &flown.log);
         let killed = flown.killed.map(|killed| killed_worker(killed, plan, &flown.log));
         let accepted = plan.flights.len() as u64;
-        let checks = checks(&verdict, enqueued, accepted, killed.as_ref(), about.depth);
+        let checks = checks(&verdict, enqueued, plan, killed.as_ref(), about.depth);
         let mut refused = BTreeMap::new();
         for rows in &enqueued.refused {
             *refused.entry(rows.reason.clone()).or_default() += rows.rows;
         }
         let landed_before = |at_ns: u64| flown.log.runs.iter().filter(|run| run.landed && run.ended_ns < at_ns).count();
-        let shares = |names: &Names, number: fn(&super::plan::Planned) -> u32| {
-            shares(names, plan.flights.iter().map(number))
-        };
+        let shares =
+            |names: &Names, number: fn(&super::plan::Planned) -> u32| shares(names, plan.flights.iter().map(number));
         let mut busiest_aircraft = shares(&plan.aircraft, |flight| flight.aircraft);
         busiest_aircraft.truncate(BUSIEST);
         FlightsReport {
@@ -179,12 +178,15 @@ impl FlightsReport {
 fn checks(
     verdict: &Verdict,
     enqueued: &Enqueued,
-    accepted: u64,
+    plan: &Plan,
     killed: Option<&KilledWorker>,
     depth: Depth,
 ) -> Vec<Check> {
     let check = |name: &str, passed: bool, detail: String| Check { name: name.to_owned(), passed, detail };
+    let accepted = plan.flights.len() as u64;
     let refused: u64 = enqueued.refused.iter().map(|rows| rows.rows).sum();
+    let (without, conflicts) = (enqueued.rows_without_aircraft, enqueued.conflicts());
+    let taken = if conflicts > 0 { format!(", {conflicts} with another row's id") } else { String::new() };
     let mut checks = vec![
         check(
             "no aircraft flew two flights at once",
@@ -206,8 +208,8 @@ fn checks(
         ),
         check(
             "every row without a tail number was refused, and no other",
-            refused == enqueued.rows_without_aircraft && enqueued.refused_wrongly == 0,
-            format!("{refused} refused, {} without", enqueued.rows_without_aircraft),
+            refused == without + conflicts && enqueued.refused_wrongly(plan) == 0,
+            format!("{refused} refused, {without} without{taken}"),
         ),
     ];
     if let Some(killed) = killed {
@@ -242,15 +244,10 @@ fn killed_worker(killed: Killed, plan: &Plan, log: &Entries) -> KilledWorker {
             aircraft: plan.aircraft.name(aircraft).to_owned(),
             flown_by: rescue.map(|run| run.worker),
             attempt: rescue.map_or(lost.attempt, |run| run.attempt),
-            taken_over_after_s: rescue
-                .map_or(0.0, |run| run.took_off_ns.saturating_sub(killed.at_ns) as f64 / 1e9),
+            taken_over_after_s: rescue.map_or(0.0, |run| run.took_off_ns.saturating_sub(killed.at_ns) as f64 / 1e9),
         }
     });
-    KilledWorker {
-        worker: killed.worker,
-        killed_at_s: killed.at_ns as f64 / 1e9,
-        flights: flights.collect(),
-    }
+    KilledWorker { worker: killed.worker, killed_at_s: killed.at_ns as f64 / 1e9, flights: flights.collect() }
 }
 
 /// The time from each landing to the take-off that it made room for: of one worker, the n-th landing gives the credit

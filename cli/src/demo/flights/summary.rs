@@ -19,12 +19,9 @@ impl Display for FlightsReport {
         );
         writeln!(f, "{}", headline.if_supports_color(Stdout, |text| text.bold()))?;
         self.rates(f)?;
-        heading(f, "By carrier")?;
-        bars(f, &self.carriers, carrier_name)?;
-        heading(f, "By airport")?;
-        bars(f, &self.origins, airport_name)?;
-        heading(f, "Busiest aircraft")?;
-        bars(f, &self.busiest_aircraft, |_| "")?;
+        bars(f, "By carrier", &self.carriers, carrier_name)?;
+        bars(f, "By airport", &self.origins, airport_name)?;
+        bars(f, "Busiest aircraft", &self.busiest_aircraft, |_| "")?;
         self.refused(f)?;
         self.killed(f)?;
         heading(f, "Checked, from what the workers wrote down")?;
@@ -91,7 +88,11 @@ fn heading(f: &mut Formatter<'_>, text: &str) -> Result {
 }
 
 /// One line and bar per name.
-fn bars(f: &mut Formatter<'_>, shares: &[Share], full_name: fn(&str) -> &'static str) -> Result {
+fn bars(f: &mut Formatter<'_>, title: &str, shares: &[Share], full_name: fn(&str) -> &'static str) -> Result {
+    if shares.is_empty() {
+        return Ok(());
+    }
+    heading(f, title)?;
     let most = shares.iter().map(|share| share.flights).max().unwrap_or(1).max(1) as f64;
     let width = shares.iter().map(|share| full_name(&share.name).len()).max().unwrap_or(0);
     for share in shares {

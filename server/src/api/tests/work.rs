@@ -66,15 +66,18 @@ async fn q7_credits_bound_what_is_pushed_and_completing_fetches_the_next() {
     let complete = vec![pb::LeaseRef::default(), lease_ref(&a), pb::LeaseRef { id: "z".to_owned(), fencing_token: 1 }];
     let release = vec![pb::LeaseRelease { id: "b".to_owned(), fencing_token: 1, delay_ms: Some(-1), ..Default::default() }];
     stream.send.send(pb::WorkRequest { credits: 2, complete, release, ..Default::default() }).unwrap();
+    // What is malformed is answered as soon as nothing is before it, so in a response of its own.
     let response = stream.next().await.unwrap().unwrap();
-    let outcomes: Vec<_> = response.completed.iter().map(|result| result.outcome.clone().unwrap()).collect();
-    let pb::transition_result::Outcome::Error(status) = &outcomes[0] else { panic!() };
+    assert_eq!((response.completed.len(), response.released.len(), response.leases.len()), (1, 1, 0));
+    let Some(pb::transition_result::Outcome::Error(status)) = &response.completed[0].outcome else { panic!() };
     assert_eq!(refused_item(status), invalid("complete[0].id"));
-    assert!(matches!(outcomes[1], pb::transition_result::Outcome::Ok(_)));
-    let pb::transition_result::Outcome::Error(status) = &outcomes[2] else { panic!() };
-    assert_eq!(refused_item(status), because(Code::NotFound, "MESSAGE_NOT_FOUND"));
     let Some(pb::transition_result::Outcome::Error(status)) = &response.released[0].outcome else { panic!() };
     assert_eq!(refused_item(status), invalid("release[0].delay_ms"));
+    let response = stream.next().await.unwrap().unwrap();
+    let outcomes: Vec<_> = response.completed.iter().map(|result| result.outcome.clone().unwrap()).collect();
+    assert!(matches!(outcomes[0], pb::transition_result::Outcome::Ok(_)));
+    let pb::transition_result::Outcome::Error(status) = &outcomes[1] else { panic!() };
+    assert_eq!(refused_item(status), because(Code::NotFound, "MESSAGE_NOT_FOUND"));
     let ids: Vec<&str> = response.leases.iter().map(|lease| lease.id.as_str()).collect();
     assert_eq!(ids, ["b", "c"], "with the results, in one response");
 

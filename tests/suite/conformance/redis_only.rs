@@ -1,0 +1,259 @@
+//! What only a Redis can do or be: forget its scripts, be full, be volatile, die: Q8, Q15, Q16, Q17.
+
+use super::bring;
+use std::sync::Arc;
+use tallystone_model::limits::INDEXES_MAX;
+use tallystone_model::store::*;
+use tallystone_model::*;
+use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
+use tallystone_server::store::{self, ConnectError, RedisOptions, RedisStore};
+use tallystone_tests::queue::{to, went};
+use tallystone_tests::*;
+
+/// One raw command.
+async fn raw<T: ::redis::FromRedisValue>(redis: &TestRedis, words: &str) -> T {
+    let mut command = ::redis::Cmd::new();
+    command.arg(words.split(' ').collect::<Vec<_>>());
+    command.query_async(&mut redis.connection().await).await.expect(words)
+}
+
+/// A stage on a Redis of its own, to be broken.
+async fn alone(test: &str) -> (TestRedis, Stage<RedisStore>) {
+    let (redis, clock) = (TestRedis::start().await, Clock::new());
+    let store = Arc::new(redis.store(store::Clock::Test(clock.shared())).await);
+    let other = Arc::new(redis.store(store::Clock::Test(clock.shared())).await);
+    (redis, Stage::on(store, other, clock, test))
+}
+
+#[tokio::test]
+async fn q15_scripts_that_redis_has_forgotten_are_loaded_again() {
+    let (redis, stage) = alone("forgotten").await;
+    let queue = stage.queue(exclusive()).await;
+    for n in 0..3 {
+        let name = format!("m{n}");
+        queue.put([keyed(&name, 1, "k")]).await;
+        raw::<()>(&redis, "SCRIPT FLUSH").await;
+        let lease = queue.through(&stage.other).take_one().await;
+        raw::<()>(&redis, "SCRIPT FLUSH").await;
+        assert_eq!(queue.complete(to(&lease)).await, went(State::Completed, 3));
+        raw::<()>(&redis, "SCRIPT FLUSH").await;
+    }
+    // Many at once meet the same loss.
+    queue.put((0..20).map(|n| keyed(&format!("n{n}"), 1, &format!("k{n}")))).await;
+    raw::<()>(&redis, "SCRIPT FLUSH").await;
+    let takes = async || (queue.take(5).await.len(), queue.depth().await.live());
+    let (a, b, c, d) = tokio::join!(takes(), takes(), takes(), takes());
+    assert_eq!([a, b, c, d], [(5, 20); 4]);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn q16_a_full_redis_takes_nothing_new_and_lets_work_go_on() {
+    let (redis, stage) = alone("full").await;
+    let queue = stage.queue(exclusive()).await;
+    queue.put((0..50).map(|n| keyed(&format!("m{n}"), n, &format!("k{}", n % 10)))).await;
+    let lease = queue.take_one().await;
+    raw::<()>(&redis, "CONFIG SET maxmemory 1mb").await;
+    let before = queue.snapshot().await;
+    for batch in [vec![keyed("new", 1, "k")], vec![keyed("m7", 7, "k7"), keyed("new", 1, "k")]] {
+        assert_eq!(queue.store.enqueue(&queue.shard, batch).await, Err(Refusal::StoreFull));
+    }
+    let name = stage.queue_name();
+    assert_eq!(stage.store.create_queue(&name, simple()).await, Err(Refusal::StoreFull));
+    assert_eq!(queue.snapshot().await, before);
+    // All that makes room, or ends work, goes on.
+    assert_eq!(queue.complete(to(&lease)).await, went(State::Completed, 3));
+    let leases = queue.take(9).await;
+    assert_eq!(leases.len(), 9);
+    queue.extend(to(&leases[0]), None, "").await.expect("a live lease");
+    queue.release(to(&leases[0]), Some(0), "").await.expect("a live lease");
+    queue.cancel(to(&leases[1]), "").await.expect("a live lease");
+    assert_eq!(queue.pass(600_000).await.collected, 2);
+    queue.reconfigure(QueuePatch { enqueue_blocked: Some(true), ..QueuePatch::default() }).await;
+    queue.purge(true).await;
+    queue.reconfigure(QueuePatch { enqueue_blocked: Some(false), ..QueuePatch::default() }).await;
+    raw::<()>(&redis, "CONFIG SET maxmemory 0").await;
+    queue.put([keyed("new", 1, "k")]).await;
+    assert_eq!(queue.take_ids(9).await, ["new"]);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn q16_a_volatile_redis_is_refused_by_each_setting_that_makes_it_so() {
+    let redis = TestRedis::start().await;
+    let options = RedisOptions { url: redis.url(), ..RedisOptions::default() };
+    raw::<()>(&redis, "CONFIG SET appendfsync always").await;
+    RedisStore::connect(options.clone()).await.map(drop).expect("as durable as can be");
+    let wrong = [("appendonly", "no", "yes"), ("appendfsync", "everysec", "always"), ("maxmemory-policy", "allkeys-lru", "noeviction")];
+    for only in [Some(0), Some(1), Some(2), None] {
+        let chosen: Vec<_> = (0..3).filter(|at| only.is_none_or(|only| only == *at)).map(|at| wrong[at]).collect();
+        for (name, value, _) in &chosen {
+            raw::<()>(&redis, &format!("CONFIG SET {name} {value}")).await;
+        }
+        match RedisStore::connect(options.clone()).await.map(drop) {
+            Err(ConnectError::Volatile { settings }) => {
+                for (name, value, _) in wrong {
+                    let named = settings.contains(&format!("{name} is '{value}'"));
+                    assert_eq!(named, chosen.iter().any(|chosen| chosen.0 == name), "{name} in {settings:?}");
+                }
+            }
+            other => panic!("{chosen:?}: {other:?}"),
+        }
+        let allowed = RedisOptions { allow_volatile: true, ..options.clone() };
+        RedisStore::connect(allowed).await.map(drop).expect("its operator allows it");
+        for (name, _, value) in &chosen {
+            raw::<()>(&redis, &format!("CONFIG SET {name} {value}")).await;
+        }
+    }
+    RedisStore::connect(options).await.map(drop).expect("durable again");
+}
+
+#[tokio::test]
+async fn q16_no_redis_is_a_clear_error() {
+    let nowhere = RedisOptions { url: "redis://127.0.0.1:1".to_owned(), ..RedisOptions::default() };
+    let refused = RedisStore::connect(nowhere).await.map(drop);
+    assert!(matches!(&refused, Err(ConnectError::Unreachable { url, .. }) if url.ends_with(":1")), "{refused:?}");
+    let rubbish = RedisOptions { url: "no address".to_owned(), ..RedisOptions::default() };
+    let refused = RedisStore::connect(rubbish).await.map(drop);
+    assert!(matches!(refused, Err(ConnectError::Address(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn q16_an_acknowledged_write_outlives_a_killed_redis_and_the_store_heals() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
+    let port = redis.port();
+    let options = RedisOptions { url: redis.url(), ..RedisOptions::default() };
+    let store = Arc::new(RedisStore::connect(options).await.expect("a durable Redis"));
+    let stage = Stage::on(store.clone(), store, Clock::new(), "killed");
+    let queue = stage.queue(simple()).await;
+    queue.put((0..100).map(|n| message(&format!("m{n}"), n))).await;
+    let lease = queue.take_one().await;
+    let before = queue.snapshot().await;
+    redis.kill();
+    redis.stop().await;
+    for _ in 0..2 {
+        let refused = queue.try_put(message("new", 1)).await;
+        assert!(matches!(refused, Err(Refusal::Unavailable { .. })), "{refused:?}");
+    }
+    // With no connection at all, nothing can have happened.
+    let refused = queue.complete(to(&lease)).await;
+    assert!(matches!(refused, Err(Refusal::Unavailable { applied: Applied::No, .. })), "{refused:?}");
+    let options = PrivateRedisOptions { port: Some(port), ..PrivateRedisOptions::new(dir.path()) };
+    let redis = PrivateRedis::start(options).await.expect("a redis-server on the same port");
+    assert_eq!(queue.snapshot().await, before);
+    assert_eq!(queue.complete(to(&lease)).await, went(State::Completed, 3));
+    stage.assert_sound().await;
+    redis.stop().await;
+}
+
+#[tokio::test]
+async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
+    let (redis, stage) = alone("tagged:a.b-c_d").await;
+    let queue = stage.queue(exclusive()).await;
+    for (at, state) in State::ALL.into_iter().enumerate() {
+        bring(&queue, keyed(state.name(), -(at as i64), state.name()), state).await;
+        bring(&queue, keyed(&format!("{state} too"), -10 - at as i64, &format!("{state} too")), state).await;
+    }
+    queue.put([keyed("behind", 1, "running"), keyed("behind too", 2, "running")]).await;
+    assert_eq!(queue.take_where(1, &[filter(&[(KEY, "running")])]).await, [""; 0]);
+    let wish = DequeueRequest { request_id: "r".to_owned(), ..request(1) };
+    assert_eq!(queue.try_take(wish).await.map(|leases| leases.len()), Ok(1));
+    let keys = async || {
+        let mut keys: Vec<String> = raw(&redis, "KEYS *").await;
+        keys.sort();
+        keys
+    };
+    let tag = format!("ts:{{{}/0}}:", queue.name());
+    let (mine, others): (Vec<String>, Vec<String>) = keys().await.into_iter().partition(|key| key.starts_with(&tag));
+    assert_eq!(others, ["ts:queues"]);
+    let mut names: Vec<&str> = mine.iter().map(|key| &key[tag.len()..]).collect();
+    names.sort();
+    let expected = [
+        "backlog", "body", "config", "done", "head", "index:0:counts", "index:0:order", "invisible", "keys", "outbox",
+        "parked", "ready", "request_due", "requests", "running", "state",
+    ];
+    assert_eq!(names, expected);
+    stage.assert_sound().await;
+    // A deleted queue leaves its events and nothing else.
+    queue.purge(true).await;
+    stage.store.delete_queue(queue.name()).await.expect("an empty queue");
+    assert_eq!(keys().await, [format!("{tag}outbox")]);
+}
+
+#[tokio::test]
+async fn q8_a_large_queue_is_indexed_in_the_background_while_it_works() {
+    const MESSAGES: usize = 6_000;
+    let stage = Stage::redis("background").await;
+    let queue = stage.queue(exclusive()).await;
+    let there = queue.through(&stage.other);
+    let flight = |n: usize| {
+        let (key, origin) = (format!("k{}", n % 500), format!("o{}", n % 7));
+        tagged(&format!("m{n:04}"), n as i64, &[(KEY, &key), ("origin", &origin)])
+    };
+    for part in 0..MESSAGES / 1_000 {
+        queue.put((part * 1_000..(part + 1) * 1_000).map(flight)).await;
+    }
+    let mine = filter(&[("origin", "o3")]);
+    let filtered = DequeueRequest { filters: vec![mine.clone()], ..request(1) };
+    let answer = stage.store.dequeue(&queue.shard, vec![filtered, request(1)], false).await.expect("an open queue");
+    assert_eq!(answer.leases[0], Err(Refusal::IndexBuilding { keys: "origin".to_owned() }));
+    assert_eq!(answer.leases[1].as_ref().map(Vec::len), Ok(1), "whoever needs no index is served");
+    // Both servers go on while it is built: what it covers and what it does not.
+    let mut moves = 0;
+    while let Err(refusal) = there.store.depth(&queue.shard, Some(&mine)).await {
+        assert_eq!(refusal, Refusal::IndexBuilding { keys: "origin".to_owned() });
+        for lease in queue.take(9).await {
+            moves += 1;
+            match moves % 3 {
+                0 => drop(there.complete(to(&lease)).await.expect("a live lease")),
+                1 => drop(there.release(to(&lease), Some(0), "").await.expect("a live lease")),
+                _ => drop(there.cancel(to(&lease), "").await.expect("a live lease")),
+            }
+        }
+        there.put([flight(MESSAGES + moves)]).await;
+    }
+    let mut expected = Depth::default();
+    for state in State::ALL {
+        let listed = queue.list_by(state, 1_000).await;
+        let passes = listed.iter().filter(|message| mine.matches(&message.metadata)).count();
+        *expected.of_mut(state) = passes as u64;
+    }
+    assert_eq!(there.depth_of(&mine).await, expected);
+    assert!(moves > 0 && expected.pending > 800, "{moves} moves, {expected:?}");
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn q8_an_index_that_nobody_uses_is_dropped() {
+    let stage = Stage::redis("unused").await;
+    let redis = stage.redis.clone().expect("a Redis");
+    let options = RedisOptions {
+        url: redis.url(),
+        allow_volatile: true,
+        index_unused_ms: 0,
+        clock: store::Clock::Test(stage.clock.shared()),
+        ..RedisOptions::default()
+    };
+    let forgetful = Arc::new(RedisStore::connect(options).await.expect("a store"));
+    let queue = stage.queue(QueueConfig { indexes: vec![index(&["declared"])], ..exclusive() }).await;
+    queue.put([tagged("m", 1, &[(KEY, "k"), ("asked", "v"), ("declared", "v")])]).await;
+    let index_keys = async || {
+        let keys: Vec<String> = raw(&redis, &format!("KEYS *{}*index*", queue.name())).await;
+        keys.len()
+    };
+    for n in 1..INDEXES_MAX {
+        queue.depth_of(&filter(&[("asked", "v"), (&format!("k{n}"), "v")])).await;
+    }
+    queue.depth_of(&filter(&[("declared", "v")])).await;
+    let asked = filter(&[("asked", "v")]);
+    assert_eq!(queue.try_depth_of(&asked).await, Err(Refusal::TooManyIndexes { queue: queue.name().to_string() }));
+    while index_keys().await > 2 {
+        queue.through(&forgetful).sweep().await;
+    }
+    assert_eq!(queue.depth_of(&filter(&[("declared", "v")])).await.pending, 1, "the declared one stays");
+    // The other server still believes in them, and there is room again.
+    assert_eq!(queue.through(&stage.other).depth_of(&asked).await.pending, 1);
+    assert_eq!(queue.take_where(1, &[asked]).await, ["m"]);
+    stage.assert_sound().await;
+}

@@ -1,0 +1,138 @@
+//! Several servers on one store: Q13, Q14, Q18.
+
+use super::bring;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tallystone_model::store::*;
+use tallystone_model::*;
+use tallystone_tests::queue::{lease_ref, no_lease, to, went};
+use tallystone_tests::*;
+use tokio::sync::mpsc;
+
+over_both_stores!(
+    q13_no_message_and_no_key_is_leased_twice_at_once,
+    q13_an_acknowledged_write_is_seen_through_every_server,
+    q14_what_is_enqueued_here_is_dequeued_there_at_once,
+    q18_a_waiting_server_is_told_of_all_that_makes_a_message_runnable,
+);
+
+async fn q13_no_message_and_no_key_is_leased_twice_at_once<S: Probe>(stage: &Stage<S>) {
+    const MESSAGES: usize = 400;
+    let queue = stage.queue(exclusive()).await;
+    // What the workers see: keys running now, messages done.
+    let (running, done) = (RefCell::new(BTreeSet::new()), RefCell::new(BTreeSet::new()));
+    let enqueue = async |part: usize| {
+        let mine = if part == 0 { queue.clone() } else { queue.through(&stage.other) };
+        for n in (part..MESSAGES).step_by(2) {
+            mine.put([keyed(&format!("m{n}"), (n % 7) as i64, &format!("k{}", n % 11))]).await;
+        }
+    };
+    let work = async |part: usize| {
+        let mine = if part % 2 == 0 { queue.clone() } else { queue.through(&stage.other) };
+        let key = |lease: &Lease| lease.metadata.get(KEY).expect("a key").to_owned();
+        while done.borrow().len() < MESSAGES {
+            let leases = mine.take(3).await;
+            for lease in &leases {
+                assert!(running.borrow_mut().insert(key(lease)), "{} is leased twice at once", key(lease));
+            }
+            tokio::task::yield_now().await;
+            for lease in leases {
+                // Before the call: once it is done, the key may be leased before this task sees the answer.
+                running.borrow_mut().remove(&key(&lease));
+                assert!(done.borrow_mut().insert(lease.id.clone()), "{} ran twice", lease.id);
+                assert_eq!(mine.complete(to(&lease)).await, went(State::Completed, 3));
+            }
+        }
+    };
+    tokio::join!(enqueue(0), enqueue(1), work(0), work(1), work(2), work(3));
+    assert_eq!(queue.depth().await, Depth { completed: MESSAGES as u64, ..Depth::default() });
+}
+
+async fn q13_an_acknowledged_write_is_seen_through_every_server<S: Probe>(stage: &Stage<S>) {
+    let here = stage.queue(exclusive()).await;
+    let there = here.through(&stage.other);
+    let mine = filter(&[(KEY, "k")]);
+    let seen = async |queue: &TestQueue<S>, state: State| {
+        let mut depth = Depth::default();
+        *depth.of_mut(state) = 1;
+        assert_eq!(queue.state("m").await, state);
+        assert_eq!((queue.depth().await, queue.depth_of(&mine).await), (depth, depth));
+        assert_eq!(queue.list(state).await, ["m"]);
+        assert_eq!(queue.facts("m").await.message.state, state);
+    };
+    // Each write through the server that has not made the last one.
+    here.put([NewMessage { invisibility_ms: Some(50), ..keyed("m", 1, "k") }]).await;
+    seen(&there, State::Invisible).await;
+    stage.clock.advance(50);
+    let lease = there.take_one().await;
+    seen(&here, State::Running).await;
+    here.release(to(&lease), Some(0), "").await.expect("a live lease");
+    seen(&there, State::Pending).await;
+    there.cancel(no_lease("m"), "").await.expect("a pending message");
+    seen(&here, State::Canceled).await;
+    here.redrive("m").await.expect("a canceled message");
+    seen(&there, State::Pending).await;
+    assert_eq!(there.take_where(1, std::slice::from_ref(&mine)).await, ["m"]);
+    seen(&here, State::Running).await;
+    here.complete(lease_ref("m", here.get("m").await.fence)).await.expect("a live lease");
+    seen(&there, State::Completed).await;
+}
+
+async fn q14_what_is_enqueued_here_is_dequeued_there_at_once<S: Probe>(stage: &Stage<S>) {
+    let here = stage.queue(simple()).await;
+    let there = here.through(&stage.other);
+    for n in 0..50 {
+        let name = format!("m{n}");
+        here.put([message(&name, 1)]).await;
+        assert_eq!(there.take_ids(1).await, [name]);
+    }
+}
+
+async fn q18_a_waiting_server_is_told_of_all_that_makes_a_message_runnable<S: Probe>(stage: &Stage<S>) {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    stage.other.on_ready(Box::new(move |shard| drop(tell.send(shard.clone()))));
+    for what in [
+        "enqueue", "complete", "release", "cancel", "window", "lapse", "redrive", "show", "coalesced", "purge",
+    ] {
+        let queue = stage.queue(exclusive()).await;
+        let fence = bring(&queue, keyed("runs", 1, "k"), State::Running).await;
+        bring(&queue, keyed("hides", 1, "l"), State::Invisible).await;
+        bring(&queue, keyed("ended", 1, "m"), State::Canceled).await;
+        if matches!(what, "complete" | "cancel" | "purge") {
+            queue.put([keyed("waits", 1, "k")]).await;
+        }
+        // The other server asks, gets nothing, and holds its callers.
+        let asked = stage.other.dequeue(&queue.shard, vec![request(1)], true).await.expect("an open queue");
+        assert_eq!(asked.leases, [Ok(vec![])]);
+        let lease = lease_ref("runs", fence);
+        match what {
+            "enqueue" => drop(queue.put([keyed("new", 1, "n")]).await),
+            "complete" => drop(queue.complete(lease).await.expect("a live lease")),
+            "release" => drop(queue.release(lease, Some(0), "").await.expect("a live lease")),
+            "cancel" => drop(queue.cancel(lease, "").await.expect("a live lease")),
+            "window" => drop(queue.pass(60_000).await),
+            "lapse" => drop(queue.pass(30_000).await),
+            "redrive" => drop(queue.redrive("ended").await.expect("a canceled message")),
+            "show" => drop(queue.show_at("hides", 0).await.expect("an invisible message")),
+            "coalesced" => {
+                queue.put([NewMessage { coalesce: true, ..keyed("runs", 1, "k") }]).await;
+                queue.complete(lease).await.expect("a live lease");
+            }
+            _ => {
+                queue.cancel_as(no_lease("runs"), true, "").await.expect("a running message");
+                queue.purge(false).await;
+                queue.put([keyed("new", 1, "k")]).await;
+            }
+        }
+        let deadline = Duration::from_secs(10);
+        loop {
+            let shard = tokio::time::timeout(deadline, told.recv()).await;
+            let shard = shard.unwrap_or_else(|_| panic!("nobody was told of {what}")).expect("a channel");
+            if shard == queue.shard {
+                break;
+            }
+        }
+        assert!(!queue.through(&stage.other).take(1).await.is_empty(), "{what}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What must be true when all is over, judged from what was acknowledged.
+
+use crate::histories::history::{End, Op, What};
+use crate::histories::{leases, versions};
+use std::collections::BTreeMap;
+use tallystone_client::State;
+
+/// Every violation found. `final_fences` are the tokens that the messages have at last.
+pub(crate) fn judge(history: &[Op], final_fences: &BTreeMap<String, u64>) -> Vec<String> {
+    let mut found = [leases::check(history), versions::check(history)].concat();
+    let mut completions: BTreeMap<&str, (Vec<u64>, usize)> = BTreeMap::new();
+    let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
+    for op in history {
+        match &op.what {
+            What::Enqueued { id, .. } => drop(completions.entry(id).or_default()),
+            What::Leased { id, fence, .. } => {
+                let newest = newest.entry(id).or_default();
+                *newest = (*newest).max(*fence);
+            }
+            What::Ended { id, fence, end: End::To(State::Completed, _) } => {
+                completions.entry(id).or_default().0.push(*fence);
+            }
+            What::Ended { id, end: End::Unknown, .. } => completions.entry(id).or_default().1 += 1,
+            _ => {}
+        }
+    }
+    for (id, (fences, unknown)) in completions {
+        match fences.as_slice() {
+            [] if unknown == 0 => found.push(format!("message {id}: accepted, and never completed")),
+            [] => {}
+            [fence] => {
+                let (newest, last) = (newest.get(id), final_fences.get(id));
+                if newest != Some(fence) || last != Some(fence) {
+                    found.push(format!(
+                        "message {id}: completed with fence {fence}, but {newest:?} is the newest given out, and {last:?} its last"
+                    ));
+                }
+            }
+            fences => found.push(format!("message {id}: completed {} times, with fences {fences:?}", fences.len())),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histories::history::Span;
+
+    fn op(begin_ms: u64, what: What) -> Op {
+        Op { span: Span { begin_us: begin_ms * 1_000, end_us: begin_ms * 1_000 + 1_000 }, what }
+    }
+
+    fn enqueued() -> Op {
+        op(0, What::Enqueued { id: "a".to_owned(), origin: String::new() })
+    }
+
+    fn leased(begin_ms: u64, fence: u64, version: u32) -> Op {
+        op(begin_ms, What::Leased { id: "a".to_owned(), key: None, fence, lease_ms: 1_000, version, kept: false })
+    }
+
+    fn ended(begin_ms: u64, fence: u64, end: End) -> Op {
+        op(begin_ms, What::Ended { id: "a".to_owned(), fence, end })
+    }
+
+    #[test]
+    fn bad_histories_are_caught() {
+        let completed = |version| End::To(State::Completed, version);
+        for (words, last_fence, history) in [
+            ("never completed", 0, vec![enqueued()]),
+            ("never completed", 1, vec![enqueued(), leased(10, 1, 2), ended(20, 1, End::Lost)]),
+            (
+                "completed 2 times",
+                2,
+                vec![
+                    enqueued(),
+                    leased(10, 1, 2),
+                    ended(20, 1, completed(3)),
+                    leased(1_100, 2, 4),
+                    ended(1_200, 2, completed(5)),
+                ],
+            ),
+            (
+                "is the newest given out",
+                2,
+                vec![enqueued(), leased(10, 1, 2), leased(1_100, 2, 4), ended(500, 1, completed(5))],
+            ),
+            ("its last", 7, vec![enqueued(), leased(10, 1, 2), ended(20, 1, completed(3))]),
+        ] {
+            let found = judge(&history, &[("a".to_owned(), last_fence)].into());
+            assert!(found.iter().any(|violation| violation.contains(words)), "{words}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn good_histories_pass() {
+        let end = End::To(State::Completed, 5);
+        let history = [enqueued(), leased(10, 1, 2), leased(1_100, 2, 4), ended(1_200, 2, end)];
+        assert_eq!(judge(&history, &[("a".to_owned(), 2)].into()), Vec::<String>::new());
+        let history = [enqueued(), leased(10, 1, 2), ended(20, 1, End::Unknown)];
+        assert_eq!(judge(&history, &[("a".to_owned(), 1)].into()), Vec::<String>::new());
+    }
+}

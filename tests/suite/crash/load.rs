@@ -1,0 +1,196 @@
+//! The load under which things are killed: producers and workers that never give up, and write down what was
+//! acknowledged.
+
+use crate::histories::history::{End, Recorder, What};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tallystone_client::*;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+/// The exclusivity key.
+pub(crate) const KEY: &str = "tail";
+/// Producers pause while so many messages wait.
+const BACKLOG: usize = 200;
+const KEYS: usize = 30;
+/// The shortest lease that a queue allows: what a dead worker held is soon another's.
+pub(crate) const LEASE_MS: u64 = 1_000;
+/// The longest that a call is repeated, all in all: no outage of these tests lasts nearly as long.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How far the test is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(crate) enum Phase {
+    Load,
+    /// Workers only.
+    Drain,
+    Done,
+}
+
+/// The load on one queue.
+#[derive(Clone)]
+pub(crate) struct Load {
+    pub(crate) queue: String,
+    pub(crate) exclusive: bool,
+    pub(crate) clients: [Client; 2],
+    pub(crate) recorder: Recorder,
+    pub(crate) phase: watch::Receiver<Phase>,
+    /// Acknowledged completions.
+    pub(crate) completed: Arc<watch::Sender<usize>>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Repeats a call until it is answered.
+pub(crate) async fn patiently<T>(mut call: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    let give_up_at = Instant::now() + PATIENCE;
+    loop {
+        match call().await {
+            Err(error) if error.is_unavailable() && Instant::now() < give_up_at => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// The answer about the only item of a batch.
+pub(crate) fn only<T>(items: Items<T>) -> Result<T, Refused> {
+    let mut items = items.expect("an answer");
+    assert_eq!(items.len(), 1, "one item in, one out");
+    items.remove(0)
+}
+
+impl Load {
+    pub(crate) fn new(queue: &str, exclusive: bool, clients: &[Client; 2], phase: &watch::Receiver<Phase>) -> Self {
+        Load {
+            queue: queue.to_owned(),
+            exclusive,
+            clients: clients.clone(),
+            recorder: Recorder::new(),
+            phase: phase.clone(),
+            completed: Arc::new(watch::Sender::new(0)),
+            waiting: Arc::default(),
+        }
+    }
+
+    /// Enqueues through one server.
+    pub(crate) async fn produce(self, via: usize, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut made = 0;
+        while *self.phase.borrow() == Phase::Load {
+            if self.waiting.load(Ordering::Relaxed) > BACKLOG {
+                sleep(Duration::from_millis(2)).await;
+                continue;
+            }
+            let count = rng.random_range(1..=10);
+            let messages: Vec<NewMessage> = (made..made + count)
+                .map(|number| {
+                    NewMessage::new(format!("{via}-{number:05}"), "a message that must not be lost")
+                        .priority(rng.random_range(-100..100))
+                        .metadata(KEY, format!("N{}", rng.random_range(0..KEYS)))
+                })
+                .collect();
+            made += count;
+            let begin_us = self.recorder.now_us();
+            let results = patiently(async || self.clients[via].enqueue(&self.queue, messages.clone()).await).await;
+            for accepted in results.expect("an Enqueue") {
+                let (id, origin) = (accepted.expect("a good message").id, String::new());
+                self.recorder.record(begin_us, What::Enqueued { id, origin });
+            }
+            self.waiting.fetch_add(messages.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Works with unary calls. Now and then the worker dies with what it holds.
+    pub(crate) async fn work(self, via: usize, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        while *self.phase.borrow() != Phase::Done {
+            let limit = rng.random_range(1..=5);
+            let begin_us = self.recorder.now_us();
+            let leases = patiently(async || {
+                let ask = Dequeue::new(&self.queue).worker(format!("unary {seed}")).lease_ms(LEASE_MS).wait_ms(200);
+                self.clients[via].dequeue(ask.limit(limit)).await
+            });
+            let leases = leases.await.expect("a Dequeue");
+            for lease in &leases {
+                self.leased(begin_us, lease, false);
+            }
+            for lease in &leases {
+                match rng.random_range(0..50) {
+                    0 => break,
+                    1..4 => {
+                        let release = Release::of(lease).delay_ms(0);
+                        let call = async || self.clients[via].release(&self.queue, vec![release.clone()]).await;
+                        self.end(lease, patiently(call)).await;
+                    }
+                    _ => {
+                        let call = async || self.clients[via].complete(&self.queue, vec![lease.into()]).await;
+                        self.end(lease, patiently(call)).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn leased(&self, begin_us: u64, lease: &Lease, kept: bool) {
+        let key = self.exclusive.then(|| lease.metadata[KEY].clone());
+        let Lease { id, fencing_token: fence, version, .. } = lease.clone();
+        self.recorder.record(begin_us, What::Leased { id, key, fence, lease_ms: LEASE_MS, version, kept });
+    }
+
+    async fn end(&self, lease: &Lease, call: impl Future<Output = Items<Transition>>) {
+        let begin_us = self.recorder.now_us();
+        let end = match only(call.await) {
+            Ok(Transition { state, version }) => End::To(state, version),
+            Err(refused) if refused.is_lease_lost() => End::Lost,
+            Err(refused) => panic!("the end of a lease: {refused}"),
+        };
+        self.ended(begin_us, lease.lease_ref(), end);
+    }
+
+    fn ended(&self, begin_us: u64, lease: LeaseRef, end: End) {
+        let LeaseRef { id, fencing_token: fence } = lease;
+        self.recorder.record(begin_us, What::Ended { id, fence, end });
+        if matches!(end, End::To(State::Completed, _)) {
+            self.completed.send_modify(|count| *count += 1);
+            let _ = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+        }
+    }
+
+    /// Works on a Work stream, one message at a time.
+    pub(crate) async fn stream(self, via: usize, seed: u64) {
+        let mut done = self.phase.clone();
+        let shutdown = async move { drop(done.wait_for(|phase| *phase == Phase::Done).await) };
+        // A place is free, and its credit given, from the start and from the end of each handler.
+        let free_since_us = Arc::new(AtomicU64::new(self.recorder.now_us()));
+        let handled_us: Arc<Mutex<HashMap<LeaseRef, u64>>> = Arc::default();
+        let (load, handled) = (self.clone(), handled_us.clone());
+        let worker = Worker::new(self.clients[via].clone(), &self.queue)
+            .name(format!("stream {seed}"))
+            .lease_ms(LEASE_MS)
+            .on_outcome(move |lease, outcome| {
+                let Some(begin_us) = handled.lock().unwrap().remove(lease) else { return };
+                let end = match outcome {
+                    Outcome::Completed(transition) | Outcome::Released(transition) => {
+                        End::To(transition.state, transition.version)
+                    }
+                    Outcome::Lost(Lost::Refused(refused)) if refused.is_lease_lost() => End::Lost,
+                    Outcome::Lost(_) => End::Unknown,
+                };
+                load.ended(begin_us, lease.clone(), end);
+            });
+        let stats = worker.run_until(shutdown, move |lease: Lease| {
+            let (load, free_since_us, handled_us) = (self.clone(), free_since_us.clone(), handled_us.clone());
+            async move {
+                load.leased(free_since_us.load(Ordering::SeqCst), &lease, true);
+                let now_us = load.recorder.now_us();
+                handled_us.lock().unwrap().insert(lease.lease_ref(), now_us);
+                free_since_us.store(now_us, Ordering::SeqCst);
+                Ok(())
+            }
+        });
+        stats.await.expect("a worker that is never refused");
+    }
+}

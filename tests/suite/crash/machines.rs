@@ -1,0 +1,132 @@
+//! What is killed: one Redis, and two server processes on it, each on a port that it keeps.
+
+use crate::system::program::{self, Running, SOON};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+use tallystone_client::Client;
+use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep};
+
+/// Short, so that another server sweeps soon after a crash; everything is kept in the outbox, to be judged.
+const CONFIG: &str = "sweep_lead_ms = 1000\noutbox_entries_max = 1000000000\n";
+const POLL: Duration = Duration::from_millis(10);
+
+/// A Redis that is durable, or made worse by `extra_args`, and outlives its crashes.
+pub(crate) struct Redis {
+    options: PrivateRedisOptions,
+    process: Option<PrivateRedis>,
+    _dir: TempDir,
+}
+
+impl Redis {
+    pub(crate) async fn start() -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        let mut options = PrivateRedisOptions::new(dir.path());
+        let process = PrivateRedis::start(options.clone()).await.expect("a redis-server");
+        options.port = Some(process.port());
+        Redis { options, process: Some(process), _dir: dir }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        let port = self.options.port.expect("known since the start");
+        format!("redis://127.0.0.1:{port}")
+    }
+
+    /// kill -9. Nobody answers on its port when this returns.
+    pub(crate) async fn kill(&mut self) {
+        let process = self.process.take().expect("it runs");
+        process.kill();
+        process.stop().await;
+    }
+
+    /// The same data on the same port.
+    pub(crate) async fn restart(&mut self) {
+        let give_up_at = Instant::now() + SOON;
+        // Somebody else may have been given the port for a moment.
+        self.process = loop {
+            match PrivateRedis::start(self.options.clone()).await {
+                Ok(process) => break Some(process),
+                Err(error) => assert!(Instant::now() < give_up_at, "{error}"),
+            }
+            sleep(POLL).await;
+        };
+    }
+}
+
+/// One server process.
+pub(crate) struct Server {
+    address: SocketAddr,
+    redis_url: String,
+    config: PathBuf,
+    process: Option<Running>,
+}
+
+impl Server {
+    async fn start(redis_url: String, config: PathBuf) -> Self {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = free.local_addr().expect("a bound port");
+        drop(free);
+        let mut server = Server { address, redis_url, config, process: None };
+        server.restart().await;
+        server
+    }
+
+    /// Starts it, and waits until it listens.
+    pub(crate) async fn restart(&mut self) {
+        let give_up_at = Instant::now() + SOON;
+        let (listen, config) = (self.address.to_string(), self.config.to_str().expect("a plain path"));
+        let args =
+            ["server", "--config", config, "--listen", &listen, "--redis-url", &self.redis_url, "--log", "error"];
+        'start: loop {
+            let mut process = Running::start(program::command(&args));
+            while TcpStream::connect(self.address).await.is_err() {
+                if process.has_ended() {
+                    // The port may be taken for a moment, or Redis not be ready yet.
+                    let why = process.stderr().await;
+                    assert!(Instant::now() < give_up_at, "the server does not start: {why}");
+                    sleep(POLL).await;
+                    continue 'start;
+                }
+                assert!(Instant::now() < give_up_at, "the server does not listen on {listen}");
+                sleep(POLL).await;
+            }
+            self.process = Some(process);
+            return;
+        }
+    }
+
+    /// kill -9.
+    pub(crate) async fn kill(&mut self) {
+        self.process.take().expect("it runs").kill().await;
+    }
+}
+
+/// All of them, and a client for each server.
+pub(crate) struct Machines {
+    pub(crate) redis: Redis,
+    pub(crate) servers: [Server; 2],
+    pub(crate) clients: [Client; 2],
+    _dir: TempDir,
+}
+
+impl Machines {
+    pub(crate) async fn start() -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        let config = dir.path().join("tallystone.toml");
+        std::fs::write(&config, CONFIG).expect("a file");
+        let redis = Redis::start().await;
+        let servers = [
+            Server::start(redis.url(), config.clone()).await,
+            Server::start(redis.url(), config.clone()).await,
+        ];
+        let client = |server: &Server| {
+            let builder = Client::builder(format!("http://{}", server.address)).call_timeout(Duration::from_secs(5));
+            builder.connect_lazy().expect("a good address")
+        };
+        let clients = [client(&servers[0]), client(&servers[1])];
+        Machines { redis, servers, clients, _dir: dir }
+    }
+}

@@ -1,0 +1,254 @@
+//! kill -9 of Redis and of servers at random moments under load. `TALLYSTONE_TEST_SEED` repeats the choices of a run,
+//! `TALLYSTONE_TEST_LONG` makes it ten times as long.
+
+use super::judge::judge;
+use super::load::{KEY, LEASE_MS, Load, Phase, only, patiently};
+use super::machines::Machines;
+use crate::histories::history::{End, What};
+use crate::system::program::SOON;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tallystone_client::*;
+use tallystone_model::{Cause, QueueName, Shard};
+use tallystone_server::store::{RedisOptions, RedisStore};
+use tallystone_tests::queue::follow;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+const ROUNDS: u32 = 24;
+/// The queue of messages whose holders have died, and that only the sweeper looks at.
+const ORPHANS: &str = "orphans";
+const POLL: Duration = Duration::from_millis(20);
+
+/// What dies in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Redis,
+    Server(usize),
+    RedisAndServer(usize),
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
+    let seed = match std::env::var("TALLYSTONE_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("TALLYSTONE_TEST_SEED is a number"),
+        Err(_) => rand::random::<u32>(),
+    };
+    let rounds = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 * ROUNDS } else { ROUNDS };
+    println!("TALLYSTONE_TEST_SEED={seed}");
+    let mut rng = StdRng::seed_from_u64(u64::from(seed));
+    let mut machines = Machines::start().await;
+    let (phase, phases) = watch::channel(Phase::Load);
+    let mut tasks = JoinSet::new();
+    let mut loads = Vec::new();
+    for (name, exclusive) in [("simple", false), ("exclusive", true), (ORPHANS, true)] {
+        let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
+        let config = QueueConfig { max_attempts: Some(1_000), ..config };
+        machines.clients[0].create_queue(name, config).await.expect("a new queue");
+        if name == ORPHANS {
+            continue;
+        }
+        let load = Load::new(name, exclusive, &machines.clients, &phases);
+        for via in 0..2 {
+            let mut next_seed = || rng.random::<u64>();
+            tasks.spawn(load.clone().produce(via, next_seed()));
+            for _ in 0..3 {
+                tasks.spawn(load.clone().work(via, next_seed()));
+            }
+            tasks.spawn(load.clone().stream(via, next_seed()));
+        }
+        loads.push(load);
+    }
+    for round in 0..rounds {
+        let victims =
+            [Victim::Redis, Victim::Server(0), Victim::Server(1), Victim::RedisAndServer(rng.random_range(0..2))];
+        // Each of them often, whatever the dice say.
+        let victim = if round < 4 { victims[round as usize] } else { *victims.choose(&mut rng).expect("victims") };
+        let round = async {
+            progress(&loads, rng.random_range(1..150)).await;
+            let orphan = Orphan::leave(&machines, round).await;
+            // Some moment in the middle of something.
+            sleep(Duration::from_micros(rng.random_range(0..20_000))).await;
+            strike(&mut machines, victim, Duration::from_millis(rng.random_range(0..150))).await;
+            progress(&loads, 1).await;
+            orphan.is_found(&machines).await;
+            for queue in ["simple", "exclusive", ORPHANS] {
+                check_invariants(&machines, queue).await;
+            }
+            println!("round {round}: {victim:?}");
+        };
+        tokio::select! {
+            () = round => {}
+            Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
+        }
+    }
+    phase.send_replace(Phase::Drain);
+    for load in &loads {
+        until_empty(&machines, &load.queue).await;
+    }
+    phase.send_replace(Phase::Done);
+    timeout(SOON, tasks.join_all()).await.expect("every worker ends");
+    for load in &loads {
+        conclude(&machines, load).await;
+    }
+}
+
+/// Waits for so many more acknowledged completions in each queue.
+async fn progress(loads: &[Load], completions: usize) {
+    for load in loads {
+        let mut completed = load.completed.subscribe();
+        let wanted = *completed.borrow_and_update() + completions;
+        let reached = timeout(SOON, completed.wait_for(|count| *count >= wanted)).await;
+        assert!(reached.is_ok(), "{}: no progress", load.queue);
+    }
+}
+
+/// Kills, waits a little, and starts again.
+async fn strike(machines: &mut Machines, victim: Victim, pause: Duration) {
+    let (redis, server) = match victim {
+        Victim::Redis => (true, None),
+        Victim::Server(server) => (false, Some(server)),
+        Victim::RedisAndServer(server) => (true, Some(server)),
+    };
+    if redis {
+        machines.redis.kill().await;
+    }
+    if let Some(server) = server {
+        machines.servers[server].kill().await;
+    }
+    sleep(pause).await;
+    if redis {
+        machines.redis.restart().await;
+    }
+    if let Some(server) = server {
+        machines.servers[server].restart().await;
+    }
+}
+
+/// A message whose worker has died, and another that waits behind it for their key.
+struct Orphan {
+    key: String,
+    lease: Lease,
+}
+
+impl Orphan {
+    async fn leave(machines: &Machines, round: u32) -> Self {
+        let key = format!("round {round}");
+        let message = |place: i64| NewMessage::new(format!("{key}/{place}"), "").priority(place).metadata(KEY, &key);
+        let messages = vec![message(1), message(2)];
+        let client = &machines.clients[round as usize % 2];
+        let accepted = patiently(async || client.enqueue(ORPHANS, messages.clone()).await).await.expect("an Enqueue");
+        assert!(accepted.iter().all(Result::is_ok), "{accepted:?}");
+        let lease = take(client).await;
+        assert_eq!(lease.id, format!("{key}/1"));
+        Orphan { key, lease }
+    }
+
+    /// The sweeper takes the lease away when it is over; then the key is free, and both messages run in their order.
+    async fn is_found(self, machines: &Machines) {
+        let client = &machines.clients[0];
+        let give_up_at = Instant::now() + SOON;
+        // Nobody dequeues here, so that only the sweeper can have done it.
+        while patiently(async || client.get_message(ORPHANS, &self.lease.id).await).await.expect("a message").state
+            == State::Running
+        {
+            assert!(Instant::now() < give_up_at, "{} is still locked", self.key);
+            sleep(POLL).await;
+        }
+        for place in 1..=2 {
+            let lease = take(client).await;
+            assert_eq!(lease.id, format!("{}/{place}", self.key));
+            assert!(lease.fencing_token > self.lease.fencing_token, "fences rise across crashes");
+            let complete = patiently(async || client.complete(ORPHANS, vec![(&lease).into()]).await).await;
+            assert_eq!(only(complete).expect("a lease that lives").state, State::Completed);
+        }
+        let late = patiently(async || client.complete(ORPHANS, vec![(&self.lease).into()]).await).await;
+        assert!(only(late).is_err_and(|refused| refused.is_lease_lost()));
+    }
+}
+
+async fn take(client: &Client) -> Lease {
+    let ask = || Dequeue::new(ORPHANS).worker("an orphan's").lease_ms(LEASE_MS);
+    let leases = patiently(async || client.dequeue(ask().wait_ms(5_000)).await).await.expect("a Dequeue");
+    leases.into_iter().next().expect("a runnable message")
+}
+
+/// The scrubber finds nothing, under load too.
+async fn check_invariants(machines: &Machines, queue: &str) {
+    let mut cursor = String::new();
+    loop {
+        let step = patiently(async || machines.clients[0].check_queue(queue, &cursor).await).await;
+        let step = step.expect("a step of the scrubber");
+        assert_eq!(step.violations, [], "{queue}");
+        if step.cursor.is_empty() {
+            return;
+        }
+        cursor = step.cursor;
+    }
+}
+
+async fn until_empty(machines: &Machines, queue: &str) {
+    let give_up_at = Instant::now() + SOON;
+    loop {
+        let depth = machines.clients[0].depth(queue, None).await.expect("a Depth");
+        if depth.live() == 0 {
+            return;
+        }
+        assert!(Instant::now() < give_up_at, "{queue}: still {depth:?}");
+        sleep(POLL).await;
+    }
+}
+
+/// All is quiet: the record, the servers and the outbox tell the same story.
+async fn conclude(machines: &Machines, load: &Load) {
+    let queue = load.queue.as_str();
+    check_invariants(machines, queue).await;
+    let mut messages = BTreeMap::new();
+    let mut page_token = String::new();
+    loop {
+        let page = machines.clients[1].list_messages(queue, State::Completed, 1_000, &page_token).await.expect("a page");
+        messages.extend(page.items.into_iter().map(|message| (message.id.clone(), message)));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let history = load.recorder.history();
+    let fences = messages.values().map(|message| (message.id.clone(), message.fencing_token)).collect();
+    let violations = judge(&history, &fences);
+    assert!(violations.is_empty(), "{queue}: {} violations: {violations:#?}", violations.len());
+
+    let mut accepted: Vec<&str> = Vec::new();
+    let (mut lost, mut leased) = (0, 0);
+    for op in &history {
+        match &op.what {
+            What::Enqueued { id, .. } => accepted.push(id),
+            What::Leased { .. } => leased += 1,
+            What::Ended { end: End::Lost, .. } => lost += 1,
+            _ => {}
+        }
+    }
+    println!("{queue}: {} accepted, {leased} leased, {lost} leases lost", accepted.len());
+    accepted.sort_unstable();
+    assert!(accepted.iter().eq(messages.keys()), "{queue}: completed is what was accepted, and nothing else");
+    let depth = machines.clients[0].depth(queue, None).await.expect("a Depth");
+    let expected = Depth { completed: messages.len() as u64, ..Depth::default() };
+    assert_eq!(depth, expected, "{queue}");
+
+    let options = RedisOptions { url: machines.redis.url(), ..RedisOptions::default() };
+    let store = RedisStore::connect(options).await.expect("a durable Redis");
+    let shard = Shard::first(&QueueName::parse("queue", queue).expect("a valid name"));
+    let events = store.outbox_events(&shard).await.expect("the outbox");
+    let last = follow(&events);
+    assert_eq!(last.len(), messages.len(), "{queue}: every message has its events");
+    for (id, (version, state)) in last {
+        let message = &messages[id.as_str()];
+        assert_eq!((version, state), (message.version, Some(tallystone_model::State::Completed)), "{id}");
+    }
+    let completions = events.iter().filter(|event| event.by == Cause::Complete).count();
+    assert_eq!(completions, messages.len(), "{queue}: each was completed once");
+}

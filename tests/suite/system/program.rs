@@ -1,0 +1,147 @@
+//! The program under test, as a child process: run to its end, or served from until it is stopped or killed.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Longest time that a test waits for something that must happen soon, on a machine that is busy.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// Where the program is. It is built first: an old one would prove nothing. The environment's `TALLYSTONE_PROGRAM`
+/// names another one to test.
+pub(crate) fn path() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| match std::env::var_os("TALLYSTONE_PROGRAM") {
+        Some(path) => path.into(),
+        None => build(),
+    })
+}
+
+fn build() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = std::process::Command::new(cargo)
+        .args(["build", "--release", "--locked", "--quiet", "-p", "tallystone"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(built.is_ok_and(|status| status.success()), "the program could not be built: cargo build --release -p tallystone");
+    // This test is target/release/deps/suite-….
+    let test = std::env::current_exe().expect("this test has a path");
+    let folder = test.ancestors().nth(2).expect("tests lie two folders deep");
+    folder.join("tallystone")
+}
+
+/// The program with these arguments, and an environment that no user's settings reach. Killed when it is dropped.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(path());
+    command.args(args).env_clear().kill_on_drop(true);
+    for name in ["PATH", "TALLYSTONE_REDIS_SERVER"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// The JSON objects that it wrote, one per line.
+    pub(crate) fn json(&self) -> Vec<serde_json::Value> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {self:?}"))).collect()
+    }
+
+    /// The only JSON object that it wrote.
+    pub(crate) fn object(&self) -> serde_json::Value {
+        let mut objects = self.json();
+        assert_eq!(objects.len(), 1, "{self:?}");
+        objects.remove(0)
+    }
+}
+
+/// Runs a command to its end, with this on its standard input.
+pub(crate) async fn run(mut command: Command, stdin: &str) -> Ended {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    let write = async {
+        // A program that has ended early does not read it all.
+        let _ = input.write_all(stdin.as_bytes()).await;
+        drop(input);
+    };
+    let (output, ()) = timeout(SOON, async { tokio::join!(child.wait_with_output(), write) }).await.expect("ends in time");
+    let output = output.expect("an end");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A program that runs until it is told otherwise. Killed when it is dropped.
+pub(crate) struct Running {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// Reads stderr to its end, so that the program never waits for somebody to read it.
+    stderr: JoinHandle<String>,
+}
+
+impl Running {
+    /// Starts it.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("the program starts");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let mut stderr = child.stderr.take().expect("a pipe");
+        let stderr = tokio::spawn(async move {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).await.expect("text");
+            text
+        });
+        Running { child, lines, stderr }
+    }
+
+    /// The next line that it writes; what it has to say on stderr if it ends instead.
+    pub(crate) async fn line(&mut self) -> String {
+        let line = timeout(SOON, self.lines.next_line()).await.expect("a line in time").expect("text");
+        match line {
+            Some(line) => line,
+            None => panic!("ended: {}", self.stderr().await),
+        }
+    }
+
+    /// All that it has written on stderr, when it has ended.
+    pub(crate) async fn stderr(&mut self) -> String {
+        timeout(SOON, &mut self.stderr).await.expect("an end in time").expect("text")
+    }
+
+    /// Whether it has ended, without waiting.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("not waited for yet")
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) async fn stop(mut self) -> ExitStatus {
+        kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM).expect("it runs");
+        timeout(SOON, self.child.wait()).await.expect("stops in time").expect("a child")
+    }
+
+    /// Kills it with SIGKILL, and waits until it is gone.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.expect("a child");
+    }
+}
