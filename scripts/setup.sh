@@ -25,7 +25,9 @@ install_packages() {
     return 1
   fi
   say "Installing ${packages[*]} ..."
-  local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}")
+  # RUNLEVEL: the package's own service is not wanted; every Redis of ours is started by us.
+  local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+    apt-get install -y --no-install-recommends "${packages[@]}")
   # The package lists may be absent or old: fetch them only if the install fails without.
   if ! "${install[@]}" >&2; then
     "${as_root[@]}" apt-get update >&2
@@ -43,3 +45,7 @@ find_cargo() {
 
 install_packages
 find_cargo
+
+# One place for what is built, so that the program can be called without asking cargo again.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
+tallystone() { "$CARGO_TARGET_DIR/release/tallystone" "$@"; }

@@ -152,3 +152,18 @@ impl Sizes {
         Duration::from_secs(60) + Duration::from_micros(messages * 500)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_sizes_are_those_of_the_goals_and_scale() {
+        let full = Sizes::new(MESSAGES, false);
+        assert_eq!((full.keys, full.deep, full.locked_keys, full.memory), (100_000, 10_000_000, 100_000, 1_000_000));
+        assert_eq!((full.filter_pending, full.filter_values, full.latency_per_s), (1_000_000, 10_000, 5_000));
+        let tenth = Sizes::new(MESSAGES / 10, false);
+        assert_eq!((tenth.keys, tenth.deep, tenth.latency_s), (10_000, 1_000_000, 1));
+        assert_eq!(Sizes::new(2_000, true).deep, 20_000);
+    }
+}

@@ -6,7 +6,7 @@ use crate::plan::{BATCH, CALLERS, CLIENTS, CONNECTIONS, PAYLOAD_BYTES, RETENTION
 use crate::sample::{Sample, Samples};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// What a row is to reach.
 #[derive(Clone, Copy, Debug)]
@@ -138,16 +138,43 @@ fn rounded(samples: &Samples) -> Value {
     samples.values().into_iter().map(|value| (value * 100.0).round() / 100.0).collect()
 }
 
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Output<'a> {
+    machine: &'a Machine,
+    settings: Settings<'a>,
+    rows: &'a [Row],
+}
+
+/// What all figures share.
+#[derive(Serialize)]
+struct Settings<'a> {
+    redis_version: &'a str,
+    appendfsync: &'static str,
+    payload_bytes: usize,
+    batch: usize,
+    clients: usize,
+    callers: usize,
+    caller_connections: usize,
+    terminal_retention_ms: i64,
+    runs: u32,
+}
+
 /// Prints all of it on stdout.
 pub(crate) fn print(rows: &[Row], machine: &Machine, redis_version: &str, runs: u32, json: bool) -> anyhow::Result<()> {
     if json {
-        let settings = json!({
-            "redis": redis_version, "appendfsync": "always", "payload_bytes": PAYLOAD_BYTES, "batch": BATCH,
-            "clients": CLIENTS, "callers": CALLERS, "caller_connections": CONNECTIONS,
-            "terminal_retention_ms": RETENTION_MS, "runs": runs,
-        });
-        let all = json!({ "machine": machine, "settings": settings, "rows": rows });
-        println!("{}", serde_json::to_string_pretty(&all)?);
+        let settings = Settings {
+            redis_version,
+            appendfsync: "always",
+            payload_bytes: PAYLOAD_BYTES,
+            batch: BATCH,
+            clients: CLIENTS,
+            callers: CALLERS,
+            caller_connections: CONNECTIONS,
+            terminal_retention_ms: RETENTION_MS,
+            runs,
+        };
+        println!("{}", serde_json::to_string_pretty(&Output { machine, settings, rows })?);
         return Ok(());
     }
     println!("{}", table(rows));

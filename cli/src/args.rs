@@ -25,6 +25,7 @@ pub(crate) struct Cli {
 
 /// What every verb knows.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Options of every verb")]
 pub(crate) struct Global {
     /// The server to talk to [default: http://127.0.0.1:7600]
     #[arg(long, global = true, env = "TALLYSTONE_SERVER", value_name = "URL", hide_env_values = true)]

@@ -2,6 +2,7 @@
 
 use crate::args::Cli;
 use crate::failure::Failure;
+use crate::output::Output;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
@@ -11,7 +12,8 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-pub(crate) fn run(args: CompletionsArgs) -> Result<(), Failure> {
-    clap_complete::generate(args.shell, &mut Cli::command(), "tallystone", &mut std::io::stdout());
-    Ok(())
+pub(crate) fn run(args: CompletionsArgs, output: Output) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "tallystone", &mut script);
+    output.line(String::from_utf8_lossy(&script).trim_end())
 }

@@ -61,7 +61,13 @@ fn explain(error: figment::Error, file: Option<&Path>, keys: &[&str]) -> Failure
         Some(name) if name.contains("TOML") => file.map_or_else(String::new, |path| path.display().to_string()),
         _ => "the flags".to_owned(),
     };
-    let key = if error.path.is_empty() { "?".to_owned() } else { error.path.join(".") };
+    if error.path.is_empty() {
+        // The file is no TOML. What has a bar is a picture of the line: not for one line of ours.
+        let text = error.kind.to_string();
+        let text: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
+        return Failure::usage(format!("configuration: {source}: {}", text.join(": ")));
+    }
+    let key = error.path.join(".");
     if let Kind::UnknownField(name, expected) = &error.kind {
         let failure = Failure::usage(format!("configuration: unknown key `{key}` in {source}"));
         return match nearest(name, expected.iter().copied()) {
@@ -116,6 +122,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::result_large_err, reason = "figment's closure, figment's error")]
     fn the_environment_comes_between_file_and_flags() {
         figment::Jail::expect_with(|jail| {
             jail.create_file("t.toml", "sample_turn_ms = 7\nsample_url = 'file'")?;
@@ -136,7 +143,8 @@ mod tests {
         let error = refused("sample_turn = 1").to_string();
         assert!(error.contains("unknown key `sample_turn`"), "{error}");
         assert!(refused("sample_turn_ms = 'x'").to_string().contains("`sample_turn_ms`"));
-        assert!(refused("= 1").to_string().contains("configuration"));
+        let error = refused("listen = 'x\n").to_string();
+        assert!(error.contains("line 1") && !error.contains('|'), "{error}");
         assert!(load::<Sample>(Some(Path::new("/no/such/file")), ConfigFlags::default()).is_err());
     }
 

@@ -52,6 +52,6 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Verb::Check(args) => check::run(args, &connect().await?).await,
         Verb::Demo(Demo::Flights(args)) => demo::flights(args, global.server, output).await,
         Verb::Bench(args) => bench::run(args, output).await,
-        Verb::Completions(args) => completions::run(args),
+        Verb::Completions(args) => completions::run(args, output),
     }
 }

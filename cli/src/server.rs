@@ -5,7 +5,8 @@ use crate::failure::Failure;
 use crate::shutdown::Shutdown;
 use clap::Args;
 use serde::Serialize;
-use tallystone_server::ServerConfig;
+use tallystone_server::store::ConnectError;
+use tallystone_server::{ServeError, ServerConfig};
 
 #[derive(Args, Debug)]
 pub(crate) struct ServerArgs {
@@ -48,7 +49,13 @@ pub(crate) async fn run(args: ServerArgs) -> Result<(), Failure> {
     let config: ServerConfig = load(file.as_deref(), Flags { flags: args.flags, redis: args.redis })?;
     config.check().map_err(Failure::usage)?;
     let shutdown = Shutdown::listen().map_err(Failure::usage)?;
-    tallystone_server::serve(config, shutdown.requested()).await.map_err(|error| cannot_serve(&error))
+    tallystone_server::serve(config, shutdown.requested()).await.map_err(|error| match &error {
+        ServeError::Redis(ConnectError::Unreachable { .. }) => {
+            cannot_serve(&error).hint("--redis-url names another; `tallystone dev` brings a Redis of its own along")
+        }
+        ServeError::Redis(_) | ServeError::Config(_) => Failure::usage(&error),
+        _ => cannot_serve(&error),
+    })
 }
 
 /// Why a server does not start, or ended.

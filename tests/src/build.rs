@@ -49,13 +49,7 @@ pub fn index(keys: &[&str]) -> IndexKeys {
 
 /// A Dequeue by worker "w" of up to `limit` messages, without anything else.
 pub fn request(limit: usize) -> DequeueRequest {
-    DequeueRequest {
-        worker: "w".to_owned(),
-        limit,
-        lease_ms: None,
-        filters: Vec::new(),
-        request_id: String::new(),
-    }
+    DequeueRequest { worker: "w".to_owned(), limit, lease_ms: None, filters: Vec::new(), request_id: String::new() }
 }
 
 fn owned(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -4,3 +4,4 @@
 mod conformance;
 mod histories;
 mod property;
+mod scripts;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tallystone_client::{
-    Cancellation, Client, Dequeue, Failure, Filter, Lease, Lost, NewMessage, Outcome, QueueConfig, State, Worker,
+    Cancellation, Client, Dequeue, Failure, Filter, Handler, Lease, Lost, NewMessage, Outcome, QueueConfig, State, Worker,
     WorkerStats,
 };
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
@@ -27,11 +27,7 @@ struct Running {
 }
 
 impl Running {
-    fn start<F, Fut>(worker: Worker, handler: F) -> Self
-    where
-        F: Fn(Lease) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
-    {
+    fn start(worker: Worker, handler: impl Handler) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let running = worker.clone();
         let ended = tokio::spawn(async move { running.run_until(async { drop(stopped.await) }, handler).await });
@@ -117,22 +113,17 @@ impl Drop for Dropped {
     }
 }
 
-/// A handler that never ends, what tells of its beginnings, and what tells of its ends.
-fn endless() -> (
-    impl Fn(Lease) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> + Send + Sync,
-    mpsc::UnboundedReceiver<String>,
-    mpsc::UnboundedReceiver<String>,
-) {
+/// A handler that never ends; the ids that it begins with, and those at whose drop it is gone.
+fn endless() -> (impl Handler, mpsc::UnboundedReceiver<String>, mpsc::UnboundedReceiver<String>) {
     let (begun, begins) = mpsc::unbounded_channel();
     let (dropped, drops) = mpsc::unbounded_channel();
     let handler = move |lease: Lease| {
         let _ = begun.send(lease.id.clone());
         let guard = Dropped(dropped.clone(), lease.id);
-        let endless = async move {
+        async move {
             let _guard = guard;
             std::future::pending().await
-        };
-        Box::pin(endless) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>
+        }
     };
     (handler, begins, drops)
 }

@@ -101,6 +101,10 @@ pub(super) async fn run<S: Store>(
     let mut timer = std::pin::pin!(sleep_until((now + IDLE).into()));
     let mut stopped = false;
     loop {
+        if in_flight.len() < IN_FLIGHT {
+            // Callers that are ready to run get in first: larger flushes for no delay.
+            tokio::task::yield_now().await;
+        }
         while let Ok(command) = commands.try_recv() {
             lane.take_in(command);
         }

@@ -400,7 +400,7 @@ impl Store for RedisStore {
             let invariant = INVARIANTS.iter().find(|invariant| invariant.id == id).ok_or_else(|| defect("no invariant"))?;
             items.push(Violation { invariant: invariant.id, detail: detail.escape_ascii().to_string() });
         }
-        let next_cursor = if phase == 0 { String::new() } else { format!("{phase}-{at}") };
+        let next_cursor = if phase == 0 && at.is_empty() { String::new() } else { format!("{phase}-{at}") };
         Ok((looked_at, Page { items, next_cursor }))
     }
 

@@ -137,7 +137,8 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         at_ms: enqueued_ms,
         sequence: first.sequence,
         priority: i64::MIN,
-        metadata: Metadata::parse(metadata.map(|(key, value)| (key.to_owned(), value.to_owned())).into()).expect("pairs"),
+        metadata: Metadata::parse(metadata.map(|(key, value)| (key.to_owned(), value.to_owned())).into())
+            .expect("pairs"),
         attempts: 0,
         fence: 0,
         worker: String::new(),
@@ -180,8 +181,7 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         ..released
     };
     assert_eq!(events[3], elapsed);
-    let updated =
-        Event { version: 5, from: Some(State::Pending), by: Cause::UpdateMessage, priority: 5, ..elapsed };
+    let updated = Event { version: 5, from: Some(State::Pending), by: Cause::UpdateMessage, priority: 5, ..elapsed };
     assert_eq!(events[4], updated);
     assert_eq!(events[5], Event { version: 6, to: Some(State::Canceled), by: Cause::Cancel, ..updated });
     assert_eq!(events.len(), 6);

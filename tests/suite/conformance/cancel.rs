@@ -78,7 +78,8 @@ async fn q5_cancel_of_many_answers_each<S: Probe>(stage: &Stage<S>) {
     let queue = stage.queue(exclusive()).await;
     bring(&queue, keyed("runs", 1, "r"), State::Running).await;
     queue.put((0..4).map(|n| keyed(&format!("m{n}"), n, "k"))).await;
-    let cancel = |id: &str| Cancellation { id: tallystone_tests::id(id), fence: 0, force: false, reason: String::new() };
+    let cancel =
+        |id: &str| Cancellation { id: tallystone_tests::id(id), fence: 0, force: false, reason: String::new() };
     let batch = ["m0", "none", "m2", "runs", "m0"].map(cancel).to_vec();
     let results = queue.store.cancel(&queue.shard, batch).await;
     let canceled = went(State::Canceled, 2);

@@ -91,7 +91,9 @@ async fn q8_large_messages_come_in_parts_and_none_is_lost<S: Probe>(stage: &Stag
     let payload = Bytes::from(vec![7; PAYLOAD_BYTES_MAX]);
     let names: Vec<String> = (0..250).map(|n| format!("m{n:03}")).collect();
     for part in names.chunks(125) {
-        queue.put(part.iter().map(|name| NewMessage { payload: payload.clone(), ..tagged(name, 1, &[("k", "v")]) })).await;
+        queue
+            .put(part.iter().map(|name| NewMessage { payload: payload.clone(), ..tagged(name, 1, &[("k", "v")]) }))
+            .await;
     }
     let (plain, filtered) = (request(100), DequeueRequest { filters: vec![filter(&[("k", "v")])], ..request(100) });
     let mut taken = Vec::new();
@@ -130,7 +132,10 @@ async fn q5_a_dequeue_moves_all_that_is_due_however_much<S: Probe>(stage: &Stage
         queue.put((0..some).map(|n| keyed(&format!("lapses {n:04}"), 9, &format!("k{n}")))).await;
         assert_eq!(queue.take(some).await.len(), some);
         // The later it falls due, the more urgent it is.
-        let hidden = |n: usize| NewMessage { invisibility_ms: Some(n as u64 + 1), ..keyed(&format!("hides {n:04}"), -(n as i64), &format!("k{n}")) };
+        let hidden = |n: usize| NewMessage {
+            invisibility_ms: Some(n as u64 + 1),
+            ..keyed(&format!("hides {n:04}"), -(n as i64), &format!("k{n}"))
+        };
         queue.put((0..some).map(hidden)).await;
         stage.clock.advance(30_000);
         let most_urgent = format!("hides {:04}", some - 1);
@@ -143,7 +148,9 @@ async fn q5_a_dequeue_moves_all_that_is_due_however_much<S: Probe>(stage: &Stage
 async fn q5_windows_move_before_leases<S: Probe>(stage: &Stage<S>) {
     let queue = stage.queue(simple()).await;
     bring(&queue, message("lapses", 0), State::Running).await;
-    queue.put([("b", 200), ("a", 100)].map(|(id, ms)| NewMessage { invisibility_ms: Some(ms), ..message(id, 1) })).await;
+    queue
+        .put([("b", 200), ("a", 100)].map(|(id, ms)| NewMessage { invisibility_ms: Some(ms), ..message(id, 1) }))
+        .await;
     stage.clock.advance(30_000);
     queue.take(9).await;
     let moved: Vec<String> = queue.events().await[4..7].iter().map(|event| event.id.to_string()).collect();

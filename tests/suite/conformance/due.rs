@@ -49,7 +49,12 @@ async fn q5_a_sweep_is_bounded_and_says_when_there_is_more<S: Probe>(stage: &Sta
     let queue = stage.queue(QueueConfig { lease_ms: 5_000, ..exclusive() }).await;
     queue.put((0..some).map(|n| keyed(&format!("runs {n}"), 1, &format!("k{n}")))).await;
     assert_eq!(queue.take(some).await.len(), some);
-    queue.put((0..some).map(|n| NewMessage { invisibility_ms: Some(1), ..keyed(&format!("hides {n}"), 1, &format!("k{n}")) })).await;
+    queue
+        .put(
+            (0..some)
+                .map(|n| NewMessage { invisibility_ms: Some(1), ..keyed(&format!("hides {n}"), 1, &format!("k{n}")) }),
+        )
+        .await;
     let first = queue.pass(5_000).await;
     assert_eq!((first.promoted, first.expired), (SWEEP_ITEMS_MAX as u64, SWEEP_ITEMS_MAX as u64));
     assert!(first.next_ms.is_some_and(|at_ms| at_ms <= first.now_ms), "there is more: {first:?}");

@@ -48,7 +48,8 @@ fn accepted(message: &NewMessage, at_ms: u64) -> Message {
 
 async fn q3_a_message_is_kept_as_it_was_sent<S: Probe>(stage: &Stage<S>) {
     let bytes: Vec<u8> = (0..PAYLOAD_BYTES_MAX).map(|n| n as u8).collect();
-    let long = |n: usize| (format!("{n}{}", "k".repeat(METADATA_KEY_BYTES_MAX - 1)), "v".repeat(METADATA_VALUE_BYTES_MAX));
+    let long =
+        |n: usize| (format!("{n}{}", "k".repeat(METADATA_KEY_BYTES_MAX - 1)), "v".repeat(METADATA_VALUE_BYTES_MAX));
     let full = NewMessage {
         payload: Bytes::from(bytes),
         metadata: Metadata::parse((0..METADATA_PAIRS_MAX).map(long).collect()).expect("at every bound"),
@@ -85,8 +86,21 @@ async fn q3_a_message_is_kept_as_it_was_sent<S: Probe>(stage: &Stage<S>) {
 async fn q3_the_whole_range_of_priorities_sorts_exactly<S: Probe>(stage: &Stage<S>) {
     // Past 2^53 a double knows only every other number.
     const PAST: i64 = (1 << 53) + 1;
-    const ORDER: [i64; 13] =
-        [i64::MIN, i64::MIN + 1, -PAST - 1, -PAST, 1 - PAST, -1, 0, 1, PAST - 1, PAST, PAST + 1, i64::MAX - 1, i64::MAX];
+    const ORDER: [i64; 13] = [
+        i64::MIN,
+        i64::MIN + 1,
+        -PAST - 1,
+        -PAST,
+        1 - PAST,
+        -1,
+        0,
+        1,
+        PAST - 1,
+        PAST,
+        PAST + 1,
+        i64::MAX - 1,
+        i64::MAX,
+    ];
     for config in [simple(), exclusive()] {
         let queue = stage.queue(config).await;
         for at in [7, 2, 12, 0, 9, 4, 11, 5, 1, 10, 3, 8, 6] {
@@ -125,7 +139,8 @@ async fn q3_equal_priorities_run_in_order_of_arrival<S: Probe>(stage: &Stage<S>)
 async fn q3_own_settings_go_before_the_queues<S: Probe>(stage: &Stage<S>) {
     let config = QueueConfig { lease_ms: 10_000, invisibility_ms: 500, max_attempts: 1, ..simple() };
     let queue = stage.queue(config).await;
-    let own = NewMessage { lease_ms: Some(20_000), invisibility_ms: Some(0), max_attempts: Some(2), ..message("own", 1) };
+    let own =
+        NewMessage { lease_ms: Some(20_000), invisibility_ms: Some(0), max_attempts: Some(2), ..message("own", 1) };
     let later = NewMessage { invisibility_ms: Some(700), ..message("later", 3) };
     queue.put([own, message("default", 2), later]).await;
     let seen = async |id: &str| {
@@ -227,7 +242,10 @@ async fn q10_a_batch_acts_in_order_and_one_bad_item_spoils_no_other<S: Probe>(st
     ];
     let results = queue.store.enqueue(&queue.shard, batch).await.expect("an open queue");
     let conflict = |result: &Result<_, Refusal>| matches!(result, Err(Refusal::IdConflict { .. }));
-    assert_eq!(results.iter().map(conflict).collect::<Vec<_>>(), [false, false, true, false, false, false, false, false, true]);
+    assert_eq!(
+        results.iter().map(conflict).collect::<Vec<_>>(),
+        [false, false, true, false, false, false, false, false, true]
+    );
     assert_eq!(queue.list(State::Pending).await, ["a", "c", "b"]);
     assert_eq!(queue.take_ids(9).await, ["a", "c"]);
 }

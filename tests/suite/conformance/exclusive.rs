@@ -32,7 +32,9 @@ async fn q4_one_of_a_value_runs_the_others_wait_however_urgent<S: Probe>(stage: 
 }
 
 async fn q4_every_way_out_of_running_frees_the_value<S: Probe>(stage: &Stage<S>) {
-    for way in ["complete", "release", "release later", "error", "cancel", "forced cancel", "lapse", "lapse unseen", "purge"] {
+    for way in
+        ["complete", "release", "release later", "error", "cancel", "forced cancel", "lapse", "lapse unseen", "purge"]
+    {
         let queue = stage.queue(exclusive()).await;
         let max_attempts = if way == "error" { Some(1) } else { None };
         queue.put([NewMessage { max_attempts, ..keyed("a", 1, "k") }, keyed("b", 2, "k")]).await;
@@ -140,7 +142,8 @@ async fn q4_an_invisible_message_holds_no_value<S: Probe>(stage: &Stage<S>) {
 async fn q4_values_are_told_apart_whatever_their_bytes<S: Probe>(stage: &Stage<S>) {
     // Each a prefix of another, or of what a length before it would look like.
     let long = ["v".repeat(255), "v".repeat(254)];
-    let values = ["a", "aa", "ab", "a:b", "a b", "ü", "\u{10ffff}", "1", "0", "*", "[", "(", long[0].as_str(), long[1].as_str()];
+    let values =
+        ["a", "aa", "ab", "a:b", "a b", "ü", "\u{10ffff}", "1", "0", "*", "[", "(", long[0].as_str(), long[1].as_str()];
     let queue = stage.queue(exclusive()).await;
     for priority in 0..3 {
         let each = values.iter().enumerate();
@@ -181,8 +184,12 @@ async fn q4_a_value_is_one_through_every_index_and_none<S: Probe>(stage: &Stage<
     let queue = stage.queue(exclusive()).await;
     let of = |id: &str, priority, carrier| tagged(id, priority, &[(KEY, "k"), ("carrier", carrier), ("day", "1")]);
     queue.put([of("a", 1, "UA"), of("b", 2, "DL"), of("c", 3, "UA")]).await;
-    let views: [&[Filter]; 4] =
-        [&[], &[filter(&[("carrier", "DL")])], &[filter(&[("day", "1")])], &[filter(&[("carrier", "UA"), ("day", "1")])]];
+    let views: [&[Filter]; 4] = [
+        &[],
+        &[filter(&[("carrier", "DL")])],
+        &[filter(&[("day", "1")])],
+        &[filter(&[("carrier", "UA"), ("day", "1")])],
+    ];
     for takes in views {
         let wish = DequeueRequest { filters: takes.to_vec(), ..request(9) };
         let leases = queue.try_take(wish).await.expect("filters with an index");

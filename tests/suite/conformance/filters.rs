@@ -137,7 +137,8 @@ async fn q8_one_index_too_many_is_refused_alone<S: Probe>(stage: &Stage<S>) {
     // In one call, the requests beside it are answered.
     let by = |filters: Vec<Filter>| DequeueRequest { filters, ..request(1) };
     let known = filter(&[("k1", "v"), ("k2", "v")]);
-    let requests = vec![by(vec![one_more.clone()]), by(vec![filter(&[("k1", "v")]), one_more]), by(vec![known]), request(1)];
+    let requests =
+        vec![by(vec![one_more.clone()]), by(vec![filter(&[("k1", "v")]), one_more]), by(vec![known]), request(1)];
     let answer = queue.dequeue(requests).await.expect("an open queue");
     assert_eq!(answer.leases[..3], [Err(refusal.clone()), Err(refusal.clone()), Err(refusal)]);
     assert_eq!(answer.leases[3].as_ref().map(Vec::len), Ok(1));

@@ -160,7 +160,9 @@ async fn q11_a_lost_lease_is_refused_in_every_state_and_changes_nothing<S: Probe
             for how in ENDS {
                 let answer = end(&queue, how, lease_ref("m", fence)).await;
                 match (how, state) {
-                    ("cancel", State::Canceled) => assert_eq!(answer, went(State::Canceled, queue.get("m").await.version)),
+                    ("cancel", State::Canceled) => {
+                        assert_eq!(answer, went(State::Canceled, queue.get("m").await.version))
+                    }
                     ("cancel", State::Completed | State::Errored) => assert_eq!(answer, wrong("m", state)),
                     _ => assert_eq!(answer, lost("m", state), "{how}, {state}"),
                 }

@@ -31,8 +31,14 @@ async fn q5_redrive_makes_an_ended_message_run_anew<S: Probe>(stage: &Stage<S>) 
         assert_eq!(queue.redrive("m").await, went(State::Pending, ended.version + 1));
         let redriven = queue.get("m").await;
         let state_since_ms = stage.clock.now_ms();
-        let expected =
-            Message { state: State::Pending, version: ended.version + 1, attempts: 0, due_ms: 0, state_since_ms, ..ended };
+        let expected = Message {
+            state: State::Pending,
+            version: ended.version + 1,
+            attempts: 0,
+            due_ms: 0,
+            state_since_ms,
+            ..ended
+        };
         assert_eq!(redriven, expected, "reason and last holder stay");
         assert_eq!(queue.list(State::Pending).await, ["first", "m", "n"], "it has kept its place");
         queue.cancel(no_lease("first"), "").await.expect("a pending message");
@@ -94,10 +100,7 @@ async fn q7_an_update_that_changes_nothing_writes_nothing<S: Probe>(stage: &Stag
         bring(&queue, message("m", 5), state).await;
         let before = queue.snapshot().await;
         let stands = queue.get("m").await;
-        let mut patches = vec![
-            MessagePatch::default(),
-            MessagePatch { priority: Some(5), visible_at_ms: None },
-        ];
+        let mut patches = vec![MessagePatch::default(), MessagePatch { priority: Some(5), visible_at_ms: None }];
         match state {
             State::Invisible => patches.push(MessagePatch { priority: None, visible_at_ms: Some(stands.due_ms) }),
             State::Pending => patches.push(MessagePatch { priority: Some(5), visible_at_ms: Some(0) }),
@@ -154,7 +157,10 @@ async fn q7_purge_takes_every_state_but_running<S: Probe>(stage: &Stage<S>) {
     assert_eq!(queue.try_get("pending").await, missing("pending"));
     let last = queue.events_of("pending").await;
     let by: Vec<_> = last.iter().map(|event| (event.from, event.to, event.by)).collect();
-    assert_eq!(by[1..], [(Some(State::Pending), Some(State::Canceled), Cause::Purge), (Some(State::Canceled), None, Cause::Collect)]);
+    assert_eq!(
+        by[1..],
+        [(Some(State::Pending), Some(State::Canceled), Cause::Purge), (Some(State::Canceled), None, Cause::Collect)]
+    );
     let fence = queue.get("running").await.fence;
     assert_eq!(queue.complete(lease_ref("running", fence)).await, went(State::Completed, 3));
     assert_eq!((queue.purge(false).await, queue.purge(false).await), (1, 0));

@@ -137,6 +137,9 @@ async fn q4_locked_values_do_not_stand_in_the_way_of_free_ones<S: Probe>(stage: 
     }
     queue.put([keyed("free", i64::MAX, "free")]).await;
     let answer = queue.dequeue(vec![request(9)]).await.expect("an open queue");
-    assert_eq!(answer.leases[0].as_ref().map(|leases| tallystone_tests::queue::ids(leases)), Ok(vec!["free".to_owned()]));
+    assert_eq!(
+        answer.leases[0].as_ref().map(|leases| tallystone_tests::queue::ids(leases)),
+        Ok(vec!["free".to_owned()])
+    );
     assert_eq!(answer.outlook.ready, 0);
 }

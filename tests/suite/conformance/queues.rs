@@ -170,12 +170,8 @@ async fn q2_a_patch_changes_what_it_names<S: Probe>(stage: &Stage<S>) {
         indexes: Some(vec![index(&["b", "a"]), index(&["a"]), index(&["a", "b"])]),
         ..QueuePatch::default()
     };
-    let config = QueueConfig {
-        lease_ms: 5_000,
-        max_depth: 9,
-        indexes: vec![index(&["a"]), index(&["a", "b"])],
-        ..exclusive()
-    };
+    let config =
+        QueueConfig { lease_ms: 5_000, max_depth: 9, indexes: vec![index(&["a"]), index(&["a", "b"])], ..exclusive() };
     assert_eq!(queue.reconfigure(patch.clone()).await.config, config);
     let stands = queue.describe().await.expect("a queue");
     assert_eq!(stands.config, config);

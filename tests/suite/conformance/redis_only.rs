@@ -84,7 +84,11 @@ async fn q16_a_volatile_redis_is_refused_by_each_setting_that_makes_it_so() {
     let options = RedisOptions { url: redis.url(), ..RedisOptions::default() };
     raw::<()>(&redis, "CONFIG SET appendfsync always").await;
     RedisStore::connect(options.clone()).await.map(drop).expect("as durable as can be");
-    let wrong = [("appendonly", "no", "yes"), ("appendfsync", "everysec", "always"), ("maxmemory-policy", "allkeys-lru", "noeviction")];
+    let wrong = [
+        ("appendonly", "no", "yes"),
+        ("appendfsync", "everysec", "always"),
+        ("maxmemory-policy", "allkeys-lru", "noeviction"),
+    ];
     for only in [Some(0), Some(1), Some(2), None] {
         let chosen: Vec<_> = (0..3).filter(|at| only.is_none_or(|only| only == *at)).map(|at| wrong[at]).collect();
         for (name, value, _) in &chosen {
@@ -152,8 +156,9 @@ async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
     let (redis, stage) = alone("tagged:a.b-c_d").await;
     let queue = stage.queue(exclusive()).await;
     for (at, state) in State::ALL.into_iter().enumerate() {
-        bring(&queue, keyed(state.name(), -(at as i64), state.name()), state).await;
-        bring(&queue, keyed(&format!("{state} too"), -10 - at as i64, &format!("{state} too")), state).await;
+        let at = 2 * at as i64;
+        bring(&queue, keyed(state.name(), -at, state.name()), state).await;
+        bring(&queue, keyed(&format!("{state} too"), -at - 1, &format!("{state} too")), state).await;
     }
     queue.put([keyed("behind", 1, "running"), keyed("behind too", 2, "running")]).await;
     assert_eq!(queue.take_where(1, &[filter(&[(KEY, "running")])]).await, [""; 0]);
@@ -170,8 +175,22 @@ async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
     let mut names: Vec<&str> = mine.iter().map(|key| &key[tag.len()..]).collect();
     names.sort();
     let expected = [
-        "backlog", "body", "config", "done", "head", "index:0:counts", "index:0:order", "invisible", "keys", "outbox",
-        "parked", "ready", "request_due", "requests", "running", "state",
+        "backlog",
+        "body",
+        "config",
+        "done",
+        "head",
+        "index:0:counts",
+        "index:0:order",
+        "invisible",
+        "keys",
+        "outbox",
+        "parked",
+        "ready",
+        "request_due",
+        "requests",
+        "running",
+        "state",
     ];
     assert_eq!(names, expected);
     stage.assert_sound().await;
@@ -237,15 +256,17 @@ async fn q8_an_index_that_nobody_uses_is_dropped() {
     };
     let forgetful = Arc::new(RedisStore::connect(options).await.expect("a store"));
     let queue = stage.queue(QueueConfig { indexes: vec![index(&["declared"])], ..exclusive() }).await;
-    queue.put([tagged("m", 1, &[(KEY, "k"), ("asked", "v"), ("declared", "v")])]).await;
+    queue.put([tagged("m", 0, &[(KEY, "k"), ("asked", "v"), ("declared", "v")])]).await;
     let index_keys = async || {
         let keys: Vec<String> = raw(&redis, &format!("KEYS *{}*index*", queue.name())).await;
         keys.len()
     };
     for n in 1..INDEXES_MAX {
-        queue.depth_of(&filter(&[("asked", "v"), (&format!("k{n}"), "v")])).await;
+        let mine = [("asked", "v"), (&format!("k{n}"), "v")];
+        queue.put([tagged(&format!("m{n}"), 1, &[mine[0], mine[1], (KEY, "k")])]).await;
+        assert_eq!(queue.depth_of(&filter(&mine)).await.pending, 1);
     }
-    queue.depth_of(&filter(&[("declared", "v")])).await;
+    assert_eq!(index_keys().await, 2 * INDEXES_MAX);
     let asked = filter(&[("asked", "v")]);
     assert_eq!(queue.try_depth_of(&asked).await, Err(Refusal::TooManyIndexes { queue: queue.name().to_string() }));
     while index_keys().await > 2 {
@@ -253,7 +274,7 @@ async fn q8_an_index_that_nobody_uses_is_dropped() {
     }
     assert_eq!(queue.depth_of(&filter(&[("declared", "v")])).await.pending, 1, "the declared one stays");
     // The other server still believes in them, and there is room again.
-    assert_eq!(queue.through(&stage.other).depth_of(&asked).await.pending, 1);
+    assert_eq!(queue.through(&stage.other).depth_of(&asked).await.pending, INDEXES_MAX as u64);
     assert_eq!(queue.take_where(1, &[asked]).await, ["m"]);
     stage.assert_sound().await;
 }

@@ -92,9 +92,8 @@ async fn q14_what_is_enqueued_here_is_dequeued_there_at_once<S: Probe>(stage: &S
 async fn q18_a_waiting_server_is_told_of_all_that_makes_a_message_runnable<S: Probe>(stage: &Stage<S>) {
     let (tell, mut told) = mpsc::unbounded_channel();
     stage.other.on_ready(Box::new(move |shard| drop(tell.send(shard.clone()))));
-    for what in [
-        "enqueue", "complete", "release", "cancel", "window", "lapse", "redrive", "show", "coalesced", "purge",
-    ] {
+    for what in ["enqueue", "complete", "release", "cancel", "window", "lapse", "redrive", "show", "coalesced", "purge"]
+    {
         let queue = stage.queue(exclusive()).await;
         let fence = bring(&queue, keyed("runs", 1, "k"), State::Running).await;
         bring(&queue, keyed("hides", 1, "l"), State::Invisible).await;

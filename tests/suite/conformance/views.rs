@@ -65,7 +65,8 @@ async fn q7_get_answers_each_of_many<S: Probe>(stage: &Stage<S>) {
     queue.take(1).await;
     let ids = ["b", "none", "a", "b"].map(id).to_vec();
     let found = queue.store.get_messages(&queue.shard, ids).await.expect("a queue");
-    let seen: Vec<_> = found.into_iter().map(|found| found.map(|message| (message.id.to_string(), message.state))).collect();
+    let seen: Vec<_> =
+        found.into_iter().map(|found| found.map(|message| (message.id.to_string(), message.state))).collect();
     let b = || Ok(("b".to_owned(), State::Pending));
     assert_eq!(seen, [b(), missing("none"), Ok(("a".to_owned(), State::Running)), b()]);
 }

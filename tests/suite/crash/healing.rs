@@ -7,6 +7,7 @@ use crate::system::program::SOON;
 use std::time::Duration;
 use tallystone_client::*;
 use tokio::time::{Instant, sleep, timeout};
+use tonic::transport::Channel;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
@@ -24,7 +25,8 @@ async fn enqueue(client: &Client, id: &str) -> Result<Enqueued, Refused> {
 
 /// Waits until health says so.
 async fn until_health(server: &Server, wished: ServingStatus) {
-    let mut health = HealthClient::connect(server.url()).await.expect("a server that listens");
+    let channel = Channel::from_shared(server.url()).expect("a good address").connect().await;
+    let mut health = HealthClient::new(channel.expect("a server that listens"));
     let request = HealthCheckRequest { service: "tallystone.queue.v1.Queue".to_owned() };
     let mut changes = health.watch(request).await.expect("a watch").into_inner();
     let until = async {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tallystone_client::*;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 /// The exclusivity key.
 pub(crate) const KEY: &str = "tail";
@@ -19,8 +19,6 @@ const BACKLOG: usize = 200;
 const KEYS: usize = 30;
 /// The shortest lease that a queue allows: what a dead worker held is soon another's.
 pub(crate) const LEASE_MS: u64 = 1_000;
-/// The longest that a call is repeated, all in all: no outage of these tests lasts nearly as long.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// How far the test is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
@@ -42,17 +40,6 @@ pub(crate) struct Load {
     /// Acknowledged completions.
     pub(crate) completed: Arc<watch::Sender<usize>>,
     waiting: Arc<AtomicUsize>,
-}
-
-/// Repeats a call until it is answered.
-pub(crate) async fn patiently<T>(mut call: impl AsyncFnMut() -> Result<T>) -> Result<T> {
-    let give_up_at = Instant::now() + PATIENCE;
-    loop {
-        match call().await {
-            Err(error) if error.is_unavailable() && Instant::now() < give_up_at => {}
-            answer => return answer,
-        }
-    }
 }
 
 /// The answer about the only item of a batch.
@@ -94,12 +81,13 @@ impl Load {
                 .collect();
             made += count;
             let begin_us = self.recorder.now_us();
-            let results = patiently(async || self.clients[via].enqueue(&self.queue, messages.clone()).await).await;
+            let count = messages.len();
+            let results = self.clients[via].enqueue(&self.queue, messages).await;
             for accepted in results.expect("an Enqueue") {
                 let (id, origin) = (accepted.expect("a good message").id, String::new());
                 self.recorder.record(begin_us, What::Enqueued { id, origin });
             }
-            self.waiting.fetch_add(messages.len(), Ordering::Relaxed);
+            self.waiting.fetch_add(count, Ordering::Relaxed);
         }
     }
 
@@ -109,11 +97,8 @@ impl Load {
         while *self.phase.borrow() != Phase::Done {
             let limit = rng.random_range(1..=5);
             let begin_us = self.recorder.now_us();
-            let leases = patiently(async || {
-                let ask = Dequeue::new(&self.queue).worker(format!("unary {seed}")).lease_ms(LEASE_MS).wait_ms(200);
-                self.clients[via].dequeue(ask.limit(limit)).await
-            });
-            let leases = leases.await.expect("a Dequeue");
+            let ask = Dequeue::new(&self.queue).worker(format!("unary {seed}")).lease_ms(LEASE_MS).wait_ms(200);
+            let leases = self.clients[via].dequeue(ask.limit(limit)).await.expect("a Dequeue");
             for lease in &leases {
                 self.leased(begin_us, lease, false);
             }
@@ -122,13 +107,9 @@ impl Load {
                     0 => break,
                     1..4 => {
                         let release = Release::of(lease).delay_ms(0);
-                        let call = async || self.clients[via].release(&self.queue, vec![release.clone()]).await;
-                        self.end(lease, patiently(call)).await;
+                        self.end(lease, self.clients[via].release(&self.queue, vec![release])).await;
                     }
-                    _ => {
-                        let call = async || self.clients[via].complete(&self.queue, vec![lease.into()]).await;
-                        self.end(lease, patiently(call)).await;
-                    }
+                    _ => self.end(lease, self.clients[via].complete(&self.queue, vec![lease.into()])).await,
                 }
             }
         }

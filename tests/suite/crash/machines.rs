@@ -85,7 +85,7 @@ impl Server {
             while TcpStream::connect(self.address).await.is_err() {
                 if process.has_ended() {
                     // The port may be taken for a moment, or Redis not be ready yet.
-                    let why = process.stderr().await;
+                    let why = process.last_words().await;
                     assert!(Instant::now() < give_up_at, "the server does not start: {why}");
                     sleep(POLL).await;
                     continue 'start;
@@ -123,8 +123,9 @@ impl Machines {
             Server::start(redis.url(), config.clone()).await,
         ];
         let client = |server: &Server| {
-            let builder = Client::builder(format!("http://{}", server.address)).call_timeout(Duration::from_secs(5));
-            builder.connect_lazy().expect("a good address")
+            // Repeats the same request for longer than any outage of these tests, so that every call is answered.
+            let builder = Client::builder(format!("http://{}", server.address)).retry_for(Duration::from_secs(90));
+            builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
         };
         let clients = [client(&servers[0]), client(&servers[1])];
         Machines { redis, servers, clients, _dir: dir }

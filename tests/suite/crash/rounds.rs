@@ -2,7 +2,7 @@
 //! `TALLYSTONE_TEST_LONG` makes it ten times as long.
 
 use super::judge::judge;
-use super::load::{KEY, LEASE_MS, Load, Phase, only, patiently};
+use super::load::{KEY, LEASE_MS, Load, Phase, only};
 use super::machines::Machines;
 use crate::histories::history::{End, What};
 use crate::system::program::SOON;
@@ -75,7 +75,7 @@ async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
             sleep(Duration::from_micros(rng.random_range(0..20_000))).await;
             strike(&mut machines, victim, Duration::from_millis(rng.random_range(0..150))).await;
             progress(&loads, 1).await;
-            orphan.is_found(&machines).await;
+            orphan.found(&machines).await;
             for queue in ["simple", "exclusive", ORPHANS] {
                 check_invariants(&machines, queue).await;
             }
@@ -141,7 +141,7 @@ impl Orphan {
         let message = |place: i64| NewMessage::new(format!("{key}/{place}"), "").priority(place).metadata(KEY, &key);
         let messages = vec![message(1), message(2)];
         let client = &machines.clients[round as usize % 2];
-        let accepted = patiently(async || client.enqueue(ORPHANS, messages.clone()).await).await.expect("an Enqueue");
+        let accepted = client.enqueue(ORPHANS, messages).await.expect("an Enqueue");
         assert!(accepted.iter().all(Result::is_ok), "{accepted:?}");
         let lease = take(client).await;
         assert_eq!(lease.id, format!("{key}/1"));
@@ -149,11 +149,11 @@ impl Orphan {
     }
 
     /// The sweeper takes the lease away when it is over; then the key is free, and both messages run in their order.
-    async fn is_found(self, machines: &Machines) {
+    async fn found(self, machines: &Machines) {
         let client = &machines.clients[0];
         let give_up_at = Instant::now() + SOON;
         // Nobody dequeues here, so that only the sweeper can have done it.
-        while patiently(async || client.get_message(ORPHANS, &self.lease.id).await).await.expect("a message").state
+        while client.get_message(ORPHANS, &self.lease.id).await.expect("a message").state
             == State::Running
         {
             assert!(Instant::now() < give_up_at, "{} is still locked", self.key);
@@ -163,17 +163,17 @@ impl Orphan {
             let lease = take(client).await;
             assert_eq!(lease.id, format!("{}/{place}", self.key));
             assert!(lease.fencing_token > self.lease.fencing_token, "fences rise across crashes");
-            let complete = patiently(async || client.complete(ORPHANS, vec![(&lease).into()]).await).await;
+            let complete = client.complete(ORPHANS, vec![(&lease).into()]).await;
             assert_eq!(only(complete).expect("a lease that lives").state, State::Completed);
         }
-        let late = patiently(async || client.complete(ORPHANS, vec![(&self.lease).into()]).await).await;
+        let late = client.complete(ORPHANS, vec![(&self.lease).into()]).await;
         assert!(only(late).is_err_and(|refused| refused.is_lease_lost()));
     }
 }
 
 async fn take(client: &Client) -> Lease {
     let ask = || Dequeue::new(ORPHANS).worker("an orphan's").lease_ms(LEASE_MS);
-    let leases = patiently(async || client.dequeue(ask().wait_ms(5_000)).await).await.expect("a Dequeue");
+    let leases = client.dequeue(ask().wait_ms(5_000)).await.expect("a Dequeue");
     leases.into_iter().next().expect("a runnable message")
 }
 
@@ -181,7 +181,7 @@ async fn take(client: &Client) -> Lease {
 async fn check_invariants(machines: &Machines, queue: &str) {
     let mut cursor = String::new();
     loop {
-        let step = patiently(async || machines.clients[0].check_queue(queue, &cursor).await).await;
+        let step = machines.clients[0].check_queue(queue, &cursor).await;
         let step = step.expect("a step of the scrubber");
         assert_eq!(step.violations, [], "{queue}");
         if step.cursor.is_empty() {

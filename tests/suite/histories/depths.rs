@@ -14,7 +14,8 @@ pub(crate) fn check(history: &[Op]) -> Vec<String> {
             origins.insert(id, origin);
         }
     }
-    let facts = |origin: Option<&str>| Facts::of(history, |id| origin.is_none_or(|wanted| origins.get(id) == Some(&wanted)));
+    let facts =
+        |origin: Option<&str>| Facts::of(history, |id| origin.is_none_or(|wanted| origins.get(id) == Some(&wanted)));
     let mut by_origin: HashMap<Option<&str>, Facts> = HashMap::new();
     let mut found = Vec::new();
     for Op { span, what } in history {
@@ -28,7 +29,9 @@ pub(crate) fn check(history: &[Op]) -> Vec<String> {
             ("running messages", depth.running, (running.count() as u64, u64::MAX)),
         ] {
             if !(least..=most).contains(&counted) {
-                found.push(format!("{span:?} of {origin:?}: {counted} {name} counted, but {least} to {most} were there"));
+                found.push(format!(
+                    "{span:?} of {origin:?}: {counted} {name} counted, but {least} to {most} were there"
+                ));
             }
         }
     }

@@ -178,8 +178,7 @@ impl Load {
                 }
                 6..20 => only(client.redrive(&self.queue, vec![id.clone()]).await),
                 _ => {
-                    let patch =
-                        MessagePatch { priority: Some(rng.random_range(-100..100)), ..MessagePatch::default() };
+                    let patch = MessagePatch { priority: Some(rng.random_range(-100..100)), ..MessagePatch::default() };
                     match client.update_message(&self.queue, &id, patch).await {
                         Err(Error::Refused(refused)) => Err(refused),
                         answer => Ok(answer.expect("an UpdateMessage")),
@@ -187,7 +186,9 @@ impl Load {
                 }
             };
             match changed {
-                Ok(Transition { state, version }) => self.recorder.record(begin_us, What::Changed { id, state, version }),
+                Ok(Transition { state, version }) => {
+                    self.recorder.record(begin_us, What::Changed { id, state, version })
+                }
                 Err(refused) => assert_eq!(refused.reason, "WRONG_STATE", "{refused}"),
             }
         }

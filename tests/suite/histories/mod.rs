@@ -30,12 +30,11 @@ async fn q13_two_servers_on_one_redis_are_one_queue() {
     let pair = Pair::start().await;
     let (phase, phases) = watch::channel(Phase::Load);
     let indexes = Some(vec![vec![ORIGIN.to_owned()]]);
-    let loads = [("simple", QueueConfig::simple()), ("exclusive", QueueConfig::exclusive(KEY))].map(
-        |(name, config)| {
+    let loads =
+        [("simple", QueueConfig::simple()), ("exclusive", QueueConfig::exclusive(KEY))].map(|(name, config)| {
             let load = Load::new(name, name == "exclusive", &pair.clients, &phases);
             (load, QueueConfig { indexes: indexes.clone(), ..config })
-        },
-    );
+        });
     let mut tasks = JoinSet::new();
     for (number, (load, config)) in loads.iter().enumerate() {
         pair.clients[0].create_queue(&load.queue, config.clone()).await.expect("a new queue");

@@ -181,16 +181,17 @@ impl Answer {
 
 /// Sweeps until nothing is due: which messages a bounded step takes first is open where they are due alike.
 async fn sweep<S: Store>(store: &S, shard: &Shard) -> Result<Swept, Refusal> {
+    const STEPS_MAX: usize = 100;
     let mut all = Swept::default();
-    loop {
+    for _ in 0..STEPS_MAX {
         let step = store.sweep(shard).await?;
-        let moved = step.promoted + step.expired + step.collected;
         let (promoted, expired) = (all.promoted + step.promoted, all.expired + step.expired);
         all = Swept { promoted, expired, collected: all.collected + step.collected, ..step };
-        if moved == 0 {
+        if step.next_ms.is_none_or(|at_ms| at_ms > step.now_ms) {
             return Ok(all);
         }
     }
+    Err(Refusal::Internal(format!("after {STEPS_MAX} sweeps something is due still")))
 }
 
 async fn purge<S: Store>(store: &S, shard: &Shard, include_running: bool) -> Result<u64, Refusal> {

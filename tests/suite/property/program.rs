@@ -49,15 +49,24 @@ pub struct Step {
 pub enum Act {
     /// See the verb of that name in [`Store`]; likewise the others.
     Enqueue(Vec<NewMessage>),
-    Dequeue { requests: Vec<DequeueRequest>, wait: bool },
+    Dequeue {
+        requests: Vec<DequeueRequest>,
+        wait: bool,
+    },
     Complete(Vec<Held>),
     Extend(Vec<(Held, Option<u64>, String)>),
     Release(Vec<(Held, Option<u64>, String)>),
     Cancel(Vec<(Held, bool, String)>),
     Redrive(Vec<usize>),
     /// The time from now, which may be past.
-    Update { id: usize, priority: Option<i64>, visible_in_ms: Option<i64> },
-    Purge { include_running: bool },
+    Update {
+        id: usize,
+        priority: Option<i64>,
+        visible_in_ms: Option<i64>,
+    },
+    Purge {
+        include_running: bool,
+    },
     Create(QueueConfig),
     Configure(QueuePatch),
     Delete,
@@ -65,9 +74,13 @@ pub enum Act {
     DepthOf(Filter),
     Sweep,
     /// The clock moves on.
-    Pass { ms: u64 },
+    Pass {
+        ms: u64,
+    },
     /// The clock moves to the next due time of the queue, or so much past it.
-    PassToDue { and_ms: u64 },
+    PassToDue {
+        and_ms: u64,
+    },
 }
 
 /// A message with a fencing token that the program was given, or none.
@@ -193,8 +206,7 @@ impl Drawer {
     /// One of three contents per id, so that the same message comes again.
     fn new_message(&mut self) -> NewMessage {
         let (id, variant) = (self.id(), self.pick(&[0, 0, 0, 1, 2]));
-        let mut content =
-            Drawer { rng: StdRng::seed_from_u64(id as u64 * 3 + variant), is_bulk: self.is_bulk };
+        let mut content = Drawer { rng: StdRng::seed_from_u64(id as u64 * 3 + variant), is_bulk: self.is_bulk };
         let mut pairs = Vec::new();
         for (key, values, probability) in
             [(KEY, &VALUES[..], 0.95), ("org", &["x", "yy"][..], 0.6), ("car", &["1"][..], 0.6), ("z", &["x"][..], 0.1)]

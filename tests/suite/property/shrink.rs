@@ -5,7 +5,7 @@ use crate::property::world::World;
 use std::fmt::Write;
 
 /// Runs that a shrinking may take.
-const RUNS_MAX: usize = 1_500;
+const RUNS_MAX: usize = 1_000;
 
 /// The shortest program found that fails, with its calls and where the two sides differ.
 pub async fn report(world: &mut World, seed: u64, program: Vec<Step>) -> String {

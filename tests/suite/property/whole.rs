@@ -90,7 +90,10 @@ fn follow(oracle: &[Event], redis: &[Event]) -> Outcome {
         let before = last.insert((&event.id, event.sequence), event);
         let (version, from) = before.map_or((0, None), |before| (before.version, before.to));
         let starts_right = before.is_some() == event.from.is_some();
-        if !is_arrow(event.from, event.to, event.by) || (version + 1, from) != (event.version, event.from) || !starts_right {
+        if !is_arrow(event.from, event.to, event.by)
+            || (version + 1, from) != (event.version, event.from)
+            || !starts_right
+        {
             return Err(format!("this event follows wrongly: {event:?}\n    after {before:?}"));
         }
     }

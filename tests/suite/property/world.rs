@@ -3,12 +3,13 @@
 use crate::property::call::{Answer, Call, Tokens, shards};
 use crate::property::program::{Act, QUEUES, Step};
 use crate::property::whole;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::oracle::Oracle;
 use tallystone_model::store::{Depth, Swept};
-use tallystone_model::{Message, MessageId, Refusal, Shard, State, Store};
+use tallystone_model::{Cause, Message, MessageId, Refusal, Shard, State, Store};
 use tallystone_server::store::{self, RedisStore};
 use tallystone_tests::{Clock, TestRedis};
 
@@ -19,6 +20,8 @@ pub struct World {
     clock: Arc<AtomicU64>,
     name: String,
     runs: u64,
+    /// What the programs so far have met.
+    pub arrows: BTreeSet<(Option<State>, Option<State>, Cause)>,
 }
 
 /// Where two sides differ, in words.
@@ -48,7 +51,7 @@ impl World {
             redis.store(store::Clock::Test(clock.clone())).await,
             redis.store(store::Clock::Test(clock.clone())).await,
         ];
-        World { redis, servers, clock, name, runs: 0 }
+        World { redis, servers, clock, name, runs: 0, arrows: BTreeSet::new() }
     }
 
     /// Runs a program on fresh queues from the same moment, all that can be seen compared every so many steps and
@@ -65,10 +68,13 @@ impl World {
             steps: 0,
             calls: Vec::new(),
         };
-        let mut outcome = play.all(program, steps_between_looks).await;
-        if outcome.is_ok() {
-            outcome = play.leaves_nothing(&self.redis).await;
-        }
+        let outcome = play.all(program, steps_between_looks).await;
+        let outcome = match outcome {
+            Ok(()) => play.leaves_nothing(&self.redis).await,
+            differs => differs,
+        };
+        let events = play.shards.iter().flat_map(|shard| play.oracle.take_events(shard));
+        self.arrows.extend(events.map(|event| (event.from, event.to, event.by)));
         Run { steps: play.steps, calls: play.calls, outcome }
     }
 }
@@ -185,7 +191,11 @@ impl Play<'_> {
                 return Err(format!("a deleted queue keeps {keys:?}"));
             }
             for key in keys {
-                redis::cmd("UNLINK").arg(key).query_async::<()>(&mut connection).await.map_err(|error| failed(&error))?;
+                redis::cmd("UNLINK")
+                    .arg(key)
+                    .query_async::<()>(&mut connection)
+                    .await
+                    .map_err(|error| failed(&error))?;
             }
         }
         Ok(())

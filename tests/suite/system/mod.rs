@@ -4,3 +4,11 @@
 //! process.
 
 pub(crate) mod program;
+
+mod configuration;
+mod demo;
+mod dev;
+mod messages;
+mod queues;
+mod wire;
+mod work;

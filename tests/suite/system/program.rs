@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -90,38 +90,50 @@ pub(crate) async fn run(mut command: Command, stdin: &str) -> Ended {
 /// A program that runs until it is told otherwise. Killed when it is dropped.
 pub(crate) struct Running {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    /// Reads stderr to its end, so that the program never waits for somebody to read it.
-    stderr: JoinHandle<String>,
+    /// What it writes on the stream that the test reads.
+    lines: Lines<BufReader<Pipe>>,
+    /// Reads the other stream to its end, so that the program never waits for somebody to read it.
+    other: JoinHandle<String>,
 }
 
+type Pipe = Box<dyn AsyncRead + Send + Unpin>;
+
 impl Running {
-    /// Starts it.
-    pub(crate) fn start(mut command: Command) -> Self {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.expect("the program starts");
-        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let mut stderr = child.stderr.take().expect("a pipe");
-        let stderr = tokio::spawn(async move {
-            let mut text = String::new();
-            stderr.read_to_string(&mut text).await.expect("text");
-            text
-        });
-        Running { child, lines, stderr }
+    /// Starts it, to read what it says.
+    pub(crate) fn start(command: Command) -> Self {
+        Running::start_reading(command, |stdout, stderr| (stdout, stderr))
     }
 
-    /// The next line that it writes; what it has to say on stderr if it ends instead.
+    /// Starts it, to read what it logs.
+    pub(crate) fn start_logged(command: Command) -> Self {
+        Running::start_reading(command, |stdout, stderr| (stderr, stdout))
+    }
+
+    fn start_reading(mut command: Command, choose: fn(Pipe, Pipe) -> (Pipe, Pipe)) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("the program starts");
+        let (stdout, stderr) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
+        let (read, mut other) = choose(Box::new(stdout), Box::new(stderr));
+        let other = tokio::spawn(async move {
+            let mut text = String::new();
+            other.read_to_string(&mut text).await.expect("text");
+            text
+        });
+        Running { child, lines: BufReader::new(read).lines(), other }
+    }
+
+    /// The next line that it writes; what it has said on the other stream if it ends instead.
     pub(crate) async fn line(&mut self) -> String {
         let line = timeout(SOON, self.lines.next_line()).await.expect("a line in time").expect("text");
         match line {
             Some(line) => line,
-            None => panic!("ended: {}", self.stderr().await),
+            None => panic!("ended: {}", self.last_words().await),
         }
     }
 
-    /// All that it has written on stderr, when it has ended.
-    pub(crate) async fn stderr(&mut self) -> String {
-        timeout(SOON, &mut self.stderr).await.expect("an end in time").expect("text")
+    /// All that it has written on the stream that is not read line by line, when it has ended.
+    pub(crate) async fn last_words(&mut self) -> String {
+        timeout(SOON, &mut self.other).await.expect("an end in time").expect("text")
     }
 
     /// Whether it has ended, without waiting.

@@ -1,0 +1,158 @@
+//! `tallystone dev`: its data survives restarts, it stops cleanly, and it leaves nothing running even when it is killed.
+
+use super::program::{self, Ended, Running, SOON};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+/// A running `tallystone dev`.
+pub(crate) struct Dev {
+    process: Running,
+    /// What it said when it was ready.
+    pub(crate) ready: Value,
+    _dir: Option<TempDir>,
+}
+
+impl Dev {
+    /// With its data in a folder that goes when it does.
+    pub(crate) async fn start() -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        let dev = Dev::start_in(dir.path(), &[]).await;
+        Dev { _dir: Some(dir), ..dev }
+    }
+
+    /// With its data in this folder.
+    pub(crate) async fn start_in(dir: &Path, more_args: &[&str]) -> Self {
+        let dir = dir.to_str().expect("a plain path");
+        let args = [&["dev", "--json", "--listen", "127.0.0.1:0", "--data-dir", dir], more_args].concat();
+        let mut process = Running::start(program::command(&args));
+        let ready = serde_json::from_str(&process.line().await).expect("JSON");
+        Dev { process, ready, _dir: None }
+    }
+
+    /// Where it serves.
+    pub(crate) fn url(&self) -> &str {
+        self.ready["server"].as_str().expect("a URL")
+    }
+
+    /// Runs a verb against it, in JSON.
+    pub(crate) async fn call(&self, args: &[&str]) -> Ended {
+        self.call_with(args, "").await
+    }
+
+    /// The same, with this on its standard input.
+    pub(crate) async fn call_with(&self, args: &[&str], stdin: &str) -> Ended {
+        program::run(program::command(&[&["--json", "--server", self.url()], args].concat()), stdin).await
+    }
+
+    /// The same, as a person sees it.
+    pub(crate) async fn show(&self, args: &[&str]) -> String {
+        let ended = program::run(program::command(&[&["--server", self.url()], args].concat()), "").await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout
+    }
+
+    /// A verb that does what it is asked to and answers one object.
+    pub(crate) async fn ok(&self, args: &[&str]) -> Value {
+        let ended = self.call(args).await;
+        assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
+        ended.object()
+    }
+
+    /// A verb that is refused for this reason.
+    pub(crate) async fn refused(&self, args: &[&str], reason: &str) {
+        let ended = self.call(args).await;
+        assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
+        let error: Value = serde_json::from_str(ended.stderr.trim()).expect("JSON");
+        assert_eq!(error["reason"], reason, "{args:?}: {error}");
+    }
+
+    /// A verb whose only item is refused for this reason.
+    pub(crate) async fn refused_item(&self, args: &[&str], reason: &str) {
+        let ended = self.call(args).await;
+        assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
+        assert_eq!(ended.object()["reason"], reason, "{args:?}: {ended:?}");
+    }
+
+    /// A clean stop.
+    pub(crate) async fn stop(self) {
+        let status = self.process.stop().await;
+        assert!(status.success(), "{status}");
+    }
+
+    /// The redis-server that it has started, by the lock of the folder.
+    fn redis_pid(&self) -> Pid {
+        let lock = Path::new(self.ready["data_dir"].as_str().expect("a path")).join("lock");
+        let holder = std::fs::read_to_string(lock).expect("a lock file");
+        let pid = holder.strip_prefix("process ").and_then(|rest| rest.split(',').next()).expect("its process id");
+        Pid::from_raw(pid.parse().expect("a number"))
+    }
+}
+
+/// Waits until a process that is no child of ours is gone.
+async fn until_gone(pid: Pid) {
+    let give_up_at = Instant::now() + SOON;
+    while is_running(pid) {
+        assert!(Instant::now() < give_up_at, "process {pid} still runs");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// It has not ended. What nobody has waited for yet has ended all the same.
+fn is_running(pid: Pid) -> bool {
+    if kill(pid, None) == Err(Errno::ESRCH) {
+        return false;
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+#[tokio::test]
+async fn data_survives_stops_and_kills_and_no_process_does() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let dev = Dev::start_in(dir.path(), &[]).await;
+    assert_eq!(dev.ready["process_id"], dev.process.pid());
+    dev.ok(&["queue", "create", "kept", "--exclusive", "tail"]).await;
+    dev.ok(&["msg", "enqueue", "kept", "--id", "a", "--meta", "tail=N1"]).await;
+    let redis = dev.redis_pid();
+    assert!(is_running(redis));
+    // Two servers of one folder would be one too many.
+    let second = program::command(&["dev", "--listen", "127.0.0.1:0", "--data-dir", dir.path().to_str().unwrap()]);
+    let second = program::run(second, "").await;
+    assert_eq!(second.code, Some(3), "{second:?}");
+    assert!(second.stderr.contains("already served"), "{second:?}");
+    dev.stop().await;
+    assert!(!is_running(redis), "a clean stop waits for all of it");
+
+    let dev = Dev::start_in(dir.path(), &[]).await;
+    assert_eq!(dev.ok(&["msg", "get", "kept", "a"]).await["state"], "pending");
+    dev.ok(&["msg", "enqueue", "kept", "--id", "b", "--meta", "tail=N1"]).await;
+    let redis = dev.redis_pid();
+    dev.process.kill().await;
+    until_gone(redis).await;
+
+    let dev = Dev::start_in(dir.path(), &[]).await;
+    let ids: Vec<Value> = dev.call(&["msg", "ls", "kept"]).await.json().iter().map(|message| message["id"].clone()).collect();
+    assert_eq!(ids, ["a", "b"]);
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn a_person_is_told_where_things_are() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let args = ["dev", "--listen", "127.0.0.1:0", "--data-dir", dir.path().to_str().unwrap()];
+    let mut process = Running::start(program::command(&args));
+    let mut banner = String::new();
+    while !banner.contains("Ctrl-C") {
+        banner += &format!("{}\n", process.line().await);
+    }
+    for words in ["Tallystone is ready", "http://127.0.0.1:", "redis://127.0.0.1:", "msg enqueue", "TALLYSTONE_SERVER="] {
+        assert!(banner.contains(words), "{words}: {banner}");
+    }
+    assert!(process.stop().await.success());
+}

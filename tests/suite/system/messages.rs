@@ -1,0 +1,94 @@
+//! `tallystone msg …`.
+
+use super::dev::Dev;
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_message_from_flags_to_its_end() {
+    let dev = Dev::start().await;
+    dev.ok(&["queue", "create", "q", "--exclusive", "tail"]).await;
+    let enqueue = |id: &'static str, more: &'static [&'static str]| {
+        [&["msg", "enqueue", "q", "--id", id, "--meta", "tail=N1"], more].concat()
+    };
+    let flags = ["--payload", "hello", "--priority", "-9", "--meta", "k=v=w", "--lease", "5s", "--max-attempts", "2"];
+    let accepted = dev.ok(&[&enqueue("a", &[])[..], &flags].concat()).await;
+    assert_eq!(accepted["id"], "a");
+    let message = dev.ok(&["msg", "get", "q", "a"]).await;
+    for (field, value) in [
+        ("state", json!("pending")),
+        ("payload", json!("hello")),
+        ("priority", json!(-9)),
+        ("metadata", json!({"tail": "N1", "k": "v=w"})),
+        ("lease_ms", json!(5_000)),
+        ("max_attempts", json!(2)),
+        ("version", json!(1)),
+    ] {
+        assert_eq!(message[field], value, "{field}");
+    }
+    // The same again is the same message; other content is not.
+    assert_eq!(dev.ok(&[&enqueue("a", &[])[..], &flags].concat()).await, accepted);
+    dev.refused(&enqueue("a", &["--payload", "other"]), "ID_CONFLICT").await;
+    dev.refused(&["msg", "enqueue", "q", "--payload", "no key"], "INVALID_ARGUMENT").await;
+    dev.ok(&enqueue("later", &["--invisibility", "1h"])).await;
+    dev.ok(&enqueue("b", &["--priority", "9223372036854775807"])).await;
+    let drawn = dev.ok(&["msg", "enqueue", "q", "--meta", "tail=N2", "--payload-file", "-"]).await;
+    assert_eq!(drawn["id"].as_str().map(str::len), Some(36), "a UUID");
+
+    let list = dev.call(&["msg", "ls", "q"]).await.json();
+    let ids: Vec<&Value> = list.iter().map(|message| &message["id"]).collect();
+    assert_eq!(ids, [&json!("a"), &drawn["id"], &json!("b")], "runnable ones first");
+    assert_eq!(dev.call(&["msg", "ls", "q", "--state", "invisible"]).await.object()["id"], "later");
+    assert_eq!(dev.call(&["msg", "ls", "q", "--limit", "1"]).await.json().len(), 1);
+    assert!(dev.show(&["msg", "ls", "q", "--state", "errored"]).await.contains("No errored messages"));
+
+    let explained = dev.ok(&["msg", "explain", "q", "b"]).await;
+    assert_eq!(explained["hindrances"][0]["kind"], "behind_in_key", "{explained}");
+    assert_eq!(explained["hindrances"][0]["blocking_id"], "a");
+    assert_eq!(dev.ok(&["msg", "explain", "q", "later"]).await["hindrances"][0]["kind"], "invisible");
+    dev.ok(&["msg", "update", "q", "b", "--priority", "-10"]).await;
+    dev.ok(&["msg", "update", "q", "later", "--visible-at", "2020-01-01T00:00:00Z"]).await;
+    assert_eq!(dev.ok(&["msg", "get", "q", "later"]).await["state"], "pending");
+
+    let canceled = dev.call(&["msg", "cancel", "q", "a", "nothing", "--reason", "not wanted"]).await;
+    assert_eq!(canceled.code, Some(1), "{canceled:?}");
+    let outcomes = canceled.json();
+    assert_eq!((&outcomes[0]["state"], &outcomes[1]["reason"]), (&json!("canceled"), &json!("MESSAGE_NOT_FOUND")));
+    let message = dev.ok(&["msg", "get", "q", "a"]).await;
+    assert_eq!((&message["state"], &message["reason"]), (&json!("canceled"), &json!("not wanted")));
+    assert_eq!(dev.ok(&["msg", "redrive", "q", "--all", "canceled"]).await["state"], "pending");
+    dev.ok(&["msg", "cancel", "q", "a"]).await;
+    assert_eq!(dev.ok(&["msg", "redrive", "q", "a"]).await["state"], "pending");
+    dev.refused_item(&["msg", "redrive", "q", "b"], "WRONG_STATE").await;
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn bad_lines_spoil_no_others() {
+    let dev = Dev::start().await;
+    let mut lines: Vec<String> =
+        (0..2_500).map(|n| json!({"id": format!("m{n}"), "payload": "x", "priority": n}).to_string()).collect();
+    lines[10] = "no JSON".to_owned();
+    lines[20] = json!({"id": "unknown field", "prio": 1}).to_string();
+    lines[30] = json!({"id": "", "payload": "x"}).to_string();
+    lines[40] = json!({"id": "five", "metadata": {"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}}).to_string();
+    lines[50] = json!({"id": "m0", "payload": "other"}).to_string();
+    lines[60] = json!({"id": "big", "payload": "x".repeat(40_000)}).to_string();
+    lines[70] = String::new();
+    let input = lines.join("\n");
+    let ended = dev.call_with(&["msg", "enqueue", "many", "--file", "-"], &input).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let report = ended.object();
+    assert_eq!(report["accepted"], 2_493);
+    assert_eq!(report["refused"], 6);
+    // An empty id on the wire asks for a new one, so the program itself must have refused it, or the server the rest.
+    let refused: Vec<u64> =
+        report["refused_lines"].as_array().unwrap().iter().map(|line| line["line"].as_u64().unwrap()).collect();
+    assert_eq!(refused, [11, 21, 31, 41, 51, 61], "{report:#}");
+    // Again: nothing is added.
+    let again = dev.call_with(&["msg", "enqueue", "many", "--file", "-"], &input).await.object();
+    assert_eq!(again["accepted"], 2_493);
+    assert_eq!(dev.ok(&["queue", "describe", "many"]).await["depth"]["pending"], 2_493);
+    let missing = dev.call(&["msg", "enqueue", "many", "--file", "/no/such/file"]).await;
+    assert_eq!(missing.code, Some(2), "{missing:?}");
+    dev.stop().await;
+}

@@ -1,0 +1,81 @@
+//! `tallystone queue …` and `tallystone check`.
+
+use super::dev::Dev;
+
+#[tokio::test]
+async fn queues_are_made_seen_changed_and_removed() {
+    let dev = Dev::start().await;
+    let create = ["queue", "create", "flights", "--exclusive", "tail", "--lease", "5s", "--max-attempts", "3"];
+    let create =
+        [&create[..], &["--retention", "1h", "--index", "origin,carrier", "--backoff", "fixed", "--backoff-base", "2s"]]
+            .concat();
+    let created = dev.ok(&create).await;
+    let config = &created["config"];
+    assert_eq!(config["queue_type"]["exclusive"]["key"], "tail");
+    assert_eq!(config["lease_ms"], 5_000);
+    assert_eq!(config["max_attempts"], 3);
+    assert_eq!(config["terminal_retention_ms"], 3_600_000);
+    assert_eq!(config["indexes"], serde_json::json!([["carrier", "origin"]]));
+    assert_eq!(config["retry_backoff"]["base_ms"], 2_000);
+    assert_eq!(dev.ok(&create).await, created, "again is fine");
+    dev.refused(&["queue", "create", "flights"], "QUEUE_EXISTS").await;
+
+    dev.ok(&["queue", "create", "other"]).await;
+    let list = dev.call(&["queue", "ls"]).await.json();
+    assert_eq!(list.iter().map(|queue| queue["name"].clone()).collect::<Vec<_>>(), ["flights", "other"]);
+    assert_eq!(dev.call(&["queue", "ls", "fl"]).await.json().len(), 1);
+    let table = dev.show(&["queue", "ls"]).await;
+    assert!(table.contains("NAME") && table.contains("exclusive by tail"), "{table}");
+
+    let updated = dev.ok(&["queue", "update", "flights", "--lease", "7s", "--max-depth", "2"]).await;
+    assert_eq!((&updated["config"]["lease_ms"], &updated["revision"]), (&7_000.into(), &2.into()));
+    assert_eq!(dev.call(&["queue", "update", "flights"]).await.code, Some(2), "nothing to change");
+    for id in ["a", "b"] {
+        dev.ok(&["msg", "enqueue", "flights", "--id", id, "--meta", "tail=N1", "--meta", "origin=JFK"]).await;
+    }
+    dev.refused(&["msg", "enqueue", "flights", "--meta", "tail=N1"], "QUEUE_FULL").await;
+    assert_eq!(dev.ok(&["queue", "describe", "flights"]).await["depth"]["pending"], 2);
+    dev.ok(&["queue", "update", "flights", "--enqueue-blocked", "true"]).await;
+    dev.refused(&["msg", "enqueue", "flights", "--meta", "tail=N1"], "ENQUEUE_BLOCKED").await;
+
+    assert_eq!(dev.ok(&["queue", "pause", "flights"]).await["config"]["dequeue_blocked"], true);
+    let table = dev.show(&["queue", "ls"]).await;
+    assert!(table.contains("paused"), "{table}");
+    let explained = dev.show(&["msg", "explain", "flights", "a"]).await;
+    assert!(explained.contains("paused"), "{explained}");
+    assert_eq!(dev.ok(&["queue", "resume", "flights"]).await["config"]["dequeue_blocked"], false);
+
+    let checked = dev.call(&["check"]).await;
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    for report in checked.json() {
+        assert_eq!(report["violations"], serde_json::json!([]));
+    }
+    let table = dev.show(&["check", "flights"]).await;
+    assert!(table.contains("every invariant holds"), "{table}");
+
+    dev.refused(&["queue", "delete", "flights"], "QUEUE_NOT_EMPTY").await;
+    assert_eq!(dev.ok(&["queue", "purge", "flights"]).await["purged"], 2);
+    dev.ok(&["queue", "delete", "flights"]).await;
+    dev.ok(&["msg", "enqueue", "other", "--id", "x"]).await;
+    dev.ok(&["queue", "delete", "other", "--force"]).await;
+    assert_eq!(dev.call(&["queue", "ls"]).await.stdout, "");
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn errors_help() {
+    let dev = Dev::start().await;
+    dev.ok(&["queue", "create", "flights"]).await;
+    dev.refused(&["queue", "describe", "fligths"], "QUEUE_NOT_FOUND").await;
+    let ended = dev.call(&["queue", "describe", "fligths"]).await;
+    assert!(ended.stderr.contains("did you mean 'flights'?"), "{ended:?}");
+    dev.refused(&["queue", "create", "a b"], "INVALID_ARGUMENT").await;
+    dev.refused(&["queue", "update", "flights", "--lease", "1ms"], "INVALID_ARGUMENT").await;
+    dev.refused(&["msg", "get", "flights", "nothing"], "MESSAGE_NOT_FOUND").await;
+    assert_eq!(dev.call(&["queue", "update", "flights", "--lease", "5"]).await.code, Some(2), "no unit");
+    let url = dev.url().to_owned();
+    dev.stop().await;
+    let ended = super::program::run(super::program::command(&["--server", &url, "queue", "ls"]), "").await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.stderr.contains("tallystone dev"), "says how to get a server: {ended:?}");
+}

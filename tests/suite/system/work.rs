@@ -1,0 +1,46 @@
+//! `tallystone work QUEUE --exec CMD`.
+
+use super::dev::Dev;
+use super::program::{self, Running};
+use serde_json::Value;
+use tempfile::TempDir;
+
+#[tokio::test]
+async fn the_program_decides_by_its_exit_status() {
+    let dev = Dev::start().await;
+    dev.ok(&["queue", "create", "q", "--exclusive", "tail", "--max-attempts", "2"]).await;
+    for (id, payload) in [("good", "0"), ("bad", "1")] {
+        let meta = format!("tail={id}");
+        dev.ok(&["msg", "enqueue", "q", "--id", id, "--payload", payload, "--meta", &meta]).await;
+    }
+    let dir = TempDir::new().expect("a temporary folder");
+    let seen = dir.path().join("seen");
+    let script = format!(
+        r#"echo "$TALLYSTONE_QUEUE $TALLYSTONE_ID $TALLYSTONE_KEY $TALLYSTONE_META_TAIL $TALLYSTONE_ATTEMPT $TALLYSTONE_MAX_ATTEMPTS" >> {}
+[ "$TALLYSTONE_DEADLINE_MS" -gt 0 ] && [ "$TALLYSTONE_FENCING_TOKEN" -gt 0 ] || exit 9
+exit "$(cat)""#,
+        seen.display()
+    );
+    let args = ["--json", "--server", dev.url(), "work", "q", "--exec", &script, "--name", "tester"];
+    let mut worker = Running::start(program::command(&args));
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        let outcome: Value = serde_json::from_str(&worker.line().await).expect("JSON");
+        outcomes.push((outcome["id"].as_str().unwrap().to_owned(), outcome["outcome"].as_str().unwrap().to_owned()));
+    }
+    outcomes.sort();
+    let expected = [("bad", "released"), ("bad", "released"), ("good", "completed")];
+    assert_eq!(outcomes, expected.map(|(id, outcome)| (id.to_owned(), outcome.to_owned())));
+    assert!(worker.stop().await.success());
+
+    let mut seen: Vec<String> = std::fs::read_to_string(seen).unwrap().lines().map(str::to_owned).collect();
+    seen.sort();
+    assert_eq!(seen, ["q bad bad bad 1 2", "q bad bad bad 2 2", "q good good good 1 2"]);
+    let message = dev.ok(&["msg", "get", "q", "bad"]).await;
+    assert_eq!((&message["state"], &message["reason"]), (&"errored".into(), &"exit status 1".into()));
+    assert_eq!(message["worker"], "tester");
+    assert_eq!(dev.ok(&["msg", "get", "q", "good"]).await["state"], "completed");
+    assert_eq!(dev.ok(&["msg", "redrive", "q", "bad"]).await["state"], "pending");
+    dev.refused(&["work", "nothing", "--exec", "true"], "QUEUE_NOT_FOUND").await;
+    dev.stop().await;
+}
