@@ -86,4 +86,4 @@ pub use inspect::{
 pub use lease::{Cancellation, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition};
 pub use message::{Enqueued, Filter, NewMessage, State};
 pub use tonic::Code;
-pub use worker::{Failure, Handler, Lost, Outcome, Worker, WorkerStats};
+pub use worker::{Failure, Lost, Outcome, Worker, WorkerStats};

@@ -27,11 +27,12 @@ local function place_in_key(value, member)
     became_ready = became_ready + 1
     return set_key(value, FREE, 0, member)
   end
+  -- Behind the head of a free value it is runnable too: for who waits with a filter that the head does not pass.
+  if kind == FREE then became_ready = became_ready + 1 end
   if kind == FREE and before(member, head) then
     call('ZREM', K_READY, head)
     call('ZADD', K_READY, 0, member)
     call('ZADD', K_BACKLOG, 0, backlog_prefix(value) .. head)
-    became_ready = became_ready + 1
     return set_key(value, FREE, waiting + 1, member)
   end
   call('ZADD', K_BACKLOG, 0, backlog_prefix(value) .. member)

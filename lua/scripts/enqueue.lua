@@ -44,10 +44,10 @@ local function place(value, member)
     keys[value], ready[member] = key, true
     became_ready = became_ready + 1
   else
+    if key.kind == FREE then became_ready = became_ready + 1 end
     if key.kind == FREE and before(member, key.rest) then
       if ready[key.rest] then ready[key.rest] = nil else ready_removed[#ready_removed + 1] = key.rest end
       ready[member] = true
-      became_ready = became_ready + 1
       member, key.rest = key.rest, member
     end
     backlog[#backlog + 1] = ZERO

@@ -100,7 +100,9 @@ mod tests {
     #[test]
     fn the_prelude_is_the_models_tables() {
         let text = prelude();
-        for line in ["local K_STATE = KEYS[1]", "local RUNNING = 3", "local BY_LEASE_EXPIRED = 8", "local LEASE_LOST = 6"] {
+        for line in
+            ["local K_STATE = KEYS[1]", "local RUNNING = 3", "local BY_LEASE_EXPIRED = 8", "local LEASE_LOST = 6"]
+        {
             assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");
         }
         for (number, (answer, _)) in Answer::ALL.iter().enumerate() {

@@ -110,7 +110,10 @@ mod tests {
     fn mistakes_are_errors() {
         let load = |source| assemble("s", source, "", &find).unwrap_err();
         assert_eq!(load("#!lua\n--@include x"), LoadError::Missing { name: "x".into(), within: "s".into() });
-        assert_eq!(load("#!lua\n--@include a\n--@include a"), LoadError::Twice { name: "a".into(), within: "s".into() });
+        assert_eq!(
+            load("#!lua\n--@include a\n--@include a"),
+            LoadError::Twice { name: "a".into(), within: "s".into() }
+        );
         assert_eq!(load("#!lua\n--@include loop1"), LoadError::Cycle { name: "loop1".into(), within: "loop2".into() });
     }
 }

@@ -20,16 +20,15 @@ const ATTEMPTS_FLAG: u8 = 4;
 /// message; the leading zero byte cannot begin any other id, which has no control characters.
 pub fn encode_id(id: &MessageId, out: &mut Vec<u8>) {
     let text = id.as_str().as_bytes();
-    // Twenty of thirty-six bytes decide; only the canonical form may be shortened, or two ids would be one.
-    if text.len() == 36 && text[8] == b'-' {
-        if let Ok(uuid) = uuid::Uuid::try_parse_ascii(text) {
-            let mut canonical = [0; 36];
-            if uuid.hyphenated().encode_lower(&mut canonical).as_bytes() == text {
-                out.push(0);
-                out.extend_from_slice(uuid.as_bytes());
-                return;
-            }
-        }
+    // Only the canonical form may be shortened, or two ids would be one.
+    if text.len() == 36
+        && text[8] == b'-'
+        && let Ok(uuid) = uuid::Uuid::try_parse_ascii(text)
+        && uuid.hyphenated().encode_lower(&mut [0; 36]).as_bytes() == text
+    {
+        out.push(0);
+        out.extend_from_slice(uuid.as_bytes());
+        return;
     }
     out.extend_from_slice(text);
 }
@@ -57,9 +56,10 @@ pub fn encode_content(message: &NewMessage, exclusivity_key: Option<&str>, out: 
     out.extend_from_slice(&encode_priority(message.priority));
     let length_at = out.len();
     out.extend_from_slice(&[0, 0]);
-    let flags = u8::from(message.lease_ms.is_some()) * LEASE_FLAG
-        | u8::from(message.invisibility_ms.is_some()) * INVISIBILITY_FLAG
-        | u8::from(message.max_attempts.is_some()) * ATTEMPTS_FLAG;
+    let flag = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
+    let flags = flag(message.lease_ms.is_some(), LEASE_FLAG)
+        | flag(message.invisibility_ms.is_some(), INVISIBILITY_FLAG)
+        | flag(message.max_attempts.is_some(), ATTEMPTS_FLAG);
     let pairs = message.metadata.pairs();
     if flags != 0 || !pairs.is_empty() {
         out.push(flags);
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
     }
 
     fn number(&mut self, n: usize) -> Result<u64, Unreadable> {
-        Ok(self.bytes(n)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        Ok(self.bytes(n)?.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte)))
     }
 
     fn short(&mut self) -> Result<&'a [u8], Unreadable> {
@@ -305,7 +305,20 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
         let reason = reader.text()?;
         let Fixed { priority, metadata, .. } = Fixed::read(&mut reader)?;
         events.push(Event {
-            id, version, from, to, by, at_ms, sequence, priority, metadata, attempts, fence, worker, due_ms, reason,
+            id,
+            version,
+            from,
+            to,
+            by,
+            at_ms,
+            sequence,
+            priority,
+            metadata,
+            attempts,
+            fence,
+            worker,
+            due_ms,
+            reason,
         });
     }
     Ok(events)

@@ -7,8 +7,7 @@ macro_rules! parts {
     ($($name:literal),* $(,)?) => { &[$(($name, include_str!(concat!("../lib/", $name, ".lua")))),*] };
 }
 
-const PARTS: &[(&str, &str)] =
-    parts!["shard", "record", "event", "exclusive", "index", "move", "due", "requests"];
+const PARTS: &[(&str, &str)] = parts!["shard", "record", "event", "exclusive", "index", "move", "due", "requests"];
 
 macro_rules! scripts {
     ($($(#[$doc:meta])* $variant:ident = $name:literal),* $(,)?) => {

@@ -48,8 +48,10 @@ pub const SWEEP_ITEMS_MAX: usize = 256;
 const _: () = {
     assert!(PAYLOAD_BYTES_MAX * 100 < BATCH_BYTES_MAX, "a batch holds a hundred of the largest messages");
     // The packed records give these lengths one byte, attempts two, leases four, times six.
-    assert!(MESSAGE_ID_BYTES_MAX <= u8::MAX as usize && METADATA_VALUE_BYTES_MAX <= u8::MAX as usize);
-    assert!(METADATA_KEY_BYTES_MAX <= u8::MAX as usize && WORKER_BYTES_MAX <= u8::MAX as usize);
+    assert!(MESSAGE_ID_BYTES_MAX <= u8::MAX as usize);
+    assert!(METADATA_KEY_BYTES_MAX <= u8::MAX as usize);
+    assert!(METADATA_VALUE_BYTES_MAX <= u8::MAX as usize);
+    assert!(WORKER_BYTES_MAX <= u8::MAX as usize);
     assert!(REASON_BYTES_MAX <= u8::MAX as usize);
     assert!(ATTEMPTS_MAX <= u16::MAX as u32 && LEASE_MS_MAX <= u32::MAX as u64);
     assert!(DELAY_MS_MAX < 1 << 46, "a due time fits six bytes");

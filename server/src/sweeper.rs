@@ -9,15 +9,17 @@ use crate::engine::lanes::Lanes;
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::store::RedisStore;
+use rand::Rng;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tallystone_model::limits::{PAGE_ITEMS_MAX, SWEEP_ITEMS_MAX};
 use tallystone_model::store::Swept;
 use tallystone_model::{Refusal, Shard, Store};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tokio::time::Instant;
 
 /// How often all queues are looked at, whatever is known of them.
 const WALK: Duration = Duration::from_secs(30);
@@ -49,10 +51,24 @@ impl SweepTurn for RedisStore {
 /// When each shard is due; shared by the sweeper and those who tell it.
 #[derive(Default)]
 pub(crate) struct Schedule {
-    due: Mutex<HashMap<Shard, Instant>>,
+    shards: Mutex<HashMap<Shard, Due>>,
     changed: Notify,
     /// This server has the turn. Without it there is nothing to remember: a turn begins with a walk.
     mine: AtomicBool,
+}
+
+/// When one shard is to be swept.
+struct Due {
+    /// `None`: nothing falls due there.
+    at: Option<Instant>,
+    /// Not sooner than this, whatever falls due ([`PACE`]).
+    not_before: Instant,
+}
+
+impl Due {
+    fn at(&self) -> Option<Instant> {
+        self.at.map(|at| at.max(self.not_before))
+    }
 }
 
 impl Schedule {
@@ -61,14 +77,15 @@ impl Schedule {
         if !self.mine.load(Ordering::Relaxed) {
             return;
         }
-        let at = Instant::now() + from_now;
-        let mut due = self.lock();
-        match due.get_mut(shard) {
-            Some(known) if *known <= at => return,
-            Some(known) => *known = at,
-            None => drop(due.insert(shard.clone(), at)),
+        let now = Instant::now();
+        let at = now + from_now;
+        let mut shards = self.lock();
+        match shards.get_mut(shard) {
+            Some(due) if due.at.is_some_and(|known| known <= at) => return,
+            Some(due) => due.at = Some(at),
+            None => drop(shards.insert(shard.clone(), Due { at: Some(at), not_before: now })),
         }
-        drop(due);
+        drop(shards);
         self.changed.notify_one();
     }
 
@@ -77,24 +94,37 @@ impl Schedule {
         self.due(shard, TOUCH);
     }
 
-    /// The earliest shard, if it is due, else when it will be.
+    /// The shard that is due first, if it is due now; else when it will be.
     fn next(&self, now: Instant) -> Result<Shard, Option<Instant>> {
-        let mut due = self.lock();
-        let Some((shard, at)) = due.iter().min_by_key(|(_, at)| **at) else { return Err(None) };
-        if *at > now {
-            return Err(Some(*at));
+        let mut shards = self.lock();
+        let due = shards.iter_mut().filter_map(|(shard, due)| Some((due.at()?, shard, due)));
+        match due.min_by_key(|(at, ..)| *at) {
+            Some((at, shard, due)) if at <= now => {
+                *due = Due { at: None, not_before: now + PACE };
+                Ok(shard.clone())
+            }
+            later => Err(later.map(|(at, ..)| at)),
         }
-        let shard = shard.clone();
-        due.remove(&shard);
-        Ok(shard)
+    }
+
+    /// There is more to do than one sweep may: the pace does not hold.
+    fn hurry(&self, shard: &Shard) {
+        if let Some(due) = self.lock().get_mut(shard) {
+            due.not_before = Instant::now();
+        }
+    }
+
+    fn forget(&self, shard: &Shard) {
+        self.lock().remove(shard);
     }
 
     fn clear(&self) {
         self.lock().clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Shard, Instant>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Shard, Due>> {
+        // Nothing in here leaves the map half changed.
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,7 +148,8 @@ impl<S: Store + SweepTurn> Sweeper<S> {
 
     async fn turns(&self) {
         let renew = Duration::from_millis(self.turn_ms / 3);
-        let (mut walk_at, mut renew_at) = (Instant::now(), Instant::now());
+        // A turn begins with a walk that looks at every shard at once; later ones spread their looks.
+        let (mut walk_at, mut renew_at, mut spread) = (Instant::now(), Instant::now(), Duration::ZERO);
         loop {
             let now = Instant::now();
             if renew_at <= now {
@@ -135,18 +166,21 @@ impl<S: Store + SweepTurn> Sweeper<S> {
                 }
                 if !before {
                     tracing::debug!(owner = self.owner, "this server sweeps now");
-                    walk_at = now;
+                    (walk_at, spread) = (now, Duration::ZERO);
                 }
             }
             if walk_at <= now {
-                walk_at = now + if self.walk().await.is_ok() { WALK } else { AWAY };
+                walk_at = now + AWAY;
+                if self.walk(spread).await.is_ok() {
+                    (walk_at, spread) = (now + WALK, WALK);
+                }
             }
             match self.schedule.next(Instant::now()) {
                 Ok(shard) => self.sweep(&shard).await,
                 Err(due_at) => {
                     let wake_at = due_at.map_or(walk_at, |due_at| due_at.min(walk_at)).min(renew_at);
                     tokio::select! {
-                        () = tokio::time::sleep_until(wake_at.into()) => {}
+                        () = tokio::time::sleep_until(wake_at) => {}
                         () = self.schedule.changed.notified() => {}
                     }
                 }
@@ -154,14 +188,15 @@ impl<S: Store + SweepTurn> Sweeper<S> {
         }
     }
 
-    /// Puts every shard of every queue on the schedule.
-    async fn walk(&self) -> Result<(), Refusal> {
+    /// Puts every shard of every queue on the schedule, at times drawn from `spread`.
+    async fn walk(&self, spread: Duration) -> Result<(), Refusal> {
         let mut cursor = String::new();
         loop {
             let page = self.store.list_queues("", &cursor, PAGE_ITEMS_MAX).await?;
             for queue in &page.items {
                 for number in 0..queue.config.shards {
-                    self.schedule.due(&Shard { queue: queue.name.clone(), number }, Duration::ZERO);
+                    let from_now = spread.mul_f64(rand::rng().random_range(0.0..1.0));
+                    self.schedule.due(&Shard { queue: queue.name.clone(), number }, from_now);
                 }
             }
             if page.next_cursor.is_empty() {
@@ -181,13 +216,14 @@ impl<S: Store + SweepTurn> Sweeper<S> {
                 if swept.promoted + swept.expired > 0 {
                     self.lanes.look(shard);
                 }
+                if is_full(&swept) {
+                    self.schedule.hurry(shard);
+                }
                 if let Some(next_ms) = swept.next_ms {
-                    let from_now = Duration::from_millis(next_ms.saturating_sub(swept.now_ms));
-                    self.schedule.due(shard, if is_full(&swept) { from_now } else { from_now.max(PACE) });
+                    self.schedule.due(shard, Duration::from_millis(next_ms.saturating_sub(swept.now_ms)));
                 }
             }
-            // A queue that is gone has nothing to sweep.
-            Err(Refusal::QueueNotFound { .. }) => {}
+            Err(Refusal::QueueNotFound { .. }) => self.schedule.forget(shard),
             Err(refusal) => {
                 tracing::debug!(shard = shard.tag(), %refusal, "sweep refused");
                 self.schedule.due(shard, AWAY);

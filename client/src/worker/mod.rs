@@ -149,7 +149,11 @@ impl Worker {
     }
 
     /// Works for ever, or until the server refuses for good.
-    pub async fn run<H: Handler>(&self, handler: H) -> Result<WorkerStats> {
+    pub async fn run<F, Fut>(&self, handler: F) -> Result<WorkerStats>
+    where
+        F: Fn(Lease) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
         self.run_until(std::future::pending(), handler).await
     }
 
@@ -159,7 +163,11 @@ impl Worker {
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) where trying again cannot help: no such queue, a bad name or filter.
     /// A server that is away is no error: the worker waits for it.
-    pub async fn run_until<H: Handler>(&self, shutdown: impl Future<Output = ()>, handler: H) -> Result<WorkerStats> {
+    pub async fn run_until<F, Fut>(&self, shutdown: impl Future<Output = ()>, handler: F) -> Result<WorkerStats>
+    where
+        F: Fn(Lease) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
         run::Run::new(self, handler).until(shutdown).await?;
         Ok(self.stats())
     }
@@ -183,21 +191,5 @@ impl Worker {
         if let Some(tell) = &self.on_outcome {
             tell(lease, &outcome);
         }
-    }
-}
-
-/// What a [`Worker`] runs: any `async` function or closure from a [`Lease`] to `Result<(), Failure>`.
-pub trait Handler: Send + Sync + 'static {
-    /// Runs one message.
-    fn handle(&self, lease: Lease) -> impl Future<Output = Result<(), Failure>> + Send;
-}
-
-impl<F, Fut> Handler for F
-where
-    F: Fn(Lease) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), Failure>> + Send,
-{
-    fn handle(&self, lease: Lease) -> impl Future<Output = Result<(), Failure>> + Send {
-        self(lease)
     }
 }

@@ -4,10 +4,10 @@
 //! timer. Everything that is ready is gathered before a request goes out, so that under load results travel in
 //! batches, and each carries the credits for the leases that follow.
 
+use super::Worker;
 use super::held::{self, Held};
 use super::outcome::{Failure, Lost, Outcome};
 use super::stream::{self, Outgoing, Stream, Unanswered};
-use super::{Handler, Worker};
 use crate::client::next_delay;
 use crate::error::{Error, Refused, Result};
 use crate::lease::{Lease, LeaseRef, Transition};
@@ -49,9 +49,9 @@ impl Link {
     }
 }
 
-pub(super) struct Run<'w, H> {
+pub(super) struct Run<'w, F> {
     worker: &'w Worker,
-    handler: Arc<H>,
+    handler: Arc<F>,
     handlers: JoinSet<Result<(), Failure>>,
     held: Held,
     link: Link,
@@ -69,8 +69,12 @@ pub(super) struct Run<'w, H> {
     grace_ends: Option<Instant>,
 }
 
-impl<'w, H: Handler> Run<'w, H> {
-    pub(super) fn new(worker: &'w Worker, handler: H) -> Self {
+impl<'w, F, Fut> Run<'w, F>
+where
+    F: Fn(Lease) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    pub(super) fn new(worker: &'w Worker, handler: F) -> Self {
         let opening = Box::pin(stream::open(worker.client.clone(), worker.start(), Duration::ZERO));
         Run {
             worker,
@@ -247,7 +251,8 @@ impl<'w, H: Handler> Run<'w, H> {
         self.credits = self.credits.saturating_sub(1);
         let (held, length) = (lease.lease_ref(), held::length(&lease));
         let handler = Arc::clone(&self.handler);
-        let task = self.handlers.spawn(async move { handler.handle(lease).await });
+        // The call too is made within the task, where its panic is caught.
+        let task = self.handlers.spawn(async move { handler(lease).await });
         self.held.insert(task, held, length, received);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tallystone_client::{
-    Cancellation, Client, Dequeue, Failure, Filter, Handler, Lease, Lost, NewMessage, Outcome, QueueConfig, State, Worker,
+    Cancellation, Client, Dequeue, Failure, Filter, Lease, Lost, NewMessage, Outcome, QueueConfig, State, Worker,
     WorkerStats,
 };
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
@@ -27,7 +27,11 @@ struct Running {
 }
 
 impl Running {
-    fn start(worker: Worker, handler: impl Handler) -> Self {
+    fn start<F, Fut>(worker: Worker, handler: F) -> Self
+    where
+        F: Fn(Lease) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
         let (stop, stopped) = oneshot::channel::<()>();
         let running = worker.clone();
         let ended = tokio::spawn(async move { running.run_until(async { drop(stopped.await) }, handler).await });
@@ -113,17 +117,21 @@ impl Drop for Dropped {
     }
 }
 
+type Endless = std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+
 /// A handler that never ends; the ids that it begins with, and those at whose drop it is gone.
-fn endless() -> (impl Handler, mpsc::UnboundedReceiver<String>, mpsc::UnboundedReceiver<String>) {
+fn endless()
+-> (impl Fn(Lease) -> Endless + Send + Sync, mpsc::UnboundedReceiver<String>, mpsc::UnboundedReceiver<String>) {
     let (begun, begins) = mpsc::unbounded_channel();
     let (dropped, drops) = mpsc::unbounded_channel();
     let handler = move |lease: Lease| {
         let _ = begun.send(lease.id.clone());
         let guard = Dropped(dropped.clone(), lease.id);
-        async move {
+        let endless = async move {
             let _guard = guard;
             std::future::pending().await
-        }
+        };
+        Box::pin(endless) as Endless
     };
     (handler, begins, drops)
 }

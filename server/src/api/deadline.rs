@@ -1,8 +1,9 @@
 //! The caller's deadline, from the `grpc-timeout` header. tonic drops a call whose deadline has passed; those that
 //! wait, or work in steps, end a little earlier so that their answer still arrives.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tonic::metadata::MetadataMap;
+use tokio::time::Instant;
 
 /// When to answer at the latest; `None`: the caller sets no deadline.
 pub(super) fn answer_by(metadata: &MetadataMap) -> Option<Instant> {

@@ -2,13 +2,14 @@
 
 use super::{deadline, status, wire};
 use crate::engine::Engine;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tallystone_model::Store;
 use tallystone_model::limits::*;
 use tallystone_model::names::check_range;
 use tallystone_model::store::DequeueRequest;
 use tallystone_proto::queue::v1 as pb;
 use tonic::{Request, Status};
+use tokio::time::Instant;
 
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,

@@ -17,14 +17,15 @@ use futures::stream::FuturesOrdered;
 use rand::Rng;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
     Cancellation, Dequeued, Extended, Extension, Items, LeaseRef, Outlook, Release, Transition,
 };
 use tallystone_model::{NewMessage, Refusal, Shard, Store};
 use tokio::sync::mpsc;
-use tokio::time::{Sleep, sleep_until};
+
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Flushes of one lane that may be in the store at once.
 const IN_FLIGHT: usize = 2;
@@ -98,7 +99,7 @@ pub(super) async fn run<S: Store>(
         shown_held: 0,
     };
     let mut in_flight = FuturesOrdered::new();
-    let mut timer = std::pin::pin!(sleep_until((now + IDLE).into()));
+    let mut timer = std::pin::pin!(sleep_until(now + IDLE));
     let mut stopped = false;
     loop {
         if in_flight.len() < IN_FLIGHT {
@@ -129,7 +130,7 @@ pub(super) async fn run<S: Store>(
                     break;
                 }
                 // Fired: it must be armed anew though no time of it has changed.
-                timer.as_mut().reset((Instant::now() + IDLE).into());
+                timer.as_mut().reset(Instant::now() + IDLE);
             }
         }
         if stopped && in_flight.is_empty() && lane.is_idle() && lanes.close(&shard, &commands) {
@@ -311,7 +312,6 @@ impl Timers {
                 times.into_iter().flatten().fold(self.safety_at, Instant::min)
             }
         };
-        let next = tokio::time::Instant::from_std(next);
         if next < timer.deadline() {
             timer.reset(next);
         }

@@ -27,7 +27,6 @@ use gather::{Call, Reply};
 use granted::Granted;
 use lanes::Lanes;
 use std::sync::Arc;
-use std::time::Instant;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
     Cancellation, DequeueRequest, Extended, Extension, Items, LeaseRef, Release, Transition,
@@ -37,6 +36,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use work::{Stream, Submission, WorkSession};
+use tokio::time::Instant;
 
 /// What a lane is asked to do.
 pub(crate) enum Command {

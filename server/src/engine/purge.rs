@@ -1,8 +1,8 @@
 //! Purging and deleting in bounded steps (Q15), until done or until the caller's deadline.
 
 use super::{Engine, shard};
-use std::time::Instant;
 use tallystone_model::{QueueName, Refusal, Shard, Store};
+use tokio::time::Instant;
 
 impl<S: Store> Engine<S> {
     /// Purges what is in the queue now; answers how many messages went, and whether some are left because the

@@ -20,11 +20,11 @@
 use super::granted::Granted;
 use super::work::{Stream, StreamId, WorkEvent};
 use std::collections::{HashMap, VecDeque};
-use std::time::Instant;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::store::{DequeueRequest, Dequeued};
 use tallystone_model::{Filter, Lease, Refusal};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// A unary Dequeue.
 pub(crate) struct Waiter {

@@ -120,12 +120,13 @@ impl RedisStore {
         Ok(self.shared.link.eval(&command, false).await? == Value::Int(1))
     }
 
-    /// The events in the shard's outbox, oldest first: at most `10 * SWEEP_ITEMS_MAX` entries. For tests and for
-    /// looking; the relay reads the stream itself.
+    /// The events in the shard's outbox, oldest first: all that its bound has left there.
     pub async fn outbox_events(&self, shard: &Shard) -> Result<Vec<Event>, Refusal> {
         let key = ShardKeys::new(shard).key("outbox");
         let reply = self.shared.link.call(redis::cmd("XRANGE").arg(key).arg("-").arg("+")).await?;
-        let entries: Vec<(String, (String, u64, String, Vec<u8>))> =
+        /// Its id, then the fields `t` (Unix ms) and `e` (packed events).
+        type Entry = (String, (String, u64, String, Vec<u8>));
+        let entries: Vec<Entry> =
             redis::from_redis_value(reply).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut events = Vec::new();
         for (_, (_, at_ms, _, packed)) in entries {

@@ -115,5 +115,5 @@ pub(super) fn pieces(packed: &Bytes, size: usize, items: usize) -> Result<std::s
 }
 
 fn be(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    bytes.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }

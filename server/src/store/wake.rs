@@ -2,8 +2,9 @@
 //! earlier due time than the sweeper knows of, publishes the shard's name; every server listens on one channel.
 
 use futures::StreamExt;
+use redis::aio::PubSub;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tallystone_lua::keys::WAKE_CHANNEL;
 use tallystone_lua::shard_of_state_key;
@@ -46,33 +47,40 @@ impl Wakes {
     }
 }
 
-/// Listens until the store is dropped.
-pub(super) async fn listen(client: redis::Client, wakes: std::sync::Weak<Wakes>) {
+/// Listens until the store is dropped, over as many subscriptions as it takes.
+pub(super) async fn listen(client: redis::Client, wakes: Weak<Wakes>) {
     const RETRY: Duration = Duration::from_millis(200);
-    let mut last_failed = false;
+    let mut broken = false;
     while wakes.strong_count() > 0 {
-        if let Ok(mut subscription) = client.get_async_pubsub().await {
-            if subscription.subscribe(WAKE_CHANNEL).await.is_ok() {
-                if last_failed {
-                    tracing::info!("listening for wake-ups again");
-                }
-                match wakes.upgrade() {
-                    Some(wakes) => wakes.tell_all(),
-                    None => return,
-                }
-                let mut messages = subscription.into_on_message();
-                while let Some(message) = messages.next().await {
-                    let Some(wakes) = wakes.upgrade() else { return };
-                    if let Some(shard) = message.get_payload::<String>().ok().and_then(|key| shard_of_state_key(&key)) {
-                        wakes.tell(&shard);
-                    }
-                }
+        if let Ok(subscription) = subscribe(&client).await {
+            if std::mem::take(&mut broken) {
+                tracing::info!("listening for wake-ups again");
             }
+            hear(subscription, &wakes).await;
         }
-        if !last_failed {
+        if !std::mem::replace(&mut broken, true) {
             tracing::warn!("the wake-up subscription is broken; trying again");
         }
-        last_failed = true;
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn subscribe(client: &redis::Client) -> redis::RedisResult<PubSub> {
+    let mut subscription = client.get_async_pubsub().await?;
+    subscription.subscribe(WAKE_CHANNEL).await?;
+    Ok(subscription)
+}
+
+/// Passes wake-ups on until the subscription breaks. What came before it may have been missed.
+async fn hear(subscription: PubSub, wakes: &Weak<Wakes>) {
+    if let Some(wakes) = wakes.upgrade() {
+        wakes.tell_all();
+    }
+    let mut messages = subscription.into_on_message();
+    while let Some(message) = messages.next().await {
+        let Some(wakes) = wakes.upgrade() else { return };
+        if let Some(shard) = message.get_payload::<String>().ok().and_then(|key| shard_of_state_key(&key)) {
+            wakes.tell(&shard);
+        }
     }
 }

@@ -96,6 +96,7 @@ async fn q8_large_messages_come_in_parts_and_none_is_lost<S: Probe>(stage: &Stag
             .await;
     }
     let (plain, filtered) = (request(100), DequeueRequest { filters: vec![filter(&[("k", "v")])], ..request(100) });
+    assert_eq!(queue.list(State::Pending).await, names);
     let mut taken = Vec::new();
     for turn in 0.. {
         let wish = if turn % 2 == 0 { plain.clone() } else { filtered.clone() };

@@ -19,6 +19,8 @@ over_both_stores!(
     q5_release_goes_where_it_is_told,
     q5_a_run_that_spends_the_last_attempt_ends_in_error,
     q5_a_batch_acts_in_order_and_one_bad_item_spoils_no_other,
+    q7_full_batches_of_every_verb,
+    q3_names_and_reasons_at_their_bounds_are_kept,
 );
 
 /// The verbs that end a lease, by name.
@@ -263,4 +265,53 @@ async fn q5_a_batch_acts_in_order_and_one_bad_item_spoils_no_other<S: Probe>(sta
     let results = store.extend_lease(shard, extensions).await;
     assert_eq!(results, Ok(vec![lost("m2", State::Pending), Ok(ends.clone()), Ok(ends)]));
     assert_eq!(queue.take_ids(9).await, ["next0", "next1", "m2"]);
+}
+
+async fn q7_full_batches_of_every_verb<S: Probe>(stage: &Stage<S>) {
+    for config in [simple(), exclusive()] {
+        let queue = stage.queue(config).await;
+        let (store, shard) = (&queue.store, &queue.shard);
+        for turn in 0..3 {
+            queue.put((0..BATCH_ITEMS_MAX).map(|n| keyed(&format!("{turn}/{n}"), turn, &format!("k{n}")))).await;
+        }
+        let take = async || queue.take(BATCH_ITEMS_MAX).await.iter().map(to).collect::<Vec<_>>();
+        let all = |states: Items<Transition>, state: State| {
+            let states = states.expect("a queue");
+            assert_eq!(states.len(), BATCH_ITEMS_MAX);
+            assert!(states.iter().all(|went| went.as_ref().is_ok_and(|went| went.state == state)), "{state}");
+        };
+        let leases = take().await;
+        let extend = |lease: &LeaseRef| Extension { lease: lease.clone(), lease_ms: None, request_id: "x".to_owned() };
+        let extended = store.extend_lease(shard, leases.iter().map(extend).collect()).await.expect("a queue");
+        assert!(extended.len() == BATCH_ITEMS_MAX && extended.iter().all(Result::is_ok));
+        let release = |lease: &LeaseRef| Release { lease: lease.clone(), delay_ms: None, reason: String::new() };
+        all(store.release(shard, leases.iter().map(release).collect()).await, State::Pending);
+        all(store.complete(shard, take().await).await, State::Completed);
+        let cancel = |LeaseRef { id, fence }| Cancellation { id, fence, force: false, reason: String::new() };
+        all(store.cancel(shard, take().await.into_iter().map(cancel).collect()).await, State::Canceled);
+        let canceled: Vec<MessageId> = (0..BATCH_ITEMS_MAX).map(|n| id(&format!("1/{n}"))).collect();
+        all(store.redrive(shard, canceled.clone()).await, State::Pending);
+        let found = store.get_messages(shard, canceled).await.expect("a queue");
+        assert!(found.iter().all(|message| message.as_ref().is_ok_and(|message| message.version == 4)));
+        let some = BATCH_ITEMS_MAX as u64;
+        assert_eq!(queue.depth().await, Depth { pending: 2 * some, completed: some, ..Depth::default() });
+    }
+}
+
+async fn q3_names_and_reasons_at_their_bounds_are_kept<S: Probe>(stage: &Stage<S>) {
+    let queue = stage.queue(simple()).await;
+    let worker = "w".repeat(WORKER_BYTES_MAX);
+    queue.put([message("m", 1)]).await;
+    for turn in 0..2 {
+        let request_id = format!("{turn}{}", "r".repeat(REQUEST_ID_BYTES_MAX - 1));
+        let wish = DequeueRequest { worker: worker.clone(), request_id, ..request(1) };
+        let lease = queue.try_take(wish.clone()).await.expect("an open queue").remove(0);
+        assert_eq!(queue.try_take(wish).await, Ok(vec![lease.clone()]));
+        let reason = format!("{turn}{}", "y".repeat(REASON_BYTES_MAX - 1));
+        queue.release(to(&lease), Some(0), &reason).await.expect("a live lease");
+        let released = queue.get("m").await;
+        assert_eq!((&released.worker, &released.reason), (&worker, &reason));
+        let event = queue.events().await.pop().expect("events");
+        assert_eq!((event.worker, event.reason), (worker.clone(), reason));
+    }
 }

@@ -4,13 +4,14 @@ use super::bring;
 use tallystone_model::limits::*;
 use tallystone_model::store::*;
 use tallystone_model::*;
-use tallystone_tests::queue::{lease_ref, missing, no_lease, to};
+use tallystone_tests::queue::{lease_ref, lost, missing, no_lease, to};
 use tallystone_tests::*;
 
 over_both_stores!(
     q1_create_answers_the_queue_that_is_there,
     q1_every_verb_refuses_a_queue_that_is_not_there,
     q1_queues_are_listed_by_prefix_in_pages,
+    q1_queues_know_nothing_of_each_other,
     q1_delete_refuses_live_messages_and_takes_terminal_ones,
     q1_a_deleted_queue_leaves_its_events,
     q1_a_queue_made_anew_as_another_type_is_so_on_every_server,
@@ -95,6 +96,16 @@ async fn q1_queues_are_listed_by_prefix_in_pages<S: Probe>(stage: &Stage<S>) {
     assert_eq!(list("none", 5).await, [""; 0]);
     stage.store.delete_queue(&name("b/2")).await.expect("an empty queue");
     assert_eq!(list("b/", 2).await, ["b/1", "b/3", "b/4"]);
+}
+
+async fn q1_queues_know_nothing_of_each_other<S: Probe>(stage: &Stage<S>) {
+    let [one, two] = [stage.queue(exclusive()).await, stage.queue(exclusive()).await];
+    let fence = bring(&one, keyed("m", 1, "k"), State::Running).await;
+    bring(&two, keyed("m", 2, "k"), State::Pending).await;
+    assert_eq!(two.complete(lease_ref("m", fence)).await, lost("m", State::Pending));
+    assert_eq!(two.take_ids(9).await, ["m"], "its key is free here");
+    one.purge(true).await;
+    assert_eq!(two.state("m").await, State::Running);
 }
 
 async fn q1_delete_refuses_live_messages_and_takes_terminal_ones<S: Probe>(stage: &Stage<S>) {

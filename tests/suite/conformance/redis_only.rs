@@ -2,6 +2,7 @@
 
 use super::bring;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::store::*;
 use tallystone_model::*;
@@ -149,6 +150,54 @@ async fn q16_an_acknowledged_write_outlives_a_killed_redis_and_the_store_heals()
     assert_eq!(queue.complete(to(&lease)).await, went(State::Completed, 3));
     stage.assert_sound().await;
     redis.stop().await;
+}
+
+#[tokio::test]
+async fn q16_a_write_that_too_few_replicas_have_is_not_acknowledged() {
+    let (redis, stage) = alone("replicas").await;
+    let queue = stage.queue(simple()).await;
+    let options = RedisOptions {
+        url: redis.url(),
+        allow_volatile: true,
+        replicas_min: 1,
+        replica_wait_ms: 50,
+        ..RedisOptions::default()
+    };
+    let careful = queue.through(&Arc::new(RedisStore::connect(options).await.expect("a store")));
+    let refused = careful.try_put(message("m", 1)).await;
+    assert!(matches!(refused, Err(Refusal::Unavailable { applied: Applied::Unknown, .. })), "{refused:?}");
+    assert_eq!(careful.get("m").await.state, State::Pending, "reading waits for nobody");
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let url = redis.url();
+    let (host, port) = url.trim_start_matches("redis://").trim_end_matches('/').split_once(':').expect("host:port");
+    let extra_args = ["--replicaof", host, port].map(str::to_owned).to_vec();
+    raw::<()>(&redis, "CONFIG SET repl-diskless-sync-delay 0").await;
+    let replica = PrivateRedis::start(PrivateRedisOptions { extra_args, ..PrivateRedisOptions::new(dir.path()) });
+    let replica = replica.await.expect("a replica");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while let Err(refusal) = careful.try_put(message("m", 1)).await {
+        assert!(Instant::now() < deadline, "the replica is there, but {refusal}");
+    }
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn q15_the_outbox_is_kept_to_its_bound() {
+    let stage = Stage::redis("bounded").await;
+    let redis = stage.redis.clone().expect("a Redis");
+    let queue = stage.queue(simple()).await;
+    let options =
+        RedisOptions { url: redis.url(), allow_volatile: true, outbox_entries_max: 200, ..RedisOptions::default() };
+    let bounded = queue.through(&Arc::new(RedisStore::connect(options).await.expect("a store")));
+    for n in 0..1_000 {
+        bounded.put([message(&format!("m{n}"), n)]).await;
+    }
+    let events = queue.events().await;
+    // Redis trims by whole nodes of its stream, a hundred entries each.
+    assert!((200..=400).contains(&events.len()), "{}", events.len());
+    assert_eq!(events.last().map(|event| event.id.clone()), Some(id("m999")), "the oldest go");
+    bounded.purge(true).await;
+    stage.store.delete_queue(queue.name()).await.expect("an empty queue");
 }
 
 #[tokio::test]

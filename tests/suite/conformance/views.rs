@@ -54,7 +54,7 @@ async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &St
             coalesced: false,
         };
         assert_eq!(queue.get("m").await, expected);
-        assert_eq!(queue.list_by(state, 9).await, [expected.clone()]);
+        assert_eq!(queue.list_by(state, 9).await, std::slice::from_ref(&expected));
         assert_eq!(queue.facts("m").await.message, expected);
     }
 }

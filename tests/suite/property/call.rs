@@ -153,6 +153,12 @@ impl Call {
         }
     }
 
+    /// A verb of workers and senders, not of operators.
+    pub fn is_by_worker(&self) -> bool {
+        use Call::*;
+        matches!(self, Enqueue(_) | Dequeue(..) | Complete(_) | Extend(_) | Release(_) | Cancel(_))
+    }
+
     /// The messages that the call names.
     pub fn ids(&self) -> Vec<MessageId> {
         match self {

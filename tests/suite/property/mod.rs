@@ -7,12 +7,14 @@
 mod call;
 mod program;
 mod shrink;
+mod wakes;
 mod whole;
 mod world;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tallystone_model::state::ARROWS;
 use tallystone_tests::TestRedis;
 use tokio::task::JoinSet;
@@ -22,6 +24,8 @@ const STEPS: u64 = 100_000;
 const STEPS_LONG: u64 = 2_000_000;
 /// Steps between two looks at everything.
 const LOOK_STEPS: usize = 50;
+/// How long one server may take to hear of another: generous, for a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Programs at the same time: while one waits for Redis another thinks.
 const WORKERS: usize = 3;
 
@@ -51,7 +55,7 @@ async fn q15_random_programs_answer_alike_on_the_oracle_and_on_redis() {
                 }
                 let seed = Seed(first_seed.wrapping_add(number));
                 let program = program::draw(seed.0);
-                if world.run(&program, LOOK_STEPS).await.outcome.is_err() {
+                if world.run(&program, LOOK_STEPS, PATIENCE).await.outcome.is_err() {
                     return Err(shrink::report(&mut world, seed.0, program).await);
                 }
             }

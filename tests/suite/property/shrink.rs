@@ -1,20 +1,25 @@
 //! A failing program made as short as it still fails, and told.
 
+use crate::property::PATIENCE;
 use crate::property::program::{Step, simpler};
 use crate::property::world::World;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Runs that a shrinking may take.
 const RUNS_MAX: usize = 1_000;
+
+/// Many failing runs must not take long; a wrong guess only leaves a longer program.
+const PATIENCE_SHRINKING: Duration = Duration::from_millis(100);
 
 /// The shortest program found that fails, with its calls and where the two sides differ.
 pub async fn report(world: &mut World, seed: u64, program: Vec<Step>) -> String {
     let steps = program.len();
     // What comes after the first difference is out of it.
-    let done = world.run(&program, 1).await.steps;
+    let done = world.run(&program, 1, PATIENCE).await.steps;
     let mut shrinking = Shrinking { world, runs: 0 };
     let smallest = shrinking.shrink(program[..done].to_vec()).await;
-    let run = shrinking.world.run(&smallest, 1).await;
+    let run = shrinking.world.run(&smallest, 1, PATIENCE).await;
     let mut text = format!("oracle and Redis differ; TALLYSTONE_PROPERTY_SEED={seed} repeats it.\n");
     let _ = writeln!(text, "Of {steps} steps these {} still fail:", smallest.len());
     for call in &run.calls {
@@ -32,7 +37,7 @@ struct Shrinking<'a> {
 impl Shrinking<'_> {
     async fn fails(&mut self, program: &[Step]) -> bool {
         self.runs += 1;
-        self.world.run(program, 1).await.outcome.is_err()
+        self.world.run(program, 1, PATIENCE_SHRINKING).await.outcome.is_err()
     }
 
     /// Leaves out halves, quarters, … single steps, then makes steps simpler, until nothing helps.

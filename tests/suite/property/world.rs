@@ -2,11 +2,13 @@
 
 use crate::property::call::{Answer, Call, Tokens, shards};
 use crate::property::program::{Act, QUEUES, Step};
+use crate::property::wakes::{Told, Wakes};
 use crate::property::whole;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tallystone_model::oracle::Oracle;
 use tallystone_model::store::{Depth, Swept};
 use tallystone_model::{Cause, Message, MessageId, Refusal, Shard, State, Store};
@@ -17,6 +19,7 @@ use tallystone_tests::{Clock, TestRedis};
 pub struct World {
     redis: Arc<TestRedis>,
     servers: [RedisStore; 2],
+    told: [Arc<Told>; 2],
     clock: Arc<AtomicU64>,
     name: String,
     runs: u64,
@@ -51,12 +54,13 @@ impl World {
             redis.store(store::Clock::Test(clock.clone())).await,
             redis.store(store::Clock::Test(clock.clone())).await,
         ];
-        World { redis, servers, clock, name, runs: 0, arrows: BTreeSet::new() }
+        let told = std::array::from_fn(|server| Told::by(&servers[server]));
+        World { redis, servers, told, clock, name, runs: 0, arrows: BTreeSet::new() }
     }
 
     /// Runs a program on fresh queues from the same moment, all that can be seen compared every so many steps and
-    /// at the end.
-    pub async fn run(&mut self, program: &[Step], steps_between_looks: usize) -> Run {
+    /// at the end. `patience` is how long one server may take to hear of another.
+    pub async fn run(&mut self, program: &[Step], steps_between_looks: usize, patience: Duration) -> Run {
         self.runs += 1;
         self.clock.store(Clock::new().now_ms(), Ordering::SeqCst);
         let mut play = Play {
@@ -65,6 +69,7 @@ impl World {
             clock: &self.clock,
             shards: shards(&format!("{}/{}", self.name, self.runs)),
             tokens: Tokens::default(),
+            wakes: Wakes::new(&self.told, patience),
             steps: 0,
             calls: Vec::new(),
         };
@@ -85,6 +90,7 @@ struct Play<'a> {
     clock: &'a AtomicU64,
     shards: [Shard; QUEUES],
     tokens: Tokens,
+    wakes: Wakes<'a>,
     steps: usize,
     calls: Vec<String>,
 }
@@ -126,11 +132,15 @@ impl Play<'_> {
         self.calls.push(format!("queue {}, server {}: {call:?}", step.queue, step.server));
         let answer = call.on(&self.oracle, shard).await;
         let answer_of_redis = call.on(redis, shard).await;
+        let mut swept = None;
         if let (Answer::Swept(Ok(oracle)), Answer::Swept(Ok(redis))) = (&answer, &answer_of_redis) {
             looks_in_time(oracle, redis)?;
+            swept = Some(*redis);
         }
         let (answer, answer_of_redis) = (answer.comparable(), answer_of_redis.comparable());
         same("the answer", &answer, &answer_of_redis)?;
+        let place = (&self.oracle, shard, now_ms);
+        self.wakes.after((step.queue, step.server), (&call, &answer), swept.as_ref(), place).await?;
         self.tokens.learn(step.queue, &answer);
         let ids = touched(&call, &answer);
         let seen = see(redis, shard, &ids).await;
