@@ -36,6 +36,11 @@ pub(crate) struct TestStore {
     pub(crate) gate: watch::Sender<bool>,
     /// Calls wait before they answer only.
     pub(crate) exit: watch::Sender<bool>,
+    /// So many dequeues find an index being built.
+    pub(crate) building: AtomicU64,
+    /// Only one owner at a time gets the turn to sweep.
+    pub(crate) one_turn: AtomicBool,
+    turn: Mutex<Option<(String, tokio::time::Instant)>>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
     calls_changed: watch::Sender<u64>,
 }
@@ -49,6 +54,9 @@ impl TestStore {
             away: AtomicBool::new(false),
             gate: watch::Sender::new(true),
             exit: watch::Sender::new(true),
+            building: AtomicU64::new(0),
+            one_turn: AtomicBool::new(false),
+            turn: Mutex::default(),
             calls: Mutex::default(),
             calls_changed: watch::Sender::new(0),
         })
@@ -57,6 +65,16 @@ impl TestStore {
     /// Calls of a verb that have begun.
     pub(crate) fn calls(&self, verb: &str) -> u64 {
         self.calls.lock().unwrap().get(verb).copied().unwrap_or(0)
+    }
+
+    /// Calls of all verbs.
+    pub(crate) fn all_calls(&self) -> u64 {
+        self.calls.lock().unwrap().values().sum()
+    }
+
+    /// Who has the turn.
+    pub(crate) fn turn_of(&self) -> String {
+        self.turn.lock().unwrap().as_ref().map(|(owner, _)| owner.clone()).unwrap_or_default()
     }
 
     /// Waits until so many calls of a verb have begun.
@@ -80,8 +98,18 @@ impl TestStore {
 }
 
 impl SweepTurn for TestStore {
-    async fn take_turn(&self, _: &str, _: u64) -> Result<bool, Refusal> {
-        self.call("take_turn", async { Ok(true) }).await
+    async fn take_turn(&self, owner: &str, turn_ms: u64) -> Result<bool, Refusal> {
+        let take = async {
+            let now = tokio::time::Instant::now();
+            let mut turn = self.turn.lock().unwrap();
+            let theirs = turn.as_ref().is_some_and(|(holder, until)| holder != owner && *until > now);
+            if theirs && self.one_turn.load(Ordering::SeqCst) {
+                return Ok(false);
+            }
+            *turn = Some((owner.to_owned(), now + Duration::from_millis(turn_ms)));
+            Ok(true)
+        };
+        self.call("take_turn", take).await
     }
 }
 
@@ -91,6 +119,21 @@ macro_rules! through {
             $(async fn $verb(&self, $($name: $type),*) -> $answer {
                 self.call(stringify!($verb), self.oracle.$verb($($name),*)).await
             })*
+
+            async fn dequeue(
+                &self,
+                shard: &Shard,
+                requests: Vec<DequeueRequest>,
+                wait: bool,
+            ) -> Result<Dequeued, Refusal> {
+                let less = |left: u64| left.checked_sub(1);
+                if self.building.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+                    let building = || Err(Refusal::IndexBuilding { keys: "k".to_owned() });
+                    let leases = requests.iter().map(|_| building()).collect();
+                    return self.call("dequeue", async { Ok(Dequeued { leases, outlook: Outlook::default() }) }).await;
+                }
+                self.call("dequeue", self.oracle.dequeue(shard, requests, wait)).await
+            }
 
             fn on_ready(&self, tell: Box<dyn Fn(&Shard) + Send + Sync>) {
                 self.oracle.on_ready(tell);
@@ -107,7 +150,6 @@ through! {
     delete_queue(name: &QueueName) -> Result<(), Refusal>;
     purge(shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal>;
     enqueue(shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued>;
-    dequeue(shard: &Shard, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal>;
     complete(shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition>;
     extend_lease(shard: &Shard, extensions: Vec<Extension>) -> Items<Extended>;
     release(shard: &Shard, releases: Vec<Release>) -> Items<Transition>;
@@ -190,6 +232,10 @@ impl TestServer {
         };
         tokio::time::timeout(SOON, until).await.expect("in time");
     }
+}
+
+pub(crate) fn shard_of(queue: &str) -> Shard {
+    Shard::first(&QueueName::parse("queue", queue).unwrap())
 }
 
 pub(crate) fn message(id: &str) -> pb::NewMessage {

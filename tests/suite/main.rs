@@ -3,5 +3,6 @@
 
 mod conformance;
 mod histories;
+mod house;
 mod property;
 mod scripts;

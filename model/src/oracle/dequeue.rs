@@ -8,6 +8,7 @@ use crate::names::MessageId;
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
 use crate::store::{DequeueRequest, Dequeued, LeaseRef, Outlook};
+use std::collections::BTreeSet;
 
 impl QueueShard {
     pub(super) fn dequeue(&mut self, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal> {
@@ -56,10 +57,13 @@ impl QueueShard {
     /// The pending messages whose value is free and that pass any of the filters. The most urgent of them is the
     /// most urgent of its value, too: leasing it locks the rest of the value out.
     pub(super) fn runnable<'a>(&'a self, filters: &'a [Filter]) -> impl Iterator<Item = &'a Record> {
+        let config = &self.queue.config;
+        let running = self.messages.values().filter(|record| record.state == State::Running);
+        let locked: BTreeSet<&str> = running.filter_map(|record| record.value(config)).collect();
         self.messages.values().filter(move |record| {
             record.state == State::Pending
                 && (filters.is_empty() || filters.iter().any(|filter| filter.matches(&record.content.metadata)))
-                && self.holder(record).is_none()
+                && record.value(config).is_none_or(|value| !locked.contains(value))
         })
     }
 

@@ -268,32 +268,34 @@ async fn q5_a_batch_acts_in_order_and_one_bad_item_spoils_no_other<S: Probe>(sta
 }
 
 async fn q7_full_batches_of_every_verb<S: Probe>(stage: &Stage<S>) {
+    // The oracle looks at everything for each item.
+    let some = if stage.redis.is_some() { BATCH_ITEMS_MAX } else { BATCH_ITEMS_MAX / 10 };
     for config in [simple(), exclusive()] {
         let queue = stage.queue(config).await;
         let (store, shard) = (&queue.store, &queue.shard);
         for turn in 0..3 {
-            queue.put((0..BATCH_ITEMS_MAX).map(|n| keyed(&format!("{turn}/{n}"), turn, &format!("k{n}")))).await;
+            queue.put((0..some).map(|n| keyed(&format!("{turn}/{n}"), turn, &format!("k{n}")))).await;
         }
-        let take = async || queue.take(BATCH_ITEMS_MAX).await.iter().map(to).collect::<Vec<_>>();
+        let take = async || queue.take(some).await.iter().map(to).collect::<Vec<_>>();
         let all = |states: Items<Transition>, state: State| {
             let states = states.expect("a queue");
-            assert_eq!(states.len(), BATCH_ITEMS_MAX);
+            assert_eq!(states.len(), some);
             assert!(states.iter().all(|went| went.as_ref().is_ok_and(|went| went.state == state)), "{state}");
         };
         let leases = take().await;
         let extend = |lease: &LeaseRef| Extension { lease: lease.clone(), lease_ms: None, request_id: "x".to_owned() };
         let extended = store.extend_lease(shard, leases.iter().map(extend).collect()).await.expect("a queue");
-        assert!(extended.len() == BATCH_ITEMS_MAX && extended.iter().all(Result::is_ok));
+        assert!(extended.len() == some && extended.iter().all(Result::is_ok));
         let release = |lease: &LeaseRef| Release { lease: lease.clone(), delay_ms: None, reason: String::new() };
         all(store.release(shard, leases.iter().map(release).collect()).await, State::Pending);
         all(store.complete(shard, take().await).await, State::Completed);
         let cancel = |LeaseRef { id, fence }| Cancellation { id, fence, force: false, reason: String::new() };
         all(store.cancel(shard, take().await.into_iter().map(cancel).collect()).await, State::Canceled);
-        let canceled: Vec<MessageId> = (0..BATCH_ITEMS_MAX).map(|n| id(&format!("1/{n}"))).collect();
+        let canceled: Vec<MessageId> = (0..some).map(|n| id(&format!("1/{n}"))).collect();
         all(store.redrive(shard, canceled.clone()).await, State::Pending);
         let found = store.get_messages(shard, canceled).await.expect("a queue");
         assert!(found.iter().all(|message| message.as_ref().is_ok_and(|message| message.version == 4)));
-        let some = BATCH_ITEMS_MAX as u64;
+        let some = some as u64;
         assert_eq!(queue.depth().await, Depth { pending: 2 * some, completed: some, ..Depth::default() });
     }
 }

@@ -5,6 +5,7 @@
 //! asks for more steps, `TALLYSTONE_TEST_LONG` for many more.
 
 mod call;
+mod index_build;
 mod program;
 mod shrink;
 mod wakes;

@@ -110,6 +110,18 @@ pub fn draw(seed: u64) -> Vec<Step> {
     steps
 }
 
+/// Draws steps without end of workers and senders on one queue of many messages, without filters.
+pub fn draw_busy(seed: u64, queue: usize) -> impl Iterator<Item = Step> {
+    let mut drawer = Drawer { rng: StdRng::seed_from_u64(seed), is_bulk: true };
+    let drawn = std::iter::from_fn(move || Some(Step { queue, ..drawer.step() }));
+    let fits = move |step: &Step| match &step.act {
+        Act::Purge { .. } | Act::Create(_) | Act::Configure(_) | Act::Delete | Act::DepthOf(_) => false,
+        Act::Dequeue { requests, .. } => requests.iter().all(|request| request.filters.is_empty()),
+        _ => true,
+    };
+    drawn.filter(fits)
+}
+
 struct Drawer {
     rng: StdRng,
     /// Hundreds of messages, values and items instead of a few.

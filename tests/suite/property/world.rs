@@ -58,37 +58,46 @@ impl World {
         World { redis, servers, told, clock, name, runs: 0, arrows: BTreeSet::new() }
     }
 
-    /// Runs a program on fresh queues from the same moment, all that can be seen compared every so many steps and
-    /// at the end. `patience` is how long one server may take to hear of another.
-    pub async fn run(&mut self, program: &[Step], steps_between_looks: usize, patience: Duration) -> Run {
+    /// Fresh queues, at the same moment for every program. `patience` is how long one server may take to hear of
+    /// another.
+    pub fn play(&mut self, patience: Duration) -> Play<'_> {
         self.runs += 1;
         self.clock.store(Clock::new().now_ms(), Ordering::SeqCst);
-        let mut play = Play {
+        Play {
             oracle: Oracle::new(self.clock.clone()),
             servers: &self.servers,
+            redis: &self.redis,
             clock: &self.clock,
             shards: shards(&format!("{}/{}", self.name, self.runs)),
             tokens: Tokens::default(),
             wakes: Wakes::new(&self.told, patience),
             steps: 0,
             calls: Vec::new(),
-        };
+        }
+    }
+
+    /// Runs a program on fresh queues, all that can be seen compared every so many steps and at the end.
+    pub async fn run(&mut self, program: &[Step], steps_between_looks: usize, patience: Duration) -> Run {
+        let mut play = self.play(patience);
         let outcome = play.all(program, steps_between_looks).await;
         let outcome = match outcome {
-            Ok(()) => play.leaves_nothing(&self.redis).await,
+            Ok(()) => play.leaves_nothing().await,
             differs => differs,
         };
-        let events = play.shards.iter().flat_map(|shard| play.oracle.take_events(shard));
-        self.arrows.extend(events.map(|event| (event.from, event.to, event.by)));
-        Run { steps: play.steps, calls: play.calls, outcome }
+        let events: Vec<_> = play.shards.iter().flat_map(|shard| play.oracle.take_events(shard)).collect();
+        let Play { steps, calls, .. } = play;
+        self.arrows.extend(events.into_iter().map(|event| (event.from, event.to, event.by)));
+        Run { steps, calls, outcome }
     }
 }
 
-struct Play<'a> {
-    oracle: Oracle,
-    servers: &'a [RedisStore; 2],
+/// One program on its queues.
+pub struct Play<'a> {
+    pub oracle: Oracle,
+    pub servers: &'a [RedisStore; 2],
+    redis: &'a TestRedis,
     clock: &'a AtomicU64,
-    shards: [Shard; QUEUES],
+    pub shards: [Shard; QUEUES],
     tokens: Tokens,
     wakes: Wakes<'a>,
     steps: usize,
@@ -96,6 +105,7 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
+    /// The steps of a program.
     async fn all(&mut self, program: &[Step], steps_between_looks: usize) -> Outcome {
         for step in program {
             self.steps += 1;
@@ -108,14 +118,15 @@ impl Play<'_> {
     }
 
     /// All that can be seen of every queue.
-    async fn look(&self, server: usize) -> Outcome {
+    pub async fn look(&self, server: usize) -> Outcome {
         for shard in &self.shards {
             whole::compare(&self.oracle, &self.servers[server], shard).await?;
         }
         Ok(())
     }
 
-    async fn step(&mut self, step: &Step) -> Outcome {
+    /// One step on both sides: answers, and what the call touched, alike; who had to be told was told.
+    pub async fn step(&mut self, step: &Step) -> Outcome {
         let shard = &self.shards[step.queue];
         let now_ms = self.clock.load(Ordering::SeqCst);
         let Some(call) = Call::of(&step.act, step.queue, &self.tokens, now_ms) else {
@@ -171,9 +182,9 @@ impl Play<'_> {
     }
 
     /// Everything purged and forgotten, no key is left but the outbox, which then goes too.
-    async fn leaves_nothing(&mut self, redis: &TestRedis) -> Outcome {
+    pub async fn leaves_nothing(&mut self) -> Outcome {
         const YEAR_MS: u64 = 365 * 86_400_000;
-        let mut connection = redis.connection().await;
+        let mut connection = self.redis.connection().await;
         let failed = |error: &dyn Debug| format!("the end of the program: {error:?}");
         for shard in &self.shards {
             let store = &self.servers[0];

@@ -61,7 +61,7 @@ async fn q16_a_volatile_redis_is_refused_unless_allowed() {
     let url = redis.url();
     let args = ["--redis-url", &url, "--listen", "127.0.0.1:0"];
     let refused = server(&args, None).await;
-    assert_says(&refused, 3, "appendfsync is 'everysec'");
+    assert_says(&refused, 2, "appendfsync is 'everysec'");
     assert!(refused.stderr.contains("--allow-volatile"), "{refused:?}");
     let allowed = [&["server", "--allow-volatile", "--log-format", "json"], &args[..]].concat();
     let mut command = program::command(&allowed);

@@ -80,7 +80,6 @@ async fn bad_lines_spoil_no_others() {
     let report = ended.object();
     assert_eq!(report["accepted"], 2_493);
     assert_eq!(report["refused"], 6);
-    // An empty id on the wire asks for a new one, so the program itself must have refused it, or the server the rest.
     let refused: Vec<u64> =
         report["refused_lines"].as_array().unwrap().iter().map(|line| line["line"].as_u64().unwrap()).collect();
     assert_eq!(refused, [11, 21, 31, 41, 51, 61], "{report:#}");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tallystone_model::{NewMessage, QueueName, Shard, Store};
+use tallystone_model::{NewMessage, Shard, Store};
 use tallystone_proto::queue::v1 as pb;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ async fn ids(waiting: Waiting) -> Vec<String> {
 }
 
 fn shard() -> Shard {
-    Shard::first(&QueueName::parse("queue", "q").unwrap())
+    shard_of("q")
 }
 
 fn domain(id: &str) -> NewMessage {
