@@ -153,10 +153,7 @@ mod tests {
     fn q1_the_longest_prefix_decides() {
         let template = |prefix: &str, key: &str| QueueTemplate {
             prefix: prefix.to_owned(),
-            config: QueueConfig {
-                queue_type: QueueType::Exclusive { key: key.to_owned() },
-                ..QueueConfig::default()
-            },
+            config: QueueConfig { queue_type: QueueType::Exclusive { key: key.to_owned() }, ..QueueConfig::default() },
         };
         let config = ServerConfig {
             queue_templates: vec![template("jobs/eu/", "b"), template("jobs/", "a")],

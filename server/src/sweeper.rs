@@ -18,8 +18,8 @@ use tallystone_model::limits::{PAGE_ITEMS_MAX, SWEEP_ITEMS_MAX};
 use tallystone_model::store::Swept;
 use tallystone_model::{Refusal, Shard, Store};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// How often all queues are looked at, whatever is known of them.
 const WALK: Duration = Duration::from_secs(30);

@@ -12,9 +12,7 @@ use tallystone_model::invariants::Violation;
 use tallystone_model::message::{Enqueued, Message, NewMessage};
 use tallystone_model::oracle::Oracle;
 use tallystone_model::store::*;
-use tallystone_model::{
-    Applied, Filter, MessageId, QueueConfig, QueueName, QueuePatch, Refusal, Shard, State, Store,
-};
+use tallystone_model::{Applied, Filter, MessageId, QueueConfig, QueueName, QueuePatch, Refusal, Shard, State, Store};
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
@@ -36,6 +34,8 @@ pub(crate) struct TestStore {
     pub(crate) gate: watch::Sender<bool>,
     /// Calls wait before they answer only.
     pub(crate) exit: watch::Sender<bool>,
+    /// Answers take up to two milliseconds, each its own time, as over a network.
+    pub(crate) slow: AtomicBool,
     /// So many dequeues find an index being built.
     pub(crate) building: AtomicU64,
     /// Only one owner at a time gets the turn to sweep.
@@ -54,6 +54,7 @@ impl TestStore {
             away: AtomicBool::new(false),
             gate: watch::Sender::new(true),
             exit: watch::Sender::new(true),
+            slow: AtomicBool::new(false),
             building: AtomicU64::new(0),
             one_turn: AtomicBool::new(false),
             turn: Mutex::default(),
@@ -92,6 +93,9 @@ impl TestStore {
             return Err(Refusal::Unavailable { applied: Applied::No, why: "switched off".to_owned() });
         }
         let answer = act.await;
+        if self.slow.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_micros(rand::random_range(0..2_000))).await;
+        }
         let _ = self.exit.subscribe().wait_for(|open| *open).await;
         answer
     }

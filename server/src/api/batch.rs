@@ -34,8 +34,7 @@ impl<I> Parsed<I> {
         parse: impl Fn(W) -> Result<I, Refusal>,
     ) -> Result<Self, Status> {
         check_count(list, items.len())?;
-        let mut parsed =
-            Parsed { list, good: Vec::with_capacity(items.len()), slots: Vec::with_capacity(items.len()) };
+        let mut parsed = Parsed { list, good: Vec::with_capacity(items.len()), slots: Vec::with_capacity(items.len()) };
         for item in items {
             parsed.slots.push(match parse(item) {
                 Ok(item) => {

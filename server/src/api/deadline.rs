@@ -2,8 +2,8 @@
 //! wait, or work in steps, end a little earlier so that their answer still arrives.
 
 use std::time::Duration;
-use tonic::metadata::MetadataMap;
 use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
 
 /// When to answer at the latest; `None`: the caller sets no deadline.
 pub(super) fn answer_by(metadata: &MetadataMap) -> Option<Instant> {

@@ -8,8 +8,8 @@ use tallystone_model::limits::*;
 use tallystone_model::names::check_range;
 use tallystone_model::store::DequeueRequest;
 use tallystone_proto::queue::v1 as pb;
-use tonic::{Request, Status};
 use tokio::time::Instant;
+use tonic::{Request, Status};
 
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,

@@ -74,9 +74,7 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
             put("state", state.name());
             Code::FailedPrecondition
         }
-        Refusal::EnqueueBlocked { queue }
-        | Refusal::DequeueBlocked { queue }
-        | Refusal::QueueNotEmpty { queue } => {
+        Refusal::EnqueueBlocked { queue } | Refusal::DequeueBlocked { queue } | Refusal::QueueNotEmpty { queue } => {
             put("queue", queue);
             Code::FailedPrecondition
         }

@@ -30,11 +30,7 @@ const RESPONSE_PAYLOAD_BYTES: usize = 1024 * 1024;
 pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::WorkResponse, Status>> + Send>>;
 
 /// Answers at once, before the first request has come: what is wrong with it ends the stream.
-pub(super) fn handle<S: Store>(
-    engine: &Arc<Engine<S>>,
-    requests: Streaming<pb::WorkRequest>,
-    seen: Seen,
-) -> Responses {
+pub(super) fn handle<S: Store>(engine: &Arc<Engine<S>>, requests: Streaming<pb::WorkRequest>, seen: Seen) -> Responses {
     engine.context.metrics.streams.increment(1);
     let session = Session { engine: engine.clone(), requests, seen, phase: Phase::Reading, open: None };
     Box::pin(stream::unfold(session, |mut session| async move {

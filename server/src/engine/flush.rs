@@ -1,12 +1,12 @@
 //! One flush: what has gathered in a lane, one store call per verb, all on their way at once.
 
+use super::Context;
 use super::gather::{Batch, Parts};
 use super::waiting::Asks;
-use super::Context;
 use futures::future::OptionFuture;
 use std::sync::Arc;
-use tallystone_model::store::{Cancellation, Dequeued, Extended, Extension, Items, LeaseRef, Release, Transition};
 use tallystone_model::message::Enqueued;
+use tallystone_model::store::{Cancellation, Dequeued, Extended, Extension, Items, LeaseRef, Release, Transition};
 use tallystone_model::{NewMessage, Refusal, Shard, Store};
 
 /// The calls of one flush.

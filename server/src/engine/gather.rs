@@ -2,9 +2,9 @@
 
 use super::work::StreamId;
 use std::collections::VecDeque;
+use tallystone_model::Refusal;
 use tallystone_model::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use tallystone_model::store::Items;
-use tallystone_model::Refusal;
 use tokio::sync::oneshot;
 
 /// What one caller asks of one verb.

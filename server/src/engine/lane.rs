@@ -88,13 +88,7 @@ pub(super) async fn run<S: Store>(
         cancel: Gather::default(),
         enqueue: Gather::default(),
         waiting: Waiting::new(),
-        timers: Timers {
-            due_at: None,
-            retry_at: None,
-            retries: 0,
-            safety_at: now + SAFETY,
-            idle_at: now + IDLE,
-        },
+        timers: Timers { due_at: None, retry_at: None, retries: 0, safety_at: now + SAFETY, idle_at: now + IDLE },
         told_due_ms: 0,
         shown_held: 0,
     };
@@ -320,8 +314,9 @@ impl Timers {
     /// Schedules the next try after a refusal that may pass, later each time.
     fn retry(&mut self, retry: Option<Retry>, now: Instant) {
         let delay = match retry {
+            // A retry that is scheduled stays so: it may be another group's.
             None => {
-                (self.retries, self.retry_at) = (0, None);
+                self.retries = 0;
                 return;
             }
             Some(Retry::Soon) => (RETRY_MIN * 2_u32.saturating_pow(self.retries)).min(RETRY_MAX),

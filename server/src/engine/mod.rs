@@ -33,10 +33,10 @@ use tallystone_model::store::{
 };
 use tallystone_model::{Lease, NewMessage, QueueName, Refusal, Shard, Store};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use work::{Stream, Submission, WorkSession};
-use tokio::time::Instant;
 
 /// What a lane is asked to do.
 pub(crate) enum Command {

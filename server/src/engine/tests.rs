@@ -173,7 +173,8 @@ async fn q5_the_sweeper_moves_what_is_due_and_collects_without_anyone_asking() {
     let lost = rig.engine.complete(&queue("q"), vec![lease]).await.unwrap();
     assert!(matches!(lost[0], Err(Refusal::LeaseLost { .. })));
     let cancel = |id| Cancellation { id: id_of(id), fence: 0, force: false, reason: String::new() };
-    rig.engine.cancel(&queue("q"), vec![cancel("a"), cancel("b")]).await.unwrap().into_iter().for_each(|r| drop(r.unwrap()));
+    let canceled = rig.engine.cancel(&queue("q"), vec![cancel("a"), cancel("b")]).await.unwrap();
+    assert!(canceled.iter().all(Result::is_ok));
     rig.pass(Duration::from_millis(59_000)).await;
     assert_eq!(depth().await.canceled, 2);
     rig.pass(Duration::from_millis(2_000)).await;

@@ -29,7 +29,9 @@ pub enum ConnectError {
         found: String,
     },
     /// It would lose acknowledged writes.
-    #[error("this Redis is volatile: {settings} (wanted: appendonly yes, appendfsync always, maxmemory-policy noeviction). Configure it so, or pass --allow-volatile and accept the loss of acknowledged messages")]
+    #[error(
+        "this Redis is volatile: {settings} (wanted: appendonly yes, appendfsync always, maxmemory-policy noeviction). Configure it so, or pass --allow-volatile and accept the loss of acknowledged messages"
+    )]
     Volatile {
         /// The settings that make it so.
         settings: String,
@@ -37,10 +39,8 @@ pub enum ConnectError {
 }
 
 pub(super) async fn check(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
-    let unreachable = |failure: Failure| ConnectError::Unreachable {
-        url: url.to_owned(),
-        why: Refusal::from(failure).to_string(),
-    };
+    let unreachable =
+        |failure: Failure| ConnectError::Unreachable { url: url.to_owned(), why: Refusal::from(failure).to_string() };
     let info = link.call(redis::cmd("INFO").arg("server")).await.map_err(unreachable)?;
     let version = text(&info)
         .lines()

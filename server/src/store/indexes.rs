@@ -146,7 +146,8 @@ impl Shared {
                 stored.revision += 1;
             }
             // A slot may have gone from one index to another: what is there of the old one goes.
-            let kept = |old: &StoredIndex| stored.indexes.iter().any(|new| (new.slot, &new.keys) == (old.slot, &old.keys));
+            let kept =
+                |old: &StoredIndex| stored.indexes.iter().any(|new| (new.slot, &new.keys) == (old.slot, &old.keys));
             let dropped = view.stored.indexes.iter().filter(|old| !kept(old));
             let keys = ShardKeys::new(shard);
             let unlink: Vec<String> = dropped.flat_map(|index| keys.index(index.slot)).collect();

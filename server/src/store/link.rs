@@ -141,9 +141,9 @@ impl From<Failure> for Refusal {
         match failure.error.code() {
             Some("OOM") => Refusal::StoreFull,
             // Refused as a whole before it began: loading, a disk that takes no writes, a replica, an old script.
-            Some("LOADING" | "MISCONF" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN") => {
-                Refusal::Unavailable { applied: Applied::No, why }
-            }
+            Some(
+                "LOADING" | "MISCONF" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN",
+            ) => Refusal::Unavailable { applied: Applied::No, why },
             // The store itself refused (wrong type, an error in a script): waiting will not mend it.
             Some(_) if !failure.lost => Refusal::Internal(why),
             _ => Refusal::Unavailable { applied: failure.applied, why },

@@ -108,7 +108,8 @@ impl RedisStore {
         let wakes = Arc::new(Wakes::default());
         let listener = tokio::spawn(wake::listen(link.client().clone(), Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
-        let shared = Shared { link, options, server_id, views: RwLock::default(), wakes, builds: indexes::Builds::default() };
+        let shared =
+            Shared { link, options, server_id, views: RwLock::default(), wakes, builds: indexes::Builds::default() };
         Ok(RedisStore { shared: Arc::new(shared), listener })
     }
 

@@ -78,7 +78,9 @@ impl RedisStore {
             let (view, mut reply) = self.shared.run(shard, script, caller, add).await?;
             let packed = reply.bytes()?;
             let context = context(shard, &view);
-            results.extend(ids.iter().zip(pieces(&packed, 6, items.len())?).map(|(id, piece)| context.transition(id, piece)));
+            results.extend(
+                ids.iter().zip(pieces(&packed, 6, items.len())?).map(|(id, piece)| context.transition(id, piece)),
+            );
         }
         Ok(results)
     }
@@ -105,7 +107,8 @@ impl Store for RedisStore {
         let config = config.patched(&QueuePatch::default())?;
         let shard = Shard::first(name);
         self.shared.register(name).await?;
-        let stored = serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;
+        let stored =
+            serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;
         let keys = ShardKeys::new(&shard).all([]);
         let mut command = redis::cmd("EVALSHA");
         command.arg(Script::CreateQueue.sha1()).arg(keys.len()).arg(&keys).arg(self.shared.now_argument()).arg(stored);
@@ -132,7 +135,8 @@ impl Store for RedisStore {
         };
         let shard = Shard::first(name);
         let view = self.shared.change(&shard, edit).await?;
-        let declared: Vec<_> = view.stored.indexes.iter().filter(|index| index.building).map(|index| index.keys.clone()).collect();
+        let declared: Vec<_> =
+            view.stored.indexes.iter().filter(|index| index.building).map(|index| index.keys.clone()).collect();
         for keys in declared {
             match self.shared.build(&shard, keys).await {
                 Ok(()) | Err(Refusal::IndexBuilding { .. }) => {}
@@ -216,7 +220,8 @@ impl Store for RedisStore {
         while !open.is_empty() || outlook.now_ms == 0 {
             // A request whose filter has no complete index is refused alone, unless it repeats an answered one.
             for at in &open {
-                let ready = self.shared.ready_indexes(shard, &requests[*at].filters, |config| not_paused(shard, config)).await;
+                let ready =
+                    self.shared.ready_indexes(shard, &requests[*at].filters, |config| not_paused(shard, config)).await;
                 leases[*at] = ready.map(|()| Vec::new());
             }
             match self.dequeue_step(shard, &requests, &open, wait, &mut leases).await {
@@ -308,8 +313,14 @@ impl Store for RedisStore {
         Ok(results)
     }
 
-    async fn list_messages(&self, shard: &Shard, state: State, cursor: &str, limit: usize) -> Result<Page<Message>, Refusal> {
-        let cursor = decode_cursor(cursor)?;
+    async fn list_messages(
+        &self,
+        shard: &Shard,
+        state: State,
+        cursor: &str,
+        limit: usize,
+    ) -> Result<Page<Message>, Refusal> {
+        let cursor = decode_cursor(state, cursor)?;
         let fill = |_: &View, command: &mut Cmd| {
             command.arg(state as u8).arg(cursor.as_slice()).arg(limit);
             Ok(())
@@ -339,8 +350,7 @@ impl Store for RedisStore {
             let (worker, expires_at_ms) = record::decode_holder(&holder_head).map_err(unreadable)?;
             Some(Holder { id: record::decode_id(&holder_id).map_err(unreadable)?, worker, expires_at_ms })
         };
-        let key_head =
-            if key_head.is_empty() { None } else { Some(record::decode_id(&key_head).map_err(unreadable)?) };
+        let key_head = if key_head.is_empty() { None } else { Some(record::decode_id(&key_head).map_err(unreadable)?) };
         Ok(Facts { message, dequeue_blocked: view.config().dequeue_blocked, holder, key_head, ahead: reply.number()? })
     }
 
@@ -388,6 +398,9 @@ impl Store for RedisStore {
             cursor => cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not one of ours"))?,
         };
         let phase: u8 = phase.parse().map_err(|_| Refusal::invalid("cursor", "is not one of ours"))?;
+        if !at.is_empty() && !is_number(at.as_bytes()) {
+            return Err(Refusal::invalid("cursor", "is not one of ours"));
+        }
         let fill = |_: &View, command: &mut Cmd| {
             command.arg(phase).arg(at);
             Ok(())
@@ -397,7 +410,8 @@ impl Store for RedisStore {
         let mut items = Vec::new();
         while !reply.is_done() {
             let (id, detail) = (reply.text()?, reply.bytes()?);
-            let invariant = INVARIANTS.iter().find(|invariant| invariant.id == id).ok_or_else(|| defect("no invariant"))?;
+            let invariant =
+                INVARIANTS.iter().find(|invariant| invariant.id == id).ok_or_else(|| defect("no invariant"))?;
             items.push(Violation { invariant: invariant.id, detail: detail.escape_ascii().to_string() });
         }
         let next_cursor = if phase == 0 && at.is_empty() { String::new() } else { format!("{phase}-{at}") };
@@ -410,7 +424,12 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    async fn enqueue_chunk(&self, shard: &Shard, messages: &[NewMessage], results: &mut Vec<Result<Enqueued, Refusal>>) -> Result<(), Refusal> {
+    async fn enqueue_chunk(
+        &self,
+        shard: &Shard,
+        messages: &[NewMessage],
+        results: &mut Vec<Result<Enqueued, Refusal>>,
+    ) -> Result<(), Refusal> {
         const COALESCE: u8 = 1;
         const INVISIBLE: u8 = 2;
         let ids: Vec<Vec<u8>> = messages.iter().map(|message| stored_id(&message.id)).collect();
@@ -507,7 +526,12 @@ impl RedisStore {
 
 /// Adds a filter by its index's place in the view. The view may have lost the index since it was found: then the
 /// caller asks again, and it is made anew.
-fn fill_filter(view: &View, filter: &Filter, command: &mut Cmd, add: impl FnOnce(&mut Cmd, u8, &[u8])) -> Result<(), Refusal> {
+fn fill_filter(
+    view: &View,
+    filter: &Filter,
+    command: &mut Cmd,
+    add: impl FnOnce(&mut Cmd, u8, &[u8]),
+) -> Result<(), Refusal> {
     match view.index_of(filter) {
         Some((position, index)) if !index.building => {
             let mut tuple = Vec::new();
@@ -523,11 +547,19 @@ fn encode_cursor(raw: &[u8]) -> String {
     raw.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn decode_cursor(cursor: &str) -> Result<Vec<u8>, Refusal> {
-    let digits = cursor.as_bytes();
+/// A page's cursor is given back by callers: it must be one that a page of this state could have had.
+fn decode_cursor(state: State, cursor: &str) -> Result<Vec<u8>, Refusal> {
+    let foreign = || Refusal::invalid("page_token", "is not one of ours");
     let pair = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
-    if digits.len() % 2 == 1 {
-        return Err(Refusal::invalid("page_token", "is not one of ours"));
-    }
-    digits.chunks(2).map(pair).collect::<Option<Vec<u8>>>().ok_or_else(|| Refusal::invalid("page_token", "is not one of ours"))
+    let raw: Vec<u8> = cursor.as_bytes().chunks(2).map(pair).collect::<Option<_>>().ok_or_else(foreign)?;
+    let is_ours = match state {
+        State::Pending => matches!(raw.first(), Some(b'r' | b'b')),
+        State::Invisible | State::Running => raw.len() > 6,
+        State::Completed | State::Canceled | State::Errored => is_number(&raw),
+    };
+    if raw.is_empty() || (cursor.len().is_multiple_of(2) && is_ours) { Ok(raw) } else { Err(foreign()) }
+}
+
+fn is_number(digits: &[u8]) -> bool {
+    (1..=20).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
 }

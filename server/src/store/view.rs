@@ -90,9 +90,11 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn read(shard: &Shard, stored: &[u8], state: &[u8], outbox_entries_max: u64) -> Result<View, Refusal> {
-        let unreadable = |why: &dyn std::fmt::Display| Refusal::Internal(format!("configuration of '{}': {why}", shard.queue));
+        let unreadable =
+            |why: &dyn std::fmt::Display| Refusal::Internal(format!("configuration of '{}': {why}", shard.queue));
         let stored: Stored = serde_json::from_slice(stored).map_err(|error| unreadable(&error))?;
-        let ShardState { revision, created_at_ms, .. } = record::decode_state(state).map_err(|error| unreadable(&error))?;
+        let ShardState { revision, created_at_ms, .. } =
+            record::decode_state(state).map_err(|error| unreadable(&error))?;
         let keys = ShardKeys::new(shard).all(stored.indexes.iter().map(|index| index.slot));
         let parameters = parameters(&stored, outbox_entries_max);
         Ok(View { stored, revision, created_at_ms, keys, parameters })
@@ -103,7 +105,12 @@ impl View {
     }
 
     pub(super) fn queue(&self, name: &QueueName) -> Queue {
-        Queue { name: name.clone(), config: self.config().clone(), revision: self.stored.revision, created_at_ms: self.created_at_ms }
+        Queue {
+            name: name.clone(),
+            config: self.config().clone(),
+            revision: self.stored.revision,
+            created_at_ms: self.created_at_ms,
+        }
     }
 
     /// The index that answers a filter, by its position (from 1) in the parameters.

@@ -79,7 +79,7 @@ async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
             for queue in ["simple", "exclusive", ORPHANS] {
                 check_invariants(&machines, queue).await;
             }
-            println!("round {round}: {victim:?}");
+            println!("round {round}: {victim:?} by {} µs", loads[0].recorder.now_us());
         };
         tokio::select! {
             () = round => {}
@@ -220,6 +220,19 @@ async fn conclude(machines: &Machines, load: &Load) {
     let history = load.recorder.history();
     let fences = messages.values().map(|message| (message.id.clone(), message.fencing_token)).collect();
     let violations = judge(&history, &fences);
+    if !violations.is_empty() {
+        let options = RedisOptions { url: machines.redis.url(), ..RedisOptions::default() };
+        let store = RedisStore::connect(options).await.expect("a durable Redis");
+        let shard = Shard::first(&QueueName::parse("queue", queue).expect("a valid name"));
+        let events = store.outbox_events(&shard).await.expect("the outbox");
+        for v in &violations {
+            if let Some(id) = v.strip_prefix("message ").and_then(|v| v.split(':').next()) {
+                for e in events.iter().filter(|e| e.id.as_str() == id) { println!("{e:?}"); }
+                for o in &history { if format!("{o:?}").contains(id) { println!("{o:?}"); } }
+                for f in &history { if let What::Leased{fence, ..} = f.what { if violations.iter().any(|v| v.contains(&format!("fence {fence} lived"))) { println!("{f:?}") } } }
+            }
+        }
+    }
     assert!(violations.is_empty(), "{queue}: {} violations: {violations:#?}", violations.len());
 
     let mut accepted: Vec<&str> = Vec::new();

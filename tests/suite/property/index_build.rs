@@ -45,7 +45,9 @@ async fn build(world: &mut World, seed: u64, queue: usize, config: QueueConfig) 
                     play.step(&steps.next().expect("steps without end")).await?;
                     steps_meanwhile += 1;
                 }
-                answer => break same("the depth under a new index", &play.oracle.depth(&shard, Some(filter)).await, &answer)?,
+                answer => {
+                    break same("the depth under a new index", &play.oracle.depth(&shard, Some(filter)).await, &answer)?;
+                }
             }
         }
     }

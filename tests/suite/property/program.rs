@@ -8,11 +8,11 @@ use tallystone_model::*;
 use tallystone_tests::{KEY, filter, id, index, tagged};
 
 /// Steps of one program: long enough for stories, short enough to shrink.
-pub const STEPS: usize = 250;
+pub(super) const STEPS: usize = 250;
 /// The queues of a program: at first an exclusive one, a simple one, and one that is not there.
-pub const QUEUES: usize = 3;
+pub(super) const QUEUES: usize = 3;
 /// Few ids, so that they meet often: short, long, beginning like each other, and two that are one UUID.
-pub const IDS: [&str; 12] = [
+pub(super) const IDS: [&str; 12] = [
     "a",
     "aa",
     "b",
@@ -33,7 +33,7 @@ const PRIORITIES: [i64; 10] = [i64::MIN, -1, 0, 1, 1, 1, 2, (1 << 53) + 1, (1 <<
 
 /// One call on one queue through one of two servers, or time passing.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub(super) struct Step {
     /// Which of [`QUEUES`].
     pub queue: usize,
     /// Through which server.
@@ -46,7 +46,7 @@ pub struct Step {
 
 /// What a step does. Messages are named by their place in [`IDS`].
 #[derive(Clone, Debug)]
-pub enum Act {
+pub(super) enum Act {
     /// See the verb of that name in [`Store`]; likewise the others.
     Enqueue(Vec<NewMessage>),
     Dequeue {
@@ -85,7 +85,7 @@ pub enum Act {
 
 /// A message with a fencing token that the program was given, or none.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub(super) struct Held {
     /// The message named.
     pub id: usize,
     /// Whose token; `None`: 0.
@@ -95,7 +95,7 @@ pub struct Held {
 }
 
 /// Draws a program.
-pub fn draw(seed: u64) -> Vec<Step> {
+pub(super) fn draw(seed: u64) -> Vec<Step> {
     let mut rng = StdRng::seed_from_u64(seed);
     // One in a hundred meets the bounds of single calls.
     let is_bulk = rng.random_bool(0.01);
@@ -106,12 +106,17 @@ pub fn draw(seed: u64) -> Vec<Step> {
     };
     let mut steps = vec![create(0), create(1)];
     let count = if is_bulk { STEPS / 5 } else { STEPS };
-    steps.extend((0..count).map(|_| drawer.step()));
+    while steps.len() < count {
+        match drawer.chance(0.005) {
+            true => steps.extend(drawer.made_anew()),
+            false => steps.push(drawer.step()),
+        }
+    }
     steps
 }
 
 /// Draws steps without end of workers and senders on one queue of many messages, without filters.
-pub fn draw_busy(seed: u64, queue: usize) -> impl Iterator<Item = Step> {
+pub(super) fn draw_busy(seed: u64, queue: usize) -> impl Iterator<Item = Step> {
     let mut drawer = Drawer { rng: StdRng::seed_from_u64(seed), is_bulk: true };
     let drawn = std::iter::from_fn(move || Some(Step { queue, ..drawer.step() }));
     let fits = move |step: &Step| match &step.act {
@@ -132,6 +137,18 @@ impl Drawer {
     fn step(&mut self) -> Step {
         let queue = if self.chance(0.02) { 2 } else { self.pick(&[0, 1]) };
         Step { queue, server: self.pick(&[0, 1]), repeat: self.chance(0.3), act: self.act() }
+    }
+
+    /// A queue taken away and made anew, as another, behind the back of one server.
+    fn made_anew(&mut self) -> [Step; 3] {
+        let (queue, server, is_exclusive) = (self.pick(&[0, 1]), self.pick(&[0, 1]), self.chance(0.5));
+        let config = self.config(is_exclusive);
+        [Act::Purge { include_running: true }, Act::Delete, Act::Create(config)].map(|act| Step {
+            queue,
+            server,
+            repeat: false,
+            act,
+        })
     }
 
     fn act(&mut self) -> Act {
@@ -303,7 +320,7 @@ impl Drawer {
 }
 
 /// Simpler steps that may fail in the same way: batches without one of their items, no repetition.
-pub fn simpler(step: &Step) -> Vec<Step> {
+pub(super) fn simpler(step: &Step) -> Vec<Step> {
     fn without<T: Clone>(items: &[T], act: impl Fn(Vec<T>) -> Act) -> Vec<Act> {
         let fewer = |at| items.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, item)| item.clone()).collect();
         match items.len() {
@@ -337,11 +354,11 @@ pub fn simpler(step: &Step) -> Vec<Step> {
 }
 
 /// The id of a place in [`IDS`], or past its end.
-pub fn id_of(at: usize) -> MessageId {
+pub(super) fn id_of(at: usize) -> MessageId {
     IDS.get(at).map_or_else(|| id(&format!("m{at}")), |text| id(text))
 }
 
 /// The patch of an update, its time counted from now.
-pub fn message_patch(priority: Option<i64>, visible_in_ms: Option<i64>, now_ms: u64) -> MessagePatch {
+pub(super) fn message_patch(priority: Option<i64>, visible_in_ms: Option<i64>, now_ms: u64) -> MessagePatch {
     MessagePatch { priority, visible_at_ms: visible_in_ms.map(|in_ms| now_ms.saturating_add_signed(in_ms)) }
 }

@@ -13,7 +13,7 @@ const RUNS_MAX: usize = 1_000;
 const PATIENCE_SHRINKING: Duration = Duration::from_millis(100);
 
 /// The shortest program found that fails, with its calls and where the two sides differ.
-pub async fn report(world: &mut World, seed: u64, program: Vec<Step>) -> String {
+pub(super) async fn report(world: &mut World, seed: u64, program: Vec<Step>) -> String {
     let steps = program.len();
     // What comes after the first difference is out of it.
     let done = world.run(&program, 1, PATIENCE).await.steps;

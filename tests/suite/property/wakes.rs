@@ -18,14 +18,14 @@ const LOOKS_AGAIN_MS: u64 = 60_000;
 
 /// How often one server was told of each shard.
 #[derive(Default)]
-pub struct Told {
+pub(super) struct Told {
     times: Mutex<HashMap<Shard, u64>>,
     changed: Notify,
 }
 
 impl Told {
     /// Listens to a server.
-    pub fn by(server: &RedisStore) -> Arc<Told> {
+    pub(super) fn by(server: &RedisStore) -> Arc<Told> {
         let told = Arc::new(Told::default());
         let ear = told.clone();
         server.on_ready(Box::new(move |shard| {
@@ -70,7 +70,7 @@ struct Plan {
 }
 
 /// Who waits for what in one run of a program.
-pub struct Wakes<'a> {
+pub(super) struct Wakes<'a> {
     told: &'a [Arc<Told>; 2],
     patience: Duration,
     waiting: Vec<Waiting>,
@@ -79,12 +79,12 @@ pub struct Wakes<'a> {
 
 impl<'a> Wakes<'a> {
     /// Nobody waits. `patience` is how long a message from Redis to a server may take.
-    pub fn new(told: &'a [Arc<Told>; 2], patience: Duration) -> Self {
+    pub(super) fn new(told: &'a [Arc<Told>; 2], patience: Duration) -> Self {
         Wakes { told, patience, waiting: Vec::new(), plans: [None; QUEUES] }
     }
 
     /// After a call that was answered alike: whoever had to be told was told. `swept` is Redis's own answer.
-    pub async fn after(
+    pub(super) async fn after(
         &mut self,
         (queue, server): (usize, usize),
         (call, answer): (&Call, &Answer),
@@ -146,17 +146,14 @@ impl<'a> Wakes<'a> {
         Ok(())
     }
 
-    async fn sweeper_is_told(
-        &mut self,
-        queue: usize,
-        (oracle, shard, now_ms): (&Oracle, &Shard, u64),
-    ) -> Outcome {
+    async fn sweeper_is_told(&mut self, queue: usize, (oracle, shard, now_ms): (&Oracle, &Shard, u64)) -> Outcome {
         // Both servers hear the same.
         let told = &self.told[0];
         let Some(Plan { at_ms, told: before }) = self.plans[queue] else { return Ok(()) };
         let mut next_ms = u64::MAX;
         for state in State::ALL.into_iter().filter(|state| *state != State::Pending) {
-            let first = oracle.list_messages(shard, state, "", 1).await.ok().and_then(|page| page.items.into_iter().next());
+            let first =
+                oracle.list_messages(shard, state, "", 1).await.ok().and_then(|page| page.items.into_iter().next());
             next_ms = next_ms.min(first.map_or(u64::MAX, |message| message.due_ms));
         }
         // A sweeper whose time has come looks anyway.

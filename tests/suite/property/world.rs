@@ -16,7 +16,7 @@ use tallystone_server::store::{self, RedisStore};
 use tallystone_tests::{Clock, TestRedis};
 
 /// Both sides of the comparison. Programs run on it one after the other.
-pub struct World {
+pub(super) struct World {
     redis: Arc<TestRedis>,
     servers: [RedisStore; 2],
     told: [Arc<Told>; 2],
@@ -28,10 +28,10 @@ pub struct World {
 }
 
 /// Where two sides differ, in words.
-pub type Outcome = Result<(), String>;
+pub(super) type Outcome = Result<(), String>;
 
 /// How one run of a program went: the calls it made, and how it ended.
-pub struct Run {
+pub(super) struct Run {
     /// Begun.
     pub steps: usize,
     pub calls: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Run {
 }
 
 /// Equal, or what differs.
-pub fn same<T: PartialEq + Debug>(what: &str, oracle: &T, redis: &T) -> Outcome {
+pub(super) fn same<T: PartialEq + Debug>(what: &str, oracle: &T, redis: &T) -> Outcome {
     if oracle == redis {
         return Ok(());
     }
@@ -48,7 +48,7 @@ pub fn same<T: PartialEq + Debug>(what: &str, oracle: &T, redis: &T) -> Outcome 
 
 impl World {
     /// One on this Redis; `name` keeps it apart from others.
-    pub async fn new(redis: Arc<TestRedis>, name: String) -> Self {
+    pub(super) async fn new(redis: Arc<TestRedis>, name: String) -> Self {
         let clock = Clock::new().shared();
         let servers = [
             redis.store(store::Clock::Test(clock.clone())).await,
@@ -60,7 +60,7 @@ impl World {
 
     /// Fresh queues, at the same moment for every program. `patience` is how long one server may take to hear of
     /// another.
-    pub fn play(&mut self, patience: Duration) -> Play<'_> {
+    pub(super) fn play(&mut self, patience: Duration) -> Play<'_> {
         self.runs += 1;
         self.clock.store(Clock::new().now_ms(), Ordering::SeqCst);
         Play {
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// Runs a program on fresh queues, all that can be seen compared every so many steps and at the end.
-    pub async fn run(&mut self, program: &[Step], steps_between_looks: usize, patience: Duration) -> Run {
+    pub(super) async fn run(&mut self, program: &[Step], steps_between_looks: usize, patience: Duration) -> Run {
         let mut play = self.play(patience);
         let outcome = play.all(program, steps_between_looks).await;
         let outcome = match outcome {
@@ -92,7 +92,7 @@ impl World {
 }
 
 /// One program on its queues.
-pub struct Play<'a> {
+pub(super) struct Play<'a> {
     pub oracle: Oracle,
     pub servers: &'a [RedisStore; 2],
     redis: &'a TestRedis,
@@ -110,7 +110,7 @@ impl Play<'_> {
         for step in program {
             self.steps += 1;
             self.step(step).await?;
-            if self.steps % steps_between_looks == 0 || self.steps == program.len() {
+            if self.steps.is_multiple_of(steps_between_looks) || self.steps == program.len() {
                 self.look(step.server).await?;
             }
         }
@@ -118,7 +118,7 @@ impl Play<'_> {
     }
 
     /// All that can be seen of every queue.
-    pub async fn look(&self, server: usize) -> Outcome {
+    pub(super) async fn look(&self, server: usize) -> Outcome {
         for shard in &self.shards {
             whole::compare(&self.oracle, &self.servers[server], shard).await?;
         }
@@ -126,7 +126,7 @@ impl Play<'_> {
     }
 
     /// One step on both sides: answers, and what the call touched, alike; who had to be told was told.
-    pub async fn step(&mut self, step: &Step) -> Outcome {
+    pub(super) async fn step(&mut self, step: &Step) -> Outcome {
         let shard = &self.shards[step.queue];
         let now_ms = self.clock.load(Ordering::SeqCst);
         let Some(call) = Call::of(&step.act, step.queue, &self.tokens, now_ms) else {
@@ -182,7 +182,7 @@ impl Play<'_> {
     }
 
     /// Everything purged and forgotten, no key is left but the outbox, which then goes too.
-    pub async fn leaves_nothing(&mut self) -> Outcome {
+    pub(super) async fn leaves_nothing(&mut self) -> Outcome {
         const YEAR_MS: u64 = 365 * 86_400_000;
         let mut connection = self.redis.connection().await;
         let failed = |error: &dyn Debug| format!("the end of the program: {error:?}");

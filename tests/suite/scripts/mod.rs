@@ -7,12 +7,15 @@ mod table;
 
 use std::path::Path;
 use table::Table;
+use tallystone_tests::TestRedis;
 
 const TABLES: &str = include_str!("tables.txt");
 
 /// Runs each table and compares it, line by line, with what is written.
 #[tokio::test]
 async fn q15_every_script_does_what_its_tables_say() {
+    // Held over all tables: it ends with its last user.
+    let _redis = TestRedis::shared().await;
     let mut differing = Vec::new();
     for (at, written) in tables().enumerate() {
         let found = Table::run(at, written).await;

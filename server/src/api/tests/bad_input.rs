@@ -216,8 +216,7 @@ async fn q2_blocked_full_unknown_and_conflicting() {
     let Some(ResultOutcome::Error(status)) = &results[0].outcome else { panic!() };
     assert_eq!(refused_item(status), because(Code::AlreadyExists, "ID_CONFLICT"));
 
-    let blocked =
-        pb::QueueConfig { enqueue_blocked: Some(true), dequeue_blocked: Some(true), ..Default::default() };
+    let blocked = pb::QueueConfig { enqueue_blocked: Some(true), dequeue_blocked: Some(true), ..Default::default() };
     server.create("blocked", blocked).await;
     let request = pb::EnqueueRequest { queue: "blocked".to_owned(), messages: vec![message("a")] };
     let blocked = because(Code::FailedPrecondition, "ENQUEUE_BLOCKED");

@@ -29,11 +29,8 @@ async fn q5_a_message_goes_through_its_life() {
     let complete = pb::CompleteRequest { queue: "q".to_owned(), leases: vec![lease] };
     let completed = server.queue.complete(complete.clone()).await.unwrap().into_inner();
     assert_eq!(server.queue.complete(complete).await.unwrap().into_inner(), completed, "Q10");
-    let list = pb::ListMessagesRequest {
-        queue: "q".to_owned(),
-        state: pb::State::Completed.into(),
-        ..Default::default()
-    };
+    let list =
+        pb::ListMessagesRequest { queue: "q".to_owned(), state: pb::State::Completed.into(), ..Default::default() };
     let listed = server.admin.list_messages(list).await.unwrap().into_inner().messages;
     assert_eq!((listed.len(), listed[0].state()), (1, pb::State::Completed));
 
@@ -43,12 +40,8 @@ async fn q5_a_message_goes_through_its_life() {
     server.queue.cancel(request).await.unwrap();
     let request = pb::RedriveRequest { queue: "q".to_owned(), ids: vec!["b".to_owned()] };
     server.admin.redrive(request).await.unwrap();
-    let request = pb::UpdateMessageRequest {
-        queue: "q".to_owned(),
-        id: "b".to_owned(),
-        priority: Some(-9),
-        visible_at_ms: None,
-    };
+    let request =
+        pb::UpdateMessageRequest { queue: "q".to_owned(), id: "b".to_owned(), priority: Some(-9), visible_at_ms: None };
     server.admin.update_message(request).await.unwrap();
     let request = pb::GetMessageRequest { queue: "q".to_owned(), id: "b".to_owned() };
     let b = server.admin.get_message(request).await.unwrap().into_inner();

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod calls;
+mod raw;
 mod service;
 mod waiting;
 mod work;

@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-use tonic_reflection::pb::v1::ServerReflectionRequest;
 
 #[tokio::test]
 async fn reflection_lists_and_describes_the_services() {
@@ -30,7 +30,9 @@ async fn reflection_lists_and_describes_the_services() {
     for name in ["tallystone.queue.v1.Queue", "tallystone.queue.v1.QueueAdmin", "grpc.health.v1.Health"] {
         assert!(names.contains(&name), "{names:?}");
     }
-    assert!(matches!(&answers[1], MessageResponse::FileDescriptorResponse(files) if !files.file_descriptor_proto.is_empty()));
+    assert!(
+        matches!(&answers[1], MessageResponse::FileDescriptorResponse(files) if !files.file_descriptor_proto.is_empty())
+    );
 }
 
 #[tokio::test]

@@ -64,7 +64,8 @@ async fn q7_credits_bound_what_is_pushed_and_completing_fetches_the_next() {
     assert_eq!((a.id.as_str(), server.depth("q").await.running), ("a", 1), "one credit, one lease");
     // Bad items between good ones answer in their places.
     let complete = vec![pb::LeaseRef::default(), lease_ref(&a), pb::LeaseRef { id: "z".to_owned(), fencing_token: 1 }];
-    let release = vec![pb::LeaseRelease { id: "b".to_owned(), fencing_token: 1, delay_ms: Some(-1), ..Default::default() }];
+    let release =
+        vec![pb::LeaseRelease { id: "b".to_owned(), fencing_token: 1, delay_ms: Some(-1), ..Default::default() }];
     stream.send.send(pb::WorkRequest { credits: 2, complete, release, ..Default::default() }).unwrap();
     // What is malformed is answered as soon as nothing is before it, so in a response of its own.
     let response = stream.next().await.unwrap().unwrap();
@@ -81,7 +82,11 @@ async fn q7_credits_bound_what_is_pushed_and_completing_fetches_the_next() {
     let ids: Vec<&str> = response.leases.iter().map(|lease| lease.id.as_str()).collect();
     assert_eq!(ids, ["b", "c"], "with the results, in one response");
 
-    let extend = pb::LeaseExtension { id: "b".to_owned(), fencing_token: response.leases[0].fencing_token, lease_ms: Some(90_000) };
+    let extend = pb::LeaseExtension {
+        id: "b".to_owned(),
+        fencing_token: response.leases[0].fencing_token,
+        lease_ms: Some(90_000),
+    };
     let back = &response.leases[1];
     let release = pb::LeaseRelease { id: "c".to_owned(), fencing_token: back.fencing_token, ..Default::default() };
     stream.send.send(pb::WorkRequest { extend: vec![extend], release: vec![release], ..Default::default() }).unwrap();
@@ -247,7 +252,12 @@ async fn large_leases_come_in_responses_that_any_client_can_read() {
 async fn q18_streams_under_load_complete_everything() {
     const MESSAGES: usize = 3_000;
     let mut server = TestServer::start().await;
-    server.create("q", pb::QueueConfig { terminal_retention_ms: Some(0), max_attempts: Some(1_000), ..Default::default() }).await;
+    server
+        .create(
+            "q",
+            pb::QueueConfig { terminal_retention_ms: Some(0), max_attempts: Some(1_000), ..Default::default() },
+        )
+        .await;
     let done = CancellationToken::new();
     let completed = std::sync::Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let mut workers = Vec::new();
