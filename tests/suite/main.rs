@@ -2,7 +2,9 @@
 //! they share (the library of this crate), or anything the product uses.
 
 mod conformance;
+mod crash;
 mod histories;
 mod house;
 mod property;
 mod scripts;
+mod system;

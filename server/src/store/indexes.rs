@@ -13,6 +13,20 @@ const STEPS_AT_ONCE: usize = 20;
 pub(super) type Builds = Mutex<HashSet<(Shard, IndexKeys)>>;
 
 impl Shared {
+    /// Looks at the configuration as it stands where a filter seems to need an index made: which of several requests
+    /// gets the last slot must not depend on an old belief.
+    pub(super) async fn look_before_making(
+        &self,
+        shard: &Shard,
+        mut filters: impl Iterator<Item = &Filter> + Send,
+    ) -> Result<(), Refusal> {
+        let (view, now_ms) = (self.view(shard).await?, self.wall_ms());
+        if filters.any(|filter| !view.stored.has_index(&filter.index_keys(), now_ms)) {
+            self.read(shard).await?;
+        }
+        Ok(())
+    }
+
     /// Makes sure that each filter's index is there and complete: all of them are made, or none, and none for a call
     /// that the configuration as it stands refuses.
     pub(super) async fn ready_indexes(

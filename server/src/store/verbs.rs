@@ -219,6 +219,8 @@ impl Store for RedisStore {
         let mut open: Vec<usize> = (0..requests.len()).collect();
         while !open.is_empty() || outlook.now_ms == 0 {
             // A request whose filter has no complete index is refused alone, unless it repeats an answered one.
+            let filters = open.iter().flat_map(|at| &requests[*at].filters);
+            self.shared.look_before_making(shard, filters).await?;
             for at in &open {
                 let ready =
                     self.shared.ready_indexes(shard, &requests[*at].filters, |config| not_paused(shard, config)).await;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tallystone_client::*;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Channel;
-use tonic_health::pb::health_client::HealthClient;
-use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 const QUEUE: &str = "healing";
 
@@ -29,9 +29,7 @@ async fn until_health(server: &Server, wished: ServingStatus) {
     let mut health = HealthClient::new(channel.expect("a server that listens"));
     let request = HealthCheckRequest { service: "tallystone.queue.v1.Queue".to_owned() };
     let mut changes = health.watch(request).await.expect("a watch").into_inner();
-    let until = async {
-        while changes.message().await.expect("a change").expect("no end").status() != wished {}
-    };
+    let until = async { while changes.message().await.expect("a change").expect("no end").status() != wished {} };
     timeout(SOON, until).await.expect("health tells in time");
 }
 
@@ -60,7 +58,10 @@ async fn a_lost_redis_is_told_and_heals() {
         client.cancel(QUEUE, vec![Cancellation::by_holder(&lease)]).await.map(drop),
         client.dequeue(Dequeue::new(QUEUE)).await.map(drop),
         client.redrive(QUEUE, vec!["before".to_owned()]).await.map(drop),
-        client.update_message(QUEUE, "before", MessagePatch { priority: Some(1), ..MessagePatch::default() }).await.map(drop),
+        client
+            .update_message(QUEUE, "before", MessagePatch { priority: Some(1), ..MessagePatch::default() })
+            .await
+            .map(drop),
         client.update_queue(QUEUE, QueueConfig { lease_ms: Some(5_000), ..QueueConfig::default() }).await.map(drop),
         client.purge_queue(QUEUE, true).await.map(drop),
         client.delete_queue(QUEUE, true).await,

@@ -15,8 +15,10 @@ use tokio::time::sleep;
 /// The exclusivity key.
 pub(crate) const KEY: &str = "tail";
 /// Producers pause while so many messages wait.
-const BACKLOG: usize = 200;
+const BACKLOG: usize = 150;
 const KEYS: usize = 30;
+/// The longest that a worker has a message in hand before it tells how it went.
+const WORK_MS: u64 = 40;
 /// The shortest lease that a queue allows: what a dead worker held is soon another's.
 pub(crate) const LEASE_MS: u64 = 1_000;
 
@@ -103,13 +105,12 @@ impl Load {
                 self.leased(begin_us, lease, false);
             }
             for lease in &leases {
+                // Work takes its time, else there would be more messages than one cares to judge.
+                sleep(Duration::from_millis(rng.random_range(0..WORK_MS))).await;
                 match rng.random_range(0..50) {
                     0 => break,
-                    1..4 => {
-                        let release = Release::of(lease).delay_ms(0);
-                        self.end(lease, self.clients[via].release(&self.queue, vec![release])).await;
-                    }
-                    _ => self.end(lease, self.clients[via].complete(&self.queue, vec![lease.into()])).await,
+                    1..4 => self.release(via, lease).await,
+                    _ => self.complete(via, lease).await,
                 }
             }
         }
@@ -121,12 +122,25 @@ impl Load {
         self.recorder.record(begin_us, What::Leased { id, key, fence, lease_ms: LEASE_MS, version, kept });
     }
 
-    async fn end(&self, lease: &Lease, call: impl Future<Output = Items<Transition>>) {
+    async fn complete(&self, via: usize, lease: &Lease) {
         let begin_us = self.recorder.now_us();
-        let end = match only(call.await) {
+        let end = match only(self.clients[via].complete(&self.queue, vec![lease.into()]).await) {
             Ok(Transition { state, version }) => End::To(state, version),
             Err(refused) if refused.is_lease_lost() => End::Lost,
-            Err(refused) => panic!("the end of a lease: {refused}"),
+            Err(refused) => panic!("Complete: {refused}"),
+        };
+        self.ended(begin_us, lease.lease_ref(), end);
+    }
+
+    async fn release(&self, via: usize, lease: &Lease) {
+        let begin_us = self.recorder.now_us();
+        let release = Release::of(lease).delay_ms(0);
+        let end = match only(self.clients[via].release(&self.queue, vec![release]).await) {
+            Ok(Transition { state, version }) => End::To(state, version),
+            // The call was repeated. If its first attempt was the one that released, and another worker has had the
+            // message and ended its lease since, nobody remembers.
+            Err(refused) if refused.is_lease_lost() => End::Unknown,
+            Err(refused) => panic!("Release: {refused}"),
         };
         self.ended(begin_us, lease.lease_ref(), end);
     }
@@ -166,6 +180,7 @@ impl Load {
             let (load, free_since_us, handled_us) = (self.clone(), free_since_us.clone(), handled_us.clone());
             async move {
                 load.leased(free_since_us.load(Ordering::SeqCst), &lease, true);
+                sleep(Duration::from_millis(WORK_MS / 2)).await;
                 let now_us = load.recorder.now_us();
                 handled_us.lock().unwrap().insert(lease.lease_ref(), now_us);
                 free_since_us.store(now_us, Ordering::SeqCst);

@@ -118,10 +118,8 @@ impl Machines {
         let config = dir.path().join("tallystone.toml");
         std::fs::write(&config, CONFIG).expect("a file");
         let redis = Redis::start().await;
-        let servers = [
-            Server::start(redis.url(), config.clone()).await,
-            Server::start(redis.url(), config.clone()).await,
-        ];
+        let servers =
+            [Server::start(redis.url(), config.clone()).await, Server::start(redis.url(), config.clone()).await];
         let client = |server: &Server| {
             // Repeats the same request for longer than any outage of these tests, so that every call is answered.
             let builder = Client::builder(format!("http://{}", server.address)).retry_for(Duration::from_secs(90));

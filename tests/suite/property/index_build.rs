@@ -46,7 +46,11 @@ async fn build(world: &mut World, seed: u64, queue: usize, config: QueueConfig) 
                     steps_meanwhile += 1;
                 }
                 answer => {
-                    break same("the depth under a new index", &play.oracle.depth(&shard, Some(filter)).await, &answer)?;
+                    break same(
+                        "the depth under a new index",
+                        &play.oracle.depth(&shard, Some(filter)).await,
+                        &answer,
+                    )?;
                 }
             }
         }

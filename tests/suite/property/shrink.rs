@@ -4,10 +4,10 @@ use crate::property::PATIENCE;
 use crate::property::program::{Step, simpler};
 use crate::property::world::World;
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Runs that a shrinking may take.
-const RUNS_MAX: usize = 1_000;
+/// How long a shrinking may take.
+const SHRINKING_MAX: Duration = Duration::from_secs(60);
 
 /// Many failing runs must not take long; a wrong guess only leaves a longer program.
 const PATIENCE_SHRINKING: Duration = Duration::from_millis(100);
@@ -15,9 +15,10 @@ const PATIENCE_SHRINKING: Duration = Duration::from_millis(100);
 /// The shortest program found that fails, with its calls and where the two sides differ.
 pub(super) async fn report(world: &mut World, seed: u64, program: Vec<Step>) -> String {
     let steps = program.len();
+    eprintln!("oracle and Redis differ; TALLYSTONE_PROPERTY_SEED={seed} repeats it; shrinking …");
     // What comes after the first difference is out of it.
     let done = world.run(&program, 1, PATIENCE).await.steps;
-    let mut shrinking = Shrinking { world, runs: 0 };
+    let mut shrinking = Shrinking { world, ends_at: Instant::now() + SHRINKING_MAX };
     let smallest = shrinking.shrink(program[..done].to_vec()).await;
     let run = shrinking.world.run(&smallest, 1, PATIENCE).await;
     let mut text = format!("oracle and Redis differ; TALLYSTONE_PROPERTY_SEED={seed} repeats it.\n");
@@ -31,12 +32,15 @@ pub(super) async fn report(world: &mut World, seed: u64, program: Vec<Step>) -> 
 
 struct Shrinking<'a> {
     world: &'a mut World,
-    runs: usize,
+    ends_at: Instant,
 }
 
 impl Shrinking<'_> {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.ends_at
+    }
+
     async fn fails(&mut self, program: &[Step]) -> bool {
-        self.runs += 1;
         self.world.run(program, 1, PATIENCE_SHRINKING).await.outcome.is_err()
     }
 
@@ -47,7 +51,7 @@ impl Shrinking<'_> {
             let mut piece = program.len().div_ceil(2);
             while piece > 0 {
                 let mut from = 0;
-                while from < program.len() && self.runs < RUNS_MAX {
+                while from < program.len() && !self.is_over() {
                     let to = (from + piece).min(program.len());
                     let shorter = [&program[..from], &program[to..]].concat();
                     if self.fails(&shorter).await { program = shorter } else { from = to }
@@ -55,7 +59,7 @@ impl Shrinking<'_> {
                 piece = if piece == 1 { 0 } else { piece.div_ceil(2) };
             }
             let simplified = self.simplify(&mut program).await;
-            if self.runs >= RUNS_MAX || (program.len() == before && !simplified) {
+            if self.is_over() || (program.len() == before && !simplified) {
                 return program;
             }
         }
@@ -66,7 +70,7 @@ impl Shrinking<'_> {
         for at in 0..program.len() {
             let mut candidates = simpler(&program[at]);
             while let Some(candidate) = candidates.pop() {
-                if self.runs >= RUNS_MAX {
+                if self.is_over() {
                     return any;
                 }
                 let old = std::mem::replace(&mut program[at], candidate);

@@ -22,7 +22,10 @@ fn assert_says(ended: &Ended, code: i32, words: &str) {
     assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     let lines: Vec<&str> = ended.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
     assert!(lines[0].starts_with("error: "), "{ended:?}");
-    assert!(lines.len() == 1 || lines[1..].iter().all(|line| line.contains("hint: ") || line.contains("--help")), "{ended:?}");
+    assert!(
+        lines.len() == 1 || lines[1..].iter().all(|line| line.contains("hint: ") || line.contains("--help")),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]
@@ -38,7 +41,11 @@ async fn bad_configuration_opens_no_port() {
         (&[], Some("listen = '127.0.0.1:99999'"), "`listen`"),
         (&[], Some("sweep_lead_ms = 'soon'"), "`sweep_lead_ms`"),
         (&[], Some("sweep_lead_ms = 1"), "sweep_lead_ms"),
-        (&[], Some("[[queue_templates]]\nprefix = 'a'\nconfig = { lease_ms = 1 }"), "queue_templates[0].config.lease_ms"),
+        (
+            &[],
+            Some("[[queue_templates]]\nprefix = 'a'\nconfig = { lease_ms = 1 }"),
+            "queue_templates[0].config.lease_ms",
+        ),
         (&[], Some("[[queue_templates]]\nprefix = 'a'\nconfig = { lease = 1 }"), "lease"),
         (&["--listen", "127.0.0.1:99999"], None, "--listen"),
         (&["--listen", "127.0.0.1:7601", "--metrics-listen", "127.0.0.1:7601"], None, "metrics_listen"),

@@ -137,7 +137,8 @@ async fn data_survives_stops_and_kills_and_no_process_does() {
     until_gone(redis).await;
 
     let dev = Dev::start_in(dir.path(), &[]).await;
-    let ids: Vec<Value> = dev.call(&["msg", "ls", "kept"]).await.json().iter().map(|message| message["id"].clone()).collect();
+    let ids: Vec<Value> =
+        dev.call(&["msg", "ls", "kept"]).await.json().iter().map(|message| message["id"].clone()).collect();
     assert_eq!(ids, ["a", "b"]);
     dev.stop().await;
 }
@@ -151,7 +152,8 @@ async fn a_person_is_told_where_things_are() {
     while !banner.contains("Ctrl-C") {
         banner += &format!("{}\n", process.line().await);
     }
-    for words in ["Tallystone is ready", "http://127.0.0.1:", "redis://127.0.0.1:", "msg enqueue", "TALLYSTONE_SERVER="] {
+    for words in ["Tallystone is ready", "http://127.0.0.1:", "redis://127.0.0.1:", "msg enqueue", "TALLYSTONE_SERVER="]
+    {
         assert!(banner.contains(words), "{words}: {banner}");
     }
     assert!(process.stop().await.success());

@@ -30,7 +30,10 @@ fn build() -> PathBuf {
         .args(["build", "--release", "--locked", "--quiet", "-p", "tallystone"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
-    assert!(built.is_ok_and(|status| status.success()), "the program could not be built: cargo build --release -p tallystone");
+    assert!(
+        built.is_ok_and(|status| status.success()),
+        "the program could not be built: cargo build --release -p tallystone"
+    );
     // This test is target/release/deps/suite-….
     let test = std::env::current_exe().expect("this test has a path");
     let folder = test.ancestors().nth(2).expect("tests lie two folders deep");
@@ -60,7 +63,10 @@ pub(crate) struct Ended {
 impl Ended {
     /// The JSON objects that it wrote, one per line.
     pub(crate) fn json(&self) -> Vec<serde_json::Value> {
-        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {self:?}"))).collect()
+        self.stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {self:?}")))
+            .collect()
     }
 
     /// The only JSON object that it wrote.
@@ -81,7 +87,8 @@ pub(crate) async fn run(mut command: Command, stdin: &str) -> Ended {
         let _ = input.write_all(stdin.as_bytes()).await;
         drop(input);
     };
-    let (output, ()) = timeout(SOON, async { tokio::join!(child.wait_with_output(), write) }).await.expect("ends in time");
+    let (output, ()) =
+        timeout(SOON, async { tokio::join!(child.wait_with_output(), write) }).await.expect("ends in time");
     let output = output.expect("an end");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }

@@ -6,9 +6,11 @@ use super::dev::Dev;
 async fn queues_are_made_seen_changed_and_removed() {
     let dev = Dev::start().await;
     let create = ["queue", "create", "flights", "--exclusive", "tail", "--lease", "5s", "--max-attempts", "3"];
-    let create =
-        [&create[..], &["--retention", "1h", "--index", "origin,carrier", "--backoff", "fixed", "--backoff-base", "2s"]]
-            .concat();
+    let create = [
+        &create[..],
+        &["--retention", "1h", "--index", "origin,carrier", "--backoff", "fixed", "--backoff-base", "2s"],
+    ]
+    .concat();
     let created = dev.ok(&create).await;
     let config = &created["config"];
     assert_eq!(config["queue_type"]["exclusive"]["key"], "tail");
