@@ -56,7 +56,8 @@ async fn q15_random_programs_answer_alike_on_the_oracle_and_on_redis() {
                 }
                 let seed = Seed(first_seed.wrapping_add(number));
                 let program = program::draw(seed.0);
-                if world.run(&program, LOOK_STEPS, PATIENCE).await.outcome.is_err() {
+                if let Err(difference) = world.run(&program, LOOK_STEPS, PATIENCE).await.outcome {
+                    eprintln!("TALLYSTONE_PROPERTY_SEED={} repeats this; shrinking it …\n{difference}", seed.0);
                     return Err(shrink::report(&mut world, seed.0, program).await);
                 }
             }

@@ -15,7 +15,6 @@ const PATIENCE_SHRINKING: Duration = Duration::from_millis(100);
 /// The shortest program found that fails, with its calls and where the two sides differ.
 pub(super) async fn report(world: &mut World, seed: u64, program: Vec<Step>) -> String {
     let steps = program.len();
-    eprintln!("oracle and Redis differ; TALLYSTONE_PROPERTY_SEED={seed} repeats it; shrinking …");
     // What comes after the first difference is out of it.
     let done = world.run(&program, 1, PATIENCE).await.steps;
     let mut shrinking = Shrinking { world, ends_at: Instant::now() + SHRINKING_MAX };
