@@ -101,12 +101,11 @@ impl RedisStore {
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
         let link = Link::new(client, replicas);
         connect::check(&link, &options.url, options.allow_volatile).await?;
-        link.load_scripts().await.map_err(|failure| ConnectError::Unreachable {
-            url: options.url.clone(),
-            why: Refusal::from(failure).to_string(),
-        })?;
+        let unreachable = |why: String| ConnectError::Unreachable { url: options.url.clone(), why };
+        link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
+        let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;
         let wakes = Arc::new(Wakes::default());
-        let listener = tokio::spawn(wake::listen(link.client().clone(), Arc::downgrade(&wakes)));
+        let listener = tokio::spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
         let shared =
             Shared { link, options, server_id, views: RwLock::default(), wakes, builds: indexes::Builds::default() };

@@ -47,25 +47,26 @@ impl Wakes {
     }
 }
 
-/// Listens until the store is dropped, over as many subscriptions as it takes.
-pub(super) async fn listen(client: redis::Client, wakes: Weak<Wakes>) {
+/// Listens until the store is dropped, over as many subscriptions as it takes. The first is there already: a server
+/// that answers calls hears what the others tell.
+pub(super) async fn listen(client: redis::Client, first: PubSub, wakes: Weak<Wakes>) {
     const RETRY: Duration = Duration::from_millis(200);
+    hear(first, &wakes).await;
     let mut broken = false;
     while wakes.strong_count() > 0 {
-        if let Ok(subscription) = subscribe(&client).await {
-            if std::mem::take(&mut broken) {
-                tracing::info!("listening for wake-ups again");
-            }
-            hear(subscription, &wakes).await;
-        }
         if !std::mem::replace(&mut broken, true) {
             tracing::warn!("the wake-up subscription is broken; trying again");
         }
         tokio::time::sleep(RETRY).await;
+        if let Ok(subscription) = subscribe(&client).await {
+            broken = false;
+            tracing::info!("listening for wake-ups again");
+            hear(subscription, &wakes).await;
+        }
     }
 }
 
-async fn subscribe(client: &redis::Client) -> redis::RedisResult<PubSub> {
+pub(super) async fn subscribe(client: &redis::Client) -> redis::RedisResult<PubSub> {
     let mut subscription = client.get_async_pubsub().await?;
     subscription.subscribe(WAKE_CHANNEL).await?;
     Ok(subscription)
