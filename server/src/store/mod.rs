@@ -1,8 +1,8 @@
-//! The store on Redis: every verb of [`Store`] is one script call, atomic and durable before its answer.
+//! The store on Redis: every verb of [`Store`](tallystone_model::Store) is one script call, atomic and durable before its answer.
 //!
-//! What lives here: the connection ([`link`]), the start checks ([`connect`]), the configuration that this server
-//! believes in ([`view`]), wake-ups between servers ([`wake`]), building and dropping of filter indexes
-//! ([`indexes`]), and the taking apart of replies ([`reply`]). What may not: rules of the queue (the scripts),
+//! What lives here: the connection (`link`), the start checks (`connect`), the configuration that this server
+//! believes in (`view`), wake-ups between servers (`wake`), building and dropping of filter indexes
+//! (`indexes`), and the taking apart of replies (`reply`). What may not: rules of the queue (the scripts),
 //! combining and waiting (`engine/`), the wire (`api/`).
 
 mod connect;
