@@ -66,10 +66,17 @@ pub(super) async fn listen(client: redis::Client, first: PubSub, wakes: Weak<Wak
     }
 }
 
+/// A subscription, or an error in bounded time: a Redis that dies in between must not hold a starting server.
 pub(super) async fn subscribe(client: &redis::Client) -> redis::RedisResult<PubSub> {
-    let mut subscription = client.get_async_pubsub().await?;
-    subscription.subscribe(WAKE_CHANNEL).await?;
-    Ok(subscription)
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let subscribed = async {
+        let mut subscription = client.get_async_pubsub().await?;
+        subscription.subscribe(WAKE_CHANNEL).await?;
+        Ok(subscription)
+    };
+    tokio::time::timeout(TIMEOUT, subscribed).await.unwrap_or_else(|_| {
+        Err(redis::RedisError::from((redis::ErrorKind::Io, "the subscription was not answered in time")))
+    })
 }
 
 /// Passes wake-ups on until the subscription breaks. What came before it may have been missed.
