@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tallystone_client::connector;
 use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tallystone_proto::queue::v1::{
@@ -26,6 +27,8 @@ use tonic::transport::{Channel, Endpoint};
 /// How often to look whether completed messages are collected, and for how long.
 const COLLECT_POLL: Duration = Duration::from_millis(100);
 const COLLECT_LIMIT: Duration = Duration::from_secs(300);
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running server.
 pub(crate) struct Ours {
@@ -84,7 +87,7 @@ impl Ours {
 
     /// A connection of its own.
     pub(crate) async fn channel(&self) -> Result<Channel> {
-        Ok(Endpoint::from_shared(self.url())?.tcp_nodelay(true).connect().await?)
+        Ok(Endpoint::from_shared(self.url())?.connect_with_connector(connector(CONNECT_TIMEOUT)).await?)
     }
 
     /// So many clients of one queue, spread over so many connections.

@@ -28,14 +28,32 @@ use failure::Failure;
 use output::Output;
 use std::process::ExitCode;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+/// Many small buffers cross threads on every call; the system's allocator takes a lock for each.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output { json: cli.global.json };
-    match run(cli, output).await {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // Set, it says how many threads; tokio reads it by itself.
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        runtime.worker_threads(threads());
+    }
+    let done = match runtime.enable_all().build() {
+        Ok(runtime) => runtime.block_on(run(cli, output)),
+        Err(error) => Err(Failure::unavailable(format_args!("cannot start threads: {error}"))),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.print(output),
     }
+}
+
+/// One core is for Redis: on a machine that both share, threads on every core only push it off its own
+/// (docs/decisions/0012).
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
 async fn run(cli: Cli, output: Output) -> Result<(), Failure> {

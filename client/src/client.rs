@@ -1,5 +1,6 @@
 //! The connection: where to, how long to wait, how long to repeat.
 
+use crate::connector::connector;
 use crate::error::{Error, Result};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use std::time::Duration;
@@ -111,13 +112,13 @@ impl ClientBuilder {
 
     /// Connects now; [`Error::Connect`] where nobody listens.
     pub async fn connect(self) -> Result<Client> {
-        let channel = self.endpoint()?.connect().await.map_err(|error| self.connect_error(&error))?;
+        let channel = self.endpoint()?.connect_with_connector(connector(self.patience.call_timeout)).await.map_err(|error| self.connect_error(&error))?;
         Ok(self.client(channel))
     }
 
     /// Connects with the first call. Must be called within a tokio runtime.
     pub fn connect_lazy(self) -> Result<Client> {
-        let channel = self.endpoint()?.connect_lazy();
+        let channel = self.endpoint()?.connect_with_connector_lazy(connector(self.patience.call_timeout));
         Ok(self.client(channel))
     }
 
@@ -128,7 +129,6 @@ impl ClientBuilder {
             .map_err(|error| self.connect_error(&error))?;
         Ok(endpoint
             .connect_timeout(self.patience.call_timeout)
-            .tcp_nodelay(true)
             // A peer that vanished without a word is noticed, under an idle Work stream too.
             .http2_keep_alive_interval(Duration::from_secs(10))
             .keep_alive_timeout(Duration::from_secs(10))

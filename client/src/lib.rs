@@ -69,6 +69,7 @@
 mod admin;
 mod client;
 mod config;
+mod connector;
 mod error;
 mod inspect;
 mod lease;
@@ -77,6 +78,7 @@ mod queue;
 mod worker;
 
 pub use client::{Client, ClientBuilder};
+pub use connector::connector;
 pub use config::{Backoff, BackoffKind, QueueConfig, QueueInfo, QueueType};
 pub use error::{Applied, Error, Items, Refused, Result};
 pub use inspect::{

@@ -1,6 +1,11 @@
 //! The wire of Tallystone. The protocol files in `proto/` are the text to read; this crate holds the code
-//! generated from them and nothing else: no validation, no conversion, no domain types.
+//! generated from them, and the one piece of transport that both ends share ([`Corked`]): no validation, no
+//! conversion, no domain types.
 #![allow(missing_docs, reason = "generated code carries the comments of the protocol files")]
+
+mod corked;
+
+pub use corked::Corked;
 
 /// `tallystone.queue.v1`: the services `Queue` and `QueueAdmin`.
 pub mod queue {

@@ -10,8 +10,9 @@ use crate::sweeper::{Schedule, SweepTurn, Sweeper};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use futures::TryStreamExt;
 use tallystone_model::Store;
-use tallystone_proto::FILE_DESCRIPTOR_SET;
+use tallystone_proto::{Corked, FILE_DESCRIPTOR_SET};
 use tallystone_proto::queue::v1::queue_admin_server::QueueAdminServer;
 use tallystone_proto::queue::v1::queue_server::QueueServer;
 use tokio::net::TcpListener;
@@ -142,7 +143,7 @@ pub async fn serve_on<S: Store + SweepTurn>(
         .add_service(health_service)
         .add_service(reflection)
         .serve_with_incoming_shutdown(
-            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            TcpIncoming::from(listener).with_nodelay(Some(true)).map_ok(Corked::new),
             stopping.clone().cancelled_owned(),
         );
     let mut server = std::pin::pin!(server);
