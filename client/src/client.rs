@@ -112,7 +112,11 @@ impl ClientBuilder {
 
     /// Connects now; [`Error::Connect`] where nobody listens.
     pub async fn connect(self) -> Result<Client> {
-        let channel = self.endpoint()?.connect_with_connector(connector(self.patience.call_timeout)).await.map_err(|error| self.connect_error(&error))?;
+        let channel = self
+            .endpoint()?
+            .connect_with_connector(connector(self.patience.call_timeout))
+            .await
+            .map_err(|error| self.connect_error(&error))?;
         Ok(self.client(channel))
     }
 

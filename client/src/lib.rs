@@ -78,8 +78,8 @@ mod queue;
 mod worker;
 
 pub use client::{Client, ClientBuilder};
-pub use connector::connector;
 pub use config::{Backoff, BackoffKind, QueueConfig, QueueInfo, QueueType};
+pub use connector::connector;
 pub use error::{Applied, Error, Items, Refused, Result};
 pub use inspect::{
     CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged, QueueSummary,

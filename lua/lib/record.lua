@@ -18,6 +18,11 @@ end
 
 local DONE_ID = 18 -- where the id begins in a done entry
 
+local function fixed_of_head(head)
+  local reason_at = HEAD_TAIL + 1 + byte(head, HEAD_TAIL)
+  return sub(head, reason_at + 1 + byte(head, reason_at))
+end
+
 local function decode_head(id, head)
   local m, tail = {id = id}, nil
   m.state, m.version, m.since, m.due, m.ended_fence, m.ended_how, m.ended_version, m.flags, m.attempts, m.fence,

@@ -60,6 +60,16 @@ local function flush()
   ended, new_heads, done, values = {}, {}, {}, {}
 end
 
+-- What completions to one version have in common; most messages have the same.
+local shared_version, shared_id, version4, head_front, head_middle, front, completed
+local function share(version, id)
+  shared_version, shared_id, version4 = version, #id, pack('>I4', version)
+  head_front = char(COMPLETED) .. version4 .. now6 .. '\0\0\0\0\0\0'
+  head_middle = char(ENDED_COMPLETE + COMPLETED) .. version4
+  front = event_front(RUNNING, COMPLETED, BY_COMPLETE, version, '', id)
+  completed = char(OK, COMPLETED) .. version4
+end
+
 for i = 1, items do
   local id, fence, head = ids[i], tonumber(ARGV[4 + 2 * i]), heads[i]
   if seen[id] then
@@ -82,24 +92,17 @@ for i = 1, items do
         enter(m, PENDING, BY_COMPLETE, '')
         results[i] = char(OK, PENDING) .. pack('>I4', version)
       else
-        -- The same bytes as encode_head and add_event would make, without taking the record apart.
-        local version4, tail = pack('>I4', version), sub(head, HEAD_TAIL)
-        ended[#ended + 1] = id
-        new_heads[#new_heads + 1] = id
-        new_heads[#new_heads + 1] = char(COMPLETED) .. version4 .. now6 .. '\0\0\0\0\0\0' .. sub(head, 33, 39)
-          .. char(ENDED_COMPLETE + COMPLETED) .. version4 .. sub(head, 30)
-        done[#done + 1] = now6 .. sub(head, 52, 58) .. version4 .. id
-        local reason_at = 2 + byte(tail)
-        local event_tail = tail
-        if byte(tail, reason_at) > 0 then
-          event_tail = sub(tail, 1, reason_at - 1) .. '\0' .. sub(tail, reason_at + 1 + byte(tail, reason_at))
-        end
-        events[#events + 1] = char(RUNNING, COMPLETED, BY_COMPLETE) .. version4 .. sub(head, 52, 58)
-          .. sub(head, 33, 39) .. sub(head, 31, 32) .. '\0\0\0\0\0\0' .. char(#id) .. id .. event_tail
-        local fixed = (exclusive or #indexes > 0) and sub(tail, reason_at + 1 + byte(tail, reason_at))
-        if exclusive then values[#values + 1] = value_of(fixed) end
+        -- The same bytes as encode_head would make, without taking the record apart.
+        if version ~= shared_version or #id ~= shared_id then share(version, id) end
+        local new_head = head_front .. sub(head, 33, 39) .. head_middle .. sub(head, 30)
+        local n = #ended + 1
+        ended[n], new_heads[2 * n - 1], new_heads[2 * n] = id, id, new_head
+        done[n] = now6 .. sub(head, 52, 58) .. version4 .. id
+        add_event(front, id, new_head)
+        local fixed = (exclusive or #indexes > 0) and fixed_of_head(head)
+        if exclusive then values[n] = value_of(fixed) end
         if #indexes > 0 then index_move(id, fixed, RUNNING, COMPLETED) end
-        results[i] = char(OK, COMPLETED) .. version4
+        results[i] = completed
       end
     elseif ended_fence == fence and ended_how - ended_how % 16 == ENDED_COMPLETE then
       results[i] = char(OK, ended_how % 16) .. pack('>I4', ended_version)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- dequeue: lease the most urgent runnable messages, to several requests in one call (Q4, Q8, Q10, Q11).
--- ARGV head, wait (1: the server holds requests that get nothing), number of requests, then of each:
---      worker, limit, lease_ms (0: the message's or the queue's), request_id, number of filters,
---      and each filter: position of its index (1 byte), tuple.
+-- ARGV head, wait (1: the server holds requests that get nothing), then each request packed: limit(2), lease_ms(4)
+--      (0: the message's or the queue's), worker and request_id, each with its length, number of filters(1), and
+--      each filter: position of its index(1), length(2) of its tuple, tuple.
 -- RETURNS {OK, now, ready, next_due (0: none), then of each request: number of leases, 1 where a bound was met
 --      before the limit, and id, head, body of each lease} | {AGAIN}: bounded work was done, more is due
 --@include shard
@@ -22,21 +22,22 @@ if move_due() then
   return {AGAIN}
 end
 
-local requests, filtered = {}, false
-do
-  local at = 7
-  for i = 1, tonumber(ARGV[6]) do
-    local r = {worker = ARGV[at], limit = tonumber(ARGV[at + 1]), lease_ms = tonumber(ARGV[at + 2]),
-      request_id = ARGV[at + 3], filters = {}, leases = {}, found = 0, until_ms = 0}
-    local filters = tonumber(ARGV[at + 4])
-    at = at + 5
+local requests, filtered, NO_FILTERS = {}, false, {}
+for i = 6, #ARGV do
+  local packed = ARGV[i]
+  local limit, lease_ms, worker, request_id, filters, at = unpick('>I2I4Bc0Bc0B', packed)
+  local r = {limit = limit, lease_ms = lease_ms, worker = worker, request_id = request_id, filters = NO_FILTERS,
+    found = 0, first = 0, until_ms = 0}
+  if filters > 0 then
+    filtered, r.filters = true, {}
     for f = 1, filters do
-      local raw = ARGV[at]
-      r.filters[f] = {index = indexes[byte(raw)], tuple = sub(raw, 2)}
-      at, filtered = at + 1, true
+      local position, tuple_bytes
+      position, tuple_bytes, at = unpick('>BI2', packed, at)
+      r.filters[f] = {index = indexes[position], tuple = sub(packed, at, at + tuple_bytes - 1)}
+      at = at + tuple_bytes
     end
-    requests[i] = r
   end
+  requests[i - 5] = r
 end
 
 if filtered and S[PARKED] > 0 then
@@ -49,10 +50,12 @@ if filtered and S[PARKED] > 0 then
   end
 end
 
-local reply_bytes = 0
+-- id, head, body of every lease; those of one request stand together, from r.first on.
+local leases, leases_end, reply_bytes = {}, 0, 0
 local function give(r, id, head, body, due)
-  local n = #r.leases
-  r.leases[n + 1], r.leases[n + 2], r.leases[n + 3] = id, head, body
+  if r.found == 0 then r.first = leases_end + 1 end
+  leases[leases_end + 1], leases[leases_end + 2], leases[leases_end + 3] = id, head, body
+  leases_end = leases_end + 3
   r.found = r.found + 1
   reply_bytes = reply_bytes + #body
   if due > r.until_ms then r.until_ms = due end
@@ -93,40 +96,38 @@ do
   end
 end
 
--- The hot path: the first messages of ready, written with one call per structure.
+-- The hot path: the first messages of ready go to the requests from `next_request` on, written with one call per
+-- structure.
 local RUN_HEAD = char(RUNNING) .. pack('>I4I6', 2, now)
 local NEVER_ENDED = string.rep('\0', 7 + 1 + 4 + 1) .. pack('>I2', 1)
-local EVENT_HEAD = char(PENDING, RUNNING, BY_DEQUEUE) .. pack('>I4', 2)
-local ONE_ATTEMPT = pack('>I2', 1)
 
-local function lease_from_ready(group, wanted)
+local function lease_from_ready(next_request, wanted)
   local members = call('ZRANGE', K_READY, 0, math.min(wanted, CHUNK) - 1)
-  if #members == 0 then return 0 end
+  local count = #members
+  if count == 0 then return 0 end
   local ids = {}
-  for i, member in ipairs(members) do ids[i] = sub(member, 16) end
+  for i = 1, count do ids[i] = sub(members[i], 16) end
   local bodies, heads = call('HMGET', K_BODY, unpack(ids)), call('HMGET', K_HEAD, unpack(ids))
-  call('ZREMRANGEBYRANK', K_READY, 0, #members - 1)
+  call('ZREMRANGEBYRANK', K_READY, 0, count - 1)
   local new_heads, running, values = {}, {}, {}
-  local g, r = 0, nil
-  local worker, due, due_text, due6, lease_tail
-  for i, member in ipairs(members) do
+  local r, worker, worker_field
+  -- What first leases of one length have in common; most messages have the same.
+  local shared_ms, due, due_text, head_front, lease_field, front, front_id
+  for i = 1, count do
     while not r or r.found == r.limit do
-      g = g + 1
-      r, due = group[g], nil
-      worker = char(#r.worker) .. r.worker
+      r = requests[next_request]
+      next_request = next_request + 1
     end
+    if r.worker ~= worker then worker, worker_field = r.worker, char(#r.worker) .. r.worker .. '\0' end
     local id, body, head = ids[i], bodies[i], heads[i]
-    local fixed = head and decode_head(id, head).fixed or fixed_of_body(body)
+    local fixed = head and fixed_of_head(head) or fixed_of_body(body)
     S[SEQ] = S[SEQ] + 1
-    local lease_ms, own_lease_ms = r.lease_ms, nil
-    if lease_ms == 0 then
-      if #fixed > 10 then own_lease_ms = options_of(fixed) end
-      lease_ms = own_lease_ms or default_lease_ms
-    end
-    if not due or due ~= now + lease_ms then
-      due = now + lease_ms
-      due_text = string.format('%.0f', due)
-      due6, lease_tail = pack('>I6', due), pack('>I4', lease_ms) .. NOT_EXTENDED
+    local lease_ms = r.lease_ms
+    if lease_ms == 0 then lease_ms = #fixed > 10 and options_of(fixed) or default_lease_ms end
+    if lease_ms ~= shared_ms then
+      shared_ms, due = lease_ms, now + lease_ms
+      due_text, lease_field = string.format('%.0f', due), pack('>I4', lease_ms) .. NOT_EXTENDED
+      head_front = RUN_HEAD .. pack('>I6', due) .. NEVER_ENDED
       note_due(due)
     end
     if head then
@@ -135,18 +136,17 @@ local function lease_from_ready(group, wanted)
       m.fence, m.lease_ms, m.extended, m.worker = S[SEQ], lease_ms, NOT_EXTENDED, r.worker
       if m.flags >= REDRIVEN then m.flags = m.flags - REDRIVEN end
       head = encode_head(m)
-      add_event(PENDING, RUNNING, BY_DEQUEUE, m, '')
+      add_event(event_front(PENDING, RUNNING, BY_DEQUEUE, m.version, '', id), id, head)
     else
-      -- The same bytes as encode_head and add_event would make for a first lease, without taking them apart.
-      local seq_enqueued, fence7 = sub(body, 1, 13), pack('>I7', S[SEQ])
-      head = RUN_HEAD .. due6 .. NEVER_ENDED .. fence7 .. lease_tail .. seq_enqueued .. worker .. '\0' .. fixed
-      events[#events + 1] = EVENT_HEAD .. sub(body, 1, 7) .. fence7 .. ONE_ATTEMPT .. due6 .. char(#id) .. id
-        .. worker .. '\0' .. fixed
+      -- The same bytes as encode_head would make for a first lease, without taking the record apart.
+      head = head_front .. pack('>I7', S[SEQ]) .. lease_field .. sub(body, 1, 13) .. worker_field .. fixed
+      if #id ~= front_id then front, front_id = event_front(PENDING, RUNNING, BY_DEQUEUE, 2, '', id), #id end
+      add_event(front, id, head)
     end
     new_heads[2 * i - 1], new_heads[2 * i] = id, head
     running[2 * i - 1], running[2 * i] = due_text, id
     if exclusive then values[i] = value_of(fixed) end
-    if #indexes > 0 then index_move(id, fixed, PENDING, RUNNING, member) end
+    if #indexes > 0 then index_move(id, fixed, PENDING, RUNNING, members[i]) end
     give(r, id, head, body, due)
   end
   if exclusive then
@@ -159,8 +159,8 @@ local function lease_from_ready(group, wanted)
   end
   call('HSET', K_HEAD, unpack(new_heads))
   call('ZADD', K_RUNNING, unpack(running))
-  S[COUNT + PENDING], S[COUNT + RUNNING] = S[COUNT + PENDING] - #members, S[COUNT + RUNNING] + #members
-  return #members
+  S[COUNT + PENDING], S[COUNT + RUNNING] = S[COUNT + PENDING] - count, S[COUNT + RUNNING] + count
+  return count
 end
 
 -- The most urgent message under one filter whose value is free. Locked heads on the way are parked, a bounded
@@ -220,21 +220,21 @@ do
     if r.replayed then
       i = i + 1
     elseif r.twin and r.twin.found > 0 then
-      r.leases, r.found, r.replayed = r.twin.leases, r.twin.found, true
+      r.first, r.found, r.replayed = r.twin.first, r.twin.found, true
       i = i + 1
     elseif #r.filters > 0 then
       lease_filtered(r)
       i = i + 1
     else
-      local group, wanted = {}, 0
+      local group, wanted = i, 0
       repeat
-        group[#group + 1], wanted = r, wanted + r.limit
+        wanted = wanted + r.limit
         i = i + 1
         r = requests[i]
       until not r or r.replayed or r.twin or #r.filters > 0
       while wanted > 0 do
         if reply_bytes > REPLY_BYTES_MAX then
-          for _, short in ipairs(group) do short.bound = short.found < short.limit end
+          for short = group, i - 1 do requests[short].bound = requests[short].found < requests[short].limit end
           break
         end
         local got = lease_from_ready(group, wanted)
@@ -251,9 +251,9 @@ for _, r in ipairs(requests) do
   if r.found == 0 then hungry = true end
   if r.found > 0 and r.request_id ~= '' and not r.replayed then
     local record = {pack('>I6', r.until_ms)}
-    for i = 1, #r.leases, 3 do
-      local id = r.leases[i]
-      record[#record + 1] = sub(r.leases[i + 1], 33, 39) .. char(#id) .. id
+    for i = r.first, r.first + 3 * r.found - 1, 3 do
+      local id = leases[i]
+      record[#record + 1] = sub(leases[i + 1], 33, 39) .. char(#id) .. id
     end
     records[#records + 1], records[#records + 2] = r.request_id, table.concat(record)
     record_due[#record_due + 1], record_due[#record_due + 2] = r.until_ms, r.request_id
@@ -271,8 +271,13 @@ write_events()
 close_shard()
 
 local reply = {OK, now, call('ZCARD', K_READY), next_due()}
+local n = 4
 for _, r in ipairs(requests) do
-  reply[#reply + 1], reply[#reply + 2] = r.found, r.bound and 1 or 0
-  for _, part in ipairs(r.leases) do reply[#reply + 1] = part end
+  reply[n + 1], reply[n + 2] = r.found, r.bound and 1 or 0
+  n = n + 2
+  for i = r.first, r.first + 3 * r.found - 1 do
+    n = n + 1
+    reply[n] = leases[i]
+  end
 end
 return reply

@@ -78,9 +78,7 @@ local function flush()
 end
 
 local now6 = pack('>I6', now)
-local EVENT_HEAD = char(GONE, PENDING, BY_ENQUEUE) .. pack('>I4', 1)
 local NO_SEQUENCE = string.rep('\0', 7)
-local EVENT_MIDDLE = string.rep('\0', 7 + 2 + 6)
 local live = S[COUNT + INVISIBLE] + S[COUNT + PENDING] + S[COUNT + RUNNING]
 
 local function add_fresh(id, content, kind)
@@ -108,7 +106,7 @@ local function add_fresh(id, content, kind)
     ready[#ready + 1] = member
   end
   added = added + 1
-  events[#events + 1] = EVENT_HEAD .. seq7 .. EVENT_MIDDLE .. char(#id) .. id .. '\0\0' .. fixed
+  add_event(event_front(GONE, PENDING, BY_ENQUEUE, 1, '', id), id, '\0' .. seq7 .. fixed)
   if #indexes > 0 then index_move(id, fixed, GONE, PENDING, nil, member) end
   return OK, now
 end

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tallystone_model::message::{Lease, Message, NewMessage};
+use tallystone_model::store::DequeueRequest;
 use tallystone_model::{Cause, Event, Filter, IndexKeys, MessageId, Metadata, State};
 
 /// A record that cannot be read: a defect, or somebody else's key.
@@ -104,6 +105,22 @@ pub fn encode_index(slot: u8, building: bool, keys: &IndexKeys, out: &mut Vec<u8
     }
 }
 
+/// A Dequeue request up to its filters; `limit` may be less than what it asks for.
+pub fn encode_request(limit: usize, request: &DequeueRequest, filters: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(limit as u16).to_be_bytes());
+    out.extend_from_slice(&(request.lease_ms.unwrap_or(0) as u32).to_be_bytes());
+    push_short(out, request.worker.as_bytes());
+    push_short(out, request.request_id.as_bytes());
+    out.push(filters as u8);
+}
+
+/// One of its filters: the place of the index, and the values of its keys.
+pub fn encode_request_filter(position: u8, tuple: &[u8], out: &mut Vec<u8>) {
+    out.push(position);
+    out.extend_from_slice(&(tuple.len() as u16).to_be_bytes());
+    out.extend_from_slice(tuple);
+}
+
 /// Reads big-endian fields off the front.
 struct Reader<'a>(&'a [u8]);
 
@@ -176,12 +193,30 @@ struct Head {
     flags: u8,
     attempts: u32,
     fence: u64,
+    sequence: u64,
     enqueued_at_ms: u64,
     worker: String,
     reason: String,
 }
 
 impl Head {
+    /// Of a message that has none: pending at version 1.
+    fn absent(sequence: u64, enqueued_at_ms: u64) -> Head {
+        Head {
+            state: State::Pending,
+            version: 1,
+            since_ms: enqueued_at_ms,
+            due_ms: 0,
+            flags: 0,
+            attempts: 0,
+            fence: 0,
+            sequence,
+            enqueued_at_ms,
+            worker: String::new(),
+            reason: String::new(),
+        }
+    }
+
     fn read(reader: &mut Reader<'_>) -> Result<Head, Unreadable> {
         let mut front = Reader(reader.bytes(HEAD_BYTES)?);
         let state = front.state()?.ok_or(Unreadable("state"))?;
@@ -193,11 +228,11 @@ impl Head {
         let attempts = front.number(2)? as u32;
         let fence = front.number(7)?;
         let _lease_and_extension = front.bytes(4 + 8)?;
-        let _sequence = front.number(7)?;
+        let sequence = front.number(7)?;
         let enqueued_at_ms = front.number(6)?;
         let worker = reader.text()?;
         let reason = reader.text()?;
-        Ok(Head { state, version, since_ms, due_ms, flags, attempts, fence, enqueued_at_ms, worker, reason })
+        Ok(Head { state, version, since_ms, due_ms, flags, attempts, fence, sequence, enqueued_at_ms, worker, reason })
     }
 }
 
@@ -241,22 +276,11 @@ pub fn decode_message(
     retention_ms: u64,
 ) -> Result<Message, Unreadable> {
     let mut in_body = Reader(body);
-    let _sequence = in_body.number(7)?;
+    let sequence = in_body.number(7)?;
     let enqueued_at_ms = in_body.number(6)?;
     let mut reader = if head.is_empty() { in_body } else { Reader(head) };
     let head = match head {
-        [] => Head {
-            state: State::Pending,
-            version: 1,
-            since_ms: enqueued_at_ms,
-            due_ms: 0,
-            flags: 0,
-            attempts: 0,
-            fence: 0,
-            enqueued_at_ms,
-            worker: String::new(),
-            reason: String::new(),
-        },
+        [] => Head::absent(sequence, enqueued_at_ms),
         _ => Head::read(&mut reader)?,
     };
     let fixed = Fixed::read(&mut reader)?;
@@ -296,14 +320,18 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
         let to = reader.state()?;
         let by = Cause::from_code(reader.number(1)? as u8).ok_or(Unreadable("cause"))?;
         let version = reader.number(4)? as u32;
-        let sequence = reader.number(7)?;
-        let fence = reader.number(7)?;
-        let attempts = reader.number(2)? as u32;
-        let due_ms = reader.number(6)?;
-        let id = decode_id(reader.short()?)?;
-        let worker = reader.text()?;
         let reason = reader.text()?;
+        let id_bytes = reader.number(1)? as usize;
+        let id = decode_id(reader.bytes(id_bytes)?)?;
+        let head = match reader.0 {
+            [0, ..] => {
+                let _no_head = reader.number(1)?;
+                Head::absent(reader.number(7)?, at_ms)
+            }
+            _ => Head::read(&mut reader)?,
+        };
         let Fixed { priority, metadata, .. } = Fixed::read(&mut reader)?;
+        let is_due = matches!(to, Some(State::Invisible | State::Running));
         events.push(Event {
             id,
             version,
@@ -311,13 +339,13 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
             to,
             by,
             at_ms,
-            sequence,
+            sequence: head.sequence,
             priority,
             metadata,
-            attempts,
-            fence,
-            worker,
-            due_ms,
+            attempts: head.attempts,
+            fence: head.fence,
+            worker: head.worker,
+            due_ms: if is_due { head.due_ms } else { 0 },
             reason,
         });
     }

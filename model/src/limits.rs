@@ -53,6 +53,8 @@ const _: () = {
     assert!(METADATA_VALUE_BYTES_MAX <= u8::MAX as usize);
     assert!(WORKER_BYTES_MAX <= u8::MAX as usize);
     assert!(REASON_BYTES_MAX <= u8::MAX as usize);
+    assert!(REQUEST_ID_BYTES_MAX <= u8::MAX as usize && FILTERS_MAX <= u8::MAX as usize);
+    assert!(BATCH_ITEMS_MAX <= u16::MAX as usize);
     assert!(ATTEMPTS_MAX <= u16::MAX as u32 && LEASE_MS_MAX <= u32::MAX as u64);
     assert!(DELAY_MS_MAX < 1 << 46, "a due time fits six bytes");
     assert!(LEASE_MS_MIN < LEASE_MS_MAX && FILTERS_MAX <= BATCH_ITEMS_MAX);

@@ -366,9 +366,9 @@ impl Store for RedisStore {
             return Ok(depth);
         };
         let fill = |view: &View, command: &mut Cmd| {
-            fill_filter(view, filter, command, |command, position, tuple| {
-                command.arg(&[position][..]).arg(tuple);
-            })
+            let (position, tuple) = place_of(view, filter)?;
+            command.arg(&[position][..]).arg(tuple);
+            Ok(())
         };
         let mut reply = loop {
             self.shared.ready_indexes(shard, std::slice::from_ref(filter), |_| Ok(())).await?;
@@ -485,19 +485,18 @@ impl RedisStore {
         let refused: Vec<bool> = leases.iter().map(|leases| leases.is_err()).collect();
         let fill = |view: &View, command: &mut Cmd| {
             not_paused(shard, view.config())?;
-            command.arg(u8::from(wait)).arg(open.len());
+            command.arg(u8::from(wait));
+            let mut packed = Vec::new();
             for at in open {
                 let request = &requests[*at];
                 let (limit, filters) = if refused[*at] { (0, &[][..]) } else { (request.limit, &request.filters[..]) };
-                command.arg(&request.worker).arg(limit).arg(request.lease_ms.unwrap_or(0));
-                command.arg(&request.request_id).arg(filters.len());
+                packed.clear();
+                record::encode_request(limit, request, filters.len(), &mut packed);
                 for filter in filters {
-                    fill_filter(view, filter, command, |command, position, tuple| {
-                        let mut argument = vec![position];
-                        argument.extend_from_slice(tuple);
-                        command.arg(argument);
-                    })?;
+                    let (position, tuple) = place_of(view, filter)?;
+                    record::encode_request_filter(position, &tuple, &mut packed);
                 }
+                command.arg(packed.as_slice());
             }
             Ok(())
         };
@@ -526,20 +525,14 @@ impl RedisStore {
     }
 }
 
-/// Adds a filter by its index's place in the view. The view may have lost the index since it was found: then the
-/// caller asks again, and it is made anew.
-fn fill_filter(
-    view: &View,
-    filter: &Filter,
-    command: &mut Cmd,
-    add: impl FnOnce(&mut Cmd, u8, &[u8]),
-) -> Result<(), Refusal> {
+/// A filter as the scripts take it: its index's place in the view, and its values. The view may have lost the index
+/// since it was found: then the caller asks again, and it is made anew.
+fn place_of(view: &View, filter: &Filter) -> Result<(u8, Vec<u8>), Refusal> {
     match view.index_of(filter) {
         Some((position, index)) if !index.building => {
             let mut tuple = Vec::new();
             record::encode_tuple(filter, &mut tuple);
-            add(command, position, &tuple);
-            Ok(())
+            Ok((position, tuple))
         }
         _ => Err(Refusal::IndexBuilding { keys: filter.index_keys().to_string() }),
     }
