@@ -33,6 +33,19 @@ pub(super) struct Outcome {
 }
 
 impl Flush {
+    /// What is in it, each request of the dequeue one.
+    pub(super) fn items(&self) -> usize {
+        fn of<I, O>(batch: &Option<Batch<I, O>>) -> usize {
+            batch.as_ref().map_or(0, |batch| batch.items.len())
+        }
+        of(&self.complete)
+            + of(&self.release)
+            + of(&self.extend)
+            + of(&self.cancel)
+            + of(&self.enqueue)
+            + self.dequeue.as_ref().map_or(0, |asks| asks.requests.len())
+    }
+
     /// Whether there is anything to send.
     pub(super) fn is_empty(&self) -> bool {
         !self.writes() && self.dequeue.is_none()

@@ -38,11 +38,12 @@ impl<O> Reply<O> {
 /// Calls of one verb that have come and not yet gone to the store.
 pub(super) struct Gather<I, O> {
     calls: VecDeque<Call<I, O>>,
+    items: usize,
 }
 
 impl<I, O> Default for Gather<I, O> {
     fn default() -> Self {
-        Gather { calls: VecDeque::new() }
+        Gather { calls: VecDeque::new(), items: 0 }
     }
 }
 
@@ -59,11 +60,17 @@ pub(super) type Parts<O> = Vec<(usize, Reply<O>)>;
 
 impl<I, O> Gather<I, O> {
     pub(super) fn push(&mut self, call: Call<I, O>) {
+        self.items += call.items.len();
         self.calls.push_back(call);
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
+    }
+
+    /// The items of all of them.
+    pub(super) fn items(&self) -> usize {
+        self.items
     }
 
     /// As many whole calls as the limits of one store call allow; at least one, if there is one whose caller still
@@ -78,6 +85,7 @@ impl<I, O> Gather<I, O> {
                 break;
             }
             let Some(call) = self.calls.pop_front() else { break };
+            self.items -= call.items.len();
             if call.reply.is_gone() {
                 continue;
             }

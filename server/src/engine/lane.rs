@@ -2,7 +2,9 @@
 //!
 //! What comes while the store is busy gathers and travels as one flush: one store call per verb. Up to [`IN_FLIGHT`]
 //! flushes are on their way, so that the store always has the next one at hand; an idle lane sends the first call at
-//! once. Answers come back in the order in which the flushes went.
+//! once. A further flush leaves when it has become as large as what is on its way, or when that is back: else the
+//! first callers to be answered would make up a small one, and small ones cost a script, an event and an fsync as large
+//! ones do (docs/decisions/0013). Answers come back in the order in which the flushes went.
 
 use super::Context;
 use super::flush::{Flush, Outcome, perform};
@@ -15,6 +17,7 @@ use super::{Command, StreamId};
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
 use rand::Rng;
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +96,8 @@ pub(super) async fn run<S: Store>(
         shown_held: 0,
     };
     let mut in_flight = FuturesOrdered::new();
+    // The items of each.
+    let mut sizes = VecDeque::new();
     let mut timer = std::pin::pin!(sleep_until(now + IDLE));
     let mut stopped = false;
     loop {
@@ -104,15 +109,20 @@ pub(super) async fn run<S: Store>(
             lane.take_in(command);
         }
         if in_flight.len() < IN_FLIGHT
+            && lane.gathered() >= sizes.iter().sum()
             && let Some(flush) = lane.flush()
         {
+            sizes.push_back(flush.items());
             in_flight.push_back(perform(context.clone(), shard.clone(), flush));
         }
         lane.timers.arm(timer.as_mut(), lane.waiting.expire_at(), lane.waiting.held() > 0);
         tokio::select! {
             // In this order: a new flush is polled, and so reaches the store's connection, before another is made up.
             biased;
-            Some(outcome) = in_flight.next() => lane.settle(outcome),
+            Some(outcome) = in_flight.next() => {
+                sizes.pop_front();
+                lane.settle(outcome);
+            }
             Some(command) = commands.recv() => lane.take_in(command),
             () = stopping.cancelled(), if !stopped => {
                 stopped = true;
@@ -156,6 +166,16 @@ impl<S: Store> Lane<S> {
         call(id, release).into_iter().for_each(|call| self.release.push(call));
         call(id, extend).into_iter().for_each(|call| self.extend.push(call));
         self.waiting.credit(id, credits);
+    }
+
+    /// What waits to be sent.
+    fn gathered(&self) -> usize {
+        self.complete.items()
+            + self.release.items()
+            + self.extend.items()
+            + self.cancel.items()
+            + self.enqueue.items()
+            + self.waiting.fresh()
     }
 
     /// Makes up the next flush.

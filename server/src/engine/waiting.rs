@@ -218,6 +218,11 @@ impl Waiting {
         self.held == 0 && self.fresh.is_empty() && self.streams.is_empty()
     }
 
+    /// Askers that were never asked for.
+    pub(super) fn fresh(&self) -> usize {
+        self.fresh.len()
+    }
+
     /// Askers that wait for a signal.
     pub(super) fn held(&self) -> usize {
         self.held
