@@ -3,7 +3,7 @@
 --   body   sequence(7) enqueued_at(6) fixed payload                     written once, at Enqueue
 --   head   the mutable part; a message without one is pending at version 1
 --   member priority(8) sequence(7) id                                   its place in every ordered set
---   done   ended_at(6) sequence(7) version(4) id                        its entry in the list of ended messages
+--   done   version(4) ended_at(6) sequence(7) id                        its entry in the list of ended messages
 -- WHY a pending message has no head: 133 bytes less for each of ten million (design: store).
 local HEAD = '>BI4I6I6I7BI4BI2I7I4c8I7I6Bc0Bc0'
 local HEAD_TAIL = 65 -- where worker, reason and fixed begin
@@ -16,11 +16,12 @@ local function fixed_of_body(body)
   return sub(body, 14, 23 + high * 256 + low)
 end
 
-local DONE_ID = 18 -- where the id begins in a done entry
+local DONE_AT, DONE_ID = 5, 18 -- where the time and the id begin in a done entry
 
-local function fixed_of_head(head)
+-- Where fixed begins in a head.
+local function fixed_at(head)
   local reason_at = HEAD_TAIL + 1 + byte(head, HEAD_TAIL)
-  return sub(head, reason_at + 1 + byte(head, reason_at))
+  return reason_at + 1 + byte(head, reason_at)
 end
 
 local function decode_head(id, head)
@@ -56,7 +57,7 @@ end
 
 -- Not equal to an entry of a message that was redriven, or enqueued anew, since: that entry is stale.
 local function done_entry(m)
-  return pack('>I6I7I4', m.since, m.seq, m.version) .. m.id
+  return pack('>I4I6I7', m.version, m.since, m.seq) .. m.id
 end
 
 -- Own lease, invisibility, max attempts (nil where it has none), and where its metadata begins in fixed.
@@ -70,9 +71,19 @@ local function options_of(fixed)
   return lease_ms, invisibility_ms, max_attempts, at
 end
 
--- The exclusivity value: in an exclusive queue that pair is written first.
+-- The exclusivity value of the fixed that begins at `at`: in an exclusive queue that pair is written first.
+local function value_at(record, at)
+  local flags
+  flags, at = byte(record, at + 10), at + 11
+  if flags > 0 then
+    if flags % 2 == 1 then at = at + 4 end
+    if flags % 4 > 1 then at = at + 6 end
+    if flags > 3 then at = at + 2 end
+  end
+  at = at + 1 + byte(record, at)
+  return sub(record, at + 1, at + byte(record, at))
+end
+
 local function value_of(fixed)
-  local _, _, _, at = options_of(fixed)
-  at = at + 1 + byte(fixed, at)
-  return sub(fixed, at + 1, at + byte(fixed, at))
+  return value_at(fixed, 1)
 end

@@ -41,11 +41,11 @@ local function before(a, b)
   return a3 < b3
 end
 
--- The first member of a sorted set with a prefix. What follows a prefix is a priority (any 8 bytes) and a
+-- The first member of a sorted set with a prefix. (Numbers as text: a Lua number would be printed for every call.) What follows a prefix is a priority (any 8 bytes) and a
 -- sequence (whose first byte is never 255), so prefix .. 9 x 255 is past all of them.
 local PAST = string.rep('\255', 9)
 local function first(key, prefix)
-  return call('ZRANGEBYLEX', key, '[' .. prefix, '(' .. prefix .. PAST, 'LIMIT', 0, 1)[1]
+  return call('ZRANGEBYLEX', key, '[' .. prefix, '(' .. prefix .. PAST, 'LIMIT', '0', '1')[1]
 end
 
 local function close_shard()

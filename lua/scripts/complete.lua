@@ -33,25 +33,28 @@ local function flush()
   if exclusive then
     -- What unlock_key does to one value, for all of them with one call per structure.
     local raws = call('HMGET', K_KEYS, unpack(values))
-    local gone, sets, promoted, ready = {}, {}, {}, {}
+    local gone, sets, promoted, ready, promotions = {}, {}, {}, {}, 0
     for i, raw in ipairs(raws) do
+      local value = values[i]
       local _, waiting = unpick('>BI4', raw)
-      if waiting == 0 then gone[#gone + 1] = values[i]
+      if waiting == 0 then gone[#gone + 1] = value
       else
-        local prefix = backlog_prefix(values[i])
-        local entry = first(K_BACKLOG, prefix)
+        local prefix = backlog_prefix(value)
+        -- As `first`, which need not be told where to stop: there is one.
+        local entry = call('ZRANGEBYLEX', K_BACKLOG, '[' .. prefix, '+', 'LIMIT', '0', '1')[1]
         local member = sub(entry, #prefix + 1)
-        promoted[#promoted + 1] = entry
-        ready[#ready + 1], ready[#ready + 2] = '0', member
-        sets[#sets + 1], sets[#sets + 2] = values[i], pack('>BI4', FREE, waiting - 1) .. member
+        local n = promotions + 1
+        promoted[n], ready[2 * n - 1], ready[2 * n] = entry, '0', member
+        sets[2 * n - 1], sets[2 * n] = value, pack('>BI4', FREE, waiting - 1) .. member
+        promotions = n
       end
     end
     if #gone > 0 then call('HDEL', K_KEYS, unpack(gone)) end
-    if #promoted > 0 then
+    if promotions > 0 then
       call('ZREM', K_BACKLOG, unpack(promoted))
       call('ZADD', K_READY, unpack(ready))
       call('HSET', K_KEYS, unpack(sets))
-      became_ready = became_ready + #promoted
+      became_ready = became_ready + promotions
     end
     if S[PARKED] > 0 then
       for _, value in ipairs(values) do restore_parked(value) end
@@ -97,11 +100,10 @@ for i = 1, items do
         local new_head = head_front .. sub(head, 33, 39) .. head_middle .. sub(head, 30)
         local n = #ended + 1
         ended[n], new_heads[2 * n - 1], new_heads[2 * n] = id, id, new_head
-        done[n] = now6 .. sub(head, 52, 58) .. version4 .. id
+        done[n] = version4 .. now6 .. sub(head, 52, 58) .. id
         add_event(front, id, new_head)
-        local fixed = (exclusive or #indexes > 0) and fixed_of_head(head)
-        if exclusive then values[n] = value_of(fixed) end
-        if #indexes > 0 then index_move(id, fixed, RUNNING, COMPLETED) end
+        if exclusive then values[n] = value_at(head, fixed_at(head)) end
+        if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), RUNNING, COMPLETED) end
         results[i] = completed
       end
     elseif ended_fence == fence and ended_how - ended_how % 16 == ENDED_COMPLETE then

@@ -113,6 +113,7 @@ local function lease_from_ready(next_request, wanted)
   local r, worker, worker_field
   -- What first leases of one length have in common; most messages have the same.
   local shared_ms, due, due_text, head_front, lease_field, front, front_id
+  local seq = S[SEQ]
   for i = 1, count do
     while not r or r.found == r.limit do
       r = requests[next_request]
@@ -120,8 +121,8 @@ local function lease_from_ready(next_request, wanted)
     end
     if r.worker ~= worker then worker, worker_field = r.worker, char(#r.worker) .. r.worker .. '\0' end
     local id, body, head = ids[i], bodies[i], heads[i]
-    local fixed = head and fixed_of_head(head) or fixed_of_body(body)
-    S[SEQ] = S[SEQ] + 1
+    local fixed = head and sub(head, fixed_at(head)) or fixed_of_body(body)
+    seq = seq + 1
     local lease_ms = r.lease_ms
     if lease_ms == 0 then lease_ms = #fixed > 10 and options_of(fixed) or default_lease_ms end
     if lease_ms ~= shared_ms then
@@ -133,13 +134,13 @@ local function lease_from_ready(next_request, wanted)
     if head then
       local m = decode_head(id, head)
       m.state, m.since, m.due, m.version, m.attempts = RUNNING, now, due, m.version + 1, m.attempts + 1
-      m.fence, m.lease_ms, m.extended, m.worker = S[SEQ], lease_ms, NOT_EXTENDED, r.worker
+      m.fence, m.lease_ms, m.extended, m.worker = seq, lease_ms, NOT_EXTENDED, worker
       if m.flags >= REDRIVEN then m.flags = m.flags - REDRIVEN end
       head = encode_head(m)
       add_event(event_front(PENDING, RUNNING, BY_DEQUEUE, m.version, '', id), id, head)
     else
       -- The same bytes as encode_head would make for a first lease, without taking the record apart.
-      head = head_front .. pack('>I7', S[SEQ]) .. lease_field .. sub(body, 1, 13) .. worker_field .. fixed
+      head = head_front .. pack('>I7', seq) .. lease_field .. sub(body, 1, 13) .. worker_field .. fixed
       if #id ~= front_id then front, front_id = event_front(PENDING, RUNNING, BY_DEQUEUE, 2, '', id), #id end
       add_event(front, id, head)
     end
@@ -151,14 +152,15 @@ local function lease_from_ready(next_request, wanted)
   end
   if exclusive then
     local keys = call('HMGET', K_KEYS, unpack(values))
-    local sets = {}
+    local sets, locked = {}, char(LOCKED)
     for i, raw in ipairs(keys) do
-      sets[2 * i - 1], sets[2 * i] = values[i], char(LOCKED) .. sub(raw, 2, 5) .. ids[i]
+      sets[2 * i - 1], sets[2 * i] = values[i], locked .. sub(raw, 2, 5) .. ids[i]
     end
     call('HSET', K_KEYS, unpack(sets))
   end
   call('HSET', K_HEAD, unpack(new_heads))
   call('ZADD', K_RUNNING, unpack(running))
+  S[SEQ] = seq
   S[COUNT + PENDING], S[COUNT + RUNNING] = S[COUNT + PENDING] - count, S[COUNT + RUNNING] + count
   return count
 end

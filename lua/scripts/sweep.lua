@@ -19,7 +19,7 @@ local _, expired, promoted = move_due()
 local entries = call('LRANGE', K_DONE, 0, COLLECT_MAX - 1)
 local looked_at, due_ids = 0, {}
 for _, entry in ipairs(entries) do
-  if unpick('>I6', entry) + retention_ms > now then break end
+  if unpick('>I6', entry, DONE_AT) + retention_ms > now then break end
   looked_at = looked_at + 1
   due_ids[looked_at] = sub(entry, DONE_ID)
 end
@@ -31,7 +31,7 @@ if looked_at > 0 then
     local id = due_ids[i]
     -- As done_entry would say it, without taking the record apart.
     if head and byte(head) > RUNNING
-      and sub(head, 6, 11) .. sub(head, 52, 58) .. sub(head, 2, 5) == sub(entries[i], 1, DONE_ID - 1) then
+      and sub(head, 2, 11) == sub(entries[i], 1, 10) and sub(head, 52, 58) == sub(entries[i], 11, 17) then
       collected = collected + 1
       gone[collected] = id
       local state, version = unpick('>BI4', head)
@@ -41,7 +41,7 @@ if looked_at > 0 then
       end
       S[COUNT + state] = S[COUNT + state] - 1
       add_event(front, id, head)
-      if #indexes > 0 then index_move(id, fixed_of_head(head), state, GONE) end
+      if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), state, GONE) end
     end
   end
   if collected > 0 then
@@ -56,7 +56,7 @@ forget_requests(COLLECT_MAX)
 local oldest = call('LINDEX', K_DONE, 0)
 local next_ms = next_due()
 if next_ms == 0 then next_ms = FAR end
-if oldest then next_ms = math.min(next_ms, unpick('>I6', oldest) + retention_ms) end
+if oldest then next_ms = math.min(next_ms, unpick('>I6', oldest, DONE_AT) + retention_ms) end
 S[SWEEP_AT], earliest_due = next_ms, FAR
 write_events()
 close_shard()
