@@ -76,21 +76,44 @@ impl Rig {
     /// Bytes and entries of all streams: whatever keeps events, whoever made it.
     pub(crate) async fn streams(&self) -> Result<(u64, u64)> {
         let mut connection = self.connection.clone();
-        let (mut bytes, mut entries, mut cursor) = (0, 0, 0_u64);
+        let (mut bytes, mut entries) = (0, 0);
+        for key in self.keys("stream").await? {
+            let mut usage = redis::cmd("MEMORY");
+            bytes += usage.arg("USAGE").arg(&key).arg("SAMPLES").arg(0).query_async::<u64>(&mut connection).await?;
+            entries += redis::cmd("XLEN").arg(&key).query_async::<u64>(&mut connection).await?;
+        }
+        Ok((bytes, entries))
+    }
+
+    /// Lets Redis finish growing the tables of its hashes and sorted sets. It moves one bucket with every command on
+    /// them, so after a large fill each command works in two tables for millions of commands: a moment of growth, not
+    /// a depth. Reads of what is not there move them on.
+    pub(crate) async fn finish_growing(&self) -> Result<()> {
+        const READS: usize = 1_000;
+        let absent: Vec<String> = (0..READS).map(|n| format!("absent-{n}")).collect();
+        let mut connection = self.connection.clone();
+        for (kind, count, read) in [("hash", "HLEN", "HMGET"), ("zset", "ZCARD", "ZMSCORE")] {
+            for key in self.keys(kind).await? {
+                let members: usize = redis::cmd(count).arg(&key).query_async(&mut connection).await?;
+                for _ in 0..members.div_ceil(READS) {
+                    redis::cmd(read).arg(&key).arg(&absent).query_async::<redis::Value>(&mut connection).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All keys of one type.
+    async fn keys(&self, kind: &str) -> Result<Vec<Vec<u8>>> {
+        let (mut connection, mut all, mut cursor) = (self.connection.clone(), Vec::new(), 0_u64);
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("COUNT").arg(1_000).arg("TYPE").arg("stream");
+            scan.arg(cursor).arg("COUNT").arg(1_000).arg("TYPE").arg(kind);
             let (next, keys): (u64, Vec<Vec<u8>>) = scan.query_async(&mut connection).await?;
-            for key in keys {
-                let mut usage = redis::cmd("MEMORY");
-                let usage: u64 =
-                    usage.arg("USAGE").arg(&key).arg("SAMPLES").arg(0).query_async(&mut connection).await?;
-                bytes += usage;
-                entries += redis::cmd("XLEN").arg(&key).query_async::<u64>(&mut connection).await?;
-            }
+            all.extend(keys);
             cursor = next;
             if cursor == 0 {
-                return Ok((bytes, entries));
+                return Ok(all);
             }
         }
     }

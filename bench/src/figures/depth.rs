@@ -20,6 +20,7 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
         ours.create_queue(queue, simple_queue()).await?;
         fill(&ours, queue, pending, &traffic).await?;
     }
+    rig.finish_growing().await?;
     let [mut deep, mut shallow] = [const { Samples::new() }; 2];
     for _ in 0..plan.runs {
         // Rounds of the same size in both: the shallow queue sets it.
