@@ -1,18 +1,21 @@
 -- exclusive: the lock and the order of each exclusivity value (Q4).
--- keys[value] is FREE waiting(4) member-of-its-head, or LOCKED waiting(4) id-of-the-running-message; a value
--- with no message has no entry. Its head is in ready; its other `waiting` messages are in backlog, under a
--- prefix of their own. Nothing here ever scans past locked work.
+-- keys[value] is waiting(4) member: of the head of the value, which is in ready, or of its running message, which is
+-- not: a value is locked where its member is not in ready. So a Dequeue that takes heads from ready locks their
+-- values without a write of its own. A value with no message has no entry. Its other `waiting` messages are in
+-- backlog, under a prefix of their own. Nothing here ever scans past locked work.
+-- (The priority of a running message may have changed since; its id and sequence have not.)
 local FREE, LOCKED = 1, 2
 
 local function get_key(value)
   local raw = call('HGET', K_KEYS, value)
   if not raw then return nil end
-  local kind, waiting = unpick('>BI4', raw)
-  return kind, waiting, sub(raw, 6)
+  local member = sub(raw, 5)
+  local waiting = unpick('>I4', raw)
+  return call('ZSCORE', K_READY, member) and FREE or LOCKED, waiting, member
 end
 
-local function set_key(value, kind, waiting, rest)
-  call('HSET', K_KEYS, value, pack('>BI4', kind, waiting) .. rest)
+local function set_key(value, waiting, member)
+  call('HSET', K_KEYS, value, pack('>I4', waiting) .. member)
 end
 
 local function backlog_prefix(value)
@@ -25,7 +28,7 @@ local function place_in_key(value, member)
   if not kind then
     call('ZADD', K_READY, 0, member)
     became_ready = became_ready + 1
-    return set_key(value, FREE, 0, member)
+    return set_key(value, 0, member)
   end
   -- Behind the head of a free value it is runnable too: for who waits with a filter that the head does not pass.
   if kind == FREE then became_ready = became_ready + 1 end
@@ -33,10 +36,10 @@ local function place_in_key(value, member)
     call('ZREM', K_READY, head)
     call('ZADD', K_READY, 0, member)
     call('ZADD', K_BACKLOG, 0, backlog_prefix(value) .. head)
-    return set_key(value, FREE, waiting + 1, member)
+    return set_key(value, waiting + 1, member)
   end
   call('ZADD', K_BACKLOG, 0, backlog_prefix(value) .. member)
-  set_key(value, kind, waiting + 1, head)
+  set_key(value, waiting + 1, head)
 end
 
 -- The value is free: its next head, if any, comes forward.
@@ -48,7 +51,7 @@ local function promote_in_key(value, waiting)
   call('ZREM', K_BACKLOG, next_up)
   call('ZADD', K_READY, 0, member)
   became_ready = became_ready + 1
-  set_key(value, FREE, waiting - 1, member)
+  set_key(value, waiting - 1, member)
 end
 
 -- A pending message leaves without running.
@@ -59,18 +62,18 @@ local function remove_from_key(value, member)
     return promote_in_key(value, waiting)
   end
   call('ZREM', K_BACKLOG, backlog_prefix(value) .. member)
-  set_key(value, kind, waiting - 1, head)
+  set_key(value, waiting - 1, head)
 end
 
 -- A pending message of a free value runs; with a filter it need not be the head, which then waits.
-local function lock_key(value, member, id)
+local function lock_key(value, member)
   local _, waiting, head = get_key(value)
   call('ZREM', K_READY, head)
   if head ~= member then
     call('ZADD', K_BACKLOG, 0, backlog_prefix(value) .. head)
     call('ZREM', K_BACKLOG, backlog_prefix(value) .. member)
+    set_key(value, waiting, member)
   end
-  set_key(value, LOCKED, waiting, id)
 end
 
 local function unlock_key(value)

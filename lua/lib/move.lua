@@ -4,7 +4,7 @@ local function leave(m, to)
   m.from, m.member_before = m.state, member_of(m)
   if m.from == PENDING then
     if not exclusive then call('ZREM', K_READY, m.member_before)
-    elseif to == RUNNING then lock_key(value_of(m.fixed), m.member_before, m.id)
+    elseif to == RUNNING then lock_key(value_of(m.fixed), m.member_before)
     else remove_from_key(value_of(m.fixed), m.member_before) end
   elseif m.from == INVISIBLE then
     call('ZREM', K_INVISIBLE, m.id)

@@ -53,7 +53,7 @@ local function check_message(id)
     behind = call('ZSCORE', K_BACKLOG, backlog_prefix(value) .. member)
     local key = {get_key(value)}
     kind, rest = key[1], key[3]
-    if m.state == RUNNING then expect(kind == LOCKED and rest == id, 'I4', id .. ': running without its lock') end
+    if m.state == RUNNING then expect(kind == LOCKED and sub(rest, 16) == id, 'I4', id .. ': running without its lock') end
     if waits then expect(kind == FREE and rest == member, 'I5', id .. ': in ready, not the head of a free value') end
     if behind then expect(kind, 'I5', id .. ': waits under a value that is not there') end
   end
@@ -73,17 +73,16 @@ local function check_message(id)
 end
 
 local function check_key(value, raw)
-  local kind, waiting = unpick('>BI4', raw)
-  local rest, prefix = sub(raw, 6), backlog_prefix(value)
+  local waiting, member, prefix = unpick('>I4', raw), sub(raw, 5), backlog_prefix(value)
   local found = call('ZLEXCOUNT', K_BACKLOG, '[' .. prefix, '(' .. prefix .. PAST)
   expect(found == waiting, 'I5', value .. ': ' .. waiting .. ' said to wait, ' .. found .. ' do')
-  if kind == LOCKED then
-    local m = readable(rest)
-    if m then expect(m.state == RUNNING and value_of(m.fixed) == value, 'I4', value .. ': locked by ' .. rest .. ', which does not run') end
-  else
-    expect(call('ZSCORE', K_READY, rest), 'I5', value .. ': its head is not in ready')
+  local m = readable(sub(member, 16))
+  if call('ZSCORE', K_READY, member) then
     local behind = first(K_BACKLOG, prefix)
-    if behind then expect(before(rest, sub(behind, #prefix + 1)), 'I5', value .. ': a more urgent message waits behind its head') end
+    if behind then expect(before(member, sub(behind, #prefix + 1)), 'I5', value .. ': a more urgent message waits behind its head') end
+  elseif m then
+    expect(m.state ~= PENDING, 'I5', value .. ': its head is not in ready')
+    expect(m.state == PENDING or m.state == RUNNING and value_of(m.fixed) == value, 'I4', value .. ': locked by ' .. m.id .. ', which does not run')
   end
 end
 

@@ -36,7 +36,7 @@ local function flush()
     local gone, sets, promoted, ready, promotions = {}, {}, {}, {}, 0
     for i, raw in ipairs(raws) do
       local value = values[i]
-      local _, waiting = unpick('>BI4', raw)
+      local waiting = unpick('>I4', raw)
       if waiting == 0 then gone[#gone + 1] = value
       else
         local prefix = backlog_prefix(value)
@@ -45,7 +45,7 @@ local function flush()
         local member = sub(entry, #prefix + 1)
         local n = promotions + 1
         promoted[n], ready[2 * n - 1], ready[2 * n] = entry, '0', member
-        sets[2 * n - 1], sets[2 * n] = value, pack('>BI4', FREE, waiting - 1) .. member
+        sets[2 * n - 1], sets[2 * n] = value, pack('>I4', waiting - 1) .. member
         promotions = n
       end
     end

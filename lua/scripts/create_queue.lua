@@ -15,5 +15,6 @@ if not existing then
   existing = struct.pack('>I4I7I6I6I6I6I6I6I6I6I4I6I6', sequence % 2 ^ 32, sequence, 0, 0, 0, 0, 0, 0, 0, FAR, 0, 0, now)
   redis.call('SET', K_STATE, existing)
   redis.call('SET', K_CONFIG, ARGV[2])
+  redis.call('DEL', K_DELETED)
 end
 return {OK, redis.call('GET', K_CONFIG), existing}

@@ -29,10 +29,17 @@ if exclusive then
     local value = value_of(ARGV[5 + 2 * i])
     if not seen[value] then seen[value], values[#values + 1] = true, value end
   end
+  local present, members = {}, {}
   for i, raw in ipairs(call('HMGET', K_KEYS, unpack(values))) do
     if raw then
-      local kind, waiting = unpick('>BI4', raw)
-      keys[values[i]] = {kind = kind, waiting = waiting, rest = sub(raw, 6)}
+      local n = #present + 1
+      present[n], members[n] = {waiting = unpick('>I4', raw)}, sub(raw, 5)
+      present[n].rest, keys[values[i]] = members[n], present[n]
+    end
+  end
+  if #members > 0 then
+    for i, score in ipairs(call('ZMSCORE', K_READY, unpack(members))) do
+      present[i].kind = score and FREE or LOCKED
     end
   end
 end
@@ -65,7 +72,7 @@ local function flush()
     for member in pairs(ready) do adds[#adds + 1] = ZERO; adds[#adds + 1] = member end
     for value, key in pairs(keys_changed) do
       sets[#sets + 1] = value
-      sets[#sets + 1] = pack('>BI4', key.kind, key.waiting) .. key.rest
+      sets[#sets + 1] = pack('>I4', key.waiting) .. key.rest
     end
     if #ready_removed > 0 then call('ZREM', K_READY, unpack(ready_removed)) end
     if #adds > 0 then call('ZADD', K_READY, unpack(adds)) end

@@ -14,7 +14,9 @@ if m and m.state == PENDING then
   if exclusive then
     local kind, _, rest = get_key(value_of(m.fixed))
     runnable = kind == FREE and rest == member
-    if kind == LOCKED then holder, holder_head = rest, call('HGET', K_HEAD, rest)
+    if kind == LOCKED then
+      holder = sub(rest, 16)
+      holder_head = call('HGET', K_HEAD, holder)
     elseif not runnable then key_head = sub(rest, 16) end
   end
   if runnable then ahead = call('ZRANK', K_READY, member) end

@@ -2,6 +2,7 @@
 
 use crate::keys;
 use std::fmt::Write;
+use tallystone_model::limits::DEQUEUE_PAYLOAD_BYTES;
 use tallystone_model::{Cause, State};
 
 /// What a script answers first.
@@ -78,6 +79,7 @@ pub fn prelude() -> String {
     }
     local("FAR", &FAR_MS);
     local("WAIT_MARK_MS", &WAIT_MARK_MS);
+    local("DEQUEUE_PAYLOAD_BYTES", &DEQUEUE_PAYLOAD_BYTES);
     local("WAKE_CHANNEL", &format!("'{}'", keys::WAKE_CHANNEL));
     text
 }

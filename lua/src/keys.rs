@@ -4,7 +4,7 @@ use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::{QueueName, Shard};
 
 /// The names of a shard's keys, in the order of KEYS. Lua knows them as `K_STATE`, `K_CONFIG`, …
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     "state",       // string: revision, sequence, counts, who waits
     "config",      // string: JSON
     "body",        // hash: id → what the sender sent
@@ -19,6 +19,7 @@ pub const NAMES: [&str; 14] = [
     "request_due", // sorted set: when a request may be forgotten
     "parked",      // sorted set by bytes: filtered heads that wait for their value
     "outbox",      // stream: events
+    "deleted",     // string, for an hour after DeleteQueue: a repeated one is answered the same
 ];
 
 /// The names of one filter index's keys.

@@ -105,9 +105,18 @@ pub fn encode_index(slot: u8, building: bool, keys: &IndexKeys, out: &mut Vec<u8
     }
 }
 
-/// A Dequeue request up to its filters; `limit` may be less than what it asks for.
-pub fn encode_request(limit: usize, request: &DequeueRequest, filters: usize, out: &mut Vec<u8>) {
+/// A Dequeue request up to its filters; `limit` is what it may still have, `payload_bytes` what it has got in earlier
+/// steps of the same call (`None`: this is the first).
+pub fn encode_request(
+    limit: usize,
+    payload_bytes: Option<usize>,
+    request: &DequeueRequest,
+    filters: usize,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(&(limit as u16).to_be_bytes());
+    out.push(u8::from(payload_bytes.is_some()));
+    out.extend_from_slice(&(payload_bytes.unwrap_or(0) as u32).to_be_bytes());
     out.extend_from_slice(&(request.lease_ms.unwrap_or(0) as u32).to_be_bytes());
     push_short(out, request.worker.as_bytes());
     push_short(out, request.request_id.as_bytes());

@@ -22,6 +22,9 @@ pub const REASON_BYTES_MAX: usize = 255;
 pub const BATCH_ITEMS_MAX: usize = 1_000;
 /// Encoded size of one request.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Payload bytes after which a Dequeue request gets no further lease: a client that reads at most 4 MiB, the common
+/// default, can read every answer.
+pub const DEQUEUE_PAYLOAD_BYTES: usize = 2 * 1024 * 1024;
 /// Filters of one Dequeue (any of them may match).
 pub const FILTERS_MAX: usize = 16;
 /// Filter indexes of one queue, declared and asked for.
@@ -47,13 +50,16 @@ pub const SWEEP_ITEMS_MAX: usize = 256;
 
 const _: () = {
     assert!(PAYLOAD_BYTES_MAX * 100 < BATCH_BYTES_MAX, "a batch holds a hundred of the largest messages");
+    let pairs_bytes = METADATA_PAIRS_MAX * (METADATA_KEY_BYTES_MAX + METADATA_VALUE_BYTES_MAX + 16);
+    let leases_bytes = BATCH_ITEMS_MAX * (MESSAGE_ID_BYTES_MAX + pairs_bytes + 100);
+    assert!(DEQUEUE_PAYLOAD_BYTES + PAYLOAD_BYTES_MAX + leases_bytes < 4 * 1024 * 1024);
     // The packed records give these lengths one byte, attempts two, leases four, times six.
     assert!(MESSAGE_ID_BYTES_MAX <= u8::MAX as usize);
     assert!(METADATA_KEY_BYTES_MAX <= u8::MAX as usize);
     assert!(METADATA_VALUE_BYTES_MAX <= u8::MAX as usize);
     assert!(WORKER_BYTES_MAX <= u8::MAX as usize);
     assert!(REASON_BYTES_MAX <= u8::MAX as usize);
-    assert!(REQUEST_ID_BYTES_MAX <= u8::MAX as usize && FILTERS_MAX <= u8::MAX as usize);
+    assert!(REQUEST_ID_BYTES_MAX <= u8::MAX as usize);
     assert!(BATCH_ITEMS_MAX <= u16::MAX as usize);
     assert!(ATTEMPTS_MAX <= u16::MAX as u32 && LEASE_MS_MAX <= u32::MAX as u64);
     assert!(DELAY_MS_MAX < 1 << 46, "a due time fits six bytes");

@@ -63,6 +63,8 @@ pub struct DequeueRequest {
 pub struct Dequeued {
     /// Leases per request, in order; empty where nothing was runnable.
     pub leases: Vec<Result<Vec<Lease>, Refusal>>,
+    /// Some request got fewer leases than its limit though more was runnable: a bound of the store was met.
+    pub cut_short: bool,
     /// What stood after the call.
     pub outlook: Outlook,
 }
@@ -252,7 +254,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Page<Queue>, Refusal>> + Send;
 
     /// Removes a queue that has no live messages, terminal ones with it; its events stay in the outbox.
-    /// A queue that is not there: [`Refusal::QueueNotFound`].
+    /// A queue that is not there: [`Refusal::QueueNotFound`], unless it was deleted within the last hour: the call is
+    /// a repeated one then, and answers the same (Q10).
     fn delete_queue(&self, name: &QueueName) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// One bounded step of a purge: cancels (by Purge) and collects messages accepted before the first step, the one
@@ -273,7 +276,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Q4, Q8, Q10, Q11. Dequeue blocked refuses the whole call. First, all that is due (windows, leases) moves,
     /// windows before leases, each by due time. Then each request in order: a known request id of which leases
-    /// live answers those; else up to `limit` of the most urgent runnable messages that pass any of its filters.
+    /// live answers those; else up to `limit` of the most urgent runnable messages that pass any of its filters, the
+    /// last of them the first to bring their payloads to `DEQUEUE_PAYLOAD_BYTES`.
     /// Runnable: pending and, in an exclusive queue, its value free and, without filters, the value's most
     /// urgent; with filters, the most urgent of those of the value that pass. Taking one locks its value.
     /// `wait` says that the caller will hold requests that got nothing: see [`Store::on_ready`].

@@ -134,7 +134,7 @@ macro_rules! through {
                 if self.building.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
                     let building = || Err(Refusal::IndexBuilding { keys: "k".to_owned() });
                     let leases = requests.iter().map(|_| building()).collect();
-                    return self.call("dequeue", async { Ok(Dequeued { leases, outlook: Outlook::default() }) }).await;
+                    return self.call("dequeue", async { Ok(Dequeued { leases, cut_short: false, outlook: Outlook::default() }) }).await;
                 }
                 self.call("dequeue", self.oracle.dequeue(shard, requests, wait)).await
             }

@@ -4,12 +4,14 @@
 //! What lives here: what more than one test module needs. What may not: a test, or anything the product uses.
 
 pub mod build;
+pub mod ports;
 pub mod probe;
 pub mod queue;
 pub mod redis;
 pub mod stage;
 
 pub use build::*;
+pub use ports::lasting_port;
 pub use probe::Probe;
 pub use queue::TestQueue;
 pub use redis::TestRedis;

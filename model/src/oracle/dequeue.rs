@@ -3,6 +3,7 @@
 use super::record::Record;
 use super::shard::QueueShard;
 use crate::filter::Filter;
+use crate::limits::DEQUEUE_PAYLOAD_BYTES;
 use crate::message::Lease;
 use crate::names::MessageId;
 use crate::refusal::Refusal;
@@ -17,24 +18,29 @@ impl QueueShard {
         }
         self.promote_due(usize::MAX);
         self.expire_due(usize::MAX);
-        let leases: Vec<_> = requests.iter().map(|request| self.dequeue_one(request)).collect();
+        let mut cut_short = false;
+        let leases: Vec<_> = requests.iter().map(|request| self.dequeue_one(request, &mut cut_short)).collect();
         if wait && leases.iter().any(|leases| leases.as_ref().is_ok_and(Vec::is_empty)) {
             self.waiting = true;
         }
-        Ok(Dequeued { leases, outlook: self.outlook() })
+        Ok(Dequeued { leases, cut_short, outlook: self.outlook() })
     }
 
-    fn dequeue_one(&mut self, request: &DequeueRequest) -> Result<Vec<Lease>, Refusal> {
+    fn dequeue_one(&mut self, request: &DequeueRequest, cut_short: &mut bool) -> Result<Vec<Lease>, Refusal> {
         let admitted = self.admit_indexes(&request.filters);
         let repeated = self.leases_of_request(&request.request_id);
         if !repeated.is_empty() {
             return Ok(repeated);
         }
         admitted?;
-        let mut leases = Vec::new();
+        let mut leases: Vec<Lease> = Vec::new();
         while leases.len() < request.limit {
             let first = self.runnable(&request.filters).min_by_key(|record| record.urgency());
             let Some(id) = first.map(|record| record.content.id.clone()) else { break };
+            if leases.iter().map(|lease| lease.payload.len()).sum::<usize>() >= DEQUEUE_PAYLOAD_BYTES {
+                *cut_short = true;
+                break;
+            }
             leases.push(self.lease(&id, request));
         }
         if !request.request_id.is_empty() {

@@ -23,7 +23,7 @@ use crate::shard::Shard;
 use crate::state::State;
 use crate::store::*;
 use shard::QueueShard;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -41,6 +41,8 @@ struct World {
     shards: BTreeMap<Shard, QueueShard>,
     /// Apart from the shards: the events of a deleted queue stay.
     outboxes: BTreeMap<Shard, Vec<Event>>,
+    /// Deleted and not made anew.
+    deleted: BTreeSet<Shard>,
 }
 
 impl Oracle {
@@ -106,6 +108,7 @@ impl Store for Oracle {
         config.check()?;
         let now_ms = self.now_ms();
         let state = &mut *self.world();
+        state.deleted.remove(&Shard::first(name));
         let shard = state.shards.entry(Shard::first(name)).or_insert_with(|| {
             QueueShard::new(Queue { name: name.clone(), config: config.clone(), revision: 1, created_at_ms: now_ms })
         });
@@ -141,10 +144,12 @@ impl Store for Oracle {
         let world = &mut *self.world();
         let shard = Shard::first(name);
         match world.shards.get(&shard) {
+            None if world.deleted.contains(&shard) => Ok(()),
             None => Err(not_found(name)),
             Some(state) if state.depth(|_| true).live() > 0 => Err(Refusal::QueueNotEmpty { queue: name.to_string() }),
             Some(_) => {
                 world.shards.remove(&shard);
+                world.deleted.insert(shard);
                 Ok(())
             }
         }

@@ -30,7 +30,11 @@ impl<S: Store> Engine<S> {
     /// Purges, running messages too, and deletes; anew when messages came in between.
     pub(crate) async fn delete_by_force(&self, queue: &QueueName, answer_by: Option<Instant>) -> Result<(), Refusal> {
         loop {
-            self.purge(queue, true, answer_by).await?;
+            match self.purge(queue, true, answer_by).await {
+                // Never there, or gone by an earlier call of this kind: the store knows which.
+                Ok(_) | Err(Refusal::QueueNotFound { .. }) => {}
+                Err(refusal) => return Err(refusal),
+            }
             match self.context.store.delete_queue(queue).await {
                 Err(Refusal::QueueNotEmpty { .. }) if !self.is_late(answer_by) => {}
                 answer => return answer,

@@ -188,6 +188,12 @@ impl Shared {
         Ok(())
     }
 
+    /// A queue was there, and was deleted not long ago (Q10).
+    async fn was_deleted(&self, shard: &Shard) -> Result<bool, Refusal> {
+        let mark = ShardKeys::new(shard).key("deleted");
+        Ok(self.link.call(redis::cmd("EXISTS").arg(mark)).await? == Value::Int(1))
+    }
+
     async fn view(&self, shard: &Shard) -> Result<Arc<View>, Refusal> {
         match self.believed(shard) {
             Some(view) => Ok(view),

@@ -172,9 +172,14 @@ impl Store for RedisStore {
 
     async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
         let shard = Shard::first(name);
-        let (_, reply) = self.shared.run(&shard, Script::DeleteQueue, Caller::Other, |_, _| Ok(())).await?;
-        if reply.answer == Answer::NotEmpty {
-            return Err(Refusal::QueueNotEmpty { queue: name.to_string() });
+        match self.shared.run(&shard, Script::DeleteQueue, Caller::Other, |_, _| Ok(())).await {
+            Ok((_, reply)) if reply.answer == Answer::NotEmpty => {
+                return Err(Refusal::QueueNotEmpty { queue: name.to_string() });
+            }
+            Ok(_) => {}
+            // The call is repeated: its reply was lost, perhaps before the registry was written.
+            Err(Refusal::QueueNotFound { .. }) if self.shared.was_deleted(&shard).await? => {}
+            Err(refusal) => return Err(refusal),
         }
         self.shared.forget(&shard);
         self.shared.link.call(redis::cmd("ZREM").arg(keys::QUEUES).arg(name.as_str())).await?;
@@ -215,18 +220,27 @@ impl Store for RedisStore {
             self.shared.wakes.waits(shard);
         }
         let mut leases = vec![Ok(Vec::new()); requests.len()];
-        let mut outlook = Outlook::default();
+        let (mut cut_short, mut outlook) = (false, Outlook::default());
         let mut open: Vec<usize> = (0..requests.len()).collect();
         while !open.is_empty() || outlook.now_ms == 0 {
             // A request whose filter has no complete index is refused alone, unless it repeats an answered one.
             let filters = open.iter().flat_map(|at| &requests[*at].filters);
             self.shared.look_before_making(shard, filters).await?;
-            for at in &open {
+            let mut going_on = Vec::with_capacity(open.len());
+            for at in std::mem::take(&mut open) {
                 let ready =
-                    self.shared.ready_indexes(shard, &requests[*at].filters, |config| not_paused(shard, config)).await;
-                leases[*at] = ready.map(|()| Vec::new());
+                    self.shared.ready_indexes(shard, &requests[at].filters, |config| not_paused(shard, config)).await;
+                let first = leases[at].as_ref().map_or(true, Vec::is_empty);
+                match (first, ready) {
+                    (true, ready) => leases[at] = ready.map(|()| Vec::new()),
+                    (false, Ok(())) => {}
+                    // It has some already, and the index has gone since.
+                    (false, Err(_)) => continue,
+                }
+                going_on.push(at);
             }
-            match self.dequeue_step(shard, &requests, &open, wait, &mut leases).await {
+            open = going_on;
+            match self.dequeue_step(shard, &requests, &open, wait, &mut leases, &mut cut_short).await {
                 // Bounded work was done without an answer for some: they go on from there.
                 Ok((seen, again)) => (outlook, open) = (seen, again),
                 // The indexes changed between the two calls: look again.
@@ -236,7 +250,7 @@ impl Store for RedisStore {
                 Err(refusal) => return Err(refusal),
             }
         }
-        Ok(Dequeued { leases, outlook })
+        Ok(Dequeued { leases, cut_short, outlook })
     }
 
     async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
@@ -481,8 +495,15 @@ impl RedisStore {
         open: &[usize],
         wait: bool,
         leases: &mut [Result<Vec<Lease>, Refusal>],
+        cut_short: &mut bool,
     ) -> Result<(Outlook, Vec<usize>), Refusal> {
+        /// Why a request ended before its limit.
+        const WORK_BOUND: u64 = 1;
+        const PAYLOAD_BOUND: u64 = 2;
         let refused: Vec<bool> = leases.iter().map(|leases| leases.is_err()).collect();
+        let bytes = |leases: &Vec<Lease>| leases.iter().map(|lease| lease.payload.len()).sum::<usize>();
+        let so_far: Vec<(usize, usize)> =
+            leases.iter().map(|leases| leases.as_ref().map_or((0, 0), |got| (got.len(), bytes(got)))).collect();
         let fill = |view: &View, command: &mut Cmd| {
             not_paused(shard, view.config())?;
             command.arg(u8::from(wait));
@@ -490,8 +511,10 @@ impl RedisStore {
             for at in open {
                 let request = &requests[*at];
                 let (limit, filters) = if refused[*at] { (0, &[][..]) } else { (request.limit, &request.filters[..]) };
+                let (got, payload_bytes) = so_far[*at];
                 packed.clear();
-                record::encode_request(limit, request, filters.len(), &mut packed);
+                let payload_bytes = (got > 0).then_some(payload_bytes);
+                record::encode_request(limit.saturating_sub(got), payload_bytes, request, filters.len(), &mut packed);
                 for filter in filters {
                     let (position, tuple) = place_of(view, filter)?;
                     record::encode_request_filter(position, &tuple, &mut packed);
@@ -508,14 +531,16 @@ impl RedisStore {
         let next_due_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
         let mut again = Vec::new();
         for at in open {
-            let (found, bounded) = (reply.number()?, reply.number()? == 1);
-            let mut got = Vec::with_capacity(found as usize);
+            let (found, ended) = (reply.number()?, reply.number()?);
+            let mut got = leases[*at].as_mut().map(std::mem::take).unwrap_or_default();
+            got.reserve(found as usize);
             for _ in 0..found {
                 let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
                 got.push(record::decode_lease(&id, &head, &body, view.config().max_attempts).map_err(unreadable)?);
             }
-            if bounded && got.is_empty() {
-                again.push(*at);
+            match ended {
+                WORK_BOUND => again.push(*at),
+                ended => *cut_short |= ended == PAYLOAD_BOUND,
             }
             if !refused[*at] || !got.is_empty() {
                 leases[*at] = Ok(got);

@@ -14,6 +14,7 @@ over_both_stores!(
     q8_the_requests_own_lease_goes_before_all,
     q8_the_outlook_tells_what_is_left_and_when_to_ask_again,
     q8_large_messages_come_in_parts_and_none_is_lost,
+    q8_an_answer_ends_where_its_payloads_are_large_enough,
     q5_a_dequeue_sees_what_fell_due_this_moment,
     q5_a_dequeue_moves_all_that_is_due_however_much,
     q5_windows_move_before_leases,
@@ -84,6 +85,37 @@ async fn q8_the_outlook_tells_what_is_left_and_when_to_ask_again<S: Probe>(stage
     assert_eq!(outlook(1).await, Outlook { ready: 1, next_due_ms: Some(now_ms + 29_991), now_ms }, "e runs");
     queue.cancel(no_lease("d"), "").await.expect("a pending message");
     assert_eq!(outlook(1).await.ready, 0);
+}
+
+/// What is left is for the next request, and the answer says that there is more.
+async fn q8_an_answer_ends_where_its_payloads_are_large_enough<S: Probe>(stage: &Stage<S>) {
+    for (filters, exclusive_queue) in [(vec![], false), (vec![filter(&[("k", "v")])], false), (vec![], true)] {
+        let queue = stage.queue(if exclusive_queue { exclusive() } else { simple() }).await;
+        let full = DEQUEUE_PAYLOAD_BYTES / PAYLOAD_BYTES_MAX;
+        let payload = Bytes::from(vec![7; PAYLOAD_BYTES_MAX]);
+        let names: Vec<String> = (0..2 * full + 9).map(|n| format!("m{n:03}")).collect();
+        for part in names.chunks(100) {
+            let large = |name: &String| NewMessage {
+                payload: payload.clone(),
+                ..tagged(name, 1, &[("k", "v"), (KEY, name.as_str())])
+            };
+            queue.put(part.iter().map(large)).await;
+        }
+        if let Some(filter) = filters.first() {
+            queue.depth_of(filter).await;
+        }
+        let wish = |limit| DequeueRequest { filters: filters.clone(), ..request(limit) };
+        let answer = queue.dequeue(vec![wish(BATCH_ITEMS_MAX)]).await.expect("an open queue");
+        let first = ids(answer.leases[0].as_ref().expect("leases"));
+        assert_eq!((first.as_slice(), answer.cut_short), (&names[..full], true));
+        // The one who comes next in the same call gets the rest.
+        let answer = queue.dequeue(vec![wish(BATCH_ITEMS_MAX), wish(9)]).await.expect("an open queue");
+        let got: Vec<Vec<String>> = answer.leases.iter().map(|leases| ids(leases.as_ref().expect("leases"))).collect();
+        assert_eq!((got[0].as_slice(), got[1].as_slice()), (&names[full..2 * full], &names[2 * full..]));
+        assert!(answer.cut_short, "the first had to stop");
+        let answer = queue.dequeue(vec![wish(1)]).await.expect("an open queue");
+        assert_eq!((answer.leases, answer.cut_short), (vec![Ok(vec![])], false));
+    }
 }
 
 async fn q8_large_messages_come_in_parts_and_none_is_lost<S: Probe>(stage: &Stage<S>) {

@@ -1,8 +1,9 @@
 //! Filtered Dequeue in exclusive queues: heads that turn out locked, and their way back: Q4, Q8.
 
 use tallystone_model::limits::SWEEP_ITEMS_MAX;
+use tallystone_model::store::DequeueRequest;
 use tallystone_model::*;
-use tallystone_tests::queue::{lease_ref, no_lease, to};
+use tallystone_tests::queue::{ids, lease_ref, no_lease, to};
 use tallystone_tests::*;
 
 over_both_stores!(
@@ -10,6 +11,7 @@ over_both_stores!(
     q8_locked_heads_come_back_when_their_value_is_free,
     q8_what_changes_while_its_value_is_locked_comes_back_as_it_is,
     q8_many_locked_heads_before_a_free_one,
+    q8_many_locked_heads_between_free_ones,
     q8_many_lists_parked_under_one_value,
     q4_locked_values_do_not_stand_in_the_way_of_free_ones,
 );
@@ -103,6 +105,33 @@ async fn q8_many_locked_heads_before_a_free_one<S: Probe>(stage: &Stage<S>) {
     let back = queue.take_where(many + 1, &from("JFK")).await;
     let expected: Vec<String> = (0..many).map(|n| format!("locked {n:04}")).chain(["free".to_owned()]).collect();
     assert_eq!(back, expected, "each comes back when its value is free");
+}
+
+/// A request that has got some already goes on past them, and a repeated one answers all of it.
+async fn q8_many_locked_heads_between_free_ones<S: Probe>(stage: &Stage<S>) {
+    let many = 2 * SWEEP_ITEMS_MAX + 50;
+    for request_id in ["", "r"] {
+        let queue = stage.queue(exclusive()).await;
+        queue.depth_of(&from("JFK")[0]).await;
+        let tail = |n: usize| format!("N{n}");
+        queue.put((0..many).map(|n| flight(&format!("holds {n}"), 0, &tail(n), "EWR"))).await;
+        assert_eq!(queue.take(many).await.len(), many);
+        queue.put((0..many).map(|n| flight(&format!("locked {n}"), n as i64, &tail(n), "JFK"))).await;
+        let free: Vec<String> = (0..6).map(|n| format!("free {n}")).collect();
+        let priorities = [-1, -1, 300, 300, i64::MAX, i64::MAX];
+        queue.put(free.iter().zip(priorities).map(|(id, priority)| flight(id, priority, id, "JFK"))).await;
+        let wish = DequeueRequest { filters: from("JFK").to_vec(), request_id: request_id.to_owned(), ..request(5) };
+        let answer = queue.dequeue(vec![wish.clone(), wish.clone()]).await.expect("an open queue");
+        let got: Vec<_> = answer.leases.iter().map(|leases| ids(leases.as_ref().expect("leases"))).collect();
+        assert_eq!((got[0].as_slice(), answer.cut_short), (&free[..5], false));
+        if request_id.is_empty() {
+            assert_eq!(got[1], free[5..], "the next request takes what is left");
+        } else {
+            let again = queue.try_take(wish).await.expect("an open queue");
+            assert_eq!(ids(&again), free[..5]);
+        }
+        queue.assert_sound().await;
+    }
 }
 
 /// More lists wait under one value than one call restores.

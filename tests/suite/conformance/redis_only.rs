@@ -128,8 +128,8 @@ async fn q16_no_redis_is_a_clear_error() {
 #[tokio::test]
 async fn q16_an_acknowledged_write_outlives_a_killed_redis_and_the_store_heals() {
     let dir = tempfile::TempDir::new().expect("a temporary folder");
-    let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
-    let port = redis.port();
+    let lasting = PrivateRedisOptions { port: Some(lasting_port()), ..PrivateRedisOptions::new(dir.path()) };
+    let redis = PrivateRedis::start(lasting.clone()).await.expect("a redis-server");
     let options = RedisOptions { url: redis.url(), ..RedisOptions::default() };
     let store = Arc::new(RedisStore::connect(options).await.expect("a durable Redis"));
     let stage = Stage::on(store.clone(), store, Clock::new(), "killed");
@@ -146,8 +146,7 @@ async fn q16_an_acknowledged_write_outlives_a_killed_redis_and_the_store_heals()
     // With no connection at all, nothing can have happened.
     let refused = queue.complete(to(&lease)).await;
     assert!(matches!(refused, Err(Refusal::Unavailable { applied: Applied::No, .. })), "{refused:?}");
-    let options = PrivateRedisOptions { port: Some(port), ..PrivateRedisOptions::new(dir.path()) };
-    let redis = PrivateRedis::start(options).await.expect("a redis-server on the same port");
+    let redis = PrivateRedis::start(lasting).await.expect("a redis-server on the same port");
     assert_eq!(queue.snapshot().await, before);
     assert_eq!(queue.complete(to(&lease)).await, went(State::Completed, 3));
     stage.assert_sound().await;
@@ -245,10 +244,12 @@ async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
     ];
     assert_eq!(names, expected);
     stage.assert_sound().await;
-    // A deleted queue leaves its events and nothing else.
+    // A deleted queue leaves its events, and for an hour a mark for the call that is repeated.
     queue.purge(true).await;
     stage.store.delete_queue(queue.name()).await.expect("an empty queue");
-    assert_eq!(keys().await, [format!("{tag}outbox")]);
+    assert_eq!(keys().await, [format!("{tag}deleted"), format!("{tag}outbox")]);
+    let mark_ms: u64 = raw(&redis, &format!("PTTL {tag}deleted")).await;
+    assert!((3_500_000..=3_600_000).contains(&mark_ms), "{mark_ms}");
 }
 
 #[tokio::test]

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tallystone_client::Client;
 use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
+use tallystone_tests::lasting_port;
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 /// Short, so that another server sweeps soon after a crash; everything is kept in the outbox, to be judged.
@@ -24,9 +25,8 @@ pub(crate) struct Redis {
 impl Redis {
     pub(crate) async fn start() -> Self {
         let dir = TempDir::new().expect("a temporary folder");
-        let mut options = PrivateRedisOptions::new(dir.path());
+        let options = PrivateRedisOptions { port: Some(lasting_port()), ..PrivateRedisOptions::new(dir.path()) };
         let process = PrivateRedis::start(options.clone()).await.expect("a redis-server");
-        options.port = Some(process.port());
         Redis { options, process: Some(process), _dir: dir }
     }
 
@@ -66,9 +66,7 @@ pub(crate) struct Server {
 
 impl Server {
     async fn start(redis_url: String, config: PathBuf) -> Self {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
-        let address = free.local_addr().expect("a bound port");
-        drop(free);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port()));
         let mut server = Server { address, redis_url, config, process: None };
         server.restart().await;
         server
@@ -76,21 +74,24 @@ impl Server {
 
     /// Starts it, and waits until it listens.
     pub(crate) async fn restart(&mut self) {
+        // The first who asks for the program builds it, which is not what is timed here.
+        program::path();
         let give_up_at = Instant::now() + SOON;
         let (listen, config) = (self.address.to_string(), self.config.to_str().expect("a plain path"));
         let args =
             ["server", "--config", config, "--listen", &listen, "--redis-url", &self.redis_url, "--log", "error"];
+        let mut why = String::new();
         'start: loop {
             let mut process = Running::start(program::command(&args));
             while TcpStream::connect(self.address).await.is_err() {
                 if process.has_ended() {
                     // The port may be taken for a moment, or Redis not be ready yet.
-                    let why = process.last_words().await;
+                    why = process.last_words().await;
                     assert!(Instant::now() < give_up_at, "the server does not start: {why}");
                     sleep(POLL).await;
                     continue 'start;
                 }
-                assert!(Instant::now() < give_up_at, "the server does not listen on {listen}");
+                assert!(Instant::now() < give_up_at, "the server does not listen on {listen}; it said: {why}");
                 sleep(POLL).await;
             }
             self.process = Some(process);

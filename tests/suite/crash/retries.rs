@@ -166,10 +166,14 @@ async fn q10_every_call_can_be_repeated() {
     let again = wire.admin.purge_queue(purge).await.expect("a PurgeQueue").into_inner();
     assert_eq!(again, PurgeQueueResponse { purged: 0, more: false });
     assert_eq!(wire.stored.snapshot().await, before);
-    let delete = DeleteQueueRequest { name: queue(), force: false };
-    wire.admin.delete_queue(delete.clone()).await.expect("a DeleteQueue");
-    let again = wire.admin.delete_queue(delete).await.expect_err("it is gone");
-    assert_eq!(again.code(), tonic::Code::NotFound);
+    for force in [false, true] {
+        let delete = DeleteQueueRequest { name: queue(), force };
+        wire.admin.delete_queue(delete.clone()).await.expect("a DeleteQueue");
+        wire.admin.delete_queue(delete).await.expect("the same");
+        let unknown = DeleteQueueRequest { name: "unknown".to_owned(), force };
+        let refused = wire.admin.delete_queue(unknown).await.expect_err("there never was one");
+        assert_eq!(refused.code(), tonic::Code::NotFound);
+    }
 
     drop((wire.queue, wire.admin, wire.stored));
     wire.server.stop().await;

@@ -65,7 +65,7 @@ impl Table {
                 let mut command = ::redis::cmd(words[0]);
                 command.arg(format!("{}{}", keys::tag(queue.name()), words[1]));
                 words[2..].iter().for_each(|word| {
-                    command.arg(word.replace("\\0", "\0").replace("\\2", "\u{2}"));
+                    command.arg(word.replace("\\0", "\0"));
                 });
                 command.query_async::<()>(&mut self.redis).await.expect("a raw command");
                 String::new()

@@ -30,6 +30,7 @@ impl Waiting {
     ) -> Option<Retry> {
         self.away = None;
         let ready = usize::try_from(answer.outlook.ready).unwrap_or(usize::MAX);
+        let answer_cut_short = answer.cut_short;
         let mut retry = None;
         let mut answers = answer.leases.into_iter();
         for Ask { asker, limit, filters, keyed } in asks.asks {
@@ -39,9 +40,9 @@ impl Waiting {
             group.refused = None;
             match answer {
                 Ok(leases) => {
-                    // Short of its limit, a filtered request has found the last that pass; without filters the store
-                    // counts what is left. A repeated request id answers its old leases, whatever is runnable.
-                    let dry = match filters.is_empty() || keyed {
+                    // Short of its limit, a filtered request has found the last that pass, if the store looked to the
+                    // end; without filters the store counts what is left. A repeated request id answers its old leases, whatever is runnable.
+                    let dry = match filters.is_empty() || keyed || answer_cut_short {
                         true => leases.is_empty(),
                         false => leases.len() < limit,
                     };
