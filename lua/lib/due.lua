@@ -19,6 +19,8 @@ local function move_due()
       end_run(load_message(id), ENDED_LAPSE, BY_LEASE_EXPIRED, 'lease expired')
     end
   end
+  -- Who is told by the clock must be told: the server that calls may act for others than those who wait on it.
+  if became_ready > 0 and S[WAIT_UNTIL] > now then waiter = '*' end
   return #ids == DUE_MAX or #expired == DUE_MAX, #expired, #ids
 end
 

@@ -51,6 +51,11 @@ local function load_message(id)
   return body and decode_body(id, body)
 end
 
+-- Whether a lease ended so: then the call that ended it is repeated (Q10).
+local function ended_by(fence, how, ended_fence, ended_how)
+  return ended_fence == fence and ended_how - ended_how % 16 == how
+end
+
 local function member_of(m)
   return sub(m.fixed, 1, 8) .. pack('>I7', m.seq) .. m.id
 end

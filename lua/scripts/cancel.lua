@@ -10,7 +10,7 @@
 --@include move
 
 local function cancel(m, fence, force, reason)
-  if fence > 0 and m.ended_fence == fence and m.ended_how - m.ended_how % 16 == ENDED_CANCEL then
+  if fence > 0 and ended_by(fence, ENDED_CANCEL, m.ended_fence, m.ended_how) then
     return OK, CANCELED, m.ended_version
   end
   if m.state == CANCELED then return OK, CANCELED, m.version end

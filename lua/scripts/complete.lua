@@ -106,7 +106,7 @@ for i = 1, items do
         if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), RUNNING, COMPLETED) end
         results[i] = completed
       end
-    elseif ended_fence == fence and ended_how - ended_how % 16 == ENDED_COMPLETE then
+    elseif ended_by(fence, ENDED_COMPLETE, ended_fence, ended_how) then
       results[i] = char(OK, ended_how % 16) .. pack('>I4', ended_version)
     else
       results[i] = refuse(id, state)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- dequeue: lease the most urgent runnable messages, to several requests in one call (Q4, Q8, Q10, Q11).
--- ARGV head, wait (1: the server holds requests that get nothing), then each request packed: limit(2), 1 where it
+-- ARGV head, wait (1: the server may hold callers when this has been answered), then each request packed: limit(2), 1 where it
 --      goes on from an earlier step of its call(1), payload bytes that it got there(4), lease_ms(4) (0: the message's
 --      or the queue's), worker and request_id, each with its length, number of filters(1), and each filter: position
 --      of its index(1), length(2) of its tuple, tuple.
@@ -254,10 +254,8 @@ do
   end
 end
 
-local hungry = false
 local records, record_due = {}, {}
 for _, r in ipairs(requests) do
-  if r.found == 0 then hungry = true end
   if r.found > 0 and r.request_id ~= '' and not r.replayed then
     local earlier = r.goes_on and call('HGET', K_REQUESTS, r.request_id)
     if earlier then r.until_ms = math.max(r.until_ms, (unpick('>I6', earlier))) end
@@ -274,7 +272,7 @@ if #records > 0 then
   call('HSET', K_REQUESTS, unpack(records))
   call('ZADD', K_REQUEST_DUE, unpack(record_due))
 end
-if hungry and ARGV[5] == '1' then
+if ARGV[5] == '1' then
   if S[WAIT_UNTIL] <= now or waiter == ARGV[4] then waiter = ARGV[4] else waiter = '*' end
   S[WAIT_UNTIL] = now + WAIT_MARK_MS
 end

@@ -18,7 +18,7 @@ for i = 1, (#ARGV - 4) / 4 do
     if m.state == RUNNING and m.fence == fence and now < m.due then
       end_run(m, ENDED_RELEASE, BY_RELEASE, reason, delay_ms >= 0 and delay_ms or nil)
       code, state, version = OK, m.state, m.version
-    elseif m.ended_fence == fence and m.ended_how - m.ended_how % 16 == ENDED_RELEASE then
+    elseif ended_by(fence, ENDED_RELEASE, m.ended_fence, m.ended_how) then
       code, state, version = OK, m.ended_how % 16, m.ended_version
     else
       code, state = LEASE_LOST, m.state

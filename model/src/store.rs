@@ -280,7 +280,7 @@ pub trait Store: Send + Sync + 'static {
     /// last of them the first to bring their payloads to `DEQUEUE_PAYLOAD_BYTES`.
     /// Runnable: pending and, in an exclusive queue, its value free and, without filters, the value's most
     /// urgent; with filters, the most urgent of those of the value that pass. Taking one locks its value.
-    /// `wait` says that the caller will hold requests that got nothing: see [`Store::on_ready`].
+    /// `wait` says that the caller may hold some when this is answered: see [`Store::on_ready`].
     fn dequeue(
         &self,
         shard: &Shard,

@@ -20,9 +20,7 @@ impl QueueShard {
         self.expire_due(usize::MAX);
         let mut cut_short = false;
         let leases: Vec<_> = requests.iter().map(|request| self.dequeue_one(request, &mut cut_short)).collect();
-        if wait && leases.iter().any(|leases| leases.as_ref().is_ok_and(Vec::is_empty)) {
-            self.waiting = true;
-        }
+        self.waiting |= wait;
         Ok(Dequeued { leases, cut_short, outlook: self.outlook() })
     }
 

@@ -5,6 +5,7 @@ use super::view::{Stored, View};
 use super::{Caller, RedisStore};
 use bytes::Bytes;
 use redis::Cmd;
+use std::collections::HashMap;
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::config::{QueueConfig, QueuePatch};
@@ -183,9 +184,10 @@ impl Store for RedisStore {
         }
         self.shared.forget(&shard);
         self.shared.link.call(redis::cmd("ZREM").arg(keys::QUEUES).arg(name.as_str())).await?;
-        // A creation that came between the two would be off the list: reading it puts it back.
+        // A creation that came between the two would be off the list.
         match self.shared.read(&shard).await {
-            Ok(_) | Err(Refusal::QueueNotFound { .. }) => Ok(()),
+            Ok(_) => self.shared.register(name).await,
+            Err(Refusal::QueueNotFound { .. }) => Ok(()),
             Err(other) => Err(other),
         }
     }
@@ -220,37 +222,35 @@ impl Store for RedisStore {
             self.shared.wakes.waits(shard);
         }
         let mut leases = vec![Ok(Vec::new()); requests.len()];
-        let (mut cut_short, mut outlook) = (false, Outlook::default());
+        let (mut cut_short, mut outlook, mut steps) = (false, None, 0);
         let mut open: Vec<usize> = (0..requests.len()).collect();
-        while !open.is_empty() || outlook.now_ms == 0 {
-            // A request whose filter has no complete index is refused alone, unless it repeats an answered one.
-            let filters = open.iter().flat_map(|at| &requests[*at].filters);
-            self.shared.look_before_making(shard, filters).await?;
-            let mut going_on = Vec::with_capacity(open.len());
-            for at in std::mem::take(&mut open) {
-                let ready =
-                    self.shared.ready_indexes(shard, &requests[at].filters, |config| not_paused(shard, config)).await;
-                let first = leases[at].as_ref().map_or(true, Vec::is_empty);
-                match (first, ready) {
-                    (true, ready) => leases[at] = ready.map(|()| Vec::new()),
-                    (false, Ok(())) => {}
-                    // It has some already, and the index has gone since.
-                    (false, Err(_)) => continue,
-                }
-                going_on.push(at);
-            }
-            open = going_on;
-            match self.dequeue_step(shard, &requests, &open, wait, &mut leases, &mut cut_short).await {
-                // Bounded work was done without an answer for some: they go on from there.
-                Ok((seen, again)) => (outlook, open) = (seen, again),
+        while !open.is_empty() || outlook.is_none() {
+            steps += 1;
+            let step = async {
+                self.admit(shard, &requests, &mut open, &mut leases).await?;
+                self.dequeue_step(shard, &requests, &open, wait, &mut leases, &mut cut_short).await
+            };
+            match step.await {
+                // Bounded work was done: some go on from there.
+                Ok((seen, again)) => (outlook, open) = (seen.or(outlook), again),
                 // The indexes changed between the two calls: look again.
                 Err(Refusal::IndexBuilding { .. }) => {}
-                // What is leased already must reach its holder.
-                Err(_) if leases.iter().flatten().any(|leases| !leases.is_empty()) => break,
+                // What is leased already must reach its holder; the others know nothing yet.
+                Err(refusal) if leases.iter().flatten().any(|leases| !leases.is_empty()) => {
+                    for at in open {
+                        if leases[at].as_ref().is_ok_and(Vec::is_empty) {
+                            leases[at] = Err(refusal.clone());
+                        }
+                    }
+                    break;
+                }
                 Err(refusal) => return Err(refusal),
             }
         }
-        Ok(Dequeued { leases, cut_short, outlook })
+        if steps > 1 {
+            answer_twins(&requests, &mut leases);
+        }
+        Ok(Dequeued { leases, cut_short, outlook: outlook.unwrap_or_default() })
     }
 
     async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
@@ -486,6 +486,34 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Sees to the indexes that the open requests ask by. One without a complete index is refused alone, unless it
+    /// repeats an answered one.
+    async fn admit(
+        &self,
+        shard: &Shard,
+        requests: &[DequeueRequest],
+        open: &mut Vec<usize>,
+        leases: &mut [Result<Vec<Lease>, Refusal>],
+    ) -> Result<(), Refusal> {
+        let filters = open.iter().flat_map(|at| &requests[*at].filters);
+        self.shared.look_before_making(shard, filters).await?;
+        let mut going_on = Vec::with_capacity(open.len());
+        for at in open.iter().copied() {
+            let ready =
+                self.shared.ready_indexes(shard, &requests[at].filters, |config| not_paused(shard, config)).await;
+            let has_some = leases[at].as_ref().is_ok_and(|leases| !leases.is_empty());
+            match ready {
+                // The index has gone since: what it has got is its answer.
+                Err(_) if has_some => continue,
+                Ok(()) if has_some => {}
+                ready => leases[at] = ready.map(|()| Vec::new()),
+            }
+            going_on.push(at);
+        }
+        *open = going_on;
+        Ok(())
+    }
+
     /// One call for the open requests; answers the outlook and the requests that must go on. Those that are refused
     /// already only get what their request id was answered before.
     async fn dequeue_step(
@@ -496,7 +524,7 @@ impl RedisStore {
         wait: bool,
         leases: &mut [Result<Vec<Lease>, Refusal>],
         cut_short: &mut bool,
-    ) -> Result<(Outlook, Vec<usize>), Refusal> {
+    ) -> Result<(Option<Outlook>, Vec<usize>), Refusal> {
         /// Why a request ended before its limit.
         const WORK_BOUND: u64 = 1;
         const PAYLOAD_BOUND: u64 = 2;
@@ -525,7 +553,7 @@ impl RedisStore {
         };
         let (view, mut reply) = self.shared.run(shard, Script::Dequeue, Caller::Lane, fill).await?;
         if reply.answer == Answer::Again {
-            return Ok((Outlook::default(), open.to_vec()));
+            return Ok((None, open.to_vec()));
         }
         let (now_ms, ready) = (reply.number()?, reply.number()?);
         let next_due_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
@@ -546,7 +574,18 @@ impl RedisStore {
                 leases[*at] = Ok(got);
             }
         }
-        Ok((Outlook { ready, next_due_ms, now_ms }, again))
+        Ok((Some(Outlook { ready, next_due_ms, now_ms }), again))
+    }
+}
+
+/// A retry that was combined with its original into one call answers what the original got in all steps (Q10).
+fn answer_twins(requests: &[DequeueRequest], leases: &mut [Result<Vec<Lease>, Refusal>]) {
+    let mut originals: HashMap<&str, usize> = HashMap::new();
+    for (at, request) in requests.iter().enumerate().filter(|(_, request)| !request.request_id.is_empty()) {
+        let original = *originals.entry(&request.request_id).or_insert(at);
+        if original != at && leases[original].is_ok() {
+            leases[at] = leases[original].clone();
+        }
     }
 }
 

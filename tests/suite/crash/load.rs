@@ -2,6 +2,7 @@
 //! acknowledged.
 
 use crate::histories::history::{End, Recorder, What};
+pub(crate) use crate::histories::load::Phase;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::HashMap;
@@ -21,15 +22,6 @@ const KEYS: usize = 30;
 const WORK_MS: u64 = 40;
 /// The shortest lease that a queue allows: what a dead worker held is soon another's.
 pub(crate) const LEASE_MS: u64 = 1_000;
-
-/// How far the test is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub(crate) enum Phase {
-    Load,
-    /// Workers only.
-    Drain,
-    Done,
-}
 
 /// The load on one queue.
 #[derive(Clone)]

@@ -6,7 +6,7 @@
 mod depths;
 pub(crate) mod history;
 pub(crate) mod leases;
-mod load;
+pub(crate) mod load;
 pub(crate) mod pair;
 pub(crate) mod versions;
 

@@ -6,6 +6,16 @@ use tallystone_model::store::Dequeued;
 use tallystone_model::{Filter, Lease, Refusal};
 use tokio::time::Instant;
 
+/// Whether, and when, to ask again for one who was refused. A Work stream waits for the end of a pause, a caller hears
+/// of it.
+fn retry_after(refusal: &Refusal, who: &Who) -> Option<Retry> {
+    match (refusal, who) {
+        (Refusal::Unavailable { .. } | Refusal::IndexBuilding { .. }, _) => Some(Retry::Soon),
+        (Refusal::DequeueBlocked { .. }, Who::Stream(_)) => Some(Retry::Paused),
+        _ => None,
+    }
+}
+
 impl Waiting {
     /// The store's answer to a dispatch. `grant` wraps leases, given whether they stay with a request id.
     pub(in crate::engine) fn settle(
@@ -49,12 +59,14 @@ impl Waiting {
                     group.more = if dry { 0 } else { ready };
                     self.deliver(asker, limit, leases, now, |leases| grant(leases, keyed));
                 }
-                Err(refusal @ Refusal::IndexBuilding { .. }) => {
-                    group.refused = Some(refusal.clone());
-                    retry = Some(Retry::Soon);
-                    self.hold(asker, limit, now, Some(refusal));
-                }
-                Err(refusal) => self.refuse(asker, refusal),
+                Err(refusal) => match retry_after(&refusal, &asker.who) {
+                    Some(when) => {
+                        group.refused = Some(refusal.clone());
+                        retry = if retry == Some(Retry::Soon) { retry } else { Some(when) };
+                        self.hold(asker, limit, now, Some(refusal));
+                    }
+                    None => self.refuse(asker, refusal),
+                },
             }
             self.forget_if_unused(&filters);
         }
@@ -63,19 +75,16 @@ impl Waiting {
 
     /// The whole call was refused.
     fn settle_refused(&mut self, asks: Asks, refusal: Refusal, now: Instant) -> Option<Retry> {
-        let retry = match &refusal {
-            Refusal::Unavailable { .. } => Some(Retry::Soon),
-            Refusal::DequeueBlocked { .. } => Some(Retry::Paused),
-            _ => None,
-        };
-        self.away = (retry == Some(Retry::Soon)).then(|| refusal.clone());
+        let mut retry = None;
+        self.away = matches!(refusal, Refusal::Unavailable { .. }).then(|| refusal.clone());
         for Ask { asker, limit, filters, .. } in asks.asks {
             self.settled(&filters);
-            match (retry, &asker.who) {
-                (Some(Retry::Soon), _) | (Some(Retry::Paused), Who::Stream(_)) => {
+            match retry_after(&refusal, &asker.who) {
+                Some(when) => {
+                    retry = Some(when);
                     self.hold(asker, limit, now, Some(refusal.clone()));
                 }
-                _ => self.refuse(asker, refusal.clone()),
+                None => self.refuse(asker, refusal.clone()),
             }
             self.forget_if_unused(&filters);
         }
@@ -84,9 +93,12 @@ impl Waiting {
             let waiting: Vec<Asker> = self.groups.values_mut().flat_map(|group| group.waiting.drain(..)).collect();
             self.held -= waiting.len();
             for asker in waiting {
-                match (retry, &asker.who) {
-                    (Some(_), Who::Stream(_)) => self.wait_on(asker),
-                    _ => self.refuse(asker, refusal.clone()),
+                match retry_after(&refusal, &asker.who) {
+                    Some(when) => {
+                        retry = Some(when);
+                        self.wait_on(asker);
+                    }
+                    None => self.refuse(asker, refusal.clone()),
                 }
             }
             self.forget_unused();
