@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// Each key of the configuration is read from here too: `listen` from `TALLYSTONE_LISTEN`.
 const ENVIRONMENT_PREFIX: &str = "TALLYSTONE_";
 
+/// What else is read from the environment, here and by scripts, or set by `work`, and like a key.
+const OTHER_VARIABLES: &[&str] = &["CONFIG", "DATA_DIR", "LOG_FORMAT", "QUEUE", "REDIS_SERVER", "SERVER"];
+
 /// The keys that are flags too.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub(crate) struct ConfigFlags {
@@ -50,6 +53,18 @@ where
         std::fs::File::open(path)
             .map_err(|error| Failure::usage(format!("cannot read the configuration {}: {error}", path.display())))?;
         layers = layers.merge(Toml::file_exact(path));
+    }
+    for (name, _) in std::env::vars_os() {
+        let key = name.to_str().and_then(|name| name.strip_prefix(ENVIRONMENT_PREFIX)).unwrap_or_default();
+        if !OTHER_VARIABLES.contains(&key)
+            && let key = key.to_lowercase()
+            && !keys.contains(&key.as_str())
+            && let Some(near) = nearest(&key, keys.iter().copied())
+        {
+            let (name, near) = (name.to_string_lossy(), near.to_uppercase());
+            return Err(Failure::usage(format!("configuration: unknown key in the environment: {name}"))
+                .hint(format!("did you mean {ENVIRONMENT_PREFIX}{near}?")));
+        }
     }
     layers = layers.merge(Env::prefixed(ENVIRONMENT_PREFIX).only(&keys));
     layers.merge(Serialized::defaults(flags)).extract().map_err(|error| explain(error, file, &keys))

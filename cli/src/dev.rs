@@ -9,9 +9,11 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tallystone_server::ServerConfig;
 use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
-use tallystone_server::store::{RedisOptions, RedisStore};
+use tallystone_server::redis_options;
+use tallystone_server::store::RedisStore;
 use tokio::net::TcpListener;
 
 #[derive(Args, Debug)]
@@ -40,12 +42,21 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
     let file = args.flags.config.clone();
     let mut config: ServerConfig = load(file.as_deref(), args.flags)?;
     config.check().map_err(Failure::usage)?;
+    if config.redis_url != ServerConfig::default().redis_url {
+        return Err(Failure::usage("redis_url: `dev` brings a Redis of its own")
+            .hint("`tallystone server` serves from another"));
+    }
     // First of all that starts: a signal from here on stops what was started.
     let shutdown = Shutdown::listen().map_err(Failure::usage)?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
         Failure::usage(format!("cannot listen on {}: {error}", config.listen))
             .hint("is a server running already? --listen 127.0.0.1:0 takes a free port")
     })?;
+    if let Some(address) = config.metrics_listen {
+        // Bound when the server starts: what is wrong with it is to be said before all is said to be ready.
+        std::net::TcpListener::bind(address)
+            .map_err(|error| Failure::usage(format!("cannot serve metrics on {address}: {error}")))?;
+    }
     let data_dir = args.data_dir.unwrap_or_else(|| data_dir(std::env::var_os("XDG_DATA_HOME").map(PathBuf::from)));
     let options = PrivateRedisOptions { port: args.redis_port, ..PrivateRedisOptions::new(&data_dir) };
     let redis = PrivateRedis::start(options).await.map_err(|error| cannot_serve(&error))?;
@@ -64,9 +75,7 @@ async fn serve(
     shutdown: Shutdown,
     output: Output,
 ) -> Result<(), Failure> {
-    let options =
-        RedisOptions { url: redis.url(), outbox_entries_max: config.outbox_entries_max, ..Default::default() };
-    let store = RedisStore::connect(options).await.map_err(|error| cannot_serve(&error))?;
+    let store = RedisStore::connect(redis_options(&config)).await.map_err(|error| cannot_serve(&error))?;
     let running = Running {
         server: format!("http://{}", listener.local_addr().map_err(Failure::usage)?),
         redis_url: redis.url(),
@@ -75,9 +84,25 @@ async fn serve(
         process_id: std::process::id(),
     };
     output.one(&running, banner)?;
-    tallystone_server::serve_on(Arc::new(store), listener, config, shutdown.requested())
-        .await
-        .map_err(|error| cannot_serve(&error))
+    let stop = async {
+        tokio::select! {
+            () = shutdown.requested() => {}
+            () = ended(redis) => {}
+        }
+    };
+    tallystone_server::serve_on(Arc::new(store), listener, config, stop).await.map_err(|error| cannot_serve(&error))?;
+    match redis.has_ended() {
+        true => Err(Failure::unavailable("the private Redis has ended: was it killed, or out of memory?")
+            .hint("what it acknowledged is on the disk; start `tallystone dev` again")),
+        false => Ok(()),
+    }
+}
+
+async fn ended(redis: &PrivateRedis) {
+    const POLL: Duration = Duration::from_millis(200);
+    while !redis.has_ended() {
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 fn data_dir(xdg_data_home: Option<PathBuf>) -> PathBuf {

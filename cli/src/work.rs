@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use tokio::process::Command;
 #[command(after_help = "\
 The program runs as `sh -c CMD`, once per message, the payload on its standard input. Exit status 0 completes the message,
 any other releases it with the reason \"exit status N\". Its lease is extended while it runs; it is killed when the lease
-is lost. In its environment:
+is lost. (A worker that is killed with kill -9 cannot do that: its programs run to their end, though others may have their
+messages by then. That is what the fencing token is for.) In its environment:
   TALLYSTONE_QUEUE TALLYSTONE_ID TALLYSTONE_PRIORITY
   TALLYSTONE_KEY            the value of the exclusivity key (exclusive queues)
   TALLYSTONE_META_<NAME>    metadata, the name in upper case, what is no letter or digit as _
@@ -97,7 +99,13 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), Failure
         let program = program.clone();
         async move { program.run(lease).await }
     };
-    let stats = session.ask(&args.queue, worker.run_until(shutdown.requested(), handler)).await?;
+    let stop = async {
+        shutdown.requested().await;
+        if std::io::stderr().is_terminal() {
+            eprintln!("Waiting for what runs; Ctrl-C again ends it at once.");
+        }
+    };
+    let stats = session.ask(&args.queue, worker.run_until(stop, handler)).await?;
     if !output.json {
         let counts = [stats.completed, stats.released, stats.lost].map(grouped);
         output.line(&format!("{} completed, {} released, {} lost.", counts[0], counts[1], counts[2]))?;

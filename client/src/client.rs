@@ -128,6 +128,11 @@ impl ClientBuilder {
 
     fn endpoint(&self) -> Result<Endpoint> {
         let endpoint = Endpoint::from_shared(self.url.clone()).map_err(|error| self.connect_error(&error))?;
+        if endpoint.uri().scheme_str() != Some("http") {
+            // Anything else would be spoken in plain text, too, and look as if it were not.
+            let message = "only http:// is spoken; put a proxy in front for TLS".to_owned();
+            return Err(Error::Connect { url: self.url.clone(), message });
+        }
         let endpoint = endpoint
             .user_agent(concat!("tallystone-client/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| self.connect_error(&error))?;

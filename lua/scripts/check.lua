@@ -9,7 +9,7 @@
 --@include index
 
 local phase, cursor = tonumber(ARGV[5]), ARGV[6]
-local STEP = 100
+local STEP, KEY_BYTES_MIN = 100, 4 + 15 + 1
 local reply = {OK, 0, '', 0}
 local function violated(invariant, detail)
   reply[#reply + 1], reply[#reply + 2] = invariant, detail
@@ -51,8 +51,8 @@ local function check_message(id)
   if exclusive then
     local value = value_of(m.fixed)
     behind = call('ZSCORE', K_BACKLOG, backlog_prefix(value) .. member)
-    local key = {get_key(value)}
-    kind, rest = key[1], key[3]
+    local key = {pcall(get_key, value)}
+    kind, rest = key[1] and key[2], key[4]
     if m.state == RUNNING then expect(kind == LOCKED and sub(rest, 16) == id, 'I4', id .. ': running without its lock') end
     if waits then expect(kind == FREE and rest == member, 'I5', id .. ': in ready, not the head of a free value') end
     if behind then expect(kind, 'I5', id .. ': waits under a value that is not there') end
@@ -73,6 +73,7 @@ local function check_message(id)
 end
 
 local function check_key(value, raw)
+  if #raw < KEY_BYTES_MIN then return violated('I4', value .. ': unreadable') end
   local waiting, member, prefix = unpick('>I4', raw), sub(raw, 5), backlog_prefix(value)
   local found = call('ZLEXCOUNT', K_BACKLOG, '[' .. prefix, '(' .. prefix .. PAST)
   expect(found == waiting, 'I5', value .. ': ' .. waiting .. ' said to wait, ' .. found .. ' do')

@@ -17,5 +17,5 @@ mod sweeper;
 mod testing;
 
 pub use config::{ConfigError, QueueTemplate, ServerConfig};
-pub use serve::{ServeError, serve, serve_on};
+pub use serve::{ServeError, redis_options, serve, serve_on};
 pub use sweeper::SweepTurn;

@@ -168,6 +168,11 @@ impl PrivateRedis {
         self.child.pid.as_raw().unsigned_abs()
     }
 
+    /// Whether it has ended, whoever ended it.
+    pub fn has_ended(&self) -> bool {
+        self.child.ended().is_some()
+    }
+
     /// Stops it, everything written, and waits until it has ended.
     pub async fn stop(self) {
         self.child.signal(Signal::SIGTERM);

@@ -70,18 +70,22 @@ pub enum ServeError {
 /// configuration and Redis have been checked.
 pub async fn serve(config: ServerConfig, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
     config.check()?;
-    let store = RedisStore::connect(RedisOptions {
+    let store = RedisStore::connect(redis_options(&config)).await?;
+    let address = config.listen;
+    let listener = TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })?;
+    serve_on(Arc::new(store), listener, config, shutdown).await
+}
+
+/// What the configuration says of Redis.
+pub fn redis_options(config: &ServerConfig) -> RedisOptions {
+    RedisOptions {
         url: config.redis_url.clone(),
         allow_volatile: config.allow_volatile,
         replicas_min: config.replicas_min,
         replica_wait_ms: config.replica_wait_ms,
         outbox_entries_max: config.outbox_entries_max,
         ..RedisOptions::default()
-    })
-    .await?;
-    let address = config.listen;
-    let listener = TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })?;
-    serve_on(Arc::new(store), listener, config, shutdown).await
+    }
 }
 
 /// Serves the queue from any store on a bound listener until `shutdown` ends, then stops in order: held Dequeues answer
@@ -124,11 +128,17 @@ pub async fn serve_on<S: Store + SweepTurn>(
     let api = Api::new(engine.clone());
     let (reporter, health_service) = tonic_health::server::health_reporter();
     tokio::spawn(stopping.clone().run_until_cancelled_owned(report_health(health, reporter, metrics)));
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("descriptor sets made by the build are well-formed");
+    let described = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // The details of errors, which no message names: clients unpack them by reflection.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+    };
+    const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
+    let reflection = described().build_v1().expect(WELL_FORMED);
+    // Older clients know no other.
+    let reflection_v1alpha = described().build_v1alpha().expect(WELL_FORMED);
     let address = listener.local_addr().map_err(|source| ServeError::Listen { address: config.listen, source })?;
     tracing::info!(%address, "serving");
     let server = tonic::transport::Server::builder()
@@ -142,6 +152,7 @@ pub async fn serve_on<S: Store + SweepTurn>(
         .add_service(api.admin())
         .add_service(health_service)
         .add_service(reflection)
+        .add_service(reflection_v1alpha)
         .serve_with_incoming_shutdown(
             TcpIncoming::from(listener).with_nodelay(Some(true)).map_ok(Corked::new),
             stopping.clone().cancelled_owned(),

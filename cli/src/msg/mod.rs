@@ -63,6 +63,15 @@ fn pairs_text(pairs: &BTreeMap<String, String>) -> String {
 }
 
 /// A message for a person, a line per field; what is not set is left out.
+/// A character that only shows itself.
+fn visible(c: char) -> String {
+    match c {
+        '\n' | '\t' => c.to_string(),
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    }
+}
+
 fn message_text(message: &Message) -> String {
     let time = |ms: u64| if ms == 0 { String::new() } else { format_time(ms) };
     let due = match message.state {
@@ -71,7 +80,8 @@ fn message_text(message: &Message) -> String {
         _ => "collected at",
     };
     let payload = match std::str::from_utf8(&message.payload) {
-        Ok(text) => text.to_owned(),
+        // Whoever sent it must not write to the terminal of whoever looks at it.
+        Ok(text) => text.chars().map(visible).collect(),
         Err(_) => format!("{} bytes that are no text; --json shows them", message.payload.len()),
     };
     let fence = if message.fencing_token == 0 { String::new() } else { message.fencing_token.to_string() };

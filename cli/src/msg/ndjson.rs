@@ -107,6 +107,10 @@ impl<R: Read> Reader<R> {
             if line.is_empty() {
                 continue;
             }
+            // serde would take a list for the fields in their order.
+            if !line.starts_with(b"{") {
+                return Ok(Some((self.number, Err("is no JSON object: {…}".to_owned()))));
+            }
             let message = serde_json::from_slice::<Line>(line).map_err(|error| plain(&error));
             return Ok(Some((self.number, message.and_then(Line::into_message))));
         }
@@ -161,10 +165,12 @@ mod tests {
             "{\"payload\":\"x\",\"payload_base64\":\"eA==\"}\n",
             "{\"payload_base64\":\"?\"}\n",
             "{\"id\":\"\"}\n",
+            "[]\n",
+            "[\"a\",\"payload\"]\n",
             "{\"id\":\"z\"}"
         ));
         let said: Vec<(u64, bool)> = lines.iter().map(|(number, line)| (*number, line.is_ok())).collect();
-        let expected = [true, false, false, false, false, false, false, false, true];
+        let expected = [true, false, false, false, false, false, false, false, false, false, true];
         assert_eq!(said, (1..).zip(expected).collect::<Vec<_>>());
         let error = |index: usize| lines[index].1.clone().unwrap_err();
         assert!(error(1).contains("unknown field `prioritty`") && error(1).contains("column"), "{}", error(1));

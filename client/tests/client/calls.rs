@@ -138,6 +138,10 @@ async fn nobody_there() {
     drop(listener);
     assert!(matches!(Client::connect(&url).await, Err(Error::Connect { .. })));
     assert!(matches!(Client::builder("not a url").connect_lazy(), Err(Error::Connect { .. })));
+    for url in ["https://127.0.0.1:7600", "ftp://127.0.0.1"] {
+        let refused = Client::connect(url).await;
+        assert!(matches!(&refused, Err(Error::Connect { message, .. }) if message.contains("http://")), "{refused:?}");
+    }
     let client = Client::builder(&url).retry_for(Duration::from_millis(200)).connect_lazy().unwrap();
     let error = client.get_queue("q").await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { applied: Applied::No, .. }), "{error:?}");

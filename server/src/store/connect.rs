@@ -38,6 +38,16 @@ pub enum ConnectError {
     },
 }
 
+/// The address as it may be shown and logged.
+pub(super) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let authority = rest.split('/').next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((who, _)) => format!("{scheme}://***{}", &rest[who.len()..]),
+        None => url.to_owned(),
+    }
+}
+
 pub(super) async fn check(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
     let unreachable =
         |failure: Failure| ConnectError::Unreachable { url: url.to_owned(), why: Refusal::from(failure).to_string() };
@@ -82,5 +92,18 @@ fn pair_value(reply: &Value) -> String {
         Value::Array(parts) => parts.get(1).map(text).unwrap_or_default(),
         Value::Map(pairs) => pairs.first().map(|(_, value)| text(value)).unwrap_or_default(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(without_password("redis://:s3cret@db:6379/1"), "redis://***@db:6379/1");
+        assert_eq!(without_password("redis://me:p@ss@db"), "redis://***@db");
+        assert_eq!(without_password("redis://db:6379/a@b"), "redis://db:6379/a@b");
+        assert_eq!(without_password("nonsense"), "nonsense");
     }
 }

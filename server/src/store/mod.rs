@@ -100,8 +100,9 @@ impl RedisStore {
             redis::Client::open(options.url.as_str()).map_err(|error| ConnectError::Address(error.to_string()))?;
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
         let link = Link::new(client, replicas);
-        connect::check(&link, &options.url, options.allow_volatile).await?;
-        let unreachable = |why: String| ConnectError::Unreachable { url: options.url.clone(), why };
+        let shown = connect::without_password(&options.url);
+        connect::check(&link, &shown, options.allow_volatile).await?;
+        let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
         let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;
         let wakes = Arc::new(Wakes::default());

@@ -2,7 +2,7 @@
 
 use super::program::{self, Ended, Running, SOON};
 use nix::errno::Errno;
-use nix::sys::signal::kill;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::path::Path;
@@ -141,6 +141,33 @@ async fn data_survives_stops_and_kills_and_no_process_does() {
         dev.call(&["msg", "ls", "kept"]).await.json().iter().map(|message| message["id"].clone()).collect();
     assert_eq!(ids, ["a", "b"]);
     dev.stop().await;
+}
+
+#[tokio::test]
+async fn what_its_redis_cannot_survive_ends_it_too() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let mut dev = Dev::start_in(dir.path(), &[]).await;
+    dev.ok(&["msg", "enqueue", "kept", "--id", "a"]).await;
+    kill(dev.redis_pid(), Signal::SIGKILL).expect("it runs");
+    let said = dev.process.last_words().await;
+    assert!(said.contains("the private Redis has ended"), "{said}");
+    let dev = Dev::start_in(dir.path(), &[]).await;
+    assert_eq!(dev.ok(&["msg", "get", "kept", "a"]).await["state"], "pending");
+    dev.stop().await;
+
+    // What is wrong is said before anything is said to be ready.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("a bound port").to_string();
+    let folder = dir.path().to_str().expect("a plain path");
+    let args = ["dev", "--json", "--listen", "127.0.0.1:0", "--data-dir", folder, "--metrics-listen", &address];
+    let refused = program::run(program::command(&args), "").await;
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
+    assert!(refused.stderr.contains(&address), "{refused:?}");
+    let mut elsewhere = program::command(&args[..6]);
+    elsewhere.env("TALLYSTONE_REDIS_URL", "redis://127.0.0.1:1");
+    let refused = program::run(elsewhere, "").await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("redis_url"), "{refused:?}");
 }
 
 #[tokio::test]

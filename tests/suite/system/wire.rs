@@ -46,6 +46,11 @@ async fn any_grpc_tool_finds_its_way() {
         let health = HealthClient::new(channel.clone()).check(request).await.expect("health").into_inner();
         assert_eq!(health.status(), ServingStatus::Serving);
     }
+    // What the details of errors are made of.
+    for detail in ["google.rpc.ErrorInfo", "google.rpc.BadRequest"] {
+        let file = reflect(&channel, MessageRequest::FileContainingSymbol(detail.to_owned())).await;
+        assert!(matches!(file, MessageResponse::FileDescriptorResponse(_)), "{detail}: {file:?}");
+    }
     let whole = HealthClient::new(channel).check(HealthCheckRequest::default()).await.expect("health");
     assert_eq!(whole.into_inner().status(), ServingStatus::Serving);
 

@@ -45,8 +45,15 @@ impl FlightsReport {
             writeln!(f, "  {} rows came twice and are the same message", grouped(self.repeated))?;
         }
         writeln!(f, "  enqueued {:>9}/s", grouped(self.enqueue_per_s as u64))?;
-        let before = self.completed_per_s_before_kill.unwrap_or(self.completed_per_s);
-        writeln!(f, "  flown    {:>9}/s, each leased and completed", grouped(before as u64))?;
+        let in_all = grouped(self.completed_per_s as u64);
+        match self.completed_per_s_before_kill {
+            Some(before) => writeln!(
+                f,
+                "  flown    {:>9}/s until a worker was killed, {in_all}/s with the wait for its leases",
+                grouped(before as u64)
+            )?,
+            None => writeln!(f, "  flown    {in_all:>9}/s, each leased and completed")?,
+        }
         writeln!(f, "  from one landing to the next flight in hand: p50 {p50:.1} ms, p99 {p99:.1} ms")?;
         let Quantiles { p50, p99, .. } = self.waits.in_queue_ms;
         writeln!(f, "  waited in the queue: p50 {:.1} s, p99 {:.1} s", p50 / 1e3, p99 / 1e3)
