@@ -583,7 +583,9 @@ fn answer_twins(requests: &[DequeueRequest], leases: &mut [Result<Vec<Lease>, Re
     let mut originals: HashMap<&str, usize> = HashMap::new();
     for (at, request) in requests.iter().enumerate().filter(|(_, request)| !request.request_id.is_empty()) {
         let original = *originals.entry(&request.request_id).or_insert(at);
-        if original != at && leases[original].is_ok() {
+        // One that found what its original did not (it may ask by other filters) keeps it.
+        let found = |at: usize| leases[at].as_ref().map_or(0, Vec::len);
+        if original != at && found(original) > found(at) {
             leases[at] = leases[original].clone();
         }
     }
