@@ -16,8 +16,8 @@ use tallystone_proto::queue::v1::{
     CompleteRequest, CreateQueueRequest, DepthRequest, DequeueRequest, EnqueueRequest, LeaseRef, NewMessage,
     QueueConfig, QueueType, TransitionResult, enqueue_result, transition_result,
 };
-use tallystone_server::ServerConfig;
-use tallystone_server::store::{RedisOptions, RedisStore};
+use tallystone_server::store::RedisStore;
+use tallystone_server::{ServerConfig, redis_options};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
@@ -51,12 +51,7 @@ impl Ours {
         let (listening, on_listening) = oneshot::channel();
         let config = ServerConfig { redis_url: rig.url(), ..ServerConfig::default() };
         let served = handle.spawn(async move {
-            let options = RedisOptions {
-                url: config.redis_url.clone(),
-                outbox_entries_max: config.outbox_entries_max,
-                ..RedisOptions::default()
-            };
-            let store = Arc::new(RedisStore::connect(options).await?);
+            let store = Arc::new(RedisStore::connect(redis_options(&config)).await?);
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             // Nobody waits for it any more: then the shutdown below has come, too.
             let _ = listening.send(listener.local_addr()?);

@@ -9,7 +9,6 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use tallystone_server::ServerConfig;
 use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
 use tallystone_server::redis_options;
@@ -87,7 +86,7 @@ async fn serve(
     let stop = async {
         tokio::select! {
             () = shutdown.requested() => {}
-            () = ended(redis) => {}
+            () = redis.ended() => {}
         }
     };
     tallystone_server::serve_on(Arc::new(store), listener, config, stop).await.map_err(|error| cannot_serve(&error))?;
@@ -95,13 +94,6 @@ async fn serve(
         true => Err(Failure::unavailable("the private Redis has ended: was it killed, or out of memory?")
             .hint("what it acknowledged is on the disk; start `tallystone dev` again")),
         false => Ok(()),
-    }
-}
-
-async fn ended(redis: &PrivateRedis) {
-    const POLL: Duration = Duration::from_millis(200);
-    while !redis.has_ended() {
-        tokio::time::sleep(POLL).await;
     }
 }
 

@@ -1,20 +1,21 @@
 -- event: the outbox entries of this call: all its transitions, in order, up to EVENTS_MAX in an entry (Q15).
 -- WHY a bound: the outbox is trimmed by entries, so its memory is bounded only if theirs is.
--- Layout of one event: front, id, record.
---   front   from to by version(4), then the reason and the id's length: the reason has its own length before it
+-- Layout of one event: front, id with its length, record.
+--   front   from to by version(4), then the reason with its length
 --   record  the message's head after the transition (the last it had, where it is gone); of a message that has no
 --           head: a zero byte, sequence(7), fixed
 -- WHY the head as it is: strings are what a script's time goes to, and this one is there already.
-local EVENTS_MAX, PIECES = 64, 3
+local EVENTS_MAX, PIECES = 64, 4
 local events = {}
 
-local function event_front(from, to, by, version, reason, id)
-  return pack('>BBBI4Bc0B', from, to, by, version, #reason, reason, #id)
+-- The same for every message that goes the same way to the same version: hot paths make it once.
+local function event_front(from, to, by, version, reason)
+  return pack('>BBBI4Bc0', from, to, by, version, #reason, reason)
 end
 
 local function add_event(front, id, record)
   local n = #events
-  events[n + 1], events[n + 2], events[n + 3] = front, id, record
+  events[n + 1], events[n + 2], events[n + 3], events[n + 4] = front, char(#id), id, record
 end
 
 local function write_events()

@@ -65,10 +65,13 @@ local function done_entry(m)
   return pack('>I4I6I7', m.version, m.since, m.seq) .. m.id
 end
 
--- Own lease, invisibility, max attempts (nil where it has none), and where its metadata begins in fixed.
-local function options_of(fixed)
-  if #fixed == 10 then return nil, nil, nil, 11 end
-  local flags, at = byte(fixed, 11), 12
+-- Own lease, invisibility, max attempts (nil where it has none) of the fixed that begins at `from` (1) and ends the
+-- record, and where its metadata begins.
+local function options_of(fixed, from)
+  local at = (from or 1) + 10
+  if #fixed < at then return nil, nil, nil, at end
+  local flags
+  flags, at = byte(fixed, at), at + 1
   local lease_ms, invisibility_ms, max_attempts
   if flags % 2 == 1 then lease_ms, at = unpick('>I4', fixed, at) end
   if flags % 4 > 1 then invisibility_ms, at = unpick('>I6', fixed, at) end
@@ -78,13 +81,8 @@ end
 
 -- The exclusivity value of the fixed that begins at `at`: in an exclusive queue that pair is written first.
 local function value_at(record, at)
-  local flags
-  flags, at = byte(record, at + 10), at + 11
-  if flags > 0 then
-    if flags % 2 == 1 then at = at + 4 end
-    if flags % 4 > 1 then at = at + 6 end
-    if flags > 3 then at = at + 2 end
-  end
+  local _
+  _, _, _, at = options_of(record, at)
   at = at + 1 + byte(record, at)
   return sub(record, at + 1, at + byte(record, at))
 end

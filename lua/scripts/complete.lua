@@ -64,12 +64,12 @@ local function flush()
 end
 
 -- What completions to one version have in common; most messages have the same.
-local shared_version, shared_id, version4, head_front, head_middle, front, completed
-local function share(version, id)
-  shared_version, shared_id, version4 = version, #id, pack('>I4', version)
+local shared_version, version4, head_front, head_middle, front, completed
+local function share(version)
+  shared_version, version4 = version, pack('>I4', version)
   head_front = char(COMPLETED) .. version4 .. now6 .. '\0\0\0\0\0\0'
   head_middle = char(ENDED_COMPLETE + COMPLETED) .. version4
-  front = event_front(RUNNING, COMPLETED, BY_COMPLETE, version, '', id)
+  front = event_front(RUNNING, COMPLETED, BY_COMPLETE, version, '')
   completed = char(OK, COMPLETED) .. version4
 end
 
@@ -96,7 +96,7 @@ for i = 1, items do
         results[i] = char(OK, PENDING) .. pack('>I4', version)
       else
         -- The same bytes as encode_head would make, without taking the record apart.
-        if version ~= shared_version or #id ~= shared_id then share(version, id) end
+        if version ~= shared_version then share(version) end
         local new_head = head_front .. sub(head, 33, 39) .. head_middle .. sub(head, 30)
         local n = #ended + 1
         ended[n], new_heads[2 * n - 1], new_heads[2 * n] = id, id, new_head

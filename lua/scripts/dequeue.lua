@@ -103,6 +103,7 @@ end
 -- call per structure.
 local RUN_HEAD = char(RUNNING) .. pack('>I4I6', 2, now)
 local NEVER_ENDED = string.rep('\0', 7 + 1 + 4 + 1) .. pack('>I2', 1)
+local FIRST_LEASE = event_front(PENDING, RUNNING, BY_DEQUEUE, 2, '')
 
 local function lease_from_ready(next_request, last_request, wanted)
   local members = call('ZRANGE', K_READY, 0, math.min(wanted, CHUNK) - 1)
@@ -114,7 +115,7 @@ local function lease_from_ready(next_request, last_request, wanted)
   local new_heads, running = {}, {}
   local r, worker, worker_field
   -- What first leases of one length have in common; most messages have the same.
-  local shared_ms, due, due_text, head_front, lease_field, front, front_id
+  local shared_ms, due, due_text, head_front, lease_field
   local seq, taken = S[SEQ], 0
   for i = 1, count do
     while not r or r.found == r.limit or r.bytes >= DEQUEUE_PAYLOAD_BYTES do
@@ -143,12 +144,11 @@ local function lease_from_ready(next_request, last_request, wanted)
       m.fence, m.lease_ms, m.extended, m.worker = seq, lease_ms, NOT_EXTENDED, worker
       if m.flags >= REDRIVEN then m.flags = m.flags - REDRIVEN end
       head = encode_head(m)
-      add_event(event_front(PENDING, RUNNING, BY_DEQUEUE, m.version, '', id), id, head)
+      add_event(event_front(PENDING, RUNNING, BY_DEQUEUE, m.version, ''), id, head)
     else
       -- The same bytes as encode_head would make for a first lease, without taking the record apart.
       head = head_front .. pack('>I7', seq) .. lease_field .. sub(body, 1, 13) .. worker_field .. fixed
-      if #id ~= front_id then front, front_id = event_front(PENDING, RUNNING, BY_DEQUEUE, 2, '', id), #id end
-      add_event(front, id, head)
+      add_event(FIRST_LEASE, id, head)
     end
     new_heads[2 * i - 1], new_heads[2 * i] = id, head
     running[2 * i - 1], running[2 * i] = due_text, id

@@ -86,6 +86,7 @@ end
 
 local now6 = pack('>I6', now)
 local NO_SEQUENCE = string.rep('\0', 7)
+local ACCEPTED = event_front(GONE, PENDING, BY_ENQUEUE, 1, '')
 local live = S[COUNT + INVISIBLE] + S[COUNT + PENDING] + S[COUNT + RUNNING]
 
 local function add_fresh(id, content, kind)
@@ -113,7 +114,7 @@ local function add_fresh(id, content, kind)
     ready[#ready + 1] = member
   end
   added = added + 1
-  add_event(event_front(GONE, PENDING, BY_ENQUEUE, 1, '', id), id, '\0' .. seq7 .. fixed)
+  add_event(ACCEPTED, id, '\0' .. seq7 .. fixed)
   if #indexes > 0 then index_move(id, fixed, GONE, PENDING, nil, member) end
   return OK, now
 end

@@ -24,7 +24,7 @@ for _, entry in ipairs(entries) do
   due_ids[looked_at] = sub(entry, DONE_ID)
 end
 local collected, gone = 0, {}
-local front, front_version, front_state, front_id -- most have the same: made when one differs
+local front, front_version, front_state -- most have the same: made when one differs
 if looked_at > 0 then
   local heads = call('HMGET', K_HEAD, unpack(due_ids))
   for i, head in ipairs(heads) do
@@ -35,9 +35,9 @@ if looked_at > 0 then
       collected = collected + 1
       gone[collected] = id
       local state, version = unpick('>BI4', head)
-      if version ~= front_version or state ~= front_state or #id ~= front_id then
-        front_version, front_state, front_id = version, state, #id
-        front = event_front(state, GONE, BY_COLLECT, version + 1, '', id)
+      if version ~= front_version or state ~= front_state then
+        front_version, front_state = version, state
+        front = event_front(state, GONE, BY_COLLECT, version + 1, '')
       end
       S[COUNT + state] = S[COUNT + state] - 1
       add_event(front, id, head)

@@ -19,6 +19,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 /// How long a redis that is still stopping may hold the folder.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -168,9 +169,14 @@ impl PrivateRedis {
         self.child.pid.as_raw().unsigned_abs()
     }
 
-    /// Whether it has ended, whoever ended it.
+    /// Waits until it has ended, whoever ended it.
+    pub async fn ended(&self) {
+        self.child.gone.cancelled().await;
+    }
+
+    /// Whether it has.
     pub fn has_ended(&self) -> bool {
-        self.child.ended().is_some()
+        self.child.gone.is_cancelled()
     }
 
     /// Stops it, everything written, and waits until it has ended.
@@ -204,6 +210,8 @@ struct Child {
     /// Set before the process is reaped: a signal can never reach another process that got the same id.
     ended: Mutex<Option<ExitStatus>>,
     has_ended: Condvar,
+    /// The same, for those who wait without blocking.
+    gone: CancellationToken,
 }
 
 impl Child {
@@ -264,7 +272,8 @@ async fn start_on(
             tracing::warn!(%error, "the lock file does not name its holder");
         }
         let pid = Pid::from_raw(process.id().cast_signed());
-        let child = Arc::new(Child { pid, ended: Mutex::new(None), has_ended: Condvar::new() });
+        let child =
+            Arc::new(Child { pid, ended: Mutex::new(None), has_ended: Condvar::new(), gone: CancellationToken::new() });
         // The caller may be gone already: then the drop below stops the child, whom nobody else could.
         if started.send(Ok(child.clone())).is_err() {
             child.signal(Signal::SIGTERM);
@@ -273,6 +282,7 @@ async fn start_on(
         let mut ended = child.ended();
         *ended = Some(process.wait().unwrap_or_default());
         child.has_ended.notify_all();
+        child.gone.cancel();
         drop(lock);
     };
     std::thread::Builder::new().name("redis-keeper".to_owned()).spawn(keeper).map_err(unusable)?;

@@ -2,10 +2,11 @@
 //!
 //! What lives here: the connection (`link`), the start checks (`connect`), the configuration that this server
 //! believes in (`view`), wake-ups between servers (`wake`), building and dropping of filter indexes
-//! (`indexes`), and the taking apart of replies (`reply`). What may not: rules of the queue (the scripts),
-//! combining and waiting (`engine/`), the wire (`api/`).
+//! (`indexes`), the verbs (`verbs`; `dequeue` with its steps), and the taking apart of replies (`reply`). What may
+//! not: rules of the queue (the scripts), combining and waiting (`engine/`), the wire (`api/`).
 
 mod connect;
+mod dequeue;
 mod indexes;
 mod link;
 mod reply;

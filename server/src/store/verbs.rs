@@ -1,18 +1,18 @@
 //! The verbs: arguments packed, one script called, its reply taken apart.
 
+use super::dequeue::Dequeue;
 use super::reply::{ItemContext, Reply, defect, pieces, unreadable};
 use super::view::{Stored, View};
 use super::{Caller, RedisStore};
 use bytes::Bytes;
 use redis::Cmd;
-use std::collections::HashMap;
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::explain::{Facts, Holder};
 use tallystone_model::invariants::{INVARIANTS, Violation};
 use tallystone_model::limits::BATCH_ITEMS_MAX;
-use tallystone_model::message::{Enqueued, Lease, Message, NewMessage};
+use tallystone_model::message::{Enqueued, Message, NewMessage};
 use tallystone_model::store::*;
 use tallystone_model::{Filter, MessageId, QueueName, Refusal, Shard, State, Store};
 
@@ -27,7 +27,7 @@ fn lacking_key<'a>(config: &'a QueueConfig, message: &NewMessage) -> Option<&'a 
     config.queue_type.key().filter(|key| message.metadata.get(key).is_none())
 }
 
-fn not_paused(shard: &Shard, config: &QueueConfig) -> Result<(), Refusal> {
+pub(super) fn not_paused(shard: &Shard, config: &QueueConfig) -> Result<(), Refusal> {
     if config.dequeue_blocked { Err(Refusal::DequeueBlocked { queue: shard.queue.to_string() }) } else { Ok(()) }
 }
 
@@ -218,39 +218,7 @@ impl Store for RedisStore {
 
     async fn dequeue(&self, shard: &Shard, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal> {
         self.keep(shard, not_paused).await?;
-        if wait {
-            self.shared.wakes.waits(shard);
-        }
-        let mut leases = vec![Ok(Vec::new()); requests.len()];
-        let (mut cut_short, mut outlook, mut steps) = (false, None, 0);
-        let mut open: Vec<usize> = (0..requests.len()).collect();
-        while !open.is_empty() || outlook.is_none() {
-            steps += 1;
-            let step = async {
-                self.admit(shard, &requests, &mut open, &mut leases).await?;
-                self.dequeue_step(shard, &requests, &open, wait, &mut leases, &mut cut_short).await
-            };
-            match step.await {
-                // Bounded work was done: some go on from there.
-                Ok((seen, again)) => (outlook, open) = (seen.or(outlook), again),
-                // The indexes changed between the two calls: look again.
-                Err(Refusal::IndexBuilding { .. }) => {}
-                // What is leased already must reach its holder; the others know nothing yet.
-                Err(refusal) if leases.iter().flatten().any(|leases| !leases.is_empty()) => {
-                    for at in open {
-                        if leases[at].as_ref().is_ok_and(Vec::is_empty) {
-                            leases[at] = Err(refusal.clone());
-                        }
-                    }
-                    break;
-                }
-                Err(refusal) => return Err(refusal),
-            }
-        }
-        if steps > 1 {
-            answer_twins(&requests, &mut leases);
-        }
-        Ok(Dequeued { leases, cut_short, outlook: outlook.unwrap_or_default() })
+        Dequeue::new(&self.shared, shard, requests, wait).run().await
     }
 
     async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
@@ -485,115 +453,11 @@ impl RedisStore {
         }));
         Ok(())
     }
-
-    /// Sees to the indexes that the open requests ask by. One without a complete index is refused alone, unless it
-    /// repeats an answered one.
-    async fn admit(
-        &self,
-        shard: &Shard,
-        requests: &[DequeueRequest],
-        open: &mut Vec<usize>,
-        leases: &mut [Result<Vec<Lease>, Refusal>],
-    ) -> Result<(), Refusal> {
-        let filters = open.iter().flat_map(|at| &requests[*at].filters);
-        self.shared.look_before_making(shard, filters).await?;
-        let mut going_on = Vec::with_capacity(open.len());
-        for at in open.iter().copied() {
-            let ready =
-                self.shared.ready_indexes(shard, &requests[at].filters, |config| not_paused(shard, config)).await;
-            let has_some = leases[at].as_ref().is_ok_and(|leases| !leases.is_empty());
-            match ready {
-                // The index has gone since: what it has got is its answer.
-                Err(_) if has_some => continue,
-                Ok(()) if has_some => {}
-                ready => leases[at] = ready.map(|()| Vec::new()),
-            }
-            going_on.push(at);
-        }
-        *open = going_on;
-        Ok(())
-    }
-
-    /// One call for the open requests; answers the outlook and the requests that must go on. Those that are refused
-    /// already only get what their request id was answered before.
-    async fn dequeue_step(
-        &self,
-        shard: &Shard,
-        requests: &[DequeueRequest],
-        open: &[usize],
-        wait: bool,
-        leases: &mut [Result<Vec<Lease>, Refusal>],
-        cut_short: &mut bool,
-    ) -> Result<(Option<Outlook>, Vec<usize>), Refusal> {
-        /// Why a request ended before its limit.
-        const WORK_BOUND: u64 = 1;
-        const PAYLOAD_BOUND: u64 = 2;
-        let refused: Vec<bool> = leases.iter().map(|leases| leases.is_err()).collect();
-        let bytes = |leases: &Vec<Lease>| leases.iter().map(|lease| lease.payload.len()).sum::<usize>();
-        let so_far: Vec<(usize, usize)> =
-            leases.iter().map(|leases| leases.as_ref().map_or((0, 0), |got| (got.len(), bytes(got)))).collect();
-        let fill = |view: &View, command: &mut Cmd| {
-            not_paused(shard, view.config())?;
-            command.arg(u8::from(wait));
-            let mut packed = Vec::new();
-            for at in open {
-                let request = &requests[*at];
-                let (limit, filters) = if refused[*at] { (0, &[][..]) } else { (request.limit, &request.filters[..]) };
-                let (got, payload_bytes) = so_far[*at];
-                packed.clear();
-                let payload_bytes = (got > 0).then_some(payload_bytes);
-                record::encode_request(limit.saturating_sub(got), payload_bytes, request, filters.len(), &mut packed);
-                for filter in filters {
-                    let (position, tuple) = place_of(view, filter)?;
-                    record::encode_request_filter(position, &tuple, &mut packed);
-                }
-                command.arg(packed.as_slice());
-            }
-            Ok(())
-        };
-        let (view, mut reply) = self.shared.run(shard, Script::Dequeue, Caller::Lane, fill).await?;
-        if reply.answer == Answer::Again {
-            return Ok((None, open.to_vec()));
-        }
-        let (now_ms, ready) = (reply.number()?, reply.number()?);
-        let next_due_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
-        let mut again = Vec::new();
-        for at in open {
-            let (found, ended) = (reply.number()?, reply.number()?);
-            let mut got = leases[*at].as_mut().map(std::mem::take).unwrap_or_default();
-            got.reserve(found as usize);
-            for _ in 0..found {
-                let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-                got.push(record::decode_lease(&id, &head, &body, view.config().max_attempts).map_err(unreadable)?);
-            }
-            match ended {
-                WORK_BOUND => again.push(*at),
-                ended => *cut_short |= ended == PAYLOAD_BOUND,
-            }
-            if !refused[*at] || !got.is_empty() {
-                leases[*at] = Ok(got);
-            }
-        }
-        Ok((Some(Outlook { ready, next_due_ms, now_ms }), again))
-    }
-}
-
-/// A retry that was combined with its original into one call answers what the original got in all steps (Q10).
-fn answer_twins(requests: &[DequeueRequest], leases: &mut [Result<Vec<Lease>, Refusal>]) {
-    let mut originals: HashMap<&str, usize> = HashMap::new();
-    for (at, request) in requests.iter().enumerate().filter(|(_, request)| !request.request_id.is_empty()) {
-        let original = *originals.entry(&request.request_id).or_insert(at);
-        // One that found what its original did not (it may ask by other filters) keeps it.
-        let found = |at: usize| leases[at].as_ref().map_or(0, Vec::len);
-        if original != at && found(original) > found(at) {
-            leases[at] = leases[original].clone();
-        }
-    }
 }
 
 /// A filter as the scripts take it: its index's place in the view, and its values. The view may have lost the index
 /// since it was found: then the caller asks again, and it is made anew.
-fn place_of(view: &View, filter: &Filter) -> Result<(u8, Vec<u8>), Refusal> {
+pub(super) fn place_of(view: &View, filter: &Filter) -> Result<(u8, Vec<u8>), Refusal> {
     match view.index_of(filter) {
         Some((position, index)) if !index.building => {
             let mut tuple = Vec::new();

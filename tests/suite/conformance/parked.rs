@@ -90,14 +90,20 @@ async fn q8_what_changes_while_its_value_is_locked_comes_back_as_it_is<S: Probe>
     }
 }
 
-async fn q8_many_locked_heads_before_a_free_one<S: Probe>(stage: &Stage<S>) {
-    let many = 2 * SWEEP_ITEMS_MAX + 50;
+/// A queue with so many messages from JFK, in order, that are all locked.
+async fn locked<S: Probe>(stage: &Stage<S>, many: usize) -> TestQueue<S> {
     let queue = stage.queue(exclusive()).await;
     queue.depth_of(&from("JFK")[0]).await;
     let tail = |n: usize| format!("N{n}");
     queue.put((0..many).map(|n| flight(&format!("holds {n}"), 0, &tail(n), "EWR"))).await;
     assert_eq!(queue.take(many).await.len(), many);
     queue.put((0..many).map(|n| flight(&format!("locked {n:04}"), n as i64, &tail(n), "JFK"))).await;
+    queue
+}
+
+async fn q8_many_locked_heads_before_a_free_one<S: Probe>(stage: &Stage<S>) {
+    let many = 2 * SWEEP_ITEMS_MAX + 50;
+    let queue = locked(stage, many).await;
     queue.put([flight("free", i64::MAX, "free", "JFK")]).await;
     assert_eq!(queue.take_where(9, &from("JFK")).await, ["free"], "past all that are locked");
     assert_eq!(queue.take_where(9, &from("JFK")).await, [""; 0]);
@@ -111,12 +117,7 @@ async fn q8_many_locked_heads_before_a_free_one<S: Probe>(stage: &Stage<S>) {
 async fn q8_many_locked_heads_between_free_ones<S: Probe>(stage: &Stage<S>) {
     let many = 2 * SWEEP_ITEMS_MAX + 50;
     for request_id in ["", "r"] {
-        let queue = stage.queue(exclusive()).await;
-        queue.depth_of(&from("JFK")[0]).await;
-        let tail = |n: usize| format!("N{n}");
-        queue.put((0..many).map(|n| flight(&format!("holds {n}"), 0, &tail(n), "EWR"))).await;
-        assert_eq!(queue.take(many).await.len(), many);
-        queue.put((0..many).map(|n| flight(&format!("locked {n}"), n as i64, &tail(n), "JFK"))).await;
+        let queue = locked(stage, many).await;
         let free: Vec<String> = (0..6).map(|n| format!("free {n}")).collect();
         let priorities = [-1, -1, 300, 300, i64::MAX, i64::MAX];
         queue.put(free.iter().zip(priorities).map(|(id, priority)| flight(id, priority, id, "JFK"))).await;

@@ -1,0 +1,165 @@
+//! Dequeue: one script call, or several where a bound was met before every request had its answer.
+
+use super::reply::unreadable;
+use super::verbs::{not_paused, place_of};
+use super::view::View;
+use super::{Caller, Shared};
+use redis::Cmd;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tallystone_lua::constants::Answer;
+use tallystone_lua::{Script, record};
+use tallystone_model::store::{DequeueRequest, Dequeued, Outlook};
+use tallystone_model::{Lease, Refusal, Shard};
+
+/// Why a request ended before its limit; `dequeue.lua` knows them by the same names.
+const WORK_BOUND: u64 = 1;
+const PAYLOAD_BOUND: u64 = 2;
+
+/// One call of the store, over as many steps as it takes.
+pub(super) struct Dequeue<'a> {
+    shared: &'a Arc<Shared>,
+    shard: &'a Shard,
+    requests: Vec<DequeueRequest>,
+    wait: bool,
+    /// The requests that are not answered yet.
+    open: Vec<usize>,
+    /// What each request has got so far.
+    leases: Vec<Result<Vec<Lease>, Refusal>>,
+    cut_short: bool,
+    outlook: Option<Outlook>,
+}
+
+impl<'a> Dequeue<'a> {
+    pub(super) fn new(shared: &'a Arc<Shared>, shard: &'a Shard, requests: Vec<DequeueRequest>, wait: bool) -> Self {
+        let (open, leases) = ((0..requests.len()).collect(), vec![Ok(Vec::new()); requests.len()]);
+        Dequeue { shared, shard, requests, wait, open, leases, cut_short: false, outlook: None }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Dequeued, Refusal> {
+        if self.wait {
+            self.shared.wakes.waits(self.shard);
+        }
+        let mut steps = 0;
+        while !self.open.is_empty() || self.outlook.is_none() {
+            steps += 1;
+            match self.step().await {
+                Ok(()) => {}
+                // The indexes changed between the two calls: look again.
+                Err(Refusal::IndexBuilding { .. }) => {}
+                // What is leased already must reach its holder; the others know nothing yet.
+                Err(refusal) if self.leases.iter().flatten().any(|leases| !leases.is_empty()) => {
+                    for at in self.open {
+                        if self.leases[at].as_ref().is_ok_and(Vec::is_empty) {
+                            self.leases[at] = Err(refusal.clone());
+                        }
+                    }
+                    break;
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        if steps > 1 {
+            answer_twins(&self.requests, &mut self.leases);
+        }
+        let outlook = self.outlook.unwrap_or_default();
+        Ok(Dequeued { leases: self.leases, cut_short: self.cut_short, outlook })
+    }
+
+    async fn step(&mut self) -> Result<(), Refusal> {
+        self.admit().await?;
+        self.call().await
+    }
+
+    /// Sees to the indexes that the open requests ask by. One without a complete index is refused alone, unless it
+    /// repeats an answered one.
+    async fn admit(&mut self) -> Result<(), Refusal> {
+        let Dequeue { shared, shard, requests, open, leases, .. } = self;
+        shared.look_before_making(shard, open.iter().flat_map(|at| &requests[*at].filters)).await?;
+        let mut going_on = Vec::with_capacity(open.len());
+        for at in open.iter().copied() {
+            let ready = shared.ready_indexes(shard, &requests[at].filters, |config| not_paused(shard, config)).await;
+            let has_some = leases[at].as_ref().is_ok_and(|leases| !leases.is_empty());
+            match ready {
+                // The index has gone since: what it has got is its answer.
+                Err(_) if has_some => continue,
+                Ok(()) if has_some => {}
+                ready => leases[at] = ready.map(|()| Vec::new()),
+            }
+            going_on.push(at);
+        }
+        *open = going_on;
+        Ok(())
+    }
+
+    /// One script call for the open requests. Those that are refused already only get what their request id was
+    /// answered before.
+    async fn call(&mut self) -> Result<(), Refusal> {
+        let fill = |view: &View, command: &mut Cmd| {
+            not_paused(self.shard, view.config())?;
+            command.arg(u8::from(self.wait));
+            let mut packed = Vec::new();
+            for at in &self.open {
+                packed.clear();
+                self.pack(*at, view, &mut packed)?;
+                command.arg(packed.as_slice());
+            }
+            Ok(())
+        };
+        let (view, mut reply) = self.shared.run(self.shard, Script::Dequeue, Caller::Lane, fill).await?;
+        if reply.answer == Answer::Again {
+            return Ok(());
+        }
+        let (now_ms, ready) = (reply.number()?, reply.number()?);
+        let next_due_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
+        let mut again = Vec::new();
+        for at in self.open.iter().copied() {
+            let (found, ended) = (reply.number()?, reply.number()?);
+            for _ in 0..found {
+                let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+                let lease = record::decode_lease(&id, &head, &body, view.config().max_attempts).map_err(unreadable)?;
+                match &mut self.leases[at] {
+                    Ok(leases) => leases.push(lease),
+                    refused => *refused = Ok(vec![lease]),
+                }
+            }
+            match ended {
+                // Bounded work was done: it goes on from there.
+                WORK_BOUND => again.push(at),
+                ended => self.cut_short |= ended == PAYLOAD_BOUND,
+            }
+        }
+        self.open = again;
+        self.outlook = Some(Outlook { ready, next_due_ms, now_ms });
+        Ok(())
+    }
+
+    /// What the script is to know of a request.
+    fn pack(&self, at: usize, view: &View, packed: &mut Vec<u8>) -> Result<(), Refusal> {
+        let (request, none) = (&self.requests[at], Vec::new());
+        let (limit, filters, got) = match &self.leases[at] {
+            Ok(got) => (request.limit.saturating_sub(got.len()), &request.filters[..], got),
+            Err(_) => (0, &[][..], &none),
+        };
+        let payload_bytes = (!got.is_empty()).then(|| got.iter().map(|lease| lease.payload.len()).sum());
+        record::encode_request(limit, payload_bytes, request, filters.len(), packed);
+        for filter in filters {
+            let (position, tuple) = place_of(view, filter)?;
+            record::encode_request_filter(position, &tuple, packed);
+        }
+        Ok(())
+    }
+}
+
+/// A retry that was combined with its original into one call answers what the original got in all steps (Q10).
+fn answer_twins(requests: &[DequeueRequest], leases: &mut [Result<Vec<Lease>, Refusal>]) {
+    let mut originals: HashMap<&str, usize> = HashMap::new();
+    for (at, request) in requests.iter().enumerate().filter(|(_, request)| !request.request_id.is_empty()) {
+        let original = *originals.entry(&request.request_id).or_insert(at);
+        // One that found what its original did not (it may ask by other filters) keeps it.
+        let found = |at: usize| leases[at].as_ref().map_or(0, Vec::len);
+        if original != at && found(original) > found(at) {
+            leases[at] = leases[original].clone();
+        }
+    }
+}
