@@ -17,7 +17,7 @@ use tallystone_proto::queue::v1::{
     QueueConfig, QueueType, TransitionResult, enqueue_result, transition_result,
 };
 use tallystone_server::store::RedisStore;
-use tallystone_server::{ServerConfig, redis_options};
+use tallystone_server::{Beside, ServerConfig, redis_options};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
@@ -42,21 +42,31 @@ pub(crate) struct Ours {
 impl Ours {
     /// Starts one on the rig's Redis.
     pub(crate) async fn start(plan: &Plan, rig: &Rig) -> Result<Ours> {
-        let runtime = match plan.args.server_threads {
+        let config = ServerConfig { redis_url: rig.url(), ..ServerConfig::default() };
+        Ours::start_with(config, plan.args.server_threads, |_| Beside::default()).await
+    }
+
+    /// Starts one with something beside it, on so many threads of its own; 0: on the bench's.
+    pub(crate) async fn start_with(
+        config: ServerConfig,
+        threads: usize,
+        beside: impl FnOnce(&Arc<RedisStore>) -> Beside + Send + 'static,
+    ) -> Result<Ours> {
+        let runtime = match threads {
             0 => None,
             n => Some(Builder::new_multi_thread().worker_threads(n).thread_name("server").enable_all().build()?),
         };
         let handle = runtime.as_ref().map_or_else(Handle::current, |runtime| runtime.handle().clone());
         let (stop, stopped) = oneshot::channel();
         let (listening, on_listening) = oneshot::channel();
-        let config = ServerConfig { redis_url: rig.url(), ..ServerConfig::default() };
         let served = handle.spawn(async move {
             let store = Arc::new(RedisStore::connect(redis_options(&config)).await?);
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+            let beside = beside(&store);
             // Nobody waits for it any more: then the shutdown below has come, too.
             let _ = listening.send(listener.local_addr()?);
             let shutdown = async { drop(stopped.await) };
-            Ok(tallystone_server::serve_on(store, listener, config, shutdown).await?)
+            Ok(tallystone_server::serve_on(store, listener, config, beside, shutdown).await?)
         });
         match on_listening.await {
             Ok(address) => Ok(Ours { address, stop, served, runtime }),

@@ -1,6 +1,7 @@
 //! What was asked for: the command line, and how much of everything a run does.
 
 use crate::figures::Figure;
+use crate::history::HistoryArgs;
 use crate::profile;
 use crate::rig::Rig;
 use anyhow::Result;
@@ -36,6 +37,8 @@ pub struct BenchArgs {
 pub enum Verb {
     /// The queue, beside a raw-Redis floor, BullMQ and beanstalkd
     Queue(QueueArgs),
+    /// History: the relay, Kafka, the indexer, Elasticsearch and the embedded store
+    History(HistoryArgs),
 }
 
 /// Arguments of `tallystone bench queue`.

@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Instant;
 
 /// Clock ticks per second in /proc; fixed by the kernel's interface to programs.
-const TICKS_PER_S: f64 = 100.0;
+pub(crate) const TICKS_PER_S: f64 = 100.0;
 
 /// The state of the counters at one moment.
 struct Reading {
@@ -31,7 +31,7 @@ impl Reading {
 }
 
 /// CPU of this process by thread name: "server" where the server has threads of its own.
-fn threads_cpu_s() -> Result<BTreeMap<String, f64>> {
+pub(crate) fn threads_cpu_s() -> Result<BTreeMap<String, f64>> {
     let mut by_name = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task")? {
         // A thread that has just ended has no file; its time is lost to this profile.

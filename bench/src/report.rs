@@ -2,7 +2,6 @@
 
 use crate::machine::Machine;
 use crate::peers::NOT_INSTALLED;
-use crate::plan::{BATCH, CALLERS, CLIENTS, CONNECTIONS, PAYLOAD_BYTES, RETENTION_MS};
 use crate::sample::{Sample, Samples};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -15,6 +14,8 @@ pub(crate) enum Goal {
     RatioAtLeast(f64),
     /// Ours ÷ reference at most this.
     RatioAtMost(f64),
+    /// Ours at least this, in the row's unit.
+    AtLeast(f64),
     /// Ours at most this, in the row's unit.
     AtMost(f64),
     /// Ours less than this, in the row's unit.
@@ -28,6 +29,7 @@ impl Goal {
         match self {
             Goal::RatioAtLeast(least) => ratio.map(|ratio| ratio >= least),
             Goal::RatioAtMost(most) => ratio.map(|ratio| ratio <= most),
+            Goal::AtLeast(least) => Some(ours >= least),
             Goal::AtMost(most) => Some(ours <= most),
             Goal::Below(bound) => Some(ours < bound),
             Goal::None => None,
@@ -38,6 +40,7 @@ impl Goal {
         match self {
             Goal::RatioAtLeast(least) => format!("≥ {least:.1} ×"),
             Goal::RatioAtMost(most) => format!("≤ {most:.1} ×"),
+            Goal::AtLeast(least) => format!("≥ {least} {unit}"),
             Goal::AtMost(most) => format!("≤ {most} {unit}"),
             Goal::Below(bound) => format!("< {bound} {unit}"),
             Goal::None => "–".to_owned(),
@@ -138,50 +141,33 @@ fn rounded(samples: &Samples) -> Value {
     samples.values().into_iter().map(|value| (value * 100.0).round() / 100.0).collect()
 }
 
+/// What all figures of a run share.
+pub(crate) struct Settings {
+    /// For `--json`.
+    pub(crate) fields: Value,
+    /// For people, in a line.
+    pub(crate) line: String,
+}
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Output<'a> {
     machine: &'a Machine,
-    settings: Settings<'a>,
+    settings: &'a Value,
     rows: &'a [Row],
 }
 
-/// What all figures share.
-#[derive(Serialize)]
-struct Settings<'a> {
-    redis_version: &'a str,
-    appendfsync: &'static str,
-    payload_bytes: usize,
-    batch: usize,
-    clients: usize,
-    callers: usize,
-    caller_connections: usize,
-    terminal_retention_ms: i64,
-    runs: u32,
-}
-
 /// Prints all of it on stdout.
-pub(crate) fn print(rows: &[Row], machine: &Machine, redis_version: &str, runs: u32, json: bool) -> anyhow::Result<()> {
+pub(crate) fn print(rows: &[Row], machine: &Machine, settings: &Settings, json: bool) -> anyhow::Result<()> {
     if json {
-        let settings = Settings {
-            redis_version,
-            appendfsync: "always",
-            payload_bytes: PAYLOAD_BYTES,
-            batch: BATCH,
-            clients: CLIENTS,
-            callers: CALLERS,
-            caller_connections: CONNECTIONS,
-            terminal_retention_ms: RETENTION_MS,
-            runs,
-        };
-        println!("{}", serde_json::to_string_pretty(&Output { machine, settings, rows })?);
+        let output = Output { machine, settings: &settings.fields, rows };
+        println!("{}", serde_json::to_string_pretty(&output)?);
         return Ok(());
     }
     println!("{}", table(rows));
     println!(
-        "{} cores of {}, {} GiB, Linux {}, fsync {} µs; Redis {redis_version}, appendfsync always, {PAYLOAD_BYTES}-byte \
-         payloads, random priorities, outbox on, completed messages collected after {RETENTION_MS} ms; median of {runs}.",
-        machine.cores, machine.cpu, machine.memory_gib, machine.kernel, machine.fsync_us
+        "{} cores of {}, {} GiB, Linux {}, fsync {} µs; {}.",
+        machine.cores, machine.cpu, machine.memory_gib, machine.kernel, machine.fsync_us, settings.line
     );
     Ok(())
 }
@@ -261,6 +247,7 @@ mod tests {
         assert_eq!(met(Reference::Measured("floor", &floor), Goal::None), None);
         assert_eq!(met(Reference::None, Goal::Below(120_000.0)), Some(false));
         assert_eq!(met(Reference::None, Goal::AtMost(120_000.0)), Some(true));
+        assert_eq!(met(Reference::None, Goal::AtLeast(120_001.0)), Some(false));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use redis::aio::MultiplexedConnection;
 use std::collections::BTreeMap;
-use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
+use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tempfile::TempDir;
 
 /// Calls of one Redis command, and the CPU it took.
@@ -38,6 +38,11 @@ impl Rig {
 
     pub(crate) fn port(&self) -> u16 {
         self.redis.port()
+    }
+
+    /// The version of the program.
+    pub(crate) async fn version(&self) -> Result<String> {
+        Ok(self.info("server").await?.remove("redis_version").unwrap_or_default())
     }
 
     /// A connection of the caller's own.

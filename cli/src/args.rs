@@ -6,6 +6,8 @@ use crate::completions::CompletionsArgs;
 use crate::demo::FlightsArgs;
 use crate::dev::DevArgs;
 use crate::failure::EXIT_CODES;
+use crate::history::HistoryVerb;
+use crate::indexer::IndexerArgs;
 use crate::logs::LogFormat;
 use crate::msg::MsgVerb;
 use crate::queue::QueueVerb;
@@ -35,7 +37,7 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// What to log on stderr, such as debug or tallystone_server=trace [default: info for `server`, else warn]
+    /// What to log on stderr, such as debug or tallystone_server=trace [default: info for `server` and `indexer`, else warn]
     #[arg(long, global = true, env = "RUST_LOG", value_name = "FILTER", hide_env_values = true)]
     pub(crate) log: Option<String>,
 
@@ -48,6 +50,8 @@ pub(crate) struct Global {
 pub(crate) enum Verb {
     /// Serve the queue from a Redis
     Server(ServerArgs),
+    /// Write what happens, from Kafka into Elasticsearch, and answer questions about it
+    Indexer(IndexerArgs),
     /// Serve the queue from a private Redis whose data survives restarts
     Dev(DevArgs),
     /// Create, look at and change queues
@@ -56,6 +60,9 @@ pub(crate) enum Verb {
     /// Enqueue, look at and change messages
     #[command(subcommand)]
     Msg(MsgVerb),
+    /// Look after what happened
+    #[command(subcommand)]
+    History(HistoryVerb),
     /// Run a program for each message
     Work(WorkArgs),
     /// Prove every invariant of queues, in bounded steps

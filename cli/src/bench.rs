@@ -7,7 +7,9 @@ use tallystone_bench::Verb;
 
 pub(crate) async fn run(mut args: BenchArgs, output: Output) -> Result<(), Failure> {
     // `tallystone --json bench queue` is `tallystone bench queue --json`.
-    let Verb::Queue(queue) = &mut args.verb;
-    queue.json |= output.json;
+    match &mut args.verb {
+        Verb::Queue(queue) => queue.json |= output.json,
+        Verb::History(history) => history.json |= output.json,
+    }
     tallystone_bench::run(args).await.map_err(|error| Failure::unavailable(format!("{error:#}")))
 }

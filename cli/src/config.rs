@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use tallystone_server::ServerConfig;
 
 /// Each key of the configuration is read from here too: `listen` from `TALLYSTONE_LISTEN`.
 const ENVIRONMENT_PREFIX: &str = "TALLYSTONE_";
@@ -25,7 +26,7 @@ pub(crate) struct ConfigFlags {
     #[serde(skip)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where to serve gRPC [default: 127.0.0.1:7600]
+    /// Where to serve gRPC [default: 127.0.0.1:7600; of an indexer, 127.0.0.1:7601]
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) listen: Option<SocketAddr>,
@@ -42,10 +43,9 @@ where
     C: Default + Serialize + DeserializeOwned,
 {
     let defaults = C::default();
-    let keys = match serde_json::to_value(&defaults) {
-        Ok(serde_json::Value::Object(keys)) => keys.into_iter().map(|(key, _)| key).collect::<Vec<_>>(),
-        _ => unreachable!("a configuration is a struct"),
-    };
+    let keys = keys_of(&defaults);
+    // One environment may serve a server and an indexer.
+    let server_keys = keys_of(&ServerConfig::default());
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
     let mut layers = Figment::from(Serialized::defaults(defaults));
     if let Some(path) = file {
@@ -59,6 +59,7 @@ where
         if !OTHER_VARIABLES.contains(&key)
             && let key = key.to_lowercase()
             && !keys.contains(&key.as_str())
+            && !server_keys.contains(&key)
             && let Some(near) = nearest(&key, keys.iter().copied())
         {
             let (name, near) = (name.to_string_lossy(), near.to_uppercase());
@@ -68,6 +69,13 @@ where
     }
     layers = layers.merge(Env::prefixed(ENVIRONMENT_PREFIX).only(&keys));
     layers.merge(Serialized::defaults(flags)).extract().map_err(|error| explain(error, file, &keys))
+}
+
+fn keys_of(config: &impl Serialize) -> Vec<String> {
+    match serde_json::to_value(config) {
+        Ok(serde_json::Value::Object(keys)) => keys.into_iter().map(|(key, _)| key).collect(),
+        _ => unreachable!("a configuration is a struct"),
+    }
 }
 
 fn explain(error: figment::Error, file: Option<&Path>, keys: &[&str]) -> Failure {

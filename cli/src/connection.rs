@@ -5,7 +5,7 @@ use crate::config::nearest;
 use crate::failure::Failure;
 use crate::output::Output;
 use std::time::Duration;
-use tallystone_client::{Client, Error, QueueSummary, Refused};
+use tallystone_client::{Client, Code, Error, QueueSummary, Refused};
 
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
 /// A person waits at the other end; programs repeat the command, which is safe.
@@ -82,6 +82,11 @@ pub(crate) fn failure(error: &Error) -> Failure {
 
 /// What a refused call or item means.
 pub(crate) fn refusal(refused: &Refused) -> Failure {
+    if refused.code == Code::Unimplemented {
+        return Failure::refused("this server does not have that service").hint(
+            "history: start it with --history-file, or with --elasticsearch; queues: ask a server, not an indexer",
+        );
+    }
     let failure = Failure::refused(&refused.message).reason(refused.reason.clone());
     match refused.reason.as_str() {
         "QUEUE_NOT_EMPTY" => failure.hint("`tallystone queue purge` empties it, `queue delete --force` does both"),
@@ -91,6 +96,9 @@ pub(crate) fn refusal(refused: &Refused) -> Failure {
         "DEQUEUE_BLOCKED" => failure.hint("`tallystone queue resume` lets messages out again"),
         "ENQUEUE_BLOCKED" => failure.hint("`tallystone queue update --enqueue-blocked false` lets messages in again"),
         "QUEUE_FULL" => failure.hint("`tallystone queue update --max-depth` raises the bound"),
+        "OUTBOX_FULL" => {
+            failure.hint("history does not keep up: see `tallystone_outbox_*` and `tallystone_relay_*` in /metrics")
+        }
         "STORE_FULL" => failure.hint("give Redis more memory (maxmemory), or purge what is not needed"),
         _ => failure,
     }

@@ -2,15 +2,23 @@
 
 use crate::config::{ConfigFlags, load};
 use crate::failure::Failure;
+use crate::history::{History, elastic_options, kafka_options};
+use crate::indexer::indexing;
 use crate::output::Output;
-use crate::server::cannot_serve;
+use crate::server::{HistoryAddresses, cannot_serve};
 use crate::shutdown::Shutdown;
 use clap::Args;
+use futures::FutureExt;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tallystone_indexer::elastic::Elastic;
+use tallystone_indexer::kafka::IndexerOptions;
+use tallystone_local::{
+    PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions, PrivateRedis,
+    PrivateRedisOptions,
+};
 use tallystone_server::ServerConfig;
-use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
 use tallystone_server::redis_options;
 use tallystone_server::store::RedisStore;
 use tokio::net::TcpListener;
@@ -19,6 +27,11 @@ use tokio::net::TcpListener;
 pub(crate) struct DevArgs {
     #[command(flatten)]
     flags: ConfigFlags,
+    #[command(flatten)]
+    addresses: HistoryAddresses,
+    /// Start a Kafka and an Elasticsearch too, and keep history there (`./quickstart --full` installs them)
+    #[arg(long, conflicts_with_all = ["kafka", "elasticsearch"])]
+    full: bool,
     /// Where the data lives [default: tallystone/dev in $XDG_DATA_HOME, else .tallystone/dev here]
     #[arg(long, value_name = "DIR", env = "TALLYSTONE_DATA_DIR")]
     data_dir: Option<PathBuf>,
@@ -27,11 +40,22 @@ pub(crate) struct DevArgs {
     redis_port: Option<u16>,
 }
 
+/// What is laid over the file and the environment.
+#[derive(Serialize)]
+struct Flags {
+    #[serde(flatten)]
+    flags: ConfigFlags,
+    #[serde(flatten)]
+    addresses: HistoryAddresses,
+}
+
 /// What is running, and where.
 #[derive(Serialize)]
 struct Running {
     server: String,
     redis_url: String,
+    kafka: Option<String>,
+    elasticsearch: Option<String>,
     metrics: Option<String>,
     data_dir: PathBuf,
     process_id: u32,
@@ -39,7 +63,11 @@ struct Running {
 
 pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
     let file = args.flags.config.clone();
-    let mut config: ServerConfig = load(file.as_deref(), args.flags)?;
+    let flags = Flags { flags: args.flags, addresses: args.addresses };
+    let mut config: ServerConfig = load(file.as_deref(), flags)?;
+    if config.kafka.is_some() != config.elasticsearch.is_some() {
+        return Err(Failure::usage("kafka and elasticsearch go together: events go through the one into the other"));
+    }
     config.check().map_err(Failure::usage)?;
     if config.redis_url != ServerConfig::default().redis_url {
         return Err(Failure::usage("redis_url: `dev` brings a Redis of its own")
@@ -56,28 +84,99 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
         std::net::TcpListener::bind(address)
             .map_err(|error| Failure::usage(format!("cannot serve metrics on {address}: {error}")))?;
     }
-    let data_dir = args.data_dir.unwrap_or_else(|| data_dir(std::env::var_os("XDG_DATA_HOME").map(PathBuf::from)));
+    let data_dir = args.data_dir.unwrap_or_else(|| data_dir_of("dev"));
     let options = PrivateRedisOptions { port: args.redis_port, ..PrivateRedisOptions::new(&data_dir) };
     let redis = PrivateRedis::start(options).await.map_err(|error| cannot_serve(&error))?;
     config.redis_url = redis.url();
+    if args.full && config.history_file.is_some() {
+        redis.stop().await;
+        return Err(Failure::usage("history_file is set beside --full: events go to one of them"));
+    }
+    let full = match args.full {
+        true => Some(Full::start(&data_dir).await?),
+        false => None,
+    };
+    if let Some(full) = &full {
+        config.kafka = Some(full.kafka.address());
+        config.elasticsearch = Some(full.elasticsearch.url());
+        config.elasticsearch_replicas = 0;
+    } else if config.kafka.is_none() && config.history_file.is_none() {
+        config.history_file = Some(data_dir.join("history.db"));
+    }
 
-    let served = serve(config, listener, &redis, &data_dir, shutdown, output).await;
+    let served = serve(config, listener, &redis, full.as_ref(), &data_dir, shutdown, output).await;
     redis.stop().await;
+    if let Some(full) = full {
+        full.kafka.stop().await;
+        full.elasticsearch.stop().await;
+    }
     served
+}
+
+/// The services that history has in a larger house.
+struct Full {
+    kafka: PrivateKafka,
+    elasticsearch: PrivateElasticsearch,
+}
+
+/// When one of them has ended.
+async fn ended(full: Option<&Full>) {
+    match full {
+        Some(full) => tokio::select! {
+            () = full.kafka.ended() => {}
+            () = full.elasticsearch.ended() => {}
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// An address as it may be shown.
+fn without_user(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host)),
+        None => url.to_owned(),
+    }
+}
+
+impl Full {
+    async fn start(data_dir: &Path) -> Result<Full, Failure> {
+        let kafka = PrivateKafka::start(PrivateKafkaOptions::new(data_dir.join("kafka")));
+        let elasticsearch =
+            PrivateElasticsearch::start(PrivateElasticsearchOptions::new(data_dir.join("elasticsearch")));
+        let (kafka, elasticsearch) = tokio::join!(kafka, elasticsearch);
+        Ok(Full {
+            kafka: kafka.map_err(|error| cannot_serve(&error))?,
+            elasticsearch: elasticsearch.map_err(|error| cannot_serve(&error))?,
+        })
+    }
 }
 
 async fn serve(
     config: ServerConfig,
     listener: TcpListener,
     redis: &PrivateRedis,
+    full: Option<&Full>,
     data_dir: &Path,
     shutdown: Shutdown,
     output: Output,
 ) -> Result<(), Failure> {
     let store = RedisStore::connect(redis_options(&config)).await.map_err(|error| cannot_serve(&error))?;
+    let store = Arc::new(store);
+    let mut beside = History::open(&config)?.beside(&store);
+    if let (Some(kafka), Some(elastic)) = (kafka_options(&config)?, elastic_options(&config)) {
+        let elastic = Arc::new(Elastic::new(elastic).map_err(Failure::usage)?);
+        let options = IndexerOptions { kafka, ..IndexerOptions::default() };
+        beside.tasks.push(Box::new(|stopping| {
+            indexing(elastic, options, stopping)
+                .map(|ended| ended.unwrap_or_else(|failure| tracing::error!(%failure, "the indexer has ended")))
+                .boxed()
+        }));
+    }
     let running = Running {
         server: format!("http://{}", listener.local_addr().map_err(Failure::usage)?),
         redis_url: redis.url(),
+        kafka: config.kafka.clone(),
+        elasticsearch: config.elasticsearch.as_deref().map(without_user),
         metrics: config.metrics_listen.map(|address| format!("http://{address}/metrics")),
         data_dir: data_dir.canonicalize().map_err(Failure::usage)?,
         process_id: std::process::id(),
@@ -87,9 +186,16 @@ async fn serve(
         tokio::select! {
             () = shutdown.requested() => {}
             () = redis.ended() => {}
+            () = ended(full) => {}
         }
     };
-    tallystone_server::serve_on(Arc::new(store), listener, config, stop).await.map_err(|error| cannot_serve(&error))?;
+    tallystone_server::serve_on(store, listener, config, beside, stop).await.map_err(|error| cannot_serve(&error))?;
+    if let Some(full) = full
+        && (full.kafka.has_ended() || full.elasticsearch.has_ended())
+    {
+        return Err(Failure::unavailable("the Kafka or the Elasticsearch of this `dev` has ended")
+            .hint("nothing is lost; their logs are in the data folder; start `tallystone dev --full` again"));
+    }
     match redis.has_ended() {
         true => Err(Failure::unavailable("the private Redis has ended: was it killed, or out of memory?")
             .hint("what it acknowledged is on the disk; start `tallystone dev` again")),
@@ -97,11 +203,16 @@ async fn serve(
     }
 }
 
-fn data_dir(xdg_data_home: Option<PathBuf>) -> PathBuf {
+/// Where the data of one verb lives.
+pub(crate) fn data_dir_of(verb: &str) -> PathBuf {
+    data_dir(std::env::var_os("XDG_DATA_HOME").map(PathBuf::from), verb)
+}
+
+fn data_dir(xdg_data_home: Option<PathBuf>, verb: &str) -> PathBuf {
     // The XDG specification: a relative path is to be ignored.
     match xdg_data_home.filter(|home| home.is_absolute()) {
-        Some(home) => home.join("tallystone/dev"),
-        None => PathBuf::from(".tallystone/dev"),
+        Some(home) => home.join("tallystone").join(verb),
+        None => PathBuf::from(".tallystone").join(verb),
     }
 }
 
@@ -112,18 +223,23 @@ fn banner(running: &Running) -> String {
     } else {
         format!("\n  export TALLYSTONE_SERVER={}", running.server)
     };
+    let history = match (&running.kafka, &running.elasticsearch) {
+        (Some(kafka), Some(elasticsearch)) => format!("\n  Kafka    {kafka}\n  history  {elasticsearch}"),
+        _ => String::new(),
+    };
     format!(
         "Tallystone is ready.
   gRPC     {}{metrics}
-  Redis    {}
+  Redis    {}{history}
   data     {} (kept; delete it to start anew)
 
 Try, in another terminal:{other}
   tallystone msg enqueue hello --payload 'hello, world'
   tallystone work hello --exec 'cat; echo'
   tallystone queue ls
+  tallystone queue stats hello
 
-Ctrl-C stops both.",
+Ctrl-C stops all of it.",
         running.server,
         running.redis_url,
         running.data_dir.display()
@@ -136,8 +252,8 @@ mod tests {
 
     #[test]
     fn data_lives_in_xdg_or_here() {
-        assert_eq!(data_dir(Some("/d".into())), PathBuf::from("/d/tallystone/dev"));
-        assert_eq!(data_dir(Some("d".into())), PathBuf::from(".tallystone/dev"));
-        assert_eq!(data_dir(None), PathBuf::from(".tallystone/dev"));
+        assert_eq!(data_dir(Some("/d".into()), "dev"), PathBuf::from("/d/tallystone/dev"));
+        assert_eq!(data_dir(Some("d".into()), "dev"), PathBuf::from(".tallystone/dev"));
+        assert_eq!(data_dir(None, "demo"), PathBuf::from(".tallystone/demo"));
     }
 }

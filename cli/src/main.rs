@@ -13,6 +13,8 @@ mod demo;
 mod dev;
 mod duration;
 mod failure;
+mod history;
+mod indexer;
 mod logs;
 mod msg;
 mod output;
@@ -25,7 +27,9 @@ use args::{Cli, Demo, Verb};
 use clap::Parser;
 use connection::Session;
 use failure::Failure;
+use msg::MsgVerb;
 use output::Output;
+use queue::QueueVerb;
 use std::process::ExitCode;
 
 /// Many small buffers cross threads on every call; the system's allocator takes a lock for each.
@@ -58,14 +62,32 @@ fn threads() -> usize {
 
 async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     let global = cli.global;
-    let filter = global.log.as_deref().unwrap_or(if matches!(cli.verb, Verb::Server(_)) { "info" } else { "warn" });
+    let filter = global.log.as_deref().unwrap_or(if matches!(cli.verb, Verb::Server(_) | Verb::Indexer(_)) {
+        "info"
+    } else {
+        "warn"
+    });
     logs::start(filter, global.log_format)?;
     let connect = async || Session::connect(&global, output).await;
     match cli.verb {
         Verb::Server(args) => server::run(args).await,
+        Verb::Indexer(args) => indexer::run(args).await,
         Verb::Dev(args) => dev::run(args, output).await,
+        Verb::Queue(QueueVerb::Stats(args)) => {
+            let session = args.history.session(&global, output).await?;
+            queue::stats(args, &session).await
+        }
         Verb::Queue(verb) => queue::run(verb, &connect().await?).await,
+        Verb::Msg(MsgVerb::Trace(args)) => {
+            let session = args.history.session(&global, output).await?;
+            msg::trace(args, &session).await
+        }
+        Verb::Msg(MsgVerb::Search(args)) => {
+            let session = args.history.session(&global, output).await?;
+            msg::search(args, &session).await
+        }
         Verb::Msg(verb) => msg::run(verb, &connect().await?).await,
+        Verb::History(verb) => history::run(verb, &connect().await?).await,
         Verb::Work(args) => work::run(args, &connect().await?).await,
         Verb::Check(args) => check::run(args, &connect().await?).await,
         Verb::Demo(Demo::Flights(args)) => demo::flights(args, global.server, output).await,

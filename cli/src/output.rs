@@ -25,6 +25,15 @@ impl Output {
         self.line(people(values).trim_end())
     }
 
+    /// A remark on what was shown: beside JSON it goes to stderr.
+    pub(crate) fn remark(self, line: &str) -> Result<(), Failure> {
+        if self.json {
+            eprintln!("{line}");
+            return Ok(());
+        }
+        self.line(line)
+    }
+
     /// One line, as it is.
     pub(crate) fn line(self, line: &str) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();

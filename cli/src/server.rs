@@ -2,6 +2,7 @@
 
 use crate::config::{ConfigFlags, load};
 use crate::failure::Failure;
+use crate::history::History;
 use crate::shutdown::Shutdown;
 use clap::Args;
 use serde::Serialize;
@@ -14,6 +15,33 @@ pub(crate) struct ServerArgs {
     flags: ConfigFlags,
     #[command(flatten)]
     redis: RedisFlags,
+    #[command(flatten)]
+    addresses: HistoryAddresses,
+    #[command(flatten)]
+    embedded: EmbeddedFlags,
+}
+
+/// Where history goes and comes from.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub(crate) struct HistoryAddresses {
+    /// The Kafka of the events, HOST:PORT, several with commas between
+    #[arg(long, value_name = "BROKERS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kafka: Option<String>,
+
+    /// The Elasticsearch or OpenSearch of the history
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) elasticsearch: Option<String>,
+}
+
+/// History without Kafka and Elasticsearch.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+struct EmbeddedFlags {
+    /// Keep history in this file, for one machine that has neither Kafka nor Elasticsearch
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history_file: Option<std::path::PathBuf>,
 }
 
 /// Which Redis, and how much it must promise.
@@ -42,19 +70,27 @@ struct Flags {
     flags: ConfigFlags,
     #[serde(flatten)]
     redis: RedisFlags,
+    #[serde(flatten)]
+    addresses: HistoryAddresses,
+    #[serde(flatten)]
+    embedded: EmbeddedFlags,
 }
 
 pub(crate) async fn run(args: ServerArgs) -> Result<(), Failure> {
     let file = args.flags.config.clone();
-    let config: ServerConfig = load(file.as_deref(), Flags { flags: args.flags, redis: args.redis })?;
+    let ServerArgs { flags, redis, addresses, embedded } = args;
+    let config: ServerConfig = load(file.as_deref(), Flags { flags, redis, addresses, embedded })?;
     config.check().map_err(Failure::usage)?;
     let shutdown = Shutdown::listen().map_err(Failure::usage)?;
-    tallystone_server::serve(config, shutdown.requested()).await.map_err(|error| match &error {
-        ServeError::Redis(ConnectError::Unreachable { .. }) => {
-            cannot_serve(&error).hint("--redis-url names another; `tallystone dev` brings a Redis of its own along")
+    let history = History::open(&config)?;
+    tallystone_server::serve(config, |store| history.beside(store), shutdown.requested()).await.map_err(|error| {
+        match &error {
+            ServeError::Redis(ConnectError::Unreachable { .. }) => {
+                cannot_serve(&error).hint("--redis-url names another; `tallystone dev` brings a Redis of its own along")
+            }
+            ServeError::Redis(_) | ServeError::Config(_) => Failure::usage(&error),
+            _ => cannot_serve(&error),
         }
-        ServeError::Redis(_) | ServeError::Config(_) => Failure::usage(&error),
-        _ => cannot_serve(&error),
     })
 }
 

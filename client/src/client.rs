@@ -4,6 +4,7 @@ use crate::connector::connector;
 use crate::error::{Error, Result};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use std::time::Duration;
+use tallystone_proto::history::v1::history_client::HistoryClient;
 use tallystone_proto::queue::v1::{queue_admin_client::QueueAdminClient, queue_client::QueueClient};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -20,6 +21,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub struct Client {
     pub(crate) queue: QueueClient<Channel>,
     pub(crate) admin: QueueAdminClient<Channel>,
+    pub(crate) history: HistoryClient<Channel>,
     pub(crate) patience: Patience,
 }
 
@@ -149,7 +151,8 @@ impl ClientBuilder {
     fn client(&self, channel: Channel) -> Client {
         Client {
             queue: QueueClient::new(channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX),
-            admin: QueueAdminClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX),
+            admin: QueueAdminClient::new(channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX),
+            history: HistoryClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX),
             patience: self.patience,
         }
     }

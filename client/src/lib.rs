@@ -71,6 +71,7 @@ mod client;
 mod config;
 mod connector;
 mod error;
+mod history;
 mod inspect;
 mod lease;
 mod message;
@@ -81,6 +82,10 @@ pub use client::{Client, ClientBuilder};
 pub use config::{Backoff, BackoffKind, QueueConfig, QueueInfo, QueueType};
 pub use connector::connector;
 pub use error::{Applied, Error, Items, Refused, Result};
+pub use history::{
+    Activity, Found, Gap, IndexedMessage, QueueStats, ReasonCount, Search, StateActivity, Trace, TracedTransition,
+    Watermark,
+};
 pub use inspect::{
     CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged, QueueSummary,
     Violation,

@@ -35,6 +35,7 @@ local function enter(m, to, by, reason)
   else
     note_due(now + retention_ms)
   end
+  local left_since = m.since
   m.version = m.version + 1
   if to ~= m.from then
     m.state, m.since = to, now
@@ -44,7 +45,8 @@ local function enter(m, to, by, reason)
   if to > RUNNING then call('RPUSH', K_DONE, done_entry(m)) end
   local head = encode_head(m)
   call('HSET', K_HEAD, m.id, head)
-  add_event(event_front(m.from, to, by, m.version, reason), m.id, head)
+  local left = to ~= m.from and m.version > 2 and pack('>I6', left_since) or ''
+  add_event(event_front(m.from, to, by, m.version, reason), m.id, left, head)
   if #indexes > 0 then index_move(m.id, m.fixed, m.from, to, m.member_before, member) end
 end
 
@@ -53,7 +55,7 @@ local function collect(m)
   call('HDEL', K_BODY, m.id)
   call('HDEL', K_HEAD, m.id)
   S[COUNT + m.state] = S[COUNT + m.state] - 1
-  add_event(event_front(m.state, GONE, BY_COLLECT, m.version + 1, ''), m.id, encode_head(m))
+  add_event(event_front(m.state, GONE, BY_COLLECT, m.version + 1, ''), m.id, '', encode_head(m))
   if #indexes > 0 then index_move(m.id, m.fixed, m.state, GONE) end
 end
 

@@ -11,18 +11,19 @@ if now == 0 then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- S: revision sequence counts(1..6) wait_until sweep_at parked popped created; then the waiting server's id.
-local STATE = '>I4I7I6I6I6I6I6I6I6I6I4I6I6'
-local SEQ, COUNT, WAIT_UNTIL, SWEEP_AT, PARKED, POPPED, CREATED = 2, 2, 9, 10, 11, 12, 13
+-- S: revision sequence counts(1..6) wait_until sweep_at parked popped created added acked; then the waiting
+-- server's id. added: the outbox's next offset; acked: that of the first event that no sink has yet.
+local STATE = '>I4I7I6I6I6I6I6I6I6I6I4I6I6I7I7'
+local SEQ, COUNT, WAIT_UNTIL, SWEEP_AT, PARKED, POPPED, CREATED, ADDED, ACKED = 2, 2, 9, 10, 11, 12, 13, 14, 15
 local state_raw = call('GET', K_STATE)
 if not state_raw then return {NO_QUEUE} end
 local S = {unpick(STATE, state_raw)}
-local waiter = sub(state_raw, S[14])
+local waiter = sub(state_raw, S[16])
 if S[1] ~= tonumber(ARGV[2]) then return {STALE, call('GET', K_CONFIG), state_raw} end
 
 local exclusive, default_lease_ms, default_invisibility_ms, default_max_attempts, retention_ms,
-  backoff_kind, backoff_base_ms, backoff_max_ms, backoff_jitter, max_depth, outbox_max, parameters_end =
-  unpick('>BI4I6I2I6BI6I6BI6I4', ARGV[3])
+  backoff_kind, backoff_base_ms, backoff_max_ms, backoff_jitter, max_depth,
+  outbox_refuse, outbox_keep, payload_kept, parameters_end = unpick('>BI4I6I2I6BI6I6BI6I4I4I2', ARGV[3])
 exclusive = exclusive == 1
 
 -- What this call made runnable, and the earliest due time it set: who waits is told of both when it closes.
@@ -54,7 +55,7 @@ local function close_shard()
     S[WAIT_UNTIL], waiter, tell = 0, '', true
   end
   if earliest_due < S[SWEEP_AT] then S[SWEEP_AT], tell = earliest_due, true end
-  local packed = pack(STATE, unpack(S, 1, 13)) .. waiter
+  local packed = pack(STATE, unpack(S, 1, 15)) .. waiter
   if packed ~= state_raw then call('SET', K_STATE, packed) end
   if tell then call('PUBLISH', WAKE_CHANNEL, K_STATE) end
 end

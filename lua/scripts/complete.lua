@@ -101,7 +101,7 @@ for i = 1, items do
         local n = #ended + 1
         ended[n], new_heads[2 * n - 1], new_heads[2 * n] = id, id, new_head
         done[n] = version4 .. now6 .. sub(head, 52, 58) .. id
-        add_event(front, id, new_head)
+        add_event(front, id, sub(head, 6, 11), new_head)
         if exclusive then values[n] = value_at(head, fixed_at(head)) end
         if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), RUNNING, COMPLETED) end
         results[i] = completed

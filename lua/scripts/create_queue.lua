@@ -3,7 +3,7 @@
 -- ARGV now_ms, configuration. RETURNS {OK, configuration, state} as they stand.
 -- WHY the sequence starts at the microseconds of the creation: a queue deleted and made anew never gives out a
 -- fencing token twice (Q11). The revision starts there too (its low 32 bits), so that what a server believes of a
--- deleted queue is never taken for the one made anew.
+-- deleted queue is never taken for the one made anew. So does the outbox, unless it goes on from an earlier queue's.
 local existing = redis.call('GET', K_STATE)
 if not existing then
   local now, micros = tonumber(ARGV[1]), 0
@@ -12,7 +12,19 @@ if not existing then
     now, micros = time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000
   end
   local sequence = now * 1000 + micros
-  existing = struct.pack('>I4I7I6I6I6I6I6I6I6I6I4I6I6', sequence % 2 ^ 32, sequence, 0, 0, 0, 0, 0, 0, 0, FAR, 0, 0, now)
+  local offset = sequence
+  if redis.call('EXISTS', K_OUTBOX) == 1 then
+    redis.call('PERSIST', K_OUTBOX)
+    local info = redis.call('XINFO', 'STREAM', K_OUTBOX)
+    for i = 1, #info, 2 do
+      if info[i] == 'last-generated-id' then
+        local first, count = string.match(info[i + 1], '(%d+)-(%d+)')
+        offset = first + count
+      end
+    end
+  end
+  existing = struct.pack('>I4I7I6I6I6I6I6I6I6I6I4I6I6I7I7', sequence % 2 ^ 32, sequence, 0, 0, 0, 0, 0, 0, 0, FAR, 0, 0,
+    now, offset, offset)
   redis.call('SET', K_STATE, existing)
   redis.call('SET', K_CONFIG, ARGV[2])
   redis.call('DEL', K_DELETED)

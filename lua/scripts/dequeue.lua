@@ -140,15 +140,16 @@ local function lease_from_ready(next_request, last_request, wanted)
     end
     if head then
       local m = decode_head(id, head)
+      local left = m.version > 1 and sub(head, 6, 11) or ''
       m.state, m.since, m.due, m.version, m.attempts = RUNNING, now, due, m.version + 1, m.attempts + 1
       m.fence, m.lease_ms, m.extended, m.worker = seq, lease_ms, NOT_EXTENDED, worker
       if m.flags >= REDRIVEN then m.flags = m.flags - REDRIVEN end
       head = encode_head(m)
-      add_event(event_front(PENDING, RUNNING, BY_DEQUEUE, m.version, ''), id, head)
+      add_event(event_front(PENDING, RUNNING, BY_DEQUEUE, m.version, ''), id, left, head)
     else
       -- The same bytes as encode_head would make for a first lease, without taking the record apart.
       head = head_front .. pack('>I7', seq) .. lease_field .. sub(body, 1, 13) .. worker_field .. fixed
-      add_event(FIRST_LEASE, id, head)
+      add_event(FIRST_LEASE, id, '', head)
     end
     new_heads[2 * i - 1], new_heads[2 * i] = id, head
     running[2 * i - 1], running[2 * i] = due_text, id

@@ -84,13 +84,31 @@ local function flush()
   bodies, ready, keys_changed, ready_removed, backlog = {}, {}, {}, {}, {}
 end
 
+-- On request history keeps the begin of the payload.
+local function with_payload(front)
+  return sub(front, 1, 2) .. char(byte(front, 3) + WITH_PAYLOAD) .. sub(front, 4)
+end
+
+local function payload_of(content, fixed)
+  return pack('>I2', math.min(#content - #fixed, payload_kept)) .. sub(content, #fixed + 1, #fixed + payload_kept)
+end
+
 local now6 = pack('>I6', now)
 local NO_SEQUENCE = string.rep('\0', 7)
 local ACCEPTED = event_front(GONE, PENDING, BY_ENQUEUE, 1, '')
 local live = S[COUNT + INVISIBLE] + S[COUNT + PENDING] + S[COUNT + RUNNING]
 
+local outbox_full = outbox_refuse > 0 and S[ADDED] - S[ACKED] >= outbox_refuse
+
+-- Why a message that is not there yet is not taken.
+local function no_room()
+  if max_depth > 0 and live >= max_depth then return QUEUE_FULL end
+  if outbox_full then return OUTBOX_FULL end
+end
+
 local function add_fresh(id, content, kind)
-  if max_depth > 0 and live >= max_depth then return QUEUE_FULL, 0 end
+  local refused = no_room()
+  if refused then return refused, 0 end
   live = live + 1
   S[SEQ] = S[SEQ] + 1
   local seq7 = pack('>I7', S[SEQ])
@@ -103,6 +121,10 @@ local function add_fresh(id, content, kind)
     local _, invisibility_ms = options_of(fixed)
     m.from, m.version, m.due = GONE, 0, now + (invisibility_ms or default_invisibility_ms)
     enter(m, INVISIBLE, BY_ENQUEUE, '')
+    if payload_kept > 0 then
+      local n = #events
+      events[n - PIECES + 1], events[n] = with_payload(events[n - PIECES + 1]), events[n] .. payload_of(content, fixed)
+    end
     return OK, now
   end
   bodies[#bodies + 1] = id
@@ -114,7 +136,9 @@ local function add_fresh(id, content, kind)
     ready[#ready + 1] = member
   end
   added = added + 1
-  add_event(ACCEPTED, id, '\0' .. seq7 .. fixed)
+  local front, record = ACCEPTED, '\0' .. seq7 .. fixed
+  if payload_kept > 0 then front, record = with_payload(front), record .. payload_of(content, fixed) end
+  add_event(front, id, '', record)
   if #indexes > 0 then index_move(id, fixed, GONE, PENDING, nil, member) end
   return OK, now
 end
@@ -153,8 +177,8 @@ for i = 1, items do
       if sub(call('HGET', K_BODY, id), 14) ~= content then code, at = ID_CONFLICT, 0 end
     elseif m.state <= RUNNING then
       code, at = coalesce(m, content)
-    elseif max_depth > 0 and live >= max_depth then
-      code, at = QUEUE_FULL, 0 -- before the old one is gone: a refused item changes nothing
+    elseif no_room() then
+      code, at = no_room(), 0 -- before the old one is gone: a refused item changes nothing
     else
       collect(m)
       code, at = add_fresh(id, content, kind)

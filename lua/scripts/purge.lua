@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- purge: one bounded step: cancel and collect messages up to a sequence.
--- ARGV head, include_running (0 | 1), scan cursor, until_sequence (0: the present one).
+-- ARGV head, which (0: all but running ones, 1: all, 2: ended ones only), scan cursor, until_sequence (0: the present one).
 -- RETURNS {OK, purged, scan cursor (0: done), until_sequence}
 --@include shard
 --@include record
@@ -11,11 +11,15 @@
 
 local until_seq = tonumber(ARGV[7])
 if until_seq == 0 then until_seq = S[SEQ] end
+local function wanted(state)
+  if state == RUNNING then return ARGV[5] == '1' end
+  return state > RUNNING or ARGV[5] ~= '2'
+end
 local page = call('HSCAN', K_BODY, ARGV[6], 'COUNT', 100)
 local purged = 0
 for i = 1, #page[2], 2 do
   local m = load_message(page[2][i])
-  if m and m.seq <= until_seq and (m.state ~= RUNNING or ARGV[5] == '1') then
+  if m and m.seq <= until_seq and wanted(m.state) then
     if m.state <= RUNNING then
       if m.state == RUNNING then
         end_lease(m, ENDED_CANCEL, CANCELED)

@@ -40,7 +40,7 @@ if looked_at > 0 then
         front = event_front(state, GONE, BY_COLLECT, version + 1, '')
       end
       S[COUNT + state] = S[COUNT + state] - 1
-      add_event(front, id, head)
+      add_event(front, id, '', head)
       if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), state, GONE) end
     end
   end

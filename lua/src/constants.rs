@@ -29,11 +29,13 @@ pub enum Answer {
     IdConflict = 8,
     /// Item: max_depth.
     QueueFull = 9,
+    /// Item: the outbox is at its bound.
+    OutboxFull = 10,
 }
 
 impl Answer {
     /// All of them, in the order of their numbers, with their names in Lua.
-    pub const ALL: [(Answer, &str); 10] = [
+    pub const ALL: [(Answer, &str); 11] = [
         (Answer::Ok, "OK"),
         (Answer::NoQueue, "NO_QUEUE"),
         (Answer::Stale, "STALE"),
@@ -44,6 +46,7 @@ impl Answer {
         (Answer::WrongState, "WRONG_STATE"),
         (Answer::IdConflict, "ID_CONFLICT"),
         (Answer::QueueFull, "QUEUE_FULL"),
+        (Answer::OutboxFull, "OUTBOX_FULL"),
     ];
 
     /// The answer of a number.

@@ -1,7 +1,7 @@
 //! The keys of a queue shard: few, fixed, all behind one hash tag (Q15, Q17). One function makes every key.
 
+use tallystone_model::Shard;
 use tallystone_model::limits::INDEXES_MAX;
-use tallystone_model::{QueueName, Shard};
 
 /// The names of a shard's keys, in the order of KEYS. Lua knows them as `K_STATE`, `K_CONFIG`, …
 pub const NAMES: [&str; 15] = [
@@ -27,6 +27,10 @@ pub const INDEX_NAMES: [&str; 3] = ["order", "counts", "covered"];
 
 /// The registry of queue names: a sorted set by bytes.
 pub const QUEUES: &str = "ts:queues";
+/// A stream that names each queue when it is put into the registry: who reads outboxes waits on it.
+pub const NEW_QUEUES: &str = "ts:queues:new";
+/// The shards of deleted queues whose outboxes are not empty yet: a set of tags.
+pub const LEFT_OUTBOXES: &str = "ts:outboxes:left";
 /// The channel on which servers wake each other.
 pub const WAKE_CHANNEL: &str = "ts:wake";
 
@@ -63,13 +67,13 @@ impl ShardKeys {
 
 /// The shard a state key belongs to: what a wake-up carries.
 pub fn shard_of_state_key(key: &str) -> Option<Shard> {
-    let (queue, number) = key.strip_prefix("ts:{")?.strip_suffix("}:state")?.rsplit_once('/')?;
-    Some(Shard { queue: QueueName::parse("queue", queue).ok()?, number: number.parse().ok()? })
+    Shard::of_tag(key.strip_prefix("ts:{")?.strip_suffix("}:state")?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tallystone_model::QueueName;
 
     #[test]
     fn q15_q17_every_key_of_a_shard_is_behind_its_tag() {

@@ -16,6 +16,8 @@ const HEAD_BYTES: usize = 64;
 const LEASE_FLAG: u8 = 1;
 const INVISIBILITY_FLAG: u8 = 2;
 const ATTEMPTS_FLAG: u8 = 4;
+/// On the cause of an event that carries a payload.
+const PAYLOAD_FLAG: u8 = 128;
 
 /// An id as stored. A canonical UUID, the commonest of ids, takes 17 bytes instead of 36, three times per
 /// message; the leading zero byte cannot begin any other id, which has no control characters.
@@ -327,11 +329,15 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
     while !reader.0.is_empty() {
         let from = reader.state()?;
         let to = reader.state()?;
-        let by = Cause::from_code(reader.number(1)? as u8).ok_or(Unreadable("cause"))?;
+        let by = reader.number(1)? as u8;
+        let with_payload = by & PAYLOAD_FLAG != 0;
+        let by = Cause::from_code(by & !PAYLOAD_FLAG).ok_or(Unreadable("cause"))?;
         let version = reader.number(4)? as u32;
         let reason = reader.text()?;
         let id_bytes = reader.number(1)? as usize;
         let id = decode_id(reader.bytes(id_bytes)?)?;
+        let moved = from != to && from.is_some() && to.is_some();
+        let left_since_ms = if moved && version > 2 { Some(reader.number(6)?) } else { None };
         let head = match reader.0 {
             [0, ..] => {
                 let _no_head = reader.number(1)?;
@@ -340,6 +346,13 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
             _ => Head::read(&mut reader)?,
         };
         let Fixed { priority, metadata, .. } = Fixed::read(&mut reader)?;
+        let payload = match with_payload {
+            true => {
+                let length = reader.number(2)? as usize;
+                Some(Bytes::copy_from_slice(reader.bytes(length)?))
+            }
+            false => None,
+        };
         let is_due = matches!(to, Some(State::Invisible | State::Running));
         events.push(Event {
             id,
@@ -348,7 +361,16 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
             to,
             by,
             at_ms,
+            from_since_ms: match (from, left_since_ms) {
+                (None, _) => 0,
+                (Some(_), Some(since_ms)) => since_ms,
+                // The state is the one the record tells of, or the one the message was enqueued into.
+                (Some(_), None) if moved => head.enqueued_at_ms,
+                (Some(_), None) => head.since_ms,
+            },
+            since_ms: head.since_ms,
             sequence: head.sequence,
+            enqueued_at_ms: head.enqueued_at_ms,
             priority,
             metadata,
             attempts: head.attempts,
@@ -356,6 +378,9 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
             worker: head.worker,
             due_ms: if is_due { head.due_ms } else { 0 },
             reason,
+            last_reason: head.reason,
+            coalesced: to == Some(State::Running) && head.flags & 1 == 1,
+            payload,
         });
     }
     Ok(events)
@@ -372,6 +397,10 @@ pub struct ShardState {
     pub counts: [u64; 6],
     /// Of the queue.
     pub created_at_ms: u64,
+    /// The offset of the next event.
+    pub added: u64,
+    /// The offset of the first event that no sink has yet.
+    pub acked: u64,
 }
 
 /// Reads the state record; its layout is in `lib/shard.lua`.
@@ -384,7 +413,8 @@ pub fn decode_state(raw: &[u8]) -> Result<ShardState, Unreadable> {
         *count = reader.number(6)?;
     }
     let _wait_sweep_parked_popped = reader.bytes(6 + 6 + 4 + 6)?;
-    Ok(ShardState { revision, sequence, counts, created_at_ms: reader.number(6)? })
+    let created_at_ms = reader.number(6)?;
+    Ok(ShardState { revision, sequence, counts, created_at_ms, added: reader.number(7)?, acked: reader.number(7)? })
 }
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ scripts! {
     Purge = "purge",
     /// The scrubber.
     Check = "check",
+    /// Q19.
+    AckOutbox = "ack_outbox",
     /// Who does a background job.
     TakeTurn = "take_turn",
 }

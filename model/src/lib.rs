@@ -21,7 +21,7 @@ pub mod state;
 pub mod store;
 
 pub use config::{Backoff, BackoffKind, QueueConfig, QueuePatch, QueueType};
-pub use event::Event;
+pub use event::{Event, Recorded, Sink, SinkError};
 pub use filter::{Filter, IndexKeys};
 pub use message::{Lease, Message, NewMessage};
 pub use names::{MessageId, Metadata, QueueName};

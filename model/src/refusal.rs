@@ -89,6 +89,16 @@ pub enum Refusal {
         /// Its bound.
         max_depth: u64,
     },
+    /// Events wait in the outbox, as many as it may hold: history does not keep up (Q19).
+    #[error(
+        "queue '{queue}' takes no new messages: {events_max} events wait in its outbox; is the history store down?"
+    )]
+    OutboxFull {
+        /// The queue.
+        queue: String,
+        /// The bound.
+        events_max: u64,
+    },
     /// The store has no memory left.
     #[error("the store is out of memory; nothing was written")]
     StoreFull,
@@ -137,6 +147,7 @@ impl Refusal {
             Refusal::DequeueBlocked { .. } => "DEQUEUE_BLOCKED",
             Refusal::QueueNotEmpty { .. } => "QUEUE_NOT_EMPTY",
             Refusal::QueueFull { .. } => "QUEUE_FULL",
+            Refusal::OutboxFull { .. } => "OUTBOX_FULL",
             Refusal::StoreFull => "STORE_FULL",
             Refusal::TooManyIndexes { .. } => "TOO_MANY_INDEXES",
             Refusal::IndexBuilding { .. } => "INDEX_BUILDING",

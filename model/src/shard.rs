@@ -30,6 +30,12 @@ impl Shard {
     pub fn tag(&self) -> String {
         format!("{}/{}", self.queue, self.number)
     }
+
+    /// The shard of such a tag.
+    pub fn of_tag(tag: &str) -> Option<Self> {
+        let (queue, number) = tag.rsplit_once('/')?;
+        Some(Shard { queue: QueueName::parse("queue", queue).ok()?, number: number.parse().ok()? })
+    }
 }
 
 /// FNV-1a, 64 bits: fixed for ever, because stored messages depend on it.

@@ -253,7 +253,7 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Page<Queue>, Refusal>> + Send;
 
-    /// Removes a queue that has no live messages, terminal ones with it; its events stay in the outbox.
+    /// Removes a queue that has no live messages; terminal ones are collected first. Its events stay in the outbox.
     /// A queue that is not there: [`Refusal::QueueNotFound`], unless it was deleted within the last hour: the call is
     /// a repeated one then, and answers the same (Q10).
     fn delete_queue(&self, name: &QueueName) -> impl Future<Output = Result<(), Refusal>> + Send;

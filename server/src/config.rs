@@ -1,7 +1,10 @@
 //! What one server is told at its start. Everything is checked by [`ServerConfig::check`] before a port opens.
 
+use crate::store::OutboxFull;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use tallystone_model::limits::PAYLOAD_BYTES_MAX;
 use tallystone_model::{QueueConfig, QueueName, Refusal};
 
 /// The configuration of one server; flags, environment and file give the same names.
@@ -20,8 +23,41 @@ pub struct ServerConfig {
     pub replicas_min: u32,
     /// How long to wait for them.
     pub replica_wait_ms: u64,
-    /// Events that the outbox of one queue shard keeps, in stream entries.
-    pub outbox_entries_max: u64,
+    /// Events that the outbox of one queue shard holds for a history store that does not take them (Q19).
+    /// `None`: a million, or 100,000 where no relay is configured and the oldest are given up.
+    pub outbox_events_max: Option<u64>,
+    /// What happens at that bound.
+    pub outbox_full: OutboxFull,
+    /// How long a relay's turn lasts: another server takes over when it is not renewed within.
+    pub relay_lead_ms: u64,
+    /// Bytes of each payload that history keeps; 0: none.
+    pub history_payload_bytes: u64,
+    /// Kafka's bootstrap servers, to which the relay produces; `None`: no Kafka.
+    pub kafka: Option<String>,
+    /// The topic of events.
+    pub kafka_topic: String,
+    /// Partitions of the topic, if it has to be made.
+    pub kafka_partitions: u32,
+    /// Replicas of each, if it has to be made; 0: the broker's default.
+    pub kafka_replicas: u32,
+    /// How long the topic keeps events, if it has to be made.
+    pub kafka_retention_ms: u64,
+    /// Further properties of librdkafka, `key=value`.
+    pub kafka_properties: Vec<String>,
+    /// Elasticsearch or OpenSearch, of which this server answers questions about history; `None`: not from there.
+    pub elasticsearch: Option<String>,
+    /// What the names of its indices begin with.
+    pub elasticsearch_prefix: String,
+    /// Primary shards of a new index.
+    pub elasticsearch_shards: u16,
+    /// Copies of each, besides the primary.
+    pub elasticsearch_replicas: u16,
+    /// The embedded history store, fed by this server's relay; `None`: there is none.
+    pub history_file: Option<PathBuf>,
+    /// How long history is kept.
+    pub history_retention_ms: u64,
+    /// How large the embedded store's file may grow.
+    pub history_bytes_max: u64,
     /// How long a sweeper's turn lasts: another server takes over when it is not renewed within.
     pub sweep_lead_ms: u64,
     /// Configurations of queues made by their first Enqueue, or created with fields absent (Q1): the longest
@@ -58,7 +94,23 @@ impl Default for ServerConfig {
             allow_volatile: false,
             replicas_min: 0,
             replica_wait_ms: 1_000,
-            outbox_entries_max: 10_000,
+            outbox_events_max: None,
+            outbox_full: OutboxFull::RefuseEnqueue,
+            relay_lead_ms: 5_000,
+            history_payload_bytes: 0,
+            kafka: None,
+            kafka_topic: "tallystone.events".to_owned(),
+            kafka_partitions: 12,
+            kafka_replicas: 0,
+            kafka_retention_ms: 7 * 86_400_000,
+            kafka_properties: Vec::new(),
+            elasticsearch: None,
+            elasticsearch_prefix: "tallystone".to_owned(),
+            elasticsearch_shards: 1,
+            elasticsearch_replicas: 1,
+            history_file: None,
+            history_retention_ms: 7 * 86_400_000,
+            history_bytes_max: 10 * 1024 * 1024 * 1024,
             sweep_lead_ms: 5_000,
             queue_templates: Vec::new(),
         }
@@ -84,7 +136,27 @@ impl ServerConfig {
         }
         within("replicas_min", u64::from(self.replicas_min), 0, 16)?;
         within("replica_wait_ms", self.replica_wait_ms, 1, 60_000)?;
-        within("outbox_entries_max", self.outbox_entries_max, 100, 1_000_000_000)?;
+        if let Some(events_max) = self.outbox_events_max {
+            within("outbox_events_max", events_max, 1_000, 1_000_000_000)?;
+        }
+        within("relay_lead_ms", self.relay_lead_ms, 1_000, 600_000)?;
+        within("history_payload_bytes", self.history_payload_bytes, 0, PAYLOAD_BYTES_MAX as u64)?;
+        within("kafka_partitions", u64::from(self.kafka_partitions), 1, 1_000)?;
+        within("kafka_replicas", u64::from(self.kafka_replicas), 0, 16)?;
+        within("kafka_retention_ms", self.kafka_retention_ms, 60_000, 3_650 * 86_400_000)?;
+        within("elasticsearch_shards", u64::from(self.elasticsearch_shards), 1, 1_024)?;
+        within("elasticsearch_replicas", u64::from(self.elasticsearch_replicas), 0, 16)?;
+        within("history_retention_ms", self.history_retention_ms, 60_000, 3_650 * 86_400_000)?;
+        within("history_bytes_max", self.history_bytes_max, 64 * 1024 * 1024, 1 << 50)?;
+        if self.kafka.is_some() && self.history_file.is_some() {
+            return bad("history_file", "is set beside kafka: events go to one of them".to_owned());
+        }
+        if self.elasticsearch.is_some() && self.history_file.is_some() {
+            return bad(
+                "history_file",
+                "is set beside elasticsearch: questions are answered from one of them".to_owned(),
+            );
+        }
         within("sweep_lead_ms", self.sweep_lead_ms, 1_000, 600_000)?;
         for (i, template) in self.queue_templates.iter().enumerate() {
             let at = |field: &str, refusal: Refusal| match refusal {
@@ -136,7 +208,15 @@ mod tests {
             ("redis_url", ServerConfig { redis_url: "http://x".to_owned(), ..ServerConfig::default() }),
             ("replicas_min", ServerConfig { replicas_min: 17, ..ServerConfig::default() }),
             ("replica_wait_ms", ServerConfig { replica_wait_ms: 0, ..ServerConfig::default() }),
-            ("outbox_entries_max", ServerConfig { outbox_entries_max: 1, ..ServerConfig::default() }),
+            ("outbox_events_max", ServerConfig { outbox_events_max: Some(1), ..ServerConfig::default() }),
+            (
+                "history_file",
+                ServerConfig {
+                    kafka: Some("k:1".to_owned()),
+                    history_file: Some("h".into()),
+                    ..ServerConfig::default()
+                },
+            ),
             ("sweep_lead_ms", ServerConfig { sweep_lead_ms: 0, ..ServerConfig::default() }),
             ("queue_templates[1].config.lease_ms", bad_template(short_lease)),
             ("queue_templates[1].prefix", bad_template(QueueTemplate::default())),

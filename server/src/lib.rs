@@ -4,7 +4,7 @@
 //! not: the meaning of the queue (that is tallystone-model's) and anything a client needs.
 
 pub mod config;
-pub mod private_redis;
+pub mod outbox;
 pub mod store;
 
 mod api;
@@ -12,10 +12,12 @@ mod engine;
 mod health;
 mod metrics;
 mod serve;
+mod serve_only;
 mod sweeper;
 #[cfg(test)]
 mod testing;
 
 pub use config::{ConfigError, QueueTemplate, ServerConfig};
-pub use serve::{ServeError, redis_options, serve, serve_on};
+pub use serve::{Beside, BesideTask, ServeError, outbox_bound, redis_options, serve, serve_on};
+pub use serve_only::serve_only;
 pub use sweeper::SweepTurn;

@@ -5,6 +5,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tallystone_proto::code_name;
 use tonic::Code;
 
 const RPC_CALLS: &str = "tallystone_rpc_calls_total";
@@ -114,27 +115,4 @@ pub(crate) fn listen(address: SocketAddr) -> Result<impl Future<Output = ()> + S
             tracing::error!(%address, "the metrics listener has ended");
         }
     })
-}
-
-/// The code as gRPC's documents write it.
-fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }

@@ -5,9 +5,11 @@ use crate::config::{ConfigError, ServerConfig};
 use crate::engine::{Context, Engine};
 use crate::health::StoreHealth;
 use crate::metrics::{self, Metrics};
-use crate::store::{ConnectError, RedisOptions, RedisStore};
+use crate::outbox::OutboxHealth;
+use crate::store::{ConnectError, OutboxBound, OutboxFull, RedisOptions, RedisStore};
 use crate::sweeper::{Schedule, SweepTurn, Sweeper};
 use futures::TryStreamExt;
+use futures::future::BoxFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +18,19 @@ use tallystone_proto::queue::v1::queue_admin_server::QueueAdminServer;
 use tallystone_proto::queue::v1::queue_server::QueueServer;
 use tallystone_proto::{Corked, FILE_DESCRIPTOR_SET};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use uuid::Uuid;
 
+/// Events that a shard's outbox holds where no relay is configured.
+const UNREAD_EVENTS_MAX: u64 = 100_000;
 /// How often an idle connection is asked whether it still lives, and how long it may take to say so.
-const KEEPALIVE: Duration = Duration::from_secs(20);
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Unary calls that one connection may hold open: a pool of waiting workers often shares one.
 const STREAMS_PER_CONNECTION: u32 = 10_000;
 /// Calls given up before the server has looked at them, at which a connection is cut off: workers that give up waiting
@@ -61,6 +67,9 @@ pub enum ServeError {
         /// Why.
         why: String,
     },
+    /// What runs beside the queue has failed.
+    #[error("what runs beside the queue has failed: {0}")]
+    Beside(String),
     /// gRPC failed.
     #[error("the gRPC server failed: {0}")]
     Grpc(#[from] tonic::transport::Error),
@@ -68,12 +77,17 @@ pub enum ServeError {
 
 /// Serves the queue from the Redis of the configuration until `shutdown` ends. Nothing is opened before the
 /// configuration and Redis have been checked.
-pub async fn serve(config: ServerConfig, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
+pub async fn serve(
+    config: ServerConfig,
+    beside: impl FnOnce(&Arc<RedisStore>) -> Beside,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
     config.check()?;
-    let store = RedisStore::connect(redis_options(&config)).await?;
+    let store = Arc::new(RedisStore::connect(redis_options(&config)).await?);
     let address = config.listen;
     let listener = TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })?;
-    serve_on(Arc::new(store), listener, config, shutdown).await
+    let beside = beside(&store);
+    serve_on(store, listener, config, beside, shutdown).await
 }
 
 /// What the configuration says of Redis.
@@ -83,10 +97,36 @@ pub fn redis_options(config: &ServerConfig) -> RedisOptions {
         allow_volatile: config.allow_volatile,
         replicas_min: config.replicas_min,
         replica_wait_ms: config.replica_wait_ms,
-        outbox_entries_max: config.outbox_entries_max,
+        outbox: outbox_bound(config),
         ..RedisOptions::default()
     }
 }
+
+/// What the configuration says of the outboxes.
+pub fn outbox_bound(config: &ServerConfig) -> OutboxBound {
+    // Nobody reads the outbox: refusing new messages would help nobody, and a relay that comes later finds the newest.
+    let unread = config.kafka.is_none() && config.history_file.is_none();
+    let default = if unread { UNREAD_EVENTS_MAX } else { u64::from(OutboxBound::default().events_max) };
+    OutboxBound {
+        events_max: config.outbox_events_max.unwrap_or(default) as u32,
+        full: if unread { OutboxFull::GiveUpHistory } else { config.outbox_full },
+        payload_bytes_kept: config.history_payload_bytes as u16,
+    }
+}
+
+/// What a server runs and serves beside the queue.
+#[derive(Default)]
+pub struct Beside {
+    /// Further gRPC services, on the same port.
+    pub routes: Routes,
+    /// Of the relay among the tasks, if there is one.
+    pub outbox_health: Option<OutboxHealth>,
+    /// What runs until the token is cancelled; the server waits for their ends.
+    pub tasks: Vec<BesideTask>,
+}
+
+/// One of them.
+pub type BesideTask = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 /// Serves the queue from any store on a bound listener until `shutdown` ends, then stops in order: held Dequeues answer
 /// empty, Work streams end, what is on its way is answered.
@@ -94,6 +134,7 @@ pub async fn serve_on<S: Store + SweepTurn>(
     store: Arc<S>,
     listener: TcpListener,
     config: ServerConfig,
+    beside: Beside,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     config.check()?;
@@ -125,8 +166,13 @@ pub async fn serve_on<S: Store + SweepTurn>(
     };
     tokio::spawn(sweeper.run(stopping.clone()));
 
+    let mut tasks: JoinSet<()> = beside.tasks.into_iter().map(|task| task(stopping.clone())).collect();
+
     let api = Api::new(engine.clone());
     let (reporter, health_service) = tonic_health::server::health_reporter();
+    if let Some(outbox) = beside.outbox_health {
+        tokio::spawn(stopping.clone().run_until_cancelled_owned(outbox.report(reporter.clone())));
+    }
     tokio::spawn(stopping.clone().run_until_cancelled_owned(report_health(health, reporter, metrics)));
     let described = || {
         tonic_reflection::server::Builder::configure()
@@ -148,6 +194,7 @@ pub async fn serve_on<S: Store + SweepTurn>(
         .http2_max_pending_accept_reset_streams(Some(GIVEN_UP_PER_CONNECTION))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .add_routes(beside.routes)
         .add_service(api.queue())
         .add_service(api.admin())
         .add_service(health_service)
@@ -158,8 +205,18 @@ pub async fn serve_on<S: Store + SweepTurn>(
             stopping.clone().cancelled_owned(),
         );
     let mut server = std::pin::pin!(server);
+    // One that panics must not be missed: without a relay the outboxes would fill.
+    let failed = async {
+        while let Some(joined) = tasks.join_next().await {
+            if let Err(error) = joined {
+                return error.to_string();
+            }
+        }
+        std::future::pending().await
+    };
     tokio::select! {
         served = &mut server => served?,
+        why = failed => return Err(ServeError::Beside(why)),
         () = shutdown => {
             tracing::info!(%address, "stopping");
             stopping.cancel();
@@ -172,6 +229,9 @@ pub async fn serve_on<S: Store + SweepTurn>(
     stopping.cancel();
     if tokio::time::timeout(STOP_WAIT, engine.drained()).await.is_err() {
         tracing::warn!("stopped before the store had answered everything");
+    }
+    if tokio::time::timeout(STOP_WAIT, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
+        tracing::warn!("stopped before all that ran beside the queue had ended");
     }
     Ok(())
 }

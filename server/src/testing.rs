@@ -1,7 +1,7 @@
 //! For the tests of this crate: a store that counts, fails and holds calls, and a server on loopback over it.
 
 use crate::config::ServerConfig;
-use crate::serve::{ServeError, serve_on};
+use crate::serve::{Beside, ServeError, serve_on};
 use crate::sweeper::SweepTurn;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -188,7 +188,7 @@ impl TestServer {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move { drop(stopped.await) };
-        let served = tokio::spawn(serve_on(store.clone(), listener, config, shutdown));
+        let served = tokio::spawn(serve_on(store.clone(), listener, config, Beside::default(), shutdown));
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
         TestServer {
             store,

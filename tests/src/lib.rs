@@ -1,16 +1,24 @@
-//! The harness of the whole-system tests: a clock that only tests move, a private Redis, a stage on which one test
+//! The harness of the whole-system tests: a clock that only tests move, a private Redis, Kafka and Elasticsearch, a stage on which one test
 //! plays against one store, and builders for what goes into a queue.
 //!
 //! What lives here: what more than one test module needs. What may not: a test, or anything the product uses.
 
+pub mod archive;
 pub mod build;
+pub mod elasticsearch;
+pub mod events;
+pub mod kafka;
 pub mod ports;
 pub mod probe;
 pub mod queue;
 pub mod redis;
 pub mod stage;
 
+pub use archive::{Archive, Desk, Held};
 pub use build::*;
+pub use elasticsearch::TestElasticsearch;
+pub use events::{BEGIN_MS, Life, events_of};
+pub use kafka::TestKafka;
 pub use ports::lasting_port;
 pub use probe::Probe;
 pub use queue::TestQueue;

@@ -1,8 +1,8 @@
 //! A real Redis for tests: started in a temporary folder, gone with its last user.
 
 use std::sync::{Arc, Weak};
-use tallystone_server::private_redis::{Fsync, PrivateRedis, PrivateRedisOptions};
-use tallystone_server::store::{Clock, RedisOptions, RedisStore};
+use tallystone_local::{Fsync, PrivateRedis, PrivateRedisOptions};
+use tallystone_server::store::{Clock, OutboxBound, RedisOptions, RedisStore};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
@@ -45,7 +45,7 @@ impl TestRedis {
         let options = RedisOptions {
             url: self.url(),
             allow_volatile: true,
-            outbox_entries_max: u64::MAX,
+            outbox: OutboxBound { events_max: u32::MAX, ..OutboxBound::default() },
             clock,
             ..RedisOptions::default()
         };

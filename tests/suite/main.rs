@@ -3,8 +3,14 @@
 
 mod conformance;
 mod crash;
+mod elastic;
 mod histories;
+mod history;
+mod history_api;
 mod house;
+mod kafka;
+mod pipeline;
 mod property;
+mod relay;
 mod scripts;
 mod system;

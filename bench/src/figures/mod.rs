@@ -13,11 +13,12 @@ mod unary;
 mod work;
 
 use crate::machine::Machine;
-use crate::plan::{Plan, QueueArgs};
-use crate::report::{self, Row};
+use crate::plan::{BATCH, CALLERS, CLIENTS, CONNECTIONS, PAYLOAD_BYTES, Plan, QueueArgs, RETENTION_MS};
+use crate::report::{self, Row, Settings};
 use crate::rig::Rig;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
+use serde_json::json;
 
 /// A figure of docs/performance.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -81,28 +82,55 @@ impl Figure {
 pub(crate) async fn run(args: QueueArgs) -> Result<()> {
     let plan = Plan::new(args);
     let machine = Machine::look(&std::env::temp_dir())?;
-    let mut rows = Vec::new();
     let mut redis_version = String::new();
-    let mut outcome = Ok(());
-    for figure in Figure::value_variants() {
-        if !plan.args.only.is_empty() && !plan.args.only.contains(figure) {
-            continue;
-        }
-        eprintln!("bench: {} …", figure.name());
+    let (rows, outcome) = each(&plan.args.only, async |figure: Figure| {
         let rig = Rig::start().await?;
-        redis_version = rig.info("server").await?.remove("redis_version").unwrap_or_default();
-        let measured = figure.measure(&plan, &rig).await.with_context(|| format!("figure {}", figure.name()));
+        redis_version = rig.version().await?;
+        let measured = figure.measure(&plan, &rig).await;
         rig.stop().await;
-        match measured {
+        measured
+    })
+    .await;
+    report::print(&rows, &machine, &settings(&plan, &redis_version), plan.args.json)?;
+    outcome
+}
+
+/// Measures the figures that are asked for (none: all) until one fails; the rows of those before it.
+pub(crate) async fn each<F: ValueEnum + PartialEq>(
+    only: &[F],
+    mut measure: impl AsyncFnMut(F) -> Result<Vec<Row>>,
+) -> (Vec<Row>, Result<()>) {
+    let mut rows = Vec::new();
+    for figure in F::value_variants().iter().filter(|figure| only.is_empty() || only.contains(figure)) {
+        let name = figure.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
+        eprintln!("bench: {name} …");
+        match measure(figure.clone()).await {
             Ok(measured) => rows.extend(measured),
-            Err(error) => {
-                outcome = Err(error);
-                break;
-            }
+            Err(error) => return (rows, Err(error.context(format!("figure {name}")))),
         }
     }
-    report::print(&rows, &machine, &redis_version, plan.runs, plan.args.json)?;
-    outcome
+    (rows, Ok(()))
+}
+
+fn settings(plan: &Plan, redis_version: &str) -> Settings {
+    let runs = plan.runs;
+    Settings {
+        fields: json!({
+            "redis_version": redis_version,
+            "appendfsync": "always",
+            "payload_bytes": PAYLOAD_BYTES,
+            "batch": BATCH,
+            "clients": CLIENTS,
+            "callers": CALLERS,
+            "caller_connections": CONNECTIONS,
+            "terminal_retention_ms": RETENTION_MS,
+            "runs": runs,
+        }),
+        line: format!(
+            "Redis {redis_version}, appendfsync always, {PAYLOAD_BYTES}-byte payloads, random priorities, outbox on, \
+             completed messages collected after {RETENTION_MS} ms; median of {runs}"
+        ),
+    }
 }
 
 #[cfg(test)]

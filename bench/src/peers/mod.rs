@@ -11,7 +11,7 @@ use tokio::process::Command;
 pub(crate) const NOT_INSTALLED: &str = "not installed: run bench/peers/install";
 
 /// A command that ends with us, even when we are killed.
-fn mortal(program: impl AsRef<OsStr>, dir: &Path) -> Command {
+pub(crate) fn mortal(program: impl AsRef<OsStr>, dir: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program).current_dir(dir).kill_on_drop(true);
     command

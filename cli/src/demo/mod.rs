@@ -9,12 +9,14 @@ pub(crate) use flights::FlightsArgs;
 
 use crate::connection::{failure, server_url};
 use crate::failure::Failure;
+use crate::history::{History, demo_file};
 use crate::output::Output;
 use crate::server::cannot_serve;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tallystone_client::{Client, Error};
+use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_server::ServerConfig;
-use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
 use tallystone_server::store::{RedisOptions, RedisStore};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -25,11 +27,15 @@ pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, outpu
     args.quiet |= output.json;
     let own = match &server {
         Some(_) => None,
-        None => Some(OwnServer::start().await?),
+        None => Some(OwnServer::start(demo_file()).await?),
     };
     let url = own.as_ref().map_or_else(|| server_url(server.as_deref()), |own| own.url.clone());
     let flown = fly(args, &url, output).await;
     if let Some(own) = own {
+        // The last events, those of the end of the queue, are still on their way.
+        if let Ok(client) = Client::connect(&own.url).await {
+            let _ = flights::caught_up(&client).await;
+        }
         own.stop().await;
     }
     flown
@@ -55,18 +61,26 @@ struct OwnServer {
 }
 
 impl OwnServer {
-    async fn start() -> Result<Self, Failure> {
+    async fn start(history_file: PathBuf) -> Result<Self, Failure> {
         let data = tempfile::tempdir().map_err(Failure::usage)?;
         let options = PrivateRedisOptions::new(data.path());
         let redis = PrivateRedis::start(options).await.map_err(|error| cannot_serve(&error))?;
         let options = RedisOptions { url: redis.url(), ..RedisOptions::default() };
-        let store = RedisStore::connect(options).await.map_err(|error| cannot_serve(&error))?;
+        let store = Arc::new(RedisStore::connect(options).await.map_err(|error| cannot_serve(&error))?);
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::usage)?;
         let url = format!("http://{}", listener.local_addr().map_err(Failure::usage)?);
-        let config = ServerConfig { redis_url: redis.url(), ..ServerConfig::default() };
+        make_room(&history_file);
+        let mut config =
+            ServerConfig { redis_url: redis.url(), history_file: Some(history_file), ..ServerConfig::default() };
+        let history = History::open(&config).unwrap_or_else(|failure| {
+            tracing::warn!(%failure, "this demo keeps no history");
+            config.history_file = None;
+            History::default()
+        });
+        let beside = history.beside(&store);
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };
-        let served = tokio::spawn(tallystone_server::serve_on(Arc::new(store), listener, config, shutdown));
+        let served = tokio::spawn(tallystone_server::serve_on(store, listener, config, beside, shutdown));
         Ok(OwnServer { url, redis, stop, served, _data: data })
     }
 
@@ -76,6 +90,16 @@ impl OwnServer {
             tracing::warn!(%error, "the demo's server did not stop well");
         }
         self.redis.stop().await;
+    }
+}
+
+/// The history of the last demo makes room for this one's, which stays: it is there to be asked.
+fn make_room(file: &Path) {
+    for ending in ["", "-wal", "-shm"] {
+        let mut name = file.to_owned().into_os_string();
+        name.push(ending);
+        // Not there, most likely; what stays in the way shows when the file is opened.
+        let _ = std::fs::remove_file(name);
     }
 }
 
@@ -98,7 +122,8 @@ mod tests {
         writeln!(file, "{same}\n{other}").unwrap();
         let without = lines[1..].iter().filter(|line| line.split(',').nth(3) == Some("")).count() as u64;
 
-        let own = OwnServer::start().await.unwrap();
+        let history = tempfile::tempdir().unwrap();
+        let own = OwnServer::start(history.path().join("history.db")).await.unwrap();
         let client = Client::connect(&own.url).await.unwrap();
         let args = FlightsArgs { file: Some(file.path().to_owned()), workers: 4, keep: false, quiet: true };
         let report = flights::run(args, client.clone()).await.unwrap();

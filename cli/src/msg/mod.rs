@@ -7,12 +7,17 @@ mod get;
 mod ls;
 mod ndjson;
 mod redrive;
+mod search;
+mod trace;
 mod update;
 
 use crate::connection::Session;
 use crate::duration::format_time;
 use crate::failure::Failure;
 use crate::output::table;
+pub(crate) use search::run as search;
+pub(crate) use trace::{drawn, run as trace};
+
 use clap::Subcommand;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -37,6 +42,10 @@ pub(crate) enum MsgVerb {
     Redrive(redrive::RedriveArgs),
     /// Say why a message is not running
     Explain(explain::ExplainArgs),
+    /// Draw everything that happened to a message
+    Trace(trace::TraceArgs),
+    /// Find messages by what is known of them, also those that have ended long ago
+    Search(search::SearchArgs),
 }
 
 pub(crate) async fn run(verb: MsgVerb, session: &Session) -> Result<(), Failure> {
@@ -48,6 +57,8 @@ pub(crate) async fn run(verb: MsgVerb, session: &Session) -> Result<(), Failure>
         MsgVerb::Cancel(args) => cancel::run(args, session).await,
         MsgVerb::Redrive(args) => redrive::run(args, session).await,
         MsgVerb::Explain(args) => explain::run(args, session).await,
+        MsgVerb::Trace(args) => trace::run(args, session).await,
+        MsgVerb::Search(args) => search::run(args, session).await,
     }
 }
 
@@ -58,7 +69,7 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// `a=1 b=2`
-fn pairs_text(pairs: &BTreeMap<String, String>) -> String {
+pub(crate) fn pairs_text(pairs: &BTreeMap<String, String>) -> String {
     pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 

@@ -7,7 +7,10 @@ mod ls;
 mod pause;
 mod purge;
 mod resume;
+mod stats;
 mod update;
+
+pub(crate) use stats::run as stats;
 
 use crate::connection::Session;
 use crate::duration::{format_ms, format_time, parse_ms};
@@ -34,6 +37,8 @@ pub(crate) enum QueueVerb {
     Purge(purge::PurgeArgs),
     /// Remove a queue that has no live messages
     Delete(delete::DeleteArgs),
+    /// Show how messages went through a queue: rates, time spent in each state, reasons of failure
+    Stats(stats::StatsArgs),
 }
 
 pub(crate) async fn run(verb: QueueVerb, session: &Session) -> Result<(), Failure> {
@@ -46,6 +51,7 @@ pub(crate) async fn run(verb: QueueVerb, session: &Session) -> Result<(), Failur
         QueueVerb::Resume(args) => resume::run(args, session).await,
         QueueVerb::Purge(args) => purge::run(args, session).await,
         QueueVerb::Delete(args) => delete::run(args, session).await,
+        QueueVerb::Stats(args) => stats::run(args, session).await,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tallystone_client::Client;
 use tallystone_model::oracle::Oracle;
-use tallystone_server::{ServerConfig, serve_on};
+use tallystone_server::{Beside, ServerConfig, serve_on};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -31,7 +31,9 @@ impl World {
         let store = Arc::new(Oracle::new(clock.clone()));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            serve_on(store, listener, ServerConfig::default(), std::future::pending()).await.unwrap();
+            serve_on(store, listener, ServerConfig::default(), Beside::default(), std::future::pending())
+                .await
+                .unwrap();
         });
         let wire = Wire::to(server, &mut tasks).await;
         let client = Client::connect(wire.url()).await.unwrap();

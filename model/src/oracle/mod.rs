@@ -141,6 +141,7 @@ impl Store for Oracle {
     }
 
     async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
+        let now_ms = self.now_ms();
         let world = &mut *self.world();
         let shard = Shard::first(name);
         match world.shards.get(&shard) {
@@ -148,7 +149,11 @@ impl Store for Oracle {
             None => Err(not_found(name)),
             Some(state) if state.depth(|_| true).live() > 0 => Err(Refusal::QueueNotEmpty { queue: name.to_string() }),
             Some(_) => {
-                world.shards.remove(&shard);
+                if let Some(mut state) = world.shards.remove(&shard) {
+                    state.now_ms = now_ms;
+                    state.collect_all();
+                    world.outboxes.entry(shard.clone()).or_default().append(&mut state.events);
+                }
                 world.deleted.insert(shard);
                 Ok(())
             }

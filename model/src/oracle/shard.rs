@@ -72,6 +72,7 @@ impl QueueShard {
     ) -> Transition {
         let mut record = self.messages.remove(id).expect("the caller has looked the message up");
         let from = record.state;
+        let from_since_ms = record.state_since_ms;
         change(&mut record);
         record.version += 1;
         if !reason.is_empty() {
@@ -84,7 +85,7 @@ impl QueueShard {
         if !matches!(to, State::Invisible | State::Running) {
             record.due_ms = 0;
         }
-        self.leave_event(&record, Some(from), Some(to), by, reason);
+        self.leave_event(&record, Some((from, from_since_ms)), Some(to), by, reason);
         let transition = record.transition();
         self.messages.insert(id.clone(), record);
         transition
@@ -115,11 +116,20 @@ impl QueueShard {
     pub(super) fn collect(&mut self, id: &MessageId) {
         if let Some(mut record) = self.messages.remove(id) {
             record.version += 1;
-            self.leave_event(&record, Some(record.state), None, Cause::Collect, "");
+            self.leave_event(&record, Some((record.state, record.state_since_ms)), None, Cause::Collect, "");
         }
     }
 
-    fn leave_event(&mut self, record: &Record, from: Option<State>, to: Option<State>, by: Cause, reason: &str) {
+    /// All of them, at the end of the queue.
+    pub(super) fn collect_all(&mut self) {
+        for id in self.messages.keys().cloned().collect::<Vec<_>>() {
+            self.collect(&id);
+        }
+    }
+
+    /// `left`: the state left, and when it had been entered.
+    fn leave_event(&mut self, record: &Record, left: Option<(State, u64)>, to: Option<State>, by: Cause, reason: &str) {
+        let (from, from_since_ms) = (left.map(|(state, _)| state), left.map_or(0, |(_, since_ms)| since_ms));
         assert!(is_arrow(from, to, by), "{from:?} to {to:?} by {by:?} is in the table");
         // Entering pending makes a message runnable; leaving running may free the value of others.
         self.woken |= to == Some(State::Pending) || (from == Some(State::Running) && to != from);
@@ -130,7 +140,10 @@ impl QueueShard {
             to,
             by,
             at_ms: self.now_ms,
+            from_since_ms,
+            since_ms: record.state_since_ms,
             sequence: record.sequence,
+            enqueued_at_ms: record.enqueued_at_ms,
             priority: record.priority,
             metadata: record.content.metadata.clone(),
             attempts: record.attempts,
@@ -138,6 +151,9 @@ impl QueueShard {
             worker: record.worker.clone(),
             due_ms: record.due_ms,
             reason: reason.to_owned(),
+            last_reason: record.reason.clone(),
+            coalesced: record.coalesced,
+            payload: None,
         });
     }
 

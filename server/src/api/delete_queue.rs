@@ -1,6 +1,6 @@
 //! rpc DeleteQueue.
 
-use super::{deadline, status, wire};
+use super::{status, wire};
 use crate::engine::{Engine, shard};
 use tallystone_model::Store;
 use tallystone_proto::queue::v1 as pb;
@@ -10,7 +10,7 @@ pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
     request: Request<pb::DeleteQueueRequest>,
 ) -> Result<pb::DeleteQueueResponse, Status> {
-    let answer_by = deadline::answer_by(request.metadata());
+    let answer_by = tallystone_proto::answer_by(request.metadata());
     let request = request.into_inner();
     let name = wire::name(&request.name)?;
     let deleted = match request.force {

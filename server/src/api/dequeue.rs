@@ -1,6 +1,6 @@
 //! rpc Dequeue (Q8, Q10, Q11, Q18).
 
-use super::{deadline, status, wire};
+use super::{status, wire};
 use crate::engine::Engine;
 use std::time::Duration;
 use tallystone_model::Store;
@@ -15,7 +15,7 @@ pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
     request: Request<pb::DequeueRequest>,
 ) -> Result<pb::DequeueResponse, Status> {
-    let answer_by = deadline::answer_by(request.metadata());
+    let answer_by = tallystone_proto::answer_by(request.metadata());
     let request = request.into_inner();
     let queue = wire::queue(&request.queue)?;
     let wait_ms = check_range("wait_ms", request.wait_ms, 0, WAIT_MS_MAX).map_err(status::of_call)?;

@@ -2,7 +2,6 @@
 //! the store; every refusal becomes a status in [`status`].
 
 mod batch;
-mod deadline;
 mod queue_config;
 mod status;
 mod wire;

@@ -87,6 +87,11 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
             put("max_depth", &max_depth.to_string());
             Code::ResourceExhausted
         }
+        Refusal::OutboxFull { queue, events_max } => {
+            put("queue", queue);
+            put("events_max", &events_max.to_string());
+            Code::ResourceExhausted
+        }
         Refusal::TooManyIndexes { queue } => {
             put("queue", queue);
             Code::ResourceExhausted

@@ -3,10 +3,15 @@
 use super::link::{Failure, Link};
 use redis::Value;
 use std::collections::BTreeMap;
+use tallystone_lua::keys;
 use tallystone_model::Refusal;
 
 /// The oldest Redis whose scripts can declare their flags.
 const VERSION_MIN: (u64, u64) = (7, 0);
+
+/// The layout of what is kept in Redis; raised with every change that older servers would misread.
+const FORMAT: u64 = 2;
+const FORMAT_KEY: &str = "ts:format";
 
 /// Why the server does not work with this Redis.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +32,14 @@ pub enum ConnectError {
     Version {
         /// Its version.
         found: String,
+    },
+    /// Its queues are laid out otherwise.
+    #[error(
+        "the queues in this Redis were written in format {found}, this server reads format {FORMAT}: use the version that wrote them, or an empty Redis (for `tallystone dev`, another or an empty data folder)"
+    )]
+    Format {
+        /// Theirs.
+        found: u64,
     },
     /// It would lose acknowledged writes.
     #[error(
@@ -62,6 +75,18 @@ pub(super) async fn check(link: &Link, url: &str, allow_volatile: bool) -> Resul
     if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < VERSION_MIN {
         return Err(ConnectError::Version { found: version });
     }
+    let found = match link.call(redis::cmd("GET").arg(FORMAT_KEY)).await.map_err(unreachable)? {
+        Value::Nil => {
+            // The first format did not name itself.
+            let queues = link.call(redis::cmd("EXISTS").arg(keys::QUEUES)).await.map_err(unreachable)?;
+            if queues == Value::Int(1) { 1 } else { FORMAT }
+        }
+        number => text(&number).parse().unwrap_or(0),
+    };
+    if found != FORMAT {
+        return Err(ConnectError::Format { found });
+    }
+    link.call(redis::cmd("SET").arg(FORMAT_KEY).arg(FORMAT).arg("NX")).await.map_err(unreachable)?;
     if allow_volatile {
         return Ok(());
     }

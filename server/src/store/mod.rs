@@ -9,12 +9,14 @@ mod connect;
 mod dequeue;
 mod indexes;
 mod link;
+mod outbox;
 mod reply;
 mod verbs;
 mod view;
 mod wake;
 
 pub use connect::ConnectError;
+pub use outbox::{OutboxBound, OutboxFull, OutboxReader, Read};
 
 use link::{Link, ReplicaWait};
 use redis::{Cmd, Value};
@@ -24,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
-use tallystone_model::{Event, QueueName, Refusal, Shard};
+use tallystone_model::{QueueName, Refusal, Shard};
 use view::View;
 use wake::Wakes;
 
@@ -49,8 +51,8 @@ pub struct RedisOptions {
     pub replicas_min: u32,
     /// How long to wait for them.
     pub replica_wait_ms: u64,
-    /// The bound of each shard's outbox, in entries (one per script call), kept approximately.
-    pub outbox_entries_max: u64,
+    /// What the outboxes hold.
+    pub outbox: OutboxBound,
     /// A filter index that was never declared is dropped when no filter used it for so long.
     pub index_unused_ms: u64,
     /// Whose time.
@@ -64,7 +66,7 @@ impl Default for RedisOptions {
             allow_volatile: false,
             replicas_min: 0,
             replica_wait_ms: 1_000,
-            outbox_entries_max: 10_000,
+            outbox: OutboxBound::default(),
             index_unused_ms: 3_600_000,
             clock: Clock::Redis,
         }
@@ -122,19 +124,12 @@ impl RedisStore {
         Ok(self.shared.link.eval(&command, false).await? == Value::Int(1))
     }
 
-    /// The events in the shard's outbox, oldest first: all that its bound has left there.
-    pub async fn outbox_events(&self, shard: &Shard) -> Result<Vec<Event>, Refusal> {
-        let key = ShardKeys::new(shard).key("outbox");
-        let reply = self.shared.link.call(redis::cmd("XRANGE").arg(key).arg("-").arg("+")).await?;
-        /// Its id, then the fields `t` (Unix ms) and `e` (packed events).
-        type Entry = (String, (String, u64, String, Vec<u8>));
-        let entries: Vec<Entry> =
-            redis::from_redis_value(reply).map_err(|error| Refusal::Internal(error.to_string()))?;
-        let mut events = Vec::new();
-        for (_, (_, at_ms, _, packed)) in entries {
-            events.extend(record::decode_events(at_ms, &packed).map_err(unreadable)?);
-        }
-        Ok(events)
+    /// Gives the turn back, so that another need not wait for its end.
+    pub async fn end_turn(&self, name: &str, owner: &str) -> Result<(), Refusal> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(Script::TakeTurn.sha1()).arg(1).arg(format!("ts:turn:{name}")).arg(owner).arg(1);
+        self.shared.link.eval(&command, false).await?;
+        Ok(())
     }
 }
 
@@ -151,7 +146,7 @@ impl Shared {
     }
 
     fn believe(&self, shard: &Shard, stored: &[u8], state: &[u8]) -> Result<Arc<View>, Refusal> {
-        let view = Arc::new(View::read(shard, stored, state, self.options.outbox_entries_max)?);
+        let view = Arc::new(View::read(shard, stored, state, &self.options.outbox)?);
         self.views.write().unwrap_or_else(PoisonError::into_inner).insert(shard.clone(), view.clone());
         Ok(view)
     }
@@ -175,7 +170,7 @@ impl Shared {
             known => {
                 let view = self.believe(shard, stored, state)?;
                 if known.is_none() {
-                    self.register(&shard.queue).await?;
+                    self.register(&shard.queue, false).await?;
                 }
                 view
             }
@@ -185,8 +180,16 @@ impl Shared {
 
     /// The registry lists a queue that is there. It is written before the queue is made and after it is deleted, and
     /// again by every server that meets the queue: a deletion that crossed a creation cannot hide it for long.
-    async fn register(&self, queue: &QueueName) -> Result<(), Refusal> {
-        self.link.call(redis::cmd("ZADD").arg(keys::QUEUES).arg(0).arg(queue.as_str())).await?;
+    ///
+    /// Who reads outboxes is told of one more. `about_to_make`: in any case, because whoever has put the name there may
+    /// have died before it told.
+    async fn register(&self, queue: &QueueName, about_to_make: bool) -> Result<(), Refusal> {
+        let added = self.link.call(redis::cmd("ZADD").arg(keys::QUEUES).arg(0).arg(queue.as_str())).await?;
+        if about_to_make || added != Value::Int(0) {
+            let mut tell = redis::cmd("XADD");
+            tell.arg(keys::NEW_QUEUES).arg("MAXLEN").arg("~").arg(100).arg("*").arg("queue").arg(queue.as_str());
+            self.link.call(&tell).await?;
+        }
         Ok(())
     }
 

@@ -61,31 +61,33 @@ impl Reply {
     }
 }
 
-/// The refusal that an item's code stands for.
-fn refusal(answer: Answer, id: &MessageId, state: Option<State>, queue: &str, max_depth: u64) -> Refusal {
-    let id = id.to_string();
-    match (answer, state) {
-        (Answer::NotFound, _) => Refusal::MessageNotFound { id },
-        (Answer::IdConflict, _) => Refusal::IdConflict { id },
-        (Answer::QueueFull, _) => Refusal::QueueFull { queue: queue.to_owned(), max_depth },
-        (Answer::LeaseLost, Some(state)) => Refusal::LeaseLost { id, state },
-        (Answer::WrongState, Some(state)) => Refusal::WrongState { id, state },
-        other => defect(&format!("{other:?} for an item")),
-    }
-}
-
 /// What the packed results of items need to become refusals.
 pub(super) struct ItemContext<'a> {
     pub(super) queue: &'a str,
     pub(super) max_depth: u64,
+    pub(super) outbox_events_max: u64,
 }
 
 impl ItemContext<'_> {
+    /// The refusal that an item's code stands for.
+    fn refusal(&self, answer: Answer, id: &MessageId, state: Option<State>) -> Refusal {
+        let (id, queue) = (id.to_string(), self.queue.to_owned());
+        match (answer, state) {
+            (Answer::NotFound, _) => Refusal::MessageNotFound { id },
+            (Answer::IdConflict, _) => Refusal::IdConflict { id },
+            (Answer::QueueFull, _) => Refusal::QueueFull { queue, max_depth: self.max_depth },
+            (Answer::OutboxFull, _) => Refusal::OutboxFull { queue, events_max: self.outbox_events_max },
+            (Answer::LeaseLost, Some(state)) => Refusal::LeaseLost { id, state },
+            (Answer::WrongState, Some(state)) => Refusal::WrongState { id, state },
+            other => defect(&format!("{other:?} for an item")),
+        }
+    }
+
     /// code(1) time(6) of each item.
     pub(super) fn enqueued(&self, id: &MessageId, packed: &[u8]) -> Result<u64, Refusal> {
         match Answer::from_code(i64::from(packed[0])) {
             Some(Answer::Ok) => Ok(be(&packed[1..7])),
-            Some(answer) => Err(refusal(answer, id, None, self.queue, self.max_depth)),
+            Some(answer) => Err(self.refusal(answer, id, None)),
             None => Err(defect("an unknown item code")),
         }
     }
@@ -95,7 +97,7 @@ impl ItemContext<'_> {
         let state = State::from_code(packed[1]);
         match (Answer::from_code(i64::from(packed[0])), state) {
             (Some(Answer::Ok), Some(state)) => Ok((state, be(&packed[2..]))),
-            (Some(answer), state) => Err(refusal(answer, id, state, self.queue, self.max_depth)),
+            (Some(answer), state) => Err(self.refusal(answer, id, state)),
             (None, _) => Err(defect("an unknown item code")),
         }
     }

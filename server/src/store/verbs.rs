@@ -1,6 +1,7 @@
 //! The verbs: arguments packed, one script called, its reply taken apart.
 
 use super::dequeue::Dequeue;
+use super::outbox::OutboxFull;
 use super::reply::{ItemContext, Reply, defect, pieces, unreadable};
 use super::view::{Stored, View};
 use super::{Caller, RedisStore};
@@ -36,7 +37,11 @@ fn not_closed(shard: &Shard, config: &QueueConfig) -> Result<(), Refusal> {
 }
 
 fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
-    ItemContext { queue: shard.queue.as_str(), max_depth: view.config().max_depth }
+    ItemContext {
+        queue: shard.queue.as_str(),
+        max_depth: view.config().max_depth,
+        outbox_events_max: view.outbox_events_max,
+    }
 }
 
 /// A request's 8-byte mark in the head of the message whose lease it extended; zeros: no request id.
@@ -103,11 +108,39 @@ impl RedisStore {
     }
 }
 
+/// Which messages a step of a purge takes, beside those that [`Store::purge`] names.
+const ENDED_ONLY: u8 = 2;
+
+impl RedisStore {
+    async fn purge_step(&self, shard: &Shard, which: u8, cursor: &str) -> Result<Purged, Refusal> {
+        // Nobody waits for a purge: it does not push out events that history has not taken yet.
+        let bound = &self.shared.options.outbox;
+        if bound.full == OutboxFull::RefuseEnqueue
+            && self.outbox_length(shard).await?.is_some_and(|length| length >= u64::from(bound.events_max))
+        {
+            let queue = shard.queue.to_string();
+            return Err(Refusal::OutboxFull { queue, events_max: bound.events_max.into() });
+        }
+        let (scan, until) = match cursor {
+            "" => ("0", "0"),
+            cursor => cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not one of ours"))?,
+        };
+        let fill = |_: &View, command: &mut Cmd| {
+            command.arg(which).arg(scan).arg(until);
+            Ok(())
+        };
+        let (_, mut reply) = self.shared.run(shard, Script::Purge, Caller::Other, fill).await?;
+        let (purged, scan, until) = (reply.number()?, reply.text()?, reply.text()?);
+        let next_cursor = if scan == "0" { String::new() } else { format!("{scan}-{until}") };
+        Ok(Purged { purged, next_cursor })
+    }
+}
+
 impl Store for RedisStore {
     async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
         let config = config.patched(&QueuePatch::default())?;
         let shard = Shard::first(name);
-        self.shared.register(name).await?;
+        self.shared.register(name, true).await?;
         let stored =
             serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;
         let keys = ShardKeys::new(&shard).all([]);
@@ -173,7 +206,22 @@ impl Store for RedisStore {
 
     async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
         let shard = Shard::first(name);
-        match self.shared.run(&shard, Script::DeleteQueue, Caller::Other, |_, _| Ok(())).await {
+        // Its last events are still to be read by whoever reads outboxes then. Said before it is deleted, or a crash in
+        // between would lose them; a queue that stays is struck off when outboxes are next looked for.
+        self.shared.link.call(redis::cmd("SADD").arg(keys::LEFT_OUTBOXES).arg(shard.tag())).await?;
+        let delete = async || self.shared.run(&shard, Script::DeleteQueue, Caller::Other, |_, _| Ok(())).await;
+        let mut deleted = delete().await;
+        while matches!(&deleted, Ok((_, reply)) if reply.answer == Answer::Again) {
+            let mut cursor = String::new();
+            loop {
+                cursor = self.purge_step(&shard, ENDED_ONLY, &cursor).await?.next_cursor;
+                if cursor.is_empty() {
+                    break;
+                }
+            }
+            deleted = delete().await;
+        }
+        match deleted {
             Ok((_, reply)) if reply.answer == Answer::NotEmpty => {
                 return Err(Refusal::QueueNotEmpty { queue: name.to_string() });
             }
@@ -186,25 +234,14 @@ impl Store for RedisStore {
         self.shared.link.call(redis::cmd("ZREM").arg(keys::QUEUES).arg(name.as_str())).await?;
         // A creation that came between the two would be off the list.
         match self.shared.read(&shard).await {
-            Ok(_) => self.shared.register(name).await,
+            Ok(_) => self.shared.register(name, false).await,
             Err(Refusal::QueueNotFound { .. }) => Ok(()),
             Err(other) => Err(other),
         }
     }
 
     async fn purge(&self, shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {
-        let (scan, until) = match cursor {
-            "" => ("0", "0"),
-            cursor => cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not one of ours"))?,
-        };
-        let fill = |_: &View, command: &mut Cmd| {
-            command.arg(u8::from(include_running)).arg(scan).arg(until);
-            Ok(())
-        };
-        let (_, mut reply) = self.shared.run(shard, Script::Purge, Caller::Other, fill).await?;
-        let (purged, scan, until) = (reply.number()?, reply.text()?, reply.text()?);
-        let next_cursor = if scan == "0" { String::new() } else { format!("{scan}-{until}") };
-        Ok(Purged { purged, next_cursor })
+        self.purge_step(shard, u8::from(include_running), cursor).await
     }
 
     async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {

@@ -2,6 +2,7 @@
 //! a script of another revision does nothing and answers the present one, so a belief is never acted on when it is
 //! old (Q2: a change is in force at once on every server).
 
+use super::outbox::OutboxBound;
 use serde::{Deserialize, Serialize};
 use tallystone_lua::ShardKeys;
 use tallystone_lua::record::{self, ShardState};
@@ -86,18 +87,20 @@ pub(super) struct View {
     pub(super) keys: Vec<String>,
     /// The third argument of every script.
     pub(super) parameters: Vec<u8>,
+    /// What a refusal names.
+    pub(super) outbox_events_max: u64,
 }
 
 impl View {
-    pub(super) fn read(shard: &Shard, stored: &[u8], state: &[u8], outbox_entries_max: u64) -> Result<View, Refusal> {
+    pub(super) fn read(shard: &Shard, stored: &[u8], state: &[u8], outbox: &OutboxBound) -> Result<View, Refusal> {
         let unreadable =
             |why: &dyn std::fmt::Display| Refusal::Internal(format!("configuration of '{}': {why}", shard.queue));
         let stored: Stored = serde_json::from_slice(stored).map_err(|error| unreadable(&error))?;
         let ShardState { revision, created_at_ms, .. } =
             record::decode_state(state).map_err(|error| unreadable(&error))?;
         let keys = ShardKeys::new(shard).all(stored.indexes.iter().map(|index| index.slot));
-        let parameters = parameters(&stored, outbox_entries_max);
-        Ok(View { stored, revision, created_at_ms, keys, parameters })
+        let parameters = parameters(&stored, outbox);
+        Ok(View { stored, revision, created_at_ms, keys, parameters, outbox_events_max: outbox.events_max.into() })
     }
 
     pub(super) fn config(&self) -> &QueueConfig {
@@ -122,7 +125,7 @@ impl View {
 }
 
 /// The layout that `lib/shard.lua` and `lib/index.lua` take apart.
-fn parameters(stored: &Stored, outbox_entries_max: u64) -> Vec<u8> {
+fn parameters(stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
     let config = &stored.config;
     let mut out = Vec::with_capacity(64);
     out.push(u8::from(config.queue_type.key().is_some()));
@@ -135,7 +138,10 @@ fn parameters(stored: &Stored, outbox_entries_max: u64) -> Vec<u8> {
     out.extend_from_slice(&six(config.retry_backoff.max_ms));
     out.push(config.retry_backoff.jitter_percent);
     out.extend_from_slice(&six(config.max_depth));
-    out.extend_from_slice(&(outbox_entries_max.min(u64::from(u32::MAX)) as u32).to_be_bytes());
+    let (refuse_at, keep) = outbox.limits();
+    out.extend_from_slice(&refuse_at.to_be_bytes());
+    out.extend_from_slice(&keep.to_be_bytes());
+    out.extend_from_slice(&outbox.payload_bytes_kept.to_be_bytes());
     out.push(stored.indexes.len() as u8);
     for index in &stored.indexes {
         record::encode_index(index.slot, index.building, &index.keys, &mut out);

@@ -135,7 +135,10 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         to: Some(State::Pending),
         by: Cause::Enqueue,
         at_ms: enqueued_ms,
+        from_since_ms: 0,
+        since_ms: enqueued_ms,
         sequence: first.sequence,
+        enqueued_at_ms: enqueued_ms,
         priority: i64::MIN,
         metadata: Metadata::parse(metadata.map(|(key, value)| (key.to_owned(), value.to_owned())).into())
             .expect("pairs"),
@@ -144,6 +147,9 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         worker: String::new(),
         due_ms: 0,
         reason: String::new(),
+        last_reason: String::new(),
+        coalesced: false,
+        payload: None,
     };
     assert_eq!(*first, expected);
     let dequeued = Event {
@@ -152,6 +158,8 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         to: Some(State::Running),
         by: Cause::Dequeue,
         at_ms: enqueued_ms + 10,
+        from_since_ms: enqueued_ms,
+        since_ms: enqueued_ms + 10,
         attempts: 1,
         fence: lease.fence,
         worker: "worker ü".to_owned(),
@@ -165,8 +173,11 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         to: Some(State::Invisible),
         by: Cause::Release,
         at_ms: enqueued_ms + 20,
+        from_since_ms: enqueued_ms + 10,
+        since_ms: enqueued_ms + 20,
         due_ms: enqueued_ms + 97,
         reason: "no gate".to_owned(),
+        last_reason: "no gate".to_owned(),
         ..dequeued
     };
     assert_eq!(events[2], released);
@@ -176,12 +187,21 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         to: Some(State::Pending),
         by: Cause::WindowElapsed,
         at_ms: enqueued_ms + 97,
+        from_since_ms: enqueued_ms + 20,
+        since_ms: enqueued_ms + 97,
         due_ms: 0,
         reason: String::new(),
         ..released
     };
     assert_eq!(events[3], elapsed);
-    let updated = Event { version: 5, from: Some(State::Pending), by: Cause::UpdateMessage, priority: 5, ..elapsed };
+    let updated = Event {
+        version: 5,
+        from: Some(State::Pending),
+        by: Cause::UpdateMessage,
+        priority: 5,
+        from_since_ms: enqueued_ms + 97,
+        ..elapsed
+    };
     assert_eq!(events[4], updated);
     assert_eq!(events[5], Event { version: 6, to: Some(State::Canceled), by: Cause::Cancel, ..updated });
     assert_eq!(events.len(), 6);

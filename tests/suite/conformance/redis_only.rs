@@ -3,12 +3,12 @@
 use super::bring;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::store::*;
 use tallystone_model::*;
-use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
-use tallystone_server::store::{self, ConnectError, RedisOptions, RedisStore};
-use tallystone_tests::queue::{to, went};
+use tallystone_server::store::{self, ConnectError, OutboxBound, OutboxFull, RedisOptions, RedisStore};
+use tallystone_tests::queue::{lease_ref, to, went};
 use tallystone_tests::*;
 
 /// One raw command.
@@ -116,6 +116,21 @@ async fn q16_a_volatile_redis_is_refused_by_each_setting_that_makes_it_so() {
 }
 
 #[tokio::test]
+async fn q15_queues_of_another_format_are_not_touched() {
+    let redis = TestRedis::start().await;
+    let connect = async || {
+        let options = RedisOptions { url: redis.url(), allow_volatile: true, ..RedisOptions::default() };
+        RedisStore::connect(options).await.map(drop)
+    };
+    assert!(connect().await.is_ok(), "an empty Redis takes the present format");
+    let _: ::redis::Value = raw(&redis, "SET ts:format 3").await;
+    assert!(matches!(connect().await, Err(ConnectError::Format { found: 3 })));
+    let _: ::redis::Value = raw(&redis, "DEL ts:format").await;
+    let _: ::redis::Value = raw(&redis, "ZADD ts:queues 0 old").await;
+    assert!(matches!(connect().await, Err(ConnectError::Format { found: 1 })), "the first did not name itself");
+}
+
+#[tokio::test]
 async fn q16_no_redis_is_a_clear_error() {
     let nowhere = RedisOptions { url: "redis://127.0.0.1:1".to_owned(), ..RedisOptions::default() };
     let refused = RedisStore::connect(nowhere).await.map(drop);
@@ -187,17 +202,35 @@ async fn q15_the_outbox_is_kept_to_its_bound() {
     let stage = Stage::redis("bounded").await;
     let redis = stage.redis.clone().expect("a Redis");
     let queue = stage.queue(simple()).await;
-    let options =
-        RedisOptions { url: redis.url(), allow_volatile: true, outbox_entries_max: 200, ..RedisOptions::default() };
-    let bounded = queue.through(&Arc::new(RedisStore::connect(options).await.expect("a store")));
-    for n in 0..1_000 {
-        bounded.put([message(&format!("m{n}"), n)]).await;
+    let bounded = async |full: OutboxFull| {
+        let outbox = OutboxBound { events_max: 200, full, ..OutboxBound::default() };
+        let options = RedisOptions { url: redis.url(), allow_volatile: true, outbox, ..RedisOptions::default() };
+        queue.through(&Arc::new(RedisStore::connect(options).await.expect("a store")))
+    };
+    let refusing = bounded(OutboxFull::RefuseEnqueue).await;
+    for n in 0..200 {
+        refusing.put([message(&format!("m{n}"), n)]).await;
+    }
+    let full = Refusal::OutboxFull { queue: queue.name().to_string(), events_max: 200 };
+    assert_eq!(refusing.try_put(message("m200", 1)).await, Err(full));
+    assert!(refusing.try_put(message("m1", 1)).await.is_ok(), "it is there: nothing new is taken");
+    assert_eq!(refusing.take_ids(1).await, ["m0"], "what is in the queue goes on");
+    assert_eq!(queue.events().await.len(), 201);
+
+    let giving_up = bounded(OutboxFull::GiveUpHistory).await;
+    for n in 200..1_000 {
+        giving_up.put([message(&format!("m{n}"), n)]).await;
     }
     let events = queue.events().await;
-    // Redis trims by whole nodes of its stream, a hundred entries each.
-    assert!((200..=400).contains(&events.len()), "{}", events.len());
+    assert_eq!(events.len(), 200);
     assert_eq!(events.last().map(|event| event.id.clone()), Some(id("m999")), "the oldest go");
-    bounded.purge(true).await;
+    let purge = refusing.store.purge(&refusing.shard, true, "").await;
+    assert!(matches!(purge, Err(Refusal::OutboxFull { .. })), "a purge waits for history: {purge:?}");
+    for n in 0..1_000 {
+        refusing.cancel_as(lease_ref(&format!("m{n}"), 0), true, "").await.expect("a live message");
+    }
+    assert_eq!(queue.events().await.len(), 400, "twice the bound for what is not an Enqueue");
+    giving_up.purge(true).await;
     stage.store.delete_queue(queue.name()).await.expect("an empty queue");
 }
 
@@ -221,7 +254,7 @@ async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
     };
     let tag = format!("ts:{{{}/0}}:", queue.name());
     let (mine, others): (Vec<String>, Vec<String>) = keys().await.into_iter().partition(|key| key.starts_with(&tag));
-    assert_eq!(others, ["ts:queues"]);
+    assert_eq!(others, ["ts:format", "ts:queues", "ts:queues:new"]);
     let mut names: Vec<&str> = mine.iter().map(|key| &key[tag.len()..]).collect();
     names.sort();
     let expected = [
@@ -247,7 +280,8 @@ async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
     // A deleted queue leaves its events, and for an hour a mark for the call that is repeated.
     queue.purge(true).await;
     stage.store.delete_queue(queue.name()).await.expect("an empty queue");
-    assert_eq!(keys().await, [format!("{tag}deleted"), format!("{tag}outbox")]);
+    let left = ["ts:format", "ts:outboxes:left", "ts:queues:new"].map(str::to_owned);
+    assert_eq!(keys().await, [left.as_slice(), &[format!("{tag}deleted"), format!("{tag}outbox")]].concat());
     let mark_ms: u64 = raw(&redis, &format!("PTTL {tag}deleted")).await;
     assert!((3_500_000..=3_600_000).contains(&mark_ms), "{mark_ms}");
 }

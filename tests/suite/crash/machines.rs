@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tallystone_client::Client;
-use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
+use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_tests::lasting_port;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 /// Short, so that another server sweeps soon after a crash; everything is kept in the outbox, to be judged.
-const CONFIG: &str = "sweep_lead_ms = 1000\noutbox_entries_max = 1000000000\n";
+const CONFIG: &str = "sweep_lead_ms = 1000\noutbox_events_max = 1000000000\n";
 const POLL: Duration = Duration::from_millis(10);
 
 /// A Redis that is durable, or made worse by `extra_args`, and outlives its crashes.
@@ -103,6 +103,11 @@ impl Server {
     pub(crate) async fn kill(&mut self) {
         self.process.take().expect("it runs").kill().await;
     }
+
+    /// Where it answers.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
 }
 
 /// All of them, and a client for each server.
@@ -115,15 +120,20 @@ pub(crate) struct Machines {
 
 impl Machines {
     pub(crate) async fn start() -> Self {
+        // Repeats the same request for longer than any outage of these tests, so that every call is answered.
+        Machines::start_with("", Duration::from_secs(90)).await
+    }
+
+    /// With more configuration (TOML lines), and with clients that repeat calls for so long.
+    pub(crate) async fn start_with(more: &str, retry_for: Duration) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let config = dir.path().join("tallystone.toml");
-        std::fs::write(&config, CONFIG).expect("a file");
+        std::fs::write(&config, format!("{CONFIG}{more}")).expect("a file");
         let redis = Redis::start().await;
         let servers =
             [Server::start(redis.url(), config.clone()).await, Server::start(redis.url(), config.clone()).await];
         let client = |server: &Server| {
-            // Repeats the same request for longer than any outage of these tests, so that every call is answered.
-            let builder = Client::builder(format!("http://{}", server.address)).retry_for(Duration::from_secs(90));
+            let builder = Client::builder(server.url()).retry_for(retry_for);
             builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
         };
         let clients = [client(&servers[0]), client(&servers[1])];

@@ -5,7 +5,7 @@
 
 mod healing;
 mod judge;
-mod load;
-mod machines;
+pub(crate) mod load;
+pub(crate) mod machines;
 mod retries;
 mod rounds;

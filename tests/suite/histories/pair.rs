@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::Client;
-use tallystone_server::private_redis::{PrivateRedis, PrivateRedisOptions};
+use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_server::store::{RedisOptions, RedisStore};
-use tallystone_server::{ServeError, ServerConfig, serve_on};
+use tallystone_server::{Beside, ServeError, ServerConfig, serve_on};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -30,7 +30,7 @@ impl Server {
         let shutdown = async { drop(stopped.await) };
         // A sweeper's turn as short as it may be: another server takes over soon.
         let config = ServerConfig { sweep_lead_ms: 1_000, ..ServerConfig::default() };
-        let served = tokio::spawn(serve_on(Arc::new(store), listener, config, shutdown));
+        let served = tokio::spawn(serve_on(Arc::new(store), listener, config, Beside::default(), shutdown));
         Server { address, stop, served }
     }
 

@@ -8,10 +8,22 @@ use std::path::{Path, PathBuf};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("tallystone-proto", &[]),
     ("tallystone-model", &[]),
+    ("tallystone-local", &[]),
     ("tallystone-lua", &["tallystone-model"]),
     ("tallystone-server", &["tallystone-proto", "tallystone-model", "tallystone-lua"]),
     ("tallystone-client", &["tallystone-proto"]),
-    ("tallystone-bench", &["tallystone-proto", "tallystone-model", "tallystone-server", "tallystone-client"]),
+    ("tallystone-indexer", &["tallystone-proto", "tallystone-model"]),
+    (
+        "tallystone-bench",
+        &[
+            "tallystone-proto",
+            "tallystone-model",
+            "tallystone-local",
+            "tallystone-server",
+            "tallystone-client",
+            "tallystone-indexer",
+        ],
+    ),
 ];
 
 /// The rows that the queue promises on one machine; of Q17 the layout and the routing.

@@ -9,11 +9,11 @@ use tallystone_model::*;
 
 /// The tokens that the messages of a program were given, by queue and place of the id, in order.
 #[derive(Default)]
-pub(super) struct Tokens(HashMap<(usize, MessageId), Vec<u64>>);
+pub(crate) struct Tokens(HashMap<(usize, MessageId), Vec<u64>>);
 
 impl Tokens {
     /// Takes note of the leases in an answer.
-    pub(super) fn learn(&mut self, queue: usize, answer: &Answer) {
+    pub(crate) fn learn(&mut self, queue: usize, answer: &Answer) {
         let Answer::Dequeued(Ok(dequeued)) = answer else { return };
         for lease in dequeued.leases.iter().flatten().flatten() {
             let known = self.0.entry((queue, lease.id.clone())).or_default();
@@ -32,7 +32,7 @@ impl Tokens {
 
 /// One call of the store, as it is sent.
 #[derive(Clone, Debug)]
-pub(super) enum Call {
+pub(crate) enum Call {
     Enqueue(Vec<NewMessage>),
     Dequeue(Vec<DequeueRequest>, bool),
     Complete(Vec<LeaseRef>),
@@ -52,7 +52,7 @@ pub(super) enum Call {
 
 /// What a call answered.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Enqueued(Items<Enqueued>),
     Dequeued(Result<Dequeued, Refusal>),
     Went(Items<Transition>),
@@ -69,7 +69,7 @@ pub(super) enum Answer {
 
 impl Call {
     /// The call of a step; `None`: the step moves the clock.
-    pub(super) fn of(act: &Act, queue: usize, tokens: &Tokens, now_ms: u64) -> Option<Call> {
+    pub(crate) fn of(act: &Act, queue: usize, tokens: &Tokens, now_ms: u64) -> Option<Call> {
         let lease = |held: &Held| tokens.lease(queue, *held);
         Some(match act {
             Act::Enqueue(messages) => Call::Enqueue(messages.clone()),
@@ -114,7 +114,7 @@ impl Call {
     }
 
     /// Makes the call.
-    pub(super) async fn on<S: Store>(&self, store: &S, shard: &Shard) -> Answer {
+    pub(crate) async fn on<S: Store>(&self, store: &S, shard: &Shard) -> Answer {
         match self.clone() {
             Call::Enqueue(messages) => Answer::Enqueued(store.enqueue(shard, messages).await),
             Call::Dequeue(requests, wait) => Answer::Dequeued(store.dequeue(shard, requests, wait).await),
@@ -136,7 +136,7 @@ impl Call {
 
     /// Whether the same call at once must answer the same and change nothing (Q10). Not so where an item undoes
     /// what an earlier item of the same name answered, nor where the caller gave no id to know the request by.
-    pub(super) fn is_repeatable(&self) -> bool {
+    pub(crate) fn is_repeatable(&self) -> bool {
         let distinct = |names: &[&str]| names.iter().collect::<BTreeSet<_>>().len() == names.len();
         let ids = self.ids();
         if !distinct(&ids.iter().map(MessageId::as_str).collect::<Vec<_>>()) {
@@ -154,13 +154,13 @@ impl Call {
     }
 
     /// A verb of workers and senders, not of operators.
-    pub(super) fn is_by_worker(&self) -> bool {
+    pub(crate) fn is_by_worker(&self) -> bool {
         use Call::*;
         matches!(self, Enqueue(_) | Dequeue(..) | Complete(_) | Extend(_) | Release(_) | Cancel(_))
     }
 
     /// The messages that the call names.
-    pub(super) fn ids(&self) -> Vec<MessageId> {
+    pub(crate) fn ids(&self) -> Vec<MessageId> {
         match self {
             Call::Enqueue(messages) => messages.iter().map(|message| message.id.clone()).collect(),
             Call::Complete(leases) => leases.iter().map(|lease| lease.id.clone()).collect(),
@@ -177,7 +177,7 @@ impl Call {
 impl Answer {
     /// Takes out what a store may answer in its own way: a Redis looks at the next sweep's time in a list with
     /// entries of messages that were redriven since, so it may look early.
-    pub(super) fn comparable(self) -> Answer {
+    pub(crate) fn comparable(self) -> Answer {
         match self {
             Answer::Swept(Ok(swept)) => Answer::Swept(Ok(Swept { next_ms: None, ..swept })),
             other => other,
@@ -213,7 +213,7 @@ async fn purge<S: Store>(store: &S, shard: &Shard, include_running: bool) -> Res
 }
 
 /// The queues of one run of a program; no other run has them.
-pub(super) fn shards(run: &str) -> [Shard; QUEUES] {
+pub(crate) fn shards(run: &str) -> [Shard; QUEUES] {
     std::array::from_fn(|queue| {
         let name = QueueName::parse("queue", &format!("{run}/{queue}")).expect("a valid queue name");
         Shard::first(&name)

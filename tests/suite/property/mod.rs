@@ -4,9 +4,9 @@
 //! A failure is shrunk and printed with its seed. `TALLYSTONE_PROPERTY_SEED` repeats it, `TALLYSTONE_PROPERTY_STEPS`
 //! asks for more steps, `TALLYSTONE_TEST_LONG` for many more.
 
-mod call;
+pub(crate) mod call;
 mod index_build;
-mod program;
+pub(crate) mod program;
 mod shrink;
 mod wakes;
 mod whole;
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WORKERS: usize = 3;
 
 /// A number from the environment.
-fn setting(name: &str) -> Option<u64> {
+pub(crate) fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is '{text}', not a number")))
 }

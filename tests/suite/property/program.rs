@@ -8,11 +8,11 @@ use tallystone_model::*;
 use tallystone_tests::{KEY, filter, id, index, tagged};
 
 /// Steps of one program: long enough for stories, short enough to shrink.
-pub(super) const STEPS: usize = 250;
+pub(crate) const STEPS: usize = 250;
 /// The queues of a program: at first an exclusive one, a simple one, and one that is not there.
-pub(super) const QUEUES: usize = 3;
+pub(crate) const QUEUES: usize = 3;
 /// Few ids, so that they meet often: short, long, beginning like each other, and two that are one UUID.
-pub(super) const IDS: [&str; 12] = [
+pub(crate) const IDS: [&str; 12] = [
     "a",
     "aa",
     "b",
@@ -33,7 +33,7 @@ const PRIORITIES: [i64; 10] = [i64::MIN, -1, 0, 1, 1, 1, 2, (1 << 53) + 1, (1 <<
 
 /// One call on one queue through one of two servers, or time passing.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(crate) struct Step {
     /// Which of [`QUEUES`].
     pub queue: usize,
     /// Through which server.
@@ -46,7 +46,7 @@ pub(super) struct Step {
 
 /// What a step does. Messages are named by their place in [`IDS`].
 #[derive(Clone, Debug)]
-pub(super) enum Act {
+pub(crate) enum Act {
     /// See the verb of that name in [`Store`]; likewise the others.
     Enqueue(Vec<NewMessage>),
     Dequeue {
@@ -85,7 +85,7 @@ pub(super) enum Act {
 
 /// A message with a fencing token that the program was given, or none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(crate) struct Held {
     /// The message named.
     pub id: usize,
     /// Whose token; `None`: 0.
@@ -95,7 +95,7 @@ pub(super) struct Held {
 }
 
 /// Draws a program.
-pub(super) fn draw(seed: u64) -> Vec<Step> {
+pub(crate) fn draw(seed: u64) -> Vec<Step> {
     let mut rng = StdRng::seed_from_u64(seed);
     // One in a hundred meets the bounds of single calls.
     let is_bulk = rng.random_bool(0.01);
@@ -116,7 +116,7 @@ pub(super) fn draw(seed: u64) -> Vec<Step> {
 }
 
 /// Draws steps without end of workers and senders on one queue of many messages, without filters.
-pub(super) fn draw_busy(seed: u64, queue: usize) -> impl Iterator<Item = Step> {
+pub(crate) fn draw_busy(seed: u64, queue: usize) -> impl Iterator<Item = Step> {
     let mut drawer = Drawer { rng: StdRng::seed_from_u64(seed), is_bulk: true };
     let drawn = std::iter::from_fn(move || Some(Step { queue, ..drawer.step() }));
     let fits = move |step: &Step| match &step.act {
@@ -320,7 +320,7 @@ impl Drawer {
 }
 
 /// Simpler steps that may fail in the same way: batches without one of their items, no repetition.
-pub(super) fn simpler(step: &Step) -> Vec<Step> {
+pub(crate) fn simpler(step: &Step) -> Vec<Step> {
     fn without<T: Clone>(items: &[T], act: impl Fn(Vec<T>) -> Act) -> Vec<Act> {
         let fewer = |at| items.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, item)| item.clone()).collect();
         match items.len() {
@@ -354,11 +354,11 @@ pub(super) fn simpler(step: &Step) -> Vec<Step> {
 }
 
 /// The id of a place in [`IDS`], or past its end.
-pub(super) fn id_of(at: usize) -> MessageId {
+pub(crate) fn id_of(at: usize) -> MessageId {
     IDS.get(at).map_or_else(|| id(&format!("m{at}")), |text| id(text))
 }
 
 /// The patch of an update, its time counted from now.
-pub(super) fn message_patch(priority: Option<i64>, visible_in_ms: Option<i64>, now_ms: u64) -> MessagePatch {
+pub(crate) fn message_patch(priority: Option<i64>, visible_in_ms: Option<i64>, now_ms: u64) -> MessagePatch {
     MessagePatch { priority, visible_at_ms: visible_in_ms.map(|in_ms| now_ms.saturating_add_signed(in_ms)) }
 }

@@ -1,7 +1,8 @@
 //! Runs the words of a table through the store and writes down what came of them.
 
 use super::keys;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 use tallystone_model::explain::hindrances;
 use tallystone_model::store::*;
 use tallystone_model::*;
@@ -144,6 +145,18 @@ impl Table {
             "purge" => {
                 let purged = store.purge(shard, words.contains(&"running"), "").await.expect("a purge");
                 format!("purged {}{}", purged.purged, if purged.next_cursor.is_empty() { "" } else { " …" })
+            }
+            "relay" => {
+                let mut reader = store.outbox_reader();
+                reader.watch(shard.clone()).await.expect("a shard");
+                let read = reader.read(Duration::from_millis(1)).await.expect("a read");
+                let all: HashSet<Shard> = [shard.clone()].into();
+                for _ in 0..2 {
+                    reader.ack(&all).await.expect("an acknowledgement, and one said again");
+                }
+                let left = store.outbox_length(shard).await.expect("a length");
+                let left = left.map_or("no queue".to_owned(), |left| format!("left {left}"));
+                format!("relayed {} lost {}, {left}", read.events.len(), reader.take_lost())
             }
             "check" => self.check().await,
             "turn" => {

@@ -2,7 +2,7 @@
 
 use super::program::{self, Ended, Running};
 use std::net::{Ipv4Addr, TcpListener};
-use tallystone_server::private_redis::{Fsync, PrivateRedis, PrivateRedisOptions};
+use tallystone_local::{Fsync, PrivateRedis, PrivateRedisOptions};
 use tempfile::TempDir;
 
 async fn server(args: &[&str], file: Option<&str>) -> Ended {

@@ -1,10 +1,16 @@
-//! `tallystone demo flights`: the main job, whole, on real input.
+//! `tallystone demo flights`: the main job, whole, on real input, and what it leaves to be asked.
 
 use super::program;
 
 #[tokio::test]
-async fn q4_a_month_of_flights_is_flown() {
-    let ended = program::run(program::command(&["--json", "demo", "flights"]), "").await;
+async fn q4_q21_a_month_of_flights_is_flown_and_can_be_asked_about() {
+    let data = tempfile::tempdir().expect("a folder");
+    let command = |args: &[&str]| {
+        let mut command = program::command(args);
+        command.env("XDG_DATA_HOME", data.path());
+        command
+    };
+    let ended = program::run(command(&["--json", "demo", "flights"]), "").await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let report = ended.object();
     let refused: u64 = report["refused"].as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
@@ -15,4 +21,25 @@ async fn q4_a_month_of_flights_is_flown() {
         assert_eq!(report[field], value, "{field}: {report:#}");
     }
     assert_ne!(report["redelivered"], 0, "a worker was killed: {report:#}");
+
+    let history = &report["history"];
+    let waits = history["waits_by_carrier"].as_array().expect("a list");
+    assert_eq!(waits.iter().map(|wait| wait["flights"].as_u64().unwrap()).sum::<u64>(), 27_004 - 155, "{history:#}");
+    assert!(history["longest_wait"]["flights_before"].as_u64().unwrap() > 0, "{history:#}");
+    let by = |trace: &[serde_json::Value]| -> Vec<String> {
+        trace.iter().map(|transition| transition["by"].as_str().unwrap().to_owned()).collect()
+    };
+    let killed = &history["killed_flight"];
+    let expected = ["enqueue", "dequeue", "lease_expired", "dequeue", "complete"];
+    assert_eq!(by(killed["transitions"].as_array().expect("a list")), expected);
+
+    // No server is running any more: the demo's own history answers, with the end of the life too.
+    let id = killed["id"].as_str().expect("an id");
+    let traced = program::run(command(&["msg", "trace", id, "--json"]), "").await;
+    assert_eq!(traced.code, Some(0), "{traced:?}");
+    let whole = traced.json();
+    assert_eq!(by(&whole)[..5], expected);
+    let versions: Vec<u64> = whole.iter().map(|transition| transition["version"].as_u64().unwrap()).collect();
+    assert_eq!(versions, (1..=versions.len() as u64).collect::<Vec<_>>());
+    assert!(whole.last().is_some_and(|last| last["to"].is_null()), "the queue is deleted: {traced:?}");
 }

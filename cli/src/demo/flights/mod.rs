@@ -3,8 +3,9 @@
 //! Every row of the file becomes a message: key = tail number, priority = scheduled departure. Workers fly them, one
 //! of them is killed in the middle. Then the demo checks, from what the workers wrote down and not from what the
 //! server says, that no aircraft flew two flights at once, that each flew in order of departure, and that every
-//! flight was completed exactly once.
+//! flight was completed exactly once. At the end it asks history.
 
+mod asked;
 mod enqueue;
 mod flight;
 mod fly;
@@ -14,6 +15,7 @@ mod plan;
 mod report;
 mod summary;
 
+pub(crate) use asked::caught_up;
 pub(crate) use report::FlightsReport;
 
 use crate::shutdown::Shutdown;
@@ -98,7 +100,9 @@ async fn fly_all(args: &FlightsArgs, client: &Client, queue: &str) -> Result<Fli
         enqueue,
         depth,
     };
-    Ok(FlightsReport::new(&enqueued, &plan, &flown, about))
+    let report = FlightsReport::new(&enqueued, &plan, &flown, about);
+    let history = asked::ask(client, queue, report.killed()).await?;
+    Ok(report.with_history(history))
 }
 
 /// Purges in bounded steps, then deletes.

@@ -1,5 +1,6 @@
 //! What the demo found out, as one object: `--json` writes it as it is, the summary is drawn from it.
 
+use super::asked::Asked;
 use super::enqueue::{Enqueued, RefusedRows};
 use super::fly::{FLIGHTS_PER_WORKER, Flown, Killed};
 use super::judge::{Verdict, judge};
@@ -47,6 +48,8 @@ pub(crate) struct FlightsReport {
     pub(super) carriers: Vec<Share>,
     pub(super) origins: Vec<Share>,
     pub(super) busiest_aircraft: Vec<Share>,
+    /// What history says; `None`: the server keeps none.
+    pub(super) history: Option<Asked>,
     /// What the server says: a cross-check, no proof.
     pub(super) depth: Depth,
     pub(super) checks: Vec<Check>,
@@ -117,6 +120,16 @@ pub(super) struct Circumstances {
 }
 
 impl FlightsReport {
+    /// With what history says.
+    pub(super) fn with_history(self, history: Option<Asked>) -> Self {
+        FlightsReport { history, ..self }
+    }
+
+    /// The killed worker's story.
+    pub(super) fn killed(&self) -> Option<&KilledWorker> {
+        self.killed.as_ref()
+    }
+
     /// Whether every check passed.
     pub(crate) fn passed(&self) -> bool {
         self.passed
@@ -168,6 +181,7 @@ impl FlightsReport {
             carriers: shares(&plan.carriers, |flight| flight.carrier),
             origins: shares(&plan.origins, |flight| flight.origin),
             busiest_aircraft,
+            history: None,
             depth: about.depth,
             passed: checks.iter().all(|check| check.passed),
             checks,
@@ -270,7 +284,7 @@ fn next_flight_ms(runs: &[Run], workers: u32) -> Vec<f64> {
     gaps
 }
 
-fn quantiles(mut values: Vec<f64>) -> Quantiles {
+pub(super) fn quantiles(mut values: Vec<f64>) -> Quantiles {
     values.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| values.get((values.len() as f64 * share) as usize).or(values.last()).copied().unwrap_or(0.0);
     Quantiles { p50: at(0.5), p99: at(0.99), max: at(1.0) }

@@ -23,7 +23,8 @@ impl Display for FlightsReport {
         bars(f, "By airport", &self.origins, airport_name)?;
         bars(f, "Busiest aircraft", &self.busiest_aircraft, |_| "")?;
         self.refused(f)?;
-        self.killed(f)?;
+        self.story_of_the_killed(f)?;
+        self.asked(f)?;
         heading(f, "Checked, from what the workers wrote down")?;
         for check in &self.checks {
             let mark = match check.passed {
@@ -71,7 +72,7 @@ impl FlightsReport {
         Ok(())
     }
 
-    fn killed(&self, f: &mut Formatter<'_>) -> Result {
+    fn story_of_the_killed(&self, f: &mut Formatter<'_>) -> Result {
         let Some(killed) = &self.killed else { return Ok(()) };
         heading(f, "A worker was killed")?;
         let (worker, at, held) = (killed.worker, killed.killed_at_s, killed.flights.len());
@@ -87,6 +88,44 @@ impl FlightsReport {
             }
         }
         Ok(())
+    }
+}
+
+impl FlightsReport {
+    fn asked(&self, f: &mut Formatter<'_>) -> Result {
+        let Some(asked) = &self.history else { return Ok(()) };
+        heading(f, "Asked of history")?;
+        if let Some(longest) = &asked.longest_wait {
+            let waited = longest.waited_ms as f64 / 1e3;
+            writeln!(
+                f,
+                "  Which flight waited longest, and for what? {} of {}: {waited:.1} s,",
+                longest.flight, longest.aircraft
+            )?;
+            writeln!(
+                f,
+                "    because {} flights of the same aircraft came before it, which was taken for {:.1} s of that",
+                grouped(longest.flights_before),
+                longest.aircraft_busy_ms as f64 / 1e3
+            )?;
+            if longest.dead_lease_ms > 0 {
+                let lapsed = longest.dead_lease_ms as f64 / 1e3;
+                writeln!(f, "    ({lapsed:.1} s of it by the killed worker, until its lease had lapsed)")?;
+            }
+        }
+        writeln!(f, "  How long did each carrier's flights wait to have landed?")?;
+        for carrier in &asked.waits_by_carrier {
+            let (p50, p99) = (carrier.wait_ms.p50 / 1e3, carrier.wait_ms.p99 / 1e3);
+            let (code, name, flights) = (&carrier.carrier, carrier_name(&carrier.carrier), grouped(carrier.flights));
+            writeln!(f, "    {code:<3} {name:<19} {flights:>6} flights   p50 {p50:>5.1} s   p99 {p99:>5.1} s")?;
+        }
+        if let Some(killed) = &asked.killed_flight {
+            writeln!(f, "  What happened to a flight whose worker was killed?")?;
+            for line in killed.drawn.lines() {
+                writeln!(f, "    {line}")?;
+            }
+        }
+        writeln!(f, "  All of it could be asked {:.0} ms after the last landing.", asked.indexed_after_ms)
     }
 }
 

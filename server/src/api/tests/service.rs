@@ -91,6 +91,7 @@ async fn a_stop_answers_who_waits() {
 async fn bad_configurations_and_taken_ports_are_refused() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = ServerConfig { sweep_lead_ms: 0, ..ServerConfig::default() };
-    let served = crate::serve_on(TestStore::new(), listener, config, std::future::ready(())).await;
+    let served =
+        crate::serve_on(TestStore::new(), listener, config, crate::Beside::default(), std::future::ready(())).await;
     assert!(matches!(served, Err(crate::ServeError::Config(error)) if error.field == "sweep_lead_ms"));
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 
 /// When to answer at the latest; `None`: the caller sets no deadline.
-pub(super) fn answer_by(metadata: &MetadataMap) -> Option<Instant> {
+pub fn answer_by(metadata: &MetadataMap) -> Option<Instant> {
     let timeout = parse(metadata.get("grpc-timeout")?.to_str().ok()?)?;
     let way_back = (timeout / 5).min(Duration::from_secs(1));
     Instant::now().checked_add(timeout - way_back)

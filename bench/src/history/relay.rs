@@ -1,0 +1,233 @@
+//! The queue's throughput with a relay beside it, and without: 8 clients, batches of 32, all messages in, then all out,
+//! as in the figure `simple` of the queue. Kafka runs all the time and shares the machine.
+
+use super::HistoryFigure;
+use super::beside::{EMBEDDED_WATERMARK, KAFKA_WATERMARK, relay};
+use super::plan::HistoryPlan;
+use super::process::{group_cpu_s, librdkafka_cpu_s, process_cpu_s};
+use super::services::Services;
+use crate::load::{Traffic, drain, enqueue_all};
+use crate::ours::{Ours, simple_queue};
+use crate::plan::{BATCH, CLIENTS, Sizes};
+use crate::report::{Goal, Reference, Row};
+use crate::rig::Rig;
+use crate::sample::{Sample, Samples};
+use anyhow::{Result, bail};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tallystone_indexer::kafka::{KafkaOptions, KafkaSink};
+use tallystone_indexer::{Embedded, EmbeddedOptions};
+use tallystone_model::{QueueName, Shard};
+use tallystone_server::store::RedisStore;
+use tallystone_server::{Beside, ServerConfig, redis_options};
+use tempfile::TempDir;
+
+const QUEUE: &str = "bench";
+/// Events of one message: enqueued, leased, completed, collected.
+const EVENTS: u64 = 4;
+/// How often to look whether all is relayed.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Where the relay's events go.
+enum Into {
+    Nowhere,
+    Kafka(KafkaOptions),
+    Embedded(TempDir),
+}
+
+/// What one sample came to.
+struct Round {
+    /// Messages per second, in and out.
+    rate: Sample,
+    /// The same per second of CPU that Kafka left over.
+    rate_beside_kafka: Sample,
+    kafka_cores: f64,
+    librdkafka_cores: f64,
+    own_us_per_message: f64,
+    /// Events that the relay had not yet passed on when the last message was completed, and how long it took until it had.
+    behind: u64,
+    catch_up_s: f64,
+}
+
+/// The samples of one side.
+#[derive(Default)]
+struct Side {
+    rate: Samples,
+    rate_beside_kafka: Samples,
+    rounds: Vec<Round>,
+}
+
+pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<Vec<Row>> {
+    services.kafka().await?;
+    let rig = Rig::start().await?;
+    let [mut without, mut kafka, mut embedded] = [const { Side::new() }; 3];
+    // The first sample on a new Kafka is Java's warming up, and charged to nobody.
+    sample(plan, services, &rig, Into::Kafka(services.topic("relay-warm-up").await?)).await?;
+    for run in 0..plan.runs {
+        without.push(sample(plan, services, &rig, Into::Nowhere).await?);
+        kafka.push(sample(plan, services, &rig, Into::Kafka(services.topic(&format!("relay-{run}")).await?)).await?);
+        embedded.push(sample(plan, services, &rig, Into::Embedded(tempfile::tempdir()?)).await?);
+    }
+    rig.stop().await;
+    let row = |what: &str, unit, ours: &Samples, reference: &Samples, goal| {
+        let reference = Reference::Measured("without a relay", reference);
+        Row::new(HistoryFigure::Relay.name(), what, unit, ours, reference, goal).with("messages", plan.sizes.messages)
+    };
+    let what = format!("enqueue, dequeue + complete, {CLIENTS} clients, batches of {BATCH}: with");
+    Ok(vec![
+        kafka.told(
+            row(&format!("{what} a relay into Kafka"), "/s", &kafka.rate, &without.rate, Goal::RatioAtLeast(0.9)),
+            &without,
+        ),
+        row(
+            &format!("{what} a relay into Kafka, per second of CPU that is not Kafka's"),
+            "/CPU s",
+            &kafka.rate_beside_kafka,
+            &without.rate_beside_kafka,
+            Goal::None,
+        ),
+        embedded.told(
+            row(&format!("{what} a relay into the embedded store"), "/s", &embedded.rate, &without.rate, Goal::None),
+            &without,
+        ),
+    ])
+}
+
+async fn sample(plan: &HistoryPlan, services: &Services, rig: &Rig, into: Into) -> Result<Round> {
+    rig.flush().await?;
+    let messages = plan.sizes.messages;
+    let mut config = ServerConfig { redis_url: rig.url(), ..ServerConfig::default() };
+    match &into {
+        Into::Nowhere => {}
+        Into::Kafka(options) => config.kafka = Some(options.brokers.clone()),
+        Into::Embedded(dir) => config.history_file = Some(dir.path().join("history.db")),
+    }
+    if !matches!(into, Into::Nowhere) {
+        // The default, unless there are more events than that in all.
+        config.outbox_events_max = Some(1_000_000.max((EVENTS + 1) * messages));
+    }
+    let ours = Ours::start_with(config.clone(), 0, beside(&config, &into)?).await?;
+    ours.create_queue(QUEUE, simple_queue()).await?;
+    let clients = ours.clients(QUEUE, CLIENTS, CLIENTS).await?;
+
+    let cpu = Cpu::now(services).await?;
+    let (clients, mut total) = enqueue_all(clients, 0..messages, BATCH, &Traffic::plain()).await?;
+    total.add(&drain(clients, messages, BATCH).await?.1);
+    let cpu = Cpu::now(services).await?.since(&cpu);
+
+    let store = RedisStore::connect(redis_options(&config)).await?;
+    let (behind, catch_up) = match &into {
+        Into::Nowhere => (0, Duration::ZERO),
+        _ => catch_up(&store, messages).await?,
+    };
+    ours.stop().await?;
+    let (wall_s, count) = (total.elapsed.as_secs_f64(), messages as f64);
+    let cores = std::thread::available_parallelism()?.get() as f64;
+    // Each message is counted once, though the tally has it on the way in and on the way out.
+    let rate = Sample { value: count / wall_s, ..Sample::default() };
+    Ok(Round {
+        rate,
+        rate_beside_kafka: Sample { value: count / (wall_s * cores - cpu.kafka_s), ..Sample::default() },
+        kafka_cores: cpu.kafka_s / wall_s,
+        librdkafka_cores: cpu.librdkafka_s / wall_s,
+        own_us_per_message: cpu.own_s * 1e6 / count,
+        behind,
+        catch_up_s: catch_up.as_secs_f64(),
+    })
+}
+
+/// Makes what runs beside a server of that store.
+type MakeBeside = Box<dyn FnOnce(&Arc<RedisStore>) -> Beside + Send>;
+
+fn beside(config: &ServerConfig, into: &Into) -> Result<MakeBeside> {
+    let config = config.clone();
+    Ok(match into {
+        Into::Nowhere => Box::new(|_| Beside::default()),
+        Into::Kafka(options) => {
+            let sink = KafkaSink::new(options)?;
+            Box::new(move |store| relay(store, &config, sink, KAFKA_WATERMARK))
+        }
+        Into::Embedded(dir) => {
+            let sink = Arc::new(Embedded::open(EmbeddedOptions::new(dir.path().join("history.db")))?);
+            Box::new(move |store| relay(store, &config, sink, EMBEDDED_WATERMARK))
+        }
+    })
+}
+
+/// Events that are not relayed yet, and how long it takes until all are.
+async fn catch_up(store: &RedisStore, messages: u64) -> Result<(u64, Duration)> {
+    let began = Instant::now();
+    let behind = waiting(store).await?;
+    relayed(store, Sizes::time_limit(EVENTS * messages)).await?;
+    Ok((behind, began.elapsed()))
+}
+
+/// Waits until the outbox has nothing that a sink has not.
+pub(super) async fn relayed(store: &RedisStore, limit: Duration) -> Result<()> {
+    let give_up_at = Instant::now() + limit;
+    while waiting(store).await? > 0 {
+        if Instant::now() > give_up_at {
+            bail!("events are still in the outbox after {} s", limit.as_secs());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+async fn waiting(store: &RedisStore) -> Result<u64> {
+    let shard = Shard::first(&QueueName::parse("queue", QUEUE)?);
+    Ok(store.outbox_length(&shard).await?.unwrap_or(0))
+}
+
+/// CPU spent so far, or in between.
+struct Cpu {
+    kafka_s: f64,
+    own_s: f64,
+    librdkafka_s: f64,
+}
+
+impl Cpu {
+    async fn now(services: &Services) -> Result<Cpu> {
+        let kafka_s = group_cpu_s(services.kafka().await?.pid())?;
+        Ok(Cpu { kafka_s, own_s: process_cpu_s()?, librdkafka_s: librdkafka_cpu_s()? })
+    }
+
+    fn since(&self, before: &Cpu) -> Cpu {
+        Cpu {
+            kafka_s: self.kafka_s - before.kafka_s,
+            own_s: self.own_s - before.own_s,
+            librdkafka_s: self.librdkafka_s - before.librdkafka_s,
+        }
+    }
+}
+
+impl Side {
+    const fn new() -> Side {
+        Side { rate: Samples::new(), rate_beside_kafka: Samples::new(), rounds: Vec::new() }
+    }
+
+    fn push(&mut self, round: Round) {
+        self.rate.push(round.rate);
+        self.rate_beside_kafka.push(round.rate_beside_kafka);
+        self.rounds.push(round);
+    }
+
+    /// The round of the median.
+    fn median(&self) -> Option<&Round> {
+        let median = self.rate.median()?;
+        self.rounds.iter().find(|round| round.rate.value == median.value)
+    }
+
+    /// Where the CPU went, in the row.
+    fn told(&self, row: Row, without: &Side) -> Row {
+        let (Some(round), Some(other)) = (self.median(), without.median()) else { return row };
+        let rounded = |value: f64| (value * 100.0).round() / 100.0;
+        row.with("kafka_cores", rounded(round.kafka_cores))
+            .with("kafka_cores_without_relay", rounded(other.kafka_cores))
+            .with("librdkafka_cores", rounded(round.librdkafka_cores))
+            .with("own_cpu_us_per_message", rounded(round.own_us_per_message))
+            .with("own_cpu_us_per_message_without_relay", rounded(other.own_us_per_message))
+            .with("events_not_relayed_at_the_end", round.behind)
+            .with("seconds_until_all_relayed", rounded(round.catch_up_s))
+    }
+}

@@ -1,0 +1,117 @@
+//! Kafka and Elasticsearch of our own, started when a figure first needs them, shared by the figures, and ended with
+//! this.
+
+use super::lives::Lives;
+use anyhow::{Context, Result};
+use elasticsearch::http::headers::HeaderMap;
+use elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, TransportBuilder};
+use elasticsearch::http::{Method, Url};
+use serde_json::Value;
+use std::time::Duration;
+use tallystone_indexer::kafka::{KafkaOptions, KafkaSink};
+use tallystone_indexer::{Elastic, ElasticOptions};
+use tallystone_local::{PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions};
+use tallystone_model::Sink;
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+/// What they are, for the line below the table.
+pub(super) const KAFKA: &str = "Kafka 4.1.0 (one broker, 12 partitions, heap 256 MiB)";
+pub(super) const ELASTICSEARCH: &str = "Elasticsearch 8.19.21 (one node, one shard, refresh 1 s, heap 1 GiB)";
+const HEAP_MIB: u32 = 1_024;
+/// Events given to the sink at a time where a backlog is made.
+const PRODUCED_AT_ONCE: usize = 4_000;
+/// The made-up clock lies years back: Kafka is to keep it all the same.
+const RETENTION_MS: u64 = 3_650 * 86_400_000;
+
+/// Running services.
+pub(super) struct Services {
+    kafka: OnceCell<PrivateKafka>,
+    elasticsearch: OnceCell<PrivateElasticsearch>,
+    // Declared last: they have ended when the folder goes.
+    dir: TempDir,
+}
+
+impl Services {
+    pub(super) fn new() -> Result<Services> {
+        Ok(Services { kafka: OnceCell::new(), elasticsearch: OnceCell::new(), dir: tempfile::tempdir()? })
+    }
+
+    pub(super) async fn kafka(&self) -> Result<&PrivateKafka> {
+        let options = PrivateKafkaOptions::new(self.dir.path().join("kafka"));
+        let start = async || PrivateKafka::start(options).await.context("cannot start a Kafka for the bench");
+        self.kafka.get_or_try_init(start).await
+    }
+
+    pub(super) async fn elasticsearch(&self) -> Result<&PrivateElasticsearch> {
+        let options = PrivateElasticsearchOptions {
+            heap_mib: HEAP_MIB,
+            ..PrivateElasticsearchOptions::new(self.dir.path().join("elasticsearch"))
+        };
+        let start =
+            async || PrivateElasticsearch::start(options).await.context("cannot start an Elasticsearch for the bench");
+        self.elasticsearch.get_or_try_init(start).await
+    }
+
+    /// A topic of its own.
+    pub(super) async fn topic(&self, name: &str) -> Result<KafkaOptions> {
+        Ok(KafkaOptions {
+            brokers: self.kafka().await?.address(),
+            topic: name.to_owned(),
+            retention_ms: RETENTION_MS,
+            ..KafkaOptions::default()
+        })
+    }
+
+    /// Indices of their own.
+    pub(super) async fn indices(&self, prefix: &str) -> Result<Elastic> {
+        let url = self.elasticsearch().await?.url();
+        Ok(Elastic::new(ElasticOptions { prefix: prefix.to_owned(), replicas: 0, ..ElasticOptions::new(url) })?)
+    }
+
+    /// Requests that are not ours to make otherwise.
+    pub(super) async fn transport(&self) -> Result<Transport> {
+        let url = Url::parse(&self.elasticsearch().await?.url())?;
+        let builder = TransportBuilder::new(SingleNodeConnectionPool::new(url));
+        Ok(builder.timeout(Duration::from_secs(120)).enable_meta_header(false).disable_proxy().build()?)
+    }
+
+    /// Removes the indices with this prefix, so that what they still merge is not charged to the next.
+    pub(super) async fn drop_indices(&self, prefix: &str) -> Result<()> {
+        let transport = self.transport().await?;
+        let send = async |method, path: &str, query: &[(&str, &str)]| {
+            let sent = transport.send(method, path, HeaderMap::new(), Some(query), None::<String>, None).await?;
+            anyhow::Ok(sent.error_for_status_code()?.json::<Value>().await?)
+        };
+        let path = format!("{prefix}-*/_settings");
+        let found = send(Method::Get, &path, &[("filter_path", "*.settings.index.uuid")]).await?;
+        for name in found.as_object().into_iter().flat_map(|indices| indices.keys()) {
+            send(Method::Delete, name, &[]).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn stop(self) {
+        if let Some(kafka) = self.kafka.into_inner() {
+            kafka.stop().await;
+        }
+        if let Some(elasticsearch) = self.elasticsearch.into_inner() {
+            elasticsearch.stop().await;
+        }
+    }
+}
+
+/// Puts at least so many events into the topic, and a watermark behind them: how many they are, and the watermark.
+pub(super) async fn produce(topic: &KafkaOptions, events: u64) -> Result<(u64, u64)> {
+    let sink = KafkaSink::new(topic)?;
+    let mut lives = Lives::new("bench/history")?;
+    let mut produced = 0;
+    while produced < events {
+        let left = usize::try_from(events - produced)?;
+        let batch = lives.next(PRODUCED_AT_ONCE.min(left));
+        produced += batch.len() as u64;
+        sink.deliver(batch.into()).await?;
+    }
+    sink.delivered_to(lives.now_ms()).await?;
+    Ok((produced, lives.now_ms()))
+}

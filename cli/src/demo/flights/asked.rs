@@ -1,0 +1,165 @@
+//! The last part of the demo: questions that nobody wrote down answers to while the flights flew, answered from history.
+
+use super::flight::TAIL;
+use super::report::{KilledWorker, Quantiles, quantiles};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tallystone_client::{Client, IndexedMessage, Search, State, Trace};
+
+/// How long history may take to have everything.
+const CAUGHT_UP: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+const PAGE: u32 = 1_000;
+
+/// What history says.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Asked {
+    pub(super) longest_wait: Option<LongestWait>,
+    /// From the enqueue to the landing, by carrier.
+    pub(super) waits_by_carrier: Vec<CarrierWait>,
+    /// One flight whose worker was killed: everything that happened to it.
+    pub(super) killed_flight: Option<Traced>,
+    /// From the last landing to when all of it could be asked.
+    pub(super) indexed_after_ms: f64,
+}
+
+/// The flight that waited longest, and for what.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LongestWait {
+    pub(super) flight: String,
+    pub(super) aircraft: String,
+    pub(super) waited_ms: u64,
+    /// Flights of the same aircraft that came before it.
+    pub(super) flights_before: u64,
+    /// How long they kept the aircraft, together.
+    pub(super) aircraft_busy_ms: u64,
+    /// How much of that was the lease of a worker that had died.
+    pub(super) dead_lease_ms: u64,
+}
+
+/// One carrier's waits.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CarrierWait {
+    pub(super) carrier: String,
+    pub(super) flights: u64,
+    pub(super) wait_ms: Quantiles,
+}
+
+/// A flight and its trace.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Traced {
+    pub(super) id: String,
+    pub(super) transitions: Vec<tallystone_client::TracedTransition>,
+    #[serde(skip)]
+    pub(super) drawn: String,
+}
+
+/// Asks; `None`: this server keeps no history.
+pub(super) async fn ask(client: &Client, queue: &str, killed: Option<&KilledWorker>) -> Result<Option<Asked>> {
+    let begin = Instant::now();
+    if !caught_up(client).await? {
+        return Ok(None);
+    }
+    let indexed_after_ms = begin.elapsed().as_secs_f64() * 1e3;
+    let flights = all(client, queue).await?;
+    let mut carriers: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for flight in &flights {
+        let wait_ms = flight.state_since_ms.saturating_sub(flight.enqueued_at_ms);
+        carriers.entry(flight.metadata.get("carrier").map_or("", String::as_str)).or_default().push(wait_ms as f64);
+    }
+    let carrier = |(carrier, waits): (&str, Vec<f64>)| CarrierWait {
+        carrier: carrier.to_owned(),
+        flights: waits.len() as u64,
+        wait_ms: quantiles(waits),
+    };
+    let mut waits_by_carrier: Vec<CarrierWait> = carriers.into_iter().map(carrier).collect();
+    waits_by_carrier.sort_by(|a, b| b.wait_ms.p50.total_cmp(&a.wait_ms.p50));
+    let killed_flight = match killed.and_then(|killed| killed.flights.first()) {
+        Some(flight) => Some(traced(client, queue, &flight.id).await?),
+        None => None,
+    };
+    let longest_wait = longest_wait(client, queue, &flights).await?;
+    Ok(Some(Asked { longest_wait, waits_by_carrier, killed_flight, indexed_after_ms }))
+}
+
+/// Waits until history has all that happened until now. `false`: there is none.
+pub(crate) async fn caught_up(client: &Client) -> Result<bool> {
+    let begin = Instant::now();
+    let mut target_ms = None;
+    loop {
+        let watermark = match client.indexed_depth("any", BTreeMap::new()).await {
+            Ok((_, watermark)) => watermark,
+            Err(error)
+                if error.refused().is_some_and(|refused| refused.code == tallystone_client::Code::Unimplemented) =>
+            {
+                return Ok(false);
+            }
+            Err(error) => return Err(error).context("history does not answer"),
+        };
+        if let (Some(indexed_to_ms), Some(behind_ms)) = (watermark.indexed_to_ms, watermark.behind_ms)
+            && indexed_to_ms >= *target_ms.get_or_insert(indexed_to_ms + behind_ms)
+        {
+            return Ok(true);
+        }
+        anyhow::ensure!(begin.elapsed() < CAUGHT_UP, "history has not caught up within {CAUGHT_UP:?}");
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Every message of the queue, as history has it.
+async fn all(client: &Client, queue: &str) -> Result<Vec<IndexedMessage>> {
+    let mut search = Search { queue: queue.to_owned(), page_size: PAGE, ..Search::default() };
+    let mut messages = Vec::new();
+    loop {
+        let found = client.search_messages(search.clone()).await.context("SearchMessages")?;
+        messages.extend(found.messages);
+        search.page_token = found.next_page_token;
+        if search.page_token.is_empty() {
+            return Ok(messages);
+        }
+    }
+}
+
+async fn longest_wait(client: &Client, queue: &str, flights: &[IndexedMessage]) -> Result<Option<LongestWait>> {
+    let wait_ms = |flight: &IndexedMessage| flight.state_since_ms.saturating_sub(flight.enqueued_at_ms);
+    // One that waited for its own aircraft, not for a killed worker's lease.
+    let candidates = flights.iter().filter(|flight| flight.attempts == 1);
+    let Some(longest) = candidates.max_by_key(|flight| wait_ms(flight)) else { return Ok(None) };
+    let aircraft = longest.metadata.get(TAIL).cloned().unwrap_or_default();
+    let before = flights.iter().filter(|flight| {
+        flight.metadata.get(TAIL) == Some(&aircraft)
+            && flight.state_since_ms <= longest.state_since_ms
+            && flight.id != longest.id
+    });
+    let (mut flights_before, mut aircraft_busy_ms, mut dead_lease_ms) = (0, 0, 0);
+    for flight in before {
+        flights_before += 1;
+        let trace = trace(client, queue, &flight.id).await?;
+        for ran in trace.transitions.iter().filter(|transition| transition.from == Some(State::Running)) {
+            aircraft_busy_ms += ran.spent_ms;
+            dead_lease_ms += if ran.by == "lease_expired" { ran.spent_ms } else { 0 };
+        }
+    }
+    let trace = trace(client, queue, &longest.id).await?;
+    let first_lease = trace.transitions.iter().find(|transition| transition.by == "dequeue");
+    Ok(Some(LongestWait {
+        flight: longest.id.clone(),
+        aircraft,
+        waited_ms: first_lease.map_or(0, |lease| lease.spent_ms),
+        flights_before,
+        aircraft_busy_ms,
+        dead_lease_ms,
+    }))
+}
+
+async fn traced(client: &Client, queue: &str, id: &str) -> Result<Traced> {
+    let trace = trace(client, queue, id).await?;
+    let drawn = crate::msg::drawn(&trace, &mut None, queue, id);
+    Ok(Traced { id: id.to_owned(), transitions: trace.transitions, drawn })
+}
+
+async fn trace(client: &Client, queue: &str, id: &str) -> Result<Trace> {
+    client.trace_message(queue, id, 0, 0, "").await.with_context(|| format!("TraceMessage of {id}"))
+}

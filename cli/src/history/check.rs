@@ -1,0 +1,340 @@
+//! `tallystone history check [QUEUE…]`: whether the index says what the queue's own store says.
+//!
+//! A queue at work cannot be compared at one moment. So: list the queue, wait until the watermark is past that, list
+//! the index, and look again at what differs until it is seen to differ while it stood still.
+
+use super::server_now_ms;
+use crate::connection::{Session, failure};
+use crate::failure::Failure;
+use crate::output::{grouped, table};
+use clap::Args;
+use futures::{StreamExt, TryStreamExt};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::time::{Duration, Instant};
+use tallystone_client::{IndexedMessage, Message, Search, State};
+
+const PAGE: u32 = 1_000;
+/// How long to wait for the watermark.
+const WAIT: Duration = Duration::from_secs(60);
+/// Between two looks at the watermark.
+const LOOK: Duration = Duration::from_millis(200);
+/// Questions on their way at a time.
+const AT_ONCE: usize = 16;
+/// Tries to catch a message standing still.
+const TRIES: usize = 5;
+/// Differences that are named; more are only counted.
+const NAMED: usize = 100_000;
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Which queues [default: all]
+    queues: Vec<String>,
+    /// Look at every transition of every message too: no version missing, none twice
+    #[arg(long)]
+    traces: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    queue: String,
+    compared: u64,
+    differences: Vec<Difference>,
+    more_differences: u64,
+}
+
+#[derive(Serialize)]
+struct Difference {
+    id: String,
+    difference: String,
+}
+
+pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), Failure> {
+    let mut names = args.queues;
+    if names.is_empty() {
+        names.extend(session.queues("").await?.into_iter().map(|summary| summary.queue.name));
+    }
+    let mut reports = Vec::new();
+    for queue in names {
+        reports.push(check(queue, args.traces, session).await?);
+    }
+    session.output.many(&reports, text)?;
+    match reports.iter().map(|report| report.differences.len() as u64 + report.more_differences).sum::<u64>() {
+        0 => Ok(()),
+        1 => Err(Failure::refused("1 difference was found")),
+        found => Err(Failure::refused(format!("{found} differences were found"))),
+    }
+}
+
+async fn check(queue: String, traces: bool, session: &Session) -> Result<Report, Failure> {
+    let mut live = HashMap::new();
+    for state in State::ALL {
+        let mut page_token = String::new();
+        loop {
+            let page = session.client.list_messages(&queue, state, PAGE, &page_token);
+            let page = session.ask(&queue, page).await?;
+            live.extend(page.items.iter().map(|message| (message.id.clone(), digest(&Said::by_queue(message)))));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+    }
+    caught_up(session).await?;
+    let mut report = Report { queue, compared: live.len() as u64, differences: Vec::new(), more_differences: 0 };
+    let mut suspects = Vec::new();
+    let mut search = Search { queue: report.queue.clone(), page_size: PAGE, ..Search::default() };
+    let mut all: Vec<String> = Vec::new();
+    loop {
+        let found = session.client.search_messages(search.clone()).await.map_err(|error| failure(&error))?;
+        for message in &found.messages {
+            if traces {
+                all.push(message.id.clone());
+            }
+            if live.remove(&message.id) != Some(digest(&Said::by_index(message))) {
+                suspects.push(message.id.clone());
+            }
+        }
+        search.page_token = found.next_page_token;
+        if search.page_token.is_empty() {
+            break;
+        }
+    }
+    suspects.extend(live.into_keys());
+    for (id, difference) in look_again(&report.queue, suspects, session).await? {
+        report.add(id, difference);
+    }
+    let traces = futures::stream::iter(all).map(|id| {
+        let queue = &report.queue;
+        async move { Ok::<_, Failure>((incomplete_twice(queue, &id, session).await?, id)) }
+    });
+    let incomplete: Vec<(Option<String>, String)> = traces.buffer_unordered(AT_ONCE).try_collect().await?;
+    for (difference, id) in incomplete {
+        if let Some(difference) = difference {
+            report.add(id, difference);
+        }
+    }
+    Ok(report)
+}
+
+impl Report {
+    fn add(&mut self, id: String, difference: String) {
+        if self.differences.len() < NAMED {
+            self.differences.push(Difference { id, difference });
+        } else {
+            self.more_differences += 1;
+        }
+    }
+}
+
+/// Waits until the index has all that has happened until now.
+async fn caught_up(session: &Session) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let mut target_ms = None;
+    loop {
+        let asked = session.client.search_messages(Search { page_size: 1, ..Search::default() }).await;
+        let watermark = asked.map_err(|error| failure(&error))?.watermark;
+        if let (Some(indexed_to_ms), Some(now_ms)) = (watermark.indexed_to_ms, server_now_ms(&watermark))
+            && indexed_to_ms >= *target_ms.get_or_insert(now_ms)
+        {
+            return Ok(());
+        }
+        if begin.elapsed() > WAIT {
+            return Err(Failure::unavailable(format!("the index has not caught up within {WAIT:?}"))
+                .hint("are the relay and the indexer running? /metrics says how far behind they are"));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Compares these messages, all of them at a time, until the queue's own answer is the same before and after the
+/// index's. What changes faster than that is looked at another time.
+async fn look_again(
+    queue: &str,
+    mut suspects: Vec<String>,
+    session: &Session,
+) -> Result<Vec<(String, String)>, Failure> {
+    let mut differences = Vec::new();
+    for _ in 0..TRIES {
+        if suspects.is_empty() {
+            break;
+        }
+        let before = futures::stream::iter(std::mem::take(&mut suspects)).map(|id| async move {
+            let said = message(queue, &id, session).await?.as_ref().map(Said::by_queue);
+            Ok::<_, Failure>((id, said))
+        });
+        let before: Vec<(String, Option<Said>)> = before.buffer_unordered(AT_ONCE).try_collect().await?;
+        caught_up(session).await?;
+        let compared = futures::stream::iter(before).map(|(id, before)| async move {
+            // Two: an earlier message of the id should be gone by now.
+            let search = Search { queue: queue.to_owned(), id: id.clone(), page_size: 2, ..Search::default() };
+            let found = session.client.search_messages(search).await.map_err(|error| failure(&error))?;
+            let after = message(queue, &id, session).await?.as_ref().map(Said::by_queue);
+            if before != after {
+                return Ok((id, None));
+            }
+            Ok::<_, Failure>((id, Some(difference(before, &found.messages))))
+        });
+        let compared: Vec<(String, Option<Option<String>>)> = compared.buffer_unordered(AT_ONCE).try_collect().await?;
+        for (id, verdict) in compared {
+            match verdict {
+                None => suspects.push(id),
+                Some(Some(difference)) => differences.push((id, difference)),
+                Some(None) => {}
+            }
+        }
+    }
+    Ok(differences)
+}
+
+fn difference(queue: Option<Said>, index: &[IndexedMessage]) -> Option<String> {
+    match (queue, index) {
+        (None, []) => None,
+        (Some(_), []) => Some("is in the queue, not in the index".to_owned()),
+        (None, _) => Some("is in the index, not in the queue".to_owned()),
+        (Some(queue), [only]) => queue.difference(&Said::by_index(only)),
+        (Some(_), _) => {
+            Some("is in the index more than once: an earlier message of that id is not gone there".to_owned())
+        }
+    }
+}
+
+/// The same, twice where something is wrong: at work, a message may be ahead of its transitions for a moment.
+async fn incomplete_twice(queue: &str, id: &str, session: &Session) -> Result<Option<String>, Failure> {
+    match incomplete(queue, id, session).await? {
+        None => Ok(None),
+        Some(_) => {
+            caught_up(session).await?;
+            incomplete(queue, id, session).await
+        }
+    }
+}
+
+/// A message as the queue has it; `None`: it is not there.
+async fn message(queue: &str, id: &str, session: &Session) -> Result<Option<Message>, Failure> {
+    match session.client.get_message(queue, id).await {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.refused().is_some_and(|refused| refused.reason == "MESSAGE_NOT_FOUND") => Ok(None),
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+/// What is wrong with the trace of a message.
+async fn incomplete(queue: &str, id: &str, session: &Session) -> Result<Option<String>, Failure> {
+    let (mut page_token, mut last, mut state) = (String::new(), (0, 0), None);
+    loop {
+        let trace = session.client.trace_message(queue, id, 0, PAGE, &page_token).await;
+        let trace = trace.map_err(|error| failure(&error))?;
+        if let Some(gap) = trace.gaps.first() {
+            return Ok(Some(format!("versions {} to {} are not in its trace", gap.first_version, gap.last_version)));
+        }
+        for transition in &trace.transitions {
+            let expected = if transition.sequence == last.0 { last.1 + 1 } else { 1 };
+            if transition.version != expected {
+                return Ok(Some(format!("its trace has version {} where {expected} should be", transition.version)));
+            }
+            if transition.version > 1 && transition.from != state {
+                return Ok(Some(format!("its trace does not hang together at version {}", transition.version)));
+            }
+            last = (transition.sequence, transition.version);
+            state = transition.to;
+        }
+        page_token = trace.next_page_token;
+        if page_token.is_empty() {
+            let version = trace.message.filter(|message| message.sequence == last.0 || last.0 == 0);
+            let version = version.map_or(last.1, |message| message.version);
+            return Ok((version > last.1).then(|| format!("its trace ends with version {} of {version}", last.1)));
+        }
+    }
+}
+
+/// What both sides say of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Said {
+    fields: Vec<(&'static str, String)>,
+}
+
+impl Said {
+    fn by_queue(message: &Message) -> Said {
+        let due_ms = if matches!(message.state, State::Invisible | State::Running) { message.due_ms } else { 0 };
+        Said::new(
+            (message.version, message.state.name(), message.priority, message.attempts, message.fencing_token),
+            (&message.worker, &message.reason, message.coalesced),
+            (message.enqueued_at_ms, message.state_since_ms, due_ms),
+            super::pairs_text(&message.metadata),
+        )
+    }
+
+    fn by_index(message: &IndexedMessage) -> Said {
+        let state = message.state.map_or("?", State::name);
+        Said::new(
+            (message.version, state, message.priority, message.attempts, message.fencing_token),
+            (&message.worker, &message.reason, message.coalesced),
+            (message.enqueued_at_ms, message.state_since_ms, message.due_ms),
+            super::pairs_text(&message.metadata),
+        )
+    }
+
+    fn new(
+        (version, state, priority, attempts, token): (u32, &str, i64, u32, u64),
+        (worker, reason, coalesced): (&str, &str, bool),
+        (enqueued_at_ms, since_ms, due_ms): (u64, u64, u64),
+        metadata: String,
+    ) -> Said {
+        let fields = vec![
+            ("version", version.to_string()),
+            ("state", state.to_owned()),
+            ("priority", priority.to_string()),
+            ("attempts", attempts.to_string()),
+            ("fencing_token", token.to_string()),
+            ("worker", worker.to_owned()),
+            ("reason", reason.to_owned()),
+            ("coalesced", coalesced.to_string()),
+            ("enqueued_at_ms", enqueued_at_ms.to_string()),
+            ("state_since_ms", since_ms.to_string()),
+            ("due_ms", due_ms.to_string()),
+            ("metadata", metadata),
+        ];
+        Said { fields }
+    }
+
+    fn difference(&self, index: &Said) -> Option<String> {
+        let differing = self.fields.iter().zip(&index.fields).filter(|(mine, theirs)| mine != theirs);
+        let texts: Vec<String> = differing
+            .map(|((name, mine), (_, theirs))| format!("{name} is '{mine}' in the queue, '{theirs}' in the index"))
+            .collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
+
+/// Ten million messages are compared in a gigabyte.
+fn digest(said: &Said) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    said.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn text(reports: &[Report]) -> String {
+    if reports.is_empty() {
+        return "No queues.".to_owned();
+    }
+    let row = |report: &Report| {
+        let verdict = match report.differences.len() as u64 + report.more_differences {
+            0 => "the index says the same".to_owned(),
+            found => format!("{found} differences"),
+        };
+        vec![report.queue.clone(), grouped(report.compared), verdict]
+    };
+    let mut text = table(&["queue", "#compared", "verdict"], reports.iter().map(row));
+    for report in reports {
+        for Difference { id, difference } in &report.differences {
+            text += &format!("\n{} {id}: {difference}", report.queue);
+        }
+        if report.more_differences > 0 {
+            text += &format!("\n{}: {} more", report.queue, report.more_differences);
+        }
+    }
+    text
+}

@@ -1,0 +1,104 @@
+//! `tallystone msg search`
+
+use super::{pair, pairs_text, visible};
+use crate::connection::{Session, failure};
+use crate::duration::format_time;
+use crate::failure::Failure;
+use crate::history::{HistoryFlags, behind, parse_moment};
+use crate::output::table;
+use clap::Args;
+use tallystone_client::{IndexedMessage, Search, State};
+
+/// Messages of one page.
+const PAGE: u64 = 1_000;
+
+#[derive(Args, Debug)]
+pub(crate) struct SearchArgs {
+    /// Only of this queue
+    #[arg(long)]
+    queue: Option<String>,
+    /// Only with this id
+    #[arg(long)]
+    id: Option<String>,
+    /// Only in this state; may be given again
+    #[arg(long, value_name = "STATE")]
+    state: Vec<State>,
+    /// Only with this metadata; may be given again, then all must be there
+    #[arg(long = "where", value_name = "KEY=VALUE", value_parser = pair)]
+    pairs: Vec<(String, String)>,
+    /// Only of this worker's last lease
+    #[arg(long)]
+    worker: Option<String>,
+    /// Only where the last reason given has this in it
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Only what changed at or after this: 2013-01-01T10:15:00Z, or 90m for that long ago
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    since: Option<u64>,
+    /// Only what changed last before this
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    until: Option<u64>,
+    /// Messages that are no longer in their queue, too
+    #[arg(long)]
+    gone: bool,
+    /// At most so many
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    #[command(flatten)]
+    pub(crate) history: HistoryFlags,
+}
+
+pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), Failure> {
+    let mut search = Search {
+        queue: args.queue.unwrap_or_default(),
+        id: args.id.unwrap_or_default(),
+        states: args.state,
+        metadata: args.pairs.into_iter().collect(),
+        worker: args.worker.unwrap_or_default(),
+        reason_contains: args.reason.unwrap_or_default(),
+        changed_from_ms: args.since.unwrap_or(0),
+        changed_to_ms: args.until.unwrap_or(0),
+        include_gone: args.gone,
+        page_size: 0,
+        page_token: String::new(),
+    };
+    let (mut left, mut empty) = (args.limit, true);
+    while left > 0 {
+        search.page_size = left.min(PAGE) as u32;
+        let found = session.client.search_messages(search.clone()).await.map_err(|error| failure(&error))?;
+        if !found.messages.is_empty() {
+            empty = false;
+            session.output.many(&found.messages, |messages| {
+                let header = ["queue", "id", "state", "#attempts", "changed", "worker", "reason", "metadata"];
+                table(&header, messages.iter().map(row))
+            })?;
+        }
+        left = left.saturating_sub(found.messages.len() as u64);
+        search.page_token = found.next_page_token;
+        if search.page_token.is_empty() || left == 0 {
+            if empty {
+                session.output.remark("No such messages.")?;
+            }
+            if !search.page_token.is_empty() {
+                session.output.remark(&format!("… there are more: --limit {}", args.limit.saturating_mul(10)))?;
+            }
+            session.output.remark(&behind(&found.watermark))?;
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn row(message: &IndexedMessage) -> Vec<String> {
+    let state = message.state.map_or("?", State::name);
+    vec![
+        message.queue.clone(),
+        message.id.clone(),
+        if message.gone { format!("{state}, gone") } else { state.to_owned() },
+        message.attempts.to_string(),
+        format_time(message.changed_at_ms),
+        message.worker.chars().map(visible).collect(),
+        message.reason.chars().map(visible).collect(),
+        pairs_text(&message.metadata),
+    ]
+}

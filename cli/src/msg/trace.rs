@@ -1,0 +1,210 @@
+//! `tallystone msg trace [QUEUE] ID`
+
+use super::{pairs_text, visible};
+use crate::connection::{Session, failure};
+use crate::duration::{format_ms, format_time};
+use crate::failure::Failure;
+use crate::history::{HistoryFlags, behind};
+use clap::Args;
+use std::fmt::Write;
+use tallystone_client::{Gap, IndexedMessage, Search, State, Trace, TracedTransition};
+
+/// Transitions of one page.
+const PAGE: u32 = 1_000;
+
+#[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    /// The queue, if it is not to be looked for in all of them; then the message
+    #[arg(value_name = "[QUEUE] ID", num_args = 1..=2, required = true)]
+    message: Vec<String>,
+    /// Of several messages that had the id one after the other, the one with this sequence
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    sequence: u64,
+    #[command(flatten)]
+    pub(crate) history: HistoryFlags,
+}
+
+pub(crate) async fn run(args: TraceArgs, session: &Session) -> Result<(), Failure> {
+    let (queues, id) = match args.message.as_slice() {
+        [queue, id] => (vec![queue.clone()], id),
+        [id] => (queues_of(id, session).await?, id),
+        _ => unreachable!("clap counts them"),
+    };
+    let mut found = false;
+    for queue in queues {
+        found |= trace(&queue, id, args.sequence, session).await?;
+    }
+    match found {
+        true => Ok(()),
+        false => Err(Failure::refused(format!("history knows no message '{id}'")).hint(
+            "`tallystone msg search --id` shows what it knows; what was enqueued just now may not be indexed yet",
+        )),
+    }
+}
+
+/// The queues in which history knows the id.
+async fn queues_of(id: &str, session: &Session) -> Result<Vec<String>, Failure> {
+    let search = Search { id: id.to_owned(), include_gone: true, page_size: 100, ..Search::default() };
+    let found = session.client.search_messages(search).await.map_err(|error| failure(&error))?;
+    let mut queues: Vec<String> = found.messages.into_iter().map(|message| message.queue).collect();
+    queues.sort();
+    queues.dedup();
+    Ok(queues)
+}
+
+/// Shows one message's transitions, page by page; `false`: there are none.
+async fn trace(queue: &str, id: &str, sequence: u64, session: &Session) -> Result<bool, Failure> {
+    let (mut page_token, mut before) = (String::new(), None);
+    let mut found = false;
+    loop {
+        let trace = session.client.trace_message(queue, id, sequence, PAGE, &page_token).await;
+        let trace = trace.map_err(|error| failure(&error))?;
+        if trace.transitions.is_empty() {
+            return Ok(found);
+        }
+        if session.output.json {
+            session.output.many(&trace.transitions, |_| String::new())?;
+        } else {
+            session.output.line(drawn(&trace, &mut before, queue, id).trim_end())?;
+        }
+        found = true;
+        page_token = trace.next_page_token;
+        if page_token.is_empty() {
+            session.output.remark(&behind(&trace.watermark))?;
+            return Ok(true);
+        }
+    }
+}
+
+/// A page of the timeline; `before` is the last transition of the page before.
+pub(crate) fn drawn(trace: &Trace, before: &mut Option<TracedTransition>, queue: &str, id: &str) -> String {
+    let mut text = String::new();
+    for transition in &trace.transitions {
+        let same = before.as_ref().filter(|before| before.sequence == transition.sequence);
+        if same.is_none() {
+            let message = trace.message.as_ref().filter(|message| message.sequence == transition.sequence);
+            text += &headline(queue, id, transition, message);
+        } else {
+            let _ = writeln!(text, "{:26}│   {}", "", spent(transition));
+        }
+        if let Some(gap) = gap_before(&trace.gaps, transition) {
+            let _ = writeln!(text, "{:26}╎   {gap}", "");
+        }
+        let mark = if transition.to.is_none() || transition.to.is_some_and(is_terminal) { '●' } else { '○' };
+        let state = transition.to.map_or("gone", State::name);
+        let _ = writeln!(text, "{}  {mark} {state:<10} {}", format_time(transition.at_ms), what(transition));
+        *before = Some(transition.clone());
+    }
+    text
+}
+
+fn headline(queue: &str, id: &str, first: &TracedTransition, message: Option<&IndexedMessage>) -> String {
+    let pairs = message.map_or_else(String::new, |message| pairs_text(&message.metadata));
+    let pairs = if pairs.is_empty() { pairs } else { format!("  {pairs}") };
+    let mut text =
+        format!("{} in {queue}  (priority {}, sequence {}){pairs}\n", plain(id), first.priority, first.sequence);
+    if let Some(payload) = message.and_then(|message| message.payload.as_ref()) {
+        let _ = match std::str::from_utf8(payload) {
+            Ok(payload) => writeln!(text, "  {}", plain(payload)),
+            Err(_) => writeln!(text, "  {} bytes of payload that are no text", payload.len()),
+        };
+    }
+    text
+}
+
+fn is_terminal(state: State) -> bool {
+    matches!(state, State::Completed | State::Canceled | State::Errored)
+}
+
+fn spent(transition: &TracedTransition) -> String {
+    let time = format_ms(transition.spent_ms);
+    match transition.from {
+        Some(State::Running) => format!("ran {time}"),
+        Some(State::Pending) => format!("waited {time}"),
+        Some(State::Invisible) => format!("was invisible for {time}"),
+        Some(ended) => format!("was {ended} for {time}"),
+        None => String::new(),
+    }
+}
+
+/// What happened, by whom, why.
+fn what(transition: &TracedTransition) -> String {
+    let mut text = transition.by.replace('_', " ");
+    if matches!(transition.by.as_str(), "dequeue" | "complete" | "release" | "extend_lease" | "lease_expired") {
+        let _ = write!(text, ", attempt {}", transition.attempt);
+        if !transition.worker.is_empty() {
+            let _ = write!(text, " by {}", plain(&transition.worker));
+        }
+        let _ = write!(text, " (token {})", transition.fencing_token);
+    }
+    if !transition.reason.is_empty() && transition.reason != transition.by.replace('_', " ") {
+        let _ = write!(text, ": {}", plain(&transition.reason));
+    }
+    match transition.to {
+        Some(State::Invisible) => _ = write!(text, ", visible at {}", format_time(transition.due_ms)),
+        Some(State::Running) => _ = write!(text, ", until {}", format_time(transition.due_ms)),
+        _ => {}
+    }
+    text
+}
+
+fn plain(text: &str) -> String {
+    text.chars().map(visible).collect()
+}
+
+/// What is missing just before this transition.
+fn gap_before(gaps: &[Gap], transition: &TracedTransition) -> Option<String> {
+    let gap =
+        gaps.iter().find(|gap| gap.sequence == transition.sequence && gap.last_version + 1 == transition.version)?;
+    Some(match gap.first_version == gap.last_version {
+        true => format!("version {} is missing: past the retention, or given up", gap.first_version),
+        false => format!("versions {} to {} are missing", gap.first_version, gap.last_version),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transition(version: u32, from: Option<State>, to: Option<State>, by: &str) -> TracedTransition {
+        TracedTransition {
+            version,
+            from,
+            to,
+            at_ms: 1_357_035_300_000 + u64::from(version) * 1_500,
+            worker: if version == 1 { String::new() } else { "hangar-1".to_owned() },
+            reason: if by == "lease_expired" { "lease expired".to_owned() } else { String::new() },
+            by: by.to_owned(),
+            spent_ms: 1_500,
+            attempt: 1,
+            fencing_token: 7,
+            due_ms: 1_357_035_330_000,
+            priority: 5,
+            sequence: 3,
+        }
+    }
+
+    #[test]
+    fn a_life_is_drawn_from_top_to_bottom() {
+        let transitions = vec![
+            transition(1, None, Some(State::Pending), "enqueue"),
+            transition(2, Some(State::Pending), Some(State::Running), "dequeue"),
+            transition(4, Some(State::Pending), Some(State::Canceled), "cancel"),
+        ];
+        let trace = Trace {
+            transitions,
+            gaps: vec![Gap { sequence: 3, first_version: 3, last_version: 3 }],
+            message: None,
+            next_page_token: String::new(),
+            watermark: Default::default(),
+        };
+        let text = drawn(&trace, &mut None, "flights", "UA1");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "UA1 in flights  (priority 5, sequence 3)");
+        assert_eq!(lines[1], "2013-01-01T10:15:01.500Z  ○ pending    enqueue");
+        assert_eq!(lines[2], "                          │   waited 1s 500ms");
+        assert!(lines[3].contains("○ running    dequeue, attempt 1 by hangar-1 (token 7), until 2013"), "{}", lines[3]);
+        assert!(lines[5].contains("version 3 is missing"), "{text}");
+        assert!(lines[6].contains("● canceled   cancel"), "{text}");
+    }
+}

@@ -1,0 +1,126 @@
+//! `tallystone queue stats NAME`
+
+use crate::connection::{Session, failure};
+use crate::duration::{format_ms, format_time, parse_ms};
+use crate::failure::Failure;
+use crate::history::{HistoryFlags, behind, parse_moment};
+use crate::output::{grouped, table};
+use clap::Args;
+use tallystone_client::{Activity, QueueStats, State, StateActivity};
+
+/// Columns of a sparkline, if no interval is given.
+const COLUMNS: u64 = 60;
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+#[derive(Args, Debug)]
+pub(crate) struct StatsArgs {
+    /// The queue
+    queue: String,
+    /// From when on: 2013-01-01T10:15:00Z, or 90m for that long ago [default: an hour before the end]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    since: Option<u64>,
+    /// Until when [default: now]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    until: Option<u64>,
+    /// The length of one column of the sparklines [default: a sixtieth of the time]
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
+    interval: Option<u64>,
+    #[command(flatten)]
+    pub(crate) history: HistoryFlags,
+}
+
+pub(crate) async fn run(args: StatsArgs, session: &Session) -> Result<(), Failure> {
+    let (since, until) = (args.since.unwrap_or(0), args.until.unwrap_or(0));
+    let ask = async |interval_ms| {
+        session.client.queue_stats(&args.queue, since, until, interval_ms).await.map_err(|error| failure(&error))
+    };
+    let stats = match args.interval {
+        Some(interval_ms) => ask(interval_ms).await?,
+        None => {
+            // The server decides the span where it was not given: ask it first.
+            let whole = ask(0).await?.total;
+            let span_ms = whole.to_ms.saturating_sub(whole.from_ms);
+            let interval_ms = span_ms.div_ceil(COLUMNS).max(1_000);
+            session
+                .client
+                .queue_stats(&args.queue, whole.from_ms, whole.to_ms, interval_ms)
+                .await
+                .map_err(|error| failure(&error))?
+        }
+    };
+    session.output.one(&stats, |stats| text(&args.queue, stats))
+}
+
+fn text(queue: &str, stats: &QueueStats) -> String {
+    let total = &stats.total;
+    let mut text = format!(
+        "{queue}, {} to {} ({})\n\n",
+        format_time(total.from_ms),
+        format_time(total.to_ms),
+        format_ms(total.to_ms.saturating_sub(total.from_ms))
+    );
+    if total.states.is_empty() {
+        text += "Nothing happened.\n";
+    } else {
+        let header = [
+            "state",
+            "#entered",
+            "#per second",
+            "#left",
+            "#half within",
+            "#90% within",
+            "#99% within",
+            "#all within",
+            "entered",
+        ];
+        text += &table(&header, total.states.iter().map(|state| row(state, &stats.intervals)));
+        text += "\n\nThe times are those spent in a state by the messages that left it.\n";
+    }
+    if !total.reasons.is_empty() {
+        text += "\n";
+        let reason = |reason: &tallystone_client::ReasonCount| vec![grouped(reason.count), reason.reason.clone()];
+        text += &table(&["#times", "reason"], total.reasons.iter().map(reason));
+        text += "\n";
+    }
+    text + "\n" + &behind(&stats.watermark)
+}
+
+fn row(activity: &StateActivity, intervals: &[Activity]) -> Vec<String> {
+    let time = |ms: u64| if activity.left == 0 { String::new() } else { format_ms(ms) };
+    let of_state = |part: &Activity| {
+        part.states.iter().find(|state| state.state == activity.state).map_or(0, |state| state.entered)
+    };
+    vec![
+        activity.state.map_or("?", State::name).to_owned(),
+        grouped(activity.entered),
+        format!("{:.2}", activity.entered_per_s),
+        grouped(activity.left),
+        time(activity.p50_ms),
+        time(activity.p90_ms),
+        time(activity.p99_ms),
+        time(activity.max_ms),
+        sparkline(&intervals.iter().map(of_state).collect::<Vec<_>>()),
+    ]
+}
+
+/// One bar a number, as high as its part of the largest; nothing is a space.
+fn sparkline(counts: &[u64]) -> String {
+    let largest = counts.iter().copied().max().unwrap_or(0);
+    let bar = |count: u64| match count {
+        0 => ' ',
+        count => BARS[((count * BARS.len() as u64).div_ceil(largest.max(1)) - 1).min(7) as usize],
+    };
+    counts.iter().copied().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparkline_shows_the_least_and_the_most() {
+        assert_eq!(sparkline(&[0, 1, 50, 100]), " ▁▄█");
+        assert_eq!(sparkline(&[0, 0]), "  ");
+        assert_eq!(sparkline(&[]), "");
+    }
+}

@@ -1,0 +1,111 @@
+//! rpc TraceMessage (Q20).
+
+use super::token::Pages;
+use super::watermark::now_ms;
+use super::{status, watermark, wire};
+use crate::store::{HistoryStore, TraceQuery};
+use prost::Message;
+use tallystone_proto::history::v1 as pb;
+use tonic::Status;
+
+const LIMIT: usize = 1_000;
+const LIMIT_MAX: usize = 10_000;
+/// A page ends here, whatever its limit: a client that reads at most 4 MiB, the common default, can read it.
+const PAGE_BYTES: usize = 2 * 1024 * 1024;
+
+pub(super) async fn handle(
+    store: &impl HistoryStore,
+    mut request: pb::TraceMessageRequest,
+) -> Result<pb::TraceMessageResponse, Status> {
+    let page_token = std::mem::take(&mut request.page_token);
+    let limit = wire::count("limit", std::mem::take(&mut request.limit), LIMIT, LIMIT_MAX)?;
+    let (queue, id) = (wire::queue(&request.queue)?, wire::id(&request.id)?);
+    let sequence = Some(request.sequence).filter(|sequence| *sequence > 0);
+    let pages = Pages { rpc: "TraceMessage", request };
+    let after: Option<(u64, u32)> = pages.place(&page_token, now_ms())?;
+    let reached = watermark::reached(store).await?;
+    let query = TraceQuery { queue, id, sequence, limit, after };
+    let trace = store.trace(&query).await.map_err(status::of_store)?;
+    let mut transitions = trace.transitions;
+    let found = transitions.len();
+    transitions.truncate(fitting(&transitions));
+    let more = trace.more || transitions.len() < found;
+    let next_page_token = match transitions.last().filter(|_| more) {
+        Some(last) => pages.token((last.sequence, last.version), now_ms()),
+        None => String::new(),
+    };
+    Ok(pb::TraceMessageResponse {
+        gaps: gaps(after, &transitions),
+        transitions,
+        message: trace.message,
+        next_page_token,
+        watermark: Some(reached.watermark()),
+    })
+}
+
+/// How many fit a page; at least one.
+fn fitting(transitions: &[pb::Transition]) -> usize {
+    let mut bytes = 0;
+    let mut over = |transition: &pb::Transition| {
+        bytes += transition.encoded_len() + 8;
+        bytes > PAGE_BYTES
+    };
+    transitions.iter().position(&mut over).map_or(transitions.len(), |fitting| fitting.max(1))
+}
+
+/// The versions missing before each transition: those of a message have no gaps, and begin with 1. What the page
+/// before ended with is not missing.
+fn gaps(after: Option<(u64, u32)>, transitions: &[pb::Transition]) -> Vec<pb::Gap> {
+    let mut last = after;
+    let mut gaps = Vec::new();
+    for &pb::Transition { sequence, version, .. } in transitions {
+        let first_version = match last {
+            Some((of, last_version)) if of == sequence => last_version.saturating_add(1),
+            _ => 1,
+        };
+        if first_version < version {
+            gaps.push(pb::Gap { sequence, first_version, last_version: version - 1 });
+        }
+        last = Some((sequence, version));
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transitions(versions: &[(u64, u32)]) -> Vec<pb::Transition> {
+        let transition = |&(sequence, version)| pb::Transition { sequence, version, ..pb::Transition::default() };
+        versions.iter().map(transition).collect()
+    }
+
+    fn missing(after: Option<(u64, u32)>, versions: &[(u64, u32)]) -> Vec<(u64, u32, u32)> {
+        let gaps = gaps(after, &transitions(versions));
+        gaps.iter().map(|gap| (gap.sequence, gap.first_version, gap.last_version)).collect()
+    }
+
+    #[test]
+    fn q20_missing_versions_are_named_once() {
+        assert_eq!(missing(None, &[]), []);
+        assert_eq!(missing(None, &[(1, 1), (1, 2), (4, 1)]), []);
+        assert_eq!(missing(None, &[(1, 3)]), [(1, 1, 2)], "past the retention");
+        assert_eq!(missing(None, &[(1, 1), (1, 3), (1, 7), (4, 2)]), [(1, 2, 2), (1, 4, 6), (4, 1, 1)]);
+        assert_eq!(missing(Some((1, 3)), &[(1, 4), (4, 1)]), [], "the page before ended with 3");
+        assert_eq!(missing(Some((1, 3)), &[(1, 6), (4, 2)]), [(1, 4, 5), (4, 1, 1)]);
+        assert_eq!(missing(Some((1, u32::MAX)), &[(2, 1)]), []);
+    }
+
+    #[test]
+    fn q20_a_page_is_no_larger_than_a_client_reads() {
+        let long = |count: usize, reason: usize| {
+            let transition = pb::Transition { reason: "x".repeat(reason), ..pb::Transition::default() };
+            vec![transition; count]
+        };
+        assert_eq!(fitting(&long(0, 0)), 0);
+        assert_eq!(fitting(&long(10_000, 100)), 10_000);
+        let some = fitting(&long(10_000, 1_000));
+        assert!((2_000..2_100).contains(&some), "{some}");
+        assert_eq!(fitting(&long(2, PAGE_BYTES)), 1);
+    }
+}

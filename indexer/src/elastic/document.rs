@@ -1,0 +1,311 @@
+//! The documents: what is written of an event, and how it is read again. Each is a function of one event alone, so
+//! that a repetition is the same document, byte for byte.
+
+use super::names::DATED_MS;
+use crate::fold;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tallystone_model::{Cause, Recorded, State};
+use tallystone_proto::history::v1::{IndexedMessage, Transition};
+
+/// Between the key and the value of a pair; names have no control characters.
+const PAIR: char = '\u{1f}';
+
+/// A transition, in the index of its day.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Historic {
+    queue: String,
+    shard: u16,
+    id: String,
+    pub(super) sequence: u64,
+    pub(super) version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<State>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<State>,
+    /// The state entered or left, where that was from or to another: what statistics count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entered: Option<State>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left: Option<State>,
+    by: Cause,
+    at_ms: u64,
+    spent_ms: u64,
+    worker: String,
+    fence: u64,
+    attempts: u32,
+    reason: String,
+    due_ms: u64,
+    priority: i64,
+}
+
+/// The begin of a message's payload, which only its first event has. Apart from the message, whose document each
+/// event replaces; and not with the transition, which a message may outlive.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Payload {
+    /// Base64.
+    payload: String,
+}
+
+/// A message as its newest transition left it.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Current {
+    queue: String,
+    shard: u16,
+    id: String,
+    sequence: u64,
+    state: State,
+    gone: bool,
+    pub(super) version: u32,
+    priority: i64,
+    /// Searched.
+    #[serde(default)]
+    metadata_pairs: Vec<String>,
+    /// Shown.
+    metadata: BTreeMap<String, String>,
+    attempts: u32,
+    fence: u64,
+    worker: String,
+    reason: String,
+    enqueued_at_ms: u64,
+    since_ms: u64,
+    changed_at_ms: u64,
+    due_ms: u64,
+    coalesced: bool,
+}
+
+/// Why an event can have no document; `None`: it can.
+pub(super) fn flaw(recorded: &Recorded) -> Option<String> {
+    let event = &recorded.event;
+    for (name, at_ms) in [("at_ms", event.at_ms), ("enqueued_at_ms", event.enqueued_at_ms)] {
+        if !DATED_MS.contains(&at_ms) {
+            return Some(format!("{name} {at_ms} is not within the years 1970 to 2200"));
+        }
+    }
+    let numbers = [
+        ("sequence", event.sequence),
+        ("fence", event.fence),
+        ("since_ms", event.since_ms),
+        ("from_since_ms", event.from_since_ms),
+        ("due_ms", event.due_ms),
+    ];
+    // The server's integers have a sign.
+    let (name, number) = numbers.into_iter().find(|(_, number)| i64::try_from(*number).is_err())?;
+    Some(format!("{name} {number} is above {}", i64::MAX))
+}
+
+/// A metadata pair as one word.
+pub(super) fn pair(key: &str, value: &str) -> String {
+    format!("{key}{PAIR}{value}")
+}
+
+/// What names the transition for ever.
+pub(super) fn transition_key(message_key: &str, version: u32) -> String {
+    format!("{message_key}/{version}")
+}
+
+impl Historic {
+    pub(super) fn of(recorded: &Recorded) -> Historic {
+        let event = &recorded.event;
+        let moved = event.from != event.to;
+        Historic {
+            queue: recorded.shard.queue.to_string(),
+            shard: recorded.shard.number,
+            id: event.id.to_string(),
+            sequence: event.sequence,
+            version: event.version,
+            from: event.from,
+            to: event.to,
+            entered: event.to.filter(|_| moved),
+            left: event.from.filter(|_| moved),
+            by: event.by,
+            at_ms: event.at_ms,
+            spent_ms: fold::spent_ms(event),
+            worker: event.worker.clone(),
+            fence: event.fence,
+            attempts: event.attempts,
+            reason: event.reason.clone(),
+            due_ms: event.due_ms,
+            priority: event.priority,
+        }
+    }
+}
+
+impl From<Historic> for Transition {
+    fn from(document: Historic) -> Transition {
+        Transition {
+            sequence: document.sequence,
+            version: document.version,
+            from: fold::wire_state(document.from).into(),
+            to: fold::wire_state(document.to).into(),
+            by: fold::wire_cause(document.by).into(),
+            at_ms: document.at_ms as i64,
+            spent_ms: document.spent_ms as i64,
+            worker: document.worker,
+            fence: document.fence,
+            attempt: document.attempts,
+            reason: document.reason,
+            due_ms: document.due_ms as i64,
+            priority: document.priority,
+        }
+    }
+}
+
+impl Payload {
+    /// `None`: the event has none.
+    pub(super) fn of(recorded: &Recorded) -> Option<Payload> {
+        recorded.event.payload.as_ref().map(|payload| Payload { payload: BASE64.encode(payload) })
+    }
+
+    /// The bytes; `None`: somebody else wrote it.
+    pub(super) fn decode(self) -> Option<bytes::Bytes> {
+        BASE64.decode(self.payload).ok().map(Into::into)
+    }
+}
+
+impl Current {
+    pub(super) fn of(recorded: &Recorded) -> Current {
+        let event = &recorded.event;
+        let metadata = event.metadata.pairs();
+        Current {
+            queue: recorded.shard.queue.to_string(),
+            shard: recorded.shard.number,
+            id: event.id.to_string(),
+            sequence: event.sequence,
+            // An event has one of the two; one without would have nothing to say.
+            state: event.to.or(event.from).unwrap_or(State::Pending),
+            gone: event.to.is_none(),
+            version: event.version,
+            priority: event.priority,
+            metadata_pairs: metadata.iter().map(|(key, value)| pair(key, value)).collect(),
+            metadata: metadata.clone(),
+            attempts: event.attempts,
+            fence: event.fence,
+            worker: event.worker.clone(),
+            reason: event.last_reason.clone(),
+            enqueued_at_ms: event.enqueued_at_ms,
+            since_ms: event.since_ms,
+            changed_at_ms: event.at_ms,
+            due_ms: event.due_ms,
+            coalesced: event.coalesced,
+        }
+    }
+}
+
+impl From<Current> for IndexedMessage {
+    fn from(document: Current) -> IndexedMessage {
+        IndexedMessage {
+            queue: document.queue,
+            shard: document.shard.into(),
+            id: document.id,
+            sequence: document.sequence,
+            state: fold::wire_state(Some(document.state)).into(),
+            gone: document.gone,
+            version: document.version,
+            priority: document.priority,
+            metadata: document.metadata,
+            attempts: document.attempts,
+            fence: document.fence,
+            worker: document.worker,
+            reason: document.reason,
+            enqueued_at_ms: document.enqueued_at_ms as i64,
+            since_ms: document.since_ms as i64,
+            changed_at_ms: document.changed_at_ms as i64,
+            due_ms: document.due_ms as i64,
+            coalesced: document.coalesced,
+            payload: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tallystone_model::state::ARROWS;
+    use tallystone_model::{Event, MessageId, Metadata, QueueName, Shard};
+
+    fn recorded(event: Event) -> Recorded {
+        let queue = QueueName::parse("queue", "q").unwrap();
+        Recorded { shard: Shard { queue, number: 3 }, offset: 7, event }
+    }
+
+    /// An event in which no two numbers are the same.
+    fn event() -> Event {
+        Event {
+            id: MessageId::parse("id", "m").unwrap(),
+            version: 1,
+            from: None,
+            to: Some(State::Pending),
+            by: Cause::Enqueue,
+            at_ms: 2_000,
+            from_since_ms: 1_003,
+            since_ms: 1_004,
+            sequence: 5,
+            enqueued_at_ms: 1_006,
+            priority: -7,
+            metadata: Metadata::parse([("k".to_owned(), "v".to_owned())].into()).unwrap(),
+            attempts: 8,
+            fence: 9,
+            worker: "w".to_owned(),
+            due_ms: 3_010,
+            reason: "this".to_owned(),
+            last_reason: "last".to_owned(),
+            coalesced: true,
+            payload: Some(bytes::Bytes::from_static(b"\x00\xffp")),
+        }
+    }
+
+    fn reread<T: Serialize + serde::de::DeserializeOwned>(document: &T) -> T {
+        serde_json::from_str(&serde_json::to_string(document).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn q19_documents_say_of_every_arrow_what_the_fold_says() {
+        for arrow in ARROWS {
+            let recorded = recorded(Event { from: arrow.from, to: arrow.to, by: arrow.by, ..event() });
+            let transition: Transition = reread(&Historic::of(&recorded)).into();
+            assert_eq!(transition, fold::transition(&recorded.event), "{arrow:?}");
+            let message: IndexedMessage = reread(&Current::of(&recorded)).into();
+            assert_eq!(message, fold::message(&recorded), "{arrow:?}");
+        }
+    }
+
+    #[test]
+    fn q20_only_what_changes_the_state_is_entered_and_left() {
+        let moved = |from, to| {
+            let document = Historic::of(&recorded(Event { from, to, ..event() }));
+            (document.left, document.entered)
+        };
+        let (pending, running) = (Some(State::Pending), Some(State::Running));
+        assert_eq!(moved(None, pending), (None, pending));
+        assert_eq!(moved(pending, running), (pending, running));
+        assert_eq!(moved(running, running), (None, None));
+        assert_eq!(moved(running, None), (running, None));
+    }
+
+    #[test]
+    fn a_payload_comes_back_as_it_was() {
+        for payload in [Some(bytes::Bytes::new()), event().payload] {
+            let document = Payload::of(&recorded(Event { payload: payload.clone(), ..event() })).unwrap();
+            assert_eq!(reread(&document).decode(), payload);
+        }
+        assert_eq!(Payload::of(&recorded(Event { payload: None, ..event() })), None);
+    }
+
+    #[test]
+    fn numbers_that_the_server_has_no_room_for_are_named() {
+        assert_eq!(flaw(&recorded(event())), None);
+        let absurd = [
+            ("at_ms", Event { at_ms: u64::MAX, ..event() }),
+            ("enqueued_at_ms", Event { enqueued_at_ms: 9_000_000_000_000, ..event() }),
+            ("fence", Event { fence: 1 << 63, ..event() }),
+            ("sequence", Event { sequence: u64::MAX, ..event() }),
+        ];
+        for (field, event) in absurd {
+            let why = flaw(&recorded(event)).expect(field);
+            assert!(why.starts_with(&format!("{field} ")), "{why}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the indices are called. A day is in a name, so that a whole day can be dropped.
+
+use crate::store::HistoryError;
+use std::ops::RangeInclusive;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+use time::{Date, OffsetDateTime};
+
+/// Times that have an index: the years 1970 to 2200. What lies outside is a broken clock, and would leave an index
+/// that no retention ever reaches.
+pub(super) const DATED_MS: RangeInclusive<u64> = 0..=7_289_654_399_999;
+pub(super) const DAY_MS: u64 = 86_400_000;
+const PREFIX_BYTES_MAX: usize = 64;
+const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year].[month].[day]");
+
+/// The names under one prefix.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// Messages as they stand.
+    pub(super) current: String,
+    /// What messages carried, as far as events tell it.
+    pub(super) payload: String,
+    /// Where the sources are.
+    pub(super) progress: String,
+    /// The pattern of all days of transitions.
+    pub(super) historic: String,
+    day_prefix: String,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str) -> Result<Names, HistoryError> {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+        if !prefix.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+            || !prefix.chars().all(allowed)
+            || prefix.len() > PREFIX_BYTES_MAX
+        {
+            return Err(HistoryError::Failed(format!(
+                "the index prefix {prefix:.80?} is not 1 to {PREFIX_BYTES_MAX} of a-z 0-9 - _, the first a letter or digit"
+            )));
+        }
+        Ok(Names {
+            current: format!("{prefix}-current"),
+            payload: format!("{prefix}-payload"),
+            progress: format!("{prefix}-progress"),
+            historic: format!("{prefix}-historic-*"),
+            day_prefix: format!("{prefix}-historic-"),
+        })
+    }
+
+    /// The index of transitions of the day; `None`: outside of [`DATED_MS`].
+    pub(super) fn day(&self, at_ms: u64) -> Option<String> {
+        if !DATED_MS.contains(&at_ms) {
+            return None;
+        }
+        let day = OffsetDateTime::from_unix_timestamp((at_ms / 1_000) as i64).ok()?.date().format(DAY).ok()?;
+        Some(format!("{}{day}", self.day_prefix))
+    }
+
+    /// When the day of an index is over; `None`: it is none of ours.
+    pub(super) fn day_ends_ms(&self, index: &str) -> Option<u64> {
+        let day = Date::parse(index.strip_prefix(&self.day_prefix)?, DAY).ok()?;
+        let begin_ms = u64::try_from(day.midnight().assume_utc().unix_timestamp()).ok()? * 1_000;
+        Some(begin_ms + DAY_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q19_a_day_is_an_index_and_an_index_a_day() {
+        let names = Names::new("t").unwrap();
+        assert_eq!(names.day(0).unwrap(), "t-historic-1970.01.01");
+        assert_eq!(names.day(1_795_219_199_999).unwrap(), "t-historic-2026.11.20");
+        assert_eq!(names.day(1_795_219_200_000).unwrap(), "t-historic-2026.11.21");
+        assert_eq!(names.day(*DATED_MS.end()).unwrap(), "t-historic-2200.12.31");
+        assert_eq!((names.day(DATED_MS.end() + 1), names.day(u64::MAX)), (None, None));
+        assert_eq!(names.day_ends_ms("t-historic-2026.11.20"), Some(1_795_219_200_000));
+        for other in ["t-historic-", "t-historic-2026.13.01", "t-historic-x", "u-historic-2026.11.20", "t-current"] {
+            assert_eq!(names.day_ends_ms(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn prefixes_that_no_index_may_have() {
+        for bad in ["", "-a", "_a", "A", "a*", "a,b", "a/b", "a b", &"a".repeat(65)] {
+            assert!(Names::new(bad).is_err(), "{bad}");
+        }
+        assert!(Names::new("tally-stone_2").is_ok());
+    }
+}

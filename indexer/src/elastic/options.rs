@@ -1,0 +1,59 @@
+//! Where Elasticsearch is and how to use it.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What an [`Elastic`](super::Elastic) is told.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ElasticOptions {
+    /// `http://` or `https://`, with a user and a password in it where the server asks for them.
+    pub url: String,
+    /// What the names of all indices and templates begin with: a-z 0-9 - _.
+    pub prefix: String,
+    /// Primary shards of new indices of messages and transitions.
+    pub shards: u16,
+    /// Copies of each shard, besides the primary.
+    pub replicas: u16,
+    /// How long transitions, and messages that are gone, are kept.
+    pub retention_ms: u64,
+    /// The longest wait for the answer to one request.
+    pub request_timeout: Duration,
+}
+
+impl ElasticOptions {
+    /// The defaults, at this address.
+    pub fn new(url: impl Into<String>) -> Self {
+        ElasticOptions {
+            url: url.into(),
+            prefix: "tallystone".to_owned(),
+            shards: 1,
+            replicas: 1,
+            retention_ms: 30 * 86_400 * 1_000,
+            request_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl fmt::Debug for ElasticOptions {
+    /// Without the address, which may have a password in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ElasticOptions")
+            .field("prefix", &self.prefix)
+            .field("shards", &self.shards)
+            .field("replicas", &self.replicas)
+            .field("retention_ms", &self.retention_ms)
+            .field("request_timeout", &self.request_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_printed() {
+        let shown = format!("{:?}", ElasticOptions::new("http://user:secret@search:9200"));
+        assert!(!shown.contains("secret") && shown.contains("tallystone"), "{shown}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Messages by what is known of them.
+
+use super::Elastic;
+use super::document::Current;
+use super::filter::Filter;
+use crate::store::{HistoryError, Position, SearchQuery};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tallystone_proto::history::v1::IndexedMessage;
+
+/// The server answers at most 10,000 at once; so many are a few megabytes.
+const PAGE: usize = 1_000;
+
+/// What a search finds.
+#[derive(Deserialize)]
+pub(super) struct Found<T> {
+    pub(super) hits: Hits<T>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Hits<T> {
+    pub(super) hits: Vec<Hit<T>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Hit<T> {
+    #[serde(rename = "_id")]
+    pub(super) id: String,
+    #[serde(rename = "_source")]
+    pub(super) source: T,
+}
+
+impl<T> Found<T> {
+    pub(super) fn into_sources(self) -> impl Iterator<Item = T> {
+        self.hits.hits.into_iter().map(|hit| hit.source)
+    }
+}
+
+/// However many are asked for, page by page: a server only ever looks for what comes after the page before.
+pub(super) async fn search(elastic: &Elastic, query: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
+    let mut messages: Vec<IndexedMessage> = Vec::new();
+    let mut after = query.after.clone();
+    while messages.len() < query.limit {
+        let size = PAGE.min(query.limit - messages.len());
+        let found: Found<Current> = elastic.link.search(&elastic.names.current, &body(query, after, size)).await?;
+        let full = found.hits.hits.len() == size;
+        messages.extend(found.into_sources().map(IndexedMessage::from));
+        if !full {
+            break;
+        }
+        after = messages.last().map(Position::of);
+    }
+    Ok(messages)
+}
+
+fn body(query: &SearchQuery, after: Option<Position>, size: usize) -> Value {
+    let mut body = json!({
+        "size": size,
+        "track_total_hits": false,
+        "query": filter(query).query(),
+        "sort": [{ "enqueued_at_ms": "desc" }, { "sequence": "desc" }, { "queue": "asc" }, { "shard": "asc" }],
+        "_source": { "excludes": ["metadata_pairs"] },
+    });
+    if let Some(Position { enqueued_at_ms, sequence, queue, shard }) = after {
+        body["search_after"] = json!([enqueued_at_ms, sequence, queue, shard]);
+    }
+    body
+}
+
+fn filter(query: &SearchQuery) -> Filter {
+    let mut filter = Filter::default().has(&query.metadata);
+    if let Some(queue) = &query.queue {
+        filter = filter.term("queue", queue.as_str());
+    }
+    if !query.states.is_empty() {
+        filter = filter.any_of("state", query.states.iter().map(|state| state.name()));
+    }
+    if !query.worker.is_empty() {
+        filter = filter.term("worker", query.worker.as_str());
+    }
+    if !query.reason_contains.is_empty() {
+        filter = filter.contains("reason", &query.reason_contains);
+    }
+    if let Some(id) = &query.id {
+        filter = filter.term("id", id.as_str());
+    }
+    if !query.include_gone {
+        filter = filter.term("gone", false);
+    }
+    filter.range("changed_at_ms", query.changed_from_ms, query.changed_to_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tallystone_model::{QueueName, State};
+
+    #[test]
+    fn every_condition_is_in_the_query() {
+        let query = SearchQuery {
+            queue: QueueName::parse("queue", "q").ok(),
+            states: [State::Running, State::Errored].into(),
+            metadata: [("k".to_owned(), "v".to_owned())].into(),
+            worker: "w".to_owned(),
+            reason_contains: "r".to_owned(),
+            changed_from_ms: Some(1),
+            changed_to_ms: Some(2),
+            include_gone: false,
+            id: None,
+            limit: 10,
+            after: None,
+        };
+        let body = body(&query, None, 10);
+        let filters = body["query"]["bool"]["filter"].as_array().unwrap();
+        assert_eq!(filters.len(), 7);
+        assert!(filters.contains(&json!({ "terms": { "state": ["running", "errored"] } })), "{body}");
+        assert!(filters.contains(&json!({ "term": { "gone": false } })), "{body}");
+        assert!(body.get("search_after").is_none(), "{body}");
+    }
+
+    #[test]
+    fn a_page_goes_on_after_the_last_one() {
+        let query = SearchQuery { include_gone: true, limit: 1, ..SearchQuery::default() };
+        let after = Position { enqueued_at_ms: 5, sequence: u64::MAX >> 1, queue: "q".to_owned(), shard: 3 };
+        let body = body(&query, Some(after), 1);
+        assert_eq!(body["search_after"], json!([5, i64::MAX, "q", 3]));
+        assert_eq!(body["query"], json!({ "bool": { "filter": [] } }));
+    }
+}

@@ -1,0 +1,205 @@
+//! Writing: events into rows. A row of `historic` is written once; one of `current` gives way to a higher version
+//! only. So the order in which events come, and how often, leaves no trace.
+
+use super::connections::Writing;
+use crate::{Rejected, fold};
+use rusqlite::{CachedStatement, OptionalExtension, Transaction, params};
+use std::collections::HashMap;
+use tallystone_model::Recorded;
+
+const HISTORIC: &str = "INSERT OR IGNORE INTO historic (queue, shard, sequence, version, from_state, to_state, by, \
+     at_ms, spent_ms, worker, fence, attempt, reason, due_ms, priority) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+
+const NEW: &str = "INSERT OR IGNORE INTO current (queue, enqueued_at_ms, sequence, shard, version, gone, state, \
+     changed_at_ms, since_ms, due_ms, priority, attempts, fence, coalesced, worker, reason, metadata, id) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+
+const NEWER: &str = "UPDATE current SET version = ?5, gone = ?6, state = ?7, changed_at_ms = ?8, since_ms = ?9, \
+     due_ms = ?10, priority = ?11, attempts = ?12, fence = ?13, coalesced = ?14, worker = ?15, reason = ?16 \
+     WHERE queue = ?1 AND enqueued_at_ms = ?2 AND sequence = ?3 AND shard = ?4 AND version < ?5";
+
+const PAIR: &str = "INSERT OR IGNORE INTO pairs (queue, key, value, enqueued_at_ms, sequence, shard) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+const PAYLOAD: &str = "INSERT OR IGNORE INTO payloads (queue, sequence, shard, payload) VALUES (?1, ?2, ?3, ?4)";
+
+/// Writes the events and answers which of them can never be.
+pub(super) fn record(writing: &mut Writing, events: &[Recorded]) -> rusqlite::Result<Vec<Rejected>> {
+    let mut rejected = Vec::new();
+    let mut taken = Vec::with_capacity(events.len());
+    for (index, recorded) in events.iter().enumerate() {
+        match out_of_range(recorded) {
+            None => taken.push(recorded),
+            Some(field) => rejected.push(Rejected { index, why: format!("{field} is past the range of a row") }),
+        }
+    }
+    // Neighbours in the file one after the other, and the newest of a message last.
+    taken.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+    let Writing { transaction, queues } = writing;
+    let mut statements = Statements::prepare(transaction)?;
+    let mut first_is_here = false;
+    for (place, recorded) in taken.iter().enumerate() {
+        let queue = number(transaction, queues, recorded.shard.queue.as_str())?;
+        statements.transition(queue, recorded)?;
+        first_is_here |= recorded.event.version == 1;
+        let is_newest = taken.get(place + 1).is_none_or(|next| message_key(next) != message_key(recorded));
+        if is_newest {
+            statements.message(queue, recorded, first_is_here)?;
+            first_is_here = false;
+        }
+    }
+    Ok(rejected)
+}
+
+/// The field that a signed number cannot hold where its order matters.
+fn out_of_range(recorded: &Recorded) -> Option<&'static str> {
+    let event = &recorded.event;
+    [("sequence", event.sequence), ("at_ms", event.at_ms), ("enqueued_at_ms", event.enqueued_at_ms)]
+        .into_iter()
+        .find_map(|(field, value)| i64::try_from(value).is_err().then_some(field))
+}
+
+fn message_key(recorded: &Recorded) -> (&str, u64, u16) {
+    (recorded.shard.queue.as_str(), recorded.event.sequence, recorded.shard.number)
+}
+
+fn key(recorded: &Recorded) -> ((&str, u64, u16), u32) {
+    (message_key(recorded), recorded.event.version)
+}
+
+/// The number of a queue, given if it has none yet.
+fn number(transaction: &Transaction, queues: &mut HashMap<String, i64>, name: &str) -> rusqlite::Result<i64> {
+    if let Some(number) = queues.get(name) {
+        return Ok(*number);
+    }
+    let known: Option<i64> =
+        transaction.query_row("SELECT number FROM queues WHERE name = ?", [name], |row| row.get(0)).optional()?;
+    let number = match known {
+        Some(number) => number,
+        None => {
+            transaction.execute("INSERT INTO queues (name) VALUES (?)", [name])?;
+            transaction.last_insert_rowid()
+        }
+    };
+    queues.insert(name.to_owned(), number);
+    Ok(number)
+}
+
+struct Statements<'a> {
+    historic: CachedStatement<'a>,
+    new: CachedStatement<'a>,
+    newer: CachedStatement<'a>,
+    pair: CachedStatement<'a>,
+    payload: CachedStatement<'a>,
+}
+
+impl<'a> Statements<'a> {
+    fn prepare(transaction: &'a Transaction) -> rusqlite::Result<Statements<'a>> {
+        Ok(Statements {
+            historic: transaction.prepare_cached(HISTORIC)?,
+            new: transaction.prepare_cached(NEW)?,
+            newer: transaction.prepare_cached(NEWER)?,
+            pair: transaction.prepare_cached(PAIR)?,
+            payload: transaction.prepare_cached(PAYLOAD)?,
+        })
+    }
+
+    fn transition(&mut self, queue: i64, recorded: &Recorded) -> rusqlite::Result<()> {
+        let row = fold::transition(&recorded.event);
+        let (shard, sequence) = (recorded.shard.number, row.sequence as i64);
+        self.historic.execute(params![
+            queue,
+            shard,
+            sequence,
+            row.version,
+            row.from,
+            row.to,
+            row.by,
+            row.at_ms,
+            row.spent_ms,
+            row.worker,
+            row.fence as i64,
+            row.attempt,
+            row.reason,
+            row.due_ms,
+            row.priority,
+        ])?;
+        if let (1, Some(payload)) = (row.version, &recorded.event.payload) {
+            self.payload.execute(params![queue, sequence, shard, payload.as_ref()])?;
+        }
+        Ok(())
+    }
+
+    /// `is_new`: likely, not surely.
+    fn message(&mut self, queue: i64, newest: &Recorded, is_new: bool) -> rusqlite::Result<()> {
+        if is_new {
+            if !self.insert(queue, newest)? {
+                self.update(queue, newest)?;
+            }
+        } else if !self.update(queue, newest)? {
+            self.insert(queue, newest)?;
+        }
+        Ok(())
+    }
+
+    /// `false`: the message has a row.
+    fn insert(&mut self, queue: i64, newest: &Recorded) -> rusqlite::Result<bool> {
+        let row = fold::message(newest);
+        let metadata = serde_json::to_string(&row.metadata)
+            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        let sequence = row.sequence as i64;
+        let inserted = self.new.execute(params![
+            queue,
+            row.enqueued_at_ms,
+            sequence,
+            row.shard,
+            row.version,
+            row.gone,
+            row.state,
+            row.changed_at_ms,
+            row.since_ms,
+            row.due_ms,
+            row.priority,
+            row.attempts,
+            row.fence as i64,
+            row.coalesced,
+            row.worker,
+            row.reason,
+            metadata,
+            row.id,
+        ])?;
+        if inserted == 0 {
+            return Ok(false);
+        }
+        for (key, value) in &row.metadata {
+            self.pair.execute(params![queue, key, value, row.enqueued_at_ms, sequence, row.shard])?;
+        }
+        Ok(true)
+    }
+
+    /// `false`: the message has no row, or one that is as new.
+    fn update(&mut self, queue: i64, newest: &Recorded) -> rusqlite::Result<bool> {
+        // Most events end here: what never changes is not even copied.
+        let row = fold::changing(&newest.event);
+        let updated = self.newer.execute(params![
+            queue,
+            newest.event.enqueued_at_ms as i64,
+            newest.event.sequence as i64,
+            newest.shard.number,
+            row.version,
+            row.gone,
+            row.state,
+            row.changed_at_ms,
+            row.since_ms,
+            row.due_ms,
+            row.priority,
+            row.attempts,
+            row.fence as i64,
+            row.coalesced,
+            row.worker,
+            row.reason,
+        ])?;
+        Ok(updated > 0)
+    }
+}

@@ -1,0 +1,78 @@
+//! Rows as the wire has them.
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row};
+use std::collections::BTreeMap;
+use tallystone_model::QueueName;
+use tallystone_proto::history::v1::{IndexedMessage, Transition};
+
+/// The columns of `current AS c` in the order of [`message`].
+pub(super) const MESSAGE_COLUMNS: &str = "c.shard, c.id, c.sequence, c.state, c.gone, c.version, c.priority, \
+     c.metadata, c.attempts, c.fence, c.worker, c.reason, c.enqueued_at_ms, c.since_ms, c.changed_at_ms, c.due_ms, \
+     c.coalesced";
+
+/// The columns of `historic` in the order of [`transition`].
+pub(super) const TRANSITION_COLUMNS: &str = "sequence, version, from_state, to_state, by, at_ms, spent_ms, worker, \
+     fence, attempt, reason, due_ms, priority";
+
+/// A row of `current`, without payload.
+pub(super) fn message(queue: &str, row: &Row) -> rusqlite::Result<IndexedMessage> {
+    Ok(IndexedMessage {
+        queue: queue.to_owned(),
+        shard: row.get(0)?,
+        id: row.get(1)?,
+        sequence: unsigned(row, 2)?,
+        state: row.get(3)?,
+        gone: row.get(4)?,
+        version: row.get(5)?,
+        priority: row.get(6)?,
+        metadata: metadata(row, 7)?,
+        attempts: row.get(8)?,
+        fence: unsigned(row, 9)?,
+        worker: row.get(10)?,
+        reason: row.get(11)?,
+        enqueued_at_ms: row.get(12)?,
+        since_ms: row.get(13)?,
+        changed_at_ms: row.get(14)?,
+        due_ms: row.get(15)?,
+        coalesced: row.get(16)?,
+        payload: None,
+    })
+}
+
+/// A row of `historic`.
+pub(super) fn transition(row: &Row) -> rusqlite::Result<Transition> {
+    Ok(Transition {
+        sequence: unsigned(row, 0)?,
+        version: row.get(1)?,
+        from: row.get(2)?,
+        to: row.get(3)?,
+        by: row.get(4)?,
+        at_ms: row.get(5)?,
+        spent_ms: row.get(6)?,
+        worker: row.get(7)?,
+        fence: unsigned(row, 8)?,
+        attempt: row.get(9)?,
+        reason: row.get(10)?,
+        due_ms: row.get(11)?,
+        priority: row.get(12)?,
+    })
+}
+
+/// A number that is kept as the signed one of the same bits.
+fn unsigned(row: &Row, column: usize) -> rusqlite::Result<u64> {
+    Ok(row.get::<_, i64>(column)? as u64)
+}
+
+/// The metadata of a row.
+pub(super) fn metadata(row: &Row, column: usize) -> rusqlite::Result<BTreeMap<String, String>> {
+    let text = row.get_ref(column)?.as_str()?;
+    serde_json::from_str(text)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
+}
+
+/// The number of a queue; `None`: it has no rows.
+pub(super) fn queue_number(connection: &Connection, queue: &QueueName) -> rusqlite::Result<Option<i64>> {
+    let mut select = connection.prepare_cached("SELECT number FROM queues WHERE name = ?")?;
+    select.query_row([queue.as_str()], |row| row.get(0)).optional()
+}

@@ -1,0 +1,89 @@
+-- The embedded history, version 1. Times are Unix ms; states and causes are the numbers of the wire, 0: none.
+
+-- Names of queues, which every row would repeat.
+CREATE TABLE queues (
+    number INTEGER PRIMARY KEY,
+    name   TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- How far each source has come.
+CREATE TABLE sources (
+    number   INTEGER PRIMARY KEY,
+    of       INTEGER NOT NULL,
+    up_to_ms INTEGER NOT NULL
+) STRICT;
+
+-- One row per transition, those of one message together. A row never changes.
+CREATE TABLE historic (
+    queue      INTEGER NOT NULL,
+    sequence   INTEGER NOT NULL,
+    shard      INTEGER NOT NULL,
+    version    INTEGER NOT NULL,
+    from_state INTEGER NOT NULL,
+    to_state   INTEGER NOT NULL,
+    by         INTEGER NOT NULL,
+    at_ms      INTEGER NOT NULL,
+    spent_ms   INTEGER NOT NULL,
+    worker     TEXT    NOT NULL,
+    fence      INTEGER NOT NULL,
+    attempt    INTEGER NOT NULL,
+    reason     TEXT    NOT NULL,
+    due_ms     INTEGER NOT NULL,
+    priority   INTEGER NOT NULL,
+    PRIMARY KEY (queue, sequence, shard, version)
+) WITHOUT ROWID, STRICT;
+
+-- For statistics, which it answers alone, and for the retention.
+CREATE INDEX historic_by_time ON historic (queue, at_ms, from_state, to_state, spent_ms, reason);
+
+-- One row per message, as its newest transition left it, in the order of a search. What the key says never changes,
+-- and neither do id and metadata.
+CREATE TABLE current (
+    queue          INTEGER NOT NULL,
+    enqueued_at_ms INTEGER NOT NULL,
+    sequence       INTEGER NOT NULL,
+    shard          INTEGER NOT NULL,
+    id             TEXT    NOT NULL,
+    version        INTEGER NOT NULL,
+    gone           INTEGER NOT NULL,
+    state          INTEGER NOT NULL,
+    changed_at_ms  INTEGER NOT NULL,
+    since_ms       INTEGER NOT NULL,
+    due_ms         INTEGER NOT NULL,
+    priority       INTEGER NOT NULL,
+    attempts       INTEGER NOT NULL,
+    fence          INTEGER NOT NULL,
+    coalesced      INTEGER NOT NULL,
+    worker         TEXT    NOT NULL,
+    reason         TEXT    NOT NULL,
+    -- A JSON object, sorted by key.
+    metadata       TEXT    NOT NULL,
+    PRIMARY KEY (queue, enqueued_at_ms, sequence, shard DESC)
+) WITHOUT ROWID, STRICT;
+
+-- For traces.
+CREATE INDEX current_by_id ON current (queue, id, sequence);
+-- For depths, and for searches: it has their order within a state.
+CREATE INDEX current_by_state ON current (queue, gone, state, enqueued_at_ms, sequence, shard DESC);
+-- For searches by time, and for the retention.
+CREATE INDEX current_by_change ON current (queue, gone, changed_at_ms);
+
+-- The metadata of `current`, one row per pair, each pair in the order of a search.
+CREATE TABLE pairs (
+    queue          INTEGER NOT NULL,
+    key            TEXT    NOT NULL,
+    value          TEXT    NOT NULL,
+    enqueued_at_ms INTEGER NOT NULL,
+    sequence       INTEGER NOT NULL,
+    shard          INTEGER NOT NULL,
+    PRIMARY KEY (queue, key, value, enqueued_at_ms, sequence, shard DESC)
+) WITHOUT ROWID, STRICT;
+
+-- What the first event of a message had of its payload. Apart from `current`, which is rewritten often.
+CREATE TABLE payloads (
+    queue    INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    shard    INTEGER NOT NULL,
+    payload  BLOB    NOT NULL,
+    UNIQUE (queue, sequence, shard)
+) STRICT;

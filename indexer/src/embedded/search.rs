@@ -1,0 +1,41 @@
+//! Messages by what is known of them.
+
+use super::plan::{choose, walks};
+use super::rows::{MESSAGE_COLUMNS, message, queue_number};
+use crate::{Position, SearchQuery};
+use rusqlite::Connection;
+use std::cmp::Reverse;
+use tallystone_proto::history::v1::IndexedMessage;
+
+pub(super) fn search(connection: &Connection, query: &SearchQuery) -> rusqlite::Result<Vec<IndexedMessage>> {
+    let mut found = Vec::new();
+    for (queue, name) in queues(connection, query)? {
+        let driver = choose(connection, queue, query)?;
+        for walk in walks(driver, queue, query, MESSAGE_COLUMNS) {
+            let sql = walk.rest(query).in_order(query, &name);
+            let mut select = connection.prepare_cached(&sql.text)?;
+            for row in select.query_map(sql.params(), |row| message(&name, row))? {
+                found.push(row?);
+            }
+            // Each walk is in order and has the first of its own.
+            found.sort_by_cached_key(rank);
+            found.truncate(query.limit);
+        }
+    }
+    Ok(found)
+}
+
+/// Sorts as [`Position`] says.
+fn rank(message: &IndexedMessage) -> (Reverse<u64>, Reverse<u64>, String, u16) {
+    let Position { enqueued_at_ms, sequence, queue, shard } = Position::of(message);
+    (Reverse(enqueued_at_ms), Reverse(sequence), queue, shard)
+}
+
+fn queues(connection: &Connection, query: &SearchQuery) -> rusqlite::Result<Vec<(i64, String)>> {
+    if let Some(name) = &query.queue {
+        let number = queue_number(connection, name)?;
+        return Ok(number.into_iter().map(|number| (number, name.to_string())).collect());
+    }
+    let mut select = connection.prepare_cached("SELECT number, name FROM queues ORDER BY name")?;
+    select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}

@@ -1,0 +1,111 @@
+//! From events to documents: what one transition says of itself, and of its message. Both stores write these, so
+//! their answers cannot differ.
+
+use tallystone_model::{Cause, Event, Recorded, State};
+use tallystone_proto::event::v1 as event;
+use tallystone_proto::history::v1::{IndexedMessage, Transition};
+use tallystone_proto::queue::v1 as queue;
+
+/// What names a message for ever: queue, shard, sequence.
+pub fn message_key(recorded: &Recorded) -> String {
+    format!("{}/{}/{}", recorded.shard.queue, recorded.shard.number, recorded.event.sequence)
+}
+
+/// The state on the wire; `None`: not there, or gone.
+pub fn wire_state(state: Option<State>) -> queue::State {
+    // The numbers are those of the model (a test compares them).
+    state.and_then(|state| queue::State::try_from(state as i32).ok()).unwrap_or_default()
+}
+
+/// The cause on the wire.
+pub fn wire_cause(cause: Cause) -> event::Cause {
+    event::Cause::try_from(cause as i32).unwrap_or_default()
+}
+
+/// One row of a trace.
+pub fn transition(event: &Event) -> Transition {
+    Transition {
+        sequence: event.sequence,
+        version: event.version,
+        from: wire_state(event.from).into(),
+        to: wire_state(event.to).into(),
+        by: wire_cause(event.by).into(),
+        at_ms: event.at_ms as i64,
+        spent_ms: spent_ms(event) as i64,
+        worker: event.worker.clone(),
+        fence: event.fence,
+        attempt: event.attempts,
+        reason: event.reason.clone(),
+        due_ms: event.due_ms as i64,
+        priority: event.priority,
+    }
+}
+
+/// What an event can change of its message.
+pub(crate) struct Changing<'a> {
+    pub(crate) version: u32,
+    pub(crate) gone: bool,
+    pub(crate) state: i32,
+    pub(crate) changed_at_ms: i64,
+    pub(crate) since_ms: i64,
+    pub(crate) due_ms: i64,
+    pub(crate) priority: i64,
+    pub(crate) attempts: u32,
+    pub(crate) fence: u64,
+    pub(crate) coalesced: bool,
+    pub(crate) worker: &'a str,
+    pub(crate) reason: &'a str,
+}
+
+/// What of the message is as this event left it.
+pub(crate) fn changing(event: &Event) -> Changing<'_> {
+    Changing {
+        version: event.version,
+        gone: event.to.is_none(),
+        state: wire_state(event.to.or(event.from)).into(),
+        changed_at_ms: event.at_ms as i64,
+        since_ms: event.since_ms as i64,
+        due_ms: event.due_ms as i64,
+        priority: event.priority,
+        attempts: event.attempts,
+        fence: event.fence,
+        coalesced: event.coalesced,
+        worker: &event.worker,
+        reason: &event.last_reason,
+    }
+}
+
+/// The message as this event left it, without its payload. The one of the highest version is the present one.
+pub fn message(recorded: &Recorded) -> IndexedMessage {
+    let event = &recorded.event;
+    let changing = changing(event);
+    IndexedMessage {
+        queue: recorded.shard.queue.to_string(),
+        shard: recorded.shard.number.into(),
+        id: event.id.to_string(),
+        sequence: event.sequence,
+        state: changing.state,
+        gone: changing.gone,
+        version: changing.version,
+        priority: changing.priority,
+        metadata: event.metadata.pairs().clone(),
+        attempts: changing.attempts,
+        fence: changing.fence,
+        worker: changing.worker.to_owned(),
+        reason: changing.reason.to_owned(),
+        enqueued_at_ms: event.enqueued_at_ms as i64,
+        since_ms: changing.since_ms,
+        changed_at_ms: changing.changed_at_ms,
+        due_ms: changing.due_ms,
+        coalesced: changing.coalesced,
+        payload: None,
+    }
+}
+
+/// Time spent in the state left, or so far in the state kept. A clock that was set back does not make it negative.
+pub fn spent_ms(event: &Event) -> u64 {
+    match event.from {
+        Some(_) => event.at_ms.saturating_sub(event.from_since_ms),
+        None => 0,
+    }
+}

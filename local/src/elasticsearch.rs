@@ -1,0 +1,255 @@
+//! An Elasticsearch of our own: one node, without security, on 127.0.0.1.
+//!
+//! It refuses to run as root. Where we do, it gets another user's id, and root's one capability that it needs to
+//! reach its data and programs wherever they are, a home folder that nobody else may enter among them.
+
+use crate::LocalError;
+use crate::child::{Answer, Child, Launch};
+use crate::installed::{java_home, service};
+use crate::lock::{lock, make_dir, unusable};
+use crate::ports::{free_port, on_a_port};
+use nix::unistd::geteuid;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::io;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const SERVICE: &str = "elasticsearch-8.19.21";
+/// Two JVMs' start, on a machine that does much else, and the log of what was not yet on the disk.
+const ANSWER_WAIT: Duration = Duration::from_secs(120);
+const STOP_WAIT: Duration = Duration::from_secs(30);
+/// The user and group `nobody`, on every Linux.
+const NOBODY: u32 = 65_534;
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct PrivateElasticsearchOptions {
+    /// Where its data, configuration, log (`elasticsearch.log`) and lock live; made if it is not there.
+    pub data_dir: PathBuf,
+    /// Its port; `None`: a free one.
+    pub port: Option<u16>,
+    /// Its Java heap.
+    pub heap_mib: u32,
+    /// More settings of the node: `("http.max_content_length", "10mb")`.
+    pub settings: Vec<(String, String)>,
+}
+
+impl PrivateElasticsearchOptions {
+    /// The defaults, in this folder.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        PrivateElasticsearchOptions { data_dir: data_dir.into(), port: None, heap_mib: 512, settings: Vec::new() }
+    }
+}
+
+/// A running Elasticsearch. Dropping it stops it.
+#[derive(Debug)]
+pub struct PrivateElasticsearch {
+    port: u16,
+    child: Child,
+}
+
+impl PrivateElasticsearch {
+    /// Starts it and waits until every index that it has can be written and searched.
+    pub async fn start(options: PrivateElasticsearchOptions) -> Result<PrivateElasticsearch, LocalError> {
+        let (service, java_home) = (service(SERVICE)?, java_home()?);
+        let dir = make_dir(&options.data_dir)?;
+        let start = async |port: u16| {
+            // Before anything is written: another may be running there.
+            let lock = lock("elasticsearch", &dir).await?;
+            let transport_port = free_port().map_err(unusable(&dir))?;
+            configure(&options, &dir, port, transport_port).map_err(unusable(&dir))?;
+            let mut command = other_user();
+            command.extend(["--".into(), service.join("bin/elasticsearch").into_os_string()]);
+            let launch = Launch {
+                name: "elasticsearch",
+                dir: dir.clone(),
+                command,
+                environment: vec![
+                    ("ES_JAVA_HOME", java_home.clone().into_os_string()),
+                    ("ES_PATH_CONF", dir.join(CONFIG).into_os_string()),
+                    ("ES_TMPDIR", dir.join(TEMPORARY).into_os_string()),
+                    ("ES_JAVA_OPTS", OsString::new()),
+                ],
+                port,
+                answer_wait: ANSWER_WAIT,
+                stop_wait: STOP_WAIT,
+            };
+            let child = Child::start(launch, lock, async |_| ask(port).await).await?;
+            Ok(PrivateElasticsearch { port, child })
+        };
+        on_a_port(options.port, start, unusable(&dir)).await
+    }
+
+    /// Where it listens: `http://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        url(self.port)
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The id of the process that watches the node: both end together.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Waits until it has ended, whoever ended it.
+    pub async fn ended(&self) {
+        self.child.ended().await;
+    }
+
+    /// Whether it has.
+    pub fn has_ended(&self) -> bool {
+        self.child.has_ended()
+    }
+
+    /// Stops it and waits until it has ended.
+    pub async fn stop(self) {
+        self.child.stop().await;
+    }
+
+    /// Kills it with SIGKILL, as a crash would, without waiting: a new start in the same folder waits for its end.
+    pub fn kill(&self) {
+        self.child.kill();
+    }
+}
+
+const CONFIG: &str = "config";
+const TEMPORARY: &str = "tmp";
+
+fn url(port: u16) -> String {
+    format!("http://127.0.0.1:{port}")
+}
+
+/// Options of setpriv that make root another user.
+fn other_user() -> Vec<OsString> {
+    if !geteuid().is_root() {
+        return Vec::new();
+    }
+    let id = NOBODY.to_string();
+    // Java asks the kernel whether it might read a file; without the first of these the kernel, asked so, forgets the
+    // capability.
+    ["--securebits", "+no_setuid_fixup", "--reuid", &id, "--regid", &id, "--clear-groups"]
+        .into_iter()
+        .chain(["--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override"])
+        .map(OsString::from)
+        .collect()
+}
+
+/// Writes its configuration; the ports may be others than last time.
+fn configure(options: &PrivateElasticsearchOptions, dir: &Path, port: u16, transport_port: u16) -> io::Result<()> {
+    let (config, data) = (dir.join(CONFIG), dir.join("data"));
+    for folder in [&config, &data, &dir.join(TEMPORARY), &dir.join("logs")] {
+        std::fs::create_dir_all(folder)?;
+        if geteuid().is_root() {
+            chown(folder, Some(NOBODY), Some(NOBODY))?;
+        }
+    }
+    let mut text = format!(
+        "cluster.name: tallystone
+discovery.type: single-node
+network.host: 127.0.0.1
+http.port: {port}
+transport.port: {transport_port}
+path.data: {}
+path.logs: {}
+xpack.security.enabled: false
+# A disk of this machine that is nearly full must not make indices read-only.
+cluster.routing.allocation.disk.threshold_enabled: false
+",
+        data.display(),
+        dir.join("logs").display()
+    );
+    for (name, value) in &options.settings {
+        let _ = writeln!(text, "{name}: {value}");
+    }
+    std::fs::write(config.join("elasticsearch.yml"), text)?;
+    let heap_mib = options.heap_mib;
+    let jvm = format!(
+        "-Xms{heap_mib}m
+-Xmx{heap_mib}m
+-XX:+UseSerialGC
+-XX:-AlwaysPreTouch
+-XX:+ExitOnOutOfMemoryError
+-Djava.io.tmpdir=${{ES_TMPDIR}}
+"
+    );
+    std::fs::write(config.join("jvm.options"), jvm)?;
+    let logging = "status=error
+appender.console.type=Console
+appender.console.name=console
+appender.console.layout.type=PatternLayout
+appender.console.layout.pattern=[%d{ISO8601}] %p %c{1.} %m%consoleException%n
+rootLogger.level=warn
+rootLogger.appenderRef.console.ref=console
+logger.checks.name=org.elasticsearch.bootstrap.BootstrapChecks
+logger.checks.level=error
+logger.telemetry.name=io.opentelemetry.usage
+logger.telemetry.level=error
+";
+    std::fs::write(config.join("log4j2.properties"), logging)
+}
+
+/// Whether every shard there is serves.
+async fn ask(port: u16) -> Answer {
+    let health = format!("{}/_cluster/health?wait_for_status=yellow&timeout=1s", url(port));
+    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build();
+    let Ok(client) = client else { return Answer::None };
+    match client.get(health).send().await {
+        Ok(response) if response.status().is_success() => Answer::Ready,
+        // It answers 408 while it recovers what was not yet on the disk.
+        Ok(_) => Answer::Loading,
+        Err(_) => Answer::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn send(request: reqwest::RequestBuilder) -> String {
+        let response = request.send().await.unwrap().error_for_status().unwrap();
+        response.text().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_was_acknowledged_survives_a_stop_and_a_kill() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PrivateElasticsearchOptions::new(dir.path());
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let mut node = PrivateElasticsearch::start(options.clone()).await.unwrap();
+        let options = PrivateElasticsearchOptions { port: Some(node.port()), ..options };
+        let document = format!("{}/kept/_doc/1", node.url());
+        let put = |value: u32| {
+            let request = client.put(&document).header("content-type", "application/json");
+            send(request.body(format!("{{\"value\":{value}}}")))
+        };
+        put(1).await;
+        node.stop().await;
+        assert!(client.get(&document).send().await.is_err(), "it still answers");
+
+        node = PrivateElasticsearch::start(options.clone()).await.unwrap();
+        assert!(send(client.get(&document)).await.contains("\"value\":1"));
+        put(2).await;
+        node.kill();
+        node.ended().await;
+        assert!(client.get(&document).send().await.is_err(), "the node outlived its watcher");
+
+        let node = PrivateElasticsearch::start(options).await.unwrap();
+        assert!(send(client.get(&document)).await.contains("\"value\":2"));
+        drop(node);
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = vec![("no.such.setting".to_owned(), "1".to_owned())];
+        let options = PrivateElasticsearchOptions { settings, ..PrivateElasticsearchOptions::new(dir.path()) };
+        let error = PrivateElasticsearch::start(options).await.unwrap_err().to_string();
+        assert!(error.contains("no.such.setting"), "{error}");
+    }
+}

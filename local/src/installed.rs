@@ -1,0 +1,43 @@
+//! Where what `scripts/services.sh` has installed is, and Java.
+
+use crate::LocalError;
+use std::env::{split_paths, var_os};
+use std::path::{Path, PathBuf};
+
+const REMEDY: &str = "scripts/services.sh installs it (`./quickstart --full` and `./test` call that)";
+
+/// The folder of a service, complete.
+pub(crate) fn service(name: &str) -> Result<PathBuf, LocalError> {
+    let dir = services_dir().join(name);
+    if !dir.join(".complete").exists() {
+        let what = format!("{name} (in {})", dir.display());
+        return Err(LocalError::NotInstalled { what, remedy: REMEDY.to_owned() });
+    }
+    Ok(dir)
+}
+
+/// `TALLYSTONE_SERVICES_DIR`, else `tallystone/services` in the user's cache: as the script says it.
+fn services_dir() -> PathBuf {
+    let given = |name| var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = || given("XDG_CACHE_HOME").unwrap_or_else(|| given("HOME").unwrap_or_default().join(".cache"));
+    given("TALLYSTONE_SERVICES_DIR").unwrap_or_else(|| cache().join("tallystone/services"))
+}
+
+/// The folder of the Java to use: `JAVA_HOME`, else that of the `java` on the path.
+pub(crate) fn java_home() -> Result<PathBuf, LocalError> {
+    let of_path = || {
+        let path = var_os("PATH")?;
+        let java = split_paths(&path).map(|dir| dir.join("java")).find(|java| java.is_file())?;
+        Some(java.canonicalize().ok()?.parent()?.parent()?.to_owned())
+    };
+    let home = var_os("JAVA_HOME").map(PathBuf::from).or_else(of_path);
+    home.filter(|home| java(home).is_file()).ok_or_else(|| LocalError::NotInstalled {
+        what: "Java (java on the PATH, or JAVA_HOME)".to_owned(),
+        remedy: REMEDY.to_owned(),
+    })
+}
+
+/// The program.
+pub(crate) fn java(home: &Path) -> PathBuf {
+    home.join("bin/java")
+}

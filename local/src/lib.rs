@@ -1,0 +1,19 @@
+//! The real services as child processes of our own, on 127.0.0.1, each with its data in one folder: Redis, Kafka and
+//! Elasticsearch for `tallystone dev`, the demo, the bench and the tests.
+//!
+//! What lives here: how each is started, found to answer, stopped and killed. What may not: what anyone says to them,
+//! and anything that a server in production needs. Kafka and Elasticsearch are installed by `scripts/services.sh`.
+
+mod child;
+mod elasticsearch;
+mod error;
+mod installed;
+mod kafka;
+mod lock;
+mod ports;
+mod redis;
+
+pub use elasticsearch::{PrivateElasticsearch, PrivateElasticsearchOptions};
+pub use error::LocalError;
+pub use kafka::{PrivateKafka, PrivateKafkaOptions};
+pub use redis::{Fsync, PrivateRedis, PrivateRedisOptions};

@@ -1,0 +1,30 @@
+//! Free ports.
+
+use crate::LocalError;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+
+/// A free port may be taken by somebody else before the service binds it.
+const TRIES: usize = 3;
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Starts on the port given, or on a free one, and again on another if somebody took that in between.
+pub(crate) async fn on_a_port<T>(
+    port: Option<u16>,
+    mut start: impl AsyncFnMut(u16) -> Result<T, LocalError>,
+    unusable: impl Fn(io::Error) -> LocalError,
+) -> Result<T, LocalError> {
+    let mut tries = if port.is_some() { 1 } else { TRIES };
+    loop {
+        let port = port.map_or_else(free_port, Ok).map_err(&unusable)?;
+        tries -= 1;
+        match start(port).await {
+            Err(LocalError::Exited { log_tail, .. }) if tries > 0 && log_tail.contains("in use") => {}
+            outcome => return outcome,
+        }
+    }
+}

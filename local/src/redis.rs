@@ -1,0 +1,240 @@
+//! A redis-server of our own.
+
+use crate::LocalError;
+use crate::child::{Answer, Child, Launch};
+use crate::lock::{lock, make_dir, unusable};
+use crate::ports::on_a_port;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long it may take until it answers at all; loading a large file does not count.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
+/// How long a clean stop may take before SIGKILL.
+const STOP_WAIT: Duration = Duration::from_secs(10);
+
+/// When redis writes its append-only file to the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fsync {
+    /// Before each reply (Q16).
+    #[default]
+    Always,
+    /// Once a second: a crash of the machine loses a second.
+    EverySecond,
+    /// When the kernel likes.
+    No,
+}
+
+impl Fsync {
+    fn argument(self) -> &'static str {
+        match self {
+            Fsync::Always => "always",
+            Fsync::EverySecond => "everysec",
+            Fsync::No => "no",
+        }
+    }
+}
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct PrivateRedisOptions {
+    /// The program; by default the environment's `TALLYSTONE_REDIS_SERVER`, else `redis-server`.
+    pub program: PathBuf,
+    /// Where its data, log (`redis.log`) and lock live; made if it is not there.
+    pub data_dir: PathBuf,
+    /// Its port; `None`: a free one.
+    pub port: Option<u16>,
+    /// When writes reach the disk.
+    pub fsync: Fsync,
+    /// More arguments, as on the command line of redis-server: `["--maxmemory", "64mb"]`.
+    pub extra_args: Vec<String>,
+}
+
+impl PrivateRedisOptions {
+    /// The defaults, in this folder.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        let program = std::env::var_os("TALLYSTONE_REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        PrivateRedisOptions {
+            program: program.into(),
+            data_dir: data_dir.into(),
+            port: None,
+            fsync: Fsync::default(),
+            extra_args: Vec::new(),
+        }
+    }
+}
+
+/// A running redis-server. Dropping it stops it.
+#[derive(Debug)]
+pub struct PrivateRedis {
+    port: u16,
+    child: Child,
+}
+
+impl PrivateRedis {
+    /// Starts it and waits until it answers, its file loaded.
+    pub async fn start(options: PrivateRedisOptions) -> Result<PrivateRedis, LocalError> {
+        let program = installed(&options.program)?;
+        let dir = make_dir(&options.data_dir)?;
+        let start = async |port: u16| {
+            let lock = lock("redis", &dir).await?;
+            let launch = Launch {
+                name: "redis",
+                dir: dir.clone(),
+                command: command(&options, &program, &dir, port),
+                environment: Vec::new(),
+                port,
+                answer_wait: ANSWER_WAIT,
+                stop_wait: STOP_WAIT,
+            };
+            let child = Child::start(launch, lock, async |pid| ask(&url(port), pid).await).await?;
+            Ok(PrivateRedis { port, child })
+        };
+        on_a_port(options.port, start, unusable(&dir)).await
+    }
+
+    /// Where it listens: `redis://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        url(self.port)
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Waits until it has ended, whoever ended it.
+    pub async fn ended(&self) {
+        self.child.ended().await;
+    }
+
+    /// Whether it has.
+    pub fn has_ended(&self) -> bool {
+        self.child.has_ended()
+    }
+
+    /// Stops it, everything written, and waits until it has ended.
+    pub async fn stop(self) {
+        self.child.stop().await;
+    }
+
+    /// Kills it with SIGKILL, as a crash would, without waiting: a new start in the same folder waits for its end.
+    pub fn kill(&self) {
+        self.child.kill();
+    }
+}
+
+fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}")
+}
+
+/// The program's full path, or its place as given.
+fn installed(program: &Path) -> Result<PathBuf, LocalError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|dir| dir.join(program));
+    // A path with a folder in it is not looked for; joined to one, a full path stays what it is.
+    let is_path = program.components().count() > 1;
+    let found = if is_path { program.is_file().then(|| program.to_owned()) } else { places.find(|p| p.is_file()) };
+    found.ok_or_else(|| LocalError::NotInstalled {
+        what: program.display().to_string(),
+        remedy: "install Redis 7 or newer (Debian, Ubuntu: apt-get install redis-server), or name a program in \
+                 TALLYSTONE_REDIS_SERVER"
+            .to_owned(),
+    })
+}
+
+fn command(options: &PrivateRedisOptions, program: &Path, dir: &Path, port: u16) -> Vec<OsString> {
+    let port = port.to_string();
+    let mut command: Vec<OsString> = vec!["--".into(), program.into()];
+    let arguments = ["--port", &port, "--bind", "127.0.0.1", "--daemonize", "no", "--dir"];
+    command.extend(arguments.map(OsString::from));
+    command.push(dir.into());
+    let arguments = ["--appendonly", "yes", "--appendfsync", options.fsync.argument(), "--save", ""];
+    command.extend(arguments.map(OsString::from));
+    command.extend(["--maxmemory-policy", "noeviction"].map(OsString::from));
+    command.extend(options.extra_args.iter().map(OsString::from));
+    command
+}
+
+/// Whether the redis at `url` is the process `pid`, and ready.
+async fn ask(url: &str, pid: u32) -> Answer {
+    let info = async {
+        let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        redis::cmd("INFO").query_async::<String>(&mut connection).await
+    };
+    match info.await {
+        Ok(info) if !info.lines().any(|line| line == format!("process_id:{pid}")) => Answer::None,
+        Ok(info) if info.lines().any(|line| line == "loading:0") => Answer::Ready,
+        Ok(_) => Answer::Loading,
+        Err(_) => Answer::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    async fn set(redis: &PrivateRedis, value: u64) {
+        let mut connection =
+            redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+        redis::cmd("SET").arg("k").arg(value).query_async::<()>(&mut connection).await.unwrap();
+    }
+
+    async fn get(redis: &PrivateRedis) -> u64 {
+        let mut connection =
+            redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+        redis::cmd("GET").arg("k").query_async(&mut connection).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn q16_what_was_acknowledged_survives_a_stop_and_a_kill() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PrivateRedisOptions::new(dir.path());
+        let redis = PrivateRedis::start(options.clone()).await.unwrap();
+        set(&redis, 1).await;
+        redis.stop().await;
+
+        let redis = PrivateRedis::start(options.clone()).await.unwrap();
+        assert_eq!(get(&redis).await, 1);
+        set(&redis, 2).await;
+        let (port, pid) = (redis.port(), redis.pid());
+        redis.kill();
+
+        let again = PrivateRedis::start(PrivateRedisOptions { port: Some(port), ..options }).await.unwrap();
+        assert_eq!(get(&again).await, 2);
+        assert_ne!(again.pid(), pid);
+        // Harmless: the process behind it is gone.
+        drop(redis);
+        assert_eq!(get(&again).await, 2);
+    }
+
+    #[tokio::test]
+    async fn a_folder_has_one_redis() {
+        let dir = tempfile::tempdir().unwrap();
+        let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.unwrap();
+        let error = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("process {}, port {}", redis.pid(), redis.port())), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_or_wrong_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PrivateRedisOptions::new(dir.path());
+        let missing = PrivateRedisOptions { program: "no-such-redis".into(), ..options.clone() };
+        let error = PrivateRedis::start(missing).await.unwrap_err();
+        assert!(matches!(error, LocalError::NotInstalled { .. }), "{error}");
+        let wrong = PrivateRedisOptions { extra_args: vec!["--no-such-option".into(), "1".into()], ..options.clone() };
+        let error = PrivateRedis::start(wrong).await.unwrap_err();
+        assert!(error.to_string().contains("no-such-option"), "{error}");
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let error = PrivateRedis::start(PrivateRedisOptions { port: Some(port), ..options }).await.unwrap_err();
+        assert!(error.to_string().contains("in use"), "{error}");
+    }
+}

@@ -1,0 +1,18 @@
+#!lua flags=allow-oom
+-- ack_outbox: a sink has every event before an offset: they go (Q19). Said again, or late, it changes nothing.
+-- ARGV offset. RETURNS {OK, added, acked} | {NO_QUEUE, entries left}: the queue is deleted; an empty outbox goes too.
+-- WHY not by shard.lua: it acts on no configuration, and the outbox outlives its queue.
+local ACKED_AT = 83 -- in the state record, see shard.lua
+redis.call('XTRIM', K_OUTBOX, 'MINID', ARGV[1])
+local state = redis.call('GET', K_STATE)
+if not state then
+  local left = redis.call('XLEN', K_OUTBOX)
+  if left == 0 then redis.call('DEL', K_OUTBOX) end
+  return {NO_QUEUE, left}
+end
+local added, acked = struct.unpack('>I7I7', state, ACKED_AT - 7)
+if tonumber(ARGV[1]) > acked then
+  acked = math.min(tonumber(ARGV[1]), added)
+  redis.call('SETRANGE', K_STATE, ACKED_AT - 1, struct.pack('>I7', acked))
+end
+return {OK, string.format('%.0f', added), string.format('%.0f', acked)}

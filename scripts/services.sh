@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Kafka and Elasticsearch for this machine, without Docker: what `tallystone dev --full`, the tests and the bench start.
+# Run it or source it; it installs what is missing and is done at once where all is there. A folder of a service has
+# its marker `.complete` only when all of it is there. Everything it says goes to stderr.
+#
+#   TALLYSTONE_SERVICES_DIR   where to [default: tallystone/services in $XDG_CACHE_HOME, else in ~/.cache]
+#   JAVA_HOME                 which Java, where `java` on the path is not the one
+
+# shellcheck source=scripts/lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+KAFKA=4.1.0
+ELASTICSEARCH=8.19.21
+DEPENDENCY=org.apache.maven.plugins:maven-dependency-plugin:3.7.0
+SERVICES_DIR="${TALLYSTONE_SERVICES_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tallystone/services}"
+
+# The major number of the Java that will be used; 0 without one.
+java_major() {
+  local java=java version
+  if [ -n "${JAVA_HOME:-}" ]; then java="$JAVA_HOME/bin/java"; fi
+  have "$java" || { echo 0; return; }
+  version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
+  echo "${version:-0}"
+}
+
+install_java() {
+  [ "$(java_major)" -lt 17 ] || return 0
+  if [ -n "${JAVA_HOME:-}" ]; then
+    say "Kafka and Elasticsearch need Java 17 or newer; JAVA_HOME names another: $JAVA_HOME"
+    return 1
+  fi
+  if can_apt; then
+    # Debian 12 and Ubuntu have this one; newer Debians only newer ones.
+    apt_install openjdk-17-jre-headless || apt_install default-jre-headless
+  fi
+  [ "$(java_major)" -lt 17 ] || return 0
+  say "Missing: Java 17 or newer. Please install it, then run this again:"
+  say "  Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless maven"
+  say "  Fedora:         sudo dnf install java-21-openjdk-headless maven"
+  say "  Arch:           sudo pacman -S jre21-openjdk-headless maven"
+  return 1
+}
+
+install_maven() {
+  have mvn && return 0
+  if can_apt; then apt_install maven; fi
+  have mvn && return 0
+  say "Missing: Maven. Please install it, then run this again:"
+  say "  Debian, Ubuntu: sudo apt-get install maven"
+  say "  Fedora, Arch:   sudo dnf install maven; sudo pacman -S maven"
+  return 1
+}
+
+# A goal of Maven in the folder of a project without anything but a dependency. What it needs it fetches from where
+# Maven's settings say.
+maven() {
+  local project=$1 goal=$2
+  shift 2
+  local command=(mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -Dstyle.color=never --file "$project"
+    "$DEPENDENCY:$goal" "$@")
+  for wait_s in 2 5 0; do
+    timeout 300 "${command[@]}" >&2 && return 0
+    [ $wait_s -eq 0 ] || { say "Trying again in $wait_s s ..."; sleep $wait_s; }
+  done
+  return 1
+}
+
+project() {
+  cat <<XML
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tallystone</groupId><artifactId>services</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>$1</dependencies>
+</project>
+XML
+}
+
+fetch_kafka() {
+  # The second is how Kafka speaks: without it, not a word in its log.
+  project "
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>$KAFKA</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.24.3</version></dependency>
+  " >"$1/pom.xml"
+  maven "$1/pom.xml" copy-dependencies -DincludeScope=runtime -DoutputDirectory="$1/kafka-$KAFKA/libs"
+}
+
+fetch_elasticsearch() {
+  project "" >"$1/pom.xml"
+  maven "$1/pom.xml" unpack -DoutputDirectory="$1" \
+    -Dartifact=org.elasticsearch.distribution.integ-test-zip:elasticsearch:$ELASTICSEARCH:zip
+}
+
+# Makes the folder of one service in a folder aside, and moves it to its place when all of it is there.
+install_service() {
+  local name=$1 fetch=$2 aside
+  [ -e "$SERVICES_DIR/$name/.complete" ] && return 0
+  install_maven
+  say "Fetching $name into $SERVICES_DIR ..."
+  aside=$(mktemp -d "$SERVICES_DIR/.aside.XXXXXX")
+  if "$fetch" "$aside" && chmod -R a+rX "$aside/$name"; then
+    : >"$aside/$name/.complete"
+    rm -rf "${SERVICES_DIR:?}/$name"
+    mv "$aside/$name" "$SERVICES_DIR/$name"
+    rm -rf "$aside"
+  else
+    rm -rf "$aside"
+    say "Could not fetch $name: Maven says why above. Is its repository reachable (~/.m2/settings.xml)?"
+    return 1
+  fi
+}
+
+# A subshell: of two at once one waits for the other, and its lock ends with it.
+install_services() (
+  set -e
+  install_java
+  [ -e "$SERVICES_DIR/kafka-$KAFKA/.complete" ] && [ -e "$SERVICES_DIR/elasticsearch-$ELASTICSEARCH/.complete" ] &&
+    return 0
+  umask 022
+  mkdir -p "$SERVICES_DIR"
+  exec 9>"$SERVICES_DIR/.lock"
+  flock 9
+  # Left by one that was killed: with the lock in hand, nobody works there.
+  rm -rf "$SERVICES_DIR"/.aside.*
+  install_service "kafka-$KAFKA" fetch_kafka
+  install_service "elasticsearch-$ELASTICSEARCH" fetch_elasticsearch
+)
+
+install_services

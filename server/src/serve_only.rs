@@ -1,0 +1,44 @@
+//! Serving gRPC services that need no queue: with metrics, health and reflection, as the queue's own are.
+
+use crate::metrics;
+use crate::serve::{KEEPALIVE, ServeError};
+use futures::TryStreamExt;
+use std::net::SocketAddr;
+use tallystone_proto::{Corked, FILE_DESCRIPTOR_SET};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::server::TcpIncoming;
+
+/// Serves these services until the token is cancelled. (The indexer's `History`.)
+pub async fn serve_only(
+    listener: TcpListener,
+    metrics_listen: Option<SocketAddr>,
+    routes: Routes,
+    stopping: CancellationToken,
+) -> Result<(), ServeError> {
+    if let Some(address) = metrics_listen {
+        let listener = metrics::listen(address).map_err(|why| ServeError::Metrics { address, why })?;
+        tokio::spawn(stopping.clone().run_until_cancelled_owned(listener));
+    }
+    // Serving as a whole from now on: what it answers from says itself when it is away.
+    let (_reporter, health) = tonic_health::server::health_reporter();
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("descriptor sets made by the build are well-formed");
+    tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .add_routes(routes)
+        .add_service(health)
+        .add_service(reflection)
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(listener).with_nodelay(Some(true)).map_ok(Corked::new),
+            stopping.cancelled_owned(),
+        )
+        .await?;
+    Ok(())
+}

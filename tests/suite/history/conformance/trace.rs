@@ -1,0 +1,149 @@
+//! The life of one message: Q20.
+
+use std::slice::from_ref;
+use tallystone_indexer::{Trace, fold};
+use tallystone_model::State;
+use tallystone_proto::event::v1::Cause;
+use tallystone_proto::history::v1::{IndexedMessage, Transition};
+use tallystone_tests::{Archive, BEGIN_MS, Desk, Life, events_of};
+
+over_history_stores!(
+    q20_a_trace_tells_every_transition_in_order,
+    q20_a_trace_has_every_life_of_an_id,
+    q20_a_trace_comes_in_pages,
+    q20_the_first_events_payload_is_in_the_trace,
+    q20_what_never_was_has_an_empty_trace,
+    q20_a_version_that_is_not_there_is_left_out,
+    q20_an_id_in_another_queue_is_another_message,
+);
+
+/// The transitions of lives, as the store must tell them.
+fn told(lives: &[Life]) -> Vec<Transition> {
+    events_of(lives).iter().map(|recorded| fold::transition(&recorded.event)).collect()
+}
+
+fn message(life: &Life) -> Option<IndexedMessage> {
+    Some(fold::message(life.last()))
+}
+
+async fn q20_a_trace_tells_every_transition_in_order<S: Archive>(desk: &Desk<S>) {
+    let life = desk.life("m").priority(-3).tagged(&[("tail", "N1")]).enqueued_for(500).after(501).shown();
+    let life = life.after(10).leased("w1").after(1_000).extended().after(250).released("no gate");
+    let life = life.after(5).leased("w2").after(30_000).expired().reprioritized(4).after(7).leased("w1");
+    let life = life.after(20).completed().after(600_000).collected();
+    desk.tell(&life.events()).await;
+    let trace = desk.trace("m").await;
+    assert_eq!(trace, Trace { transitions: told(from_ref(&life)), more: false, message: message(&life) });
+    // Some of it by hand, so that the folding is not only compared with itself.
+    let row = |version: usize| &trace.transitions[version - 1];
+    let states = |version: usize| (row(version).from, row(version).to, row(version).by());
+    assert_eq!(states(1), (0, State::Invisible as i32, Cause::Enqueue));
+    assert_eq!((row(1).version, row(1).spent_ms, row(1).due_ms), (1, 0, BEGIN_MS as i64 + 500));
+    assert_eq!(states(2), (State::Invisible as i32, State::Pending as i32, Cause::WindowElapsed));
+    assert_eq!((row(2).spent_ms, row(2).worker.as_str()), (501, ""));
+    assert_eq!((row(3).spent_ms, row(3).worker.as_str(), row(3).attempt), (10, "w1", 1));
+    assert_eq!(states(4), (State::Running as i32, State::Running as i32, Cause::ExtendLease));
+    assert_eq!(row(4).spent_ms, 1_000, "so far");
+    assert_eq!((row(5).spent_ms, row(5).reason.as_str(), row(5).fence), (1_250, "no gate", row(3).fence));
+    assert_eq!((row(6).reason.as_str(), row(6).attempt, row(6).worker.as_str()), ("", 2, "w2"));
+    assert_eq!((states(7).2, row(7).reason.as_str()), (Cause::LeaseExpired, "lease expired"));
+    assert_eq!((row(7).priority, row(8).priority), (-3, 4));
+    assert_eq!(states(11), (State::Completed as i32, 0, Cause::Collect));
+    let message = trace.message.expect("a message");
+    assert_eq!((message.gone, message.state, message.version), (true, State::Completed as i32, 11));
+    assert_eq!((message.reason.as_str(), message.attempts, message.worker.as_str()), ("lease expired", 3, "w1"));
+}
+
+async fn q20_a_trace_has_every_life_of_an_id<S: Archive>(desk: &Desk<S>) {
+    let life = |at: u64| desk.life("m").sequence(BEGIN_MS * 1_000 + at).at(BEGIN_MS + at);
+    let first = life(10).enqueued().after(5).leased("w").canceled("enough").after(1).collected();
+    let second = life(20).priority(2).enqueued().leased("w").errored("broken").after(1).collected();
+    let third = life(30).enqueued();
+    desk.tell(&events_of(&[third.clone(), first.clone(), second.clone()])).await;
+    let trace = desk.trace("m").await;
+    assert_eq!(trace.transitions, told(&[first.clone(), second.clone(), third.clone()]));
+    assert_eq!(trace.message, message(&third), "the newest");
+    let of_second = desk.trace_as("m", |query| query.sequence = Some(BEGIN_MS * 1_000 + 20)).await;
+    assert_eq!(of_second, Trace { transitions: told(from_ref(&second)), more: false, message: message(&second) });
+    let of_none = desk.trace_as("m", |query| query.sequence = Some(BEGIN_MS * 1_000 + 21)).await;
+    assert_eq!(of_none, Trace::default());
+}
+
+async fn q20_a_trace_comes_in_pages<S: Archive>(desk: &Desk<S>) {
+    let mut lives = Vec::new();
+    for at in 1..=3 {
+        let mut life = desk.life("m").sequence(BEGIN_MS * 1_000 + at).at(BEGIN_MS + at).enqueued();
+        for priority in 0..4 {
+            life = life.after(1).reprioritized(priority);
+        }
+        lives.push(life.canceled("").collected());
+    }
+    desk.tell(&events_of(&lives)).await;
+    let all = told(&lives);
+    assert_eq!(all.len(), 21);
+    for limit in [1, 2, 7, 20, 21, 22] {
+        let (mut transitions, mut after) = (Vec::new(), None);
+        loop {
+            let page = desk.trace_as("m", |query| (query.limit, query.after) = (limit, after)).await;
+            assert_eq!(page.message, message(&lives[2]), "of all pages");
+            assert_eq!(page.transitions, all[transitions.len()..][..limit.min(all.len() - transitions.len())]);
+            transitions.extend(page.transitions);
+            assert_eq!(page.more, transitions.len() < all.len(), "{limit} per page, {} told", transitions.len());
+            if !page.more {
+                break;
+            }
+            after = transitions.last().map(|row: &Transition| (row.sequence, row.version));
+        }
+        assert_eq!(transitions, all, "{limit} per page");
+    }
+    let past = desk.trace_as("m", |query| query.after = Some((BEGIN_MS * 1_000 + 3, 7))).await;
+    assert_eq!((past.transitions, past.more), (Vec::new(), false));
+    let within = desk.trace_as("m", |query| query.after = Some((BEGIN_MS * 1_000 + 2, 5))).await;
+    assert_eq!(within.transitions, all[12..]);
+}
+
+async fn q20_the_first_events_payload_is_in_the_trace<S: Archive>(desk: &Desk<S>) {
+    let with = desk.life("with").payload(b"\0\xffbegin").enqueued().after(1).leased("w").after(1).completed();
+    let empty = desk.life("empty").payload(b"").enqueued();
+    let without = desk.life("without").enqueued();
+    // The newest first: the payload comes with an event that is old already.
+    let mut events = events_of(&[with.clone(), empty, without]);
+    events.reverse();
+    desk.tell(&events).await;
+    let payload = async |id: &str| desk.trace(id).await.message.expect("a message").payload;
+    assert_eq!(payload("with").await.as_deref(), Some(&b"\0\xffbegin"[..]));
+    assert_eq!(payload("empty").await.as_deref(), Some(&b""[..]));
+    assert_eq!(payload("without").await, None);
+    assert_eq!(desk.trace("with").await.message.expect("a message").version, 3);
+    for message in desk.search(&desk.any()).await {
+        assert_eq!(message.payload, None, "a search does not bring payloads: {message:?}");
+    }
+}
+
+async fn q20_what_never_was_has_an_empty_trace<S: Archive>(desk: &Desk<S>) {
+    assert_eq!(desk.trace("m").await, Trace::default(), "in a queue that never was");
+    desk.tell(&desk.life("n").enqueued().events()).await;
+    assert_eq!(desk.trace("m").await, Trace::default());
+}
+
+async fn q20_a_version_that_is_not_there_is_left_out<S: Archive>(desk: &Desk<S>) {
+    let life = desk.life("m").enqueued().after(1).leased("w").after(1).extended().after(1).completed();
+    let events = life.events();
+    desk.tell(&[events[1].clone(), events[3].clone()]).await;
+    let trace = desk.trace("m").await;
+    let all = told(from_ref(&life));
+    assert_eq!(trace.transitions, [all[1].clone(), all[3].clone()]);
+    assert_eq!(trace.message, message(&life));
+    desk.tell(&events).await;
+    assert_eq!(desk.trace("m").await.transitions, all, "it came after all");
+}
+
+async fn q20_an_id_in_another_queue_is_another_message<S: Archive>(desk: &Desk<S>) {
+    let (here, there) = (desk.life("m").enqueued(), Life::new(&desk.another_queue(), "m").enqueued().leased("w"));
+    let near = desk.life("M").enqueued().canceled("");
+    desk.tell(&events_of(&[here.clone(), there, near])).await;
+    assert_eq!(
+        desk.trace("m").await,
+        Trace { transitions: told(from_ref(&here)), more: false, message: message(&here) }
+    );
+}

@@ -1,0 +1,118 @@
+//! A history store in memory: it keeps every event, folds them when it is asked, and can be made to fail or to wait.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use tallystone_indexer::fold::{message, message_key, transition};
+use tallystone_indexer::{
+    DepthQuery, HistoryError, HistoryStore, Position, Rejected, SearchQuery, Source, StatsQuery, Trace, TraceQuery,
+};
+use tallystone_model::{Recorded, State};
+use tallystone_proto::history::v1::{Activity, IndexedMessage};
+
+#[derive(Default)]
+pub(super) struct Memory {
+    events: Mutex<BTreeMap<(String, u32), Recorded>>,
+    watermark: Mutex<Option<u64>>,
+    /// What every call but `record` fails with.
+    pub(super) failure: Mutex<Option<HistoryError>>,
+    /// No question is answered while this is held.
+    pub(super) gate: tokio::sync::Mutex<()>,
+    /// What was asked, in order.
+    pub(super) asked: Mutex<Vec<String>>,
+}
+
+impl Memory {
+    async fn ask(&self, what: String) -> Result<(), HistoryError> {
+        self.asked.lock().expect("unpoisoned").push(what);
+        drop(self.gate.lock().await);
+        self.failure.lock().expect("unpoisoned").clone().map_or(Ok(()), Err)
+    }
+
+    /// As the newest event of each left them.
+    fn messages(&self) -> Vec<IndexedMessage> {
+        let mut newest = BTreeMap::new();
+        for ((key, _), recorded) in &*self.events.lock().expect("unpoisoned") {
+            newest.insert(key.clone(), message(recorded));
+        }
+        newest.into_values().collect()
+    }
+}
+
+/// The order of a search.
+fn place(at: &Position) -> impl Ord + use<> {
+    (u64::MAX - at.enqueued_at_ms, u64::MAX - at.sequence, at.queue.clone(), at.shard)
+}
+
+impl HistoryStore for Memory {
+    async fn record(&self, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
+        let mut kept = self.events.lock().expect("unpoisoned");
+        kept.extend(events.iter().map(|recorded| ((message_key(recorded), recorded.event.version), recorded.clone())));
+        Ok(Vec::new())
+    }
+
+    async fn advance(&self, _: Source, up_to_ms: u64) -> Result<(), HistoryError> {
+        *self.watermark.lock().expect("unpoisoned") = Some(up_to_ms);
+        Ok(())
+    }
+
+    async fn watermark(&self) -> Result<Option<u64>, HistoryError> {
+        self.ask("watermark".to_owned()).await?;
+        Ok(*self.watermark.lock().expect("unpoisoned"))
+    }
+
+    async fn trace(&self, query: &TraceQuery) -> Result<Trace, HistoryError> {
+        self.ask(format!("{query:?}")).await?;
+        let asked_for = |sequence| query.sequence.is_none_or(|only| only == sequence);
+        let events = self.events.lock().expect("unpoisoned");
+        let mut transitions: Vec<_> = events
+            .values()
+            .filter(|recorded| recorded.shard.queue == query.queue && recorded.event.id == query.id)
+            .filter(|recorded| asked_for(recorded.event.sequence))
+            .map(|recorded| transition(&recorded.event))
+            .filter(|transition| query.after < Some((transition.sequence, transition.version)))
+            .collect();
+        drop(events);
+        transitions.sort_by_key(|transition| (transition.sequence, transition.version));
+        let more = transitions.len() > query.limit;
+        transitions.truncate(query.limit);
+        let messages = self.messages().into_iter();
+        let message = messages
+            .filter(|message| message.queue == query.queue.as_str() && message.id == query.id.as_str())
+            .filter(|message| asked_for(message.sequence))
+            .max_by_key(|message| message.sequence);
+        Ok(Trace { transitions, more, message })
+    }
+
+    async fn search(&self, query: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
+        self.ask(format!("{query:?}")).await?;
+        let after = query.after.as_ref().map(place);
+        let mut found = self.messages();
+        found.retain(|message| query.worker.is_empty() || message.worker == query.worker);
+        found.retain(|message| after.as_ref().is_none_or(|after| *after < place(&Position::of(message))));
+        found.sort_by_key(|message| place(&Position::of(message)));
+        found.truncate(query.limit);
+        Ok(found)
+    }
+
+    async fn stats(&self, query: &StatsQuery) -> Result<Vec<Activity>, HistoryError> {
+        self.ask(format!("{query:?}")).await?;
+        let span =
+            |from_ms: u64, to_ms: u64| Activity { from_ms: from_ms as i64, to_ms: to_ms as i64, ..Activity::default() };
+        let mut spans = vec![span(query.from_ms, query.to_ms)];
+        if let Some(interval_ms) = query.interval_ms {
+            let begins = (query.from_ms..query.to_ms).step_by(interval_ms as usize);
+            spans.extend(begins.map(|begin| span(begin, query.to_ms.min(begin + interval_ms))));
+        }
+        Ok(spans)
+    }
+
+    async fn depth(&self, query: &DepthQuery) -> Result<[u64; 6], HistoryError> {
+        self.ask(format!("{query:?}")).await?;
+        let counted = |state: &State| self.messages().iter().filter(|message| message.state == *state as i32).count();
+        Ok(std::array::from_fn(|number| counted(&State::ALL[number]) as u64))
+    }
+
+    async fn prune(&self, _: u64) -> Result<bool, HistoryError> {
+        Ok(false)
+    }
+}

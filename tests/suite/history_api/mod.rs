@@ -1,0 +1,86 @@
+//! The service `tallystone.history.v1.History` as its callers see it: over a socket, and over a store of which only
+//! the answers matter. What the real stores answer is in the conformance suite.
+//!
+//! What lives here: one file per matter, `memory` (the store) and [`Desk`] (a server and its client). What may not:
+//! Elasticsearch, SQLite.
+
+mod answers;
+mod bad_input;
+mod failures;
+mod memory;
+mod pages;
+
+use memory::Memory;
+use std::sync::Arc;
+use tallystone_indexer::HistoryStore;
+use tallystone_indexer::api::HistoryApi;
+use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Shard, State};
+use tallystone_proto::history::v1 as pb;
+use tallystone_proto::history::v1::history_client::HistoryClient;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Channel, Endpoint, Server};
+
+/// 2026-11-20, 12:00 UTC.
+const NOON_MS: u64 = 1_795_176_000_000;
+
+/// A server that answers from a [`Memory`], until it is dropped.
+struct Desk {
+    store: Arc<Memory>,
+    client: HistoryClient<Channel>,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Desk {
+    async fn open() -> Desk {
+        let store = Arc::new(Memory::default());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let service = HistoryApi::new(store.clone()).service();
+        let server = Server::builder().add_service(service);
+        tokio::spawn(server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+            let _ = stopped.await;
+        }));
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let client = HistoryClient::new(endpoint.connect().await.expect("a server"));
+        Desk { store, client, _stop: stop }
+    }
+
+    async fn record(&self, events: &[Recorded]) {
+        assert_eq!(self.store.record(events).await, Ok(vec![]));
+    }
+}
+
+/// The event of a version of a message of queue "q": version 1 enqueues it, later ones extend a lease.
+fn event(id: &str, sequence: u64, version: u32) -> Recorded {
+    let event = Event {
+        id: MessageId::parse("id", id).expect("an id"),
+        version,
+        from: (version > 1).then_some(State::Running),
+        to: Some(if version > 1 { State::Running } else { State::Pending }),
+        by: if version > 1 { Cause::ExtendLease } else { Cause::Enqueue },
+        at_ms: NOON_MS + u64::from(version),
+        from_since_ms: NOON_MS,
+        since_ms: NOON_MS,
+        sequence,
+        enqueued_at_ms: NOON_MS,
+        priority: 5,
+        metadata: Metadata::default(),
+        attempts: 1,
+        fence: 1,
+        worker: "w".to_owned(),
+        due_ms: 0,
+        reason: String::new(),
+        last_reason: String::new(),
+        coalesced: false,
+        payload: None,
+    };
+    let queue = QueueName::parse("queue", "q").expect("a queue");
+    Recorded { shard: Shard { queue, number: 0 }, offset: 0, event }
+}
+
+fn trace_of(id: &str) -> pb::TraceMessageRequest {
+    pb::TraceMessageRequest { queue: "q".to_owned(), id: id.to_owned(), ..Default::default() }
+}

@@ -1,0 +1,56 @@
+//! What must hold when all is quiet.
+
+use crate::system::program;
+use futures::StreamExt;
+use std::time::Duration;
+use tallystone_client::Client;
+use tokio::time::{Instant, sleep};
+
+/// How long the index may take to catch up with everything.
+const CATCH_UP: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(200);
+const TRACES_AT_ONCE: usize = 8;
+
+/// Waits until the watermark is past now.
+pub(super) async fn caught_up(client: &Client) {
+    let begin = Instant::now();
+    let mut target_ms = None;
+    loop {
+        if let Ok((_, watermark)) = client.indexed_depth("any", Default::default()).await
+            && let (Some(indexed_to_ms), Some(behind_ms)) = (watermark.indexed_to_ms, watermark.behind_ms)
+            && indexed_to_ms >= *target_ms.get_or_insert(indexed_to_ms + behind_ms)
+        {
+            return;
+        }
+        assert!(begin.elapsed() < CATCH_UP, "the index does not catch up");
+        sleep(POLL).await;
+    }
+}
+
+/// Every message has its whole trace, each version once; what the queue no longer has, the index calls gone.
+pub(super) async fn traces_are_whole(client: &Client, queue: &str, ids: Vec<String>) {
+    let count = ids.len();
+    let traces = futures::stream::iter(ids).map(|id| async move {
+        let trace = client.trace_message(queue, &id, 0, 10_000, "").await.expect("an answer");
+        assert_eq!(trace.gaps, [], "{queue} {id}: {trace:?}");
+        let versions: Vec<u32> = trace.transitions.iter().map(|transition| transition.version).collect();
+        let all: Vec<u32> = (1..=versions.len() as u32).collect();
+        assert_eq!(versions, all, "{queue} {id}: {trace:?}");
+        let message = trace.message.unwrap_or_else(|| panic!("{queue} {id}: not in current"));
+        assert_eq!(Some(message.version), versions.last().copied(), "{queue} {id}");
+        let last = trace.transitions.last().expect("a transition");
+        assert_eq!(message.gone, last.to.is_none(), "{queue} {id}");
+        message.gone
+    });
+    let gone = traces.buffer_unordered(TRACES_AT_ONCE).filter(|gone| std::future::ready(*gone)).count().await;
+    println!("{queue}: {count} traces are whole, {gone} of them of messages that are gone");
+}
+
+/// `tallystone history check` compares everything that is in the queues with the index.
+pub(super) async fn index_equals_redis(server: &str, compared_min: u64) {
+    let checked = program::run(program::command(&["history", "check", "--json", "--server", server]), "").await;
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let compared: u64 = checked.json().iter().map(|report| report["compared"].as_u64().expect("a number")).sum();
+    println!("{compared} messages compared");
+    assert!(compared >= compared_min, "{compared} messages compared");
+}

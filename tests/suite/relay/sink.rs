@@ -1,0 +1,116 @@
+//! A sink in memory that fails when it is told to, and judges what it is given.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tallystone_model::{Event, Recorded, Shard, Sink, SinkError};
+use tokio::sync::watch;
+
+/// What it has been given.
+#[derive(Default)]
+pub(super) struct TestSink {
+    given: Mutex<Given>,
+    hangs: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Given {
+    events: Vec<Recorded>,
+    watermark: u64,
+    late: usize,
+    refused: usize,
+    fails: bool,
+    longest_lag_ms: u64,
+}
+
+impl TestSink {
+    fn lock(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on deliveries take until this is taken back.
+    pub(super) fn hang(&self, hangs: bool) {
+        self.hangs.send_replace(hangs);
+    }
+
+    /// From now on deliveries fail, after half of each was taken.
+    pub(super) fn fail(&self, fails: bool) {
+        self.lock().fails = fails;
+    }
+
+    /// What came of one shard, in order, repetitions left out.
+    pub(super) fn of(&self, shard: &Shard) -> Vec<Event> {
+        self.by_offset(shard).into_values().collect()
+    }
+
+    fn by_offset(&self, shard: &Shard) -> BTreeMap<u64, Event> {
+        let given = self.lock();
+        let of_shard = given.events.iter().filter(|recorded| recorded.shard == *shard);
+        of_shard.map(|recorded| (recorded.offset, recorded.event.clone())).collect()
+    }
+
+    pub(super) fn offsets(&self, shard: &Shard) -> Vec<u64> {
+        self.by_offset(shard).into_keys().collect()
+    }
+
+    /// Messages whose versions have gaps.
+    pub(super) fn lost_versions(&self, shard: &Shard) -> Vec<String> {
+        let mut versions: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
+        for event in self.of(shard) {
+            versions.entry(event.sequence).or_default().insert(event.version);
+        }
+        let whole = |seen: &BTreeSet<u32>| seen.iter().copied().eq(1..=seen.len() as u32);
+        versions.into_iter().filter(|(_, seen)| !whole(seen)).map(|(at, seen)| format!("{at}: {seen:?}")).collect()
+    }
+
+    pub(super) fn watermark(&self) -> u64 {
+        self.lock().watermark
+    }
+
+    /// Events that came for the first time after a watermark that had promised them.
+    pub(super) fn late(&self) -> usize {
+        self.lock().late
+    }
+
+    pub(super) fn refused(&self) -> usize {
+        self.lock().refused
+    }
+
+    /// From a transition to its delivery.
+    pub(super) fn longest_lag_ms(&self) -> u64 {
+        self.lock().longest_lag_ms
+    }
+}
+
+impl Sink for TestSink {
+    async fn deliver(&self, events: Arc<Vec<Recorded>>) -> Result<(), SinkError> {
+        let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
+        let mut given = self.lock();
+        if given.fails {
+            given.refused += 1;
+            let half = events.len() / 2;
+            given.events.extend(events.iter().take(half).cloned());
+            return Err(SinkError("told to fail".to_owned()));
+        }
+        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_millis() as u64;
+        for recorded in events.iter() {
+            let seen =
+                given.events.iter().any(|known| known.shard == recorded.shard && known.offset == recorded.offset);
+            if recorded.event.at_ms <= given.watermark && !seen {
+                given.late += 1;
+            }
+            given.longest_lag_ms = given.longest_lag_ms.max(now_ms.saturating_sub(recorded.event.at_ms));
+        }
+        given.events.extend(events.iter().cloned());
+        Ok(())
+    }
+
+    async fn delivered_to(&self, up_to_ms: u64) -> Result<(), SinkError> {
+        let mut given = self.lock();
+        if given.fails {
+            return Err(SinkError("told to fail".to_owned()));
+        }
+        given.watermark = given.watermark.max(up_to_ms);
+        Ok(())
+    }
+}
