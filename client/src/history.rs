@@ -11,6 +11,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_proto::event::v1::Cause;
 use tallystone_proto::history::v1 as wire;
+use tokio::time::Instant;
+
+/// Between two looks at the watermark.
+const CATCH_UP_POLL: Duration = Duration::from_millis(50);
 
 /// How far an answer goes: history is written after the fact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -296,7 +300,33 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Waits until history has all that had happened when this was called. `false`: not within so long.
+    pub async fn history_caught_up(&self, within: Duration) -> Result<bool> {
+        let give_up_at = Instant::now() + within;
+        let mut target_ms = None;
+        loop {
+            // The watermark is of all queues, whichever is asked about.
+            let (_, watermark) = self.indexed_depth("any", BTreeMap::new()).await?;
+            if let (Some(indexed_to_ms), Some(now_ms)) = (watermark.indexed_to_ms, watermark.answered_at_ms())
+                && indexed_to_ms >= *target_ms.get_or_insert(now_ms)
+            {
+                return Ok(true);
+            }
+            if Instant::now() >= give_up_at {
+                return Ok(false);
+            }
+            tokio::time::sleep(CATCH_UP_POLL).await;
+        }
+    }
+}
+
 impl Watermark {
+    /// When the answer was given, by the answering server's clock.
+    pub fn answered_at_ms(&self) -> Option<u64> {
+        Some(self.indexed_to_ms? + self.behind_ms?)
+    }
+
     fn from_wire(watermark: Option<wire::Watermark>) -> Self {
         let watermark = watermark.unwrap_or_default();
         Watermark {

@@ -6,6 +6,7 @@
 //! not: Redis, and the rules of the queue. An event says all that history needs to know of a transition.
 
 pub mod api;
+pub mod clock;
 pub mod elastic;
 pub mod embedded;
 pub mod fold;

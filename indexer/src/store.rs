@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallystone_model::{MessageId, QueueName, Recorded, State};
 use tallystone_proto::history::v1::{Activity, IndexedMessage, Transition};
 
+/// The last millisecond of the year 2200: later times make no sensible index, and are no time of ours.
+pub const TIME_MS_MAX: u64 = 7_289_654_399_999;
+
 /// Why a history store did not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HistoryError {

@@ -12,8 +12,7 @@ if now == 0 then
 end
 
 -- S: revision sequence counts(1..6) wait_until sweep_at parked popped created added acked; then the waiting
--- server's id. added: the outbox's next offset; acked: that of the first event that no sink has yet.
-local STATE = '>I4I7I6I6I6I6I6I6I6I6I4I6I6I7I7'
+-- server's id (STATE is their layout). added: the outbox's next offset; acked: that of the first event that no sink has yet.
 local SEQ, COUNT, WAIT_UNTIL, SWEEP_AT, PARKED, POPPED, CREATED, ADDED, ACKED = 2, 2, 9, 10, 11, 12, 13, 14, 15
 local state_raw = call('GET', K_STATE)
 if not state_raw then return {NO_QUEUE} end

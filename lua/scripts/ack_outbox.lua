@@ -2,7 +2,7 @@
 -- ack_outbox: a sink has every event before an offset: they go (Q19). Said again, or late, it changes nothing.
 -- ARGV offset. RETURNS {OK, added, acked} | {NO_QUEUE, entries left}: the queue is deleted; an empty outbox goes too.
 -- WHY not by shard.lua: it acts on no configuration, and the outbox outlives its queue.
-local ACKED_AT = 83 -- in the state record, see shard.lua
+local ACKED_AT = struct.size(STATE) - 6 -- its last seven bytes, see shard.lua
 redis.call('XTRIM', K_OUTBOX, 'MINID', ARGV[1])
 local state = redis.call('GET', K_STATE)
 if not state then

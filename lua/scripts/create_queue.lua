@@ -23,7 +23,7 @@ if not existing then
       end
     end
   end
-  existing = struct.pack('>I4I7I6I6I6I6I6I6I6I6I4I6I6I7I7', sequence % 2 ^ 32, sequence, 0, 0, 0, 0, 0, 0, 0, FAR, 0, 0,
+  existing = struct.pack(STATE, sequence % 2 ^ 32, sequence, 0, 0, 0, 0, 0, 0, 0, FAR, 0, 0,
     now, offset, offset)
   redis.call('SET', K_STATE, existing)
   redis.call('SET', K_CONFIG, ARGV[2])

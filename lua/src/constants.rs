@@ -57,6 +57,8 @@ impl Answer {
 
 /// Past every time that a record can hold: "never".
 pub const FAR_MS: u64 = 1 << 47;
+/// The state record, up to the waiting server's id; `lib/shard.lua` names its fields.
+pub const STATE_LAYOUT: &str = ">I4I7I6I6I6I6I6I6I6I6I4I6I6I7I7";
 /// How long the mark of a waiting server lasts; it looks again well before that.
 pub const WAIT_MARK_MS: u64 = 120_000;
 
@@ -81,6 +83,7 @@ pub fn prelude() -> String {
         local(name, &(answer as u8));
     }
     local("FAR", &FAR_MS);
+    local("STATE", &format!("'{STATE_LAYOUT}'"));
     local("WAIT_MARK_MS", &WAIT_MARK_MS);
     local("DEQUEUE_PAYLOAD_BYTES", &DEQUEUE_PAYLOAD_BYTES);
     local("WAKE_CHANNEL", &format!("'{}'", keys::WAKE_CHANNEL));

@@ -1,10 +1,10 @@
 //! Serving gRPC services that need no queue: with metrics, health and reflection, as the queue's own are.
 
 use crate::metrics;
-use crate::serve::{KEEPALIVE, ServeError};
+use crate::serve::{KEEPALIVE, ServeError, WELL_FORMED, described};
 use futures::TryStreamExt;
 use std::net::SocketAddr;
-use tallystone_proto::{Corked, FILE_DESCRIPTOR_SET};
+use tallystone_proto::Corked;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -23,12 +23,7 @@ pub async fn serve_only(
     }
     // Serving as a whole from now on: what it answers from says itself when it is away.
     let (_reporter, health) = tonic_health::server::health_reporter();
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("descriptor sets made by the build are well-formed");
+    let reflection = described().build_v1().expect(WELL_FORMED);
     tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))

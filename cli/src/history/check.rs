@@ -3,7 +3,6 @@
 //! A queue at work cannot be compared at one moment. So: list the queue, wait until the watermark is past that, list
 //! the index, and look again at what differs until it is seen to differ while it stood still.
 
-use super::server_now_ms;
 use crate::connection::{Session, failure};
 use crate::failure::Failure;
 use crate::output::{grouped, table};
@@ -13,14 +12,12 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tallystone_client::{IndexedMessage, Message, Search, State};
 
 const PAGE: u32 = 1_000;
 /// How long to wait for the watermark.
 const WAIT: Duration = Duration::from_secs(60);
-/// Between two looks at the watermark.
-const LOOK: Duration = Duration::from_millis(200);
 /// Questions on their way at a time.
 const AT_ONCE: usize = 16;
 /// Tries to catch a message standing still.
@@ -131,21 +128,11 @@ impl Report {
 
 /// Waits until the index has all that has happened until now.
 async fn caught_up(session: &Session) -> Result<(), Failure> {
-    let begin = Instant::now();
-    let mut target_ms = None;
-    loop {
-        let asked = session.client.search_messages(Search { page_size: 1, ..Search::default() }).await;
-        let watermark = asked.map_err(|error| failure(&error))?.watermark;
-        if let (Some(indexed_to_ms), Some(now_ms)) = (watermark.indexed_to_ms, server_now_ms(&watermark))
-            && indexed_to_ms >= *target_ms.get_or_insert(now_ms)
-        {
-            return Ok(());
-        }
-        if begin.elapsed() > WAIT {
-            return Err(Failure::unavailable(format!("the index has not caught up within {WAIT:?}"))
-                .hint("are the relay and the indexer running? /metrics says how far behind they are"));
-        }
-        tokio::time::sleep(LOOK).await;
+    match session.client.history_caught_up(WAIT).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::unavailable(format!("the index has not caught up within {WAIT:?}"))
+            .hint("are the relay and the indexer running? /metrics says how far behind they are")),
+        Err(error) => Err(failure(&error)),
     }
 }
 

@@ -44,11 +44,6 @@ fn seconds(ms: u64) -> String {
     }
 }
 
-/// When the answering server gave the answer, by its clock.
-fn server_now_ms(watermark: &Watermark) -> Option<u64> {
-    Some(watermark.indexed_to_ms? + watermark.behind_ms?)
-}
-
 /// For clap: a moment as Unix ms, from a date, `2013-01-01T10:15:00Z`, or from how long ago it was, `90m`.
 pub(crate) fn parse_moment(text: &str) -> Result<u64, String> {
     let moment = match humantime::parse_duration(text) {
@@ -80,7 +75,7 @@ mod tests {
     fn how_far_an_answer_goes_is_said() {
         let watermark = Watermark { indexed_to_ms: Some(1_357_035_300_000), behind_ms: Some(1_250) };
         assert_eq!(behind(&watermark), "As of 2013-01-01T10:15:00.000Z, 1.2 s before the question.");
-        assert_eq!(server_now_ms(&watermark), Some(1_357_035_301_250));
+        assert_eq!(watermark.answered_at_ms(), Some(1_357_035_301_250));
         assert!(behind(&Watermark::default()).contains("does not say yet"));
     }
 }

@@ -1,7 +1,8 @@
 //! rpc QueueStats (Q20).
 
-use super::watermark::{Reached, now_ms};
+use super::watermark::Reached;
 use super::{status, watermark, wire};
+use crate::clock::now_ms;
 use crate::store::{HistoryStore, StatsQuery};
 use tallystone_proto::history::v1 as pb;
 use tonic::Status;

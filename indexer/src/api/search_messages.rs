@@ -1,8 +1,8 @@
 //! rpc SearchMessages (Q20).
 
 use super::token::Pages;
-use super::watermark::now_ms;
 use super::{status, watermark, wire};
+use crate::clock::now_ms;
 use crate::store::{HistoryStore, Position, SearchQuery};
 use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX, WORKER_BYTES_MAX};
 use tallystone_proto::history::v1 as pb;

@@ -1,8 +1,8 @@
 //! rpc TraceMessage (Q20).
 
 use super::token::Pages;
-use super::watermark::now_ms;
 use super::{status, watermark, wire};
+use crate::clock::now_ms;
 use crate::store::{HistoryStore, TraceQuery};
 use prost::Message;
 use tallystone_proto::history::v1 as pb;

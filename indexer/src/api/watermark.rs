@@ -1,8 +1,8 @@
 //! How far an answer goes. It is read before the question is asked, so that it never promises more than was there.
 
 use super::status;
+use crate::clock::now_ms;
 use crate::store::HistoryStore;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_proto::history::v1::Watermark;
 use tonic::Status;
 
@@ -28,12 +28,6 @@ impl Reached {
             behind_ms: self.0.map(|up_to_ms| now_ms.saturating_sub(up_to_ms) as i64),
         }
     }
-}
-
-/// This server's wall clock.
-pub(super) fn now_ms() -> u64 {
-    // Before 1970 it is 1970.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! Fields that several RPCs share: from the wire, checked.
 
 use super::status;
+use crate::store::TIME_MS_MAX;
 use std::collections::BTreeMap;
 use tallystone_model::names::{check_range, check_text};
 use tallystone_model::{MessageId, Metadata, QueueName, State};
 use tonic::Status;
-
-/// The latest time that can be asked for: the end of the year 2200.
-const TIME_MS_MAX: u64 = 7_289_654_399_999;
 
 /// The field `queue`.
 pub(super) fn queue(name: &str) -> Result<QueueName, Status> {

@@ -1,6 +1,6 @@
 //! What the indices are called. A day is in a name, so that a whole day can be dropped.
 
-use crate::store::HistoryError;
+use crate::store::{HistoryError, TIME_MS_MAX};
 use std::ops::RangeInclusive;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
@@ -8,7 +8,7 @@ use time::{Date, OffsetDateTime};
 
 /// Times that have an index: the years 1970 to 2200. What lies outside is a broken clock, and would leave an index
 /// that no retention ever reaches.
-pub(super) const DATED_MS: RangeInclusive<u64> = 0..=7_289_654_399_999;
+pub(super) const DATED_MS: RangeInclusive<u64> = 0..=TIME_MS_MAX;
 pub(super) const DAY_MS: u64 = 86_400_000;
 const PREFIX_BYTES_MAX: usize = 64;
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year].[month].[day]");

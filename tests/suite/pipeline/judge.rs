@@ -4,26 +4,17 @@ use crate::system::program;
 use futures::StreamExt;
 use std::time::Duration;
 use tallystone_client::Client;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 /// How long the index may take to catch up with everything.
 const CATCH_UP: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(200);
 const TRACES_AT_ONCE: usize = 8;
 
-/// Waits until the watermark is past now.
+/// Waits until the watermark is past now, whatever is away meanwhile.
 pub(super) async fn caught_up(client: &Client) {
-    let begin = Instant::now();
-    let mut target_ms = None;
-    loop {
-        if let Ok((_, watermark)) = client.indexed_depth("any", Default::default()).await
-            && let (Some(indexed_to_ms), Some(behind_ms)) = (watermark.indexed_to_ms, watermark.behind_ms)
-            && indexed_to_ms >= *target_ms.get_or_insert(indexed_to_ms + behind_ms)
-        {
-            return;
-        }
-        assert!(begin.elapsed() < CATCH_UP, "the index does not catch up");
-        sleep(POLL).await;
+    let give_up_at = Instant::now() + CATCH_UP;
+    while !client.history_caught_up(give_up_at - Instant::now()).await.unwrap_or(false) {
+        assert!(Instant::now() < give_up_at, "the index does not catch up");
     }
 }
 

@@ -2,15 +2,14 @@
 
 use super::flight::TAIL;
 use super::report::{KilledWorker, Quantiles, quantiles};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tallystone_client::{Client, IndexedMessage, Search, State, Trace};
+use tallystone_client::{Client, Code, IndexedMessage, Search, State, Trace};
 
 /// How long history may take to have everything.
 const CAUGHT_UP: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(20);
 const PAGE: u32 = 1_000;
 
 /// What history says.
@@ -86,25 +85,11 @@ pub(super) async fn ask(client: &Client, queue: &str, killed: Option<&KilledWork
 
 /// Waits until history has all that happened until now. `false`: there is none.
 pub(crate) async fn caught_up(client: &Client) -> Result<bool> {
-    let begin = Instant::now();
-    let mut target_ms = None;
-    loop {
-        let watermark = match client.indexed_depth("any", BTreeMap::new()).await {
-            Ok((_, watermark)) => watermark,
-            Err(error)
-                if error.refused().is_some_and(|refused| refused.code == tallystone_client::Code::Unimplemented) =>
-            {
-                return Ok(false);
-            }
-            Err(error) => return Err(error).context("history does not answer"),
-        };
-        if let (Some(indexed_to_ms), Some(behind_ms)) = (watermark.indexed_to_ms, watermark.behind_ms)
-            && indexed_to_ms >= *target_ms.get_or_insert(indexed_to_ms + behind_ms)
-        {
-            return Ok(true);
-        }
-        anyhow::ensure!(begin.elapsed() < CAUGHT_UP, "history has not caught up within {CAUGHT_UP:?}");
-        tokio::time::sleep(POLL).await;
+    match client.history_caught_up(CAUGHT_UP).await {
+        Ok(true) => Ok(true),
+        Ok(false) => bail!("history has not caught up within {CAUGHT_UP:?}"),
+        Err(error) if error.refused().is_some_and(|refused| refused.code == Code::Unimplemented) => Ok(false),
+        Err(error) => Err(error).context("history does not answer"),
     }
 }
 

@@ -1,12 +1,12 @@
 //! What was read of several partitions: events, watermarks, and what is neither.
 
 use super::IndexerOptions;
+use crate::clock::now_ms;
 use crate::kafka::{EVENT, TYPE, WATERMARK};
 use crate::wire::{Undecodable, decode, decode_watermark};
 use rdkafka::Message;
 use rdkafka::message::Headers;
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_model::Recorded;
 
 /// A record as it was read.
@@ -55,6 +55,7 @@ impl Batch {
         let (partition, offset) = (record.partition(), record.offset());
         self.next_offsets.insert(partition, offset + 1);
         let read = match type_of(record).as_slice() {
+            // Our clock only tells what cannot be a time at all.
             EVENT => decode(record.payload().unwrap_or_default(), now_ms()).map(Some),
             WATERMARK => decode_watermark(record.payload().unwrap_or_default(), now_ms()).map(|up_to_ms| {
                 // A partition's number is not below zero.
@@ -96,9 +97,4 @@ fn type_of(record: &impl Message) -> Vec<u8> {
     let header = headers.and_then(|headers| headers.iter().find(|header| header.key == TYPE));
     // Nobody needs more of a wrong one to know that it is wrong.
     header.and_then(|header| header.value).map_or_else(Vec::new, |value| value.iter().take(64).copied().collect())
-}
-
-/// This machine's clock: only to tell what cannot be a time at all.
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
