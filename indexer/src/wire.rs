@@ -44,40 +44,58 @@ impl From<Refusal> for Undecodable {
     }
 }
 
-/// The key of a message's records: all of them go to one partition.
-pub fn key(recorded: &Recorded) -> String {
-    format!("{}/{}", recorded.shard.queue, recorded.event.id)
+/// Makes keys and values of records; keeps its memory from one event to the next.
+#[derive(Default)]
+pub struct Encoder {
+    wire: wire::Event,
+    key: String,
+    value: Vec<u8>,
 }
 
-/// The value of an event's record; always the same bytes for the same event.
+impl Encoder {
+    /// The key of the message's records, by which all of them go to one partition; and the value of this one, always
+    /// the same bytes for the same event.
+    pub fn encode(&mut self, recorded: &Recorded) -> (&[u8], &[u8]) {
+        let (queue, event, wire) = (recorded.shard.queue.as_str(), &recorded.event, &mut self.wire);
+        for (text, to) in [
+            (queue, &mut wire.queue),
+            (event.id.as_str(), &mut wire.id),
+            (&event.worker, &mut wire.worker),
+            (&event.reason, &mut wire.reason),
+            (&event.last_reason, &mut wire.last_reason),
+        ] {
+            to.clear();
+            to.push_str(text);
+        }
+        wire.shard = recorded.shard.number.into();
+        wire.offset = recorded.offset;
+        wire.sequence = event.sequence;
+        wire.version = event.version;
+        wire.from = wire_state(event.from).into();
+        wire.to = wire_state(event.to).into();
+        wire.by = wire_cause(event.by).into();
+        wire.at_ms = event.at_ms as i64;
+        wire.from_since_ms = event.from_since_ms as i64;
+        wire.since_ms = event.since_ms as i64;
+        wire.enqueued_at_ms = event.enqueued_at_ms as i64;
+        wire.priority = event.priority;
+        wire.metadata.clone_from(event.metadata.pairs());
+        wire.attempts = event.attempts;
+        wire.fence = event.fence;
+        wire.due_ms = event.due_ms as i64;
+        wire.coalesced = event.coalesced;
+        wire.payload.clone_from(&event.payload);
+        self.value.clear();
+        wire.encode(&mut self.value).expect("a vector has room");
+        self.key.clear();
+        self.key.extend([queue, "/", event.id.as_str()]);
+        (self.key.as_bytes(), &self.value)
+    }
+}
+
+/// The value of one event's record.
 pub fn encode(recorded: &Recorded) -> Vec<u8> {
-    let event = &recorded.event;
-    let wire = wire::Event {
-        queue: recorded.shard.queue.to_string(),
-        shard: recorded.shard.number.into(),
-        offset: recorded.offset,
-        id: event.id.to_string(),
-        sequence: event.sequence,
-        version: event.version,
-        from: wire_state(event.from).into(),
-        to: wire_state(event.to).into(),
-        by: wire_cause(event.by).into(),
-        at_ms: event.at_ms as i64,
-        from_since_ms: event.from_since_ms as i64,
-        since_ms: event.since_ms as i64,
-        enqueued_at_ms: event.enqueued_at_ms as i64,
-        priority: event.priority,
-        metadata: event.metadata.pairs().clone(),
-        attempts: event.attempts,
-        fence: event.fence,
-        worker: event.worker.clone(),
-        due_ms: event.due_ms as i64,
-        reason: event.reason.clone(),
-        last_reason: event.last_reason.clone(),
-        coalesced: event.coalesced,
-        payload: event.payload.clone(),
-    };
-    wire.encode_to_vec()
+    Encoder::default().encode(recorded).1.to_vec()
 }
 
 /// The event of a record's value, read at `now_ms` by the reader's clock.

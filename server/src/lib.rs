@@ -7,6 +7,7 @@ pub mod config;
 pub mod outbox;
 pub mod store;
 
+mod apart;
 mod api;
 mod engine;
 mod health;

@@ -1,5 +1,6 @@
 //! From configuration to an orderly end.
 
+use crate::apart::apart;
 use crate::api::{Api, RPCS};
 use crate::config::{ConfigError, ServerConfig};
 use crate::engine::{Context, Engine};
@@ -29,6 +30,7 @@ use uuid::Uuid;
 
 /// Events that a shard's outbox holds where no relay is configured.
 const UNREAD_EVENTS_MAX: u64 = 100_000;
+pub(crate) const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
 /// How often an idle connection is asked whether it still lives, and how long it may take to say so.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Unary calls that one connection may hold open: a pool of waiting workers often shares one.
@@ -121,7 +123,7 @@ pub struct Beside {
     pub routes: Routes,
     /// Of the relay among the tasks, if there is one.
     pub outbox_health: Option<OutboxHealth>,
-    /// What runs until the token is cancelled; the server waits for their ends.
+    /// What runs until the token is cancelled, each on a thread of its own; the server waits for their ends.
     pub tasks: Vec<BesideTask>,
 }
 
@@ -166,7 +168,8 @@ pub async fn serve_on<S: Store + SweepTurn>(
     };
     tokio::spawn(sweeper.run(stopping.clone()));
 
-    let mut tasks: JoinSet<()> = beside.tasks.into_iter().map(|task| task(stopping.clone())).collect();
+    let tasks = beside.tasks.into_iter();
+    let mut tasks: JoinSet<()> = tasks.map(|task| apart("beside", task(stopping.clone()))).collect();
 
     let api = Api::new(engine.clone());
     let (reporter, health_service) = tonic_health::server::health_reporter();
@@ -174,14 +177,6 @@ pub async fn serve_on<S: Store + SweepTurn>(
         tokio::spawn(stopping.clone().run_until_cancelled_owned(outbox.report(reporter.clone())));
     }
     tokio::spawn(stopping.clone().run_until_cancelled_owned(report_health(health, reporter, metrics)));
-    let described = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // The details of errors, which no message names: clients unpack them by reflection.
-            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-    };
-    const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
     let reflection = described().build_v1().expect(WELL_FORMED);
     // Older clients know no other.
     let reflection_v1alpha = described().build_v1alpha().expect(WELL_FORMED);
@@ -234,6 +229,15 @@ pub async fn serve_on<S: Store + SweepTurn>(
         tracing::warn!("stopped before all that ran beside the queue had ended");
     }
     Ok(())
+}
+
+/// What reflection tells of.
+pub(crate) fn described() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // The details of errors, which no message names: clients unpack them by reflection.
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
 }
 
 /// Serving while the store answers.

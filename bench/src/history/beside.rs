@@ -10,8 +10,7 @@ use tallystone_server::store::RedisStore;
 use tallystone_server::{Beside, ServerConfig, outbox_bound};
 use tonic::service::Routes;
 
-/// Between two watermarks, at the least: to Kafka it is a record to every partition, to the embedded store a row.
-pub(super) const KAFKA_WATERMARK: Duration = Duration::from_secs(1);
+/// Between two watermarks, at the least: to the embedded store it is a row.
 pub(super) const EMBEDDED_WATERMARK: Duration = Duration::ZERO;
 
 /// A relay into this sink.

@@ -32,13 +32,16 @@ pub(super) struct HistoryPlan {
     pub(super) args: HistoryArgs,
     pub(super) runs: u32,
     pub(super) sizes: HistorySizes,
+    /// Samples that are not counted.
+    pub(super) warm_up_rounds: u32,
 }
 
 impl HistoryPlan {
     pub(super) fn new(args: HistoryArgs) -> HistoryPlan {
         let events = args.events.unwrap_or(if args.quick { 10_000 } else { EVENTS });
         let runs = args.runs.unwrap_or(if args.quick { 1 } else { 3 });
-        HistoryPlan { runs, sizes: HistorySizes::new(events), args }
+        let warm_up_rounds = if args.quick { 1 } else { 4 };
+        HistoryPlan { runs, sizes: HistorySizes::new(events), warm_up_rounds, args }
     }
 }
 

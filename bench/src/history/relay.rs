@@ -2,7 +2,7 @@
 //! as in the figure `simple` of the queue. Kafka runs all the time and shares the machine.
 
 use super::HistoryFigure;
-use super::beside::{EMBEDDED_WATERMARK, KAFKA_WATERMARK, relay};
+use super::beside::{EMBEDDED_WATERMARK, relay};
 use super::plan::HistoryPlan;
 use super::process::{group_cpu_s, librdkafka_cpu_s, process_cpu_s};
 use super::services::Services;
@@ -15,7 +15,7 @@ use crate::sample::{Sample, Samples};
 use anyhow::{Result, bail};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tallystone_indexer::kafka::{KafkaOptions, KafkaSink};
+use tallystone_indexer::kafka::{KafkaOptions, KafkaSink, WATERMARK_EVERY};
 use tallystone_indexer::{Embedded, EmbeddedOptions};
 use tallystone_model::{QueueName, Shard};
 use tallystone_server::store::RedisStore;
@@ -61,8 +61,10 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     services.kafka().await?;
     let rig = Rig::start().await?;
     let [mut without, mut kafka, mut embedded] = [const { Side::new() }; 3];
-    // The first sample on a new Kafka is Java's warming up, and charged to nobody.
-    sample(plan, services, &rig, Into::Kafka(services.topic("relay-warm-up").await?)).await?;
+    // The first samples on a new Kafka are Java's warming up, and charged to nobody.
+    for round in 0..plan.warm_up_rounds {
+        sample(plan, services, &rig, Into::Kafka(services.topic(&format!("relay-warm-up-{round}")).await?)).await?;
+    }
     for run in 0..plan.runs {
         without.push(sample(plan, services, &rig, Into::Nowhere).await?);
         kafka.push(sample(plan, services, &rig, Into::Kafka(services.topic(&format!("relay-{run}")).await?)).await?);
@@ -145,7 +147,7 @@ fn beside(config: &ServerConfig, into: &Into) -> Result<MakeBeside> {
         Into::Nowhere => Box::new(|_| Beside::default()),
         Into::Kafka(options) => {
             let sink = KafkaSink::new(options)?;
-            Box::new(move |store| relay(store, &config, sink, KAFKA_WATERMARK))
+            Box::new(move |store| relay(store, &config, sink, WATERMARK_EVERY))
         }
         Into::Embedded(dir) => {
             let sink = Arc::new(Embedded::open(EmbeddedOptions::new(dir.path().join("history.db")))?);

@@ -4,7 +4,7 @@
 //! lists it; the time counts from its `at_ms`, which is by the clock of the same machine.
 
 use super::HistoryFigure;
-use super::beside::{EMBEDDED_WATERMARK, KAFKA_WATERMARK, answering, relay};
+use super::beside::{EMBEDDED_WATERMARK, answering, relay};
 use super::plan::HistoryPlan;
 use super::services::Services;
 use crate::load::{Client, Draft, Traffic};
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tallystone_indexer::kafka::{IndexerOptions, KafkaSink, run};
+use tallystone_indexer::kafka::{IndexerOptions, KafkaSink, WATERMARK_EVERY, run};
 use tallystone_indexer::{Embedded, EmbeddedOptions};
 use tallystone_proto::history::v1::history_client::HistoryClient;
 use tallystone_proto::history::v1::{SearchMessagesRequest, TraceMessageRequest};
@@ -80,7 +80,7 @@ async fn through_kafka(plan: &HistoryPlan, services: &Services, name: &str) -> R
     let sink = KafkaSink::new(&kafka)?;
     let own = config.clone();
     let ours =
-        Ours::start_with(config, 0, move |store| answering(relay(store, &own, sink, KAFKA_WATERMARK), elastic)).await?;
+        Ours::start_with(config, 0, move |store| answering(relay(store, &own, sink, WATERMARK_EVERY), elastic)).await?;
     let tally = tokio::select! {
         found = find(plan, &ours, POLL_ELASTIC) => found?,
         ended = indexer => bail!("the indexer has ended: {:?}", ended?),

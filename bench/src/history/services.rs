@@ -17,8 +17,8 @@ use tokio::sync::OnceCell;
 
 /// What they are, for the line below the table.
 pub(super) const KAFKA: &str = "Kafka 4.1.0 (one broker, 12 partitions, heap 256 MiB)";
-pub(super) const ELASTICSEARCH: &str = "Elasticsearch 8.19.21 (one node, one shard, refresh 1 s, heap 1 GiB)";
-const HEAP_MIB: u32 = 1_024;
+pub(super) const ELASTICSEARCH: &str = "Elasticsearch 8.19.21 (one node, one shard, refresh 1 s, heap 2 GiB)";
+const HEAP_MIB: u32 = 2_048;
 /// Events given to the sink at a time where a backlog is made.
 const PRODUCED_AT_ONCE: usize = 4_000;
 /// The made-up clock lies years back: Kafka is to keep it all the same.

@@ -5,12 +5,13 @@ use crate::failure::Failure;
 use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tallystone_indexer::HistoryStore;
 use tallystone_indexer::api::HistoryApi;
+use tallystone_indexer::clock::now_ms;
 use tallystone_indexer::elastic::{Elastic, ElasticOptions};
 use tallystone_indexer::embedded::{Embedded, EmbeddedOptions};
-use tallystone_indexer::kafka::{KafkaOptions, KafkaSink};
+use tallystone_indexer::kafka::{KafkaOptions, KafkaSink, WATERMARK_EVERY};
 use tallystone_model::Sink;
 use tallystone_server::outbox::{OutboxHealth, Relay, RelayOptions};
 use tallystone_server::store::RedisStore;
@@ -18,8 +19,6 @@ use tallystone_server::{Beside, BesideTask, ServerConfig};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
-/// To Kafka a watermark is a record to every partition; to the embedded store it is a row, and may come every time.
-const KAFKA_WATERMARK: Duration = Duration::from_secs(1);
 /// Between two looks for what is past its retention; and between two steps of dropping it.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_STEP: Duration = Duration::from_millis(100);
@@ -55,7 +54,8 @@ impl History {
         if let Some(options) = elastic_options(config) {
             history.elastic = Some(Arc::new(Elastic::new(options).map_err(Failure::usage)?));
         }
-        let watermark_every = if history.kafka.is_some() { KAFKA_WATERMARK } else { Duration::ZERO };
+        // To the embedded store it is a row, and may come every time.
+        let watermark_every = if history.kafka.is_some() { WATERMARK_EVERY } else { Duration::ZERO };
         history.relay = (history.kafka.is_some() || history.embedded.is_some()).then(|| RelayOptions {
             turn_ms: config.relay_lead_ms,
             events_max: u64::from(tallystone_server::outbox_bound(config).events_max),
@@ -134,8 +134,7 @@ pub(crate) fn elastic_options(config: &ServerConfig) -> Option<ElasticOptions> {
 /// Drops what is past its retention, for ever.
 pub(crate) async fn prune<S: HistoryStore>(store: Arc<S>) {
     loop {
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64);
-        match store.prune(now_ms).await {
+        match store.prune(now_ms()).await {
             Ok(true) => tokio::time::sleep(PRUNE_STEP).await,
             Ok(false) => tokio::time::sleep(PRUNE_EVERY).await,
             Err(error) => {

@@ -6,6 +6,7 @@ use crate::fold;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tallystone_model::{Cause, Recorded, State};
 use tallystone_proto::history::v1::{IndexedMessage, Transition};
@@ -15,10 +16,10 @@ const PAIR: char = '\u{1f}';
 
 /// A transition, in the index of its day.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Historic {
-    queue: String,
+pub(super) struct Historic<'a> {
+    queue: Cow<'a, str>,
     shard: u16,
-    id: String,
+    id: Cow<'a, str>,
     pub(super) sequence: u64,
     pub(super) version: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,10 +34,10 @@ pub(super) struct Historic {
     by: Cause,
     at_ms: u64,
     spent_ms: u64,
-    worker: String,
+    worker: Cow<'a, str>,
     fence: u64,
     attempts: u32,
-    reason: String,
+    reason: Cow<'a, str>,
     due_ms: u64,
     priority: i64,
 }
@@ -51,10 +52,10 @@ pub(super) struct Payload {
 
 /// A message as its newest transition left it.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Current {
-    queue: String,
+pub(super) struct Current<'a> {
+    queue: Cow<'a, str>,
     shard: u16,
-    id: String,
+    id: Cow<'a, str>,
     sequence: u64,
     state: State,
     gone: bool,
@@ -64,11 +65,11 @@ pub(super) struct Current {
     #[serde(default)]
     metadata_pairs: Vec<String>,
     /// Shown.
-    metadata: BTreeMap<String, String>,
+    metadata: Cow<'a, BTreeMap<String, String>>,
     attempts: u32,
     fence: u64,
-    worker: String,
-    reason: String,
+    worker: Cow<'a, str>,
+    reason: Cow<'a, str>,
     enqueued_at_ms: u64,
     since_ms: u64,
     changed_at_ms: u64,
@@ -106,14 +107,14 @@ pub(super) fn transition_key(message_key: &str, version: u32) -> String {
     format!("{message_key}/{version}")
 }
 
-impl Historic {
-    pub(super) fn of(recorded: &Recorded) -> Historic {
+impl<'a> Historic<'a> {
+    pub(super) fn of(recorded: &'a Recorded) -> Historic<'a> {
         let event = &recorded.event;
         let moved = event.from != event.to;
         Historic {
-            queue: recorded.shard.queue.to_string(),
+            queue: recorded.shard.queue.as_str().into(),
             shard: recorded.shard.number,
-            id: event.id.to_string(),
+            id: event.id.as_str().into(),
             sequence: event.sequence,
             version: event.version,
             from: event.from,
@@ -123,18 +124,18 @@ impl Historic {
             by: event.by,
             at_ms: event.at_ms,
             spent_ms: fold::spent_ms(event),
-            worker: event.worker.clone(),
+            worker: event.worker.as_str().into(),
             fence: event.fence,
             attempts: event.attempts,
-            reason: event.reason.clone(),
+            reason: event.reason.as_str().into(),
             due_ms: event.due_ms,
             priority: event.priority,
         }
     }
 }
 
-impl From<Historic> for Transition {
-    fn from(document: Historic) -> Transition {
+impl From<Historic<'_>> for Transition {
+    fn from(document: Historic<'_>) -> Transition {
         Transition {
             sequence: document.sequence,
             version: document.version,
@@ -143,10 +144,10 @@ impl From<Historic> for Transition {
             by: fold::wire_cause(document.by).into(),
             at_ms: document.at_ms as i64,
             spent_ms: document.spent_ms as i64,
-            worker: document.worker,
+            worker: document.worker.into_owned(),
             fence: document.fence,
             attempt: document.attempts,
-            reason: document.reason,
+            reason: document.reason.into_owned(),
             due_ms: document.due_ms as i64,
             priority: document.priority,
         }
@@ -165,14 +166,14 @@ impl Payload {
     }
 }
 
-impl Current {
-    pub(super) fn of(recorded: &Recorded) -> Current {
+impl<'a> Current<'a> {
+    pub(super) fn of(recorded: &'a Recorded) -> Current<'a> {
         let event = &recorded.event;
         let metadata = event.metadata.pairs();
         Current {
-            queue: recorded.shard.queue.to_string(),
+            queue: recorded.shard.queue.as_str().into(),
             shard: recorded.shard.number,
-            id: event.id.to_string(),
+            id: event.id.as_str().into(),
             sequence: event.sequence,
             // An event has one of the two; one without would have nothing to say.
             state: event.to.or(event.from).unwrap_or(State::Pending),
@@ -180,11 +181,11 @@ impl Current {
             version: event.version,
             priority: event.priority,
             metadata_pairs: metadata.iter().map(|(key, value)| pair(key, value)).collect(),
-            metadata: metadata.clone(),
+            metadata: Cow::Borrowed(metadata),
             attempts: event.attempts,
             fence: event.fence,
-            worker: event.worker.clone(),
-            reason: event.last_reason.clone(),
+            worker: event.worker.as_str().into(),
+            reason: event.last_reason.as_str().into(),
             enqueued_at_ms: event.enqueued_at_ms,
             since_ms: event.since_ms,
             changed_at_ms: event.at_ms,
@@ -194,22 +195,22 @@ impl Current {
     }
 }
 
-impl From<Current> for IndexedMessage {
-    fn from(document: Current) -> IndexedMessage {
+impl From<Current<'_>> for IndexedMessage {
+    fn from(document: Current<'_>) -> IndexedMessage {
         IndexedMessage {
-            queue: document.queue,
+            queue: document.queue.into_owned(),
             shard: document.shard.into(),
-            id: document.id,
+            id: document.id.into_owned(),
             sequence: document.sequence,
             state: fold::wire_state(Some(document.state)).into(),
             gone: document.gone,
             version: document.version,
             priority: document.priority,
-            metadata: document.metadata,
+            metadata: document.metadata.into_owned(),
             attempts: document.attempts,
             fence: document.fence,
-            worker: document.worker,
-            reason: document.reason,
+            worker: document.worker.into_owned(),
+            reason: document.reason.into_owned(),
             enqueued_at_ms: document.enqueued_at_ms as i64,
             since_ms: document.since_ms as i64,
             changed_at_ms: document.changed_at_ms as i64,
@@ -265,7 +266,7 @@ mod tests {
     fn q19_documents_say_of_every_arrow_what_the_fold_says() {
         for arrow in ARROWS {
             let recorded = recorded(Event { from: arrow.from, to: arrow.to, by: arrow.by, ..event() });
-            let transition: Transition = reread(&Historic::of(&recorded)).into();
+            let transition: Transition = reread::<Historic<'_>>(&Historic::of(&recorded)).into();
             assert_eq!(transition, fold::transition(&recorded.event), "{arrow:?}");
             let message: IndexedMessage = reread(&Current::of(&recorded)).into();
             assert_eq!(message, fold::message(&recorded), "{arrow:?}");
@@ -275,7 +276,8 @@ mod tests {
     #[test]
     fn q20_only_what_changes_the_state_is_entered_and_left() {
         let moved = |from, to| {
-            let document = Historic::of(&recorded(Event { from, to, ..event() }));
+            let recorded = recorded(Event { from, to, ..event() });
+            let document = Historic::of(&recorded);
             (document.left, document.entered)
         };
         let (pending, running) = (Some(State::Pending), Some(State::Running));

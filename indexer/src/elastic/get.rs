@@ -1,6 +1,6 @@
 //! Documents by their names, as they were written last, shown or not.
 
-use super::link::{Link, refusal};
+use super::link::{Link, once_settled, refusal};
 use crate::store::HistoryError;
 use elasticsearch::http::Method;
 use serde::Deserialize;
@@ -14,6 +14,10 @@ pub(super) async fn get<T: DeserializeOwned>(
     ids: &[impl AsRef<str>],
 ) -> Result<Vec<Option<T>>, HistoryError> {
     let ids: Vec<&str> = ids.iter().map(AsRef::as_ref).collect();
+    once_settled(|| get_now(link, index, &ids)).await
+}
+
+async fn get_now<T: DeserializeOwned>(link: &Link, index: &str, ids: &[&str]) -> Result<Vec<Option<T>>, HistoryError> {
     let query = [("filter_path", "docs._id,docs._source,docs.error.type,docs.error.reason")];
     let reply = link.send(Method::Post, &format!("{index}/_mget"), &query, Some(&json!({ "ids": ids }))).await?;
     let got: Got<T> = reply.read()?;

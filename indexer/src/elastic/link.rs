@@ -3,21 +3,30 @@
 
 use super::options::ElasticOptions;
 use crate::store::HistoryError;
+use backon::{BackoffBuilder, ExponentialBuilder};
 use bytes::Bytes;
 use elasticsearch::auth::Credentials;
 use elasticsearch::http::headers::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, TransportBuilder};
 use elasticsearch::http::{Method, Url};
+use futures::FutureExt;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::error::Error;
+use std::time::Duration;
 
 /// How much of the server's words a message repeats: they can hold a whole document.
 const WORDS_MAX: usize = 400;
 /// A search that finds no index finds nothing; one that cannot read a shard fails rather than leave it out.
 pub(super) const SEARCH: &[(&str, &str)] =
     &[("ignore_unavailable", "true"), ("allow_no_indices", "true"), ("allow_partial_search_results", "false")];
+
+/// What the server calls it when it has nobody to ask, of one shard and of all.
+const SHARD_STARTS: [&str; 2] = ["no_shard_available_action_exception", "503 search_phase_execution_exception"];
+/// Some three seconds in all.
+const AGAIN: usize = 6;
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The connections to the server.
 pub(super) struct Link {
@@ -76,7 +85,9 @@ impl Link {
 
     /// Searches; answers as `T` reads it.
     pub(super) async fn search<T: DeserializeOwned>(&self, indices: &str, body: &Value) -> Result<T, HistoryError> {
-        self.send(Method::Post, &format!("{indices}/_search"), SEARCH, Some(body)).await?.read()
+        let path = format!("{indices}/_search");
+        let asked = || self.send(Method::Post, &path, SEARCH, Some(body)).map(|reply| reply?.read());
+        once_settled(asked).await
     }
 
     async fn exchange(
@@ -93,6 +104,29 @@ impl Link {
         let status = response.status_code().as_u16();
         let body = response.bytes().await.map_err(|error| unreachable(&error))?;
         Ok(Reply { status, body })
+    }
+}
+
+/// A question, asked again for a moment while a shard that it needs is not there yet: a new index, of each new day for
+/// one, can be seen by others before its shard has started.
+pub(super) async fn once_settled<T, A>(ask: impl Fn() -> A) -> Result<T, HistoryError>
+where
+    A: Future<Output = Result<T, HistoryError>>,
+{
+    let starts = |error: &HistoryError| match error {
+        HistoryError::Unavailable(why) => SHARD_STARTS.iter().any(|kind| why.contains(kind)),
+        HistoryError::Failed(_) => false,
+    };
+    let mut pauses = ExponentialBuilder::new().with_min_delay(AGAIN_AFTER).with_max_times(AGAIN).build();
+    loop {
+        let answer = ask().await;
+        match answer {
+            Err(error) if starts(&error) => match pauses.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(error),
+            },
+            answer => return answer,
+        }
     }
 }
 

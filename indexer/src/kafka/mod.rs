@@ -13,6 +13,11 @@ mod topic;
 pub use consumer::{IndexerError, IndexerOptions, run};
 pub use options::{KafkaConfigError, KafkaOptions};
 pub use sink::KafkaSink;
+use std::time::Duration;
+
+/// How often a relay tells how far it is: a record to every partition. The indexer shows what it has written each time,
+/// so it is also how soon a transition can be found, but for the way there (docs/performance.md, `searchable`).
+pub const WATERMARK_EVERY: Duration = Duration::from_millis(500);
 
 /// The header that tells events and watermarks apart.
 const TYPE: &str = "tallystone-type";

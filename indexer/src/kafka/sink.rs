@@ -4,7 +4,7 @@ use super::options::{KafkaConfigError, KafkaOptions};
 use super::producer::{Producer, Record};
 use super::topic::Topic;
 use super::{EVENT, TYPE, WATERMARK};
-use crate::wire;
+use crate::wire::{self, Encoder};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use std::sync::Arc;
@@ -37,13 +37,14 @@ impl KafkaSink {
     async fn send_events(&self, events: &[Recorded]) -> Result<(), KafkaError> {
         self.ensure_topic().await?;
         let flight = self.producer.flight()?;
+        let mut encoder = Encoder::default();
         for recorded in events {
-            let (key, value) = (wire::key(recorded), wire::encode(recorded));
+            let (key, value) = encoder.encode(recorded);
             let record = Record {
                 topic: self.topic.name(),
                 partition: None,
-                key: Some(key.as_bytes()),
-                value: Some(&value),
+                key: Some(key),
+                value: Some(value),
                 headers: of_type(EVENT),
                 at_ms: Some(recorded.event.at_ms),
             };

@@ -30,7 +30,7 @@ const NEWS: Duration = Duration::from_secs(10);
 const WAIT_AT_FIRST: Duration = Duration::from_millis(100);
 /// Between two reads: many small entries travel together. A read of many shards costs Redis more, about a microsecond
 /// each, and is followed by a longer pause, so that thousands of quiet queues cost little.
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_PER_SHARD: Duration = Duration::from_micros(10);
 /// How often the registry is looked through, whatever was told.
 const WALK: Duration = Duration::from_secs(30);

@@ -27,6 +27,35 @@ async fn q20_without_any_index_every_answer_is_empty() {
 }
 
 #[tokio::test]
+async fn q20_questions_are_answered_while_new_days_begin() {
+    let place = Place::new("midnight").await;
+    let (writer, reader) = (place.store(), place.store());
+    let write = async {
+        for day in 0..15 {
+            let at_ms = NOON_MS + day * DAY_MS;
+            record(&writer, &[but(event("m", 1, day as u32 + 1), |event| event.at_ms = at_ms)]).await;
+        }
+    };
+    let query = StatsQuery { queue: queue(), from_ms: NOON_MS, to_ms: NOON_MS + DAY_MS, interval_ms: None };
+    let (trace, payloads) = (trace_of("m", 100, None), trace_of("none", 1, None));
+    let ask = async {
+        loop {
+            reader.trace(&trace).await.expect("a trace");
+            reader.trace(&payloads).await.expect("no trace");
+            reader.stats(&query).await.expect("an answer");
+            reader.watermark().await.expect("none");
+        }
+    };
+    tokio::select! {
+        () = write => {}
+        () = ask => {}
+    }
+    writer.advance(ONLY, NOON_MS + 15 * DAY_MS).await.expect("visible");
+    assert_eq!(reader.trace(&trace).await.expect("a trace").transitions.len(), 15);
+    place.leave().await;
+}
+
+#[tokio::test]
 async fn q20_more_than_the_servers_window_is_found_by_paging() {
     let place = Place::new("deep").await;
     let store = place.store();

@@ -62,8 +62,8 @@ impl Default for IndexerOptions {
             kafka: KafkaOptions::default(),
             group: "tallystone-indexer".to_owned(),
             batch_events_max: 4_000,
-            batch_bytes_max: 8 * 1024 * 1024,
-            batches_max: 2,
+            batch_bytes_max: 4 * 1024 * 1024,
+            batches_max: 4,
         }
     }
 }
