@@ -160,6 +160,8 @@ path.logs: {}
 xpack.security.enabled: false
 # A disk of this machine that is nearly full must not make indices read-only.
 cluster.routing.allocation.disk.threshold_enabled: false
+# Real memory counts the garbage that the serial collector has not come to yet: requests would be refused for it.
+indices.breaker.total.use_real_memory: false
 ",
         data.display(),
         dir.join("logs").display()

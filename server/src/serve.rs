@@ -42,7 +42,7 @@ const GIVEN_UP_PER_CONNECTION: usize = 1_000;
 const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// How long connections, and then lanes, may take to finish when the server stops.
-const STOP_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const STOP_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a server did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]

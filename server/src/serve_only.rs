@@ -1,7 +1,7 @@
 //! Serving gRPC services that need no queue: with metrics, health and reflection, as the queue's own are.
 
 use crate::metrics;
-use crate::serve::{KEEPALIVE, ServeError, WELL_FORMED, described};
+use crate::serve::{KEEPALIVE, STOP_WAIT, ServeError, WELL_FORMED, described};
 use futures::TryStreamExt;
 use std::net::SocketAddr;
 use tallystone_proto::Corked;
@@ -24,7 +24,7 @@ pub async fn serve_only(
     // Serving as a whole from now on: what it answers from says itself when it is away.
     let (_reporter, health) = tonic_health::server::health_reporter();
     let reflection = described().build_v1().expect(WELL_FORMED);
-    tonic::transport::Server::builder()
+    let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .add_routes(routes)
@@ -32,8 +32,17 @@ pub async fn serve_only(
         .add_service(reflection)
         .serve_with_incoming_shutdown(
             TcpIncoming::from(listener).with_nodelay(Some(true)).map_ok(Corked::new),
-            stopping.cancelled_owned(),
-        )
-        .await?;
+            stopping.clone().cancelled_owned(),
+        );
+    let mut server = std::pin::pin!(server);
+    tokio::select! {
+        served = &mut server => served?,
+        () = stopping.cancelled() => {
+            // A client that does not let go of its connection does not keep the server.
+            if let Ok(served) = tokio::time::timeout(STOP_WAIT, server).await {
+                served?;
+            }
+        }
+    }
     Ok(())
 }

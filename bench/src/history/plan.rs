@@ -32,7 +32,7 @@ pub(super) struct HistoryPlan {
     pub(super) args: HistoryArgs,
     pub(super) runs: u32,
     pub(super) sizes: HistorySizes,
-    /// Samples that are not counted.
+    /// Rounds that are not counted.
     pub(super) warm_up_rounds: u32,
 }
 
@@ -40,7 +40,7 @@ impl HistoryPlan {
     pub(super) fn new(args: HistoryArgs) -> HistoryPlan {
         let events = args.events.unwrap_or(if args.quick { 10_000 } else { EVENTS });
         let runs = args.runs.unwrap_or(if args.quick { 1 } else { 3 });
-        let warm_up_rounds = if args.quick { 1 } else { 4 };
+        let warm_up_rounds = if args.quick { 0 } else { 2 };
         HistoryPlan { runs, sizes: HistorySizes::new(events), warm_up_rounds, args }
     }
 }

@@ -62,7 +62,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     let rig = Rig::start().await?;
     let [mut without, mut kafka, mut embedded] = [const { Side::new() }; 3];
     // The first samples on a new Kafka are Java's warming up, and charged to nobody.
-    for round in 0..plan.warm_up_rounds {
+    for round in 0..2 * plan.warm_up_rounds {
         sample(plan, services, &rig, Into::Kafka(services.topic(&format!("relay-warm-up-{round}")).await?)).await?;
     }
     for run in 0..plan.runs {

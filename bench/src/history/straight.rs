@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Of the answer only what went wrong: the least that a sender can ask for.
 const QUERY: &[(&str, &str)] = &[("filter_path", "items.*.error.type,items.*.error.reason")];
+const TOO_MANY: u16 = 429;
+const OVERLOADED: Duration = Duration::from_millis(100);
 /// A newer version of the document was there: where requests overtake each other, so it must be.
 const CONFLICT: &str = "version_conflict_engine_exception";
 
@@ -45,9 +47,15 @@ pub(super) async fn send(transport: &Transport, requests: &[Bytes], at_once: usi
 async fn send_one(transport: &Transport, body: Bytes) -> Result<()> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    let response = transport.send(Method::Post, "_bulk", headers, Some(QUERY), Some(body), None).await?;
-    let answer = response.error_for_status_code()?.bytes().await?;
-    judge(&answer)
+    loop {
+        let sent = transport.send(Method::Post, "_bulk", headers.clone(), Some(QUERY), Some(body.clone()), None);
+        let response = sent.await?;
+        if response.status_code() != TOO_MANY {
+            return judge(&response.error_for_status_code()?.bytes().await?);
+        }
+        // As the indexer does.
+        tokio::time::sleep(OVERLOADED).await;
+    }
 }
 
 fn judge(answer: &[u8]) -> Result<()> {

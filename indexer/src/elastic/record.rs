@@ -9,7 +9,8 @@ use super::document::{Current, Historic, Payload, flaw, transition_key};
 use crate::fold::message_key;
 use crate::store::{HistoryError, Rejected};
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use tallystone_model::Recorded;
 
 pub(super) async fn record(elastic: &Elastic, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
@@ -24,20 +25,16 @@ async fn write(elastic: &Elastic, events: &[Recorded]) -> Result<Vec<Rejected>, 
     elastic.templates.ensure(elastic).await?;
     let mut rejected: BTreeMap<usize, String> = BTreeMap::new();
     let mut bulk = Bulk::default();
-    let mut newest = Newest::default();
-    gather(elastic, events, &mut bulk, &mut newest, &mut rejected);
+    let mut messages = Messages::of(gather(elastic, events, &mut bulk, &mut rejected), events);
     // One round, unless a newest event can never be written: then it is the next one's turn.
     loop {
-        push_newest(elastic, events, &newest, &mut bulk);
+        messages.push_newest(elastic, events, &mut bulk);
         for refused in std::mem::take(&mut bulk).send(&elastic.link, &[]).await? {
             rejected.entry(refused.number).or_insert(refused.why);
         }
-        newest.retain(|(_, numbers)| numbers.last().is_some_and(|number| rejected.contains_key(number)));
-        if newest.is_empty() {
+        messages.keep_rejected(&rejected);
+        if messages.spans.is_empty() {
             break;
-        }
-        for (_, numbers) in &mut newest {
-            numbers.retain(|number| !rejected.contains_key(number));
         }
     }
     Ok(rejected.into_iter().map(|(index, why)| Rejected { index, why }).collect())
@@ -45,25 +42,20 @@ async fn write(elastic: &Elastic, events: &[Recorded]) -> Result<Vec<Rejected>, 
 
 /// The bodies of the requests that would write these events where none is refused.
 pub(super) fn requests(elastic: &Elastic, events: &[Recorded]) -> Vec<Bytes> {
-    let (mut bulk, mut newest) = (Bulk::default(), Newest::default());
-    gather(elastic, events, &mut bulk, &mut newest, &mut BTreeMap::new());
-    push_newest(elastic, events, &newest, &mut bulk);
+    let mut bulk = Bulk::default();
+    let told = gather(elastic, events, &mut bulk, &mut BTreeMap::new());
+    Messages::of(told, events).push_newest(elastic, events, &mut bulk);
     bulk.requests()
 }
 
-/// Of each message, its events by number, the newest last: of those given together, only that one is written as the
-/// message.
-type Newest = Vec<(String, Vec<usize>)>;
-
-/// Everything but the messages themselves.
+/// Everything but the messages themselves; answers the numbers of the events that are told of.
 fn gather(
     elastic: &Elastic,
     events: &[Recorded],
     bulk: &mut Bulk,
-    newest: &mut Newest,
     rejected: &mut BTreeMap<usize, String>,
-) {
-    let mut messages: HashMap<String, Vec<usize>> = HashMap::new();
+) -> Vec<usize> {
+    let mut told = Vec::with_capacity(events.len());
     for (number, recorded) in events.iter().enumerate() {
         let at_ms = recorded.event.at_ms;
         let day = match (flaw(recorded), elastic.names.day(at_ms)) {
@@ -80,19 +72,54 @@ fn gather(
             let target = Target { index: &elastic.names.payload, id: &key, version: None };
             bulk.push(number, &Action::Create(target), Some(&payload));
         }
-        messages.entry(key).or_default().push(number);
+        told.push(number);
     }
-    newest.extend(messages);
-    for (_, numbers) in newest {
-        numbers.sort_by_key(|number| events[*number].event.version);
-    }
+    told
 }
 
-fn push_newest(elastic: &Elastic, events: &[Recorded], newest: &Newest, bulk: &mut Bulk) {
-    for (key, numbers) in newest {
-        let Some(number) = numbers.last().copied() else { continue };
-        let version = External::version(events[number].event.version.into());
-        let target = Target { index: &elastic.names.current, id: key, version };
-        bulk.push(number, &Action::Index(target), Some(&Current::of(&events[number])));
+/// The events by message: of those given together, only the newest is written as the message.
+struct Messages {
+    /// The numbers of the events: those of one message together, the newest last.
+    order: Vec<usize>,
+    /// Of each message, where in `order` they are.
+    spans: Vec<Range<usize>>,
+}
+
+impl Messages {
+    fn of(mut order: Vec<usize>, events: &[Recorded]) -> Messages {
+        let message = |number: usize| (events[number].event.sequence, &events[number].shard);
+        order.sort_by_key(|number| (message(*number), events[*number].event.version));
+        let mut spans = Vec::with_capacity(order.len());
+        for together in order.chunk_by(|left, right| message(*left) == message(*right)) {
+            let begin = spans.last().map_or(0, |before: &Range<usize>| before.end);
+            spans.push(begin..begin + together.len());
+        }
+        Messages { order, spans }
+    }
+
+    fn newest(&self, span: &Range<usize>) -> usize {
+        self.order[span.end - 1]
+    }
+
+    fn push_newest(&self, elastic: &Elastic, events: &[Recorded], bulk: &mut Bulk) {
+        for span in &self.spans {
+            let number = self.newest(span);
+            let version = External::version(events[number].event.version.into());
+            let target = Target { index: &elastic.names.current, id: &message_key(&events[number]), version };
+            bulk.push(number, &Action::Index(target), Some(&Current::of(&events[number])));
+        }
+    }
+
+    /// Only the messages whose newest event was rejected; of those, the events that were not.
+    fn keep_rejected(&mut self, rejected: &BTreeMap<usize, String>) {
+        let mut spans = std::mem::take(&mut self.spans);
+        spans.retain_mut(|span| {
+            let end = span.end;
+            while span.start < span.end && rejected.contains_key(&self.newest(span)) {
+                span.end -= 1;
+            }
+            span.start < span.end && span.end < end
+        });
+        self.spans = spans;
     }
 }

@@ -7,6 +7,7 @@ use crate::wire::{Undecodable, decode, decode_watermark};
 use rdkafka::Message;
 use rdkafka::message::Headers;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use tallystone_model::Recorded;
 
 /// A record as it was read.
@@ -16,6 +17,51 @@ pub(super) struct Original {
     pub(super) offset: i64,
     pub(super) key: Option<Vec<u8>>,
     pub(super) value: Option<Vec<u8>>,
+}
+
+impl Original {
+    fn of(record: &impl Message) -> Original {
+        Original {
+            partition: record.partition(),
+            offset: record.offset(),
+            key: record.key().map(<[u8]>::to_vec),
+            value: record.payload().map(<[u8]>::to_vec),
+        }
+    }
+}
+
+/// Records as they were read, their bytes one behind the other: hardly one of them is ever asked for again.
+#[derive(Default)]
+pub(super) struct Originals {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+/// Where one of them is.
+struct Place {
+    partition: i32,
+    offset: i64,
+    key: Option<Range<usize>>,
+    value: Option<Range<usize>>,
+}
+
+impl Originals {
+    fn push(&mut self, record: &impl Message) {
+        let mut keep = |bytes: Option<&[u8]>| {
+            let begin = self.bytes.len();
+            self.bytes.extend_from_slice(bytes?);
+            Some(begin..self.bytes.len())
+        };
+        let (key, value) = (keep(record.key()), keep(record.payload()));
+        self.places.push(Place { partition: record.partition(), offset: record.offset(), key, value });
+    }
+
+    pub(super) fn get(&self, number: usize) -> Option<Original> {
+        let place = self.places.get(number)?;
+        let bytes = |range: &Option<Range<usize>>| range.clone().map(|range| self.bytes[range].to_vec());
+        let (key, value) = (bytes(&place.key), bytes(&place.value));
+        Some(Original { partition: place.partition, offset: place.offset, key, value })
+    }
 }
 
 /// A record that can never be indexed.
@@ -33,7 +79,7 @@ pub(super) struct DeadLetter {
 pub(super) struct Batch {
     pub(super) events: Vec<Recorded>,
     /// Of each event, the record.
-    pub(super) originals: Vec<Original>,
+    pub(super) originals: Originals,
     pub(super) dead: Vec<DeadLetter>,
     /// The newest of each partition.
     pub(super) watermarks: BTreeMap<u32, u64>,
@@ -52,9 +98,11 @@ impl Batch {
     }
 
     pub(super) fn take(&mut self, record: &impl Message) {
-        let (partition, offset) = (record.partition(), record.offset());
-        self.next_offsets.insert(partition, offset + 1);
-        let read = match type_of(record).as_slice() {
+        let partition = record.partition();
+        self.next_offsets.insert(partition, record.offset() + 1);
+        let headers = record.headers();
+        let header = headers.as_ref().and_then(|headers| headers.iter().find(|header| header.key == TYPE));
+        let read = match header.and_then(|header| header.value).unwrap_or_default() {
             // Our clock only tells what cannot be a time at all.
             EVENT => decode(record.payload().unwrap_or_default(), now_ms()).map(Some),
             WATERMARK => decode_watermark(record.payload().unwrap_or_default(), now_ms()).map(|up_to_ms| {
@@ -63,25 +111,23 @@ impl Batch {
                 *newest = up_to_ms.max(*newest);
                 None
             }),
-            other => Err(Undecodable::UnknownType(String::from_utf8_lossy(other).into_owned())),
-        };
-        let original = || Original {
-            partition,
-            offset,
-            key: record.key().map(<[u8]>::to_vec),
-            value: record.payload().map(<[u8]>::to_vec),
+            // Nobody needs more of a wrong one to know that it is wrong.
+            other => {
+                let shown = other.get(..64).unwrap_or(other);
+                Err(Undecodable::UnknownType(String::from_utf8_lossy(shown).into_owned()))
+            }
         };
         match read {
             Ok(Some(recorded)) => {
                 self.bytes += size(record);
                 self.events.push(recorded);
-                self.originals.push(original());
+                self.originals.push(record);
             }
             Ok(None) => {}
             Err(undecodable) => {
                 self.bytes += size(record);
                 let (kind, why) = (undecodable.kind(), undecodable.to_string());
-                self.dead.push(DeadLetter { original: original(), kind, why });
+                self.dead.push(DeadLetter { original: Original::of(record), kind, why });
             }
         }
     }
@@ -89,12 +135,4 @@ impl Batch {
 
 fn size(record: &impl Message) -> usize {
     record.key().map_or(0, <[u8]>::len) + record.payload().map_or(0, <[u8]>::len)
-}
-
-/// The header that says what it is; empty without.
-fn type_of(record: &impl Message) -> Vec<u8> {
-    let headers = record.headers();
-    let header = headers.and_then(|headers| headers.iter().find(|header| header.key == TYPE));
-    // Nobody needs more of a wrong one to know that it is wrong.
-    header.and_then(|header| header.value).map_or_else(Vec::new, |value| value.iter().take(64).copied().collect())
 }

@@ -47,7 +47,7 @@ impl<S: HistoryStore> Settler<S> {
             let rejected = patiently("the history store takes nothing", record, can_wait).await?;
             self.metrics.indexed(batch.events.len(), rejected.len(), begin.elapsed());
             for rejected in rejected {
-                let Some(original) = batch.originals.get(rejected.index).cloned() else { continue };
+                let Some(original) = batch.originals.get(rejected.index) else { continue };
                 letters.push(DeadLetter { original, kind: "rejected", why: format!("rejected: {}", rejected.why) });
             }
         }
