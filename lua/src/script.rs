@@ -1,37 +1,80 @@
 //! The scripts by name, assembled once.
 
 use crate::{constants, loader};
-use std::sync::LazyLock;
 
 macro_rules! parts {
-    ($($name:literal),* $(,)?) => { &[$(($name, include_str!(concat!("../lib/", $name, ".lua")))),*] };
+    ($folder:literal: $($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../", $folder, "/", $name, ".lua")))),*]
+    };
 }
 
-const PARTS: &[(&str, &str)] = parts!["shard", "record", "event", "exclusive", "index", "move", "due", "requests"];
-
+/// An enum of scripts: one file of `$folder` each, put together from `$parts` behind `$prelude`.
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal),* $(,)?) => {
-        /// One script: one verb of the store.
+    (
+        $(#[$of:meta])* $Script:ident in $folder:literal, from $parts:expr, behind $prelude:expr;
+        $($(#[$doc:meta])* $variant:ident = $name:literal),* $(,)?
+    ) => {
+        $(#[$of])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Script { $($(#[$doc])* $variant),* }
+        pub enum $Script { $($(#[$doc])* $variant),* }
 
-        impl Script {
+        impl $Script {
             /// All of them.
-            pub const ALL: &[Script] = &[$(Script::$variant),*];
+            pub const ALL: &[$Script] = &[$($Script::$variant),*];
 
-            /// The verb: the file is `scripts/<name>.lua`.
+            /// The verb: the file is called so.
             pub fn name(self) -> &'static str {
-                match self { $(Script::$variant => $name),* }
+                match self { $($Script::$variant => $name),* }
             }
 
             fn file(self) -> &'static str {
-                match self { $(Script::$variant => include_str!(concat!("../scripts/", $name, ".lua"))),* }
+                match self {
+                    $($Script::$variant => include_str!(concat!("../", $folder, "/", $name, ".lua"))),*
+                }
+            }
+
+            fn loaded(self) -> &'static crate::script::Loaded {
+                static LOADED: std::sync::LazyLock<Vec<crate::script::Loaded>> = std::sync::LazyLock::new(|| {
+                    let prelude = $prelude;
+                    let load = |script: &$Script| crate::script::load(script.name(), script.file(), &prelude, $parts);
+                    $Script::ALL.iter().map(load).collect()
+                });
+                &LOADED[self as usize]
+            }
+
+            /// The assembled text.
+            pub fn source(self) -> &'static str {
+                &self.loaded().source
+            }
+
+            /// What EVALSHA wants.
+            pub fn sha1(self) -> &'static str {
+                &self.loaded().sha1
             }
         }
     };
 }
+pub(crate) use {parts, scripts};
+
+/// A script put together.
+pub(crate) struct Loaded {
+    pub(crate) source: String,
+    pub(crate) sha1: String,
+}
+
+pub(crate) fn load(name: &str, file: &'static str, prelude: &str, parts: &[(&str, &'static str)]) -> Loaded {
+    let find = |wanted: &str| parts.iter().find(|(part, _)| *part == wanted).map(|(_, text)| *text);
+    let source = loader::assemble(name, file, prelude, &find).expect("the embedded scripts are put together by a test");
+    let sha1 = sha1_smol::Sha1::from(&source).digest().to_string();
+    Loaded { source, sha1 }
+}
+
+const PARTS: &[(&str, &str)] =
+    parts!["lib": "shard", "record", "event", "exclusive", "index", "move", "due", "requests"];
 
 scripts! {
+    /// One script: one verb of the queue's store.
+    Script in "scripts", from PARTS, behind constants::prelude();
     /// Makes a queue shard.
     CreateQueue = "create_queue",
     /// Replaces the configuration.
@@ -74,35 +117,6 @@ scripts! {
     AckOutbox = "ack_outbox",
     /// Who does a background job.
     TakeTurn = "take_turn",
-}
-
-struct Loaded {
-    source: String,
-    sha1: String,
-}
-
-static LOADED: LazyLock<Vec<Loaded>> = LazyLock::new(|| {
-    let prelude = constants::prelude();
-    let find = |name: &str| PARTS.iter().find(|(part, _)| *part == name).map(|(_, text)| *text);
-    let load = |script: &Script| {
-        let source = loader::assemble(script.name(), script.file(), &prelude, &find)
-            .expect("the embedded scripts are put together by a test");
-        let sha1 = sha1_smol::Sha1::from(&source).digest().to_string();
-        Loaded { source, sha1 }
-    };
-    Script::ALL.iter().map(load).collect()
-});
-
-impl Script {
-    /// The assembled text.
-    pub fn source(self) -> &'static str {
-        &LOADED[self as usize].source
-    }
-
-    /// What EVALSHA wants.
-    pub fn sha1(self) -> &'static str {
-        &LOADED[self as usize].sha1
-    }
 }
 
 #[cfg(test)]

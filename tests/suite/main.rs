@@ -2,6 +2,7 @@
 //! they share (the library of this crate), or anything the product uses.
 
 mod conformance;
+mod counters;
 mod crash;
 mod elastic;
 mod histories;

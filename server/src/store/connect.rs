@@ -1,8 +1,8 @@
 //! What a Redis must be before this server works with it (Q15, Q16): recent, durable, and not one that forgets.
 
-use super::link::{Failure, Link};
 use redis::Value;
 use std::collections::BTreeMap;
+use tallystone_link::{Failure, Link};
 use tallystone_lua::keys;
 use tallystone_model::Refusal;
 

@@ -1,6 +1,6 @@
 //! The store on Redis: every verb of [`Store`](tallystone_model::Store) is one script call, atomic and durable before its answer.
 //!
-//! What lives here: the connection (`link`), the start checks (`connect`), the configuration that this server
+//! What lives here: the start checks (`connect`), the configuration that this server
 //! believes in (`view`), wake-ups between servers (`wake`), building and dropping of filter indexes
 //! (`indexes`), the verbs (`verbs`; `dequeue` with its steps), and the taking apart of replies (`reply`). What may
 //! not: rules of the queue (the scripts), combining and waiting (`engine/`), the wire (`api/`).
@@ -8,7 +8,6 @@
 mod connect;
 mod dequeue;
 mod indexes;
-mod link;
 mod outbox;
 mod reply;
 mod verbs;
@@ -17,28 +16,18 @@ mod wake;
 
 pub use connect::ConnectError;
 pub use outbox::{OutboxBound, OutboxFull, OutboxReader, Read};
+pub use tallystone_link::Clock;
 
-use link::{Link, ReplicaWait};
 use redis::{Cmd, Value};
 use reply::{Reply, defect, unreadable};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use tallystone_link::{Link, ReplicaWait};
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::{QueueName, Refusal, Shard};
 use view::View;
 use wake::Wakes;
-
-/// Whose time the scripts go by.
-#[derive(Clone, Debug, Default)]
-pub enum Clock {
-    /// Redis TIME, inside the script (Q15).
-    #[default]
-    Redis,
-    /// Unix ms, moved by tests only.
-    Test(Arc<AtomicU64>),
-}
 
 /// How to reach Redis, and what is asked of it.
 #[derive(Clone, Debug)]
@@ -73,6 +62,11 @@ impl Default for RedisOptions {
     }
 }
 
+/// The texts of all scripts.
+fn scripts() -> impl Iterator<Item = &'static str> {
+    Script::ALL.iter().map(|script| script.source())
+}
+
 /// The store on Redis. Cheap to share behind an `Arc`; heals by itself after a lost connection.
 pub struct RedisStore {
     shared: Arc<Shared>,
@@ -102,7 +96,7 @@ impl RedisStore {
         let client =
             redis::Client::open(options.url.as_str()).map_err(|error| ConnectError::Address(error.to_string()))?;
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
-        let link = Link::new(client, replicas);
+        let link = Link::new(client, replicas, scripts());
         let shown = connect::without_password(&options.url);
         connect::check(&link, &shown, options.allow_volatile).await?;
         let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
@@ -207,10 +201,7 @@ impl Shared {
     }
 
     fn now_argument(&self) -> u64 {
-        match &self.options.clock {
-            Clock::Redis => 0,
-            Clock::Test(now_ms) => now_ms.load(Ordering::SeqCst),
-        }
+        self.options.clock.argument()
     }
 
     /// EVALSHA with the head of arguments that `lib/shard.lua` reads.

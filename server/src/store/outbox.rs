@@ -1,14 +1,14 @@
 //! The outboxes as a relay reads them (Q19): all of this Redis's at once, waiting for news on one connection of its
 //! own, and dropping what a sink has.
 
-use super::link::{Link, ReplicaWait};
 use super::reply::{Reply, defect, unreadable};
-use super::{RedisStore, Shared};
+use super::{RedisStore, Shared, scripts};
 use redis::{Value, from_redis_value};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tallystone_link::{Link, ReplicaWait};
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::limits::SHARDS_MAX;
@@ -113,7 +113,7 @@ impl RedisStore {
     pub fn outbox_reader(&self) -> OutboxReader {
         OutboxReader {
             shared: self.shared.clone(),
-            link: Link::new(self.shared.link.client().clone(), ReplicaWait::default()),
+            link: Link::new(self.shared.link.client().clone(), ReplicaWait::default(), scripts()),
             places: BTreeMap::new(),
             new_queues: "0".to_owned(),
             hurried: false,

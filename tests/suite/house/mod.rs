@@ -10,7 +10,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tallystone-model", &[]),
     ("tallystone-local", &[]),
     ("tallystone-lua", &["tallystone-model"]),
-    ("tallystone-server", &["tallystone-proto", "tallystone-model", "tallystone-lua"]),
+    ("tallystone-link", &["tallystone-model"]),
+    ("tallystone-server", &["tallystone-proto", "tallystone-model", "tallystone-lua", "tallystone-link"]),
+    ("tallystone-counters", &["tallystone-model", "tallystone-lua", "tallystone-link"]),
     ("tallystone-client", &["tallystone-proto"]),
     ("tallystone-indexer", &["tallystone-proto", "tallystone-model"]),
     (

@@ -1,10 +1,13 @@
 //! The connection to Redis: one multiplexed connection, made anew when it breaks, and what a failure means for the
 //! write that met it.
+//!
+//! What lives here: [`Link`] and its [`Failure`]. What may not: which scripts there are, which keys, and what a reply says.
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tallystone_lua::Script;
 use tallystone_model::{Applied, Refusal};
 use tokio::sync::Mutex;
 
@@ -12,16 +15,41 @@ use tokio::sync::Mutex;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Replicas that must have a write before it is answered (Q16, WAIT).
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ReplicaWait {
-    pub(super) replicas_min: u32,
-    pub(super) wait_ms: u64,
+/// Whose time the scripts go by.
+#[derive(Clone, Debug, Default)]
+pub enum Clock {
+    /// Redis TIME, inside the script (Q15).
+    #[default]
+    Redis,
+    /// Unix ms, moved by tests only.
+    Test(Arc<AtomicU64>),
 }
 
-pub(super) struct Link {
+impl Clock {
+    /// What a script is told: 0 stands for Redis TIME.
+    pub fn argument(&self) -> u64 {
+        match self {
+            Clock::Redis => 0,
+            Clock::Test(ms) => ms.load(Ordering::SeqCst),
+        }
+    }
+}
+
+/// Replicas that must have a write before it is answered (Q16, WAIT).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplicaWait {
+    /// How many; 0: none is waited for.
+    pub replicas_min: u32,
+    /// How long is waited for them.
+    pub wait_ms: u64,
+}
+
+/// The connection to one Redis, for everybody who shares it.
+pub struct Link {
     client: Client,
     replicas: ReplicaWait,
+    /// The texts of the scripts that are called by their hashes.
+    scripts: Vec<&'static str>,
     current: Mutex<Current>,
 }
 
@@ -33,11 +61,13 @@ struct Current {
 }
 
 impl Link {
-    pub(super) fn new(client: Client, replicas: ReplicaWait) -> Self {
-        Link { client, replicas, current: Mutex::default() }
+    /// A link that has not connected yet. `scripts`: the texts of those that it will be asked to evaluate.
+    pub fn new(client: Client, replicas: ReplicaWait, scripts: impl IntoIterator<Item = &'static str>) -> Self {
+        Link { client, replicas, scripts: scripts.into_iter().collect(), current: Mutex::default() }
     }
 
-    pub(super) fn client(&self) -> &Client {
+    /// Where it connects to.
+    pub fn client(&self) -> &Client {
         &self.client
     }
 
@@ -63,7 +93,7 @@ impl Link {
     }
 
     /// One command. A command that no connection could take certainly did not happen.
-    pub(super) async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
+    pub async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
         let (mut connection, generation) = self.connection().await.map_err(Failure::before)?;
         match connection.send_packed_command(command).await.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
@@ -78,7 +108,7 @@ impl Link {
     }
 
     /// A script by its hash; loads all of them where Redis has forgotten them (a restart, SCRIPT FLUSH).
-    pub(super) async fn eval(&self, command: &Cmd, writes: bool) -> Result<Value, Failure> {
+    pub async fn eval(&self, command: &Cmd, writes: bool) -> Result<Value, Failure> {
         let answer = match self.call(command).await {
             Err(failure) if failure.error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.load_scripts().await?;
@@ -107,9 +137,10 @@ impl Link {
         Err(Failure { error, applied: Applied::Unknown, lost: false })
     }
 
-    pub(super) async fn load_scripts(&self) -> Result<(), Failure> {
-        for script in Script::ALL {
-            self.call(redis::cmd("SCRIPT").arg("LOAD").arg(script.source())).await?;
+    /// Gives Redis all scripts.
+    pub async fn load_scripts(&self) -> Result<(), Failure> {
+        for script in &self.scripts {
+            self.call(redis::cmd("SCRIPT").arg("LOAD").arg(*script)).await?;
         }
         Ok(())
     }
@@ -117,8 +148,9 @@ impl Link {
 
 /// A failed command.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) error: RedisError,
+pub struct Failure {
+    /// What the client or the server said.
+    pub error: RedisError,
     applied: Applied,
     lost: bool,
 }

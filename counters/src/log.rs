@@ -1,0 +1,128 @@
+//! The event log: what was added, when, and by which token (N3, N5). A store for it needs three things only: to take an
+//! event once, to say up to when no more can come, and to tell and forget sums (seed 000, "event log").
+
+use crate::names::{CounterName, Token};
+use crate::refusal::Refusal;
+pub use tallystone_lua::counter::GRANULE_MS;
+
+/// What an event does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Adds, also less than nothing.
+    Add(i64),
+    /// All that happened up to its time is gone.
+    Clear,
+}
+
+/// An event. The same counter, token and time are the same event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// Of which counter.
+    pub counter: CounterName,
+    /// Which one.
+    pub token: Token,
+    /// When it happened, in Unix ms.
+    pub time_ms: u64,
+    /// What it does.
+    pub change: Change,
+}
+
+/// An event is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// Since now.
+    Counted,
+    /// Since an earlier call.
+    Duplicate,
+}
+
+/// The sum of the adds of one counter in one granule of time, in one shard of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granule {
+    /// It begins at this times [`GRANULE_MS`].
+    pub number: u64,
+    /// Of its adds.
+    pub sum: i64,
+    /// The times of the first and the last add; `None`: it has none.
+    pub adds_ms: Option<(u64, u64)>,
+    /// The time of the last clear; `None`: it has none.
+    pub cleared_ms: Option<u64>,
+}
+
+impl Granule {
+    /// When it begins.
+    pub fn begin_ms(&self) -> u64 {
+        self.number * GRANULE_MS
+    }
+}
+
+/// What of a counter no rollup has settled, in one shard of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// The time of the latest event that it has seen.
+    pub last_write_ms: u64,
+    /// In which direction nothing more is taken.
+    pub closed: Closed,
+    /// In no order.
+    pub granules: Vec<Granule>,
+}
+
+/// Which adds are refused because the counter nears the end of its range (N2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Closed {
+    /// None.
+    #[default]
+    No,
+    /// Those above zero.
+    Up,
+    /// Those below zero.
+    Down,
+}
+
+/// What is pending of a counter, of which a part is sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// No event before this time can come any more; a multiple of [`GRANULE_MS`].
+    pub sealed_to_ms: u64,
+    /// By shard of the log.
+    pub pending: Vec<(u16, Pending)>,
+}
+
+/// The event log of one namespace.
+pub trait EventLog: Send + Sync {
+    /// Takes events; of each, whether it counts. All at once or one by one: an event is whole or not there.
+    fn append(&self, events: &[NewEvent]) -> impl Future<Output = Vec<Result<Appended, Refusal>>> + Send;
+
+    /// What is pending of a counter, as it stands in each shard.
+    fn pending(&self, counter: &CounterName) -> impl Future<Output = Result<Vec<(u16, Pending)>, Refusal>> + Send;
+
+    /// The same; and from now on refuses what is older than the accept limit and the skew allow, in all its shards.
+    fn seal(&self, counter: &CounterName) -> impl Future<Output = Result<Sealed, Refusal>> + Send;
+
+    /// The sum of a counter's adds in one granule of a shard that happened after a time: of a sealed granule.
+    fn sum_after(
+        &self,
+        counter: &CounterName,
+        shard: u16,
+        granule: u64,
+        after_ms: u64,
+    ) -> impl Future<Output = Result<i64, Refusal>> + Send;
+
+    /// A checkpoint has what happened before this time: it is pending no more.
+    fn settle(&self, counter: &CounterName, settled_to_ms: u64) -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// Takes nothing more in this direction, or takes it again, in all shards of the counter.
+    fn close(&self, counter: &CounterName, closed: Closed) -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// Counters of one shard whose rollup is due, at most so many, and when the next one is; they are not due again for
+    /// `hold_ms`, unless a rollup says otherwise (N9).
+    fn due(
+        &self,
+        shard: u16,
+        limit: usize,
+        hold_ms: u64,
+    ) -> impl Future<Output = Result<(Vec<CounterName>, Option<u64>), Refusal>> + Send;
+
+    /// How many shards there are.
+    fn shards(&self) -> u16;
+}

@@ -1,0 +1,92 @@
+//! What callers name: parsed once at the edge, valid ever after.
+
+use crate::refusal::Refusal;
+use std::fmt;
+use tallystone_model::names::check_text;
+
+/// A counter's name: so long that it can be a message's id and an exclusivity value.
+pub const COUNTER_BYTES_MAX: usize = 128;
+/// A namespace's name.
+pub const NAMESPACE_BYTES_MAX: usize = 64;
+/// A token.
+pub const TOKEN_BYTES_MAX: usize = 64;
+
+macro_rules! text {
+    ($(#[$doc:meta])* $Name:ident, $field:literal, $max:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $Name(String);
+
+        impl $Name {
+            /// Checks and wraps.
+            pub fn parse(text: impl Into<String>) -> Result<Self, Refusal> {
+                let text = text.into();
+                check_text($field, &text, 1, $max)?;
+                Ok($Name(text))
+            }
+
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+    };
+}
+
+text! {
+    /// A counter: 1 to 128 bytes without control characters.
+    CounterName, "counter", COUNTER_BYTES_MAX
+}
+text! {
+    /// What, with its time, makes an event one (N3): 1 to 64 bytes without control characters.
+    Token, "token", TOKEN_BYTES_MAX
+}
+
+/// A namespace: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NamespaceName(String);
+
+impl NamespaceName {
+    /// Checks and wraps.
+    pub fn parse(name: impl Into<String>) -> Result<Self, Refusal> {
+        let name = name.into();
+        check_text("namespace", &name, 1, NAMESPACE_BYTES_MAX)?;
+        match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c))) {
+            Some(c) => Err(Refusal::invalid("namespace", format!("has {c:?}; it is of A-Z a-z 0-9 . _ -"))),
+            None => Ok(NamespaceName(name)),
+        }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NamespaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n2_names_are_bounded() {
+        for bad in [String::new(), "x".repeat(129), "a\nb".to_owned()] {
+            assert!(matches!(CounterName::parse(bad), Err(Refusal::Invalid { field: "counter", .. })));
+        }
+        assert!(CounterName::parse("é".repeat(64)).is_ok());
+        for bad in ["", "a/b", "a b", "{a}"] {
+            assert!(NamespaceName::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The control plane's `persistence_configuration` of seed 000, read as it stands.
+
+use super::{Cardinality, CounterType, NamespaceConfig};
+use crate::refusal::Refusal;
+use serde::{Deserialize, Deserializer};
+
+const FIELD: &str = "persistence_configuration";
+
+#[derive(Deserialize)]
+struct Outer {
+    persistence_configuration: Vec<Entry>,
+}
+
+/// One storage; which one its `id` says.
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+    counter_cardinality: Option<Cardinality>,
+    #[serde(default)]
+    config: Config,
+    #[serde(default, rename = "lifecycleConfigs")]
+    lifecycles: Lifecycles,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    counter_type: Option<CounterType>,
+    ttl: Option<Seconds>,
+    eventual_counter_config: Eventual,
+    time_partition: TimePartition,
+    accept_limit: Option<Seconds>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Eventual {
+    internal_config: Internal,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Internal {
+    queue_config: Queue,
+    rollup_batch_count: Option<Number>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Queue {
+    num_queues: Option<Number>,
+    coalesce_ms: Option<Number>,
+    capacity_bytes: Option<Number>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TimePartition {
+    buckets_per_id: Option<Number>,
+    seconds_per_bucket: Option<Number>,
+    seconds_per_slice: Option<Number>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Lifecycles {
+    #[serde(rename = "lifecycleConfig")]
+    all: Vec<Lifecycle>,
+}
+
+#[derive(Deserialize)]
+struct Lifecycle {
+    r#type: String,
+    #[serde(default)]
+    config: Retention,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Retention {
+    close_after: Option<Seconds>,
+    delete_after: Option<Seconds>,
+}
+
+/// `600` or `"600"`: the seed has both.
+#[derive(Clone, Copy)]
+struct Number(u64);
+
+/// `"5s"`.
+#[derive(Clone, Copy)]
+struct Seconds(u64);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Raw {
+    Number(u64),
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Raw::deserialize(deserializer)? {
+            Raw::Number(number) => Ok(Number(number)),
+            Raw::Text(text) => {
+                text.parse().map(Number).map_err(|_| serde::de::Error::custom(format!("'{text}' is no number")))
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
+        seconds.map(Seconds).ok_or_else(|| serde::de::Error::custom(format!("'{text}' is not like 5s")))
+    }
+}
+
+impl Seconds {
+    fn ms(self) -> Result<u64, Refusal> {
+        self.0.checked_mul(1_000).ok_or_else(|| Refusal::invalid(FIELD, format!("{}s is too long", self.0)))
+    }
+}
+
+pub(super) fn parse(text: &str) -> Result<NamespaceConfig, Refusal> {
+    // The seed prints it without the braces around it.
+    let braced = if text.trim_start().starts_with('"') { format!("{{{text}\n}}") } else { text.to_owned() };
+    let outer: Outer = json5::from_str(&braced).map_err(|error| Refusal::invalid(FIELD, error.to_string()))?;
+    let mut namespace = NamespaceConfig::default();
+    for entry in outer.persistence_configuration {
+        match entry.id.as_str() {
+            "COUNTER_ROLLUP" => rollup(&mut namespace, entry)?,
+            "EVENT_STORAGE" => events(&mut namespace, entry)?,
+            // Where the cache is: the checkpoints are fast enough to be read themselves.
+            "CACHE" => {}
+            other => return Err(Refusal::invalid(FIELD, format!("has the unknown id '{other}'"))),
+        }
+    }
+    namespace.check()?;
+    Ok(namespace)
+}
+
+fn rollup(namespace: &mut NamespaceConfig, entry: Entry) -> Result<(), Refusal> {
+    let internal = entry.config.eventual_counter_config.internal_config;
+    let queue = internal.queue_config;
+    lay(&mut namespace.cardinality, entry.counter_cardinality);
+    lay(&mut namespace.counter_type, entry.config.counter_type);
+    lay(&mut namespace.ttl_ms, entry.config.ttl.map(Seconds::ms).transpose()?);
+    lay(&mut namespace.num_queues, narrow(queue.num_queues)?);
+    lay(&mut namespace.coalesce_ms, queue.coalesce_ms.map(|number| number.0));
+    lay(&mut namespace.capacity_bytes, queue.capacity_bytes.map(|number| number.0));
+    lay(&mut namespace.rollup_batch_count, narrow(internal.rollup_batch_count)?);
+    Ok(())
+}
+
+fn events(namespace: &mut NamespaceConfig, entry: Entry) -> Result<(), Refusal> {
+    let partition = entry.config.time_partition;
+    lay(&mut namespace.buckets_per_id, narrow(partition.buckets_per_id)?);
+    lay(&mut namespace.seconds_per_bucket, partition.seconds_per_bucket.map(|number| number.0));
+    lay(&mut namespace.seconds_per_slice, partition.seconds_per_slice.map(|number| number.0));
+    lay(&mut namespace.accept_limit_ms, entry.config.accept_limit.map(Seconds::ms).transpose()?);
+    for lifecycle in entry.lifecycles.all.into_iter().filter(|lifecycle| lifecycle.r#type == "retention") {
+        lay(&mut namespace.close_after_ms, lifecycle.config.close_after.map(Seconds::ms).transpose()?);
+        lay(&mut namespace.delete_after_ms, lifecycle.config.delete_after.map(Seconds::ms).transpose()?);
+    }
+    Ok(())
+}
+
+fn lay<T>(over: &mut T, said: Option<T>) {
+    if let Some(said) = said {
+        *over = said;
+    }
+}
+
+fn narrow<T: TryFrom<u64>>(number: Option<Number>) -> Result<Option<T>, Refusal> {
+    let narrow =
+        |Number(number)| T::try_from(number).map_err(|_| Refusal::invalid(FIELD, format!("{number} is too large")));
+    number.map(narrow).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the seed prints it, comments, missing braces, commas and all.
+    const SEED: &str = include_str!("seed.json5");
+
+    #[test]
+    fn n1_the_seeds_example_loads_as_it_stands() {
+        let expected = NamespaceConfig {
+            counter_type: CounterType::Eventual,
+            cardinality: Cardinality::Low,
+            coalesce_ms: 10_000,
+            rollup_batch_count: 32,
+            num_queues: 8,
+            capacity_bytes: 16_777_216,
+            buckets_per_id: 4,
+            seconds_per_bucket: 600,
+            seconds_per_slice: 86_400,
+            accept_limit_ms: 5_000,
+            close_after_ms: 518_400_000,
+            delete_after_ms: 604_800_000,
+            ttl_ms: 0,
+        };
+        assert_eq!(parse(SEED), Ok(expected.clone()));
+        assert_eq!(parse(&format!("{{{SEED}}}")), Ok(expected), "with its braces");
+    }
+
+    #[test]
+    fn n1_every_parameter_of_it_takes_effect() {
+        /// What stands there, what to put in its place, what of the namespace it becomes, and what that is then.
+        type Case = (&'static str, &'static str, fn(&NamespaceConfig) -> u64, u64);
+        let changes: [Case; 11] = [
+            (r#""num_queues" : 8"#, r#""num_queues" : 9"#, |config| config.num_queues.into(), 9),
+            (r#""coalesce_ms": 10000"#, r#""coalesce_ms": 77"#, |config| config.coalesce_ms, 77),
+            (r#""capacity_bytes": 16777216"#, r#""capacity_bytes": 2048"#, |config| config.capacity_bytes, 2048),
+            (r#""rollup_batch_count": 32"#, r#""rollup_batch_count": 5"#, |config| config.rollup_batch_count.into(), 5),
+            (r#""buckets_per_id": 4"#, r#""buckets_per_id": 2"#, |config| config.buckets_per_id.into(), 2),
+            (r#""seconds_per_bucket": "600""#, r#""seconds_per_bucket": 60"#, |config| config.seconds_per_bucket, 60),
+            (
+                r#""seconds_per_slice": "86400""#,
+                r#""seconds_per_slice": "600""#,
+                |config| config.seconds_per_slice,
+                600,
+            ),
+            (r#""accept_limit": "5s""#, r#""accept_limit": "7s""#, |config| config.accept_limit_ms, 7_000),
+            (r#""close_after": "518400s""#, r#""close_after": "90s""#, |config| config.close_after_ms, 90_000),
+            (
+                r#""delete_after": "604800s""#,
+                r#""delete_after": "604801s""#,
+                |config| config.delete_after_ms,
+                604_801_000,
+            ),
+            (r#""counter_type": "EVENTUAL""#, r#""counter_type": "ACCURATE""#, |config| config.counter_type as u64, 2),
+        ];
+        for (from, to, of, expected) in changes {
+            assert!(SEED.contains(from), "{from}");
+            let config = parse(&SEED.replace(from, to)).unwrap_or_else(|refusal| panic!("{to}: {refusal}"));
+            assert_eq!(of(&config), expected, "{to}");
+        }
+    }
+
+    #[test]
+    fn n1_malformed_configurations_are_refused_with_the_reason() {
+        let bad = ["", "{}", "[1]", r#"{"persistence_configuration": [{"id": "ELSE"}]}"#];
+        for text in bad.into_iter().map(str::to_owned).chain([
+            SEED.replace(r#""accept_limit": "5s""#, r#""accept_limit": "5 minutes""#),
+            SEED.replace(r#""num_queues" : 8"#, r#""num_queues" : 99999999"#),
+            SEED.replace("EVENTUAL\"", "SOMETIMES\""),
+        ]) {
+            assert!(matches!(parse(&text), Err(Refusal::Invalid { .. })), "{text:.60}");
+        }
+    }
+}

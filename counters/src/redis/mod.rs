@@ -1,0 +1,126 @@
+//! Both stores of a namespace on Redis: every change of a shard is one script call, atomic and durable before its answer.
+//!
+//! What lives here: the registry (`namespaces`), the calls (`log`, `checkpoints`) and the packed records that they share with the scripts (`record`).
+//! What may not: rules of counting (the scripts and [`rollup`](crate::rollup)).
+
+mod checkpoints;
+mod log;
+mod namespaces;
+mod record;
+
+pub use namespaces::{Namespace, RedisNamespaces};
+
+use crate::names::NamespaceName;
+use crate::namespace::{NamespaceConfig, SHARDS};
+use crate::refusal::Refusal;
+use redis::{Cmd, Value};
+use std::sync::Arc;
+use tallystone_link::{Clock, Link};
+use tallystone_lua::counter::{Answer, CounterScript, ShardKeys};
+
+/// The texts of the scripts that a [`Link`] for these stores must know.
+pub fn scripts() -> impl Iterator<Item = &'static str> {
+    CounterScript::ALL.iter().map(|script| script.source())
+}
+
+/// A namespace on a Redis: its event log and its checkpoints.
+#[derive(Clone)]
+pub struct RedisNamespace {
+    link: Arc<Link>,
+    name: NamespaceName,
+    config: Arc<NamespaceConfig>,
+    revision: u64,
+    clock: Clock,
+}
+
+impl RedisNamespace {
+    /// The namespace as this revision of its configuration has it; its shards act on it from now on.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: there is a later revision.
+    pub async fn open(
+        link: Arc<Link>,
+        name: NamespaceName,
+        config: NamespaceConfig,
+        revision: u64,
+        clock: Clock,
+    ) -> Result<RedisNamespace, Refusal> {
+        config.check()?;
+        let namespace = RedisNamespace { link, name, config: Arc::new(config), revision, clock };
+        for shard in 0..SHARDS {
+            let mut command = call(CounterScript::Configure, &namespace.keys(shard).log());
+            command.arg(revision);
+            namespace.run(&command).await?;
+        }
+        Ok(namespace)
+    }
+
+    fn keys(&self, shard: u16) -> ShardKeys {
+        ShardKeys::new(self.name.as_str(), shard)
+    }
+
+    /// A call of a script of the event log, with the head of arguments that `counter/shard.lua` reads.
+    fn log_call(&self, script: CounterScript, keys: &[String]) -> Cmd {
+        let mut command = call(script, keys);
+        command.arg(self.clock.argument()).arg(self.revision);
+        command
+    }
+
+    async fn run(&self, command: &Cmd) -> Result<Reply, Refusal> {
+        let value = self.link.eval(command, true).await.map_err(of_link)?;
+        let mut reply = Reply::read(value)?;
+        match reply.answer()? {
+            Answer::Ok => Ok(reply),
+            Answer::Stale | Answer::NoShard => Err(Refusal::Stale),
+            other => Err(defect(&format!("{other:?}"))),
+        }
+    }
+}
+
+fn call(script: CounterScript, keys: &[String]) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(script.sha1()).arg(keys.len()).arg(keys);
+    command
+}
+
+fn of_link(failure: tallystone_link::Failure) -> Refusal {
+    tallystone_model::Refusal::from(failure).into()
+}
+
+fn defect(what: &str) -> Refusal {
+    Refusal::Internal(format!("a script answered {what}"))
+}
+
+/// What a script answered, taken apart from the front.
+struct Reply(std::vec::IntoIter<Value>);
+
+impl Reply {
+    fn read(value: Value) -> Result<Reply, Refusal> {
+        match value {
+            Value::Array(parts) => Ok(Reply(parts.into_iter())),
+            _ => Err(defect("no list")),
+        }
+    }
+
+    fn answer(&mut self) -> Result<Answer, Refusal> {
+        match self.0.next() {
+            Some(Value::Int(code)) => Answer::from_code(code).ok_or_else(|| defect("an unknown code")),
+            _ => Err(defect("no code")),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, Refusal> {
+        match self.0.next() {
+            Some(Value::Int(number)) => u64::try_from(number).map_err(|_| defect("a negative number")),
+            other => Err(defect(&format!("{other:?} for a number"))),
+        }
+    }
+
+    fn bytes(&mut self) -> Result<Option<Vec<u8>>, Refusal> {
+        match self.0.next() {
+            Some(Value::BulkString(bytes)) => Ok(Some(bytes)),
+            None => Ok(None),
+            other => Err(defect(&format!("{other:?} for bytes"))),
+        }
+    }
+}

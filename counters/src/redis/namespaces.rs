@@ -1,0 +1,81 @@
+//! The registry of namespaces: one hash, each entry its revision and its configuration (N1).
+
+use super::{Reply, call, defect, of_link, scripts};
+use crate::names::NamespaceName;
+use crate::namespace::NamespaceConfig;
+use crate::redis::RedisNamespace;
+use crate::refusal::Refusal;
+use redis::{Client, Value};
+use std::sync::Arc;
+use tallystone_link::{Clock, Link, ReplicaWait};
+use tallystone_lua::counter::{Answer, CounterScript, NAMESPACES};
+
+/// All namespaces of a Redis.
+#[derive(Clone)]
+pub struct RedisNamespaces {
+    link: Arc<Link>,
+    clock: Clock,
+}
+
+/// A namespace as one revision has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its name.
+    pub name: NamespaceName,
+    /// Its parameters.
+    pub config: NamespaceConfig,
+    /// Rises with every change.
+    pub revision: u64,
+}
+
+impl RedisNamespaces {
+    /// Nothing is asked of Redis yet.
+    pub fn new(client: Client, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
+        RedisNamespaces { link: Arc::new(Link::new(client, replicas, scripts())), clock }
+    }
+
+    /// One of them.
+    pub async fn get(&self, name: &NamespaceName) -> Result<Option<Namespace>, Refusal> {
+        match self.link.call(redis::cmd("HGET").arg(NAMESPACES).arg(name.as_str())).await.map_err(of_link)? {
+            Value::Nil => Ok(None),
+            Value::BulkString(raw) => Ok(Some(decode(name.clone(), &raw)?)),
+            _ => Err(defect("no namespace")),
+        }
+    }
+
+    /// Makes a namespace or changes it; the answer holds for every server, since shards refuse the revisions before.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: somebody else was changing it. [`Refusal::Invalid`]: also for what cannot change.
+    pub async fn put(&self, name: &NamespaceName, config: NamespaceConfig) -> Result<Namespace, Refusal> {
+        config.check()?;
+        let before = self.get(name).await?;
+        if let Some(before) = &before {
+            before.config.check_change(&config)?;
+        }
+        let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
+        let mut command = call(CounterScript::PutNamespace, &[NAMESPACES.to_owned()]);
+        command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
+        let mut reply = Reply::read(self.link.eval(&command, true).await.map_err(of_link)?)?;
+        let (answer, revision) = (reply.answer()?, reply.number()?);
+        if answer != Answer::Ok {
+            return Err(Refusal::Stale);
+        }
+        let namespace = Namespace { name: name.clone(), config, revision };
+        self.open(&namespace).await?;
+        Ok(namespace)
+    }
+
+    /// Its stores. A server that changed it may have died before all shards knew: they do after this.
+    pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
+        let Namespace { name, config, revision } = namespace.clone();
+        RedisNamespace::open(self.link.clone(), name, config, revision, self.clock.clone()).await
+    }
+}
+
+fn decode(name: NamespaceName, raw: &[u8]) -> Result<Namespace, Refusal> {
+    let (revision, json) = raw.split_at_checked(6).ok_or_else(|| defect("an unreadable namespace"))?;
+    let revision = revision.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let config = serde_json::from_slice(json).map_err(|error| Refusal::Internal(format!("'{name}': {error}")))?;
+    Ok(Namespace { name, config, revision })
+}

@@ -1,0 +1,65 @@
+//! Why a counter was not changed, or not read.
+
+use tallystone_model::Applied;
+
+/// One reason for each thing a caller can do about it. Where it is not [`Refusal::Unavailable`] with
+/// [`Applied::Unknown`], nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The request is malformed.
+    #[error("{field}: {why}")]
+    Invalid {
+        /// What of it.
+        field: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The event's time is no longer open, and the event is certainly not counted (N3, N6).
+    #[error("the event is too old to be counted, and is not counted")]
+    TooOld,
+    /// The event's time is too far ahead of the store's (N6).
+    #[error("the event's time is ahead of the store's clock, and it is not counted")]
+    TooEarly,
+    /// The counter, or its part in this event bucket, cannot hold it (N2).
+    #[error("the counter would leave its range; it is not changed")]
+    Overflow,
+    /// The token has counted with something else (N3).
+    #[error("this token has counted with another delta")]
+    TokenConflict,
+    /// So long ago that nobody knows any more whether it was counted (N3).
+    #[error("the event is so old that nobody knows any more whether it was counted")]
+    TokenExpired,
+    /// Another server has changed the namespace: look it up and ask again.
+    #[error("the namespace has been changed")]
+    Stale,
+    /// The store does not answer.
+    #[error("the store is unavailable: {why}")]
+    Unavailable {
+        /// Whether the change was made all the same.
+        applied: Applied,
+        /// What happened.
+        why: String,
+    },
+    /// A defect.
+    #[error("internal: {0}")]
+    Internal(String),
+}
+
+impl Refusal {
+    /// The request is malformed.
+    pub fn invalid(field: &'static str, why: impl Into<String>) -> Refusal {
+        Refusal::Invalid { field, why: why.into() }
+    }
+}
+
+impl From<tallystone_model::Refusal> for Refusal {
+    fn from(refusal: tallystone_model::Refusal) -> Refusal {
+        use tallystone_model::Refusal as Queue;
+        match refusal {
+            Queue::Invalid { field, why } => Refusal::Invalid { field, why },
+            Queue::Unavailable { applied, why } => Refusal::Unavailable { applied, why },
+            Queue::StoreFull => Refusal::Unavailable { applied: Applied::No, why: "it is out of memory".to_owned() },
+            other => Refusal::Internal(other.to_string()),
+        }
+    }
+}

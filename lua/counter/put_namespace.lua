@@ -1,0 +1,10 @@
+#!lua
+-- put_namespace: a namespace's configuration, in place of the revision that the caller has seen (N1).
+-- KEYS namespaces   ARGV name revision seen (0: none) configuration
+-- RETURNS {OK, revision} | {STALE, revision}
+-- An entry is its revision I6, then JSON.
+local raw = redis.call('HGET', KEYS[1], ARGV[1])
+local revision = raw and struct.unpack('>I6', raw) or 0
+if revision ~= tonumber(ARGV[2]) then return {STALE, revision} end
+redis.call('HSET', KEYS[1], ARGV[1], struct.pack('>I6', revision + 1) .. ARGV[3])
+return {OK, revision + 1}

@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- seal: raises the shard's fence to what no event can come before any more, and tells what is pending (N7).
+-- KEYS state pending   ARGV now_ms revision lag_ms counter...
+-- RETURNS {OK, sealed_to_ms, pending record or ''...}
+-- WHY one fence for all counters of a shard: a fence of its own would have to outlive each counter's pending record, or
+-- a clock set back would let an event in behind a rollup.
+--@include shard
+local to = floor((now - tonumber(ARGV[3])) / GRANULE_MS) * GRANULE_MS
+if to > S[FENCE] then S[FENCE] = to end
+close_shard()
+local found = call('HMGET', K_PENDING, unpack(ARGV, 4))
+local out = {OK, S[FENCE]}
+for i = 1, #found do out[i + 2] = found[i] or '' end
+return out
