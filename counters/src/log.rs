@@ -108,11 +108,23 @@ pub trait EventLog: Send + Sync {
         after_ms: u64,
     ) -> impl Future<Output = Result<i64, Refusal>> + Send;
 
-    /// A checkpoint has what happened before this time: it is pending no more.
-    fn settle(&self, counter: &CounterName, settled_to_ms: u64) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// A checkpoint has what happened before this time: it is pending no more. What the checkpoint's count asks to be
+    /// closed is closed from now on, and all else open, unless a later rollup has closed it.
+    fn settle(
+        &self,
+        counter: &CounterName,
+        settled_to_ms: u64,
+        closed: Closed,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// Takes nothing more in this direction, or takes it again, in all shards of the counter.
-    fn close(&self, counter: &CounterName, closed: Closed) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// Takes nothing more in this direction, in all shards of the counter, until a rollup to this time or a later one says
+    /// otherwise.
+    fn close(
+        &self,
+        counter: &CounterName,
+        closed_to_ms: u64,
+        closed: Closed,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// Counters of one shard whose rollup is due, at most so many, and when the next one is; they are not due again for
     /// `hold_ms`, unless a rollup says otherwise (N9).

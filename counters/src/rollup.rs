@@ -45,7 +45,7 @@ pub async fn roll_up(
     };
     // Before the count stands: what comes meanwhile must still fit on top of it.
     if closed != Closed::No {
-        log.close(counter, closed).await?;
+        log.close(counter, to_ms, closed).await?;
     }
     let seen_ms = sealed.pending.iter().map(|(_, pending)| pending.last_write_ms).max();
     let last_write_ms = before.last_write_ms.max(seen_ms.unwrap_or_default());
@@ -53,10 +53,7 @@ pub async fn roll_up(
     if checkpoints.commit(counter, before, after).await? == Commit::Lost {
         return Ok(RolledUp::Lost);
     }
-    if closed == Closed::No && sealed.pending.iter().any(|(_, pending)| pending.closed != Closed::No) {
-        log.close(counter, Closed::No).await?;
-    }
-    log.settle(counter, to_ms).await?;
+    log.settle(counter, to_ms, closed).await?;
     Ok(RolledUp::Committed(after))
 }
 

@@ -2,7 +2,8 @@
 -- append: adds and clears become events of one shard of the event log (N3, N5, N6, N9).
 -- KEYS state pending dirty events... (a hash for each time bucket that the items are in)
 -- ARGV now_ms revision parameters counter... item...
--- parameters: accept_limit_ms I6 future_limit_ms I6 close_after_ms I6 due_after_ms I6 counters I2, and bound as decimals
+-- parameters: accept_limit_ms I6 future_limit_ms I6 close_after_ms I6 due_after_ms I6 counters I2, bound as I4 and I4: what
+-- the sizes of one counter's pending deltas may come to here, so that the sum of any of them fits
 -- item: events key B, counter I2, time_ms I6, hash I4, length of its key I1, clear B, delta as high i4 and low I4;
 -- then its record: length of the rest B, offset in its granule I2, hash of the counter 12, length and text of the token
 -- (so far its key), then what it does: clear B, delta in as few bytes as hold it.
@@ -11,9 +12,8 @@
 -- from which granule on it has how many slots to a granule; the number only changes for times that no event can have
 -- yet, so an id is always looked for where it was put.
 --@include shard
-local accept_limit_ms, future_limit_ms, close_after_ms, due_after_ms, counters, parameters_end =
-  unpick('>I6I6I6I6I2', ARGV[3])
-local bound = tonumber(sub(ARGV[3], parameters_end))
+local accept_limit_ms, future_limit_ms, close_after_ms, due_after_ms, counters, bound_high, bound_low =
+  unpick('>I6I6I6I6I2I4I4', ARGV[3])
 
 local pending, raws = {}, call('HMGET', K_PENDING, unpack(ARGV, 4, 3 + counters))
 for i = 1, counters do pending[i] = read_pending(raws[i]) end
@@ -26,7 +26,7 @@ local function slots_at(key, granule)
   if not layout then
     local raw = call('HGET', KEYS[key], '')
     if not raw then
-      while S[ARRIVED] < 2 * S[SLOTS] and S[SLOTS] > 1 do S[SLOTS] = floor(S[SLOTS] / 2) end
+      while math.max(S[LAST], S[ARRIVED]) < 2 * S[SLOTS] and S[SLOTS] > 1 do S[SLOTS] = floor(S[SLOTS] / 2) end
     end
     layout = {raw = raw or pack('>I5I4', 0, S[SLOTS]), changed = not raw}
     layouts[key] = layout
@@ -72,33 +72,44 @@ local function recorded(slot, id)
   end
 end
 
+-- The size of a delta, in halves.
+local function size(high, low)
+  if high >= 0 then return high, low end
+  if low == 0 then return -high, 0 end
+  return -high - 1, HALF - low
+end
+
 local function refused(item, p)
-  if item.time < S[FENCE] or item.time < now - accept_limit_ms then return TOO_OLD end
+  if item.time < S[OPEN] or item.time < S[FENCE] or item.time < now - accept_limit_ms then
+    if now - accept_limit_ms > S[OPEN] then S[OPEN] = now - accept_limit_ms end
+    return TOO_OLD
+  end
   if item.time > now + future_limit_ms then return TOO_EARLY end
   if item.clear == 1 then return end
-  local delta = item.high * 4294967296 + item.low
-  if math.abs(delta) > bound or math.abs(p.total + delta) > bound then return OVERFLOW end
-  if delta > 0 and p.closed % 2 == 1 or delta < 0 and p.closed >= 2 then return OVERFLOW end
+  local high, low = plus(p.high, p.low, size(item.high, item.low))
+  if high > bound_high or high == bound_high and low > bound_low then return OVERFLOW end
+  local is_up = item.high > 0 or item.high == 0 and item.low > 0
+  if is_up and p.closed == CLOSED_UP or item.high < 0 and p.closed == CLOSED_DOWN then return OVERFLOW end
 end
 
 local function count(item, p)
   local e = p.by_granule[item.granule]
   if not e then
-    e = {item.granule, 0, 0, 65535, 0, 0}
+    e = {item.granule, 0, 0, 0, 0, 65535, 0, 0}
     p.entries[#p.entries + 1] = e
     p.by_granule[item.granule] = e
     p.is_new = p.is_new or #p.entries == 1
   end
   local offset = item.time - item.granule * GRANULE_MS
   if item.clear == 1 then
-    if offset + 1 > e[6] then e[6] = offset + 1 end
+    if offset + 1 > e[8] then e[8] = offset + 1 end
   else
-    local low = e[3] + item.low
-    local carry = low >= 4294967296 and 1 or 0
-    e[2], e[3] = e[2] + item.high + carry, low - carry * 4294967296
-    if offset < e[4] then e[4] = offset end
-    if offset > e[5] then e[5] = offset end
-    p.total = p.total + item.high * 4294967296 + item.low
+    local high, low = size(item.high, item.low)
+    e[2], e[3] = plus(e[2], e[3], item.high, item.low)
+    e[4], e[5] = plus(e[4], e[5], high, low)
+    p.high, p.low = plus(p.high, p.low, high, low)
+    if offset < e[6] then e[6] = offset end
+    if offset > e[7] then e[7] = offset end
   end
   if item.time > p.last_write then p.last_write = item.time end
   p.changed = true
@@ -129,12 +140,19 @@ for i = 1, #items do
   end
   codes[i + 2] = code
 end
-if added == 0 then return codes end
+if added == 0 then
+  -- Also then something is written: who waits for replicas must wait for what an answer relies on.
+  close_shard()
+  return codes
+end
 
 -- Slots follow the rate, about eight records to one: up at once, down with the next hash. For granules only in which
 -- no event can be yet.
 local granule = floor(now / GRANULE_MS)
-if S[GRANULE] ~= granule then S[GRANULE], S[ARRIVED] = granule, 0 end
+if S[GRANULE] ~= granule then
+  S[LAST] = S[GRANULE] == granule - 1 and S[ARRIVED] or 0
+  S[GRANULE], S[ARRIVED] = granule, 0
+end
 S[ARRIVED] = S[ARRIVED] + added
 while S[ARRIVED] > 16 * S[SLOTS] and S[SLOTS] < SLOTS_MAX do S[SLOTS] = S[SLOTS] * 2 end
 local from = floor((now + future_limit_ms) / GRANULE_MS) + 1

@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
--- close: a counter near the end of its range takes nothing more in that direction, or takes it again (N2).
--- KEYS state pending   ARGV now_ms revision closed (CLOSED_UP + CLOSED_DOWN, 0: neither) counter. RETURNS {OK}
+-- close: a counter near the end of its range takes nothing more in that direction (N2), before that count is committed.
+-- KEYS state pending dirty   ARGV now_ms revision due_after_ms closed_to_ms closed (CLOSED_UP or CLOSED_DOWN) counter
+-- RETURNS {OK}
+-- WHY it is dirty then: whoever closes it may die, or lose its commit. The next rollup says what is right.
 --@include shard
-local raw, closed = call('HGET', K_PENDING, ARGV[4]), tonumber(ARGV[3])
-local p = read_pending(raw)
-p.closed = closed
-if closed == 0 and #p.entries == 0 then
-  call('HDEL', K_PENDING, ARGV[4])
-else
-  call('HSET', K_PENDING, ARGV[4], write_pending(p))
+local closed_to, closed, counter = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local p = read_pending(call('HGET', K_PENDING, counter))
+if closed_to >= p.closed_to then
+  p.closed, p.closed_to = closed, closed_to
+  call('HSET', K_PENDING, counter, write_pending(p))
+  call('ZADD', K_DIRTY, 'NX', string.format('%.0f', now + tonumber(ARGV[3])), counter)
 end
 close_shard()
 return {OK}

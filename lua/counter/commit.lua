@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- commit: checkpoints, each only in place of the one it was reckoned from, and by no older lease (N8).
 -- KEYS counts   ARGV (counter settled_to_ms of the one before, checkpoint)...
 -- checkpoint: count as high i4 and low I4, exact_to_ms I6, last_write_ms I6, lease: leased_at_ms I6, fencing token I7

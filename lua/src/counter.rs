@@ -17,7 +17,11 @@ pub const GRANULE_MS: u64 = 500;
 /// Slots of records in one granule, at most.
 pub const SLOTS_MAX: u64 = 65_536;
 /// The state of a shard of the event log; `counter/shard.lua` names its fields.
-pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I5I4I4";
+pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4";
+/// Codes of what a counter takes no more of.
+pub const CLOSED_UP: u8 = 1;
+/// See [`CLOSED_UP`].
+pub const CLOSED_DOWN: u8 = 2;
 /// A checkpoint: `counter/commit.lua` names its fields.
 pub const CHECKPOINT_LAYOUT: &str = ">i4I4I6I6I6I7";
 
@@ -105,6 +109,8 @@ fn prelude() -> String {
     }
     local("GRANULE_MS", &GRANULE_MS);
     local("SLOTS_MAX", &SLOTS_MAX);
+    local("CLOSED_UP", &CLOSED_UP);
+    local("CLOSED_DOWN", &CLOSED_DOWN);
     local("LOG_STATE", &format!("'{LOG_STATE_LAYOUT}'"));
     local("CHECKPOINT", &format!("'{CHECKPOINT_LAYOUT}'"));
     text

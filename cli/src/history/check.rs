@@ -215,7 +215,9 @@ async fn incomplete(queue: &str, id: &str, session: &Session) -> Result<Option<S
         let trace = session.client.trace_message(queue, id, 0, PAGE, &page_token).await;
         let trace = trace.map_err(|error| failure(&error))?;
         if let Some(gap) = trace.gaps.first() {
-            return Ok(Some(format!("versions {} to {} are not in its trace", gap.first_version, gap.last_version)));
+            let why = if gap.first_version == 1 { ": past the retention, unless they were lost" } else { "" };
+            let (first, last) = (gap.first_version, gap.last_version);
+            return Ok(Some(format!("versions {first} to {last} are not in its trace{why}")));
         }
         for transition in &trace.transitions {
             let expected = if transition.sequence == last.0 { last.1 + 1 } else { 1 };

@@ -59,7 +59,7 @@ async fn trace(queue: &str, id: &str, sequence: u64, session: &Session) -> Resul
     loop {
         let trace = session.client.trace_message(queue, id, sequence, PAGE, &page_token).await;
         let trace = trace.map_err(|error| failure(&error))?;
-        if trace.transitions.is_empty() {
+        if trace.transitions.is_empty() && trace.gaps.is_empty() {
             return Ok(found);
         }
         if session.output.json {
@@ -83,7 +83,7 @@ pub(crate) fn drawn(trace: &Trace, before: &mut Option<TracedTransition>, queue:
         let same = before.as_ref().filter(|before| before.sequence == transition.sequence);
         if same.is_none() {
             let message = trace.message.as_ref().filter(|message| message.sequence == transition.sequence);
-            text += &headline(queue, id, transition, message);
+            text += &headline(queue, id, transition.priority, transition.sequence, message);
         } else {
             let _ = writeln!(text, "{:26}│   {}", "", spent(transition));
         }
@@ -95,14 +95,22 @@ pub(crate) fn drawn(trace: &Trace, before: &mut Option<TracedTransition>, queue:
         let _ = writeln!(text, "{}  {mark} {state:<10} {}", format_time(transition.at_ms), what(transition));
         *before = Some(transition.clone());
     }
+    let is_last = |gap: &&Gap| !trace.transitions.iter().any(|transition| is_before(gap, transition));
+    for gap in trace.gaps.iter().filter(is_last) {
+        if before.as_ref().is_none_or(|before| before.sequence != gap.sequence) {
+            let message = trace.message.as_ref().filter(|message| message.sequence == gap.sequence);
+            let priority = message.map_or(0, |message| message.priority);
+            text += &headline(queue, id, priority, gap.sequence, message);
+        }
+        let _ = writeln!(text, "{:26}╎   {}", "", missing(gap));
+    }
     text
 }
 
-fn headline(queue: &str, id: &str, first: &TracedTransition, message: Option<&IndexedMessage>) -> String {
+fn headline(queue: &str, id: &str, priority: i64, sequence: u64, message: Option<&IndexedMessage>) -> String {
     let pairs = message.map_or_else(String::new, |message| pairs_text(&message.metadata));
     let pairs = if pairs.is_empty() { pairs } else { format!("  {pairs}") };
-    let mut text =
-        format!("{} in {queue}  (priority {}, sequence {}){pairs}\n", plain(id), first.priority, first.sequence);
+    let mut text = format!("{} in {queue}  (priority {priority}, sequence {sequence}){pairs}\n", plain(id));
     if let Some(payload) = message.and_then(|message| message.payload.as_ref()) {
         let _ = match std::str::from_utf8(payload) {
             Ok(payload) => writeln!(text, "  {}", plain(payload)),
@@ -154,12 +162,21 @@ fn plain(text: &str) -> String {
 
 /// What is missing just before this transition.
 fn gap_before(gaps: &[Gap], transition: &TracedTransition) -> Option<String> {
-    let gap =
-        gaps.iter().find(|gap| gap.sequence == transition.sequence && gap.last_version + 1 == transition.version)?;
-    Some(match gap.first_version == gap.last_version {
+    gaps.iter().find(|gap| is_before(gap, transition)).map(missing)
+}
+
+fn is_before(gap: &Gap, transition: &TracedTransition) -> bool {
+    gap.sequence == transition.sequence && gap.last_version + 1 == transition.version
+}
+
+fn missing(gap: &Gap) -> String {
+    match gap.first_version == gap.last_version {
         true => format!("version {} is missing: past the retention, or given up", gap.first_version),
-        false => format!("versions {} to {} are missing", gap.first_version, gap.last_version),
-    })
+        false => format!(
+            "versions {} to {} are missing: past the retention, or given up",
+            gap.first_version, gap.last_version
+        ),
+    }
 }
 
 #[cfg(test)]

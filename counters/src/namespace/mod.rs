@@ -151,8 +151,8 @@ impl NamespaceConfig {
         self.coalesce_ms + self.accept_limit_ms + SKEW_MS
     }
 
-    /// The most that may be pending of one counter in one shard, up and down: of all of them, what fits on top of a
-    /// count at its soft limit.
+    /// What the sizes of the pending deltas of one counter may come to in one shard: so any of them, of all its shards,
+    /// fit on top of a count below its soft limit.
     pub(crate) fn pending_max(&self) -> i64 {
         (COUNT_SOFT_MAX - 1) / i64::from(self.buckets_per_id)
     }

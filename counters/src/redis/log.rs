@@ -40,17 +40,8 @@ impl EventLog for RedisNamespace {
             .collect();
         let answered = calls.iter().map(|(shard, numbers)| self.append_to(*shard, events, numbers));
         for ((_, numbers), answers) in calls.iter().zip(join_all(answered).await) {
-            match answers {
-                Ok(answers) => {
-                    for (number, answer) in numbers.iter().zip(answers) {
-                        results[*number] = Some(answer);
-                    }
-                }
-                Err(refusal) => {
-                    for number in numbers {
-                        results[*number] = Some(Err(refusal.clone()));
-                    }
-                }
+            for (number, answer) in numbers.iter().zip(answers) {
+                results[*number] = Some(answer);
             }
         }
         results.into_iter().map(|result| result.unwrap_or_else(|| Err(defect("too little")))).collect()
@@ -103,18 +94,20 @@ impl EventLog for RedisNamespace {
         i64::try_from(sum).map_err(|_| Refusal::Internal(format!("'{counter}' has a sum of {sum}")))
     }
 
-    async fn settle(&self, counter: &CounterName, settled_to_ms: u64) -> Result<(), Refusal> {
+    async fn settle(&self, counter: &CounterName, settled_to_ms: u64, closed: Closed) -> Result<(), Refusal> {
         let settled = Place::of(counter).shards(&self.config).map(async |shard| {
             let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).log());
-            command.arg(self.config.due_after_ms()).arg(counter.as_str()).arg(settled_to_ms);
+            command.arg(self.config.due_after_ms());
+            command.arg(counter.as_str()).arg(settled_to_ms).arg(closed_code(closed));
             self.run(&command).await.map(drop)
         });
         try_join_all(settled).await.map(drop)
     }
 
-    async fn close(&self, counter: &CounterName, closed: Closed) -> Result<(), Refusal> {
+    async fn close(&self, counter: &CounterName, closed_to_ms: u64, closed: Closed) -> Result<(), Refusal> {
         let done = Place::of(counter).shards(&self.config).map(async |shard| {
             let mut command = self.log_call(CounterScript::Close, &self.keys(shard).log());
+            command.arg(self.config.due_after_ms()).arg(closed_to_ms);
             command.arg(closed_code(closed)).arg(counter.as_str());
             self.run(&command).await.map(drop)
         });
@@ -159,12 +152,7 @@ impl RedisNamespace {
     }
 
     /// One script call, or several where the events are of very many times.
-    async fn append_to(
-        &self,
-        shard: u16,
-        events: &[NewEvent],
-        numbers: &[usize],
-    ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
+    async fn append_to(&self, shard: u16, events: &[NewEvent], numbers: &[usize]) -> Vec<Result<Appended, Refusal>> {
         let mut answers = Vec::with_capacity(numbers.len());
         let mut rest = numbers;
         while !rest.is_empty() {
@@ -175,10 +163,14 @@ impl RedisNamespace {
             };
             let count = rest.iter().take_while(of_bucket).count();
             let (now, later) = rest.split_at(count);
-            answers.extend(self.append_now(shard, now.iter().map(|number| &events[*number])).await?);
+            match self.append_now(shard, now.iter().map(|number| &events[*number])).await {
+                Ok(answered) => answers.extend(answered),
+                // What an earlier call has counted is counted.
+                Err(refusal) => answers.extend(now.iter().map(|_| Err(refusal.clone()))),
+            }
             rest = later;
         }
-        Ok(answers)
+        answers
     }
 
     async fn append_now<'a>(
@@ -209,7 +201,7 @@ impl RedisNamespace {
             parameters.extend_from_slice(&ms.to_be_bytes()[2..]);
         }
         parameters.extend_from_slice(&(names.len() as u16).to_be_bytes());
-        parameters.extend_from_slice(config.pending_max().to_string().as_bytes());
+        parameters.extend_from_slice(&config.pending_max().to_be_bytes());
         let mut command = self.log_call(CounterScript::Append, &keys);
         command.arg(parameters).arg(names).arg(&items);
         let mut reply = self.run(&command).await?;

@@ -4,8 +4,10 @@ use super::defect;
 use crate::checkpoints::{Checkpoint, LeaseOrder};
 use crate::log::{Change, Closed, GRANULE_MS, Granule, NewEvent, Pending};
 use crate::refusal::Refusal;
+use tallystone_lua::counter::{CLOSED_DOWN, CLOSED_UP};
 
-const ENTRY_BYTES: usize = 19;
+const ENTRY_BYTES: usize = 27;
+const HEAD_BYTES: usize = 13;
 const ID_BYTES: usize = 12;
 /// Length of the rest, offset, id, length of the token.
 const BEFORE_TOKEN: usize = 1 + 2 + ID_BYTES + 1;
@@ -25,14 +27,14 @@ pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
     if raw.is_empty() {
         return Ok(Pending::default());
     }
-    if raw.len() < 7 || !(raw.len() - 7).is_multiple_of(ENTRY_BYTES) {
+    if raw.len() < HEAD_BYTES || !(raw.len() - HEAD_BYTES).is_multiple_of(ENTRY_BYTES) {
         return Err(defect("an unreadable pending record"));
     }
-    let (head, entries) = raw.split_at(7);
+    let (head, entries) = raw.split_at(HEAD_BYTES);
     let closed = match head[6] {
-        0 => Closed::No,
-        1 => Closed::Up,
-        _ => Closed::Down,
+        CLOSED_UP => Closed::Up,
+        CLOSED_DOWN => Closed::Down,
+        _ => Closed::No,
     };
     let granules = entries.chunks_exact(ENTRY_BYTES).map(granule).collect();
     Ok(Pending { last_write_ms: read(&head[..6]), closed, granules })
@@ -41,7 +43,7 @@ pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
 fn granule(entry: &[u8]) -> Granule {
     let number = read(&entry[..5]);
     let at = |offset: u64| number * GRANULE_MS + offset;
-    let (first, last, cleared) = (read(&entry[13..15]), read(&entry[15..17]), read(&entry[17..19]));
+    let (first, last, cleared) = (read(&entry[21..23]), read(&entry[23..25]), read(&entry[25..27]));
     Granule {
         number,
         sum: read(&entry[5..13]) as i64,
@@ -53,8 +55,8 @@ fn granule(entry: &[u8]) -> Granule {
 pub(super) fn closed_code(closed: Closed) -> u8 {
     match closed {
         Closed::No => 0,
-        Closed::Up => 1,
-        Closed::Down => 2,
+        Closed::Up => CLOSED_UP,
+        Closed::Down => CLOSED_DOWN,
     }
 }
 

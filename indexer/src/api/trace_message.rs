@@ -34,8 +34,12 @@ pub(super) async fn handle(
         Some(last) => pages.token((last.sequence, last.version), now_ms()),
         None => String::new(),
     };
+    let mut gaps = gaps(after, &transitions);
+    // What changed after the watermark may be half way here.
+    let known = trace.message.as_ref().filter(|message| reached.0.is_some_and(|to| message.changed_at_ms <= to as i64));
+    gaps.extend(known.filter(|_| !more).and_then(|message| gap_at_the_end(after, &transitions, message)));
     Ok(pb::TraceMessageResponse {
-        gaps: gaps(after, &transitions),
+        gaps,
         transitions,
         message: trace.message,
         next_page_token,
@@ -71,6 +75,21 @@ fn gaps(after: Option<(u64, u32)>, transitions: &[pb::Transition]) -> Vec<pb::Ga
     gaps
 }
 
+/// The versions missing behind the last transition of a message that is known in a later one.
+fn gap_at_the_end(
+    after: Option<(u64, u32)>,
+    transitions: &[pb::Transition],
+    message: &pb::IndexedMessage,
+) -> Option<pb::Gap> {
+    let last = transitions.last().map(|transition| (transition.sequence, transition.version)).or(after);
+    let last_version = last.filter(|(sequence, _)| *sequence == message.sequence).map_or(0, |(_, version)| version);
+    (last_version < message.version).then(|| pb::Gap {
+        sequence: message.sequence,
+        first_version: last_version + 1,
+        last_version: message.version,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +113,21 @@ mod tests {
         assert_eq!(missing(Some((1, 3)), &[(1, 4), (4, 1)]), [], "the page before ended with 3");
         assert_eq!(missing(Some((1, 3)), &[(1, 6), (4, 2)]), [(1, 4, 5), (4, 1, 1)]);
         assert_eq!(missing(Some((1, u32::MAX)), &[(2, 1)]), []);
+    }
+
+    #[test]
+    fn q20_versions_missing_at_the_end_are_named_too() {
+        let message = pb::IndexedMessage { sequence: 4, version: 3, ..pb::IndexedMessage::default() };
+        let missing = |after, versions: &[(u64, u32)]| {
+            let gap = gap_at_the_end(after, &transitions(versions), &message)?;
+            Some((gap.sequence, gap.first_version, gap.last_version))
+        };
+        assert_eq!(missing(None, &[(4, 1), (4, 2), (4, 3)]), None);
+        assert_eq!(missing(None, &[(4, 1)]), Some((4, 2, 3)));
+        assert_eq!(missing(None, &[]), Some((4, 1, 3)), "all of them are past the retention");
+        assert_eq!(missing(None, &[(1, 9)]), Some((4, 1, 3)), "of the one before it, all is there");
+        assert_eq!(missing(Some((4, 2)), &[]), Some((4, 3, 3)));
+        assert_eq!(missing(Some((4, 2)), &[(4, 3)]), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use tallystone_counters::Checkpoints;
-use tallystone_counters::log::GRANULE_MS;
+use tallystone_counters::log::{Closed, GRANULE_MS};
 use tallystone_counters::rollup::{RolledUp, roll_up};
 
 async fn settled(place: &mut Place, name: &str) -> i64 {
@@ -83,6 +83,65 @@ async fn n8_a_commit_under_an_earlier_lease_is_lost() {
     place.pass(60_000);
     assert_eq!(roll_up(&place.store, &place.store, &counter("c"), early).await, Ok(RolledUp::Lost));
     assert!(matches!(roll_up(&place.store, &place.store, &counter("c"), late).await, Ok(RolledUp::Committed(_))));
+}
+
+#[tokio::test]
+async fn n3_too_old_is_true_for_ever() {
+    let mut place = Place::new("ever", NamespaceConfig::default()).await;
+    place.pass(5_500);
+    let old = add("c", "t", NOON_MS, 1);
+    assert_eq!(place.append_one(old.clone()).await, Err(Refusal::TooOld));
+    place.clock_ms.store(NOON_MS, Ordering::SeqCst);
+    assert_eq!(place.append_one(old.clone()).await, Err(Refusal::TooOld), "the store's clock was set back");
+    place.config.accept_limit_ms = 60_000;
+    let (config, clock) = (place.config.clone(), Clock::Test(place.clock_ms.clone()));
+    let link = Arc::new(Link::new(place.client(), ReplicaWait::default(), scripts()));
+    place.store = RedisNamespace::open(link, place.name.clone(), config, 2, clock).await.expect("its stores");
+    assert_eq!(place.append_one(old).await, Err(Refusal::TooOld), "the accept limit is longer now");
+}
+
+#[tokio::test]
+async fn n2_any_part_of_what_is_pending_fits() {
+    let config = NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() };
+    let mut place = Place::new("part", config).await;
+    let most = (1_i64 << 62) - 1;
+    // Their sum is small all the while; those of one granule, or after a clear, are not.
+    let mut counted = 0;
+    for (number, delta) in [most, -most, most, -most, most].into_iter().enumerate() {
+        let at_ms = NOON_MS + if delta > 0 { 0 } else { GRANULE_MS };
+        match place.append_one(add("c", &format!("t{number}"), at_ms, delta)).await {
+            Ok(_) => counted += delta,
+            Err(refusal) => assert_eq!(refusal, Refusal::Overflow),
+        }
+    }
+    // Past 2^53 a Lua number does not tell one from the next.
+    for number in 0..1_000 {
+        assert_eq!(place.append_one(add("c", &format!("s{number}"), NOON_MS, 200)).await, Err(Refusal::Overflow));
+    }
+    assert_eq!(settled(&mut place, "c").await, counted);
+}
+
+#[tokio::test]
+async fn n2_a_counter_that_was_closed_in_vain_opens_again() {
+    let mut place = Place::new("vain", NamespaceConfig::default()).await;
+    let name = counter("c");
+    // A rollup that closed the counter died, or lost its commit to another.
+    place.store.close(&name, NOON_MS, Closed::Up).await.expect("closed");
+    assert_eq!(place.append_one(add("c", "t", NOON_MS, 1)).await, Err(Refusal::Overflow));
+    place.pass(60_000);
+    for shard in 0..place.store.shards() {
+        let (due, _) = place.store.due(shard, 10, 1_000).await.expect("an answer");
+        for due in due {
+            let lease = place.lease();
+            roll_up(&place.store, &place.store, &due, lease).await.expect("a rollup");
+        }
+    }
+    let now_ms = place.now_ms();
+    assert_eq!(place.append_one(add("c", "u", now_ms, 1)).await, Ok(Appended::Counted));
+    // One who settles late what was before the closing has no say in it.
+    place.store.close(&name, now_ms + 120_000, Closed::Up).await.expect("closed");
+    place.store.settle(&name, now_ms + 60_000, Closed::No).await.expect("settled");
+    assert_eq!(place.append_one(add("c", "v", now_ms, 1)).await, Err(Refusal::Overflow));
 }
 
 #[tokio::test]

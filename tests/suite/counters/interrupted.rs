@@ -55,12 +55,12 @@ impl<S: EventLog> EventLog for Dying<'_, S> {
         self.step(self.store.sum_after(counter, shard, granule, after)).await
     }
 
-    async fn settle(&self, counter: &CounterName, settled_to_ms: u64) -> Result<(), Refusal> {
-        self.step(self.store.settle(counter, settled_to_ms)).await
+    async fn settle(&self, counter: &CounterName, settled_to_ms: u64, closed: Closed) -> Result<(), Refusal> {
+        self.step(self.store.settle(counter, settled_to_ms, closed)).await
     }
 
-    async fn close(&self, counter: &CounterName, closed: Closed) -> Result<(), Refusal> {
-        self.step(self.store.close(counter, closed)).await
+    async fn close(&self, counter: &CounterName, closed_to_ms: u64, closed: Closed) -> Result<(), Refusal> {
+        self.step(self.store.close(counter, closed_to_ms, closed)).await
     }
 
     async fn due(&self, shard: u16, limit: usize, hold: u64) -> Result<(Vec<CounterName>, Option<u64>), Refusal> {

@@ -36,6 +36,11 @@ impl Model {
         Ok(Appended::Counted)
     }
 
+    /// An event that the log had no room for.
+    pub(super) fn forget(&mut self, event: &NewEvent) {
+        self.events.remove(&(event.counter.clone(), event.time_ms, event.token.clone()));
+    }
+
     /// The count of what happened before a time.
     pub(super) fn count(&self, counter: &CounterName, before_ms: u64) -> i64 {
         let of_counter = self.events.iter().filter(|((name, time_ms, _), _)| name == counter && *time_ms < before_ms);
@@ -43,9 +48,9 @@ impl Model {
         let clears = events.iter().filter(|(_, change)| *change == Change::Clear);
         let cleared_ms = clears.map(|(time_ms, _)| *time_ms).max();
         let adds = events.iter().filter_map(|(time_ms, change)| match change {
-            Change::Add(delta) if cleared_ms.is_none_or(|cleared_ms| *time_ms > cleared_ms) => Some(*delta),
+            Change::Add(delta) if cleared_ms.is_none_or(|cleared_ms| *time_ms > cleared_ms) => Some(i128::from(*delta)),
             _ => None,
         });
-        adds.sum()
+        i64::try_from(adds.sum::<i128>()).expect("a count in its range")
     }
 }
