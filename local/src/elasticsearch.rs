@@ -8,6 +8,7 @@ use crate::child::{Answer, Child, Launch};
 use crate::installed::{java_home, service};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::{free_port, on_a_port};
+use crate::running::Running;
 use nix::unistd::geteuid;
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -43,12 +44,11 @@ impl PrivateElasticsearchOptions {
     }
 }
 
+/// The kind.
+pub enum Elasticsearch {}
+
 /// A running Elasticsearch. Dropping it stops it.
-#[derive(Debug)]
-pub struct PrivateElasticsearch {
-    port: u16,
-    child: Child,
-}
+pub type PrivateElasticsearch = Running<Elasticsearch>;
 
 impl PrivateElasticsearch {
     /// Starts it and waits until every index that it has can be written and searched.
@@ -77,44 +77,14 @@ impl PrivateElasticsearch {
                 stop_wait: STOP_WAIT,
             };
             let child = Child::start(launch, lock, async |_| ask(port).await).await?;
-            Ok(PrivateElasticsearch { port, child })
+            Ok(Running::new(port, child))
         };
         on_a_port(options.port, start, unusable(&dir)).await
     }
 
     /// Where it listens: `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
-        url(self.port)
-    }
-
-    /// Its port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// The id of the process that watches the node: both end together.
-    pub fn pid(&self) -> u32 {
-        self.child.pid()
-    }
-
-    /// Waits until it has ended, whoever ended it.
-    pub async fn ended(&self) {
-        self.child.ended().await;
-    }
-
-    /// Whether it has.
-    pub fn has_ended(&self) -> bool {
-        self.child.has_ended()
-    }
-
-    /// Stops it and waits until it has ended.
-    pub async fn stop(self) {
-        self.child.stop().await;
-    }
-
-    /// Kills it with SIGKILL, as a crash would, without waiting: a new start in the same folder waits for its end.
-    pub fn kill(&self) {
-        self.child.kill();
+        url(self.port())
     }
 }
 

@@ -5,6 +5,7 @@ use crate::child::{Answer, Child, Launch};
 use crate::installed::{java, java_home, service};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::{free_port, on_a_port};
+use crate::running::Running;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::io;
@@ -42,12 +43,11 @@ impl PrivateKafkaOptions {
     }
 }
 
+/// The kind.
+pub enum Kafka {}
+
 /// A running Kafka. Dropping it stops it.
-#[derive(Debug)]
-pub struct PrivateKafka {
-    port: u16,
-    child: Child,
-}
+pub type PrivateKafka = Running<Kafka>;
 
 impl PrivateKafka {
     /// Starts it and waits until it names itself as a broker.
@@ -75,44 +75,14 @@ impl PrivateKafka {
                 stop_wait: STOP_WAIT,
             };
             let child = Child::start(launch, lock, async |_| ask(port).await).await?;
-            Ok(PrivateKafka { port, child })
+            Ok(Running::new(port, child))
         };
         on_a_port(options.port, start, unusable(&dir)).await
     }
 
     /// Where it listens: `127.0.0.1:PORT`.
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
-    }
-
-    /// Its port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.child.pid()
-    }
-
-    /// Waits until it has ended, whoever ended it.
-    pub async fn ended(&self) {
-        self.child.ended().await;
-    }
-
-    /// Whether it has.
-    pub fn has_ended(&self) -> bool {
-        self.child.has_ended()
-    }
-
-    /// Stops it and waits until it has ended.
-    pub async fn stop(self) {
-        self.child.stop().await;
-    }
-
-    /// Kills it with SIGKILL, as a crash would, without waiting: a new start in the same folder waits for its end.
-    pub fn kill(&self) {
-        self.child.kill();
+        format!("127.0.0.1:{}", self.port())
     }
 }
 

@@ -12,8 +12,10 @@ mod kafka;
 mod lock;
 mod ports;
 mod redis;
+mod running;
 
-pub use elasticsearch::{PrivateElasticsearch, PrivateElasticsearchOptions};
+pub use elasticsearch::{Elasticsearch, PrivateElasticsearch, PrivateElasticsearchOptions};
 pub use error::LocalError;
-pub use kafka::{PrivateKafka, PrivateKafkaOptions};
-pub use redis::{Fsync, PrivateRedis, PrivateRedisOptions};
+pub use kafka::{Kafka, PrivateKafka, PrivateKafkaOptions};
+pub use redis::{Fsync, PrivateRedis, PrivateRedisOptions, Redis};
+pub use running::Running;

@@ -4,6 +4,7 @@ use crate::LocalError;
 use crate::child::{Answer, Child, Launch};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::on_a_port;
+use crate::running::Running;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -64,12 +65,11 @@ impl PrivateRedisOptions {
     }
 }
 
+/// The kind.
+pub enum Redis {}
+
 /// A running redis-server. Dropping it stops it.
-#[derive(Debug)]
-pub struct PrivateRedis {
-    port: u16,
-    child: Child,
-}
+pub type PrivateRedis = Running<Redis>;
 
 impl PrivateRedis {
     /// Starts it and waits until it answers, its file loaded.
@@ -88,44 +88,14 @@ impl PrivateRedis {
                 stop_wait: STOP_WAIT,
             };
             let child = Child::start(launch, lock, async |pid| ask(&url(port), pid).await).await?;
-            Ok(PrivateRedis { port, child })
+            Ok(Running::new(port, child))
         };
         on_a_port(options.port, start, unusable(&dir)).await
     }
 
     /// Where it listens: `redis://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
-        url(self.port)
-    }
-
-    /// Its port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.child.pid()
-    }
-
-    /// Waits until it has ended, whoever ended it.
-    pub async fn ended(&self) {
-        self.child.ended().await;
-    }
-
-    /// Whether it has.
-    pub fn has_ended(&self) -> bool {
-        self.child.has_ended()
-    }
-
-    /// Stops it, everything written, and waits until it has ended.
-    pub async fn stop(self) {
-        self.child.stop().await;
-    }
-
-    /// Kills it with SIGKILL, as a crash would, without waiting: a new start in the same folder waits for its end.
-    pub fn kill(&self) {
-        self.child.kill();
+        url(self.port())
     }
 }
 

@@ -1,7 +1,7 @@
 //! A history store under test, and a desk at which one test asks it.
 
-use crate::elasticsearch::TestElasticsearch;
 use crate::events::Life;
+use crate::service::TestElasticsearch;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -82,7 +82,7 @@ impl Archive for Elastic {
 
 async fn elastic(prefix: String, retention_ms: u64) -> Arc<Held<Elastic>> {
     let server = TestElasticsearch::shared().await;
-    let options = ElasticOptions { prefix, retention_ms, replicas: 0, ..ElasticOptions::new(server.url()) };
+    let options = ElasticOptions { prefix, retention_ms, replicas: 0, ..ElasticOptions::new(server.address()) };
     Arc::new(Held::new(Elastic::new(options).expect("good options"), server))
 }
 

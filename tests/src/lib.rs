@@ -5,22 +5,20 @@
 
 pub mod archive;
 pub mod build;
-pub mod elasticsearch;
 pub mod events;
-pub mod kafka;
 pub mod ports;
 pub mod probe;
 pub mod queue;
 pub mod redis;
+pub mod service;
 pub mod stage;
 
 pub use archive::{Archive, Desk, Held};
 pub use build::*;
-pub use elasticsearch::TestElasticsearch;
 pub use events::{BEGIN_MS, Life, events_of};
-pub use kafka::TestKafka;
 pub use ports::lasting_port;
 pub use probe::Probe;
 pub use queue::TestQueue;
 pub use redis::TestRedis;
+pub use service::{TestElasticsearch, TestKafka};
 pub use stage::{Clock, Stage};

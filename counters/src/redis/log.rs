@@ -227,10 +227,7 @@ fn appended(answer: Answer) -> Result<Appended, Refusal> {
 fn slots_at(layout: &[u8], granule: u64) -> u32 {
     let entries = layout.chunks_exact(9).map(|entry| {
         let (from, slots) = entry.split_at(5);
-        (
-            from.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)),
-            slots.iter().fold(0, |n, byte| n << 8 | u32::from(*byte)),
-        )
+        (record::read(from), record::read(slots) as u32)
     });
     entries.take_while(|(from, _)| *from <= granule).last().map_or(1, |(_, slots)| slots)
 }

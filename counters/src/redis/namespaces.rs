@@ -1,5 +1,6 @@
 //! The registry of namespaces: one hash, each entry its revision and its configuration (N1).
 
+use super::record::read;
 use super::{Reply, call, defect, of_link, scripts};
 use crate::names::NamespaceName;
 use crate::namespace::NamespaceConfig;
@@ -75,7 +76,6 @@ impl RedisNamespaces {
 
 fn decode(name: NamespaceName, raw: &[u8]) -> Result<Namespace, Refusal> {
     let (revision, json) = raw.split_at_checked(6).ok_or_else(|| defect("an unreadable namespace"))?;
-    let revision = revision.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
     let config = serde_json::from_slice(json).map_err(|error| Refusal::Internal(format!("'{name}': {error}")))?;
-    Ok(Namespace { name, config, revision })
+    Ok(Namespace { name, config, revision: read(revision) })
 }

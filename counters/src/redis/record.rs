@@ -14,7 +14,7 @@ const BEFORE_TOKEN: usize = 1 + 2 + ID_BYTES + 1;
 const CHECKPOINT_BYTES: usize = 33;
 
 /// A number of so many bytes, the highest first.
-fn read(bytes: &[u8]) -> u64 {
+pub(super) fn read(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 

@@ -3,7 +3,7 @@
 
 use super::options::ElasticOptions;
 use crate::store::HistoryError;
-use backon::{BackoffBuilder, ExponentialBuilder};
+use backon::{ExponentialBuilder, Retryable};
 use bytes::Bytes;
 use elasticsearch::auth::Credentials;
 use elasticsearch::http::headers::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
@@ -109,7 +109,7 @@ impl Link {
 
 /// A question, asked again for a moment while a shard that it needs is not there yet: a new index, of each new day for
 /// one, can be seen by others before its shard has started.
-pub(super) async fn once_settled<T, A>(ask: impl Fn() -> A) -> Result<T, HistoryError>
+pub(super) async fn once_settled<T, A>(ask: impl FnMut() -> A) -> Result<T, HistoryError>
 where
     A: Future<Output = Result<T, HistoryError>>,
 {
@@ -117,17 +117,8 @@ where
         HistoryError::Unavailable(why) => SHARD_STARTS.iter().any(|kind| why.contains(kind)),
         HistoryError::Failed(_) => false,
     };
-    let mut pauses = ExponentialBuilder::new().with_min_delay(AGAIN_AFTER).with_max_times(AGAIN).build();
-    loop {
-        let answer = ask().await;
-        match answer {
-            Err(error) if starts(&error) => match pauses.next() {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => return Err(error),
-            },
-            answer => return answer,
-        }
-    }
+    let pace = ExponentialBuilder::new().with_min_delay(AGAIN_AFTER).with_max_times(AGAIN);
+    ask.retry(pace).when(starts).await
 }
 
 impl Reply {

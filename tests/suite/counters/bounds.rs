@@ -15,7 +15,7 @@ async fn settled(place: &mut Place, name: &str) -> i64 {
 #[tokio::test]
 async fn n3_a_token_counts_once_through_any_server_and_long_after_its_rollup() {
     let mut place = Place::new("token", NamespaceConfig::default()).await;
-    let (other, once) = (place.another_server().await, add("c", "t", NOON_MS, 5));
+    let (other, once) = (place.server(&place.config, 1).await.expect("its stores"), add("c", "t", NOON_MS, 5));
     assert_eq!(place.append_one(once.clone()).await, Ok(Appended::Counted));
     assert_eq!(other.append(&[once.clone(), once.clone()]).await, [Ok(Appended::Duplicate), Ok(Appended::Duplicate)]);
     assert_eq!(place.append_one(add("c", "t", NOON_MS, 6)).await, Err(Refusal::TokenConflict));
@@ -61,10 +61,7 @@ async fn n6_a_longer_accept_limit_opens_nothing_that_is_sealed() {
     let mut place = Place::new("longer", NamespaceConfig::default()).await;
     place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
     assert_eq!(settled(&mut place, "c").await, 1);
-    place.config.accept_limit_ms = 3_600_000;
-    let (config, clock) = (place.config.clone(), Clock::Test(place.clock_ms.clone()));
-    let link = Arc::new(Link::new(place.client(), ReplicaWait::default(), scripts()));
-    place.store = RedisNamespace::open(link, place.name.clone(), config, 2, clock).await.expect("its stores");
+    place.accept(3_600_000).await;
     assert_eq!(place.append_one(add("c", "u", NOON_MS + 1, 1)).await, Err(Refusal::TooOld));
     let open_ms = place.now_ms() - 5_000;
     assert_eq!(place.append_one(add("c", "v", open_ms, 1)).await, Ok(Appended::Counted));
@@ -93,10 +90,7 @@ async fn n3_too_old_is_true_for_ever() {
     assert_eq!(place.append_one(old.clone()).await, Err(Refusal::TooOld));
     place.clock_ms.store(NOON_MS, Ordering::SeqCst);
     assert_eq!(place.append_one(old.clone()).await, Err(Refusal::TooOld), "the store's clock was set back");
-    place.config.accept_limit_ms = 60_000;
-    let (config, clock) = (place.config.clone(), Clock::Test(place.clock_ms.clone()));
-    let link = Arc::new(Link::new(place.client(), ReplicaWait::default(), scripts()));
-    place.store = RedisNamespace::open(link, place.name.clone(), config, 2, clock).await.expect("its stores");
+    place.accept(60_000).await;
     assert_eq!(place.append_one(old).await, Err(Refusal::TooOld), "the accept limit is longer now");
 }
 
@@ -209,15 +203,12 @@ async fn n8_a_thousand_adds_in_a_window_are_due_once_and_together() {
 #[tokio::test]
 async fn n1_a_server_with_an_old_configuration_is_told() {
     let place = Place::new("revision", NamespaceConfig::default()).await;
-    let link = Arc::new(Link::new(place.client(), ReplicaWait::default(), scripts()));
     let config = NamespaceConfig { accept_limit_ms: 60_000, ..NamespaceConfig::default() };
-    let clock = Clock::Test(place.clock_ms.clone());
-    let newer = RedisNamespace::open(link.clone(), place.name.clone(), config.clone(), 2, clock.clone()).await;
+    let newer = place.server(&config, 2).await;
     let old = add("c", "t", NOON_MS - 30_000, 1);
     assert_eq!(place.append_one(old.clone()).await, Err(Refusal::Stale));
     assert_eq!(newer.expect("the newer").append(&[old]).await, [Ok(Appended::Counted)]);
-    let older = RedisNamespace::open(link, place.name.clone(), config, 1, clock).await;
-    assert_eq!(older.err(), Some(Refusal::Stale));
+    assert_eq!(place.server(&config, 1).await.err(), Some(Refusal::Stale));
 }
 
 #[tokio::test]

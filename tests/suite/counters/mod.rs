@@ -36,17 +36,19 @@ impl Place {
         let redis = TestRedis::shared().await;
         let name = NamespaceName::parse(format!("{test}-{:08x}", rand::random::<u32>())).expect("a namespace");
         let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
-        let store = open(&redis, &name, &config, &clock_ms).await;
+        let store = open(&redis, &name, &config, &clock_ms, 1).await.expect("a namespace");
         Place { redis, clock_ms, name, config, store, leases: 0 }
     }
 
-    /// One more server of the same namespace.
-    async fn another_server(&self) -> RedisNamespace {
-        open(&self.redis, &self.name, &self.config, &self.clock_ms).await
+    /// One more server, which has this revision of the configuration.
+    async fn server(&self, config: &NamespaceConfig, revision: u64) -> Result<RedisNamespace, Refusal> {
+        open(&self.redis, &self.name, config, &self.clock_ms, revision).await
     }
 
-    fn client(&self) -> redis::Client {
-        redis::Client::open(self.redis.url()).expect("an address")
+    /// The namespace has another accept limit from now on.
+    async fn accept(&mut self, accept_limit_ms: u64) {
+        self.config.accept_limit_ms = accept_limit_ms;
+        self.store = self.server(&self.config, 2).await.expect("its stores");
     }
 
     fn now_ms(&self) -> u64 {
@@ -73,11 +75,11 @@ async fn open(
     name: &NamespaceName,
     config: &NamespaceConfig,
     clock_ms: &Arc<AtomicU64>,
-) -> RedisNamespace {
+    revision: u64,
+) -> Result<RedisNamespace, Refusal> {
     let client = redis::Client::open(redis.url()).expect("an address");
     let link = Arc::new(Link::new(client, ReplicaWait::default(), scripts()));
-    let clock = Clock::Test(clock_ms.clone());
-    RedisNamespace::open(link, name.clone(), config.clone(), 1, clock).await.expect("a namespace")
+    RedisNamespace::open(link, name.clone(), config.clone(), revision, Clock::Test(clock_ms.clone())).await
 }
 
 fn counter(name: &str) -> CounterName {

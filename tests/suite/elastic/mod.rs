@@ -40,12 +40,12 @@ impl Place {
     }
 
     fn on(server: Arc<TestElasticsearch>, test: &str) -> Place {
-        let raw = Transport::single_node(&server.url()).expect("a transport");
+        let raw = Transport::single_node(&server.address()).expect("a transport");
         Place { prefix: format!("{test}-{:08x}", rand::random::<u32>()), server, raw }
     }
 
     fn options(&self) -> ElasticOptions {
-        ElasticOptions { prefix: self.prefix.clone(), replicas: 0, ..ElasticOptions::new(self.server.url()) }
+        ElasticOptions { prefix: self.prefix.clone(), replicas: 0, ..ElasticOptions::new(self.server.address()) }
     }
 
     /// One more program that writes and reads here.

@@ -217,7 +217,7 @@ async fn q19_history_check_names_what_is_missing_and_what_differs() {
     let messages = (0..20).map(|n| tallystone_client::NewMessage::new(format!("m{n:02}"), "")).collect();
     client.enqueue("q", messages).await.expect("an Enqueue");
     caught_up(client).await;
-    let raw = Transport::single_node(&house.elasticsearch.url()).expect("a transport");
+    let raw = Transport::single_node(&house.elasticsearch.address()).expect("a transport");
     let send = async |path: &str, body: serde_json::Value| {
         let sent = raw.send(Method::Post, path, HeaderMap::new(), None::<&()>, Some(body.to_string()), None).await;
         let text = sent.expect("an answer").text().await.expect("text");

@@ -29,9 +29,9 @@ impl House {
         let config = format!(
             "kafka = '{}'\nkafka_partitions = 4\nrelay_lead_ms = 1000\nelasticsearch = '{}'\n",
             kafka.address(),
-            elasticsearch.url()
+            elasticsearch.address()
         );
-        let indexer = || Indexer::new(kafka.address(), elasticsearch.url());
+        let indexer = || Indexer::new(kafka.address(), elasticsearch.address());
         let mut indexers = [indexer(), indexer()];
         indexers[0].start().await;
         let machines = Machines::start_with(&config, retry_for).await;
@@ -40,7 +40,7 @@ impl House {
 
     /// What a disk above its flood stage does to every index, or its end.
     pub(super) async fn read_only(&self, blocked: bool) {
-        let raw = Transport::single_node(&self.elasticsearch.url()).expect("a transport");
+        let raw = Transport::single_node(&self.elasticsearch.address()).expect("a transport");
         let value = if blocked { json!(true) } else { json!(null) };
         let body = json!({ "index.blocks.read_only_allow_delete": value }).to_string();
         let sent = raw.send(Method::Put, "tallystone-*/_settings", HeaderMap::new(), None::<&()>, Some(body), None);

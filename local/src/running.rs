@@ -1,0 +1,54 @@
+//! What every service is once it runs.
+
+use crate::child::Child;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A running service of the kind `S`. Dropping it stops it.
+pub struct Running<S> {
+    port: u16,
+    child: Child,
+    kind: PhantomData<S>,
+}
+
+impl<S> Running<S> {
+    pub(crate) fn new(port: u16, child: Child) -> Self {
+        Running { port, child, kind: PhantomData }
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process id. Of an Elasticsearch: of the process that watches the node; both end together.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Waits until it has ended, whoever ended it.
+    pub async fn ended(&self) {
+        self.child.ended().await;
+    }
+
+    /// Whether it has.
+    pub fn has_ended(&self) -> bool {
+        self.child.has_ended()
+    }
+
+    /// Stops it, everything written, and waits until it has ended.
+    pub async fn stop(self) {
+        self.child.stop().await;
+    }
+
+    /// Kills it with SIGKILL, as a crash would, without waiting: a new start in the same folder waits for its end.
+    pub fn kill(&self) {
+        self.child.kill();
+    }
+}
+
+impl<S> fmt::Debug for Running<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("port", &self.port).field("child", &self.child).finish()
+    }
+}
