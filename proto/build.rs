@@ -2,8 +2,14 @@
 use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["queue/v1/queue.proto", "queue/v1/admin.proto", "event/v1/event.proto", "history/v1/history.proto"]
-        .map(|file| format!("proto/tallystone/{file}"));
+    let files = [
+        "queue/v1/queue.proto",
+        "queue/v1/admin.proto",
+        "event/v1/event.proto",
+        "history/v1/history.proto",
+        "counter/v1/counter.proto",
+    ]
+    .map(|file| format!("proto/tallystone/{file}"));
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(files, ["proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?).join("tallystone.bin");

@@ -35,6 +35,14 @@ pub mod history {
     }
 }
 
+/// `tallystone.counter.v1`: the services `Counters` and `CounterAdmin`.
+pub mod counter {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("tallystone.counter.v1");
+    }
+}
+
 /// The `google.rpc.Status` that carries the refusal of one item of a batch.
 pub use tonic_types::pb::Status as RpcStatus;
 
