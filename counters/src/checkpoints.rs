@@ -35,17 +35,23 @@ pub enum Commit {
     Lost,
 }
 
-/// The rollup store of one namespace.
-pub trait Checkpoints: Send + Sync {
-    /// One counter's; a counter that was never rolled up has the default.
-    fn read(&self, counter: &CounterName) -> impl Future<Output = Result<Checkpoint, Refusal>> + Send;
+/// A new checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Of which counter.
+    pub counter: CounterName,
+    /// The one that it was reckoned from.
+    pub before: Checkpoint,
+    /// The new one.
+    pub after: Checkpoint,
+}
 
-    /// Puts `after` in the place of a checkpoint that is exact to `before.exact_to_ms`, unless that was written under a
-    /// later lease.
-    fn commit(
-        &self,
-        counter: &CounterName,
-        before: Checkpoint,
-        after: Checkpoint,
-    ) -> impl Future<Output = Result<Commit, Refusal>> + Send;
+/// The rollup store of one namespace. Both answer for each counter, in their order, or for none.
+pub trait Checkpoints: Send + Sync {
+    /// The counters' checkpoints; one that was never rolled up has the default.
+    fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Checkpoint>, Refusal>> + Send;
+
+    /// Puts each `after` in the place of a checkpoint that is exact to `before.exact_to_ms`, unless that was written
+    /// under a later lease.
+    fn commit(&self, steps: &[Step]) -> impl Future<Output = Result<Vec<Commit>, Refusal>> + Send;
 }

@@ -16,8 +16,9 @@ pub mod redis;
 pub mod refusal;
 pub mod rollup;
 
-pub use checkpoints::{Checkpoint, Checkpoints, Commit, LeaseOrder};
-pub use log::{Appended, Change, EventLog, Granule, NewEvent, Pending, Sealed};
+pub use checkpoints::{Checkpoint, Checkpoints, Commit, LeaseOrder, Step};
+pub use log::{Appended, Change, Due, Event, EventLog, Granule, NewEvent, Pending, Sealed, Settled};
 pub use names::{CounterName, NamespaceName, Token};
 pub use namespace::NamespaceConfig;
 pub use refusal::Refusal;
+pub use rollup::{Job, RolledUp, roll_up};

@@ -21,19 +21,19 @@ pub struct NewEvent {
     pub counter: CounterName,
     /// Which one.
     pub token: Token,
-    /// When it happened, in Unix ms.
-    pub time_ms: u64,
+    /// When it happened, in Unix ms; `None`: when it is counted, by the store's clock.
+    pub time_ms: Option<u64>,
     /// What it does.
     pub change: Change,
 }
 
-/// An event is in the log.
+/// An event is in the log, since now or since an earlier call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Appended {
-    /// Since now.
-    Counted,
-    /// Since an earlier call.
-    Duplicate,
+pub struct Appended {
+    /// When it happened.
+    pub time_ms: u64,
+    /// It was there already.
+    pub duplicate: bool,
 }
 
 /// The sum of the adds of one counter in one granule of time, in one shard of the log.
@@ -88,16 +88,41 @@ pub struct Sealed {
     pub pending: Vec<(u16, Pending)>,
 }
 
-/// The event log of one namespace.
+/// What a checkpoint has of a counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Of which counter.
+    pub counter: CounterName,
+    /// All that happened before this time.
+    pub to_ms: u64,
+    /// What its count asks to be closed.
+    pub closed: Closed,
+}
+
+/// An event as it stands in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When it happened.
+    pub time_ms: u64,
+    /// Which one.
+    pub token: Token,
+    /// What it did.
+    pub change: Change,
+}
+
+/// The event log of one namespace. What takes several counters answers for each, in their order, or for none.
 pub trait EventLog: Send + Sync {
     /// Takes events; of each, whether it counts. All at once or one by one: an event is whole or not there.
     fn append(&self, events: &[NewEvent]) -> impl Future<Output = Vec<Result<Appended, Refusal>>> + Send;
 
-    /// What is pending of a counter, as it stands in each shard.
-    fn pending(&self, counter: &CounterName) -> impl Future<Output = Result<Vec<(u16, Pending)>, Refusal>> + Send;
+    /// What is pending of each counter, as it stands in each shard.
+    fn pending(
+        &self,
+        counters: &[CounterName],
+    ) -> impl Future<Output = Result<Vec<Vec<(u16, Pending)>>, Refusal>> + Send;
 
-    /// The same; and from now on refuses what is older than the accept limit and the skew allow, in all its shards.
-    fn seal(&self, counter: &CounterName) -> impl Future<Output = Result<Sealed, Refusal>> + Send;
+    /// The same; and from now on refuses what is older than the accept limit and the skew allow, in all their shards.
+    fn seal(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Sealed>, Refusal>> + Send;
 
     /// The sum of a counter's adds in one granule of a shard that happened after a time: of a sealed granule.
     fn sum_after(
@@ -108,33 +133,38 @@ pub trait EventLog: Send + Sync {
         after_ms: u64,
     ) -> impl Future<Output = Result<i64, Refusal>> + Send;
 
-    /// A checkpoint has what happened before this time: it is pending no more. What the checkpoint's count asks to be
-    /// closed is closed from now on, and all else open, unless a later rollup has closed it.
-    fn settle(
-        &self,
-        counter: &CounterName,
-        settled_to_ms: u64,
-        closed: Closed,
-    ) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// What checkpoints have is pending no more. What their counts ask to be closed is closed from now on, and all else
+    /// open, unless a later rollup has closed it.
+    fn settle(&self, settled: &[Settled]) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// Takes nothing more in this direction, in all shards of the counter, until a rollup to this time or a later one says
     /// otherwise.
-    fn close(
-        &self,
-        counter: &CounterName,
-        closed_to_ms: u64,
-        closed: Closed,
-    ) -> impl Future<Output = Result<(), Refusal>> + Send;
+    fn close(&self, closing: &Settled) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// Counters of one shard whose rollup is due, at most so many, and when the next one is; they are not due again for
     /// `hold_ms`, unless a rollup says otherwise (N9).
-    fn due(
-        &self,
-        shard: u16,
-        limit: usize,
-        hold_ms: u64,
-    ) -> impl Future<Output = Result<(Vec<CounterName>, Option<u64>), Refusal>> + Send;
+    fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> impl Future<Output = Result<Due, Refusal>> + Send;
+
+    /// Somebody reads these counters: what of them is pending is due as soon as it can be rolled up, and those with
+    /// `true` are due at once though nothing is (N11).
+    fn touch(&self, touched: &[(CounterName, bool)]) -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// A counter's events of one granule, in the order of their times (N12).
+    fn events(&self, counter: &CounterName, granule: u64) -> impl Future<Output = Result<Vec<Event>, Refusal>> + Send;
 
     /// How many shards there are.
     fn shards(&self) -> u16;
+}
+
+/// Counters whose rollup is due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// The longest waiting first, each with the time since when it is due.
+    pub counters: Vec<(CounterName, u64)>,
+    /// When the next one is.
+    pub next_ms: Option<u64>,
+    /// By the clock that this goes by.
+    pub now_ms: u64,
+    /// How many counters of this shard wait, due or not.
+    pub dirty: u64,
 }

@@ -6,20 +6,24 @@ use crate::names::CounterName;
 use crate::refusal::Refusal;
 use crate::rollup::{Window, counted};
 
-/// The count with everything that was acknowledged before the call, and the checkpoint that it was reckoned from.
+/// The counts with everything that was acknowledged before the call, each with the checkpoint that it was reckoned from.
 pub async fn accurate(
     log: &impl EventLog,
     checkpoints: &impl Checkpoints,
-    counter: &CounterName,
-) -> Result<(i64, Checkpoint), Refusal> {
-    let mut before = checkpoints.read(counter).await?;
+    counters: &[CounterName],
+) -> Result<Vec<(i64, Checkpoint)>, Refusal> {
+    let mut before = checkpoints.read(counters).await?;
     loop {
-        let pending = log.pending(counter).await?;
-        let after = checkpoints.read(counter).await?;
+        let pending = log.pending(counters).await?;
+        let after = checkpoints.read(counters).await?;
         // Only what a checkpoint has is settled: where none came between, all that came since is pending.
-        if after.exact_to_ms == before.exact_to_ms {
-            let window = Window { from_ms: before.exact_to_ms, to_ms: u64::MAX };
-            return Ok((counted(log, counter, before.count, &pending, window).await?, before));
+        if after.iter().zip(&before).all(|(after, before)| after.exact_to_ms == before.exact_to_ms) {
+            let mut counts = Vec::with_capacity(counters.len());
+            for ((counter, before), pending) in counters.iter().zip(before).zip(pending) {
+                let window = Window { from_ms: before.exact_to_ms, to_ms: u64::MAX };
+                counts.push((counted(log, counter, before.count, &pending, window).await?, before));
+            }
+            return Ok(counts);
         }
         before = after;
     }

@@ -1,11 +1,11 @@
-//! The rollup of one counter (N7, N8): the sum of what can no longer change, put behind the last one.
+//! The rollup of counters (N7, N8): of each, the sum of what can no longer change, put behind the last one.
 //!
 //! Its steps, in an order that nothing may change: read the checkpoint, seal the log, sum, commit in place of that very
 //! checkpoint, settle. After a crash between any two of them the next rollup comes to the identical sum, since what it
 //! sums is what the first one summed, or is settled already by the time that the checkpoint says.
 
-use crate::checkpoints::{Checkpoint, Checkpoints, Commit, LeaseOrder};
-use crate::log::{Closed, EventLog, GRANULE_MS, Pending};
+use crate::checkpoints::{Checkpoint, Checkpoints, Commit, LeaseOrder, Step};
+use crate::log::{Closed, EventLog, GRANULE_MS, Pending, Settled};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 
@@ -15,46 +15,95 @@ pub const COUNT_SOFT_MAX: i64 = 1 << 62;
 /// What a rollup came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RolledUp {
-    /// This checkpoint stands.
-    Committed(Checkpoint),
+    /// This checkpoint stands, in place of one that was exact to `from_ms`.
+    Committed {
+        /// Where the window began.
+        from_ms: u64,
+        /// What stands now.
+        checkpoint: Checkpoint,
+    },
     /// There was nothing to sum.
     Nothing,
     /// Another rollup was faster, or holds the lease by now.
     Lost,
 }
 
-/// Rolls one counter up, under this lease.
+/// One counter to roll up, under this lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Which.
+    pub counter: CounterName,
+    /// The queue's permission.
+    pub lease: LeaseOrder,
+}
+
+/// Rolls counters up, each once. One that cannot be summed does not keep the others from it; a store that does not
+/// answer fails all that it was asked for, and whoever has the jobs asks again.
 pub async fn roll_up(
     log: &impl EventLog,
     checkpoints: &impl Checkpoints,
-    counter: &CounterName,
-    lease: LeaseOrder,
-) -> Result<RolledUp, Refusal> {
-    let before = checkpoints.read(counter).await?;
-    let sealed = log.seal(counter).await?;
-    let to_ms = sealed.sealed_to_ms;
-    if to_ms <= before.exact_to_ms {
-        return Ok(RolledUp::Nothing);
+    jobs: &[Job],
+) -> Vec<Result<RolledUp, Refusal>> {
+    match roll_up_all(log, checkpoints, jobs).await {
+        Ok(rolled_up) => rolled_up,
+        Err(refusal) => jobs.iter().map(|_| Err(refusal.clone())).collect(),
     }
-    let window = Window { from_ms: before.exact_to_ms, to_ms };
-    let count = counted(log, counter, before.count, &sealed.pending, window).await?;
-    let closed = match count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
-        true => Closed::No,
-        false if count > 0 => Closed::Up,
-        false => Closed::Down,
-    };
-    // Before the count stands: what comes meanwhile must still fit on top of it.
-    if closed != Closed::No {
-        log.close(counter, to_ms, closed).await?;
+}
+
+async fn roll_up_all(
+    log: &impl EventLog,
+    checkpoints: &impl Checkpoints,
+    jobs: &[Job],
+) -> Result<Vec<Result<RolledUp, Refusal>>, Refusal> {
+    let counters: Vec<CounterName> = jobs.iter().map(|job| job.counter.clone()).collect();
+    let before = checkpoints.read(&counters).await?;
+    let sealed = log.seal(&counters).await?;
+    let mut results: Vec<Result<RolledUp, Refusal>> = jobs.iter().map(|_| Ok(RolledUp::Nothing)).collect();
+    let (mut numbers, mut steps, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, ((job, before), sealed)) in jobs.iter().zip(before).zip(sealed).enumerate() {
+        let to_ms = sealed.sealed_to_ms;
+        if to_ms <= before.exact_to_ms {
+            continue;
+        }
+        let window = Window { from_ms: before.exact_to_ms, to_ms };
+        let count = match counted(log, &job.counter, before.count, &sealed.pending, window).await {
+            Ok(count) => count,
+            Err(refusal @ Refusal::Internal(_)) => {
+                results[number] = Err(refusal);
+                continue;
+            }
+            Err(refusal) => return Err(refusal),
+        };
+        let closed = match count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
+            true => Closed::No,
+            false if count > 0 => Closed::Up,
+            false => Closed::Down,
+        };
+        let settle = Settled { counter: job.counter.clone(), to_ms, closed };
+        // Before the count stands: what comes meanwhile must still fit on top of it.
+        if closed != Closed::No {
+            log.close(&settle).await?;
+        }
+        let seen_ms = sealed.pending.iter().map(|(_, pending)| pending.last_write_ms).max();
+        let last_write_ms = before.last_write_ms.max(seen_ms.unwrap_or_default());
+        let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease };
+        numbers.push(number);
+        steps.push(Step { counter: job.counter.clone(), before, after });
+        settled.push(settle);
     }
-    let seen_ms = sealed.pending.iter().map(|(_, pending)| pending.last_write_ms).max();
-    let last_write_ms = before.last_write_ms.max(seen_ms.unwrap_or_default());
-    let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease };
-    if checkpoints.commit(counter, before, after).await? == Commit::Lost {
-        return Ok(RolledUp::Lost);
+    let commits = checkpoints.commit(&steps).await?;
+    let mut done = Vec::with_capacity(settled.len());
+    for (((number, step), settle), commit) in numbers.into_iter().zip(&steps).zip(settled).zip(commits) {
+        results[number] = Ok(match commit {
+            Commit::Lost => RolledUp::Lost,
+            Commit::Done => {
+                done.push(settle);
+                RolledUp::Committed { from_ms: step.before.exact_to_ms, checkpoint: step.after }
+            }
+        });
     }
-    log.settle(counter, to_ms, closed).await?;
-    Ok(RolledUp::Committed(after))
+    log.settle(&done).await?;
+    Ok(results)
 }
 
 /// A span of time; its bounds are bounds of granules.

@@ -1,17 +1,22 @@
 #!lua flags=allow-oom
 -- due: the counters whose rollup is due, the longest waiting first; they are not due again for hold_ms (N9).
 -- KEYS state pending dirty   ARGV now_ms revision limit hold_ms
--- RETURNS {OK, when the next is due or 0, counter...}
+-- RETURNS {OK, now_ms, when the next is due or 0, how many are dirty, (counter, when it was due)...}
 -- WHY held and not removed: whoever asked may die before it has told anybody. Only a rollup takes a counter out.
 --@include shard
-local out = {OK, 0}
-local found = call('ZRANGE', K_DIRTY, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', '0', ARGV[3])
-local hold_to = string.format('%.0f', now + tonumber(ARGV[4]))
-for i = 1, #found do
-  out[i + 2] = found[i]
-  call('ZADD', K_DIRTY, hold_to, found[i])
+local found = call('ZRANGE', K_DIRTY, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', '0', ARGV[3], 'WITHSCORES')
+if #found > 0 then
+  local hold, hold_to = {}, string.format('%.0f', now + tonumber(ARGV[4]))
+  for i = 1, #found, 2 do
+    hold[i], hold[i + 1] = hold_to, found[i]
+  end
+  call('ZADD', K_DIRTY, unpack(hold))
 end
 local first = call('ZRANGE', K_DIRTY, '0', '0', 'WITHSCORES')
-if first[2] then out[2] = tonumber(first[2]) end
+local out = {OK, now, first[2] and tonumber(first[2]) or 0, call('ZCARD', K_DIRTY)}
+for i = 1, #found, 2 do
+  out[#out + 1] = found[i]
+  out[#out + 1] = tonumber(found[i + 1])
+end
 close_shard()
 return out

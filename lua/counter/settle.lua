@@ -1,32 +1,49 @@
 #!lua flags=allow-oom
 -- settle: what a rollup has committed is pending no more; a counter with nothing newer is not dirty (N8, N9).
--- KEYS state pending dirty   ARGV now_ms revision due_after_ms (counter settled_to_ms closed)...
+-- KEYS state pending dirty   ARGV now_ms revision due_after_ms (counter settled_to_ms closed again_after_ms)...
 -- closed: what the committed count asks for (0, CLOSED_UP or CLOSED_DOWN); it holds unless a later rollup has closed it.
+-- again_after_ms: a counter in circulation is due again after this, whatever comes (N10); 0: it is not.
 -- RETURNS {OK}
 -- WHY closed here and not by a call of its own: opened before it is settled, a counter would take what does not fit on
 -- top of a count that has the same deltas already.
 --@include shard
 local due_after_ms = tonumber(ARGV[3])
-for i = 4, #ARGV, 3 do
-  local counter, settled_to = ARGV[i], tonumber(ARGV[i + 1])
-  local p = read_pending(call('HGET', K_PENDING, counter))
+local counters = {}
+for i = 4, #ARGV, 4 do counters[#counters + 1] = ARGV[i] end
+local raws = call('HMGET', K_PENDING, unpack(counters))
+local write, forget, dirty, clean = {}, {}, {}, {}
+local function due(counter, at)
+  dirty[#dirty + 1] = string.format('%.0f', at)
+  dirty[#dirty + 1] = counter
+end
+for i = 1, #counters do
+  local counter, at = counters[i], 4 * i
+  local settled_to, again_after_ms = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 3])
+  local p = read_pending(raws[i])
   local left = {}
   for j = 1, #p.entries do
     if (p.entries[j][1] + 1) * GRANULE_MS > settled_to then left[#left + 1] = p.entries[j] end
   end
   p.entries = left
   local is_last_word = settled_to >= p.closed_to
-  if is_last_word then p.closed, p.closed_to = tonumber(ARGV[i + 2]), settled_to end
+  if is_last_word then p.closed, p.closed_to = tonumber(ARGV[at + 2]), settled_to end
   if #left > 0 then
-    call('ZADD', K_DIRTY, string.format('%.0f', due_at(p, due_after_ms)), counter)
+    due(counter, (first_granule(p) + 1) * GRANULE_MS + due_after_ms)
+  elseif is_last_word and again_after_ms > 0 then
+    due(counter, now + again_after_ms)
   elseif is_last_word then
-    call('ZREM', K_DIRTY, counter)
+    clean[#clean + 1] = counter
   end
   if #left > 0 or p.closed > 0 then
-    call('HSET', K_PENDING, counter, write_pending(p))
-  else
-    call('HDEL', K_PENDING, counter)
+    write[#write + 1] = counter
+    write[#write + 1] = write_pending(p)
+  elseif raws[i] then
+    forget[#forget + 1] = counter
   end
 end
+if #write > 0 then call('HSET', K_PENDING, unpack(write)) end
+if #forget > 0 then call('HDEL', K_PENDING, unpack(forget)) end
+if #dirty > 0 then call('ZADD', K_DIRTY, unpack(dirty)) end
+if #clean > 0 then call('ZREM', K_DIRTY, unpack(clean)) end
 close_shard()
 return {OK}

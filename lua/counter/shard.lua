@@ -1,13 +1,14 @@
 -- shard: what every script of a shard of the event log begins with: its clock, its fence, and pending records.
 -- ARGV now_ms (0: the store's clock; tests pass their own) revision ...
 -- RETURNS from the including script: {NO_SHARD} | {STALE, revision}: the namespace is told otherwise by now
--- State record (LOG_STATE): revision fence open clock granule arrived last slots. The clock never goes back. Every time
--- below the fence is immutable: nothing is added there, so what a rollup has summed stays so (N6, N7). Whatever the
--- limits become, nothing before `open` is taken any more: somebody was told that it is too old (N3).
+-- State record (LOG_STATE): revision fence open clock granule arrived last slots version relaid_at. The clock never goes
+-- back. Every time below the fence is immutable: nothing is added there, so what a rollup has summed stays so (N6, N7).
+-- Whatever the limits become, nothing before `open` is taken any more: somebody was told that it is too old (N3).
 local call, pack, unpick = redis.call, struct.pack, struct.unpack
 local byte, sub, floor = string.byte, string.sub, math.floor
 
-local REVISION, FENCE, OPEN, CLOCK, GRANULE, ARRIVED, LAST, SLOTS = 1, 2, 3, 4, 5, 6, 7, 8
+local REVISION, FENCE, OPEN, CLOCK = 1, 2, 3, 4
+local GRANULE, ARRIVED, LAST, SLOTS, VERSION, RELAID_AT = 5, 6, 7, 8, 9, 10
 local state_raw = call('GET', K_STATE)
 if not state_raw then return {NO_SHARD} end
 local S = {unpick(LOG_STATE, state_raw)}
@@ -22,15 +23,15 @@ if now < S[CLOCK] then now = S[CLOCK] end
 S[CLOCK] = now
 
 local function close_shard()
-  call('SET', K_STATE, pack(LOG_STATE, unpack(S, 1, 8)))
+  call('SET', K_STATE, pack(LOG_STATE, unpack(S, 1, 10)))
 end
 
--- A pending record: last_write_ms I6, closed B (CLOSED_UP | CLOSED_DOWN) since the rollup to closed_to_ms I6, then for
--- each granule of time with events that no rollup has settled: number I5, sum as high i4 and low I4, the sum of the
--- sizes of its deltas as high I4 and low I4, first and last offset of an add I2 I2 (first > last: none), offset of its
--- last clear + 1 I2 (0: none). Sums have 64 bits, which a Lua number cannot hold: they are kept in halves.
+-- A pending record: last_write_ms I6, closed B (CLOSED_UP | CLOSED_DOWN) since the rollup to closed_to_ms I6, the sum of
+-- all sizes below i8; then for each granule of time with events that no rollup has settled, the latest first: number I5,
+-- sum of its deltas i8, sum of their sizes i8, first and last offset of an add I2 I2 (first > last: none), offset of its
+-- last clear + 1 I2 (0: none). Sums have 64 bits, which a Lua number cannot hold: here they are read and kept in halves.
 local ENTRY = '>I5i4I4I4I4I2I2I2'
-local ENTRY_BYTES, HEAD, HEAD_BYTES = 27, '>I6BI6', 13
+local ENTRY_BYTES, HEAD, HEAD_BYTES = 27, '>I6BI6', 21
 local HALF = 4294967296
 
 -- The sum of two numbers in halves.
@@ -54,17 +55,22 @@ local function read_pending(raw)
 end
 
 local function write_pending(p)
-  local out = {pack(HEAD, p.last_write, p.closed, p.closed_to)}
-  for i = 1, #p.entries do out[i + 1] = pack(ENTRY, unpack(p.entries[i], 1, 8)) end
-  return table.concat(out)
+  table.sort(p.entries, function(a, b) return a[1] > b[1] end)
+  local high, low = 0, 0
+  local out = {}
+  for i = 1, #p.entries do
+    local e = p.entries[i]
+    high, low = plus(high, low, e[4], e[5])
+    out[i] = pack(ENTRY, unpack(e, 1, 8))
+  end
+  return pack('>I6BI6i4I4', p.last_write, p.closed, p.closed_to, high, low) .. table.concat(out)
 end
 
--- When a rollup of what is pending is due: its first granule is over, the adds of coalesce_ms are in, and no event
--- can come before that any more.
-local function due_at(p, due_after_ms)
+-- The first granule with something pending.
+local function first_granule(p)
   local first = p.entries[1][1]
   for i = 2, #p.entries do
     if p.entries[i][1] < first then first = p.entries[i][1] end
   end
-  return (first + 1) * GRANULE_MS + due_after_ms
+  return first
 end

@@ -5,19 +5,22 @@ use crate::script::{parts, scripts};
 use std::fmt::Write;
 
 /// The names of a shard's keys, in the order of KEYS. Lua knows them as `K_STATE`, `K_PENDING`, …
-pub const NAMES: [&str; 3] = [
+pub const NAMES: [&str; 4] = [
     "state",   // string: revision, fence, clock, the rate of late
     "pending", // hash: counter → what no rollup has settled
     "dirty",   // sorted set: when a rollup is due → counter
+    "layout",  // string: from which granule on a granule has how many slots
 ];
 /// The registry of namespaces.
 pub const NAMESPACES: &str = "tc:namespaces";
 /// Time in the event log comes in granules: sums are kept and fences stand at their bounds only.
 pub const GRANULE_MS: u64 = 500;
-/// Slots of records in one granule, at most.
+/// Slots of records in one granule, at least: few enough to be full at a low rate, and enough for a burst.
+pub const SLOTS_MIN: u64 = 16;
+/// At most.
 pub const SLOTS_MAX: u64 = 65_536;
 /// The state of a shard of the event log; `counter/shard.lua` names its fields.
-pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4";
+pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4I4I5";
 /// Codes of what a counter takes no more of.
 pub const CLOSED_UP: u8 = 1;
 /// See [`CLOSED_UP`].
@@ -49,11 +52,15 @@ pub enum Answer {
     Expired = 8,
     /// Item: another rollup was faster, or has the lease by now.
     Lost = 9,
+    /// The slots of events are laid out otherwise by now.
+    Relaid = 10,
+    /// Item: its field is of another time than now.
+    Restamp = 11,
 }
 
 impl Answer {
     /// All of them, in the order of their numbers, with their names in Lua.
-    pub const ALL: [(Answer, &str); 10] = [
+    pub const ALL: [(Answer, &str); 12] = [
         (Answer::Ok, "OK"),
         (Answer::NoShard, "NO_SHARD"),
         (Answer::Stale, "STALE"),
@@ -64,6 +71,8 @@ impl Answer {
         (Answer::Overflow, "OVERFLOW"),
         (Answer::Expired, "EXPIRED"),
         (Answer::Lost, "LOST"),
+        (Answer::Relaid, "RELAID"),
+        (Answer::Restamp, "RESTAMP"),
     ];
 
     /// The answer of a number.
@@ -91,6 +100,8 @@ scripts! {
     Close = "close",
     /// N9.
     Due = "due",
+    /// N11.
+    Touch = "touch",
     /// N8.
     Commit = "commit",
 }
@@ -108,6 +119,7 @@ fn prelude() -> String {
         local(name, &(answer as u8));
     }
     local("GRANULE_MS", &GRANULE_MS);
+    local("SLOTS_MIN", &SLOTS_MIN);
     local("SLOTS_MAX", &SLOTS_MAX);
     local("CLOSED_UP", &CLOSED_UP);
     local("CLOSED_DOWN", &CLOSED_DOWN);
@@ -134,7 +146,7 @@ impl ShardKeys {
     }
 
     /// KEYS of the scripts of the event log.
-    pub fn log(&self) -> [String; 3] {
+    pub fn log(&self) -> [String; 4] {
         NAMES.map(|name| self.key(name))
     }
 

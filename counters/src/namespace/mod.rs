@@ -146,9 +146,14 @@ impl NamespaceConfig {
         seed::parse(text)
     }
 
-    /// How long after its last granule is over a rollup is due: all that is coalesced has come, and no more can.
+    /// How far behind the store's clock a rollup stays (N7).
+    pub(crate) fn lag_ms(&self) -> u64 {
+        self.accept_limit_ms + SKEW_MS
+    }
+
+    /// How long after its first granule is over a rollup is due: all that is coalesced has come, and no more can.
     pub(crate) fn due_after_ms(&self) -> u64 {
-        self.coalesce_ms + self.accept_limit_ms + SKEW_MS
+        self.coalesce_ms + self.lag_ms()
     }
 
     /// What the sizes of the pending deltas of one counter may come to in one shard: so any of them, of all its shards,
@@ -159,7 +164,7 @@ impl NamespaceConfig {
 }
 
 /// Where a counter is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     hash: u128,
 }

@@ -1,31 +1,64 @@
 //! The rollup store: one hash of each shard, a counter's checkpoint in its home shard.
 
-use super::{RedisNamespace, Reply, call, defect, of_link, record};
-use crate::checkpoints::{Checkpoint, Checkpoints, Commit};
+use super::{RedisNamespace, call, defect, record};
+use crate::checkpoints::{Checkpoint, Checkpoints, Commit, Step};
 use crate::names::CounterName;
-use crate::namespace::Place;
+use crate::namespace::{Place, SHARDS};
 use crate::refusal::Refusal;
-use redis::Value;
+use futures::future::try_join_all;
 use tallystone_lua::counter::{Answer, CounterScript};
 
 impl Checkpoints for RedisNamespace {
-    async fn read(&self, counter: &CounterName) -> Result<Checkpoint, Refusal> {
-        let key = self.keys(Place::of(counter).home()).counts();
-        match self.link.call(redis::cmd("HGET").arg(key).arg(counter.as_str())).await.map_err(of_link)? {
-            Value::Nil => Ok(Checkpoint::default()),
-            Value::BulkString(raw) => record::decode_checkpoint(&raw),
-            _ => Err(defect("no checkpoint")),
-        }
+    async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
+        let read = async |(shard, numbers): (u16, Vec<usize>)| {
+            let mut command = redis::cmd("HMGET");
+            command.arg(self.keys(shard).counts());
+            command.arg(numbers.iter().map(|number| counters[*number].as_str()).collect::<Vec<&str>>());
+            let raws: Vec<Option<Vec<u8>>> = self.query(&command).await?;
+            let decode = |raw: &Option<Vec<u8>>| match raw {
+                Some(raw) => record::decode_checkpoint(raw),
+                None => Ok(Checkpoint::default()),
+            };
+            Ok::<_, Refusal>((numbers, raws.iter().map(decode).collect::<Result<Vec<Checkpoint>, Refusal>>()?))
+        };
+        in_order(counters.len(), try_join_all(homes(counters.iter()).map(read)).await?)
     }
 
-    async fn commit(&self, counter: &CounterName, before: Checkpoint, after: Checkpoint) -> Result<Commit, Refusal> {
-        let mut command = call(CounterScript::Commit, &[self.keys(Place::of(counter).home()).counts()]);
-        command.arg(counter.as_str()).arg(before.exact_to_ms).arg(record::encode_checkpoint(&after));
-        let mut reply: Reply = self.run(&command).await?;
-        match reply.answer()? {
-            Answer::Ok => Ok(Commit::Done),
-            Answer::Lost => Ok(Commit::Lost),
-            other => Err(defect(&format!("{other:?} to a commit"))),
-        }
+    async fn commit(&self, steps: &[Step]) -> Result<Vec<Commit>, Refusal> {
+        let commit = async |(shard, numbers): (u16, Vec<usize>)| {
+            let mut command = call(CounterScript::Commit, &[self.keys(shard).counts()]);
+            for Step { counter, before, after } in numbers.iter().map(|number| &steps[*number]) {
+                command.arg(counter.as_str()).arg(before.exact_to_ms).arg(record::encode_checkpoint(after));
+            }
+            let mut reply = self.run(&command).await?;
+            let answer = |_: &usize| match reply.answer()? {
+                Answer::Ok => Ok(Commit::Done),
+                Answer::Lost => Ok(Commit::Lost),
+                other => Err(defect(&format!("{other:?} to a commit"))),
+            };
+            let answers = numbers.iter().map(answer).collect::<Result<Vec<Commit>, Refusal>>()?;
+            Ok::<_, Refusal>((numbers, answers))
+        };
+        in_order(steps.len(), try_join_all(homes(steps.iter().map(|step| &step.counter)).map(commit)).await?)
+    }
+}
+
+/// Each shard that is the home of some of these counters, with their numbers.
+fn homes<'a>(counters: impl Iterator<Item = &'a CounterName>) -> impl Iterator<Item = (u16, Vec<usize>)> {
+    let mut shards: [Vec<usize>; SHARDS as usize] = Default::default();
+    for (number, counter) in counters.enumerate() {
+        shards[usize::from(Place::of(counter).home())].push(number);
+    }
+    (0..SHARDS).zip(shards).filter(|(_, numbers)| !numbers.is_empty())
+}
+
+/// Answers to the items with these numbers, in the order of the items.
+fn in_order<A>(items: usize, answers: Vec<(Vec<usize>, Vec<A>)>) -> Result<Vec<A>, Refusal> {
+    let mut all: Vec<(usize, A)> =
+        answers.into_iter().flat_map(|(numbers, answers)| numbers.into_iter().zip(answers)).collect();
+    all.sort_by_key(|(number, _)| *number);
+    match all.len() == items {
+        true => Ok(all.into_iter().map(|(_, answer)| answer).collect()),
+        false => Err(defect("too little")),
     }
 }

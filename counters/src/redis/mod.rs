@@ -1,9 +1,13 @@
 //! Both stores of a namespace on Redis: every change of a shard is one script call, atomic and durable before its answer.
 //!
-//! What lives here: the registry (`namespaces`), the calls (`log`, `checkpoints`) and the packed records that they share with the scripts (`record`).
+//! What lives here: the registry (`namespaces`), the calls (`append`, `log`, `checkpoints`), what they know of the store
+//! (`clock`, `layout`) and the packed records that they share with the scripts (`record`).
 //! What may not: rules of counting (the scripts and [`rollup`](crate::rollup)).
 
+mod append;
 mod checkpoints;
+mod clock;
+mod layout;
 mod log;
 mod namespaces;
 mod record;
@@ -13,7 +17,9 @@ pub use namespaces::{Namespace, RedisNamespaces};
 use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
-use redis::{Cmd, Value};
+use clock::StoreClock;
+use layout::Known;
+use redis::{Cmd, FromRedisValue, Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{Clock, Link};
 use tallystone_lua::counter::{Answer, CounterScript, ShardKeys};
@@ -31,6 +37,9 @@ pub struct RedisNamespace {
     config: Arc<NamespaceConfig>,
     revision: u64,
     clock: Clock,
+    /// What time it is there, as far as this process knows.
+    now: Arc<StoreClock>,
+    layouts: Arc<[Known; SHARDS as usize]>,
 }
 
 impl RedisNamespace {
@@ -46,13 +55,29 @@ impl RedisNamespace {
         clock: Clock,
     ) -> Result<RedisNamespace, Refusal> {
         config.check()?;
-        let namespace = RedisNamespace { link, name, config: Arc::new(config), revision, clock };
+        let (now, layouts) = (Arc::new(StoreClock::new(clock.clone())), Arc::default());
+        let namespace = RedisNamespace { link, name, config: Arc::new(config), revision, clock, now, layouts };
         for shard in 0..SHARDS {
             let mut command = call(CounterScript::Configure, &namespace.keys(shard).log());
             command.arg(revision);
             namespace.run(&command).await?;
         }
         Ok(namespace)
+    }
+
+    /// What it is told.
+    pub fn config(&self) -> &NamespaceConfig {
+        &self.config
+    }
+
+    /// Which revision of that this is.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &NamespaceName {
+        &self.name
     }
 
     fn keys(&self, shard: u16) -> ShardKeys {
@@ -66,9 +91,19 @@ impl RedisNamespace {
         command
     }
 
+    /// A command that only reads.
+    async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Refusal> {
+        let value = self.link.call(command).await.map_err(of_link)?;
+        from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
+    }
+
+    /// A script, whatever it answers.
+    async fn run_any(&self, command: &Cmd) -> Result<Reply, Refusal> {
+        Reply::read(self.link.eval(command, true).await.map_err(of_link)?)
+    }
+
     async fn run(&self, command: &Cmd) -> Result<Reply, Refusal> {
-        let value = self.link.eval(command, true).await.map_err(of_link)?;
-        let mut reply = Reply::read(value)?;
+        let mut reply = self.run_any(command).await?;
         match reply.answer()? {
             Answer::Ok => Ok(reply),
             Answer::Stale | Answer::NoShard => Err(Refusal::Stale),

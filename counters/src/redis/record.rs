@@ -2,12 +2,13 @@
 
 use super::defect;
 use crate::checkpoints::{Checkpoint, LeaseOrder};
-use crate::log::{Change, Closed, GRANULE_MS, Granule, NewEvent, Pending};
+use crate::log::{Change, Closed, Event, GRANULE_MS, Granule, Pending};
+use crate::names::Token;
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{CLOSED_DOWN, CLOSED_UP};
 
 const ENTRY_BYTES: usize = 27;
-const HEAD_BYTES: usize = 13;
+const HEAD_BYTES: usize = 21;
 const ID_BYTES: usize = 12;
 /// Length of the rest, offset, id, length of the token.
 const BEFORE_TOKEN: usize = 1 + 2 + ID_BYTES + 1;
@@ -60,26 +61,45 @@ pub(super) fn closed_code(closed: Closed) -> u8 {
     }
 }
 
-/// An item of `append.lua`: what the script needs to place it, then its record.
-pub(super) fn item(event: &NewEvent, id: [u8; ID_BYTES], slot: u32, events_key: u8, counter: u16) -> Vec<u8> {
-    let token = event.token.as_str().as_bytes();
-    let (clear, delta) = match event.change {
+/// An event, as `append.lua` takes it.
+pub(super) struct Item<'a> {
+    /// Which of the call's counters.
+    pub(super) counter: u16,
+    pub(super) time_ms: u64,
+    /// It happens when it is counted; the time only says in which field.
+    pub(super) stamped: bool,
+    /// Of its counter.
+    pub(super) id: [u8; ID_BYTES],
+    pub(super) token: &'a Token,
+    pub(super) change: Change,
+}
+
+const CLEAR: u8 = 1;
+const STAMPED: u8 = 2;
+/// Its delta is past what a Lua number is exact to, with room for a sum.
+const WIDE: u8 = 4;
+const WIDE_FROM: u64 = 1 << 51;
+
+/// What the script needs to place an item, then its record.
+pub(super) fn item(out: &mut Vec<u8>, item: &Item<'_>, field: u16) {
+    let token = item.token.as_str().as_bytes();
+    let (clear, delta) = match item.change {
         Change::Add(delta) => (0, delta),
-        Change::Clear => (1, 0),
+        Change::Clear => (CLEAR, 0),
     };
-    let mut out = Vec::with_capacity(64);
-    out.push(events_key);
-    put(&mut out, counter.into(), 2);
-    put(&mut out, event.time_ms, 6);
-    put(&mut out, slot.into(), 4);
+    let stamped = if item.stamped { STAMPED } else { 0 };
+    let wide = if delta.unsigned_abs() >= WIDE_FROM { WIDE } else { 0 };
+    out.extend_from_slice(&field.to_be_bytes());
+    out.extend_from_slice(&item.counter.to_be_bytes());
+    put(out, item.time_ms, 6);
     // All of the record that says which event it is: its length is no part of that.
     out.push((BEFORE_TOKEN - 1 + token.len()) as u8);
-    out.push(clear);
+    out.push(clear | stamped | wide);
     out.extend_from_slice(&delta.to_be_bytes());
     let record = out.len();
     out.push(0);
-    put(&mut out, event.time_ms % GRANULE_MS, 2);
-    out.extend_from_slice(&id);
+    put(out, item.time_ms % GRANULE_MS, 2);
+    out.extend_from_slice(&item.id);
     out.push(token.len() as u8);
     out.extend_from_slice(token);
     out.push(clear);
@@ -89,27 +109,64 @@ pub(super) fn item(event: &NewEvent, id: [u8; ID_BYTES], slot: u32, events_key: 
     let redundant = (0..7).take_while(|at| bytes[*at] == sign && (bytes[at + 1] ^ sign) < 0x80).count();
     out.extend_from_slice(&bytes[redundant..]);
     out[record] = (out.len() - record - 1) as u8;
-    out
+}
+
+/// A record of a slot.
+struct Record<'a> {
+    offset: u64,
+    id: &'a [u8],
+    token: &'a [u8],
+    change: Change,
+}
+
+/// The records of a slot, one after the other.
+fn records(mut slot: &[u8]) -> impl Iterator<Item = Result<Record<'_>, Refusal>> {
+    std::iter::from_fn(move || {
+        let (length, rest) = slot.split_first()?;
+        let Some((record, more)) = rest.split_at_checked(usize::from(*length)) else {
+            slot = &[];
+            return Some(Err(defect("an unreadable slot of events")));
+        };
+        slot = more;
+        Some(read_record(record).ok_or_else(|| defect("an unreadable slot of events")))
+    })
+}
+
+fn read_record(record: &[u8]) -> Option<Record<'_>> {
+    let (head, tail) = record.split_at_checked(BEFORE_TOKEN - 1)?;
+    let (token, change) = tail.split_at_checked(usize::from(head[2 + ID_BYTES]))?;
+    let (clear, delta) = change.split_first()?;
+    let start: i64 = if *delta.first()? >= 0x80 { -1 } else { 0 };
+    let delta = delta.iter().fold(start, |number, byte| number << 8 | i64::from(*byte));
+    let change = if *clear == CLEAR { Change::Clear } else { Change::Add(delta) };
+    Some(Record { offset: read(&head[..2]), id: &head[2..2 + ID_BYTES], token, change })
 }
 
 /// The sum of the adds of one counter that happened after an offset, in a slot of one granule.
-pub(super) fn sum_after(mut slot: &[u8], id: [u8; ID_BYTES], after: Option<u64>) -> Result<i128, Refusal> {
-    let unreadable = || defect("an unreadable slot of events");
+pub(super) fn sum_after(slot: &[u8], id: [u8; ID_BYTES], after: Option<u64>) -> Result<i128, Refusal> {
     let mut sum = 0;
-    while let Some((length, rest)) = slot.split_first() {
-        let (record, more) = rest.split_at_checked(usize::from(*length)).ok_or_else(unreadable)?;
-        slot = more;
-        let (head, tail) = record.split_at_checked(BEFORE_TOKEN - 1).ok_or_else(unreadable)?;
-        let (_, change) = tail.split_at_checked(usize::from(head[2 + ID_BYTES])).ok_or_else(unreadable)?;
-        let (clear, delta) = change.split_first().ok_or_else(unreadable)?;
-        let is_after = after.is_none_or(|after| read(&head[..2]) > after);
-        if head[2..2 + ID_BYTES] == id && *clear == 0 && is_after {
-            let negative = delta.first().is_some_and(|first| *first >= 0x80);
-            let start: i64 = if negative { -1 } else { 0 };
-            sum += i128::from(delta.iter().fold(start, |number, byte| number << 8 | i64::from(*byte)));
+    for record in records(slot) {
+        let record = record?;
+        if let Change::Add(delta) = record.change
+            && record.id == id
+            && after.is_none_or(|after| record.offset > after)
+        {
+            sum += i128::from(delta);
         }
     }
     Ok(sum)
+}
+
+/// The events of one counter in a slot of one granule.
+pub(super) fn events(slot: &[u8], id: [u8; ID_BYTES], granule: u64, into: &mut Vec<Event>) -> Result<(), Refusal> {
+    for record in records(slot) {
+        let Record { offset, id: of, token, change } = record?;
+        if of == id {
+            let token = std::str::from_utf8(token).map_err(|_| defect("bytes for a token"))?;
+            into.push(Event { time_ms: granule * GRANULE_MS + offset, token: Token::parse(token)?, change });
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
@@ -137,25 +194,24 @@ pub(super) fn decode_checkpoint(raw: &[u8]) -> Result<Checkpoint, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{CounterName, Token};
 
     #[test]
     fn n2_every_delta_reads_back_from_its_record() {
         let bounds = (0..64).flat_map(|bit| [1_i64 << bit, (1_i64 << bit).wrapping_sub(1), -(1_i64 << (bit % 63))]);
+        let token = Token::parse("t").unwrap();
         for delta in bounds.chain([0, -1, -128, -129, 127, 128, i64::MIN, i64::MAX]) {
-            let event = NewEvent {
-                counter: CounterName::parse("c").unwrap(),
-                token: Token::parse("t").unwrap(),
-                time_ms: 1_234,
-                change: Change::Add(delta),
-            };
-            let item = item(&event, [7; ID_BYTES], 9, 4, 0);
-            let record = &item[23..];
+            let (id, change) = ([7; ID_BYTES], Change::Add(delta));
+            let mut out = Vec::new();
+            item(&mut out, &Item { counter: 0, time_ms: 1_234, stamped: false, id, token: &token, change }, 9);
+            let record = &out[20..];
             let twice = [record, record].concat();
-            assert_eq!(sum_after(&twice, [7; ID_BYTES], None), Ok(2 * i128::from(delta)), "{delta}");
-            assert_eq!(sum_after(record, [7; ID_BYTES], Some(233)), Ok(i128::from(delta)));
-            assert_eq!(sum_after(record, [7; ID_BYTES], Some(234)), Ok(0), "not after its own time");
+            assert_eq!(sum_after(&twice, id, None), Ok(2 * i128::from(delta)), "{delta}");
+            assert_eq!(sum_after(record, id, Some(233)), Ok(i128::from(delta)));
+            assert_eq!(sum_after(record, id, Some(234)), Ok(0), "not after its own time");
             assert_eq!(sum_after(record, [8; ID_BYTES], None), Ok(0), "another counter's");
+            let mut events_read = Vec::new();
+            events(record, id, 2, &mut events_read).unwrap();
+            assert_eq!(events_read, [Event { time_ms: 1_234, token: token.clone(), change }]);
         }
     }
 

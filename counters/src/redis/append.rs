@@ -1,0 +1,263 @@
+//! Events into the log: one script call for each shard, of records that stand in slots, many to a field.
+
+use super::layout::{Layout, field};
+use super::record::{self, Item};
+use super::{RedisNamespace, defect};
+use crate::log::{Appended, Change, GRANULE_MS, NewEvent};
+use crate::namespace::{FUTURE_LIMIT_MS, Place, SHARDS};
+use crate::refusal::Refusal;
+use futures::future::join_all;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use tallystone_lua::counter::{Answer, CounterScript};
+use tallystone_model::Applied;
+
+/// Hashes of records that one script call names.
+const BUCKETS_MAX: usize = 200;
+/// Events of one script call: a call holds up Redis for some microseconds each.
+const EVENTS_MAX: usize = 512;
+/// Times that fit the records; a token's own is bounded by the limits of the namespace.
+const TIME_MS_MAX: u64 = 1 << 47;
+/// How often an event that happens when it is counted is tried: each try is late only if it takes half a second.
+const TRIES: usize = 10;
+
+/// An event with where it goes.
+struct Placed<'a> {
+    number: usize,
+    event: &'a NewEvent,
+    place: Place,
+    slot_hash: u32,
+}
+
+type Outcome = (usize, Result<Appended, Refusal>);
+
+impl RedisNamespace {
+    pub(super) async fn append_all(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        let mut results: Vec<Option<Result<Appended, Refusal>>> = vec![None; events.len()];
+        let mut shards: [Vec<Placed<'_>>; SHARDS as usize] = Default::default();
+        for (number, event) in events.iter().enumerate() {
+            if let Some(refusal) = self.refused_at_once(event) {
+                results[number] = Some(Err(refusal));
+                continue;
+            }
+            let place = Place::of(&event.counter);
+            let (shard, slot_hash) = place.of_event(&event.token, &self.config);
+            shards[usize::from(shard)].push(Placed { number, event, place, slot_hash });
+        }
+        let calls =
+            (0..SHARDS).zip(&shards).flat_map(|(shard, placed)| placed.chunks(EVENTS_MAX).map(move |now| (shard, now)));
+        for outcomes in join_all(calls.map(|(shard, placed)| self.append_to(shard, placed))).await {
+            for (number, result) in outcomes {
+                results[number] = Some(result);
+            }
+        }
+        results.into_iter().map(|result| result.unwrap_or_else(|| Err(defect("too little")))).collect()
+    }
+
+    /// What needs no look at the store.
+    fn refused_at_once(&self, event: &NewEvent) -> Option<Refusal> {
+        if event.time_ms.is_some_and(|time_ms| time_ms >= TIME_MS_MAX) {
+            return Some(Refusal::TooEarly);
+        }
+        match event.change {
+            Change::Add(delta) if delta.unsigned_abs() > self.config.pending_max().unsigned_abs() => {
+                Some(Refusal::Overflow)
+            }
+            _ => None,
+        }
+    }
+
+    /// One script call, or several where the events are of very many times, or happen in the next granule.
+    async fn append_to(&self, shard: u16, placed: &[Placed<'_>]) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(placed.len());
+        let mut now: Vec<&Placed<'_>> = placed.iter().collect();
+        for tries_left in (0..TRIES).rev() {
+            let mut later = Vec::new();
+            let mut rest = now.as_slice();
+            while !rest.is_empty() {
+                let mut call = Call::new(self, shard);
+                let taken = rest.iter().take_while(|placed| call.take(placed)).count();
+                let (these, others) = rest.split_at(taken);
+                rest = others;
+                match call.send().await {
+                    Ok((now_ms, answers)) => {
+                        for (placed, answer) in these.iter().zip(answers) {
+                            match answer {
+                                Answer::Restamp => later.push(*placed),
+                                answer => outcomes.push((placed.number, appended(placed.event, now_ms, answer))),
+                            }
+                        }
+                    }
+                    // What an earlier call has counted is counted.
+                    Err(refusal) => outcomes.extend(these.iter().map(|placed| (placed.number, Err(refusal.clone())))),
+                }
+            }
+            if later.is_empty() {
+                break;
+            }
+            if tries_left == 0 {
+                let late =
+                    || Refusal::Unavailable { applied: Applied::No, why: "it takes too long to answer".to_owned() };
+                outcomes.extend(later.iter().map(|placed| (placed.number, Err(late()))));
+            }
+            now = later;
+        }
+        outcomes
+    }
+}
+
+fn appended(event: &NewEvent, now_ms: u64, answer: Answer) -> Result<Appended, Refusal> {
+    let time_ms = event.time_ms.unwrap_or(now_ms);
+    match answer {
+        Answer::Ok => Ok(Appended { time_ms, duplicate: false }),
+        Answer::Duplicate => Ok(Appended { time_ms, duplicate: true }),
+        Answer::Conflict => Err(Refusal::TokenConflict),
+        Answer::TooOld => Err(Refusal::TooOld),
+        Answer::TooEarly => Err(Refusal::TooEarly),
+        Answer::Overflow => Err(Refusal::Overflow),
+        Answer::Expired => Err(Refusal::TokenExpired),
+        other => Err(defect(&format!("{other:?} for an event"))),
+    }
+}
+
+/// The script call of one shard, as it is made up.
+struct Call<'a> {
+    namespace: &'a RedisNamespace,
+    shard: u16,
+    now_ms: u64,
+    counters: HashMap<Place, u16>,
+    names: Vec<&'a str>,
+    buckets: Vec<(u64, Bucket)>,
+    items: Vec<(Item<'a>, Spot)>,
+}
+
+/// The fields of one hash of records.
+#[derive(Default)]
+struct Bucket {
+    numbers: HashMap<(u64, u32), usize>,
+    fields: Vec<(u64, u32)>,
+}
+
+/// Where an item goes: which bucket of the call, which granule, and what decides over the slot.
+struct Spot {
+    bucket: usize,
+    granule: u64,
+    slot_hash: u32,
+}
+
+impl<'a> Call<'a> {
+    fn new(namespace: &'a RedisNamespace, shard: u16) -> Call<'a> {
+        let (counters, names, buckets, items) = Default::default();
+        Call { namespace, shard, now_ms: namespace.now.now_ms(), counters, names, buckets, items }
+    }
+
+    /// Whether there is room for one more.
+    fn take(&mut self, placed: &Placed<'a>) -> bool {
+        let event = placed.event;
+        let time_ms = event.time_ms.unwrap_or(self.now_ms);
+        let number = time_ms / (self.namespace.config.seconds_per_bucket * 1_000);
+        // Nearly always the one of the event before.
+        let bucket = match self.buckets.iter().rposition(|(known, _)| *known == number) {
+            Some(bucket) => bucket,
+            None if self.buckets.len() == BUCKETS_MAX => return false,
+            None => {
+                self.buckets.push((number, Bucket::default()));
+                self.buckets.len() - 1
+            }
+        };
+        let counter = match self.counters.entry(placed.place) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                self.names.push(event.counter.as_str());
+                *new.insert(self.names.len() as u16)
+            }
+        };
+        let (id, stamped) = (placed.place.id(), event.time_ms.is_none());
+        let item = Item { counter, time_ms, stamped, id, token: &event.token, change: event.change };
+        self.items.push((item, Spot { bucket, granule: time_ms / GRANULE_MS, slot_hash: placed.slot_hash }));
+        true
+    }
+
+    /// The store's time, and an answer for each item.
+    async fn send(mut self) -> Result<(u64, Vec<Answer>), Refusal> {
+        let known = &self.namespace.layouts[usize::from(self.shard)];
+        loop {
+            let layout = known.get();
+            let command = self.command(&layout);
+            let mut reply = self.namespace.run_any(&command).await?;
+            match reply.answer()? {
+                Answer::Ok => {
+                    let now_ms = reply.number()?;
+                    self.namespace.now.heard(now_ms);
+                    let codes = reply.bytes()?.ok_or_else(|| defect("no codes"))?;
+                    if codes.is_empty() {
+                        return Ok((now_ms, vec![Answer::Ok; self.items.len()]));
+                    }
+                    let answer = |code: &u8| Answer::from_code((*code).into()).ok_or_else(|| defect("an unknown code"));
+                    return Ok((now_ms, codes.iter().map(answer).collect::<Result<_, _>>()?));
+                }
+                Answer::Relaid => {
+                    let version = reply.number()?;
+                    let raw = reply.bytes()?.ok_or_else(|| defect("no layout"))?;
+                    known.heard(Layout::decode(version, &raw));
+                }
+                Answer::Stale | Answer::NoShard => return Err(Refusal::Stale),
+                other => return Err(defect(&format!("{other:?} to an append"))),
+            }
+        }
+    }
+
+    fn command(&mut self, layout: &Layout) -> redis::Cmd {
+        let namespace = self.namespace;
+        for (_, bucket) in &mut self.buckets {
+            *bucket = Bucket::default();
+        }
+        let (mut granule, mut slots) = (u64::MAX, 1);
+        let mut numbers = Vec::with_capacity(self.items.len());
+        for (_, spot) in &self.items {
+            if spot.granule != granule {
+                (granule, slots) = (spot.granule, layout.slots(spot.granule));
+            }
+            let Bucket { numbers: known, fields } = &mut self.buckets[spot.bucket].1;
+            let slot = (granule, spot.slot_hash % slots);
+            numbers.push(*known.entry(slot).or_insert_with(|| {
+                fields.push(slot);
+                fields.len()
+            }));
+        }
+        let keys = namespace.keys(self.shard);
+        let bucket_s = namespace.config.seconds_per_bucket;
+        let all_keys: Vec<String> = keys
+            .log()
+            .into_iter()
+            .chain(self.buckets.iter().map(|(number, _)| keys.events(bucket_s, *number)))
+            .collect();
+        let config = &namespace.config;
+        let mut parameters = Vec::with_capacity(64);
+        for ms in [config.accept_limit_ms, FUTURE_LIMIT_MS, config.close_after_ms, config.due_after_ms()] {
+            parameters.extend_from_slice(&ms.to_be_bytes()[2..]);
+        }
+        parameters.extend_from_slice(&config.pending_max().to_be_bytes());
+        parameters.extend_from_slice(&(self.names.len() as u16).to_be_bytes());
+        // Fields are numbered through all buckets.
+        let mut firsts = Vec::with_capacity(self.buckets.len());
+        let mut first = 0;
+        for (_, bucket) in &self.buckets {
+            firsts.push(first);
+            first += bucket.fields.len();
+            parameters.extend_from_slice(&(bucket.fields.len() as u16).to_be_bytes());
+        }
+        let mut command = namespace.log_call(CounterScript::Append, &all_keys);
+        command.arg(layout.version).arg(parameters).arg(&self.names);
+        for (granule, slot) in self.buckets.iter().flat_map(|(_, bucket)| &bucket.fields) {
+            command.arg(&field(*granule, *slot)[..]);
+        }
+        let mut encoded = Vec::with_capacity(128);
+        for ((item, spot), number) in self.items.iter().zip(numbers) {
+            encoded.clear();
+            record::item(&mut encoded, item, (firsts[spot.bucket] + number) as u16);
+            command.arg(encoded.as_slice());
+        }
+        command
+    }
+}

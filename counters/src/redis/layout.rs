@@ -1,0 +1,65 @@
+//! Where records stand: how many slots a granule of a shard has, as far as this process knows.
+
+use super::record::read;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// From which granule on a granule has how many slots. The shard changes it for times to come only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    pub(super) version: u64,
+    entries: Vec<(u64, u32)>,
+}
+
+impl Layout {
+    /// As the key `layout` holds it.
+    pub(super) fn decode(version: u64, raw: &[u8]) -> Layout {
+        let entry = |entry: &[u8]| (read(&entry[..5]), read(&entry[5..]) as u32);
+        Layout { version, entries: raw.chunks_exact(9).map(entry).collect() }
+    }
+
+    /// Slots of a granule.
+    pub(super) fn slots(&self, granule: u64) -> u32 {
+        self.entries.iter().rev().find(|(from, _)| *from <= granule).map_or(1, |(_, slots)| *slots)
+    }
+}
+
+/// The field of a slot.
+pub(super) fn field(granule: u64, slot: u32) -> [u8; 9] {
+    let mut field = [0; 9];
+    field[..5].copy_from_slice(&granule.to_be_bytes()[3..]);
+    field[5..].copy_from_slice(&slot.to_be_bytes());
+    field
+}
+
+/// The layout of one shard, as last heard.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<Arc<Layout>>);
+
+impl Known {
+    pub(super) fn get(&self) -> Arc<Layout> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn heard(&self, layout: Layout) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if layout.version > known.version {
+            *known = Arc::new(layout);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_granule_has_the_slots_of_the_last_entry_that_begins_before_it() {
+        let raw = [field(0, 16), field(100, 64), field(200, 32)].concat();
+        let layout = Layout::decode(3, &raw);
+        assert_eq!([0, 99, 100, 199, 200, 9_999].map(|granule| layout.slots(granule)), [16, 16, 64, 64, 32, 32]);
+        let known = Known::default();
+        known.heard(layout.clone());
+        known.heard(Layout::decode(2, &[]));
+        assert_eq!(*known.get(), layout, "an older one is not news");
+    }
+}

@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- touch: somebody reads these counters: what of them is pending is rolled up as soon as it can be (N11).
+-- KEYS state pending dirty   ARGV now_ms revision due_after_ms lag_ms (counter, 1: also if nothing is pending)...
+-- RETURNS {OK}
+-- WHY only what still waits for more to come: a counter that is due, or held for a rollup on its way, needs no second one.
+--@include shard
+local due_after_ms, lag_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
+for i = 5, #ARGV, 2 do
+  local counter = ARGV[i]
+  local due = call('ZSCORE', K_DIRTY, counter)
+  if due then
+    local p = read_pending(call('HGET', K_PENDING, counter))
+    if #p.entries > 0 then
+      local over = (first_granule(p) + 1) * GRANULE_MS
+      if tonumber(due) == over + due_after_ms then
+        call('ZADD', K_DIRTY, string.format('%.0f', over + lag_ms), counter)
+      end
+    end
+  elseif ARGV[i + 1] == '1' then
+    call('ZADD', K_DIRTY, string.format('%.0f', now), counter)
+  end
+end
+close_shard()
+return {OK}
