@@ -152,6 +152,12 @@ pub trait EventLog: Send + Sync {
     /// A counter's events of one granule, in the order of their times (N12).
     fn events(&self, counter: &CounterName, granule: u64) -> impl Future<Output = Result<Vec<Event>, Refusal>> + Send;
 
+    /// Drops the slices of a shard that are past `delete_after` and rolled up; how many they were.
+    fn prune(&self, shard: u16) -> impl Future<Output = Result<u64, Refusal>> + Send;
+
+    /// What time it is by the log's clock, as far as is known: never ahead of it.
+    fn now_ms(&self) -> u64;
+
     /// How many shards there are.
     fn shards(&self) -> u16;
 }

@@ -14,6 +14,12 @@ pub enum Refusal {
         /// What is wrong with it.
         why: String,
     },
+    /// There is no such namespace.
+    #[error("there is no namespace '{namespace}'")]
+    NamespaceNotFound {
+        /// Its name.
+        namespace: String,
+    },
     /// The event's time is no longer open, and the event is certainly not counted (N3, N6).
     #[error("the event is too old to be counted, and is not counted")]
     TooOld,
@@ -46,6 +52,22 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Its name on the wire, and in metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Refusal::Invalid { .. } => "INVALID",
+            Refusal::NamespaceNotFound { .. } => "NAMESPACE_NOT_FOUND",
+            Refusal::TooOld => "TOO_OLD",
+            Refusal::TooEarly => "TOO_EARLY",
+            Refusal::Overflow => "OVERFLOW",
+            Refusal::TokenConflict => "TOKEN_CONFLICT",
+            Refusal::TokenExpired => "TOKEN_EXPIRED",
+            Refusal::Stale => "NAMESPACE_CHANGED",
+            Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
+            Refusal::Internal(_) => "INTERNAL",
+        }
+    }
+
     /// The request is malformed.
     pub fn invalid(field: &'static str, why: impl Into<String>) -> Refusal {
         Refusal::Invalid { field, why: why.into() }

@@ -1,7 +1,12 @@
 //! The connection to Redis: one multiplexed connection, made anew when it breaks, and what a failure means for the
 //! write that met it.
 //!
-//! What lives here: [`Link`] and its [`Failure`]. What may not: which scripts there are, which keys, and what a reply says.
+//! What lives here: [`Link`] and its [`Failure`], and which Redis is good enough (`suited`). What may not: which scripts
+//! there are, which keys, and what a reply says.
+
+mod suited;
+
+pub use suited::{ConnectError, check_suited, client, without_password};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
@@ -105,6 +110,32 @@ impl Link {
                 Err(failure)
             }
         }
+    }
+
+    /// Many commands, on their way together. An answer may be a [`Value::ServerError`]: that of its command alone.
+    pub async fn calls(&self, commands: &[Cmd]) -> Result<Vec<Value>, Failure> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (mut connection, generation) = self.connection().await.map_err(Failure::before)?;
+        let mut pipeline = redis::pipe();
+        for command in commands {
+            pipeline.add_command(command.clone());
+        }
+        let answers = match connection.send_packed_commands(&pipeline, 0, commands.len()).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                let failure = Failure::after(error);
+                if failure.lost {
+                    self.drop_connection(generation).await;
+                }
+                return Err(failure);
+            }
+        };
+        if self.replicas.replicas_min > 0 {
+            self.wait_for_replicas().await?;
+        }
+        Ok(answers)
     }
 
     /// A script by its hash; loads all of them where Redis has forgotten them (a restart, SCRIPT FLUSH).

@@ -15,6 +15,8 @@ pub const NAMES: [&str; 4] = [
 pub const NAMESPACES: &str = "tc:namespaces";
 /// Time in the event log comes in granules: sums are kept and fences stand at their bounds only.
 pub const GRANULE_MS: u64 = 500;
+/// The longest that an event's time may be behind.
+pub const ACCEPT_MS_MAX: u64 = 3_600_000;
 /// Slots of records in one granule, at least: few enough to be full at a low rate, and enough for a burst.
 pub const SLOTS_MIN: u64 = 16;
 /// At most.
@@ -119,6 +121,7 @@ fn prelude() -> String {
         local(name, &(answer as u8));
     }
     local("GRANULE_MS", &GRANULE_MS);
+    local("ACCEPT_MS_MAX", &ACCEPT_MS_MAX);
     local("SLOTS_MIN", &SLOTS_MIN);
     local("SLOTS_MAX", &SLOTS_MAX);
     local("CLOSED_UP", &CLOSED_UP);
@@ -153,6 +156,16 @@ impl ShardKeys {
     /// The records of one bucket of time.
     pub fn events(&self, bucket_s: u64, number: u64) -> String {
         self.key(&format!("events:{bucket_s}:{number}"))
+    }
+
+    /// Up to which time events have been dropped.
+    pub fn pruned(&self) -> String {
+        self.key("pruned")
+    }
+
+    /// A counter that is only cached (N4).
+    pub fn cached(&self, counter: &str) -> String {
+        self.key(&format!("cached:{counter}"))
     }
 
     /// The checkpoints of the counters whose home this shard is.

@@ -6,6 +6,7 @@
 mod code_name;
 mod corked;
 mod deadline;
+pub mod status;
 
 pub use code_name::code_name;
 pub use corked::Corked;

@@ -6,6 +6,7 @@ use crate::log::GRANULE_MS;
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
 use crate::rollup::COUNT_SOFT_MAX;
+use tallystone_lua::counter::ACCEPT_MS_MAX;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -112,7 +113,7 @@ impl NamespaceConfig {
         within("buckets_per_id", self.buckets_per_id.into(), 1, SHARDS.into())?;
         within("seconds_per_bucket", self.seconds_per_bucket, 1, 86_400)?;
         within("seconds_per_slice", self.seconds_per_slice, 60, 31 * 86_400)?;
-        within("accept_limit_ms", self.accept_limit_ms, 100, 3_600_000)?;
+        within("accept_limit_ms", self.accept_limit_ms, 100, ACCEPT_MS_MAX)?;
         within("close_after_ms", self.close_after_ms, 60_000, YEAR_MS)?;
         within("delete_after_ms", self.delete_after_ms, 60_000, YEAR_MS)?;
         if !self.seconds_per_slice.is_multiple_of(self.seconds_per_bucket) {
@@ -128,10 +129,13 @@ impl NamespaceConfig {
 
     /// Whether a namespace that is like this may become like that: where events are must stay where they are looked for.
     pub fn check_change(&self, to: &NamespaceConfig) -> Result<(), Refusal> {
+        if (self.counter_type == CounterType::BestEffort) != (to.counter_type == CounterType::BestEffort) {
+            let why = "BEST_EFFORT counters have no events: make another namespace";
+            return Err(Refusal::invalid("counter_type", why));
+        }
         let fixed = [
             ("buckets_per_id", u64::from(self.buckets_per_id), u64::from(to.buckets_per_id)),
             ("seconds_per_bucket", self.seconds_per_bucket, to.seconds_per_bucket),
-            ("num_queues", self.num_queues.into(), to.num_queues.into()),
         ];
         match fixed.into_iter().find(|(_, before, after)| before != after) {
             Some((field, before, _)) => Err(Refusal::invalid(field, format!("is {before} for ever"))),

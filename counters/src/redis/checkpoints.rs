@@ -44,7 +44,7 @@ impl Checkpoints for RedisNamespace {
 }
 
 /// Each shard that is the home of some of these counters, with their numbers.
-fn homes<'a>(counters: impl Iterator<Item = &'a CounterName>) -> impl Iterator<Item = (u16, Vec<usize>)> {
+pub(super) fn homes<'a>(counters: impl Iterator<Item = &'a CounterName>) -> impl Iterator<Item = (u16, Vec<usize>)> {
     let mut shards: [Vec<usize>; SHARDS as usize] = Default::default();
     for (number, counter) in counters.enumerate() {
         shards[usize::from(Place::of(counter).home())].push(number);
@@ -53,7 +53,7 @@ fn homes<'a>(counters: impl Iterator<Item = &'a CounterName>) -> impl Iterator<I
 }
 
 /// Answers to the items with these numbers, in the order of the items.
-fn in_order<A>(items: usize, answers: Vec<(Vec<usize>, Vec<A>)>) -> Result<Vec<A>, Refusal> {
+pub(super) fn in_order<A>(items: usize, answers: Vec<(Vec<usize>, Vec<A>)>) -> Result<Vec<A>, Refusal> {
     let mut all: Vec<(usize, A)> =
         answers.into_iter().flat_map(|(numbers, answers)| numbers.into_iter().zip(answers)).collect();
     all.sort_by_key(|(number, _)| *number);

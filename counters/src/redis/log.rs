@@ -140,6 +140,14 @@ impl EventLog for RedisNamespace {
         Ok(events)
     }
 
+    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
+        self.prune_shard(shard).await
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now.now_ms()
+    }
+
     fn shards(&self) -> u16 {
         SHARDS
     }

@@ -1,23 +1,28 @@
 //! Both stores of a namespace on Redis: every change of a shard is one script call, atomic and durable before its answer.
 //!
-//! What lives here: the registry (`namespaces`), the calls (`append`, `log`, `checkpoints`), what they know of the store
+//! What lives here: the registry (`namespaces`), the calls (`append`, `log`, `prune`, `checkpoints`, `list`, `cache`), what they know of the store
 //! (`clock`, `layout`) and the packed records that they share with the scripts (`record`).
 //! What may not: rules of counting (the scripts and [`rollup`](crate::rollup)).
 
 mod append;
+mod cache;
 mod checkpoints;
 mod clock;
 mod layout;
+mod list;
 mod log;
 mod namespaces;
+mod prune;
 mod record;
 
+pub use list::{Listed, ListedPage};
 pub use namespaces::{Namespace, RedisNamespaces};
 
 use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
 use clock::StoreClock;
+use futures::future::try_join_all;
 use layout::Known;
 use redis::{Cmd, FromRedisValue, Value, from_redis_value};
 use std::sync::Arc;
@@ -57,11 +62,12 @@ impl RedisNamespace {
         config.check()?;
         let (now, layouts) = (Arc::new(StoreClock::new(clock.clone())), Arc::default());
         let namespace = RedisNamespace { link, name, config: Arc::new(config), revision, clock, now, layouts };
-        for shard in 0..SHARDS {
-            let mut command = call(CounterScript::Configure, &namespace.keys(shard).log());
-            command.arg(revision);
-            namespace.run(&command).await?;
-        }
+        let configured = (0..SHARDS).map(async |shard| {
+            let keys = namespace.keys(shard);
+            let keys: Vec<String> = keys.log().into_iter().chain([keys.pruned()]).collect();
+            namespace.run(&namespace.log_call(CounterScript::Configure, &keys)).await
+        });
+        try_join_all(configured).await?;
         Ok(namespace)
     }
 

@@ -6,9 +6,9 @@ use crate::names::NamespaceName;
 use crate::namespace::NamespaceConfig;
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
-use redis::{Client, Value};
+use redis::{Client, Value, from_redis_value};
 use std::sync::Arc;
-use tallystone_link::{Clock, Link, ReplicaWait};
+use tallystone_link::{Clock, ConnectError, Link, ReplicaWait};
 use tallystone_lua::counter::{Answer, CounterScript, NAMESPACES};
 
 /// All namespaces of a Redis.
@@ -35,6 +35,15 @@ impl RedisNamespaces {
         RedisNamespaces { link: Arc::new(Link::new(client, replicas, scripts())), clock }
     }
 
+    /// Connects, checks version and durability, and loads the scripts.
+    pub async fn connect(url: &str, allow_volatile: bool, replicas: ReplicaWait) -> Result<RedisNamespaces, ConnectError> {
+        let namespaces = RedisNamespaces::new(tallystone_link::client(url)?, replicas, Clock::Redis);
+        let shown = tallystone_link::without_password(url);
+        tallystone_link::check_suited(&namespaces.link, &shown, allow_volatile).await?;
+        namespaces.link.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
+        Ok(namespaces)
+    }
+
     /// One of them.
     pub async fn get(&self, name: &NamespaceName) -> Result<Option<Namespace>, Refusal> {
         match self.link.call(redis::cmd("HGET").arg(NAMESPACES).arg(name.as_str())).await.map_err(of_link)? {
@@ -42,6 +51,17 @@ impl RedisNamespaces {
             Value::BulkString(raw) => Ok(Some(decode(name.clone(), &raw)?)),
             _ => Err(defect("no namespace")),
         }
+    }
+
+    /// All of them, in the order of their names.
+    pub async fn all(&self) -> Result<Vec<Namespace>, Refusal> {
+        let value = self.link.call(redis::cmd("HGETALL").arg(NAMESPACES)).await.map_err(of_link)?;
+        let entries: Vec<(String, Vec<u8>)> =
+            from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))?;
+        let decode = |(name, raw): (String, Vec<u8>)| decode(NamespaceName::parse(name)?, &raw);
+        let mut all: Vec<Namespace> = entries.into_iter().map(decode).collect::<Result<_, _>>()?;
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(all)
     }
 
     /// Makes a namespace or changes it; the answer holds for every server, since shards refuse the revisions before.

@@ -3,15 +3,11 @@
 //! Every status carries `google.rpc.ErrorInfo` (domain "tallystone", the reason of [`Refusal::reason`] and what
 //! a program may want to know as metadata); a malformed request also `google.rpc.BadRequest` with the field.
 
-use prost::Message as _;
 use std::collections::HashMap;
 use tallystone_model::{Applied, Refusal};
 use tallystone_proto::RpcStatus;
+use tallystone_proto::status::{rpc_status, to_call};
 use tonic::{Code, Status};
-use tonic_types::pb::{BadRequest, ErrorInfo, bad_request::FieldViolation};
-
-/// The ErrorInfo domain of every status.
-pub(crate) const DOMAIN: &str = "tallystone";
 
 /// The status of a refused call.
 pub(crate) fn of_call(refusal: Refusal) -> Status {
@@ -117,30 +113,4 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
         }
         _ => rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None),
     }
-}
-
-fn rpc_status(
-    code: Code,
-    message: String,
-    reason: &str,
-    metadata: HashMap<String, String>,
-    bad_field: Option<(String, String)>,
-) -> RpcStatus {
-    let info = ErrorInfo { reason: reason.to_owned(), domain: DOMAIN.to_owned(), metadata };
-    let mut details = vec![any("google.rpc.ErrorInfo", &info)];
-    if let Some((field, description)) = bad_field {
-        let violation = FieldViolation { field, description, ..FieldViolation::default() };
-        details.push(any("google.rpc.BadRequest", &BadRequest { field_violations: vec![violation] }));
-    }
-    RpcStatus { code: code as i32, message, details }
-}
-
-fn any(name: &str, message: &impl prost::Message) -> prost_types::Any {
-    prost_types::Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
-}
-
-/// The wire's `grpc-status-details-bin` is the encoded google.rpc.Status.
-fn to_call(status: RpcStatus) -> Status {
-    let details = status.encode_to_vec();
-    Status::with_details(Code::from(status.code), status.message, details.into())
 }

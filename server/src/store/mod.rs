@@ -1,12 +1,12 @@
 //! The store on Redis: every verb of [`Store`](tallystone_model::Store) is one script call, atomic and durable before its answer.
 //!
-//! What lives here: the start checks (`connect`), the configuration that this server
+//! What lives here: the layout check at the start (`format`), the configuration that this server
 //! believes in (`view`), wake-ups between servers (`wake`), building and dropping of filter indexes
 //! (`indexes`), the verbs (`verbs`; `dequeue` with its steps), and the taking apart of replies (`reply`). What may
 //! not: rules of the queue (the scripts), combining and waiting (`engine/`), the wire (`api/`).
 
-mod connect;
 mod dequeue;
+mod format;
 mod indexes;
 mod outbox;
 mod reply;
@@ -14,7 +14,7 @@ mod verbs;
 mod view;
 mod wake;
 
-pub use connect::ConnectError;
+pub use tallystone_link::ConnectError;
 pub use outbox::{OutboxBound, OutboxFull, OutboxReader, Read};
 pub use tallystone_link::Clock;
 
@@ -93,12 +93,12 @@ impl Drop for RedisStore {
 impl RedisStore {
     /// Connects, checks version and durability, and loads the scripts.
     pub async fn connect(options: RedisOptions) -> Result<RedisStore, ConnectError> {
-        let client =
-            redis::Client::open(options.url.as_str()).map_err(|error| ConnectError::Address(error.to_string()))?;
+        let client = tallystone_link::client(&options.url)?;
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
         let link = Link::new(client, replicas, scripts());
-        let shown = connect::without_password(&options.url);
-        connect::check(&link, &shown, options.allow_volatile).await?;
+        let shown = tallystone_link::without_password(&options.url);
+        tallystone_link::check_suited(&link, &shown, options.allow_volatile).await?;
+        format::check(&link, &shown).await?;
         let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
         let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;

@@ -124,10 +124,10 @@ async fn q15_queues_of_another_format_are_not_touched() {
     };
     assert!(connect().await.is_ok(), "an empty Redis takes the present format");
     let _: ::redis::Value = raw(&redis, "SET ts:format 3").await;
-    assert!(matches!(connect().await, Err(ConnectError::Format { found: 3 })));
+    assert!(matches!(connect().await, Err(ConnectError::Format { found: 3, .. })));
     let _: ::redis::Value = raw(&redis, "DEL ts:format").await;
     let _: ::redis::Value = raw(&redis, "ZADD ts:queues 0 old").await;
-    assert!(matches!(connect().await, Err(ConnectError::Format { found: 1 })), "the first did not name itself");
+    assert!(matches!(connect().await, Err(ConnectError::Format { found: 1, .. })), "the first did not name itself");
 }
 
 #[tokio::test]

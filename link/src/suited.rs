@@ -1,17 +1,12 @@
-//! What a Redis must be before this server works with it (Q15, Q16): recent, durable, and not one that forgets.
+//! What a Redis must be before a server works with it (Q15, Q16): recent, durable, and not one that forgets.
 
+use crate::{Failure, Link};
 use redis::Value;
 use std::collections::BTreeMap;
-use tallystone_link::{Failure, Link};
-use tallystone_lua::keys;
 use tallystone_model::Refusal;
 
 /// The oldest Redis whose scripts can declare their flags.
 const VERSION_MIN: (u64, u64) = (7, 0);
-
-/// The layout of what is kept in Redis; raised with every change that older servers would misread.
-const FORMAT: u64 = 2;
-const FORMAT_KEY: &str = "ts:format";
 
 /// Why the server does not work with this Redis.
 #[derive(Debug, thiserror::Error)]
@@ -35,11 +30,13 @@ pub enum ConnectError {
     },
     /// Its queues are laid out otherwise.
     #[error(
-        "the queues in this Redis were written in format {found}, this server reads format {FORMAT}: use the version that wrote them, or an empty Redis (for `tallystone dev`, another or an empty data folder)"
+        "the queues in this Redis were written in format {found}, this server reads format {read}: use the version that wrote them, or an empty Redis (for `tallystone dev`, another or an empty data folder)"
     )]
     Format {
         /// Theirs.
         found: u64,
+        /// The server's.
+        read: u64,
     },
     /// It would lose acknowledged writes.
     #[error(
@@ -51,8 +48,15 @@ pub enum ConnectError {
     },
 }
 
+impl ConnectError {
+    /// No answer, or none that helps.
+    pub fn unreachable(url: &str, failure: Failure) -> ConnectError {
+        ConnectError::Unreachable { url: url.to_owned(), why: Refusal::from(failure).to_string() }
+    }
+}
+
 /// The address as it may be shown and logged.
-pub(super) fn without_password(url: &str) -> String {
+pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let authority = rest.split('/').next().unwrap_or_default();
     match authority.rsplit_once('@') {
@@ -61,9 +65,14 @@ pub(super) fn without_password(url: &str) -> String {
     }
 }
 
-pub(super) async fn check(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
-    let unreachable =
-        |failure: Failure| ConnectError::Unreachable { url: url.to_owned(), why: Refusal::from(failure).to_string() };
+/// The client of an address.
+pub fn client(url: &str) -> Result<redis::Client, ConnectError> {
+    redis::Client::open(url).map_err(|error| ConnectError::Address(error.to_string()))
+}
+
+/// Asks a Redis what it is. `url`: as it may be shown.
+pub async fn check_suited(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
+    let unreachable = |failure: Failure| ConnectError::unreachable(url, failure);
     let info = link.call(redis::cmd("INFO").arg("server")).await.map_err(unreachable)?;
     let version = text(&info)
         .lines()
@@ -75,18 +84,6 @@ pub(super) async fn check(link: &Link, url: &str, allow_volatile: bool) -> Resul
     if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < VERSION_MIN {
         return Err(ConnectError::Version { found: version });
     }
-    let found = match link.call(redis::cmd("GET").arg(FORMAT_KEY)).await.map_err(unreachable)? {
-        Value::Nil => {
-            // The first format did not name itself.
-            let queues = link.call(redis::cmd("EXISTS").arg(keys::QUEUES)).await.map_err(unreachable)?;
-            if queues == Value::Int(1) { 1 } else { FORMAT }
-        }
-        number => text(&number).parse().unwrap_or(0),
-    };
-    if found != FORMAT {
-        return Err(ConnectError::Format { found });
-    }
-    link.call(redis::cmd("SET").arg(FORMAT_KEY).arg(FORMAT).arg("NX")).await.map_err(unreachable)?;
     if allow_volatile {
         return Ok(());
     }

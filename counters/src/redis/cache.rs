@@ -1,0 +1,108 @@
+//! BEST_EFFORT counters (N4): one number to a key, added to where it stands; no events, no tokens.
+
+use super::{RedisNamespace, defect, of_link};
+use crate::names::CounterName;
+use crate::namespace::{Place, SHARDS};
+use crate::refusal::Refusal;
+use futures::future::try_join_all;
+use redis::{Cmd, Value};
+use std::collections::HashMap;
+
+impl RedisNamespace {
+    /// Adds, those to one counter together; of each, whether it has counted.
+    pub async fn cache_add(&self, adds: &[(CounterName, i64)]) -> Vec<Result<(), Refusal>> {
+        let mut numbers: HashMap<&CounterName, usize> = HashMap::with_capacity(adds.len());
+        let mut sums: Vec<(&CounterName, i128, u32)> = Vec::with_capacity(adds.len());
+        let mut of_add = Vec::with_capacity(adds.len());
+        for (counter, delta) in adds {
+            let number = *numbers.entry(counter).or_insert(sums.len());
+            if number == sums.len() {
+                sums.push((counter, 0, 0));
+            }
+            sums[number].1 += i128::from(*delta);
+            sums[number].2 += 1;
+            of_add.push(number);
+        }
+        let together = sums.iter().map(|(counter, sum, _)| i64::try_from(*sum).ok().map(|sum| (*counter, sum)));
+        let (fitting, positions): (Vec<(&CounterName, i64)>, Vec<usize>) =
+            together.enumerate().filter_map(|(number, sum)| Some((sum?, number))).unzip();
+        let mut done: Vec<Result<(), Refusal>> = vec![Err(Refusal::Overflow); sums.len()];
+        for (number, result) in positions.into_iter().zip(self.increment(&fitting).await) {
+            done[number] = result;
+        }
+        let mut results = Vec::with_capacity(adds.len());
+        for ((counter, delta), number) in adds.iter().zip(of_add) {
+            results.push(match &done[number] {
+                // Nothing of them has counted together; one by one some may.
+                Err(Refusal::Overflow) if sums[number].2 > 1 => self.increment(&[(counter, *delta)]).await.remove(0),
+                result => result.clone(),
+            });
+        }
+        results
+    }
+
+    async fn increment(&self, sums: &[(&CounterName, i64)]) -> Vec<Result<(), Refusal>> {
+        let mut commands = Vec::with_capacity(sums.len());
+        for (counter, sum) in sums {
+            let key = self.keys(Place::of(counter).home()).cached(counter.as_str());
+            commands.push(redis::cmd("INCRBY").arg(&key).arg(sum).take());
+            if self.config.ttl_ms > 0 {
+                commands.push(redis::cmd("PEXPIRE").arg(&key).arg(self.config.ttl_ms).take());
+            }
+        }
+        let step = if self.config.ttl_ms > 0 { 2 } else { 1 };
+        match self.link.calls(&commands).await {
+            Ok(replies) => replies.into_iter().step_by(step).map(incremented).collect(),
+            Err(failure) => {
+                let refusal = of_link(failure);
+                sums.iter().map(|_| Err(refusal.clone())).collect()
+            }
+        }
+    }
+
+    /// The counts as they stand.
+    pub async fn cache_get(&self, counters: &[CounterName]) -> Result<Vec<i64>, Refusal> {
+        let read = async |(shard, numbers): (u16, Vec<usize>)| {
+            let mut command = redis::cmd("MGET");
+            for number in &numbers {
+                command.arg(self.keys(shard).cached(counters[*number].as_str()));
+            }
+            let counts: Vec<Option<i64>> = self.query(&command).await?;
+            Ok::<_, Refusal>((numbers, counts.into_iter().map(Option::unwrap_or_default).collect()))
+        };
+        super::checkpoints::in_order(
+            counters.len(),
+            try_join_all(super::checkpoints::homes(counters.iter()).map(read)).await?,
+        )
+    }
+
+    /// Zero, from now on.
+    pub async fn cache_clear(&self, counters: &[CounterName]) -> Result<(), Refusal> {
+        let unlink = |counter: &CounterName| {
+            redis::cmd("UNLINK").arg(self.keys(Place::of(counter).home()).cached(counter.as_str())).take()
+        };
+        let commands: Vec<Cmd> = counters.iter().map(unlink).collect();
+        self.link.calls(&commands).await.map(drop).map_err(of_link)
+    }
+
+    /// Some of the names there are, in no order, and where to go on; 0: that was all.
+    pub(super) async fn cache_scan(&self, cursor: u64, count: usize) -> Result<(u64, Vec<CounterName>), Refusal> {
+        let prefixes: Vec<String> = (0..SHARDS).map(|shard| self.keys(shard).cached("")).collect();
+        let mut command = redis::cmd("SCAN");
+        command.arg(cursor).arg("MATCH").arg(format!("tc:{{{}/?}}:cached:*", self.name)).arg("COUNT").arg(count);
+        let (next, keys): (u64, Vec<String>) = self.query(&command).await?;
+        let name = |key: String| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix).map(str::to_owned));
+        let names = keys.into_iter().filter_map(name).map(CounterName::parse).collect::<Result<_, _>>()?;
+        Ok((next, names))
+    }
+}
+
+fn incremented(reply: Value) -> Result<(), Refusal> {
+    match reply {
+        Value::Int(_) => Ok(()),
+        Value::ServerError(error) if error.details().is_some_and(|text| text.contains("overflow")) => {
+            Err(Refusal::Overflow)
+        }
+        other => Err(defect(&format!("{other:?} to an increment"))),
+    }
+}

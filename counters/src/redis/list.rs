@@ -1,0 +1,136 @@
+//! The counters of a namespace, page by page.
+
+use super::{RedisNamespace, record};
+use crate::checkpoints::{Checkpoint, Checkpoints};
+use crate::names::CounterName;
+use crate::namespace::{CounterType, Place, SHARDS};
+use crate::refusal::Refusal;
+
+/// A counter with its last checkpoint; of a BEST_EFFORT one, only the count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub counter: CounterName,
+    /// What is known of it.
+    pub checkpoint: Checkpoint,
+}
+
+/// Some of them, in no order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedPage {
+    /// None, too, may be a page.
+    pub counters: Vec<Listed>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<String>,
+}
+
+/// Where a list goes on: first what is rolled up, then what is only pending, shard by shard.
+struct Position {
+    is_pending: bool,
+    shard: u16,
+    cursor: u64,
+}
+
+impl Position {
+    fn parse(token: &str) -> Option<Position> {
+        let mut parts = token.split('.');
+        let is_pending = match parts.next()? {
+            "r" => false,
+            "p" => true,
+            _ => return None,
+        };
+        let shard = parts.next()?.parse().ok().filter(|shard| *shard < SHARDS)?;
+        let cursor = parts.next()?.parse().ok()?;
+        parts.next().is_none().then_some(Position { is_pending, shard, cursor })
+    }
+
+    fn token(&self) -> String {
+        format!("{}.{}.{}", if self.is_pending { "p" } else { "r" }, self.shard, self.cursor)
+    }
+
+    fn after(&self, cursor: u64) -> Option<Position> {
+        let Position { is_pending, shard, .. } = *self;
+        match cursor {
+            0 if shard + 1 < SHARDS => Some(Position { is_pending, shard: shard + 1, cursor: 0 }),
+            0 if !is_pending => Some(Position { is_pending: true, shard: 0, cursor: 0 }),
+            0 => None,
+            cursor => Some(Position { is_pending, shard, cursor }),
+        }
+    }
+}
+
+impl RedisNamespace {
+    /// About so many counters, from a token that an earlier page gave, or from the beginning.
+    pub async fn list(&self, token: &str, count: usize) -> Result<ListedPage, Refusal> {
+        let unknown = || Refusal::invalid("page_token", "is none that this list has given");
+        let begin = Position { is_pending: false, shard: 0, cursor: 0 };
+        let mut position = if token.is_empty() { begin } else { Position::parse(token).ok_or_else(unknown)? };
+        if self.config.counter_type == CounterType::BestEffort {
+            return self.list_cached(position.cursor, count).await;
+        }
+        let mut page = ListedPage::default();
+        loop {
+            let (cursor, mut listed) = match position.is_pending {
+                false => self.scan_checkpoints(position.shard, position.cursor, count).await?,
+                true => self.scan_pending(position.shard, position.cursor, count).await?,
+            };
+            page.counters.append(&mut listed);
+            match position.after(cursor) {
+                None => return Ok(page),
+                Some(next) if page.counters.len() >= count || cursor > 0 => {
+                    page.next = Some(next.token());
+                    return Ok(page);
+                }
+                Some(next) => position = next,
+            }
+        }
+    }
+
+    async fn scan_checkpoints(&self, shard: u16, cursor: u64, count: usize) -> Result<(u64, Vec<Listed>), Refusal> {
+        let mut command = redis::cmd("HSCAN");
+        command.arg(self.keys(shard).counts()).arg(cursor).arg("COUNT").arg(count);
+        let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(&command).await?;
+        let listed = |(name, raw): (String, Vec<u8>)| {
+            Ok(Listed { counter: CounterName::parse(name)?, checkpoint: record::decode_checkpoint(&raw)? })
+        };
+        Ok((next, pairs.into_iter().map(listed).collect::<Result<_, Refusal>>()?))
+    }
+
+    /// Those that no rollup has seen yet, told by their home shard only.
+    async fn scan_pending(&self, shard: u16, cursor: u64, count: usize) -> Result<(u64, Vec<Listed>), Refusal> {
+        let mut command = redis::cmd("HSCAN");
+        command.arg(self.keys(shard).key("pending")).arg(cursor).arg("COUNT").arg(count);
+        let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(&command).await?;
+        let mut counters = Vec::new();
+        for (name, _) in pairs {
+            let counter = CounterName::parse(name)?;
+            let place = Place::of(&counter);
+            // Of the shards that have something of it, the first one tells.
+            if self.tells(&counter, place, shard).await? {
+                counters.push(counter);
+            }
+        }
+        let checkpoints = self.read(&counters).await?;
+        let new = counters.into_iter().zip(checkpoints).filter(|(_, checkpoint)| *checkpoint == Checkpoint::default());
+        Ok((next, new.map(|(counter, checkpoint)| Listed { counter, checkpoint }).collect()))
+    }
+
+    async fn tells(&self, counter: &CounterName, place: Place, shard: u16) -> Result<bool, Refusal> {
+        for earlier in place.shards(&self.config).take_while(|earlier| *earlier != shard) {
+            let mut command = redis::cmd("HEXISTS");
+            command.arg(self.keys(earlier).key("pending")).arg(counter.as_str());
+            if self.query(&command).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn list_cached(&self, cursor: u64, count: usize) -> Result<ListedPage, Refusal> {
+        let (next, names) = self.cache_scan(cursor, count).await?;
+        let counts = self.cache_get(&names).await?;
+        let listed = |(counter, count)| Listed { counter, checkpoint: Checkpoint { count, ..Checkpoint::default() } };
+        let next = (next > 0).then(|| Position { is_pending: false, shard: 0, cursor: next }.token());
+        Ok(ListedPage { counters: names.into_iter().zip(counts).map(listed).collect(), next })
+    }
+}

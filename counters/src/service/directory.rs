@@ -1,0 +1,139 @@
+//! Which namespaces there are, as this server believes; it learns of changes within a second, or when a shard says so.
+
+use super::gather::Gather;
+use super::touches::Touches;
+use crate::log::{Appended, EventLog, NewEvent};
+use crate::names::{CounterName, NamespaceName};
+use crate::redis::{Namespace, RedisNamespace, RedisNamespaces};
+use crate::refusal::Refusal;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A namespace in use, as one revision has it.
+pub(crate) struct Open {
+    pub(crate) store: RedisNamespace,
+    pub(super) events: Gather<NewEvent, Appended>,
+    pub(super) cached: Gather<(CounterName, i64), ()>,
+    pub(super) touches: Touches,
+    /// Cancelled when there is a later revision.
+    pub(super) until: CancellationToken,
+}
+
+impl Open {
+    fn new(store: RedisNamespace) -> Open {
+        let (log, cache) = (store.clone(), store.clone());
+        Open {
+            events: Gather::start(move |events: Vec<NewEvent>| {
+                let log = log.clone();
+                async move { log.append(&events).await }
+            }),
+            cached: Gather::start(move |adds: Vec<(CounterName, i64)>| {
+                let cache = cache.clone();
+                async move { cache.cache_add(&adds).await }
+            }),
+            touches: Touches::default(),
+            until: CancellationToken::new(),
+            store,
+        }
+    }
+}
+
+/// The namespaces in use.
+pub(super) struct Directory {
+    pub(super) namespaces: RedisNamespaces,
+    open: RwLock<HashMap<NamespaceName, Arc<Open>>>,
+    /// One at a time: many calls find the same namespace changed.
+    opening: Mutex<()>,
+    news: mpsc::UnboundedSender<Arc<Open>>,
+    opened: Mutex<mpsc::UnboundedReceiver<Arc<Open>>>,
+}
+
+impl Directory {
+    pub(super) fn new(namespaces: RedisNamespaces) -> Directory {
+        let (news, opened) = mpsc::unbounded_channel();
+        let (open, opening) = Default::default();
+        Directory { namespaces, open, opening, news, opened: Mutex::new(opened) }
+    }
+
+    fn known(&self, name: &NamespaceName) -> Option<Arc<Open>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// A namespace.
+    pub(super) async fn get(&self, name: &NamespaceName) -> Result<Arc<Open>, Refusal> {
+        match self.known(name) {
+            Some(open) => Ok(open),
+            None => self.later(name, 0).await,
+        }
+    }
+
+    /// A namespace, as a later revision than this one has it.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: there is none yet.
+    pub(super) async fn later(&self, name: &NamespaceName, than: u64) -> Result<Arc<Open>, Refusal> {
+        let _one_at_a_time = self.opening.lock().await;
+        if let Some(open) = self.known(name).filter(|open| open.store.revision() > than) {
+            return Ok(open);
+        }
+        let not_found = || Refusal::NamespaceNotFound { namespace: name.to_string() };
+        let found = self.namespaces.get(name).await?.ok_or_else(not_found)?;
+        if found.revision <= than {
+            return Err(Refusal::Stale);
+        }
+        self.take_up(found).await
+    }
+
+    async fn take_up(&self, namespace: Namespace) -> Result<Arc<Open>, Refusal> {
+        let open = Arc::new(Open::new(self.namespaces.open(&namespace).await?));
+        let mut all = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = all.insert(namespace.name, open.clone()) {
+            before.until.cancel();
+        }
+        // Nobody listens where nothing runs beside the calls.
+        let _ = self.news.send(open.clone());
+        Ok(open)
+    }
+
+    /// Follows what other servers change, and tells of each revision that this one takes up.
+    pub(super) async fn follow(&self, opened: impl Fn(Arc<Open>)) {
+        let mut news = self.opened.lock().await;
+        let mut every = tokio::time::interval(LOOK_EVERY);
+        loop {
+            tokio::select! {
+                Some(open) = news.recv() => opened(open),
+                _ = every.tick() => {
+                    if let Err(error) = self.look().await {
+                        tracing::warn!(%error, "cannot look for changes of namespaces");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<(), Refusal> {
+        for namespace in self.namespaces.all().await? {
+            let known = self.known(&namespace.name).map_or(0, |open| open.store.revision());
+            if known < namespace.revision {
+                match self.later(&namespace.name, known).await {
+                    // Changed once more meanwhile: the next look finds it.
+                    Ok(_) | Err(Refusal::Stale) => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what runs for each namespace.
+    pub(super) fn close(&self) {
+        for open in self.open.read().unwrap_or_else(PoisonError::into_inner).values() {
+            open.until.cancel();
+        }
+    }
+}

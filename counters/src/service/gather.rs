@@ -1,0 +1,139 @@
+//! Calls that come at about the same time go to the store together.
+
+use crate::refusal::Refusal;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use std::time::Duration;
+use tallystone_model::Applied;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+/// How long the first of them waits for others.
+const WAIT: Duration = Duration::from_millis(1);
+/// Items that do not wait for more.
+const FULL: usize = 4_096;
+/// What is in the store at once: while the one is written, the next one gathers.
+const IN_FLIGHT: usize = 2;
+
+/// Items, and where their results go.
+struct Call<I, O> {
+    items: Vec<I>,
+    answer: oneshot::Sender<Vec<Result<O, Refusal>>>,
+}
+
+/// Gathers items for a store that takes many at once.
+pub(super) struct Gather<I, O>(mpsc::UnboundedSender<Call<I, O>>);
+
+impl<I: Send + 'static, O: Send + 'static> Gather<I, O> {
+    /// `store` takes items and answers as many results.
+    pub(super) fn start<F, Fut>(store: F) -> Self
+    where
+        F: Fn(Vec<I>) -> Fut + Send + 'static,
+        Fut: Future<Output = Vec<Result<O, Refusal>>> + Send,
+    {
+        let (calls, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(run(store, receiver));
+        Gather(calls)
+    }
+
+    /// The results of these items. Whoever drops this cannot know whether they were stored.
+    pub(super) async fn ask(&self, items: Vec<I>) -> Vec<Result<O, Refusal>> {
+        let count = items.len();
+        let (answer, answered) = oneshot::channel();
+        let gone = |applied| {
+            let why = "the server is stopping".to_owned();
+            (0..count).map(|_| Err(Refusal::Unavailable { applied, why: why.clone() })).collect()
+        };
+        if self.0.send(Call { items, answer }).is_err() {
+            return gone(Applied::No);
+        }
+        answered.await.unwrap_or_else(|_| gone(Applied::Unknown))
+    }
+}
+
+/// What of a flush belongs to whom.
+type Part<O> = (usize, oneshot::Sender<Vec<Result<O, Refusal>>>);
+
+async fn run<I, O, F, Fut>(store: F, mut calls: mpsc::UnboundedReceiver<Call<I, O>>)
+where
+    F: Fn(Vec<I>) -> Fut,
+    Fut: Future<Output = Vec<Result<O, Refusal>>>,
+{
+    let mut in_flight = FuturesUnordered::new();
+    let (mut items, mut parts): (Vec<I>, Vec<Part<O>>) = (Vec::new(), Vec::new());
+    let mut leave_at = Instant::now();
+    loop {
+        let may_leave = !items.is_empty() && in_flight.len() < IN_FLIGHT;
+        if may_leave && (items.len() >= FULL || leave_at <= Instant::now()) {
+            let parts = std::mem::take(&mut parts);
+            let stored = store(std::mem::take(&mut items));
+            in_flight.push(async {
+                let mut results = stored.await.into_iter();
+                for (count, answer) in parts {
+                    // Nobody may wait for it any more.
+                    let _ = answer.send(results.by_ref().take(count).collect());
+                }
+            });
+        }
+        tokio::select! {
+            biased;
+            Some(()) = in_flight.next() => {}
+            call = calls.recv() => {
+                let Some(mut call) = call else { break };
+                if items.is_empty() {
+                    leave_at = Instant::now() + WAIT;
+                }
+                loop {
+                    parts.push((call.items.len(), call.answer));
+                    items.append(&mut call.items);
+                    match calls.try_recv() {
+                        Ok(next) => call = next,
+                        Err(_) => break,
+                    }
+                }
+            }
+            () = sleep_until(leave_at), if !items.is_empty() && in_flight.len() < IN_FLIGHT => {}
+        }
+    }
+    // Nobody can ask any more; who has asked is answered.
+    while in_flight.next().await.is_some() {}
+    let mut results = store(items).await.into_iter();
+    for (count, answer) in parts {
+        let _ = answer.send(results.by_ref().take(count).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::join_all;
+    use std::sync::{Arc, Mutex};
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_of_one_millisecond_go_together_and_each_gets_its_own_results() {
+        let flushes = Arc::new(Mutex::new(Vec::new()));
+        let gather = Gather::start({
+            let flushes = flushes.clone();
+            move |items: Vec<u32>| {
+                flushes.lock().unwrap().push(items.len());
+                async move { items.into_iter().map(|item| Ok(item * 2)).collect() }
+            }
+        });
+        let calls = (0..10).map(|number| gather.ask((0..number).map(|item| number * 100 + item).collect()));
+        for (number, results) in join_all(calls).await.into_iter().enumerate() {
+            let expected: Vec<_> = (0..number).map(|item| Ok(2 * (number * 100 + item) as u32)).collect();
+            assert_eq!(results, expected);
+        }
+        assert_eq!(*flushes.lock().unwrap(), [45]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_flush_waits_for_nobody() {
+        let gather = Gather::start(|items: Vec<u8>| async move { items.into_iter().map(Ok).collect() });
+        let begin = Instant::now();
+        assert_eq!(gather.ask(vec![1; FULL]).await.len(), FULL);
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+        assert_eq!(gather.ask(vec![1]).await, [Ok(1)]);
+        assert!(begin.elapsed() >= WAIT, "one alone waits for others");
+    }
+}

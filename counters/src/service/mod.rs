@@ -1,0 +1,258 @@
+//! The counters as a service: which namespaces there are, adds gathered for a millisecond, reads that hurry rollups on,
+//! rollups made due in the queue, and retention.
+//!
+//! What lives here: [`Counters`] and what runs beside it. What may not: the wire (`api/`), the store (`redis/`), and
+//! summing (`rollup`): that is the workers'.
+
+mod directory;
+mod gather;
+mod rollup_queue;
+mod touches;
+mod trigger;
+
+pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
+
+use crate::checkpoints::Checkpoints;
+use crate::log::{Appended, Change, Event, EventLog, GRANULE_MS, NewEvent};
+use crate::names::{CounterName, NamespaceName};
+use crate::namespace::{CounterType, NamespaceConfig};
+use crate::read::accurate;
+use crate::redis::{ListedPage, Namespace, RedisNamespaces};
+use crate::refusal::Refusal;
+use directory::{Directory, Open};
+use futures::StreamExt;
+use futures::stream::iter;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_client::Client;
+use tokio_util::sync::CancellationToken;
+
+/// How often a call is made anew because the namespace has been changed meanwhile.
+const STALE_TRIES: usize = 5;
+/// A clear is acknowledged when it is sure that whatever happens from now on happens after it.
+const CLEAR_SETTLES: Duration = Duration::from_millis(2);
+/// Granules that one page of events looks at, and how many at once.
+const GRANULES_MAX: u64 = 4_000;
+const GRANULES_AT_ONCE: usize = 32;
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
+/// A count, and what is promised of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// The number.
+    pub count: i64,
+    /// Nothing that happened before this time can come any more, and the count holds all of it; 0: never rolled up.
+    pub exact_to_ms: u64,
+    /// What is promised.
+    pub counter_type: CounterType,
+}
+
+/// Some events of a counter, and where to go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventPage {
+    /// In the order of their times.
+    pub events: Vec<Event>,
+    /// The granule that the next page begins with, and how many of its events this one had; `None`: that was all.
+    pub next: Option<(u64, usize)>,
+}
+
+/// All counters of a Redis.
+pub struct Counters {
+    directory: Directory,
+    queue: Option<Client>,
+}
+
+impl Counters {
+    /// Serves the namespaces of a Redis, and makes rollups due in the queue behind this client; without one, nobody is told.
+    pub fn new(namespaces: RedisNamespaces, queue: Option<Client>) -> Arc<Counters> {
+        Arc::new(Counters { directory: Directory::new(namespaces), queue })
+    }
+
+    /// What runs beside the calls, until the token is cancelled: changes of namespaces are noticed, rollups become due,
+    /// and what is past its retention goes.
+    pub async fn run(self: Arc<Self>, stopping: CancellationToken) {
+        let follow = self.directory.follow(|open| {
+            let (until, counters) = (open.until.clone(), self.clone());
+            tokio::spawn(until.clone().run_until_cancelled_owned(touches::run(open.clone())));
+            tokio::spawn(until.clone().run_until_cancelled_owned(prune(open.clone())));
+            if let Some(queue) = &counters.queue {
+                tokio::spawn(until.run_until_cancelled_owned(trigger::run(open, queue.clone())));
+            }
+        });
+        stopping.run_until_cancelled(follow).await;
+        self.directory.close();
+    }
+
+    /// Adds and clears, of one namespace; of each, whether it counts.
+    pub async fn append(
+        &self,
+        namespace: &NamespaceName,
+        events: Vec<NewEvent>,
+    ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
+        let mut open = self.directory.get(namespace).await?;
+        let mut results = append_to(&open, events.clone()).await;
+        for _ in 1..STALE_TRIES {
+            let stale: Vec<usize> = (0..results.len()).filter(|number| results[*number] == Err(Refusal::Stale)).collect();
+            if stale.is_empty() {
+                break;
+            }
+            open = self.directory.later(namespace, open.store.revision()).await?;
+            let again = stale.iter().map(|number| events[*number].clone()).collect();
+            for (number, result) in stale.into_iter().zip(append_to(&open, again).await) {
+                results[number] = result;
+            }
+        }
+        if events.iter().any(|event| event.change == Change::Clear && event.time_ms.is_none()) {
+            tokio::time::sleep(CLEAR_SETTLES).await;
+        }
+        for result in &results {
+            crate::metrics::added(result);
+        }
+        Ok(results)
+    }
+
+    /// The counts of one namespace.
+    pub async fn get(&self, namespace: &NamespaceName, counters: &[CounterName]) -> Result<Vec<Count>, Refusal> {
+        let open = self.directory.get(namespace).await?;
+        let counter_type = open.store.config().counter_type;
+        if counter_type == CounterType::BestEffort {
+            let counts = open.store.cache_get(counters).await?;
+            return Ok(counts.into_iter().map(|count| Count { count, exact_to_ms: 0, counter_type }).collect());
+        }
+        let counts: Vec<Count> = match counter_type {
+            CounterType::Accurate => accurate(&open.store, &open.store, counters).await?,
+            _ => open.store.read(counters).await?.into_iter().map(|checkpoint| (checkpoint.count, checkpoint)).collect(),
+        }
+        .into_iter()
+        .map(|(count, checkpoint)| Count { count, exact_to_ms: checkpoint.exact_to_ms, counter_type })
+        .collect();
+        for (counter, count) in counters.iter().zip(&counts) {
+            open.touches.read(counter, count.exact_to_ms, &open.store);
+        }
+        Ok(counts)
+    }
+
+    /// Some of a namespace's counters.
+    pub async fn list(&self, namespace: &NamespaceName, token: &str, count: usize) -> Result<ListedPage, Refusal> {
+        self.directory.get(namespace).await?.store.list(token, count).await
+    }
+
+    /// A counter's events within a time; an end of 0: now, a beginning of 0: ten minutes before the end.
+    pub async fn events(
+        &self,
+        namespace: &NamespaceName,
+        counter: &CounterName,
+        within_ms: Range<u64>,
+        from: Option<(u64, usize)>,
+        count: usize,
+    ) -> Result<EventPage, Refusal> {
+        let open = self.directory.get(namespace).await?;
+        if open.store.config().counter_type == CounterType::BestEffort {
+            return Err(Refusal::invalid("namespace", "is BEST_EFFORT: it keeps no events"));
+        }
+        let future_ms = open.store.now_ms() + crate::namespace::FUTURE_LIMIT_MS + GRANULE_MS;
+        let end_ms = if within_ms.end == 0 { future_ms } else { within_ms.end.min(future_ms) };
+        let begin_ms = if within_ms.start == 0 { end_ms.saturating_sub(600_000) } else { within_ms.start };
+        let (first, seen) = from.unwrap_or((begin_ms / GRANULE_MS, 0));
+        let end = end_ms.div_ceil(GRANULE_MS);
+        let last = end.min(first.saturating_add(GRANULES_MAX));
+        let store = &open.store;
+        let mut granules =
+            iter(first..last).map(async |granule| (granule, store.events(counter, granule).await)).buffered(GRANULES_AT_ONCE);
+        let mut page = EventPage::default();
+        while let Some((granule, events)) = granules.next().await {
+            let events = events?;
+            let skip = if granule == first { seen } else { 0 };
+            let room = count - page.events.len();
+            let rest = events.len().saturating_sub(skip);
+            let taken = events.into_iter().skip(skip).take(room);
+            page.events.extend(taken.filter(|event| (begin_ms..end_ms).contains(&event.time_ms)));
+            if rest > room {
+                page.next = Some((granule, skip + room));
+                return Ok(page);
+            }
+            if page.events.len() == count {
+                page.next = (granule + 1 < end).then_some((granule + 1, 0));
+                return Ok(page);
+            }
+        }
+        page.next = (last < end).then_some((last, 0));
+        Ok(page)
+    }
+
+    /// Makes a namespace or changes it; when this answers, every server goes by it.
+    pub async fn put_namespace(
+        &self,
+        name: &NamespaceName,
+        change: impl FnOnce(Option<NamespaceConfig>) -> Result<NamespaceConfig, Refusal>,
+    ) -> Result<Namespace, Refusal> {
+        let before = self.directory.namespaces.get(name).await?;
+        let config = change(before.as_ref().map(|before| before.config.clone()))?;
+        if before.as_ref().is_some_and(|before| before.config == config) {
+            return before.ok_or(Refusal::Stale);
+        }
+        let namespace = self.directory.namespaces.put(name, config).await?;
+        self.directory.later(name, namespace.revision - 1).await?;
+        Ok(namespace)
+    }
+
+    /// One of them.
+    pub async fn namespace(&self, name: &NamespaceName) -> Result<Namespace, Refusal> {
+        let found = self.directory.namespaces.get(name).await?;
+        found.ok_or_else(|| Refusal::NamespaceNotFound { namespace: name.to_string() })
+    }
+
+    /// All of them.
+    pub async fn namespaces(&self) -> Result<Vec<Namespace>, Refusal> {
+        self.directory.namespaces.all().await
+    }
+}
+
+async fn append_to(open: &Open, events: Vec<NewEvent>) -> Vec<Result<Appended, Refusal>> {
+    if open.store.config().counter_type != CounterType::BestEffort {
+        return open.events.ask(events).await;
+    }
+    // Cleared first and then added to: a batch is not in any order.
+    let (clears, adds): (Vec<_>, Vec<_>) =
+        events.into_iter().enumerate().partition(|(_, event)| event.change == Change::Clear);
+    let appended = Appended { time_ms: 0, duplicate: false };
+    let mut results = vec![Ok(appended); clears.len() + adds.len()];
+    if !clears.is_empty() {
+        let (numbers, counters): (Vec<usize>, Vec<CounterName>) =
+            clears.into_iter().map(|(number, event)| (number, event.counter)).unzip();
+        if let Err(refusal) = open.store.cache_clear(&counters).await {
+            numbers.into_iter().for_each(|number| results[number] = Err(refusal.clone()));
+        }
+    }
+    if !adds.is_empty() {
+        let delta = |event: &NewEvent| if let Change::Add(delta) = event.change { delta } else { 0 };
+        let (numbers, adds): (Vec<usize>, Vec<(CounterName, i64)>) = adds
+            .into_iter()
+            .map(|(number, event)| {
+                let delta = delta(&event);
+                (number, (event.counter, delta))
+            })
+            .unzip();
+        for (number, result) in numbers.into_iter().zip(open.cached.ask(adds).await) {
+            results[number] = result.map(|()| appended);
+        }
+    }
+    results
+}
+
+/// Drops what is past its retention, for as long as this revision of the namespace holds.
+async fn prune(open: Arc<Open>) {
+    let mut every = tokio::time::interval(PRUNE_EVERY);
+    loop {
+        every.tick().await;
+        for shard in 0..open.store.shards() {
+            match open.store.prune(shard).await {
+                Ok(0) => {}
+                Ok(slices) => tracing::info!(namespace = %open.store.name(), shard, slices, "slices of events dropped"),
+                Err(Refusal::Stale) => return,
+                Err(error) => tracing::warn!(namespace = %open.store.name(), shard, %error, "cannot drop old events"),
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Reads hurry rollups on: what somebody reads, and is behind, is rolled up as soon as it can be (N11).
+
+use super::directory::Open;
+use crate::log::EventLog;
+use crate::names::CounterName;
+use crate::redis::RedisNamespace;
+use crate::refusal::Refusal;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often the store is told.
+const TELL_EVERY: Duration = Duration::from_millis(500);
+/// A counter is told of at most so often.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Counters that are remembered as told of.
+const REMEMBERED_MAX: usize = 100_000;
+/// Counters that one call tells of.
+const TOLD_MAX: usize = 500;
+/// A rollup that is on its way is given this much longer.
+const PATIENCE_MS: u64 = 1_000;
+/// A counter of which nothing is pending is rolled up for its readers when the last rollup is so old: its answers go on
+/// saying how far they are exact, and a lost mark cannot stay lost.
+const IDLE_MS: u64 = 60_000;
+
+/// What has been read and is to be told.
+#[derive(Default)]
+pub(super) struct Touches(Mutex<Told>);
+
+#[derive(Default)]
+struct Told {
+    at: HashMap<CounterName, Instant>,
+    next: Vec<(CounterName, bool)>,
+}
+
+impl Touches {
+    /// Somebody has read a count that is exact to this time.
+    pub(super) fn read(&self, counter: &CounterName, exact_to_ms: u64, store: &RedisNamespace) {
+        let config = store.config();
+        let behind_ms = store.now_ms().saturating_sub(exact_to_ms);
+        if behind_ms <= config.due_after_ms() + PATIENCE_MS {
+            return;
+        }
+        // A counter that was never rolled up may not exist: there is nothing to refresh.
+        let though_idle = exact_to_ms > 0 && behind_ms > config.due_after_ms() + IDLE_MS;
+        let now = Instant::now();
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.at.len() >= REMEMBERED_MAX {
+            told.at.retain(|_, at| now.duration_since(*at) < AGAIN_AFTER);
+            if told.at.len() >= REMEMBERED_MAX {
+                return;
+            }
+        }
+        match told.at.entry(counter.clone()) {
+            Entry::Occupied(at) if now.duration_since(*at.get()) < AGAIN_AFTER => return,
+            Entry::Occupied(mut at) => *at.get_mut() = now,
+            Entry::Vacant(new) => {
+                new.insert(now);
+            }
+        }
+        told.next.push((counter.clone(), though_idle));
+    }
+
+    fn take(&self) -> Vec<(CounterName, bool)> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).next)
+    }
+}
+
+/// Tells the store, for as long as this revision of the namespace holds.
+pub(super) async fn run(open: Arc<Open>) {
+    let mut every = tokio::time::interval(TELL_EVERY);
+    loop {
+        every.tick().await;
+        for touched in open.touches.take().chunks(TOLD_MAX) {
+            match open.store.touch(touched).await {
+                Ok(()) => {}
+                Err(Refusal::Stale) => return,
+                // Nothing is lost by it: every add has its own mark (N9).
+                Err(error) => tracing::debug!(%error, "reads were not told"),
+            }
+        }
+    }
+}

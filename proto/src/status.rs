@@ -1,0 +1,37 @@
+//! How a refusal looks on the wire: `google.rpc.Status` with its details.
+
+use prost::Message as _;
+use std::collections::HashMap;
+use tonic::{Code, Status};
+use tonic_types::pb::{BadRequest, ErrorInfo, Status as RpcStatus, bad_request::FieldViolation};
+
+/// The ErrorInfo domain of every status.
+pub const DOMAIN: &str = "tallystone";
+
+/// The status of a call or of one item of a batch. It carries `google.rpc.ErrorInfo` ([`DOMAIN`], the reason, what a
+/// program may want to know as metadata) and, with a bad field and what is wrong with it, `google.rpc.BadRequest`.
+pub fn rpc_status(
+    code: Code,
+    message: String,
+    reason: &str,
+    metadata: HashMap<String, String>,
+    bad_field: Option<(String, String)>,
+) -> RpcStatus {
+    let info = ErrorInfo { reason: reason.to_owned(), domain: DOMAIN.to_owned(), metadata };
+    let mut details = vec![any("google.rpc.ErrorInfo", &info)];
+    if let Some((field, description)) = bad_field {
+        let violation = FieldViolation { field, description, ..FieldViolation::default() };
+        details.push(any("google.rpc.BadRequest", &BadRequest { field_violations: vec![violation] }));
+    }
+    RpcStatus { code: code as i32, message, details }
+}
+
+fn any(name: &str, message: &impl prost::Message) -> prost_types::Any {
+    prost_types::Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+}
+
+/// As the status of a whole call: the wire's `grpc-status-details-bin` is the encoded google.rpc.Status.
+pub fn to_call(status: RpcStatus) -> Status {
+    let details = status.encode_to_vec();
+    Status::with_details(Code::from(status.code), status.message, details.into())
+}
