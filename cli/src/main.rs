@@ -17,6 +17,7 @@ mod history;
 mod indexer;
 mod logs;
 mod msg;
+mod ndjson;
 mod output;
 mod queue;
 mod server;
