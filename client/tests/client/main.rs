@@ -5,4 +5,5 @@
 mod calls;
 mod counters;
 mod harness;
+mod script;
 mod worker;
