@@ -3,6 +3,7 @@
 use crate::bench::BenchArgs;
 use crate::check::CheckArgs;
 use crate::completions::CompletionsArgs;
+use crate::counter::CounterArgs;
 use crate::demo::FlightsArgs;
 use crate::dev::DevArgs;
 use crate::failure::EXIT_CODES;
@@ -15,7 +16,7 @@ use crate::server::ServerArgs;
 use crate::work::WorkArgs;
 use clap::{Args, Parser, Subcommand};
 
-/// A priority work queue: earliest deadline first, one at a time per key, durable.
+/// A priority work queue: earliest deadline first, one at a time per key, durable; and exact distributed counters.
 #[derive(Debug, Parser)]
 #[command(name = "tallystone", version, after_help = EXIT_CODES, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -63,6 +64,8 @@ pub(crate) enum Verb {
     /// Look after what happened
     #[command(subcommand)]
     History(HistoryVerb),
+    /// Add to counters and read them
+    Counter(CounterArgs),
     /// Run a program for each message
     Work(WorkArgs),
     /// Prove every invariant of queues, in bounded steps

@@ -16,7 +16,8 @@ use tallystone_server::ServerConfig;
 const ENVIRONMENT_PREFIX: &str = "TALLYSTONE_";
 
 /// What else is read from the environment, here and by scripts, or set by `work`, and like a key.
-const OTHER_VARIABLES: &[&str] = &["CONFIG", "DATA_DIR", "LOG_FORMAT", "QUEUE", "REDIS_SERVER", "SERVER"];
+const OTHER_VARIABLES: &[&str] =
+    &["CONFIG", "COUNTERS", "DATA_DIR", "LOG_FORMAT", "NAMESPACE", "QUEUE", "REDIS_SERVER", "SERVER"];
 
 /// The keys that are flags too.
 #[derive(Args, Clone, Debug, Default, Serialize)]

@@ -9,7 +9,7 @@ use tallystone_client::{Client, Code, Error, QueueSummary, Refused};
 
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
 /// A person waits at the other end; programs repeat the command, which is safe.
-const RETRY_FOR: Duration = Duration::from_secs(5);
+pub(crate) const RETRY_FOR: Duration = Duration::from_secs(5);
 /// Queues asked for at once.
 const PAGE_SIZE: u32 = 1_000;
 

@@ -14,6 +14,14 @@ pub(crate) fn format_ms(ms: u64) -> String {
     humantime::format_duration(Duration::from_millis(ms)).to_string()
 }
 
+/// How long ago something was, for a person: `6.0 s`, `2m 3s`.
+pub(crate) fn format_ago(ms: u64) -> String {
+    match ms {
+        0..60_000 => format!("{:.1} s", ms as f64 / 1e3),
+        _ => humantime::format_duration(Duration::from_secs(ms / 1_000)).to_string(),
+    }
+}
+
 /// A moment in Unix milliseconds for a person: `2013-01-01T10:15:00.000Z`.
 pub(crate) fn format_time(unix_ms: u64) -> String {
     humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()

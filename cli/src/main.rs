@@ -9,6 +9,7 @@ mod check;
 mod completions;
 mod config;
 mod connection;
+mod counter;
 mod demo;
 mod dev;
 mod duration;
@@ -17,6 +18,7 @@ mod history;
 mod indexer;
 mod logs;
 mod msg;
+mod ndjson;
 mod output;
 mod queue;
 mod server;
@@ -88,6 +90,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         }
         Verb::Msg(verb) => msg::run(verb, &connect().await?).await,
         Verb::History(verb) => history::run(verb, &connect().await?).await,
+        Verb::Counter(args) => counter::run(args, output).await,
         Verb::Work(args) => work::run(args, &connect().await?).await,
         Verb::Check(args) => check::run(args, &connect().await?).await,
         Verb::Demo(Demo::Flights(args)) => demo::flights(args, global.server, output).await,

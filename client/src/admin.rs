@@ -1,7 +1,8 @@
 //! The operator's calls, one method per RPC.
 
-use crate::client::{Client, from_wire, rpc};
+use crate::client::{Client, from_wire, wire_count};
 use crate::config::{QueueConfig, QueueInfo};
+use crate::connection::rpc;
 use crate::error::{Items, Result};
 use crate::inspect::{CheckStep, Depth, Explanation, Message, MessagePatch, Page, Purged, QueueSummary};
 use crate::lease::Transition;
@@ -15,7 +16,7 @@ impl Client {
     /// refused (`QUEUE_EXISTS`).
     pub async fn create_queue(&self, name: &str, config: QueueConfig) -> Result<QueueInfo> {
         let request = wire::CreateQueueRequest { name: name.to_owned(), config: Some(config.into_wire()) };
-        let info = self.call(Duration::ZERO, request, rpc!(self.admin, create_queue)).await?;
+        let info = self.patience.call(Duration::ZERO, request, rpc!(self.admin, create_queue)).await?;
         Ok(QueueInfo::from_wire(info))
     }
 
@@ -23,14 +24,14 @@ impl Client {
     pub async fn update_queue(&self, name: &str, config: QueueConfig) -> Result<QueueInfo> {
         let update_mask = Some(prost_types::FieldMask { paths: config.field_names() });
         let request = wire::UpdateQueueRequest { name: name.to_owned(), config: Some(config.into_wire()), update_mask };
-        let info = self.call(Duration::ZERO, request, rpc!(self.admin, update_queue)).await?;
+        let info = self.patience.call(Duration::ZERO, request, rpc!(self.admin, update_queue)).await?;
         Ok(QueueInfo::from_wire(info))
     }
 
     /// The queue as it stands.
     pub async fn get_queue(&self, name: &str) -> Result<QueueInfo> {
         let request = wire::GetQueueRequest { name: name.to_owned() };
-        let info = self.call(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
+        let info = self.patience.call(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
         Ok(QueueInfo::from_wire(info))
     }
 
@@ -38,7 +39,7 @@ impl Client {
     pub async fn list_queues(&self, prefix: &str, page_size: u32, page_token: &str) -> Result<Page<QueueSummary>> {
         let (prefix, page_token) = (prefix.to_owned(), page_token.to_owned());
         let request = wire::ListQueuesRequest { prefix, page_size: wire_count(page_size), page_token };
-        let response = self.call(Duration::ZERO, request, rpc!(self.admin, list_queues)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, list_queues)).await?;
         let summary = |summary: wire::QueueSummary| QueueSummary {
             queue: QueueInfo::from_wire(summary.queue.unwrap_or_default()),
             depth: Depth::from_wire(summary.depth.unwrap_or_default()),
@@ -51,7 +52,7 @@ impl Client {
     pub async fn delete_queue(&self, name: &str, force: bool) -> Result<()> {
         let request = wire::DeleteQueueRequest { name: name.to_owned(), force };
         let attempts = std::sync::atomic::AtomicU32::new(0);
-        let deleted = self.call(Duration::ZERO, request, |request| {
+        let deleted = self.patience.call(Duration::ZERO, request, |request| {
             attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let mut admin = self.admin.clone();
             async move { admin.delete_queue(request).await }
@@ -71,20 +72,20 @@ impl Client {
     /// call again while the answer says that there are more.
     pub async fn purge_queue(&self, name: &str, include_running: bool) -> Result<Purged> {
         let request = wire::PurgeQueueRequest { name: name.to_owned(), include_running };
-        let response = self.call(Duration::ZERO, request, rpc!(self.admin, purge_queue)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, purge_queue)).await?;
         Ok(Purged { purged: from_wire(response.purged), more: response.more })
     }
 
     /// Exact counts by state, of the whole queue or of what passes the filter.
     pub async fn depth(&self, queue: &str, filter: Option<Filter>) -> Result<Depth> {
         let request = wire::DepthRequest { queue: queue.to_owned(), filter: filter.map(Filter::into_wire) };
-        Ok(Depth::from_wire(self.call(Duration::ZERO, request, rpc!(self.admin, depth)).await?))
+        Ok(Depth::from_wire(self.patience.call(Duration::ZERO, request, rpc!(self.admin, depth)).await?))
     }
 
     /// One message as it stands.
     pub async fn get_message(&self, queue: &str, id: &str) -> Result<Message> {
         let request = wire::GetMessageRequest { queue: queue.to_owned(), id: id.to_owned() };
-        Message::from_wire(self.call(Duration::ZERO, request, rpc!(self.admin, get_message)).await?)
+        Message::from_wire(self.patience.call(Duration::ZERO, request, rpc!(self.admin, get_message)).await?)
     }
 
     /// Messages of one state: pending ones most urgent first, the others by due time. `page_size` 0 is the
@@ -102,7 +103,7 @@ impl Client {
             page_size: wire_count(page_size),
             page_token: page_token.to_owned(),
         };
-        let response = self.call(Duration::ZERO, request, rpc!(self.admin, list_messages)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, list_messages)).await?;
         let items = response.messages.into_iter().map(Message::from_wire).collect::<Result<_>>()?;
         Ok(Page { items, next_page_token: response.next_page_token })
     }
@@ -110,7 +111,7 @@ impl Client {
     /// Changes the priority or the visibility of a message that has not ended.
     pub async fn update_message(&self, queue: &str, id: &str, patch: MessagePatch) -> Result<Transition> {
         let request = patch.into_wire(queue, id);
-        let transition = self.call(Duration::ZERO, request, rpc!(self.admin, update_message)).await?;
+        let transition = self.patience.call(Duration::ZERO, request, rpc!(self.admin, update_message)).await?;
         Ok(Transition::from_wire(&transition)?)
     }
 
@@ -118,23 +119,19 @@ impl Client {
     pub async fn redrive(&self, queue: &str, ids: Vec<String>) -> Items<Transition> {
         let count = ids.len();
         let request = wire::RedriveRequest { queue: queue.to_owned(), ids };
-        let response = self.call(Duration::ZERO, request, rpc!(self.admin, redrive)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, redrive)).await?;
         items(count, response.results, Transition::from_result)
     }
 
     /// Why is this message not running?
     pub async fn explain(&self, queue: &str, id: &str) -> Result<Explanation> {
         let request = wire::ExplainRequest { queue: queue.to_owned(), id: id.to_owned() };
-        Explanation::from_wire(self.call(Duration::ZERO, request, rpc!(self.admin, explain)).await?)
+        Explanation::from_wire(self.patience.call(Duration::ZERO, request, rpc!(self.admin, explain)).await?)
     }
 
     /// One bounded step of the scrubber. Begin with the empty cursor; go on until it comes back empty.
     pub async fn check_queue(&self, queue: &str, cursor: &str) -> Result<CheckStep> {
         let request = wire::CheckQueueRequest { queue: queue.to_owned(), cursor: cursor.to_owned() };
-        Ok(CheckStep::from_wire(self.call(Duration::ZERO, request, rpc!(self.admin, check_queue)).await?))
+        Ok(CheckStep::from_wire(self.patience.call(Duration::ZERO, request, rpc!(self.admin, check_queue)).await?))
     }
-}
-
-fn wire_count(count: u32) -> i32 {
-    i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -19,7 +19,8 @@ pub enum Error {
     #[error(transparent)]
     Refused(#[from] Refused),
     /// No answer, though the call was repeated for as long as [`retry_for`](crate::ClientBuilder::retry_for)
-    /// allows. It is safe to call again, whatever `applied` says: every call is idempotent.
+    /// allows. It is safe to call again, whatever `applied` says: every call is idempotent, but for adds to counters
+    /// without [a token of one's own](crate::CounterClient#every-add-has-a-token).
     #[error("unavailable ({applied}): {message}")]
     Unavailable {
         /// Whether the write may have happened.
@@ -27,7 +28,7 @@ pub enum Error {
         /// What went wrong last.
         message: String,
     },
-    /// The address is no address, or (only from [`Client::connect`](crate::Client::connect)) nobody listens there.
+    /// The address is no address, or (only from [`Client::connect`](crate::Client::connect) and the like) nobody listens there.
     #[error("cannot connect to {url}: {message}")]
     Connect {
         /// Where to.

@@ -1,7 +1,8 @@
 //! Questions about what happened, one method per RPC, and their answers. Times are Unix milliseconds by the store's
 //! clock, durations milliseconds; ranges are half open.
 
-use crate::client::{Client, from_wire, rpc, wire_ms};
+use crate::client::{Client, from_wire, wire_count, wire_ms};
+use crate::connection::rpc;
 use crate::error::Result;
 use crate::inspect::Depth;
 use crate::message::{State, text_or_bytes};
@@ -228,9 +229,9 @@ impl Client {
         page_token: &str,
     ) -> Result<Trace> {
         let (queue, id, page_token) = (queue.to_owned(), id.to_owned(), page_token.to_owned());
-        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        let limit = wire_count(limit);
         let request = wire::TraceMessageRequest { queue, id, sequence, limit, page_token };
-        let response = self.call(Duration::ZERO, request, rpc!(self.history, trace_message)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.history, trace_message)).await?;
         let gap = |gap: wire::Gap| Gap {
             sequence: gap.sequence,
             first_version: gap.first_version,
@@ -257,10 +258,10 @@ impl Client {
             changed_to_ms: wire_ms(search.changed_to_ms),
             include_gone: search.include_gone,
             id: search.id,
-            page_size: i32::try_from(search.page_size).unwrap_or(i32::MAX),
+            page_size: wire_count(search.page_size),
             page_token: search.page_token,
         };
-        let response = self.call(Duration::ZERO, request, rpc!(self.history, search_messages)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.history, search_messages)).await?;
         Ok(Found {
             messages: response.messages.into_iter().map(IndexedMessage::from_wire).collect(),
             next_page_token: response.next_page_token,
@@ -276,7 +277,7 @@ impl Client {
             to_ms: wire_ms(to_ms),
             interval_ms: wire_ms(interval_ms),
         };
-        let response = self.call(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?;
         Ok(QueueStats {
             total: Activity::from_wire(response.total.unwrap_or_default()),
             intervals: response.intervals.into_iter().map(Activity::from_wire).collect(),
@@ -287,7 +288,7 @@ impl Client {
     /// Messages by state under any metadata, as far as history knows.
     pub async fn indexed_depth(&self, queue: &str, metadata: BTreeMap<String, String>) -> Result<(Depth, Watermark)> {
         let request = wire::IndexedDepthRequest { queue: queue.to_owned(), metadata };
-        let depth = self.call(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?;
+        let depth = self.patience.call(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?;
         let counts = Depth {
             invisible: depth.invisible,
             pending: depth.pending,

@@ -1,5 +1,5 @@
-//! The Rust client of Tallystone, a priority work queue: typed calls ([`Client`]) and the worker runtime
-//! ([`Worker`]).
+//! The Rust client of Tallystone, a priority work queue and exact distributed counters: typed calls ([`Client`]), the
+//! worker runtime ([`Worker`]), and the calls of counters ([`CounterClient`]).
 //!
 //! ```no_run
 //! use tallystone_client::{Client, Failure, Lease, NewMessage, QueueConfig, Worker};
@@ -33,7 +33,7 @@
 //! The same, complete: `cargo run --release -p tallystone-client --example hello`.
 //!
 //! # Calls
-//! Every call of the hot path takes a list and answers a list of the same length and order: a `Result` of the whole
+//! Of queues: every call of the hot path takes a list and answers a list of the same length and order: a `Result` of the whole
 //! call around a `Result` per item ([`Items`]). One refused item never spoils the others. Times are Unix milliseconds by
 //! the store's clock, durations milliseconds, and say so in their names.
 //!
@@ -45,6 +45,8 @@
 //! - Dequeue and ExtendLease: by a request id, which the client draws once per call.
 //! - Complete, Release, Cancel: by the lease, of which the store remembers how it ended.
 //! - The operator's calls set a state rather than change it by an amount.
+//! - Counters: by a token with its time, which the client draws once per add where none is given
+//!   ([`CounterClient`] says what that means, and what it cannot mean for best-effort counters).
 //!
 //! So a call that finds the server unavailable is repeated with jittered exponential backoff, for
 //! [`retry_for`](ClientBuilder::retry_for) in all.
@@ -69,7 +71,9 @@
 mod admin;
 mod client;
 mod config;
+mod connection;
 mod connector;
+mod counter;
 mod error;
 mod history;
 mod inspect;
@@ -78,9 +82,14 @@ mod message;
 mod queue;
 mod worker;
 
-pub use client::{Client, ClientBuilder};
+pub use client::Client;
 pub use config::{Backoff, BackoffKind, QueueConfig, QueueInfo, QueueType};
+pub use connection::ClientBuilder;
 pub use connector::connector;
+pub use counter::{
+    Added, AddedAndCounted, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, CounterType,
+    IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear,
+};
 pub use error::{Applied, Error, Items, Refused, Result};
 pub use history::{
     Activity, Found, Gap, IndexedMessage, QueueStats, ReasonCount, Search, StateActivity, Trace, TracedTransition,

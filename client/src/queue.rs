@@ -1,6 +1,7 @@
 //! The calls of the hot path, one method per RPC. (The RPC Work is the [`Worker`](crate::Worker).)
 
-use crate::client::{Client, from_wire, new_id, rpc};
+use crate::client::{Client, from_wire, new_id};
+use crate::connection::rpc;
 use crate::error::{Error, Items, Refused, Result};
 use crate::lease::{Cancellation, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition};
 use crate::message::{Enqueued, NewMessage};
@@ -14,7 +15,7 @@ impl Client {
         let count = messages.len();
         let messages = messages.into_iter().map(NewMessage::into_wire).collect();
         let request = wire::EnqueueRequest { queue: queue.to_owned(), messages };
-        let response = self.call(Duration::ZERO, request, rpc!(self.queue, enqueue)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, enqueue)).await?;
         items(count, response.results, |result| match result.outcome {
             Some(Outcome::Ok(ok)) => Ok(Enqueued { id: ok.id, enqueued_at_ms: from_wire(ok.enqueued_at_ms) }),
             Some(Outcome::Error(status)) => Err(Refused::from_item(status)),
@@ -26,7 +27,7 @@ impl Client {
     pub async fn dequeue(&self, dequeue: Dequeue) -> Result<Vec<Lease>> {
         let request = dequeue.into_wire();
         let wait = Duration::from_millis(from_wire(request.wait_ms));
-        let response = self.call(wait, request, rpc!(self.queue, dequeue)).await?;
+        let response = self.patience.call(wait, request, rpc!(self.queue, dequeue)).await?;
         Ok(response.leases.into_iter().map(Lease::from_wire).collect())
     }
 
@@ -35,7 +36,7 @@ impl Client {
         let count = leases.len();
         let leases = leases.into_iter().map(LeaseRef::into_wire).collect();
         let request = wire::CompleteRequest { queue: queue.to_owned(), leases };
-        let response = self.call(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
         items(count, response.results, Transition::from_result)
     }
 
@@ -44,7 +45,7 @@ impl Client {
         let count = extensions.len();
         let extensions = extensions.into_iter().map(Extension::into_wire).collect();
         let request = wire::ExtendLeaseRequest { queue: queue.to_owned(), extensions, request_id: new_id() };
-        let response = self.call(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
         items(count, response.results, extension_result)
     }
 
@@ -53,7 +54,7 @@ impl Client {
         let count = releases.len();
         let releases = releases.into_iter().map(Release::into_wire).collect();
         let request = wire::ReleaseRequest { queue: queue.to_owned(), releases };
-        let response = self.call(Duration::ZERO, request, rpc!(self.queue, release)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, release)).await?;
         items(count, response.results, Transition::from_result)
     }
 
@@ -62,7 +63,7 @@ impl Client {
         let count = cancellations.len();
         let cancellations = cancellations.into_iter().map(Cancellation::into_wire).collect();
         let request = wire::CancelRequest { queue: queue.to_owned(), cancellations };
-        let response = self.call(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
         items(count, response.results, Transition::from_result)
     }
 }

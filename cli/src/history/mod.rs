@@ -8,11 +8,11 @@ mod source;
 pub(crate) use beside::{History, elastic_options, kafka_options, prune};
 pub(crate) use source::{HistoryFlags, demo_file};
 
-use crate::duration::format_time;
+use crate::duration::{format_ago, format_time};
 use crate::failure::Failure;
 use crate::msg::pairs_text;
 use clap::Subcommand;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_client::Watermark;
 
 #[derive(Debug, Subcommand)]
@@ -31,16 +31,9 @@ pub(crate) async fn run(verb: HistoryVerb, session: &crate::connection::Session)
 pub(crate) fn behind(watermark: &Watermark) -> String {
     match (watermark.indexed_to_ms, watermark.behind_ms) {
         (Some(to_ms), Some(behind_ms)) => {
-            format!("As of {}, {} before the question.", format_time(to_ms), seconds(behind_ms))
+            format!("As of {}, {} before the question.", format_time(to_ms), format_ago(behind_ms))
         }
         _ => "History does not say yet how far it goes; is the relay running?".to_owned(),
-    }
-}
-
-fn seconds(ms: u64) -> String {
-    match ms {
-        0..60_000 => format!("{:.1} s", ms as f64 / 1e3),
-        _ => humantime::format_duration(Duration::from_secs(ms / 1_000)).to_string(),
     }
 }
 

@@ -1,32 +1,14 @@
 //! `tallystone msg enqueue QUEUE`: one message by flags, or many as NDJSON.
 
-use super::ndjson::Reader;
-use super::{BATCH_ITEMS_MAX, pair};
+use super::pair;
 use crate::connection::{self, Session};
 use crate::duration::parse_ms;
 use crate::failure::Failure;
-use crate::output::grouped;
+use crate::ndjson::{Sending, open, unreadable};
 use clap::Args;
-use futures::StreamExt;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-use tallystone_client::{Enqueued, Error, NewMessage, Refused};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-
-/// A request may hold 4 MiB; this leaves room for the framing of a thousand messages.
-const BATCH_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Batches read ahead of those in flight.
-const BATCHES_AHEAD: usize = 2;
-/// Refused lines that are shown one by one.
-const SHOWN_MAX: usize = 20;
-/// The reason of a line that is no message.
-const BAD_LINE: &str = "BAD_LINE";
+use tallystone_client::{Error, NewMessage};
 
 #[derive(Args, Debug)]
 pub(crate) struct EnqueueArgs {
@@ -78,7 +60,7 @@ struct Message {
 
 pub(crate) async fn run(args: EnqueueArgs, session: &Session) -> Result<(), Failure> {
     match args.file {
-        Some(file) => many(&args.queue, file, usize::from(args.in_flight), session).await,
+        Some(file) => many(args.queue, file, usize::from(args.in_flight), session).await,
         None => one(&args.queue, args.message.into_message()?, session).await,
     }
 }
@@ -119,200 +101,23 @@ async fn one(queue: &str, message: NewMessage, session: &Session) -> Result<(), 
     Ok(())
 }
 
-/// Lines on their way to the server.
-#[derive(Default)]
-struct Batch {
-    messages: Vec<NewMessage>,
-    /// The line of each message.
-    lines: Vec<u64>,
-    /// Lines that are no messages, and why.
-    bad: Vec<(u64, String)>,
-    bytes: usize,
-    /// How far the input was read with this batch.
-    input_bytes: u64,
-}
-
-/// What became of the input.
-#[derive(Debug, Default, Serialize)]
-struct Report {
-    queue: String,
-    accepted: u64,
-    refused: u64,
-    /// Refused lines by reason.
-    refused_by_reason: BTreeMap<String, u64>,
-    /// The first of them.
-    refused_lines: Vec<RefusedLine>,
-    elapsed_s: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct RefusedLine {
-    line: u64,
-    reason: String,
-    error: String,
-}
-
-impl Report {
-    fn refuse(&mut self, line: u64, reason: String, error: String) {
-        self.refused += 1;
-        *self.refused_by_reason.entry(reason.clone()).or_default() += 1;
-        if self.refused_lines.len() < SHOWN_MAX {
-            self.refused_lines.push(RefusedLine { line, reason, error });
-        }
-    }
-
-    fn record(&mut self, lines: &[u64], bad: Vec<(u64, String)>, results: Vec<Result<Enqueued, Refused>>) {
-        let mut refused: Vec<_> = bad.into_iter().map(|(line, error)| (line, BAD_LINE.to_owned(), error)).collect();
-        for (line, result) in lines.iter().zip(results) {
-            match result {
-                Ok(_) => self.accepted += 1,
-                Err(Refused { reason, message, .. }) => refused.push((*line, reason, message)),
-            }
-        }
-        refused.sort_unstable();
-        for (line, reason, error) in refused {
-            self.refuse(line, reason, error);
-        }
-    }
-}
-
-async fn many(queue: &str, path: PathBuf, in_flight: usize, session: &Session) -> Result<(), Failure> {
-    let input = open(&path)?;
-    let bytes_total = std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file()).map(|file| file.len());
-    let progress = progress(bytes_total, session.output.json);
-    let started = Instant::now();
-    let mut report = Report { queue: queue.to_owned(), ..Report::default() };
-
-    let (batches, read) = mpsc::channel(BATCHES_AHEAD);
-    // A thread of its own: a read from a terminal or pipe may block for ever, and must not hold up our end.
-    std::thread::spawn(move || read_batches(Reader::new(input), |batch| batches.blocking_send(batch).is_ok()));
-    let client = &session.client;
-    let mut sent = ReceiverStream::new(read)
-        .map(async |batch: io::Result<Batch>| {
-            let mut batch = batch?;
-            let messages = std::mem::take(&mut batch.messages);
-            let results = if messages.is_empty() { Ok(Vec::new()) } else { client.enqueue(queue, messages).await };
-            io::Result::Ok((batch, results))
+async fn many(queue: String, path: PathBuf, in_flight: usize, session: &Session) -> Result<(), Failure> {
+    let to = ("queue", queue.clone());
+    let sending = Sending { path, to, done: ("Enqueued", "messages"), in_flight };
+    sending
+        .run(session.output, async |messages| {
+            session.client.enqueue(&queue, messages).await.map_err(|error| stopped(&error))
         })
-        .buffered(in_flight);
-    let mut failed = None;
-    while let Some(outcome) = sent.next().await {
-        let (batch, results) = match outcome {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                failed = Some(unreadable(&path, &error));
-                break;
-            }
-        };
-        let results: Vec<Result<Enqueued, Refused>> = match results {
-            Ok(results) => results,
-            Err(error) => {
-                failed = Some(stopped(&error, batch.lines.first().copied().unwrap_or_default()));
-                break;
-            }
-        };
-        report.record(&batch.lines, batch.bad, results);
-        progress.set_position(batch.input_bytes);
-        progress.set_message(format!("{} accepted, {} refused", grouped(report.accepted), grouped(report.refused)));
-    }
-    drop(sent);
-    progress.finish_and_clear();
-    report.elapsed_s = started.elapsed().as_secs_f64();
-    session.output.one(&report, report_text)?;
-    match (failed, report.refused) {
-        (Some(failure), _) => Err(failure),
-        (None, 0) => Ok(()),
-        (None, refused) => {
-            let lines = grouped(report.accepted + refused);
-            Err(Failure::refused(format!("{} of {lines} lines were refused", grouped(refused))))
-        }
-    }
+        .await
 }
 
 /// Why the rest was not sent.
-fn stopped(error: &Error, line: u64) -> Failure {
-    let failure = connection::failure(error).at(format!("stopped at line {line}"));
+fn stopped(error: &Error) -> Failure {
+    let failure = connection::failure(error);
     if !error.is_unavailable() {
         return failure;
     }
     failure.hint("run it again with the same input: messages that carry an id are added once")
-}
-
-/// Reads the input to its end, a batch at a time; a batch is full, or all that there was without waiting.
-fn read_batches<R: Read>(mut reader: Reader<R>, mut send: impl FnMut(io::Result<Batch>) -> bool) {
-    let mut batch = Batch::default();
-    loop {
-        let line = match reader.next() {
-            Ok(Some(line)) => line,
-            Ok(None) => break,
-            Err(error) => {
-                send(Ok(std::mem::take(&mut batch)));
-                send(Err(error));
-                return;
-            }
-        };
-        match line {
-            (number, Ok(message)) => {
-                let pairs: usize = message.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
-                batch.bytes += message.payload.len() + message.id.len() + pairs;
-                batch.messages.push(message);
-                batch.lines.push(number);
-            }
-            (number, Err(error)) => batch.bad.push((number, error)),
-        }
-        batch.input_bytes = reader.bytes;
-        let full = batch.messages.len() + batch.bad.len() >= BATCH_ITEMS_MAX || batch.bytes >= BATCH_BYTES_MAX;
-        if (full || reader.is_drained()) && !send(Ok(std::mem::take(&mut batch))) {
-            return;
-        }
-    }
-    send(Ok(batch));
-}
-
-fn report_text(report: &Report) -> String {
-    let rate = report.accepted as f64 / report.elapsed_s.max(0.001);
-    let mut text = format!(
-        "Enqueued {} messages in {:.1} s ({}/s).\n",
-        grouped(report.accepted),
-        report.elapsed_s,
-        grouped(rate as u64)
-    );
-    for (reason, count) in &report.refused_by_reason {
-        text += &format!("Refused {} as {reason}.\n", grouped(*count));
-    }
-    for RefusedLine { line, reason, error } in &report.refused_lines {
-        text += &format!("  line {line}: {reason}: {error}\n");
-    }
-    if report.refused > report.refused_lines.len() as u64 {
-        text += &format!("  … and {} more\n", grouped(report.refused - report.refused_lines.len() as u64));
-    }
-    text
-}
-
-fn progress(bytes_total: Option<u64>, json: bool) -> ProgressBar {
-    let (bar, template) = match bytes_total {
-        Some(total) => (ProgressBar::new(total), "{bar:32} {percent:>3}% {msg}, {eta} left"),
-        None => (ProgressBar::no_length(), "{spinner} {bytes} read, {msg}"),
-    };
-    if json {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
-}
-
-fn open(path: &PathBuf) -> Result<Box<dyn Read + Send>, Failure> {
-    if path.as_os_str() == "-" {
-        return Ok(Box::new(io::stdin()));
-    }
-    Ok(Box::new(File::open(path).map_err(|error| unreadable(path, &error))?))
-}
-
-fn unreadable(path: &std::path::Path, error: &io::Error) -> Failure {
-    Failure::usage(format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -341,63 +146,5 @@ mod tests {
         assert!(parse("q --coalesce").is_err());
         assert!(parse("q --payload a --payload-file b").is_err());
         assert!(parse("q --file - --in-flight 0").is_err());
-    }
-
-    #[test]
-    fn batches_are_bounded_by_items_and_bytes_and_keep_line_numbers() {
-        let mut input: Vec<u8> = Vec::new();
-        for n in 0..2_500 {
-            input.extend(format!("{{\"id\":\"{n}\"}}\n").bytes());
-        }
-        input.extend(b"nonsense\n");
-        let large = "x".repeat(32 * 1024);
-        for n in 0..200 {
-            input.extend(format!("{{\"id\":\"large{n}\",\"payload\":\"{large}\"}}\n").bytes());
-        }
-        let mut batches = Vec::new();
-        let length = input.len() as u64;
-        read_batches(Reader::new(&input[..]), |batch| {
-            batches.push(batch.unwrap());
-            true
-        });
-        assert_eq!(batches.iter().map(|batch| batch.messages.len()).sum::<usize>(), 2_700);
-        for batch in &batches {
-            assert!(batch.messages.len() <= BATCH_ITEMS_MAX && batch.bytes < BATCH_BYTES_MAX + 64 * 1024);
-            assert_eq!(batch.messages.len(), batch.lines.len());
-        }
-        let lines: Vec<u64> = batches.iter().flat_map(|batch| batch.lines.clone()).collect();
-        assert_eq!(lines, (1..=2_701).filter(|n| *n != 2_501).collect::<Vec<_>>());
-        assert_eq!(batches.iter().flat_map(|batch| &batch.bad).map(|bad| bad.0).collect::<Vec<_>>(), [2_501]);
-        assert_eq!(batches.last().unwrap().input_bytes.max(batches[batches.len() - 2].input_bytes), length);
-    }
-
-    #[test]
-    fn what_trickles_in_is_sent_without_waiting_for_more() {
-        /// A pipe: one line a read.
-        struct Trickle(Vec<&'static [u8]>);
-        impl Read for Trickle {
-            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                let Some(line) = self.0.pop() else { return Ok(0) };
-                buffer[..line.len()].copy_from_slice(line);
-                Ok(line.len())
-            }
-        }
-        let mut sizes = Vec::new();
-        read_batches(Reader::new(Trickle(vec![b"{}\n", b"{}\n"])), |batch| {
-            sizes.push(batch.unwrap().messages.len());
-            true
-        });
-        assert_eq!(sizes, [1, 1, 0]);
-    }
-
-    #[test]
-    fn refused_lines_are_counted_by_reason_and_only_the_first_kept() {
-        let mut report = Report::default();
-        for line in 0..30 {
-            report.refuse(line, BAD_LINE.to_owned(), "no".to_owned());
-        }
-        assert_eq!((report.refused, report.refused_by_reason[BAD_LINE]), (30, 30));
-        assert_eq!(report.refused_lines.len(), SHOWN_MAX);
-        assert!(report_text(&report).contains("and 10 more"));
     }
 }

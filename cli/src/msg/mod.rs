@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use tallystone_client::{Message, Refused, State, Transition};
 
 /// Items of one call, at most.
-const BATCH_ITEMS_MAX: usize = 1_000;
+pub(crate) const BATCH_ITEMS_MAX: usize = 1_000;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MsgVerb {

@@ -1,19 +1,16 @@
-//! Messages as NDJSON: one JSON object a line, read in bounded memory.
+//! Messages as NDJSON.
 
+use crate::ndjson::Item;
 use base64::Engine;
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read};
 use tallystone_client::NewMessage;
-
-/// The largest payload (32 KiB), every byte of it escaped as `\u0000`, and the largest metadata fit.
-pub(crate) const LINE_BYTES_MAX: usize = 256 * 1024;
 
 /// One line. Fields are those of the wire's `NewMessage`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+pub(crate) struct Line {
     /// Absent: one is drawn, and the same line given twice is two messages.
     #[serde(default)]
     id: Option<String>,
@@ -35,9 +32,11 @@ struct Line {
     coalesce: bool,
 }
 
-impl Line {
-    fn into_message(self) -> Result<NewMessage, String> {
-        let payload = match (self.payload, self.payload_base64) {
+impl Item for NewMessage {
+    type Line = Line;
+
+    fn of_line(line: Line) -> Result<NewMessage, String> {
+        let payload = match (line.payload, line.payload_base64) {
             (Some(_), Some(_)) => return Err("payload and payload_base64 exclude each other".to_owned()),
             (Some(text), None) => Bytes::from(text),
             (None, Some(base64)) => base64::prelude::BASE64_STANDARD
@@ -46,91 +45,34 @@ impl Line {
                 .into(),
             (None, None) => Bytes::new(),
         };
-        let message = match self.id {
+        let message = match line.id {
             // On the wire it would stand for a new id: surely not what the sender meant.
             Some(id) if id.is_empty() => return Err("id: is empty; leave it out for a new one".to_owned()),
             Some(id) => NewMessage::new(id, payload),
             None => NewMessage::unnamed(payload),
         };
         Ok(NewMessage {
-            priority: self.priority,
-            metadata: self.metadata,
-            lease_ms: self.lease_ms,
-            invisibility_ms: self.invisibility_ms,
-            max_attempts: self.max_attempts,
-            coalesce: self.coalesce,
+            priority: line.priority,
+            metadata: line.metadata,
+            lease_ms: line.lease_ms,
+            invisibility_ms: line.invisibility_ms,
+            max_attempts: line.max_attempts,
+            coalesce: line.coalesce,
             ..message
         })
     }
-}
-
-/// One line read: its number, from 1, and the message or what is wrong with it.
-pub(crate) type Numbered = (u64, Result<NewMessage, String>);
-
-/// What one read may bring.
-const BUFFER_BYTES: usize = 1024 * 1024;
-
-/// Reads a stream line by line. Empty lines are passed over.
-pub(crate) struct Reader<R> {
-    input: BufReader<R>,
-    line: Vec<u8>,
-    number: u64,
-    /// Bytes read so far.
-    pub(crate) bytes: u64,
-}
-
-impl<R: Read> Reader<R> {
-    pub(crate) fn new(input: R) -> Self {
-        Reader { input: BufReader::with_capacity(BUFFER_BYTES, input), line: Vec::new(), number: 0, bytes: 0 }
-    }
-
-    /// Whether [`Reader::next`] would wait for the input: the moment to send what has been read.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.input.buffer().is_empty()
-    }
-
-    /// The next message, or what is wrong with its line; `None` at the end.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Numbered>> {
-        loop {
-            self.line.clear();
-            let read = self.input.by_ref().take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut self.line)?;
-            if read == 0 {
-                return Ok(None);
-            }
-            self.number += 1;
-            self.bytes += read as u64;
-            if read > LINE_BYTES_MAX && self.line.last() != Some(&b'\n') {
-                self.bytes += self.input.skip_until(b'\n')? as u64;
-                return Ok(Some((self.number, Err(format!("longer than {LINE_BYTES_MAX} bytes")))));
-            }
-            let line = self.line.trim_ascii();
-            if line.is_empty() {
-                continue;
-            }
-            // serde would take a list for the fields in their order.
-            if !line.starts_with(b"{") {
-                return Ok(Some((self.number, Err("is no JSON object: {…}".to_owned()))));
-            }
-            let message = serde_json::from_slice::<Line>(line).map_err(|error| plain(&error));
-            return Ok(Some((self.number, message.and_then(Line::into_message))));
-        }
-    }
-}
-
-/// The error without its "at line 1", which would name the wrong line.
-fn plain(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    match text.rsplit_once(" at line ") {
-        Some((what, _)) => format!("{what} (column {})", error.column()),
-        None => text,
+    fn bytes(&self) -> usize {
+        let pairs: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+        self.payload.len() + self.id.len() + pairs
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ndjson::{LINE_BYTES_MAX, Numbered, Reader};
 
-    fn read(text: &str) -> Vec<Numbered> {
+    fn read(text: &str) -> Vec<Numbered<NewMessage>> {
         let mut reader = Reader::new(text.as_bytes());
         let lines = std::iter::from_fn(|| reader.next().unwrap()).collect();
         assert_eq!(reader.bytes, text.len() as u64);

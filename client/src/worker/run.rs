@@ -8,7 +8,7 @@ use super::Worker;
 use super::held::{self, Held};
 use super::outcome::{Failure, Lost, Outcome};
 use super::stream::{self, Outgoing, Stream, Unanswered};
-use crate::client::next_delay;
+use crate::connection::next_delay;
 use crate::error::{Error, Refused, Result};
 use crate::lease::{Lease, LeaseRef, Transition};
 use crate::queue::extension_result;

@@ -1,0 +1,110 @@
+//! `tallystone counter add COUNTER [DELTA]`: one event by flags, or many as NDJSON.
+
+use super::{CounterSession, InNamespace, TokenArgs, count_text, exactness, failure, now_ms, repeat_hint};
+use crate::duration::format_time;
+use crate::failure::Failure;
+use crate::ndjson::Sending;
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+use tallystone_client::{Added, AddedAndCounted, Error, IdempotencyToken, NewAdd};
+
+/// Batches on their way at once: adds have no order to keep.
+const IN_FLIGHT: usize = 4;
+
+#[derive(Args, Debug)]
+pub(crate) struct AddArgs {
+    /// The counter; `-`: many as NDJSON from stdin, fields counter, delta (1), token and generation_time_ms
+    #[arg(value_name = "COUNTER")]
+    pub(crate) counter: String,
+    /// How much, also below zero [default: 1]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) delta: Option<i64>,
+    /// Show the count right after it, too
+    #[arg(long)]
+    pub(crate) get: bool,
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
+    #[command(flatten)]
+    pub(crate) within: InNamespace,
+}
+
+pub(crate) async fn run(args: AddArgs, session: &CounterSession) -> Result<(), Failure> {
+    if args.counter == "-" {
+        if args.delta.is_some() || args.get || args.token.is_given() {
+            return Err(Failure::usage("with `-` the lines say counter, delta, token and generation_time_ms"));
+        }
+        return many(args.within.namespace, session).await;
+    }
+    one(args, session).await
+}
+
+/// An event and what became of it.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    counter: &'a str,
+    delta: i64,
+    #[serde(flatten)]
+    token: &'a IdempotencyToken,
+    #[serde(flatten)]
+    added: Added,
+    #[serde(flatten)]
+    counted: Option<Counted>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Counted {
+    count: i64,
+    exact_to_ms: u64,
+}
+
+async fn one(args: AddArgs, session: &CounterSession) -> Result<(), Failure> {
+    let (namespace, delta, token) = (args.within.namespace, args.delta.unwrap_or(1), args.token.into_token());
+    let add = NewAdd::new(&args.counter, delta).token(token.clone());
+    let outcome = match args.get {
+        true => session.client.add_and_get(&namespace, add).await.map(split),
+        false => session.client.add(&namespace, add).await.map(|added| (added, None)),
+    };
+    let (added, counted) = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let failure = session.explained(&namespace, &error).await;
+            return Err(if error.is_unavailable() { failure.hint(repeat_hint(&token)) } else { failure });
+        }
+    };
+    let outcome = Outcome { counter: &args.counter, delta, token: &token, added, counted };
+    session.output.one(&outcome, text)
+}
+
+fn split(AddedAndCounted { added, count, exact_to_ms }: AddedAndCounted) -> (Added, Option<Counted>) {
+    (added, Some(Counted { count, exact_to_ms }))
+}
+
+fn text(outcome: &Outcome<'_>) -> String {
+    let at = match outcome.added.event_time_ms {
+        0 => String::new(),
+        ms => format!(" at {}", format_time(ms)),
+    };
+    let mut text = match outcome.added.duplicate {
+        true => format!("Added nothing to {}: this event was counted before{at}.\n", outcome.counter),
+        false => format!("Added {} to {}{at}.\n", count_text(outcome.delta), outcome.counter),
+    };
+    if let Some(Counted { count, exact_to_ms }) = outcome.counted {
+        text += &format!("{}  ({})\n", count_text(count), exactness(None, exact_to_ms, now_ms()));
+    }
+    text
+}
+
+async fn many(namespace: String, session: &CounterSession) -> Result<(), Failure> {
+    let to = ("namespace", namespace.clone());
+    let sending = Sending { path: PathBuf::from("-"), to, done: ("Counted", "adds"), in_flight: IN_FLIGHT };
+    sending
+        .run(session.output, async |adds: Vec<NewAdd>| match session.client.add_many(&namespace, adds).await {
+            Ok(results) => Ok(results),
+            Err(error @ Error::Unavailable { .. }) => {
+                Err(failure(&error).hint("run it again with the same input: lines that carry a token are counted once"))
+            }
+            Err(error) => Err(session.explained(&namespace, &error).await),
+        })
+        .await
+}

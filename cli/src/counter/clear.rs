@@ -1,0 +1,48 @@
+//! `tallystone counter clear COUNTER`
+
+use super::{CounterSession, InNamespace, TokenArgs, repeat_hint};
+use crate::duration::format_time;
+use crate::failure::Failure;
+use clap::Args;
+use serde::Serialize;
+use tallystone_client::{Cleared, IdempotencyToken, NewClear};
+
+#[derive(Args, Debug)]
+pub(crate) struct ClearArgs {
+    /// The counter: what was added up to now is gone, what comes after it counts
+    counter: String,
+    #[command(flatten)]
+    token: TokenArgs,
+    #[command(flatten)]
+    within: InNamespace,
+}
+
+/// A clear and what became of it.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    counter: &'a str,
+    #[serde(flatten)]
+    token: &'a IdempotencyToken,
+    #[serde(flatten)]
+    cleared: Cleared,
+}
+
+pub(crate) async fn run(args: ClearArgs, session: &CounterSession) -> Result<(), Failure> {
+    let (namespace, token) = (args.within.namespace, args.token.into_token());
+    let clear = NewClear::new(&args.counter).token(token.clone());
+    let cleared = match session.client.clear(&namespace, clear).await {
+        Ok(cleared) => cleared,
+        Err(error) => {
+            let failure = session.explained(&namespace, &error).await;
+            return Err(if error.is_unavailable() { failure.hint(repeat_hint(&token)) } else { failure });
+        }
+    };
+    let outcome = Outcome { counter: &args.counter, token: &token, cleared };
+    session.output.one(&outcome, |outcome| {
+        let before = if cleared.duplicate { " It had been before." } else { "" };
+        match cleared.event_time_ms {
+            0 => format!("{} is zero.{before}", outcome.counter),
+            ms => format!("{} is cleared of all up to {}.{before}", outcome.counter, format_time(ms)),
+        }
+    })
+}

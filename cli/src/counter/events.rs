@@ -1,0 +1,55 @@
+//! `tallystone counter events COUNTER`
+
+use super::{CounterSession, InNamespace, PAGE_SIZE, count_text};
+use crate::duration::format_time;
+use crate::failure::Failure;
+use crate::history::parse_moment;
+use crate::output::table;
+use clap::Args;
+use tallystone_client::CounterEvent;
+
+#[derive(Args, Debug)]
+pub(crate) struct EventsArgs {
+    /// The counter
+    counter: String,
+    /// From when on: 2013-01-01T10:15:00Z, or 90m for that long ago [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    pub(crate) since: Option<u64>,
+    /// Until when [default: now]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    until: Option<u64>,
+    #[command(flatten)]
+    within: InNamespace,
+}
+
+pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<(), Failure> {
+    let namespace = &args.within.namespace;
+    // What is not given, the server decides by the store's clock.
+    let (since, until) = (args.since.unwrap_or(0), args.until.unwrap_or(0));
+    let (mut page_token, mut empty) = (String::new(), true);
+    loop {
+        let page = session.client.list_events(namespace, &args.counter, since, until, PAGE_SIZE, &page_token);
+        let page = session.ask(namespace, page).await?;
+        if !page.items.is_empty() {
+            empty = false;
+            session.output.many(&page.items, |events| table(&["time", "#delta", "token"], events.iter().map(row)))?;
+        }
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    if empty && !session.output.json {
+        session.output.line(&format!("Nothing happened to {} in that time.", args.counter))?;
+    }
+    Ok(())
+}
+
+fn row(event: &CounterEvent) -> Vec<String> {
+    let what = match (event.clear, event.delta) {
+        (true, _) => "cleared".to_owned(),
+        (false, delta @ 0..) => format!("+{}", count_text(delta)),
+        (false, delta) => count_text(delta),
+    };
+    vec![format_time(event.event_time_ms), what, event.token.clone()]
+}

@@ -1,0 +1,16 @@
+//! `tallystone counter namespace get NAME`
+
+use super::{CounterSession, describe_text};
+use crate::failure::Failure;
+use clap::Args;
+
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    /// The namespace
+    name: String,
+}
+
+pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), Failure> {
+    let namespace = session.ask(&args.name, session.client.get_namespace(&args.name)).await?;
+    session.output.one(&namespace, describe_text)
+}

@@ -1,0 +1,32 @@
+//! `tallystone counter namespace ls`
+
+use super::{CounterSession, cardinality_text, type_text};
+use crate::counter::failure;
+use crate::duration::format_ms;
+use crate::failure::Failure;
+use crate::output::table;
+use tallystone_client::Namespace;
+
+pub(crate) async fn run(session: &CounterSession) -> Result<(), Failure> {
+    let namespaces = session.client.list_namespaces().await.map_err(|error| failure(&error))?;
+    session.output.many(&namespaces, |namespaces| match namespaces {
+        [] => "No namespaces. `tallystone counter namespace put NAME` makes one.".to_owned(),
+        namespaces => {
+            let header = ["name", "type", "cardinality", "accept limit", "coalesce", "#revision"];
+            table(&header, namespaces.iter().map(row))
+        }
+    })
+}
+
+fn row(namespace: &Namespace) -> Vec<String> {
+    let config = &namespace.config;
+    let duration = |ms: Option<u64>| ms.map_or_else(String::new, format_ms);
+    vec![
+        namespace.name.clone(),
+        type_text(config.counter_type).to_owned(),
+        cardinality_text(config.cardinality).to_owned(),
+        duration(config.accept_limit_ms),
+        duration(config.coalesce_ms),
+        namespace.revision.to_string(),
+    ]
+}

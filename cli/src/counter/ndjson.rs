@@ -1,0 +1,71 @@
+//! Adds as NDJSON.
+
+use crate::ndjson::Item;
+use serde::Deserialize;
+use tallystone_client::{IdempotencyToken, NewAdd};
+
+/// One line. Fields are those of the wire's `AddCount`, the token's beside them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Line {
+    counter: String,
+    #[serde(default = "one")]
+    delta: i64,
+    /// Absent: one is drawn when the line is sent, and the same line given twice is two events.
+    #[serde(default)]
+    token: Option<String>,
+    #[serde(default)]
+    generation_time_ms: Option<u64>,
+}
+
+fn one() -> i64 {
+    1
+}
+
+impl Item for NewAdd {
+    type Line = Line;
+
+    fn of_line(line: Line) -> Result<NewAdd, String> {
+        let token = match (line.token, line.generation_time_ms) {
+            (Some(token), Some(time_ms)) => Some(IdempotencyToken::new(token, time_ms)),
+            (None, Some(time_ms)) => Some(IdempotencyToken::drawn_for(time_ms)),
+            (None, None) => None,
+            (Some(_), None) => return Err("token: needs the event's generation_time_ms beside it".to_owned()),
+        };
+        Ok(NewAdd { token, ..NewAdd::new(line.counter, line.delta) })
+    }
+
+    fn bytes(&self) -> usize {
+        // A token that is drawn takes 32.
+        self.counter.len() + self.token.as_ref().map_or(32, |token| token.token.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ndjson::{Numbered, Reader};
+
+    #[test]
+    fn lines_are_adds() {
+        let text = concat!(
+            "{\"counter\":\"a\"}\n",
+            "{\"counter\":\"a\",\"delta\":-9223372036854775808,\"token\":\"t\",\"generation_time_ms\":5}\n",
+            "{\"counter\":\"a\",\"generation_time_ms\":5}\n",
+            "{\"counter\":\"a\",\"token\":\"t\"}\n",
+            "{\"delta\":1}\n",
+            "{\"counter\":\"a\",\"delta\":9223372036854775808}\n",
+            "{\"counter\":\"a\",\"deltaa\":1}\n",
+        );
+        let mut reader = Reader::new(text.as_bytes());
+        let lines: Vec<Numbered<NewAdd>> = std::iter::from_fn(|| reader.next().unwrap()).collect();
+        assert_eq!(lines[0].1, Ok(NewAdd::new("a", 1)));
+        assert_eq!(lines[1].1, Ok(NewAdd::new("a", i64::MIN).token(IdempotencyToken::new("t", 5))));
+        let drawn = lines[2].1.as_ref().unwrap().token.as_ref().unwrap();
+        assert_eq!((drawn.generation_time_ms, drawn.token.len()), (5, 32));
+        for (number, line) in &lines[3..] {
+            assert!(line.is_err(), "line {number}");
+        }
+        assert_eq!(lines.len(), 7);
+    }
+}

@@ -1,0 +1,137 @@
+//! What is typed, and what is shown.
+
+use super::get::Outcome;
+use super::watch::changed;
+use super::*;
+use crate::args::{Cli, Verb};
+use crate::duration::format_time;
+use clap::Parser;
+use tallystone_client::{Applied, Cardinality, Counted, NamespaceConfig};
+
+fn parse(line: &str) -> Result<CounterArgs, clap::Error> {
+    let cli = Cli::try_parse_from(["tallystone", "counter"].into_iter().chain(line.split(' ')))?;
+    match cli.verb {
+        Verb::Counter(args) => Ok(args),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn add(line: &str) -> add::AddArgs {
+    match parse(line).unwrap().verb {
+        CounterVerb::Add(args) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn put(line: &str) -> namespace::PutArgs {
+    match parse(line).unwrap().verb {
+        CounterVerb::Namespace(namespace::NamespaceVerb::Put(args)) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn n2_deltas_may_be_below_zero() {
+    let deltas = ["add x", "add x 5", "add x -5", "add x -5 --get", "add x --get -9223372036854775808"];
+    let parsed = deltas.map(|line| add(line).delta);
+    assert_eq!(parsed, [None, Some(5), Some(-5), Some(-5), Some(i64::MIN)]);
+    assert_eq!(add("add -").counter, "-");
+    for bad in ["add", "add x 1.5", "add x 9223372036854775808", "add x 1 2"] {
+        assert!(parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn n3_a_token_needs_its_time_and_both_come_back_as_they_were_shown() {
+    assert!(parse("add x --token t").is_err());
+    assert!(parse("clear x --token t").is_err());
+    let token = IdempotencyToken::new("t", 1_357_035_300_123);
+    let hint = repeat_hint(&token);
+    let flags = &hint[hint.find("--token").unwrap()..hint.find(" counts once").unwrap()];
+    assert_eq!(add(&format!("add x {flags}")).token.into_token(), token);
+    let drawn = add(&format!("add x --at {}", format_time(5))).token.into_token();
+    assert_eq!((drawn.generation_time_ms, drawn.token.len()), (5, 32));
+}
+
+#[test]
+fn where_the_counters_are_may_be_said_before_and_after_the_verb() {
+    for line in ["--counters db:1 get x", "get x --counters db:1", "namespace ls --counters db:1"] {
+        assert_eq!(parse(line).unwrap().server_of_counters, "db:1", "{line}");
+    }
+    assert_eq!(add("add x --namespace ads").within.namespace, "ads");
+    for bad in ["get", "watch", "watch x --interval 0s", "watch x --interval 1", "events", "namespace put"] {
+        assert!(parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn n1_every_parameter_of_a_namespace_is_a_flag() {
+    let line = "namespace put ads --type best-effort --cardinality low --ttl 1s --accept-limit 2s --coalesce 3s \
+                --rollup-batch-count 4 --num-queues 5 --capacity-bytes 6 --buckets-per-id 7 --seconds-per-bucket 8 \
+                --seconds-per-slice 9 --close-after 10s --delete-after 11s";
+    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected = NamespaceConfig {
+        counter_type: Some(CounterType::BestEffort),
+        cardinality: Some(Cardinality::Low),
+        ttl_ms: Some(1_000),
+        accept_limit_ms: Some(2_000),
+        coalesce_ms: Some(3_000),
+        rollup_batch_count: Some(4),
+        num_queues: Some(5),
+        capacity_bytes: Some(6),
+        buckets_per_id: Some(7),
+        seconds_per_bucket: Some(8),
+        seconds_per_slice: Some(9),
+        close_after_ms: Some(10_000),
+        delete_after_ms: Some(11_000),
+    };
+    assert_eq!(put(&line).config.into_config(), expected);
+    assert_eq!(put("namespace put ads").config.into_config(), NamespaceConfig::default());
+    assert!(parse("namespace put ads --file x --ttl 1s").is_err(), "the file says it all");
+}
+
+fn counted(counter: &str, count: i64, exact_to_ms: u64) -> Outcome {
+    Outcome::new(counter.to_owned(), Ok(Counted { count, exact_to_ms, counter_type: CounterType::Eventual }))
+}
+
+#[test]
+fn n11_a_count_is_shown_with_what_can_be_relied_on() {
+    let to_ms = 1_357_035_303_500;
+    let shown = get::text(&[counted("x", -1_234, to_ms)], to_ms + 6_040);
+    assert_eq!(shown, "-1,234  (exact to 2013-01-01T10:15:03.500Z, 6.0 s ago)");
+    assert!(get::text(&[counted("x", 1, to_ms)], to_ms - 1).ends_with("0.0 s ago)"), "a clock behind the store's");
+    assert_eq!(get::text(&[counted("x", 0, 0)], to_ms), "0  (not rolled up yet)");
+    assert_eq!(exactness(Some(CounterType::BestEffort), 0, 1), "best effort");
+    assert_eq!(exactness(Some(CounterType::Accurate), 5, 9), "with all that was acknowledged");
+    assert_eq!(count_text(i64::MIN), "-9,223,372,036,854,775,808");
+    let both = get::text(&[counted("x", 1, 0), counted("yy", 20, 0)], 0);
+    assert_eq!(both, "COUNTER  COUNT\nx            1  not rolled up yet\nyy          20  not rolled up yet");
+}
+
+#[test]
+fn only_counts_that_differ_are_told() {
+    let first = [counted("x", 1, 5), counted("y", 1, 5)];
+    assert_eq!(changed(&[], &first).len(), 2, "at first all of them");
+    let second = [counted("x", 1, 9), counted("y", -2, 9)];
+    assert_eq!(changed(&first, &second), [(&second[1], Some(1))]);
+    assert_eq!(changed(&second, &second), []);
+}
+
+#[test]
+fn failures_say_what_to_do() {
+    let json = |failure: Failure| serde_json::to_string(&failure).unwrap();
+    let refused = |code, reason: &str| Refused {
+        code,
+        reason: reason.to_owned(),
+        message: "no".to_owned(),
+        field: None,
+        metadata: Default::default(),
+    };
+    let connect = Error::Connect { url: "u".to_owned(), message: "refused".to_owned() };
+    assert!(json(failure(&connect)).contains("tallystone dev"));
+    assert!(json(failure(&connect)).contains("--counters"));
+    assert!(json(refusal(&refused(Code::OutOfRange, "TOO_OLD"))).contains("accept limit"));
+    assert!(json(refusal(&refused(Code::Unimplemented, ""))).contains("no counters"));
+    let unavailable = Error::Unavailable { applied: Applied::Unknown, message: "gone".to_owned() };
+    assert!(json(failure(&unavailable)).contains("may have been written"));
+}

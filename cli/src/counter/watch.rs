@@ -1,0 +1,75 @@
+//! `tallystone counter watch COUNTER…`
+
+use super::get::{Outcome, counts};
+use super::{CounterSession, InNamespace, count_text, now_ms};
+use crate::duration::{format_time, parse_ms};
+use crate::failure::Failure;
+use clap::Args;
+use serde::Serialize;
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
+
+#[derive(Args, Debug)]
+pub(crate) struct WatchArgs {
+    /// The counters
+    #[arg(required = true, value_name = "COUNTER")]
+    counters: Vec<String>,
+    /// How often to look
+    #[arg(long, value_name = "DURATION", value_parser = interval_ms, default_value = "1s")]
+    pub(crate) interval: u64,
+    #[command(flatten)]
+    within: InNamespace,
+}
+
+fn interval_ms(text: &str) -> Result<u64, String> {
+    match parse_ms(text)? {
+        0 => Err("at least 1ms".to_owned()),
+        ms => Ok(ms),
+    }
+}
+
+/// A count, and when it was seen by this machine's clock.
+#[derive(Serialize)]
+struct Seen<'a> {
+    at_ms: u64,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+/// Until a signal ends it, or the server is gone for longer than a call is repeated.
+pub(crate) async fn run(args: WatchArgs, session: &CounterSession) -> Result<(), Failure> {
+    let mut ticks = tokio::time::interval(Duration::from_millis(args.interval));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before = Vec::new();
+    loop {
+        ticks.tick().await;
+        let now = counts(&args.counters, &args.within.namespace, session).await?;
+        let at_ms = now_ms();
+        for (outcome, before) in changed(&before, &now) {
+            session.output.one(&Seen { at_ms, outcome }, |seen| text(seen, before))?;
+        }
+        before = now;
+    }
+}
+
+/// What differs from the time before, and what it was then. That a count is exact to a later time is no difference.
+pub(crate) fn changed<'a>(before: &'a [Outcome], now: &'a [Outcome]) -> Vec<(&'a Outcome, Option<i64>)> {
+    let count = |outcome: &Outcome| outcome.counted.map(|counted| counted.count);
+    let of = |index: usize| before.get(index);
+    let differs = |index: usize, outcome: &Outcome| of(index).is_none_or(|before| count(before) != count(outcome));
+    let all = now.iter().enumerate().filter(|(index, outcome)| differs(*index, outcome));
+    all.map(|(index, outcome)| (outcome, of(index).and_then(count))).collect()
+}
+
+fn text(seen: &Seen<'_>, before: Option<i64>) -> String {
+    let (count, remark) = seen.outcome.text(seen.at_ms);
+    let change = match (before, seen.outcome.counted) {
+        (Some(before), Some(counted)) => match counted.count.checked_sub(before) {
+            Some(more @ 0..) => format!("+{}, ", count_text(more)),
+            Some(less) => format!("{}, ", count_text(less)),
+            None => String::new(),
+        },
+        _ => String::new(),
+    };
+    format!("{}  {}  {count}  ({change}{remark})", format_time(seen.at_ms), seen.outcome.counter)
+}

@@ -1,0 +1,206 @@
+//! A stream of lines sent to a server, several batches at a time, and what became of them.
+
+use super::batch::{Batch, read_batches};
+use super::{Item, Reader};
+use crate::failure::Failure;
+use crate::output::{Output, grouped};
+use futures::StreamExt;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tallystone_client::Refused;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// Batches read ahead of those in flight.
+const BATCHES_AHEAD: usize = 2;
+/// Refused lines that are shown one by one.
+const SHOWN_MAX: usize = 20;
+/// The reason of a line that is no item.
+const BAD_LINE: &str = "BAD_LINE";
+
+/// What is sent where.
+pub(crate) struct Sending {
+    /// The lines; `-` for stdin.
+    pub(crate) path: PathBuf,
+    /// Where to, as it stands in the report: `("queue", "flights")`.
+    pub(crate) to: (&'static str, String),
+    /// What was done, in the report: `("Enqueued", "messages")`.
+    pub(crate) done: (&'static str, &'static str),
+    /// Batches on their way at once.
+    pub(crate) in_flight: usize,
+}
+
+/// What became of the input.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    to: BTreeMap<&'static str, String>,
+    accepted: u64,
+    refused: u64,
+    /// Refused lines by reason.
+    refused_by_reason: BTreeMap<String, u64>,
+    /// The first of them.
+    refused_lines: Vec<RefusedLine>,
+    elapsed_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct RefusedLine {
+    line: u64,
+    reason: String,
+    error: String,
+}
+
+impl Report {
+    fn refuse(&mut self, line: u64, reason: String, error: String) {
+        self.refused += 1;
+        *self.refused_by_reason.entry(reason.clone()).or_default() += 1;
+        if self.refused_lines.len() < SHOWN_MAX {
+            self.refused_lines.push(RefusedLine { line, reason, error });
+        }
+    }
+
+    fn record<A>(&mut self, lines: &[u64], bad: Vec<(u64, String)>, results: Vec<Result<A, Refused>>) {
+        let mut refused: Vec<_> = bad.into_iter().map(|(line, error)| (line, BAD_LINE.to_owned(), error)).collect();
+        for (line, result) in lines.iter().zip(results) {
+            match result {
+                Ok(_) => self.accepted += 1,
+                Err(Refused { reason, message, .. }) => refused.push((*line, reason, message)),
+            }
+        }
+        refused.sort_unstable();
+        for (line, reason, error) in refused {
+            self.refuse(line, reason, error);
+        }
+    }
+}
+
+impl Sending {
+    /// Sends all there is, and says what became of it; fails where some were refused, or where `send` failed.
+    pub(crate) async fn run<T: Item, A>(
+        self,
+        output: Output,
+        send: impl AsyncFn(Vec<T>) -> Result<Vec<Result<A, Refused>>, Failure>,
+    ) -> Result<(), Failure> {
+        let Sending { path, to, done, in_flight } = self;
+        let input = open(&path)?;
+        let bytes_total = std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file()).map(|file| file.len());
+        let progress = progress(bytes_total, output.json);
+        let started = Instant::now();
+        let mut report = Report { to: BTreeMap::from([to]), ..Report::default() };
+
+        let (batches, read) = mpsc::channel(BATCHES_AHEAD);
+        // A thread of its own: a read from a terminal or pipe may block for ever, and must not hold up our end.
+        std::thread::spawn(move || read_batches(Reader::new(input), |batch| batches.blocking_send(batch).is_ok()));
+        let mut sent = ReceiverStream::new(read)
+            .map(async |batch: io::Result<Batch<T>>| {
+                let mut batch = batch?;
+                let items = std::mem::take(&mut batch.items);
+                let results = if items.is_empty() { Ok(Vec::new()) } else { send(items).await };
+                io::Result::Ok((batch, results))
+            })
+            .buffered(in_flight);
+        let mut failed = None;
+        while let Some(outcome) = sent.next().await {
+            let (batch, results) = match outcome {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    failed = Some(unreadable(&path, &error));
+                    break;
+                }
+            };
+            let results = match results {
+                Ok(results) => results,
+                Err(failure) => {
+                    let line = batch.lines.first().copied().unwrap_or_default();
+                    failed = Some(failure.at(format!("stopped at line {line}")));
+                    break;
+                }
+            };
+            report.record(&batch.lines, batch.bad, results);
+            progress.set_position(batch.input_bytes);
+            progress.set_message(format!("{} accepted, {} refused", grouped(report.accepted), grouped(report.refused)));
+        }
+        drop(sent);
+        progress.finish_and_clear();
+        report.elapsed_s = started.elapsed().as_secs_f64();
+        output.one(&report, |report| report_text(report, done))?;
+        match (failed, report.refused) {
+            (Some(failure), _) => Err(failure),
+            (None, 0) => Ok(()),
+            (None, refused) => {
+                let lines = grouped(report.accepted + refused);
+                Err(Failure::refused(format!("{} of {lines} lines were refused", grouped(refused))))
+            }
+        }
+    }
+}
+
+fn report_text(report: &Report, (done, items): (&str, &str)) -> String {
+    let rate = report.accepted as f64 / report.elapsed_s.max(0.001);
+    let mut text = format!(
+        "{done} {} {items} in {:.1} s ({}/s).\n",
+        grouped(report.accepted),
+        report.elapsed_s,
+        grouped(rate as u64)
+    );
+    for (reason, count) in &report.refused_by_reason {
+        text += &format!("Refused {} as {reason}.\n", grouped(*count));
+    }
+    for RefusedLine { line, reason, error } in &report.refused_lines {
+        text += &format!("  line {line}: {reason}: {error}\n");
+    }
+    if report.refused > report.refused_lines.len() as u64 {
+        text += &format!("  … and {} more\n", grouped(report.refused - report.refused_lines.len() as u64));
+    }
+    text
+}
+
+fn progress(bytes_total: Option<u64>, json: bool) -> ProgressBar {
+    let (bar, template) = match bytes_total {
+        Some(total) => (ProgressBar::new(total), "{bar:32} {percent:>3}% {msg}, {eta} left"),
+        None => (ProgressBar::no_length(), "{spinner} {bytes} read, {msg}"),
+    };
+    if json {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+/// A file to read, or stdin.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>, Failure> {
+    if path.as_os_str() == "-" {
+        return Ok(Box::new(io::stdin()));
+    }
+    Ok(Box::new(File::open(path).map_err(|error| unreadable(path, &error))?))
+}
+
+/// What is wrong with a file.
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    Failure::usage(format!("cannot read {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_lines_are_counted_by_reason_and_only_the_first_kept() {
+        let mut report = Report::default();
+        for line in 0..30 {
+            report.refuse(line, BAD_LINE.to_owned(), "no".to_owned());
+        }
+        assert_eq!((report.refused, report.refused_by_reason[BAD_LINE]), (30, 30));
+        assert_eq!(report.refused_lines.len(), SHOWN_MAX);
+        assert!(report_text(&report, ("Enqueued", "messages")).contains("and 10 more"));
+    }
+}

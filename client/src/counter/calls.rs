@@ -1,0 +1,172 @@
+//! The calls of counters, one method per RPC.
+
+use super::{
+    Added, AddedAndCounted, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, Namespace, NamespaceConfig,
+    NewAdd, NewClear,
+};
+use crate::client::{wire_count, wire_ms};
+use crate::connection::rpc;
+use crate::error::{Items, Refused, Result};
+use crate::inspect::Page;
+use crate::queue::items;
+use std::time::Duration;
+use tallystone_proto::counter::v1 as wire;
+
+/// The wire has an outcome message for each kind of item, all alike.
+macro_rules! outcome {
+    ($Outcome:path, $ok:expr) => {{
+        use $Outcome as Outcome;
+        |result| match result.outcome {
+            Some(Outcome::Ok(ok)) => $ok(ok),
+            Some(Outcome::Error(status)) => Err(Refused::from_item(status)),
+            None => Err(Refused::protocol("a result without an outcome")),
+        }
+    }};
+}
+
+impl CounterClient {
+    /// Adds to a counter. The same token counts once, however often it is sent.
+    pub async fn add(&self, namespace: &str, add: NewAdd) -> Result<Added> {
+        let request = add.into_request(namespace);
+        let response = self.call(request, rpc!(self.counters, add_count)).await?;
+        Ok(Added::from_wire(response))
+    }
+
+    /// Adds to counters, at most 1,000 at once.
+    pub async fn add_many(&self, namespace: &str, adds: Vec<NewAdd>) -> Items<Added> {
+        let (count, request) = (adds.len(), adds_request(namespace, adds));
+        let response = self.call(request, rpc!(self.counters, add_counts)).await?;
+        let ok = |ok| Ok(Added::from_wire(ok));
+        items(count, response.results, outcome!(wire::add_count_result::Outcome, ok))
+    }
+
+    /// Adds to a counter and reads it right after.
+    pub async fn add_and_get(&self, namespace: &str, add: NewAdd) -> Result<AddedAndCounted> {
+        let request = add.into_request(namespace);
+        let response = self.call(request, rpc!(self.counters, add_and_get_count)).await?;
+        Ok(AddedAndCounted::from_wire(response))
+    }
+
+    /// Adds to counters, at most 1,000 at once, and reads them right after.
+    pub async fn add_and_get_many(&self, namespace: &str, adds: Vec<NewAdd>) -> Items<AddedAndCounted> {
+        let (count, request) = (adds.len(), adds_request(namespace, adds));
+        let response = self.call(request, rpc!(self.counters, add_and_get_counts)).await?;
+        let ok = |ok| Ok(AddedAndCounted::from_wire(ok));
+        items(count, response.results, outcome!(wire::add_and_get_count_result::Outcome, ok))
+    }
+
+    /// The count, and up to when it is exact.
+    pub async fn get(&self, namespace: &str, counter: &str) -> Result<Counted> {
+        let request = wire::GetCountRequest { namespace: namespace.to_owned(), counter: counter.to_owned() };
+        let response = self.call(request, rpc!(self.counters, get_count)).await?;
+        Ok(Counted::from_wire(response)?)
+    }
+
+    /// The counts of counters, at most 1,000 at once.
+    pub async fn get_many(&self, namespace: &str, counters: Vec<String>) -> Items<Counted> {
+        let count = counters.len();
+        let request = wire::GetCountsRequest { namespace: namespace.to_owned(), counters };
+        let response = self.call(request, rpc!(self.counters, get_counts)).await?;
+        items(count, response.results, outcome!(wire::get_count_result::Outcome, Counted::from_wire))
+    }
+
+    /// Sets a counter to zero: what was added up to the time of the call is gone, what comes after it counts.
+    pub async fn clear(&self, namespace: &str, clear: NewClear) -> Result<Cleared> {
+        let request = clear.into_request(namespace);
+        let response = self.call(request, rpc!(self.counters, clear_count)).await?;
+        Ok(Cleared::from_wire(response))
+    }
+
+    /// Sets counters to zero, at most 1,000 at once.
+    pub async fn clear_many(&self, namespace: &str, clears: Vec<NewClear>) -> Items<Cleared> {
+        let count = clears.len();
+        let clears = clears.into_iter().map(NewClear::into_wire).collect();
+        let request = wire::ClearCountsRequest { namespace: namespace.to_owned(), clears };
+        let response = self.call(request, rpc!(self.counters, clear_counts)).await?;
+        let ok = |ok| Ok(Cleared::from_wire(ok));
+        items(count, response.results, outcome!(wire::clear_count_result::Outcome, ok))
+    }
+
+    /// The counters of a namespace, in no order; `page_size` 0 is the server's default. The first page has the empty
+    /// token. A page may be empty and not the last. Counters that come meanwhile may be missed, and one may be told twice.
+    pub async fn list_counters(&self, namespace: &str, page_size: u32, page_token: &str) -> Result<Page<CounterEntry>> {
+        let (namespace, page_token) = (namespace.to_owned(), page_token.to_owned());
+        let request = wire::ListCountersRequest { namespace, page_size: wire_count(page_size), page_token };
+        let response = self.call(request, rpc!(self.counters, list_counters)).await?;
+        let items = response.counters.into_iter().map(CounterEntry::from_wire).collect();
+        Ok(Page { items, next_page_token: response.next_page_token })
+    }
+
+    /// What was added to a counter from `from_ms` on and before `to_ms`, in the order of its times; both 0: within the
+    /// last ten minutes. `page_size` 0 is the server's default. The first page has the empty token. A page may be empty
+    /// and not the last.
+    pub async fn list_events(
+        &self,
+        namespace: &str,
+        counter: &str,
+        from_ms: u64,
+        to_ms: u64,
+        page_size: u32,
+        page_token: &str,
+    ) -> Result<Page<CounterEvent>> {
+        let request = wire::ListEventsRequest {
+            namespace: namespace.to_owned(),
+            counter: counter.to_owned(),
+            from_ms: wire_ms(from_ms),
+            to_ms: wire_ms(to_ms),
+            page_size: wire_count(page_size),
+            page_token: page_token.to_owned(),
+        };
+        let response = self.call(request, rpc!(self.counters, list_events)).await?;
+        let items = response.events.into_iter().map(CounterEvent::from_wire).collect();
+        Ok(Page { items, next_page_token: response.next_page_token })
+    }
+
+    /// Makes a namespace, or changes what `config` sets of it; when this answers, every server acts on it.
+    pub async fn put_namespace(&self, name: &str, config: NamespaceConfig) -> Result<Namespace> {
+        self.put(name, Some(config), "").await
+    }
+
+    /// The same by what a control plane says: its `persistence_configuration` (JSON with comments), as it stands.
+    pub async fn put_persistence_configuration(&self, name: &str, json: &str) -> Result<Namespace> {
+        self.put(name, None, json).await
+    }
+
+    async fn put(&self, name: &str, config: Option<NamespaceConfig>, json: &str) -> Result<Namespace> {
+        let request = wire::PutNamespaceRequest {
+            name: name.to_owned(),
+            config: config.map(NamespaceConfig::into_wire),
+            persistence_configuration: json.to_owned(),
+        };
+        let response = self.call(request, rpc!(self.admin, put_namespace)).await?;
+        Ok(Namespace::from_wire(response.namespace))
+    }
+
+    /// One namespace.
+    pub async fn get_namespace(&self, name: &str) -> Result<Namespace> {
+        let request = wire::GetNamespaceRequest { name: name.to_owned() };
+        let response = self.call(request, rpc!(self.admin, get_namespace)).await?;
+        Ok(Namespace::from_wire(response.namespace))
+    }
+
+    /// All namespaces, in the order of their names.
+    pub async fn list_namespaces(&self) -> Result<Vec<Namespace>> {
+        let response = self.call(wire::ListNamespacesRequest {}, rpc!(self.admin, list_namespaces)).await?;
+        Ok(response.namespaces.into_iter().map(|namespace| Namespace::from_wire(Some(namespace))).collect())
+    }
+
+    /// No call of counters waits at the server.
+    async fn call<Req, Res, F, Fut>(&self, request: Req, rpc: F) -> Result<Res>
+    where
+        Req: Clone,
+        F: Fn(tonic::Request<Req>) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
+    {
+        self.patience.call(Duration::ZERO, request, rpc).await
+    }
+}
+
+fn adds_request(namespace: &str, adds: Vec<NewAdd>) -> wire::AddCountsRequest {
+    let adds = adds.into_iter().map(NewAdd::into_wire).collect();
+    wire::AddCountsRequest { namespace: namespace.to_owned(), adds }
+}

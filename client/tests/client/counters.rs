@@ -1,0 +1,121 @@
+//! What the client of counters sends, and sends again when no answer comes. The server here is a script: what a real
+//! one makes of it is tested with the counters.
+
+use crate::script::Script;
+use std::time::{Duration, SystemTime};
+use tallystone_client::{
+    Applied, Cardinality, Code, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, NewClear,
+};
+use tallystone_proto::counter::v1 as wire;
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+#[tokio::test]
+async fn n3_an_add_is_repeated_with_the_token_that_was_drawn_before_its_first_attempt() {
+    let (script, client, _tasks) = Script::unavailable_times(2).serve().await;
+    let before = now_ms();
+    let added = client.add("ns", NewAdd::new("c", -3)).await.unwrap();
+    let asked = script.asked.lock().unwrap();
+    let [first, rest @ ..] = asked.adds.as_slice() else { panic!("nothing was sent") };
+    assert_eq!(rest, [first.clone(), first.clone()], "the same three times");
+    assert_eq!((first.namespace.as_str(), first.counter.as_str(), first.delta), ("ns", "c", -3));
+    let token = first.token.as_ref().unwrap();
+    assert_eq!(token.token.len(), 32);
+    assert!((before..=now_ms()).contains(&token.generation_time_ms));
+    assert_eq!((added.event_time_ms as i64, added.duplicate), (token.generation_time_ms, true));
+}
+
+#[tokio::test]
+async fn n3_two_adds_are_two_events_unless_they_bring_the_same_token() {
+    let (script, client, _tasks) = Script::unavailable_times(1).serve().await;
+    let own = IdempotencyToken::new("view-1", 1_000);
+    let adds = vec![NewAdd::new("c", 1), NewAdd::new("c", 1), NewAdd::new("c", i64::MAX).token(own)];
+    let results = client.add_many("ns", adds).await.unwrap();
+    assert_eq!(results[0].as_ref().unwrap().event_time_ms, 1);
+    let refused = results[1].as_ref().unwrap_err();
+    assert_eq!((refused.code, refused.reason.as_str()), (Code::OutOfRange, "TOO_OLD"));
+    assert_eq!(results[2].as_ref().unwrap_err().code, Code::Internal, "a result without an outcome");
+
+    let asked = script.asked.lock().unwrap();
+    let [first, second] = asked.add_batches.as_slice() else { panic!("{} attempts", asked.add_batches.len()) };
+    assert_eq!(first, second);
+    let tokens: Vec<_> = first.adds.iter().map(|add| add.token.clone().unwrap()).collect();
+    assert_ne!(tokens[0].token, tokens[1].token);
+    assert_eq!(tokens[2], wire::IdempotencyToken { token: "view-1".to_owned(), generation_time_ms: 1_000 });
+    assert_eq!(first.adds[2].delta, i64::MAX);
+}
+
+#[tokio::test]
+async fn n3_a_clear_is_repeated_as_the_same_event() {
+    let (script, client, _tasks) = Script::unavailable_times(1).serve().await;
+    assert_eq!(client.clear("ns", NewClear::new("c")).await.unwrap().event_time_ms, 5);
+    let asked = script.asked.lock().unwrap();
+    assert_eq!(asked.clears.len(), 2);
+    assert_eq!(asked.clears[0], asked.clears[1]);
+    assert!(asked.clears[0].token.is_some());
+}
+
+#[tokio::test]
+async fn whoever_wants_no_repeating_gets_none() {
+    let (script, client, _tasks) = Script::unavailable_times(1).serve().await;
+    let error = client.with_retry_for(Duration::ZERO).add("ns", NewAdd::new("c", 1)).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { applied: Applied::Unknown, .. }), "{error:?}");
+    assert_eq!(script.asked.lock().unwrap().adds.len(), 1);
+}
+
+#[tokio::test]
+async fn answers_that_make_no_sense_are_said_to() {
+    let (_script, client, _tasks) = Script::default().serve().await;
+    let counts = client.get_many("ns", vec!["a".to_owned(), "b".to_owned()]).await.unwrap();
+    let count = counts[0].as_ref().unwrap();
+    assert_eq!((count.count, count.exact_to_ms, count.counter_type), (i64::MIN, 9, CounterType::Accurate));
+    assert_eq!(counts[1].as_ref().unwrap_err().code, Code::Internal, "a type from another version");
+    let short = client.get_many("ns", vec!["a".to_owned()]).await.unwrap_err();
+    assert!(matches!(short, Error::Protocol(_)), "two counts for one counter: {short:?}");
+}
+
+#[tokio::test]
+async fn n1_every_field_of_a_namespace_goes_there_and_back() {
+    let (script, client, _tasks) = Script::default().serve().await;
+    let config = NamespaceConfig {
+        counter_type: Some(CounterType::BestEffort),
+        cardinality: Some(Cardinality::Low),
+        ttl_ms: Some(1),
+        coalesce_ms: Some(2),
+        rollup_batch_count: Some(3),
+        num_queues: Some(4),
+        capacity_bytes: Some(5),
+        buckets_per_id: Some(6),
+        seconds_per_bucket: Some(7),
+        seconds_per_slice: Some(8),
+        accept_limit_ms: Some(9),
+        close_after_ms: Some(10),
+        delete_after_ms: Some(11),
+    };
+    let made = client.put_namespace("ns", config.clone()).await.unwrap();
+    assert_eq!((made.name.as_str(), made.revision, made.config), ("ns", 2, config));
+    let little = NamespaceConfig { ttl_ms: Some(0), ..NamespaceConfig::default() };
+    assert_eq!(client.put_namespace("ns", little.clone()).await.unwrap().config, little, "absent stays absent");
+    client.put_persistence_configuration("ns", "{}").await.unwrap();
+
+    let asked = script.asked.lock().unwrap();
+    let on_the_wire = wire::NamespaceConfig {
+        counter_type: Some(wire::CounterType::BestEffort.into()),
+        cardinality: Some(wire::Cardinality::Low.into()),
+        ttl_ms: Some(1),
+        coalesce_ms: Some(2),
+        rollup_batch_count: Some(3),
+        num_queues: Some(4),
+        capacity_bytes: Some(5),
+        buckets_per_id: Some(6),
+        seconds_per_bucket: Some(7),
+        seconds_per_slice: Some(8),
+        accept_limit_ms: Some(9),
+        close_after_ms: Some(10),
+        delete_after_ms: Some(11),
+    };
+    assert_eq!(asked.puts[0].config.as_ref(), Some(&on_the_wire));
+    assert_eq!((asked.puts[2].config.as_ref(), asked.puts[2].persistence_configuration.as_str()), (None, "{}"));
+}

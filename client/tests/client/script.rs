@@ -1,0 +1,189 @@
+//! A server of counters that answers by a script.
+
+use std::sync::{Arc, Mutex};
+use tallystone_client::{Code, CounterClient};
+use tallystone_proto::counter::v1::counter_admin_server::{CounterAdmin, CounterAdminServer};
+use tallystone_proto::counter::v1::counters_server::{Counters, CountersServer};
+use tallystone_proto::counter::v1::{self as wire, add_count_result, get_count_result};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Answers nothing so often, and keeps what it was asked.
+#[derive(Default)]
+pub(crate) struct Script {
+    unavailable: Mutex<u32>,
+    pub(crate) asked: Mutex<Asked>,
+}
+
+#[derive(Default)]
+pub(crate) struct Asked {
+    pub(crate) adds: Vec<wire::AddCountRequest>,
+    pub(crate) add_batches: Vec<wire::AddCountsRequest>,
+    pub(crate) clears: Vec<wire::ClearCountRequest>,
+    pub(crate) puts: Vec<wire::PutNamespaceRequest>,
+}
+
+impl Script {
+    pub(crate) async fn serve(self) -> (Arc<Script>, CounterClient, JoinSet<()>) {
+        let script = Arc::new(self);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tonic::transport::Server::builder()
+            .add_service(CountersServer::from_arc(script.clone()))
+            .add_service(CounterAdminServer::from_arc(script.clone()))
+            .serve_with_incoming(TcpIncoming::from(listener));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { server.await.unwrap() });
+        (script, CounterClient::connect(url).await.unwrap(), tasks)
+    }
+
+    pub(crate) fn unavailable_times(times: u32) -> Script {
+        Script { unavailable: Mutex::new(times), ..Script::default() }
+    }
+
+    fn answer<T>(&self, answer: T) -> Result<Response<T>, Status> {
+        let mut left = self.unavailable.lock().unwrap();
+        match left.checked_sub(1) {
+            None => Ok(Response::new(answer)),
+            Some(fewer) => {
+                *left = fewer;
+                let applied = [("applied".to_owned(), "unknown".to_owned())];
+                let details = ErrorDetails::with_error_info("STORE_UNAVAILABLE", "tallystone", applied);
+                Err(Status::with_error_details(Code::Unavailable, "not now", details))
+            }
+        }
+    }
+}
+
+fn added(event_time_ms: i64, duplicate: bool) -> wire::AddCountResponse {
+    wire::AddCountResponse { event_time_ms, duplicate }
+}
+
+/// The refusal of an item.
+fn refusal(code: Code, reason: &str) -> tallystone_proto::RpcStatus {
+    let details = ErrorDetails::with_error_info(reason, "tallystone", []);
+    let status = Status::with_error_details(code, "no", details);
+    prost::Message::decode(status.details()).unwrap()
+}
+
+const NOT_IN_THE_SCRIPT: &str = "not in the script";
+
+#[tonic::async_trait]
+impl Counters for Script {
+    async fn add_count(
+        &self,
+        request: Request<wire::AddCountRequest>,
+    ) -> Result<Response<wire::AddCountResponse>, Status> {
+        let request = request.into_inner();
+        let event_time_ms = request.token.as_ref().map_or(0, |token| token.generation_time_ms);
+        self.asked.lock().unwrap().adds.push(request);
+        self.answer(added(event_time_ms, true))
+    }
+
+    async fn add_counts(
+        &self,
+        request: Request<wire::AddCountsRequest>,
+    ) -> Result<Response<wire::AddCountsResponse>, Status> {
+        self.asked.lock().unwrap().add_batches.push(request.into_inner());
+        let result = |outcome| wire::AddCountResult { outcome };
+        let results = vec![
+            result(Some(add_count_result::Outcome::Ok(added(1, false)))),
+            result(Some(add_count_result::Outcome::Error(refusal(Code::OutOfRange, "TOO_OLD")))),
+            result(None),
+        ];
+        self.answer(wire::AddCountsResponse { results })
+    }
+
+    async fn get_counts(
+        &self,
+        _: Request<wire::GetCountsRequest>,
+    ) -> Result<Response<wire::GetCountsResponse>, Status> {
+        let count = |counter_type| wire::GetCountResult {
+            outcome: Some(get_count_result::Outcome::Ok(wire::GetCountResponse {
+                count: i64::MIN,
+                exact_to_ms: 9,
+                counter_type,
+            })),
+        };
+        let types = [wire::CounterType::Accurate as i32, 99];
+        self.answer(wire::GetCountsResponse { results: types.map(count).into() })
+    }
+
+    async fn clear_count(
+        &self,
+        request: Request<wire::ClearCountRequest>,
+    ) -> Result<Response<wire::ClearCountResponse>, Status> {
+        self.asked.lock().unwrap().clears.push(request.into_inner());
+        self.answer(wire::ClearCountResponse { event_time_ms: 5, duplicate: false })
+    }
+
+    async fn add_and_get_count(
+        &self,
+        _: Request<wire::AddCountRequest>,
+    ) -> Result<Response<wire::AddAndGetCountResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn get_count(&self, _: Request<wire::GetCountRequest>) -> Result<Response<wire::GetCountResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn add_and_get_counts(
+        &self,
+        _: Request<wire::AddCountsRequest>,
+    ) -> Result<Response<wire::AddAndGetCountsResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn clear_counts(
+        &self,
+        _: Request<wire::ClearCountsRequest>,
+    ) -> Result<Response<wire::ClearCountsResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn list_counters(
+        &self,
+        _: Request<wire::ListCountersRequest>,
+    ) -> Result<Response<wire::ListCountersResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn list_events(
+        &self,
+        _: Request<wire::ListEventsRequest>,
+    ) -> Result<Response<wire::ListEventsResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+}
+
+#[tonic::async_trait]
+impl CounterAdmin for Script {
+    /// What was put, as it was put.
+    async fn put_namespace(
+        &self,
+        request: Request<wire::PutNamespaceRequest>,
+    ) -> Result<Response<wire::PutNamespaceResponse>, Status> {
+        let put = request.into_inner();
+        self.asked.lock().unwrap().puts.push(put.clone());
+        let namespace = wire::Namespace { name: put.name, config: put.config, revision: 2 };
+        self.answer(wire::PutNamespaceResponse { namespace: Some(namespace) })
+    }
+
+    async fn get_namespace(
+        &self,
+        _: Request<wire::GetNamespaceRequest>,
+    ) -> Result<Response<wire::GetNamespaceResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn list_namespaces(
+        &self,
+        _: Request<wire::ListNamespacesRequest>,
+    ) -> Result<Response<wire::ListNamespacesResponse>, Status> {
+        Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+}
