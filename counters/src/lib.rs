@@ -2,11 +2,13 @@
 //!
 //! What lives here: what callers name and may ask ([`names`], [`refusal`]), what a namespace is told ([`namespace`]), the
 //! two stores as traits ([`log`], [`checkpoints`]) with one Redis behind both ([`redis`]), the rollup ([`rollup`]) and
-//! the reading of counts ([`read`]). What may not: the queue that says when a rollup is due and to whom
-//! (tallystone-client), and the wire.
+//! the reading of counts ([`read`]); and the service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What
+//! may not: the workers that roll up (tallystone-workers), and the queue that says when and to whom: it is spoken to
+//! through its client.
 //!
 //! After Netflix's Distributed Counter Abstraction, rows N1 to N11 of the specification.
 
+pub mod api;
 pub mod checkpoints;
 pub mod log;
 pub mod names;
@@ -15,6 +17,9 @@ pub mod read;
 pub mod redis;
 pub mod refusal;
 pub mod rollup;
+pub mod service;
+
+mod metrics;
 
 pub use checkpoints::{Checkpoint, Checkpoints, Commit, LeaseOrder, Step};
 pub use log::{Appended, Change, Due, Event, EventLog, Granule, NewEvent, Pending, Sealed, Settled};

@@ -8,6 +8,7 @@ use crate::refusal::Refusal;
 use crate::rollup::COUNT_SOFT_MAX;
 use tallystone_lua::counter::ACCEPT_MS_MAX;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Shards of the event log and of the checkpoints. As many as the events of one counter can be spread over, and few
@@ -19,7 +20,7 @@ pub const FUTURE_LIMIT_MS: u64 = 1_000;
 pub const SKEW_MS: u64 = 100;
 
 /// What its counters promise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CounterType {
     /// Fast and cheap, not idempotent (N4).
@@ -32,7 +33,7 @@ pub enum CounterType {
 }
 
 /// How many counters there are, roughly (N10).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Cardinality {
     /// Few: all of them stay in circulation.
@@ -45,7 +46,7 @@ pub enum Cardinality {
 }
 
 /// The parameters of a namespace. The names are the seed's, with their units.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NamespaceConfig {
     /// What its counters promise.

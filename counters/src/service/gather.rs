@@ -29,7 +29,7 @@ impl<I: Send + 'static, O: Send + 'static> Gather<I, O> {
     pub(super) fn start<F, Fut>(store: F) -> Self
     where
         F: Fn(Vec<I>) -> Fut + Send + 'static,
-        Fut: Future<Output = Vec<Result<O, Refusal>>> + Send,
+        Fut: Future<Output = Vec<Result<O, Refusal>>> + Send + 'static,
     {
         let (calls, receiver) = mpsc::unbounded_channel();
         tokio::spawn(run(store, receiver));

@@ -106,9 +106,7 @@ impl Counters {
         if events.iter().any(|event| event.change == Change::Clear && event.time_ms.is_none()) {
             tokio::time::sleep(CLEAR_SETTLES).await;
         }
-        for result in &results {
-            crate::metrics::added(result);
-        }
+        crate::metrics::added(&results);
         Ok(results)
     }
 

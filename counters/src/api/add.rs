@@ -1,0 +1,88 @@
+//! AddCount, AddAndGetCount and their batches (N2, N3).
+
+use super::status::{of_call, of_item};
+use super::wire::{batch, event, merged, namespace, sorted};
+use super::wire_v1 as wire;
+use crate::log::{Appended, Change};
+use crate::names::CounterName;
+use crate::refusal::Refusal;
+use crate::service::{Count, Counters};
+use tallystone_model::Applied;
+use tonic::Status;
+
+pub(super) async fn one(counters: &Counters, request: wire::AddCountRequest) -> Result<wire::AddCountResponse, Status> {
+    let name = namespace(request.namespace)?;
+    let event = event(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let appended = counters.append(&name, vec![event]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
+    Ok(added(appended))
+}
+
+pub(super) async fn one_and_get(
+    counters: &Counters,
+    request: wire::AddCountRequest,
+) -> Result<wire::AddAndGetCountResponse, Status> {
+    let name = namespace(request.namespace)?;
+    let event = event(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let counter = [event.counter.clone()];
+    let appended = counters.append(&name, vec![event]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
+    let count = counters.get(&name, &counter).await.map_err(|refusal| of_call(after_add(refusal)))?;
+    Ok(added_and_got(appended, count[0]))
+}
+
+pub(super) async fn many(
+    counters: &Counters,
+    request: wire::AddCountsRequest,
+) -> Result<wire::AddCountsResponse, Status> {
+    use wire::add_count_result::Outcome;
+    let name = namespace(request.namespace)?;
+    batch("adds", request.adds.len())?;
+    let adds = request.adds.into_iter().map(|add| event(add.counter, Change::Add(add.delta), add.token));
+    let (events, verdicts) = sorted(adds);
+    let appended = counters.append(&name, events).await.map_err(of_call)?;
+    let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::AddCountResult {
+        outcome: Some(match result {
+            Ok(appended) => Outcome::Ok(added(appended)),
+            Err(refusal) => Outcome::Error(of_item("adds", index, &refusal)),
+        }),
+    });
+    Ok(wire::AddCountsResponse { results: results.collect() })
+}
+
+pub(super) async fn many_and_get(
+    counters: &Counters,
+    request: wire::AddCountsRequest,
+) -> Result<wire::AddAndGetCountsResponse, Status> {
+    use wire::add_and_get_count_result::Outcome;
+    let name = namespace(request.namespace)?;
+    batch("adds", request.adds.len())?;
+    let adds = request.adds.into_iter().map(|add| event(add.counter, Change::Add(add.delta), add.token));
+    let (events, verdicts) = sorted(adds);
+    let names: Vec<CounterName> = events.iter().map(|event| event.counter.clone()).collect();
+    let appended = counters.append(&name, events).await.map_err(of_call)?;
+    let counts = counters.get(&name, &names).await.map_err(|refusal| of_call(after_add(refusal)))?;
+    let answers = appended.into_iter().zip(counts).map(|(appended, count)| appended.map(|appended| (appended, count)));
+    let results = merged(verdicts, answers).enumerate().map(|(index, result)| wire::AddAndGetCountResult {
+        outcome: Some(match result {
+            Ok((appended, count)) => Outcome::Ok(added_and_got(appended, count)),
+            Err(refusal) => Outcome::Error(of_item("adds", index, &refusal)),
+        }),
+    });
+    Ok(wire::AddAndGetCountsResponse { results: results.collect() })
+}
+
+/// The add has been made: whatever keeps its count from being read must not say that nothing has changed.
+fn after_add(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::Unavailable { why, .. } => Refusal::Unavailable { applied: Applied::Unknown, why },
+        other => other,
+    }
+}
+
+fn added(Appended { time_ms, duplicate }: Appended) -> wire::AddCountResponse {
+    wire::AddCountResponse { event_time_ms: time_ms as i64, duplicate }
+}
+
+fn added_and_got(Appended { time_ms, duplicate }: Appended, count: Count) -> wire::AddAndGetCountResponse {
+    let Count { count, exact_to_ms, .. } = count;
+    wire::AddAndGetCountResponse { event_time_ms: time_ms as i64, duplicate, count, exact_to_ms: exact_to_ms as i64 }
+}

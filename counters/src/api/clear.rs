@@ -1,0 +1,41 @@
+//! ClearCount and its batch (N2): an event in the order of the adds.
+
+use super::status::{of_call, of_item};
+use super::wire::{batch, event, merged, namespace, sorted};
+use super::wire_v1 as wire;
+use crate::log::{Appended, Change};
+use crate::service::Counters;
+use tonic::Status;
+
+pub(super) async fn one(
+    counters: &Counters,
+    request: wire::ClearCountRequest,
+) -> Result<wire::ClearCountResponse, Status> {
+    let name = namespace(request.namespace)?;
+    let event = event(request.counter, Change::Clear, request.token).map_err(of_call)?;
+    let appended = counters.append(&name, vec![event]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
+    Ok(cleared(appended))
+}
+
+pub(super) async fn many(
+    counters: &Counters,
+    request: wire::ClearCountsRequest,
+) -> Result<wire::ClearCountsResponse, Status> {
+    use wire::clear_count_result::Outcome;
+    let name = namespace(request.namespace)?;
+    batch("clears", request.clears.len())?;
+    let (events, verdicts) =
+        sorted(request.clears.into_iter().map(|clear| event(clear.counter, Change::Clear, clear.token)));
+    let appended = counters.append(&name, events).await.map_err(of_call)?;
+    let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::ClearCountResult {
+        outcome: Some(match result {
+            Ok(appended) => Outcome::Ok(cleared(appended)),
+            Err(refusal) => Outcome::Error(of_item("clears", index, &refusal)),
+        }),
+    });
+    Ok(wire::ClearCountsResponse { results: results.collect() })
+}
+
+fn cleared(Appended { time_ms, duplicate }: Appended) -> wire::ClearCountResponse {
+    wire::ClearCountResponse { event_time_ms: time_ms as i64, duplicate }
+}

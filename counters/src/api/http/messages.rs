@@ -1,0 +1,353 @@
+//! Bodies: the messages of the protocol file, as JSON. Names of seed 000 (`counter_name`, `idempotency_token`) are read too.
+
+use super::FaultBody;
+use crate::api::wire_v1 as wire;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use utoipa::ToSchema;
+
+/// What makes an event one: the two together, with its counter.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenBody {
+    /// 1 to 64 bytes.
+    token: String,
+    /// When the event happened: Unix ms, or like 2024-10-05T14:48:00Z. A retry says the same time.
+    #[serde(alias = "generation_time_ms")]
+    generation_time: TimeBody,
+}
+
+/// Unix ms, or RFC 3339.
+#[derive(Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum TimeBody {
+    /// Unix ms.
+    Ms(i64),
+    /// RFC 3339.
+    Text(String),
+}
+
+/// AddCount and AddAndGetCount.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddCountBody {
+    namespace: String,
+    /// 1 to 128 bytes.
+    #[serde(alias = "counter_name")]
+    counter: String,
+    /// May be below zero.
+    delta: i64,
+    /// Without it a repeated call counts again.
+    #[serde(alias = "idempotency_token")]
+    token: Option<TokenBody>,
+}
+
+/// One of a batch.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddBody {
+    #[serde(alias = "counter_name")]
+    counter: String,
+    delta: i64,
+    #[serde(alias = "idempotency_token")]
+    token: Option<TokenBody>,
+}
+
+/// AddCounts and AddAndGetCounts: at most 1,000.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AddCountsBody {
+    namespace: String,
+    adds: Vec<AddBody>,
+}
+
+/// GetCount.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GetCountBody {
+    namespace: String,
+    #[serde(alias = "counter_name")]
+    counter: String,
+}
+
+/// GetCounts: at most 1,000.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GetCountsBody {
+    namespace: String,
+    counters: Vec<String>,
+}
+
+/// ClearCount.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClearCountBody {
+    namespace: String,
+    #[serde(alias = "counter_name")]
+    counter: String,
+    #[serde(alias = "idempotency_token")]
+    token: Option<TokenBody>,
+}
+
+/// One of a batch.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClearBody {
+    #[serde(alias = "counter_name")]
+    counter: String,
+    #[serde(alias = "idempotency_token")]
+    token: Option<TokenBody>,
+}
+
+/// ClearCounts: at most 1,000.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClearCountsBody {
+    namespace: String,
+    clears: Vec<ClearBody>,
+}
+
+/// ListCounters.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListCountersBody {
+    namespace: String,
+    #[serde(default)]
+    page_size: i32,
+    #[serde(default)]
+    page_token: String,
+}
+
+/// ListEvents.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListEventsBody {
+    namespace: String,
+    #[serde(alias = "counter_name")]
+    counter: String,
+    /// Absent: ten minutes before `to`.
+    from: Option<TimeBody>,
+    /// Absent: now.
+    to: Option<TimeBody>,
+    #[serde(default)]
+    page_size: i32,
+    #[serde(default)]
+    page_token: String,
+}
+
+/// What became of an add or a clear.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AddedBody {
+    event_time_ms: i64,
+    /// It had been counted before: this call changed nothing.
+    duplicate: bool,
+}
+
+/// The same, with the count.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AddedAndCountedBody {
+    event_time_ms: i64,
+    duplicate: bool,
+    count: i64,
+    exact_to_ms: i64,
+}
+
+/// A count.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CountBody {
+    count: i64,
+    /// Nothing that happened before can come any more, and the count holds all of it; 0: never rolled up.
+    exact_to_ms: i64,
+    /// BEST_EFFORT, EVENTUAL or ACCURATE.
+    counter_type: &'static str,
+}
+
+/// The answer to one item of a batch.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum ItemBody<T> {
+    /// It is done.
+    Ok(T),
+    /// It was refused; the others were not.
+    Refused(FaultBody),
+}
+
+/// Answers in the order of the items.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ResultsBody<T> {
+    pub(super) results: Vec<ItemBody<T>>,
+}
+
+/// A page of counters.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CountersBody {
+    counters: Vec<CounterBody>,
+    /// Empty: that was the last page.
+    next_page_token: String,
+}
+
+/// A counter, as the last rollup left it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CounterBody {
+    counter: String,
+    count: i64,
+    exact_to_ms: i64,
+    last_write_ms: i64,
+}
+
+/// A page of events.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EventsBody {
+    events: Vec<EventBody>,
+    next_page_token: String,
+}
+
+/// An event.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EventBody {
+    event_time_ms: i64,
+    token: String,
+    delta: i64,
+    clear: bool,
+}
+
+impl TimeBody {
+    fn ms(self) -> Result<i64, FaultBody> {
+        match self {
+            TimeBody::Ms(ms) => Ok(ms),
+            TimeBody::Text(text) => match OffsetDateTime::parse(&text, &Rfc3339) {
+                Ok(time) => Ok((time.unix_timestamp_nanos() / 1_000_000) as i64),
+                Err(_) => Err(super::super::status::of_call(crate::Refusal::invalid(
+                    "time",
+                    format!("'{text}' is neither Unix ms nor like 2024-10-05T14:48:00Z"),
+                ))
+                .into()),
+            },
+        }
+    }
+}
+
+fn token(body: Option<TokenBody>) -> Result<Option<wire::IdempotencyToken>, FaultBody> {
+    let into_wire = |TokenBody { token, generation_time }| {
+        Ok(wire::IdempotencyToken { token, generation_time_ms: generation_time.ms()? })
+    };
+    body.map(into_wire).transpose()
+}
+
+impl TryFrom<AddCountBody> for wire::AddCountRequest {
+    type Error = FaultBody;
+
+    fn try_from(body: AddCountBody) -> Result<Self, FaultBody> {
+        let AddCountBody { namespace, counter, delta, token: body } = body;
+        Ok(wire::AddCountRequest { namespace, counter, delta, token: token(body)? })
+    }
+}
+
+impl TryFrom<AddCountsBody> for wire::AddCountsRequest {
+    type Error = FaultBody;
+
+    fn try_from(body: AddCountsBody) -> Result<Self, FaultBody> {
+        let add = |AddBody { counter, delta, token: body }| Ok(wire::AddCount { counter, delta, token: token(body)? });
+        let adds = body.adds.into_iter().map(add).collect::<Result<_, FaultBody>>()?;
+        Ok(wire::AddCountsRequest { namespace: body.namespace, adds })
+    }
+}
+
+impl TryFrom<ClearCountBody> for wire::ClearCountRequest {
+    type Error = FaultBody;
+
+    fn try_from(body: ClearCountBody) -> Result<Self, FaultBody> {
+        let ClearCountBody { namespace, counter, token: body } = body;
+        Ok(wire::ClearCountRequest { namespace, counter, token: token(body)? })
+    }
+}
+
+impl TryFrom<ClearCountsBody> for wire::ClearCountsRequest {
+    type Error = FaultBody;
+
+    fn try_from(body: ClearCountsBody) -> Result<Self, FaultBody> {
+        let clear = |ClearBody { counter, token: body }| Ok(wire::ClearCount { counter, token: token(body)? });
+        let clears = body.clears.into_iter().map(clear).collect::<Result<_, FaultBody>>()?;
+        Ok(wire::ClearCountsRequest { namespace: body.namespace, clears })
+    }
+}
+
+impl TryFrom<ListEventsBody> for wire::ListEventsRequest {
+    type Error = FaultBody;
+
+    fn try_from(body: ListEventsBody) -> Result<Self, FaultBody> {
+        let ListEventsBody { namespace, counter, from, to, page_size, page_token } = body;
+        let from_ms = from.map(TimeBody::ms).transpose()?.unwrap_or_default();
+        let to_ms = to.map(TimeBody::ms).transpose()?.unwrap_or_default();
+        Ok(wire::ListEventsRequest { namespace, counter, from_ms, to_ms, page_size, page_token })
+    }
+}
+
+impl From<GetCountBody> for wire::GetCountRequest {
+    fn from(GetCountBody { namespace, counter }: GetCountBody) -> Self {
+        wire::GetCountRequest { namespace, counter }
+    }
+}
+
+impl From<GetCountsBody> for wire::GetCountsRequest {
+    fn from(GetCountsBody { namespace, counters }: GetCountsBody) -> Self {
+        wire::GetCountsRequest { namespace, counters }
+    }
+}
+
+impl From<ListCountersBody> for wire::ListCountersRequest {
+    fn from(ListCountersBody { namespace, page_size, page_token }: ListCountersBody) -> Self {
+        wire::ListCountersRequest { namespace, page_size, page_token }
+    }
+}
+
+impl From<wire::AddCountResponse> for AddedBody {
+    fn from(wire::AddCountResponse { event_time_ms, duplicate }: wire::AddCountResponse) -> Self {
+        AddedBody { event_time_ms, duplicate }
+    }
+}
+
+impl From<wire::ClearCountResponse> for AddedBody {
+    fn from(wire::ClearCountResponse { event_time_ms, duplicate }: wire::ClearCountResponse) -> Self {
+        AddedBody { event_time_ms, duplicate }
+    }
+}
+
+impl From<wire::AddAndGetCountResponse> for AddedAndCountedBody {
+    fn from(answer: wire::AddAndGetCountResponse) -> Self {
+        let wire::AddAndGetCountResponse { event_time_ms, duplicate, count, exact_to_ms } = answer;
+        AddedAndCountedBody { event_time_ms, duplicate, count, exact_to_ms }
+    }
+}
+
+impl From<wire::GetCountResponse> for CountBody {
+    fn from(answer: wire::GetCountResponse) -> Self {
+        let counter_type = answer.counter_type().as_str_name();
+        CountBody { count: answer.count, exact_to_ms: answer.exact_to_ms, counter_type }
+    }
+}
+
+impl From<wire::ListCountersResponse> for CountersBody {
+    fn from(wire::ListCountersResponse { counters, next_page_token }: wire::ListCountersResponse) -> Self {
+        let entry = |wire::CounterEntry { counter, count, exact_to_ms, last_write_ms }| CounterBody {
+            counter,
+            count,
+            exact_to_ms,
+            last_write_ms,
+        };
+        CountersBody { counters: counters.into_iter().map(entry).collect(), next_page_token }
+    }
+}
+
+impl From<wire::ListEventsResponse> for EventsBody {
+    fn from(wire::ListEventsResponse { events, next_page_token }: wire::ListEventsResponse) -> Self {
+        let event = |wire::CounterEvent { event_time_ms, token, delta, clear }| EventBody {
+            event_time_ms,
+            token,
+            delta,
+            clear,
+        };
+        EventsBody { events: events.into_iter().map(event).collect(), next_page_token }
+    }
+}

@@ -1,0 +1,37 @@
+//! The same calls as JSON over HTTP: each body is the message of the gRPC call, read into it and answered from it, so that
+//! nothing is checked twice or otherwise.
+
+mod calls;
+mod fault;
+mod messages;
+
+pub(super) use calls::*;
+pub(super) use fault::FaultBody;
+pub(super) use messages::*;
+
+use super::{Api, openapi};
+use axum::Router;
+use axum::response::Html;
+use axum::routing::{get, post, put};
+
+/// The paths, and the page that describes them.
+pub(super) fn router(api: Api) -> Router {
+    Router::new()
+        .route("/v1/add_count", post(add_count))
+        .route("/v1/add_and_get_count", post(add_and_get_count))
+        .route("/v1/add_counts", post(add_counts))
+        .route("/v1/add_and_get_counts", post(add_and_get_counts))
+        .route("/v1/get_count", post(get_count))
+        .route("/v1/get_counts", post(get_counts))
+        .route("/v1/clear_count", post(clear_count))
+        .route("/v1/clear_counts", post(clear_counts))
+        .route("/v1/list_counters", post(list_counters))
+        .route("/v1/list_events", post(list_events))
+        .route("/v1/namespaces", get(list_namespaces))
+        .route("/v1/namespaces/{namespace}", get(get_namespace).put(put_namespace))
+        .route("/v1/namespaces/{namespace}/persistence_configuration", put(put_persistence_configuration))
+        .route("/v1/namespaces/{namespace}/counters/{*counter}", get(read_count))
+        .route("/openapi.json", get(openapi::document))
+        .route("/", get(async || Html(include_str!("page.html"))))
+        .with_state(api)
+}

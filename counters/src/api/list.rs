@@ -1,0 +1,78 @@
+//! ListCounters and ListEvents (N12), page by page.
+
+use super::status::of_call;
+use super::wire::namespace;
+use super::wire_v1 as wire;
+use crate::log::{Change, Event};
+use crate::names::CounterName;
+use crate::redis::Listed;
+use crate::refusal::Refusal;
+use crate::service::Counters;
+use tonic::Status;
+
+const PAGE_ITEMS: usize = 100;
+const PAGE_ITEMS_MAX: i32 = 1_000;
+
+fn page_size(size: i32) -> Result<usize, Status> {
+    match size {
+        0 => Ok(PAGE_ITEMS),
+        1..=PAGE_ITEMS_MAX => Ok(size as usize),
+        size => Err(of_call(Refusal::invalid("page_size", format!("is {size}; from 0 to {PAGE_ITEMS_MAX}")))),
+    }
+}
+
+pub(super) async fn counters(
+    counters: &Counters,
+    request: wire::ListCountersRequest,
+) -> Result<wire::ListCountersResponse, Status> {
+    let name = namespace(request.namespace)?;
+    let count = page_size(request.page_size)?;
+    let page = counters.list(&name, &request.page_token, count).await.map_err(of_call)?;
+    let entry = |Listed { counter, checkpoint }: Listed| wire::CounterEntry {
+        counter: counter.to_string(),
+        count: checkpoint.count,
+        exact_to_ms: checkpoint.exact_to_ms as i64,
+        last_write_ms: checkpoint.last_write_ms as i64,
+    };
+    let next_page_token = page.next.unwrap_or_default();
+    Ok(wire::ListCountersResponse { counters: page.counters.into_iter().map(entry).collect(), next_page_token })
+}
+
+pub(super) async fn events(
+    counters: &Counters,
+    request: wire::ListEventsRequest,
+) -> Result<wire::ListEventsResponse, Status> {
+    let name = namespace(request.namespace)?;
+    let counter = CounterName::parse(request.counter).map_err(of_call)?;
+    let count = page_size(request.page_size)?;
+    let time = |field, ms: i64| {
+        u64::try_from(ms).map_err(|_| of_call(Refusal::invalid(field, format!("is {ms}; Unix ms, or 0"))))
+    };
+    let within = time("from_ms", request.from_ms)?..time("to_ms", request.to_ms)?;
+    if within.end > 0 && within.end < within.start {
+        return Err(of_call(Refusal::invalid("to_ms", "is before from_ms")));
+    }
+    let from = position(&request.page_token)?;
+    let page = counters.events(&name, &counter, within, from, count).await.map_err(of_call)?;
+    let event = |Event { time_ms, token, change }: Event| {
+        let (delta, clear) = match change {
+            Change::Add(delta) => (delta, false),
+            Change::Clear => (0, true),
+        };
+        wire::CounterEvent { event_time_ms: time_ms as i64, token: token.to_string(), delta, clear }
+    };
+    let next_page_token = page.next.map(|(granule, seen)| format!("{granule}.{seen}")).unwrap_or_default();
+    Ok(wire::ListEventsResponse { events: page.events.into_iter().map(event).collect(), next_page_token })
+}
+
+fn position(token: &str) -> Result<Option<(u64, usize)>, Status> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let read = || {
+        let (granule, seen) = token.split_once('.')?;
+        Some((granule.parse().ok()?, seen.parse().ok()?))
+    };
+    let unknown = || of_call(Refusal::invalid("page_token", "is none that this list has given"));
+    read().map(Some).ok_or_else(unknown)
+}

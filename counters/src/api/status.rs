@@ -1,0 +1,52 @@
+//! The one place where a [`Refusal`] becomes a gRPC status: of a call, or of one item of a batch.
+
+use crate::refusal::Refusal;
+use std::collections::HashMap;
+use tallystone_model::Applied;
+use tallystone_proto::RpcStatus;
+use tallystone_proto::status::{rpc_status, to_call};
+use tonic::{Code, Status};
+
+/// The status of a refused call.
+pub(super) fn of_call(refusal: Refusal) -> Status {
+    crate::metrics::refused(&refusal);
+    to_call(of_refusal(&refusal, None))
+}
+
+/// The status of one item of a batch, such as item 3 of `adds`.
+pub(super) fn of_item(list: &str, index: usize, refusal: &Refusal) -> RpcStatus {
+    of_refusal(refusal, Some(format!("{list}[{index}]")))
+}
+
+/// `path`: within what a bad field lies.
+fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
+    let mut metadata = HashMap::new();
+    let code = match refusal {
+        Refusal::Invalid { .. } => Code::InvalidArgument,
+        Refusal::NamespaceNotFound { namespace } => {
+            metadata.insert("namespace".to_owned(), namespace.clone());
+            Code::NotFound
+        }
+        Refusal::TooOld | Refusal::TooEarly | Refusal::Overflow => Code::OutOfRange,
+        Refusal::TokenConflict => Code::AlreadyExists,
+        Refusal::TokenExpired => Code::FailedPrecondition,
+        Refusal::Stale => Code::Aborted,
+        Refusal::Unavailable { applied, .. } => {
+            let applied = match applied {
+                Applied::No => "no",
+                Applied::Unknown => "unknown",
+            };
+            metadata.insert("applied".to_owned(), applied.to_owned());
+            Code::Unavailable
+        }
+        Refusal::Internal(_) => Code::Internal,
+    };
+    match refusal {
+        Refusal::Invalid { field, why } => {
+            let field = path.map_or_else(|| (*field).to_owned(), |path| format!("{path}.{field}"));
+            let message = format!("{field}: {why}");
+            rpc_status(code, message, refusal.reason(), metadata, Some((field, why.clone())))
+        }
+        _ => rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None),
+    }
+}

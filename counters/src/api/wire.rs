@@ -1,0 +1,78 @@
+//! What several calls have in common: tokens, batches and names.
+
+use super::wire_v1 as wire;
+use crate::log::{Change, NewEvent};
+use crate::names::{CounterName, NamespaceName, Token};
+use crate::namespace::CounterType;
+use crate::refusal::Refusal;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use tonic::Status;
+
+/// Items of one call.
+const BATCH_ITEMS_MAX: usize = 1_000;
+
+/// The namespace of a call.
+pub(super) fn namespace(name: String) -> Result<NamespaceName, Status> {
+    NamespaceName::parse(name).map_err(super::status::of_call)
+}
+
+/// The number of items of a call.
+pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
+    match items {
+        1..=BATCH_ITEMS_MAX => Ok(()),
+        items => Err(super::status::of_call(Refusal::invalid(field, format!("has {items}; from 1 to {BATCH_ITEMS_MAX}")))),
+    }
+}
+
+/// An event with the caller's token and time, or with one of our own: then it happens when it is counted.
+pub(super) fn event(
+    counter: String,
+    change: Change,
+    token: Option<wire::IdempotencyToken>,
+) -> Result<NewEvent, Refusal> {
+    let counter = CounterName::parse(counter)?;
+    let (token, time_ms) = match token {
+        None => (Token::parse(BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 8]>()))?, None),
+        Some(wire::IdempotencyToken { token, generation_time_ms }) => {
+            let bad_time = |_| Refusal::invalid("token.generation_time_ms", format!("is {generation_time_ms}; Unix ms"));
+            let time_ms = u64::try_from(generation_time_ms).map_err(bad_time)?;
+            if time_ms == 0 {
+                let why = "is missing: the same event said later could not be known again";
+                return Err(Refusal::invalid("token.generation_time_ms", why));
+            }
+            (Token::parse(token)?, Some(time_ms))
+        }
+    };
+    Ok(NewEvent { counter, token, time_ms, change })
+}
+
+pub(super) fn counter_type(counter_type: CounterType) -> wire::CounterType {
+    match counter_type {
+        CounterType::BestEffort => wire::CounterType::BestEffort,
+        CounterType::Eventual => wire::CounterType::Eventual,
+        CounterType::Accurate => wire::CounterType::Accurate,
+    }
+}
+
+/// Splits what is well-formed from what is not; both keep their numbers.
+pub(super) fn sorted<T>(items: impl Iterator<Item = Result<T, Refusal>>) -> (Vec<T>, Vec<Result<(), Refusal>>) {
+    let mut good = Vec::new();
+    let verdicts = items
+        .map(|item| {
+            item.map(|item| good.push(item)).inspect_err(|refusal| crate::metrics::refused(refusal))
+        })
+        .collect();
+    (good, verdicts)
+}
+
+/// Puts the answers to the good ones back among the refusals of the others.
+pub(super) fn merged<A>(
+    verdicts: Vec<Result<(), Refusal>>,
+    answers: impl IntoIterator<Item = Result<A, Refusal>>,
+) -> impl Iterator<Item = Result<A, Refusal>> {
+    let mut answers = answers.into_iter();
+    verdicts.into_iter().map(move |verdict| {
+        verdict.and_then(|()| answers.next().unwrap_or_else(|| Err(Refusal::Internal("too few answers".to_owned()))))
+    })
+}

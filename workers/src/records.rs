@@ -1,0 +1,99 @@
+//! What a worker did when, for whoever wants to prove that no two rollups of one counter overlapped: one line of JSON
+//! before each rollup and one after it.
+
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where in a rollup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// It begins.
+    Begin,
+    /// It has committed a checkpoint.
+    Committed,
+    /// There was nothing to sum.
+    Nothing,
+    /// Another rollup was faster, or had the lease.
+    Lost,
+    /// The store did not answer, or the namespace has been changed.
+    Failed,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Unix µs, by the worker's own clock.
+    pub at_us: u64,
+    /// Which of them, in the worker's process.
+    pub worker: String,
+    /// The counter's.
+    pub namespace: String,
+    /// Which counter.
+    pub counter: String,
+    /// Of the lease.
+    pub fencing_token: u64,
+    /// What happened.
+    pub step: Step,
+}
+
+/// A file of them.
+#[derive(Debug)]
+pub struct Records(Mutex<File>);
+
+impl Records {
+    /// Appends to a file.
+    pub fn open(path: &Path) -> io::Result<Records> {
+        Ok(Records(Mutex::new(OpenOptions::new().create(true).append(true).open(path)?)))
+    }
+
+    /// Reads what workers wrote; a last line that a killed one did not finish is left out.
+    pub fn read(path: &Path) -> io::Result<Vec<Record>> {
+        let text = std::fs::read_to_string(path)?;
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).map_err(io::Error::other)).collect()
+    }
+
+    pub(crate) fn write(&self, records: &[Record]) {
+        let mut lines = Vec::new();
+        for record in records {
+            if serde_json::to_writer(&mut lines, record).is_ok() {
+                lines.push(b'\n');
+            }
+        }
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = file.write_all(&lines) {
+            tracing::warn!(%error, "records are not written");
+        }
+    }
+}
+
+pub(crate) fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_read_back_but_for_a_line_that_was_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("records");
+        let record = |step| Record {
+            at_us: 1,
+            worker: "w".into(),
+            namespace: "n".into(),
+            counter: "c".into(),
+            fencing_token: 2,
+            step,
+        };
+        Records::open(&path).unwrap().write(&[record(Step::Begin), record(Step::Committed)]);
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"at_us\":3,\"wor").unwrap();
+        assert_eq!(Records::read(&path).unwrap(), [record(Step::Begin), record(Step::Committed)]);
+    }
+}
