@@ -4,6 +4,7 @@ use crate::bench::BenchArgs;
 use crate::check::CheckArgs;
 use crate::completions::CompletionsArgs;
 use crate::counter::CounterArgs;
+use crate::counters::{CountersArgs, WorkerArgs};
 use crate::demo::FlightsArgs;
 use crate::dev::DevArgs;
 use crate::failure::EXIT_CODES;
@@ -38,7 +39,7 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// What to log on stderr, such as debug or tallystone_server=trace [default: info for `server` and `indexer`, else warn]
+    /// What to log on stderr, such as debug or tallystone_server=trace [default: info for what serves, else warn]
     #[arg(long, global = true, env = "RUST_LOG", value_name = "FILTER", hide_env_values = true)]
     pub(crate) log: Option<String>,
 
@@ -53,7 +54,11 @@ pub(crate) enum Verb {
     Server(ServerArgs),
     /// Write what happens, from Kafka into Elasticsearch, and answer questions about it
     Indexer(IndexerArgs),
-    /// Serve the queue from a private Redis whose data survives restarts
+    /// Serve counters from a Redis, over gRPC and HTTP
+    Counters(CountersArgs),
+    /// Roll counters up, as the queue says
+    Worker(WorkerArgs),
+    /// Serve queue and counters from a private Redis whose data survives restarts
     Dev(DevArgs),
     /// Create, look at and change queues
     #[command(subcommand)]

@@ -1,6 +1,8 @@
-//! `tallystone dev`: a private Redis whose data survives restarts, and a server beside it, in one process tree.
+//! `tallystone dev`: a private Redis whose data survives restarts, and beside it a server, the counters and their worker, in
+//! one process tree.
 
 use crate::config::{ConfigFlags, load};
+use crate::counters;
 use crate::failure::Failure;
 use crate::history::{History, elastic_options, kafka_options};
 use crate::indexer::indexing;
@@ -10,18 +12,29 @@ use crate::shutdown::Shutdown;
 use clap::Args;
 use futures::FutureExt;
 use serde::Serialize;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tallystone_client::Client;
+use tallystone_counters::namespace::CounterType;
+use tallystone_counters::redis::RedisNamespaces;
+use tallystone_counters::{NamespaceConfig, NamespaceName};
 use tallystone_indexer::elastic::Elastic;
 use tallystone_indexer::kafka::IndexerOptions;
 use tallystone_local::{
     PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions, PrivateRedis,
     PrivateRedisOptions,
 };
+use tallystone_server::BesideTask;
 use tallystone_server::ServerConfig;
 use tallystone_server::redis_options;
-use tallystone_server::store::RedisStore;
+use tallystone_server::store::{RedisStore, ReplicaWait};
 use tokio::net::TcpListener;
+
+/// Where the counters are served, unless told otherwise.
+const COUNTERS_PORT: u16 = 7610;
+/// The namespace that is there from the beginning.
+const NAMESPACE: &str = "default";
 
 #[derive(Args, Debug)]
 pub(crate) struct DevArgs {
@@ -29,6 +42,9 @@ pub(crate) struct DevArgs {
     flags: ConfigFlags,
     #[command(flatten)]
     addresses: HistoryAddresses,
+    /// Where to serve the counters, gRPC and HTTP [default: 127.0.0.1:7610, or a free port where --listen takes one]
+    #[arg(long, value_name = "ADDRESS")]
+    counters_listen: Option<SocketAddr>,
     /// Start a Kafka and an Elasticsearch too, and keep history there (`./quickstart --full` installs them)
     #[arg(long, conflicts_with_all = ["kafka", "elasticsearch"])]
     full: bool,
@@ -53,6 +69,7 @@ struct Flags {
 #[derive(Serialize)]
 struct Running {
     server: String,
+    counters: String,
     redis_url: String,
     kafka: Option<String>,
     elasticsearch: Option<String>,
@@ -79,6 +96,9 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
         Failure::usage(format!("cannot listen on {}: {error}", config.listen))
             .hint("is a server running already? --listen 127.0.0.1:0 takes a free port")
     })?;
+    let counters_port = if config.listen.port() == 0 { 0 } else { COUNTERS_PORT };
+    let counters_listen = args.counters_listen.unwrap_or_else(|| SocketAddr::new(config.listen.ip(), counters_port));
+    let counters_listener = counters::listen(counters_listen).await?;
     if let Some(address) = config.metrics_listen {
         // Bound when the server starts: what is wrong with it is to be said before all is said to be ready.
         std::net::TcpListener::bind(address)
@@ -104,13 +124,47 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
         config.history_file = Some(data_dir.join("history.db"));
     }
 
-    let served = serve(config, listener, &redis, full.as_ref(), &data_dir, shutdown, output).await;
+    let listeners = Listeners { queue: listener, counters: counters_listener };
+    let served = serve(config, listeners, &redis, full.as_ref(), &data_dir, shutdown, output).await;
     redis.stop().await;
     if let Some(full) = full {
         full.kafka.stop().await;
         full.elasticsearch.stop().await;
     }
     served
+}
+
+/// Where it is to be served.
+struct Listeners {
+    queue: TcpListener,
+    counters: TcpListener,
+}
+
+/// The counters and their worker, with a namespace to try them in: its counts are exact at once.
+async fn counting(redis_url: &str, server: &str, listener: TcpListener) -> Result<BesideTask, Failure> {
+    let connect = async || {
+        let connected = RedisNamespaces::connect(redis_url, false, ReplicaWait::default()).await;
+        connected.map_err(|error| cannot_serve(&error))
+    };
+    let (namespaces, of_worker) = (connect().await?, connect().await?);
+    let name = NamespaceName::parse(NAMESPACE).map_err(Failure::usage)?;
+    if namespaces.get(&name).await.map_err(Failure::unavailable)?.is_none() {
+        let config = NamespaceConfig { counter_type: CounterType::Accurate, ..NamespaceConfig::default() };
+        namespaces.put(&name, config).await.map_err(Failure::unavailable)?;
+    }
+    let queue = Client::builder(server).connect_lazy().map_err(Failure::usage)?;
+    Ok(Box::new(move |stopping| {
+        async move {
+            let worker = tokio::spawn(counters::working(of_worker, queue.clone(), stopping.clone()));
+            if let Err(failure) = counters::serving(namespaces, queue, listener, None, stopping).await {
+                tracing::error!(%failure, "the counters have ended");
+            }
+            if let Err(error) = worker.await {
+                tracing::error!(%error, "the worker has ended");
+            }
+        }
+        .boxed()
+    }))
 }
 
 /// The services that history has in a larger house.
@@ -153,7 +207,7 @@ impl Full {
 
 async fn serve(
     config: ServerConfig,
-    listener: TcpListener,
+    listeners: Listeners,
     redis: &PrivateRedis,
     full: Option<&Full>,
     data_dir: &Path,
@@ -172,8 +226,13 @@ async fn serve(
                 .boxed()
         }));
     }
+    let address =
+        |listener: &TcpListener| listener.local_addr().map_err(Failure::usage).map(|at| format!("http://{at}"));
+    let (server, counters) = (address(&listeners.queue)?, address(&listeners.counters)?);
+    beside.tasks.push(counting(&redis.url(), &server, listeners.counters).await?);
     let running = Running {
-        server: format!("http://{}", listener.local_addr().map_err(Failure::usage)?),
+        server,
+        counters,
         redis_url: redis.url(),
         kafka: config.kafka.clone(),
         elasticsearch: config.elasticsearch.as_deref().map(without_user),
@@ -189,7 +248,9 @@ async fn serve(
             () = ended(full) => {}
         }
     };
-    tallystone_server::serve_on(store, listener, config, beside, stop).await.map_err(|error| cannot_serve(&error))?;
+    tallystone_server::serve_on(store, listeners.queue, config, beside, stop)
+        .await
+        .map_err(|error| cannot_serve(&error))?;
     if let Some(full) = full
         && (full.kafka.has_ended() || full.elasticsearch.has_ended())
     {
@@ -223,6 +284,11 @@ fn banner(running: &Running) -> String {
     } else {
         format!("\n  export TALLYSTONE_SERVER={}", running.server)
     };
+    let other = if running.counters.ends_with(":7610") {
+        other
+    } else {
+        format!("{other}\n  export TALLYSTONE_COUNTERS={}", running.counters)
+    };
     let history = match (&running.kafka, &running.elasticsearch) {
         (Some(kafka), Some(elasticsearch)) => format!("\n  Kafka    {kafka}\n  history  {elasticsearch}"),
         _ => String::new(),
@@ -230,6 +296,7 @@ fn banner(running: &Running) -> String {
     format!(
         "Tallystone is ready.
   gRPC     {}{metrics}
+  counters {} (gRPC, and HTTP: open it in a browser)
   Redis    {}{history}
   data     {} (kept; delete it to start anew)
 
@@ -238,9 +305,12 @@ Try, in another terminal:{other}
   tallystone work hello --exec 'cat; echo'
   tallystone queue ls
   tallystone queue stats hello
+  tallystone counter add visits
+  tallystone counter get visits
 
 Ctrl-C stops all of it.",
         running.server,
+        running.counters,
         running.redis_url,
         running.data_dir.display()
     )

@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod connection;
 mod counter;
+mod counters;
 mod demo;
 mod dev;
 mod duration;
@@ -64,16 +65,20 @@ fn threads() -> usize {
 
 async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     let global = cli.global;
-    let filter = global.log.as_deref().unwrap_or(if matches!(cli.verb, Verb::Server(_) | Verb::Indexer(_)) {
-        "info"
-    } else {
-        "warn"
-    });
+    let filter = global.log.as_deref().unwrap_or(
+        if matches!(cli.verb, Verb::Server(_) | Verb::Indexer(_) | Verb::Counters(_) | Verb::Worker(_)) {
+            "info"
+        } else {
+            "warn"
+        },
+    );
     logs::start(filter, global.log_format)?;
     let connect = async || Session::connect(&global, output).await;
     match cli.verb {
         Verb::Server(args) => server::run(args).await,
         Verb::Indexer(args) => indexer::run(args).await,
+        Verb::Counters(args) => counters::run(args, global.server).await,
+        Verb::Worker(args) => counters::run_worker(args, global.server).await,
         Verb::Dev(args) => dev::run(args, output).await,
         Verb::Queue(QueueVerb::Stats(args)) => {
             let session = args.history.session(&global, output).await?;

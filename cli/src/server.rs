@@ -46,7 +46,7 @@ struct EmbeddedFlags {
 
 /// Which Redis, and how much it must promise.
 #[derive(Args, Clone, Debug, Serialize)]
-struct RedisFlags {
+pub(crate) struct RedisFlags {
     /// The Redis that holds the queues [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,8 @@ use metrics::{counter, gauge};
 /// What became of adds and clears.
 pub(crate) fn added(results: &[Result<Appended, Refusal>]) {
     let duplicates = results.iter().flatten().filter(|appended| appended.duplicate).count();
-    let refused_in_all = results.iter().filter_map(|result| result.as_ref().err()).inspect(|refusal| refused(refusal)).count();
+    let refused_in_all =
+        results.iter().filter_map(|result| result.as_ref().err()).inspect(|refusal| refused(refusal)).count();
     counter!("tallystone_counter_adds_total").increment((results.len() - duplicates - refused_in_all) as u64);
     if duplicates > 0 {
         counter!("tallystone_counter_duplicates_total").increment(duplicates as u64);

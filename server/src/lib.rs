@@ -20,5 +20,5 @@ mod testing;
 
 pub use config::{ConfigError, QueueTemplate, ServerConfig};
 pub use serve::{Beside, BesideTask, ServeError, outbox_bound, redis_options, serve, serve_on};
-pub use serve_only::serve_only;
+pub use serve_only::{serve_metrics, serve_only};
 pub use sweeper::SweepTurn;

@@ -34,13 +34,13 @@ pub(crate) const WELL_FORMED: &str = "descriptor sets made by the build are well
 /// How often an idle connection is asked whether it still lives, and how long it may take to say so.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Unary calls that one connection may hold open: a pool of waiting workers often shares one.
-const STREAMS_PER_CONNECTION: u32 = 10_000;
+pub(crate) const STREAMS_PER_CONNECTION: u32 = 10_000;
 /// Calls given up before the server has looked at them, at which a connection is cut off: workers that give up waiting
 /// are no attack.
 const GIVEN_UP_PER_CONNECTION: usize = 1_000;
 /// Flow-control windows, so that a batch of 4 MiB does not wait for the peer half way.
-const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// How long connections, and then lanes, may take to finish when the server stops.
 pub(crate) const STOP_WAIT: Duration = Duration::from_secs(5);
 

@@ -32,7 +32,10 @@ pub(crate) async fn ask(batches: mpsc::Sender<Leased>, lease: Lease) -> Result<(
     let lease = LeaseOrder { leased_at_ms: lease.leased_at_ms, fencing_token: lease.fencing_token };
     let (done, ended) = oneshot::channel();
     let gone = |_| Failure::new("the worker is stopping");
-    batches.send(Leased { job: Job { counter, lease }, done }).await.map_err(|_| Failure::new("the worker is stopping"))?;
+    batches
+        .send(Leased { job: Job { counter, lease }, done })
+        .await
+        .map_err(|_| Failure::new("the worker is stopping"))?;
     ended.await.map_err(gone)?
 }
 

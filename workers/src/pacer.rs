@@ -29,7 +29,8 @@ mod tests {
     #[test]
     fn n10_pauses_grow_as_the_store_slows_down_and_go_when_it_is_quick_again() {
         let mut pacer = Pacer::default();
-        let mut pauses = |took, batches| (0..batches).map(|_| pacer.pause_after(Duration::from_millis(took))).last().unwrap();
+        let mut pauses =
+            |took, batches| (0..batches).map(|_| pacer.pause_after(Duration::from_millis(took))).last().unwrap();
         assert_eq!(pauses(5, 10), Duration::ZERO);
         assert_eq!(pauses(100, 1), Duration::ZERO, "one slow batch is no slow store");
         let slow = pauses(200, 20);

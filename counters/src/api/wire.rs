@@ -21,7 +21,9 @@ pub(super) fn namespace(name: String) -> Result<NamespaceName, Status> {
 pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
     match items {
         1..=BATCH_ITEMS_MAX => Ok(()),
-        items => Err(super::status::of_call(Refusal::invalid(field, format!("has {items}; from 1 to {BATCH_ITEMS_MAX}")))),
+        items => {
+            Err(super::status::of_call(Refusal::invalid(field, format!("has {items}; from 1 to {BATCH_ITEMS_MAX}"))))
+        }
     }
 }
 
@@ -35,7 +37,8 @@ pub(super) fn event(
     let (token, time_ms) = match token {
         None => (Token::parse(BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 8]>()))?, None),
         Some(wire::IdempotencyToken { token, generation_time_ms }) => {
-            let bad_time = |_| Refusal::invalid("token.generation_time_ms", format!("is {generation_time_ms}; Unix ms"));
+            let bad_time =
+                |_| Refusal::invalid("token.generation_time_ms", format!("is {generation_time_ms}; Unix ms"));
             let time_ms = u64::try_from(generation_time_ms).map_err(bad_time)?;
             if time_ms == 0 {
                 let why = "is missing: the same event said later could not be known again";
@@ -58,11 +61,7 @@ pub(super) fn counter_type(counter_type: CounterType) -> wire::CounterType {
 /// Splits what is well-formed from what is not; both keep their numbers.
 pub(super) fn sorted<T>(items: impl Iterator<Item = Result<T, Refusal>>) -> (Vec<T>, Vec<Result<(), Refusal>>) {
     let mut good = Vec::new();
-    let verdicts = items
-        .map(|item| {
-            item.map(|item| good.push(item)).inspect_err(|refusal| crate::metrics::refused(refusal))
-        })
-        .collect();
+    let verdicts = items.map(|item| item.map(|item| good.push(item)).inspect_err(crate::metrics::refused)).collect();
     (good, verdicts)
 }
 

@@ -6,8 +6,8 @@ use crate::log::GRANULE_MS;
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
 use crate::rollup::COUNT_SOFT_MAX;
-use tallystone_lua::counter::ACCEPT_MS_MAX;
 use serde::{Deserialize, Serialize};
+use tallystone_lua::counter::ACCEPT_MS_MAX;
 use utoipa::ToSchema;
 use xxhash_rust::xxh3::xxh3_128;
 

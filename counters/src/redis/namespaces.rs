@@ -36,7 +36,11 @@ impl RedisNamespaces {
     }
 
     /// Connects, checks version and durability, and loads the scripts.
-    pub async fn connect(url: &str, allow_volatile: bool, replicas: ReplicaWait) -> Result<RedisNamespaces, ConnectError> {
+    pub async fn connect(
+        url: &str,
+        allow_volatile: bool,
+        replicas: ReplicaWait,
+    ) -> Result<RedisNamespaces, ConnectError> {
         let namespaces = RedisNamespaces::new(tallystone_link::client(url)?, replicas, Clock::Redis);
         let shown = tallystone_link::without_password(url);
         tallystone_link::check_suited(&namespaces.link, &shown, allow_volatile).await?;

@@ -93,7 +93,8 @@ impl Counters {
         let mut open = self.directory.get(namespace).await?;
         let mut results = append_to(&open, events.clone()).await;
         for _ in 1..STALE_TRIES {
-            let stale: Vec<usize> = (0..results.len()).filter(|number| results[*number] == Err(Refusal::Stale)).collect();
+            let stale: Vec<usize> =
+                (0..results.len()).filter(|number| results[*number] == Err(Refusal::Stale)).collect();
             if stale.is_empty() {
                 break;
             }
@@ -120,7 +121,9 @@ impl Counters {
         }
         let counts: Vec<Count> = match counter_type {
             CounterType::Accurate => accurate(&open.store, &open.store, counters).await?,
-            _ => open.store.read(counters).await?.into_iter().map(|checkpoint| (checkpoint.count, checkpoint)).collect(),
+            _ => {
+                open.store.read(counters).await?.into_iter().map(|checkpoint| (checkpoint.count, checkpoint)).collect()
+            }
         }
         .into_iter()
         .map(|(count, checkpoint)| Count { count, exact_to_ms: checkpoint.exact_to_ms, counter_type })
@@ -156,8 +159,9 @@ impl Counters {
         let end = end_ms.div_ceil(GRANULE_MS);
         let last = end.min(first.saturating_add(GRANULES_MAX));
         let store = &open.store;
-        let mut granules =
-            iter(first..last).map(async |granule| (granule, store.events(counter, granule).await)).buffered(GRANULES_AT_ONCE);
+        let mut granules = iter(first..last)
+            .map(async |granule| (granule, store.events(counter, granule).await))
+            .buffered(GRANULES_AT_ONCE);
         let mut page = EventPage::default();
         while let Some((granule, events)) = granules.next().await {
             let events = events?;

@@ -14,15 +14,15 @@ mod verbs;
 mod view;
 mod wake;
 
-pub use tallystone_link::ConnectError;
 pub use outbox::{OutboxBound, OutboxFull, OutboxReader, Read};
-pub use tallystone_link::Clock;
+pub use tallystone_link::ConnectError;
+pub use tallystone_link::{Clock, ReplicaWait};
 
 use redis::{Cmd, Value};
 use reply::{Reply, defect, unreadable};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use tallystone_link::{Link, ReplicaWait};
+use tallystone_link::Link;
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::{QueueName, Refusal, Shard};

@@ -27,7 +27,10 @@ fn answer<W, T: From<W>>(answered: Result<W, tonic::Status>) -> Answer<T> {
 }
 
 /// Answers of a batch, each taken apart into what it is.
-fn results<R, W, T: From<W>>(results: Vec<R>, apart: impl Fn(R) -> Option<Result<W, RpcStatus>>) -> Json<ResultsBody<T>> {
+fn results<R, W, T: From<W>>(
+    results: Vec<R>,
+    apart: impl Fn(R) -> Option<Result<W, RpcStatus>>,
+) -> Json<ResultsBody<T>> {
     let item = |result: Result<W, RpcStatus>| match result {
         Ok(done) => ItemBody::Ok(done.into()),
         Err(status) => ItemBody::Refused(FaultBody::of_item(&status)),

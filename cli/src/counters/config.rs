@@ -1,0 +1,188 @@
+//! What the service and the workers are told.
+
+use super::unsuited;
+use crate::config::ConfigFlags;
+use crate::connection::server_url;
+use crate::failure::Failure;
+use crate::server::RedisFlags;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tallystone_client::Client;
+use tallystone_counters::redis::RedisNamespaces;
+use tallystone_server::ServerConfig;
+use tallystone_server::store::ReplicaWait;
+
+#[derive(Args, Debug)]
+pub(crate) struct CountersArgs {
+    #[command(flatten)]
+    flags: ConfigFlags,
+    #[command(flatten)]
+    redis: RedisFlags,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    flags: WorkerFlags,
+    #[command(flatten)]
+    redis: RedisFlags,
+    /// The worker's name, shown by `msg get` and `msg explain` [default: one of its own]
+    #[arg(long, value_name = "NAME")]
+    pub(super) name: Option<String>,
+    /// Append what is rolled up when to this file, one line of JSON before each rollup and one after it
+    #[arg(long, value_name = "FILE")]
+    pub(super) records: Option<PathBuf>,
+}
+
+/// A worker listens nowhere but for metrics.
+#[derive(Args, Clone, Debug, Serialize)]
+struct WorkerFlags {
+    /// Configuration file (TOML); see docs/operations.md for its keys
+    #[arg(long, value_name = "FILE", env = "TALLYSTONE_CONFIG")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+    /// Where to serve Prometheus /metrics [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics_listen: Option<SocketAddr>,
+}
+
+/// What is laid over the file and the environment.
+#[derive(Serialize)]
+pub(super) struct Flags<F> {
+    #[serde(flatten)]
+    flags: F,
+    #[serde(flatten)]
+    redis: RedisFlags,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+}
+
+impl CountersArgs {
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        self.flags.config.clone()
+    }
+
+    pub(super) fn flags(self, server: Option<String>) -> Flags<impl Serialize> {
+        Flags { flags: self.flags, redis: self.redis, server }
+    }
+}
+
+impl WorkerArgs {
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        self.flags.config.clone()
+    }
+
+    pub(super) fn flags(self, server: Option<String>) -> Flags<impl Serialize> {
+        Flags { flags: self.flags, redis: self.redis, server }
+    }
+}
+
+/// The configuration of the service; the keys that a server has too mean the same there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct CountersConfig {
+    /// Where gRPC and HTTP are served.
+    pub(super) listen: SocketAddr,
+    pub(super) metrics_listen: Option<SocketAddr>,
+    #[serde(flatten)]
+    pub(super) redis: RedisConfig,
+    /// The queue that has the rollups done.
+    pub(super) server: String,
+}
+
+/// The configuration of a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct WorkerConfig {
+    pub(super) metrics_listen: Option<SocketAddr>,
+    #[serde(flatten)]
+    pub(super) redis: RedisConfig,
+    pub(super) server: String,
+}
+
+/// The Redis that has the counters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct RedisConfig {
+    redis_url: String,
+    allow_volatile: bool,
+    replicas_min: u32,
+    replica_wait_ms: u64,
+}
+
+impl Default for RedisConfig {
+    fn default() -> Self {
+        let ServerConfig { redis_url, allow_volatile, replicas_min, replica_wait_ms, .. } = ServerConfig::default();
+        RedisConfig { redis_url, allow_volatile, replicas_min, replica_wait_ms }
+    }
+}
+
+impl Default for CountersConfig {
+    fn default() -> Self {
+        CountersConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7610)),
+            metrics_listen: None,
+            redis: RedisConfig::default(),
+            server: server_url(None),
+        }
+    }
+}
+
+impl Default for WorkerConfig {
+    fn default() -> Self {
+        WorkerConfig { metrics_listen: None, redis: RedisConfig::default(), server: server_url(None) }
+    }
+}
+
+impl CountersConfig {
+    /// Checks what the server's configuration has too, as there.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        self.redis.check(self.listen, self.metrics_listen)
+    }
+
+    pub(super) fn queue(&self) -> Result<Client, Failure> {
+        queue(&self.server)
+    }
+}
+
+impl WorkerConfig {
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        self.redis.check(ServerConfig::default().listen, self.metrics_listen)
+    }
+
+    pub(super) fn queue(&self) -> Result<Client, Failure> {
+        queue(&self.server)
+    }
+}
+
+/// The queue may start later than what needs it.
+fn queue(server: &str) -> Result<Client, Failure> {
+    let client = Client::builder(server_url(Some(server))).call_timeout(Duration::from_secs(5)).connect_lazy();
+    client.map_err(|error| Failure::usage(format!("server: {error}")))
+}
+
+impl RedisConfig {
+    fn check(&self, listen: SocketAddr, metrics_listen: Option<SocketAddr>) -> Result<(), Failure> {
+        let RedisConfig { redis_url, allow_volatile, replicas_min, replica_wait_ms } = self.clone();
+        let server = ServerConfig {
+            listen,
+            metrics_listen,
+            redis_url,
+            allow_volatile,
+            replicas_min,
+            replica_wait_ms,
+            ..ServerConfig::default()
+        };
+        server.check().map_err(Failure::usage)
+    }
+
+    pub(super) async fn connect(&self) -> Result<RedisNamespaces, Failure> {
+        let replicas = ReplicaWait { replicas_min: self.replicas_min, wait_ms: self.replica_wait_ms };
+        let connected = RedisNamespaces::connect(&self.redis_url, self.allow_volatile, replicas).await;
+        connected.map_err(|error| unsuited(&error))
+    }
+}
