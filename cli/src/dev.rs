@@ -149,7 +149,8 @@ async fn counting(redis_url: &str, server: &str, listener: TcpListener) -> Resul
     let (namespaces, of_worker) = (connect().await?, connect().await?);
     let name = NamespaceName::parse(NAMESPACE).map_err(Failure::usage)?;
     if namespaces.get(&name).await.map_err(Failure::unavailable)?.is_none() {
-        let config = NamespaceConfig { counter_type: CounterType::Accurate, ..NamespaceConfig::default() };
+        let config =
+            NamespaceConfig { counter_type: CounterType::Accurate, num_queues: 1, ..NamespaceConfig::default() };
         namespaces.put(&name, config).await.map_err(Failure::unavailable)?;
     }
     let queue = Client::builder(server).connect_lazy().map_err(Failure::usage)?;

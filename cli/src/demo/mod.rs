@@ -7,20 +7,26 @@ mod flights;
 
 pub(crate) use flights::FlightsArgs;
 
+use crate::counters;
+use flights::Tallies;
+
 use crate::connection::{failure, server_url};
 use crate::failure::Failure;
 use crate::history::{History, demo_file};
 use crate::output::Output;
 use crate::server::cannot_serve;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tallystone_client::{Client, Error};
+use tallystone_counters::redis::RedisNamespaces;
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_server::ServerConfig;
-use tallystone_server::store::{RedisOptions, RedisStore};
+use tallystone_server::store::{RedisOptions, RedisStore, ReplicaWait};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 /// `demo flights`: on the server named, or on one of its own.
 pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, output: Output) -> Result<(), Failure> {
@@ -30,7 +36,8 @@ pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, outpu
         None => Some(OwnServer::start(demo_file()).await?),
     };
     let url = own.as_ref().map_or_else(|| server_url(server.as_deref()), |own| own.url.clone());
-    let flown = fly(args, &url, output).await;
+    let tallies = own.as_ref().map(OwnServer::tallies);
+    let flown = fly(args, &url, tallies, output).await;
     if let Some(own) = own {
         // The last events, those of the end of the queue, are still on their way.
         if let Ok(client) = Client::connect(&own.url).await {
@@ -41,9 +48,9 @@ pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, outpu
     flown
 }
 
-async fn fly(args: FlightsArgs, url: &str, output: Output) -> Result<(), Failure> {
+async fn fly(args: FlightsArgs, url: &str, tallies: Option<Tallies>, output: Output) -> Result<(), Failure> {
     let client = Client::connect(url).await.map_err(|error| failure(&error))?;
-    let report = flights::run(args, client).await.map_err(|error| match error.downcast_ref::<Error>() {
+    let report = flights::run(args, client, tallies).await.map_err(|error| match error.downcast_ref::<Error>() {
         Some(error) => failure(error),
         None => Failure::usage(format!("{error:#}")),
     })?;
@@ -54,9 +61,12 @@ async fn fly(args: FlightsArgs, url: &str, output: Output) -> Result<(), Failure
 /// A server and its private Redis, as durable as any, whose data goes when the demo ends.
 struct OwnServer {
     url: String,
+    counters_url: String,
     redis: PrivateRedis,
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), tallystone_server::ServeError>>,
+    stop_counters: CancellationToken,
+    counted: JoinHandle<Result<(), Failure>>,
     _data: tempfile::TempDir,
 }
 
@@ -81,10 +91,28 @@ impl OwnServer {
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };
         let served = tokio::spawn(tallystone_server::serve_on(store, listener, config, beside, shutdown));
-        Ok(OwnServer { url, redis, stop, served, _data: data })
+        let connected = RedisNamespaces::connect(&redis.url(), false, ReplicaWait::default()).await;
+        let namespaces = connected.map_err(|error| cannot_serve(&error))?;
+        let queue = Client::builder(&url).connect_lazy().map_err(Failure::usage)?;
+        let listener = counters::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let counters_url = format!("http://{}", listener.local_addr().map_err(Failure::usage)?);
+        let stop_counters = CancellationToken::new();
+        let counted = tokio::spawn(counters::serving(namespaces, queue, listener, None, stop_counters.clone()));
+        Ok(OwnServer { url, counters_url, redis, stop, served, stop_counters, counted, _data: data })
+    }
+
+    /// Where flights are counted.
+    fn tallies(&self) -> Tallies {
+        Tallies { counters: self.counters_url.clone(), server: self.url.clone(), redis_url: self.redis.url() }
     }
 
     async fn stop(self) {
+        self.stop_counters.cancel();
+        match self.counted.await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => tracing::warn!(%failure, "the demo's counters did not stop well"),
+            Err(error) => tracing::warn!(%error, "the demo's counters did not stop well"),
+        }
         drop(self.stop);
         if let Err(error) = self.served.await.map_err(anyhow::Error::from).and_then(|served| Ok(served?)) {
             tracing::warn!(%error, "the demo's server did not stop well");
@@ -126,7 +154,7 @@ mod tests {
         let own = OwnServer::start(history.path().join("history.db")).await.unwrap();
         let client = Client::connect(&own.url).await.unwrap();
         let args = FlightsArgs { file: Some(file.path().to_owned()), workers: 4, keep: false, quiet: true };
-        let report = flights::run(args, client.clone()).await.unwrap();
+        let report = flights::run(args, client.clone(), None).await.unwrap();
         let json = serde_json::to_value(&report).unwrap();
         assert!(report.passed(), "{json:#}");
         assert_eq!((&json["rows"], &json["repeated"]), (&602.into(), &1.into()));

@@ -96,7 +96,7 @@ mod tests {
     /// Flights 0, 1, 2 of aircraft 0 and flight 3 of aircraft 1; 1 and 2 depart together.
     fn plan() -> Vec<Planned> {
         [(10, 0), (20, 0), (20, 0), (5, 1)]
-            .map(|(departure_ms, aircraft)| Planned { departure_ms, aircraft, carrier: 0, origin: 0 })
+            .map(|(departure_ms, aircraft)| Planned { departure_ms, aircraft, carrier: 0, origin: 0, dest: 0 })
             .into()
     }
 

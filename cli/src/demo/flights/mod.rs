@@ -3,7 +3,7 @@
 //! Every row of the file becomes a message: key = tail number, priority = scheduled departure. Workers fly them, one
 //! of them is killed in the middle. Then the demo checks, from what the workers wrote down and not from what the
 //! server says, that no aircraft flew two flights at once, that each flew in order of departure, and that every
-//! flight was completed exactly once. At the end it asks history.
+//! flight was completed exactly once. Then the flights are counted (`tally`), and at the end it asks history.
 
 mod asked;
 mod enqueue;
@@ -14,9 +14,11 @@ mod log;
 mod plan;
 mod report;
 mod summary;
+mod tally;
 
 pub(crate) use asked::caught_up;
 pub(crate) use report::FlightsReport;
+pub(crate) use tally::Tallies;
 
 use crate::shutdown::Shutdown;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -56,8 +58,8 @@ pub(crate) struct FlightsArgs {
 ///
 /// # Errors
 /// The file cannot be read, or the server is away or refuses. A check that fails is no error but in the report: see
-/// [`FlightsReport::passed`].
-pub(crate) async fn run(args: FlightsArgs, client: Client) -> Result<FlightsReport> {
+/// [`FlightsReport::passed`]. Without `tallies` nothing is counted.
+pub(crate) async fn run(args: FlightsArgs, client: Client, tallies: Option<Tallies>) -> Result<FlightsReport> {
     let shutdown = Shutdown::listen()?;
     let queue = format!("flights-{:08x}", uuid::Uuid::new_v4().as_fields().0);
     let config = QueueConfig {
@@ -67,7 +69,7 @@ pub(crate) async fn run(args: FlightsArgs, client: Client) -> Result<FlightsRepo
     };
     client.create_queue(&queue, config).await.context("the demo's queue could not be created")?;
     let report = tokio::select! {
-        report = fly_all(&args, &client, &queue) => report,
+        report = fly_all(&args, &client, &queue, tallies.as_ref()) => report,
         () = shutdown.requested() => Err(anyhow!("interrupted")),
     };
     if !args.keep {
@@ -78,7 +80,7 @@ pub(crate) async fn run(args: FlightsArgs, client: Client) -> Result<FlightsRepo
     report
 }
 
-async fn fly_all(args: &FlightsArgs, client: &Client, queue: &str) -> Result<FlightsReport> {
+async fn fly_all(args: &FlightsArgs, client: &Client, queue: &str, tallies: Option<&Tallies>) -> Result<FlightsReport> {
     let started = Instant::now();
     let bar = progress(args, "enqueued", None)?;
     let mut enqueued = enqueue::enqueue(client, queue, args.file.clone(), &bar).await?;
@@ -101,6 +103,15 @@ async fn fly_all(args: &FlightsArgs, client: &Client, queue: &str) -> Result<Fli
         depth,
     };
     let report = FlightsReport::new(&enqueued, &plan, &flown, about);
+    let report = match tallies {
+        Some(at) => {
+            let bar = progress(args, "counting", None)?;
+            let counted = tally::tally(at, &plan, &flown.log, args.file.as_deref()).await?;
+            bar.finish_and_clear();
+            report.with_tally(counted)
+        }
+        None => report,
+    };
     let history = asked::ask(client, queue, report.killed()).await?;
     Ok(report.with_history(history))
 }

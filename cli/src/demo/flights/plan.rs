@@ -16,6 +16,7 @@ pub(super) struct Plan {
     pub(super) aircraft: Names,
     pub(super) carriers: Names,
     pub(super) origins: Names,
+    pub(super) dests: Names,
 }
 
 /// One accepted flight.
@@ -25,6 +26,7 @@ pub(super) struct Planned {
     pub(super) aircraft: u32,
     pub(super) carrier: u32,
     pub(super) origin: u32,
+    pub(super) dest: u32,
 }
 
 /// Names and their numbers.
@@ -68,6 +70,7 @@ impl Plan {
             aircraft: self.aircraft.number(&flight.tailnum),
             carrier: self.carriers.number(&flight.carrier),
             origin: self.origins.number(&flight.origin),
+            dest: self.dests.number(&flight.dest),
         });
         Ok(true)
     }

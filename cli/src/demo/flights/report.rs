@@ -6,6 +6,7 @@ use super::fly::{FLIGHTS_PER_WORKER, Flown, Killed};
 use super::judge::{Verdict, judge};
 use super::log::{Entries, Run};
 use super::plan::{Names, Plan};
+use super::tally::Tally;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,6 +49,10 @@ pub(crate) struct FlightsReport {
     pub(super) carriers: Vec<Share>,
     pub(super) origins: Vec<Share>,
     pub(super) busiest_aircraft: Vec<Share>,
+    /// The totals of the counters by name, such as `carrier/UA`; empty: nothing was counted.
+    pub(super) counters: BTreeMap<String, i64>,
+    /// How they came about.
+    pub(super) counting: Option<Tally>,
     /// What history says; `None`: the server keeps none.
     pub(super) history: Option<Asked>,
     /// What the server says: a cross-check, no proof.
@@ -125,6 +130,13 @@ impl FlightsReport {
         FlightsReport { history, ..self }
     }
 
+    /// With what was counted.
+    pub(super) fn with_tally(mut self, (counters, tally): (BTreeMap<String, i64>, Tally)) -> Self {
+        self.checks.extend(tally.checks(&counters));
+        self.passed = self.checks.iter().all(|check| check.passed);
+        FlightsReport { counters, counting: Some(tally), ..self }
+    }
+
     /// The killed worker's story.
     pub(super) fn killed(&self) -> Option<&KilledWorker> {
         self.killed.as_ref()
@@ -181,11 +193,38 @@ impl FlightsReport {
             carriers: shares(&plan.carriers, |flight| flight.carrier),
             origins: shares(&plan.origins, |flight| flight.origin),
             busiest_aircraft,
+            counters: BTreeMap::new(),
+            counting: None,
             history: None,
             depth: about.depth,
             passed: checks.iter().all(|check| check.passed),
             checks,
         }
+    }
+}
+
+impl Tally {
+    fn checks(&self, counters: &BTreeMap<String, i64>) -> Vec<Check> {
+        let check = |name: &str, passed: bool, detail: String| Check { name: name.to_owned(), passed, detail };
+        let Tally { adds, counted, duplicates, refused, rollups, direct, .. } = self;
+        let equal = counters.iter().filter(|(name, total)| direct.get(*name) == Some(*total)).count();
+        vec![
+            check(
+                "every total equals a direct count of the file",
+                counters == direct,
+                format!("{equal} of {} counters", direct.len()),
+            ),
+            check(
+                "every add was sent twice and counted once",
+                counted == adds && duplicates == adds && *refused == 0,
+                format!("{counted} counted, {duplicates} known already, {refused} refused"),
+            ),
+            check(
+                "no two rollups of one counter overlapped",
+                rollups.overlapped == 0 && rollups.committed > 0,
+                format!("{} of {} rollups", rollups.overlapped, rollups.begun),
+            ),
+        ]
     }
 }
 

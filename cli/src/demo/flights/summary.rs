@@ -24,6 +24,7 @@ impl Display for FlightsReport {
         bars(f, "Busiest aircraft", &self.busiest_aircraft, |_| "")?;
         self.refused(f)?;
         self.story_of_the_killed(f)?;
+        self.counted(f)?;
         self.asked(f)?;
         heading(f, "Checked, from what the workers wrote down")?;
         for check in &self.checks {
@@ -92,6 +93,41 @@ impl FlightsReport {
 }
 
 impl FlightsReport {
+    fn counted(&self, f: &mut Formatter<'_>) -> Result {
+        let Some(tally) = &self.counting else { return Ok(()) };
+        heading(f, "Counted, with every add sent twice and a rollup worker killed")?;
+        let (adds, counters, per_s) = (tally.adds, self.counters.len() as u64, 2.0 * tally.adds as f64 / tally.send_s);
+        writeln!(f, "  {} adds to {} counters, twice: {}/s", grouped(adds), grouped(counters), grouped(per_s as u64))?;
+        let rollups = &tally.rollups;
+        writeln!(
+            f,
+            "  {} rollups by two workers; every count was exact {:.1} s after the last add",
+            grouped(rollups.committed),
+            tally.exact_after_s
+        )?;
+        if let Some(killed) = &tally.killed_worker {
+            let (name, begun, in_hand) = (&killed.name, grouped(killed.begun), killed.in_hand);
+            writeln!(f, "  {name} was killed in its {begun} rollups, with {in_hand} in hand")?;
+        }
+        writeln!(f, "  {:<20} {:>9} {:>13}", "", "counted", "in the file")?;
+        let mut lines = 0;
+        for (kind, most) in [("carrier/", 3), ("origin/", 3), ("route/", 3), ("aircraft/", 3)] {
+            let mut of_kind: Vec<(&String, i64)> = tally
+                .direct
+                .iter()
+                .filter(|(name, _)| name.starts_with(kind))
+                .map(|(name, total)| (name, *total))
+                .collect();
+            of_kind.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
+            for (name, direct) in of_kind.into_iter().take(most) {
+                let counted = self.counters.get(name).copied().unwrap_or_default();
+                writeln!(f, "  {name:<20} {counted:>9} {direct:>13}")?;
+                lines += 1;
+            }
+        }
+        writeln!(f, "  and {} more", grouped(counters.saturating_sub(lines)))
+    }
+
     fn asked(&self, f: &mut Formatter<'_>) -> Result {
         let Some(asked) = &self.history else { return Ok(()) };
         heading(f, "Asked of history")?;

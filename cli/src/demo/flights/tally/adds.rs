@@ -1,0 +1,91 @@
+//! The adds: four for each landing, each sent twice, at the same time.
+
+use super::counters_of;
+use crate::demo::flights::log::Entries;
+use crate::demo::flights::plan::Plan;
+use anyhow::{Context, Result};
+use futures::{StreamExt, TryStreamExt};
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tallystone_client::{Added, CounterClient, IdempotencyToken, NewAdd, Refused};
+
+/// Landings of one batch: four adds each, of a thousand at most.
+const LANDINGS: usize = 250;
+/// Batches on their way at once, each twice.
+const LANES: usize = 4;
+
+/// What became of them.
+#[derive(Default)]
+pub(super) struct Sent {
+    pub(super) adds: u64,
+    pub(super) counted: u64,
+    pub(super) duplicates: u64,
+    pub(super) refused: u64,
+    pub(super) counters: BTreeSet<String>,
+    /// Of the latest add.
+    pub(super) last_time_ms: u64,
+}
+
+/// Sends the adds of every landing; one that landed twice says the same twice more.
+pub(super) async fn send(client: &CounterClient, namespace: &str, plan: &Plan, landed: &Entries) -> Result<Sent> {
+    let ids = plan.ids();
+    let landings: Vec<u32> = landed.runs.iter().filter(|run| run.landed).map(|run| run.flight).collect();
+    let batches = landings.chunks(LANDINGS).map(|landings| {
+        let adds = landings.iter().flat_map(|number| {
+            let flight = &plan.flights[*number as usize];
+            let counters = counters_of(
+                plan.carriers.name(flight.carrier),
+                plan.origins.name(flight.origin),
+                plan.dests.name(flight.dest),
+                plan.aircraft.name(flight.aircraft),
+            );
+            let token = token(ids[*number as usize]);
+            counters.map(|counter| (counter, token.clone()))
+        });
+        adds.collect::<Vec<_>>()
+    });
+    let sent =
+        futures::stream::iter(batches).map(async |adds| twice(client, namespace, adds).await).buffer_unordered(LANES);
+    sent.try_fold(Sent::default(), async |mut all, part| {
+        all.adds += part.adds;
+        all.counted += part.counted;
+        all.duplicates += part.duplicates;
+        all.refused += part.refused;
+        all.counters.extend(part.counters);
+        all.last_time_ms = all.last_time_ms.max(part.last_time_ms);
+        Ok(all)
+    })
+    .await
+}
+
+/// What makes a landing one: the flight's id, or of a very long one a number drawn from it.
+fn token(id: &str) -> String {
+    match id.len() {
+        1..=64 => id.to_owned(),
+        _ => uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, id.as_bytes()).simple().to_string(),
+    }
+}
+
+/// The same batch in two calls at once, as a client does that does not want to wait for a slow answer.
+async fn twice(client: &CounterClient, namespace: &str, adds: Vec<(String, String)>) -> Result<Sent> {
+    let time_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
+    let batch: Vec<NewAdd> = adds
+        .iter()
+        .map(|(counter, token)| NewAdd::new(counter.clone(), 1).token(IdempotencyToken::new(token.clone(), time_ms)))
+        .collect();
+    let (one, other) = tokio::try_join!(client.add_many(namespace, batch.clone()), client.add_many(namespace, batch))
+        .context("adds")?;
+    let mut sent = Sent { adds: adds.len() as u64, last_time_ms: time_ms, ..Sent::default() };
+    for result in one.into_iter().chain(other) {
+        match result {
+            Ok(Added { duplicate: false, .. }) => sent.counted += 1,
+            Ok(Added { duplicate: true, .. }) => sent.duplicates += 1,
+            Err(Refused { message, .. }) => {
+                tracing::warn!(message, "an add was refused");
+                sent.refused += 1;
+            }
+        }
+    }
+    sent.counters.extend(adds.into_iter().map(|(counter, _)| counter));
+    Ok(sent)
+}

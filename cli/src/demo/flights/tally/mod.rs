@@ -1,0 +1,163 @@
+//! The second part of the demo: each flight that landed adds to four counters, every add is sent twice, and one of two
+//! rollup workers is killed in the middle. At the end every total must equal a direct count of the file.
+//!
+//! What lives here: the adds (`adds`), the workers and their death (`workers`), and what is made of their records
+//! (`overlaps`). What may not: the server, which the demo brings along.
+
+mod adds;
+mod overlaps;
+mod workers;
+
+use super::flight;
+use super::log::Entries;
+use super::plan::Plan;
+use adds::Sent;
+use anyhow::{Context, Result, ensure};
+use overlaps::Overlaps;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tallystone_client::{Cardinality, CounterClient, CounterType, NamespaceConfig};
+use workers::Workers;
+
+/// Where the demo's counters are.
+#[derive(Clone, Debug)]
+pub(crate) struct Tallies {
+    /// The service.
+    pub(crate) counters: String,
+    /// The queue that has rollups done.
+    pub(crate) server: String,
+    /// The Redis that has the counters.
+    pub(crate) redis_url: String,
+}
+
+/// Short times, so that the demo is soon over; docs/counters.md says what they do.
+const ACCEPT_LIMIT_MS: u64 = 2_000;
+const COALESCE_MS: u64 = 500;
+const QUEUES: u32 = 2;
+/// How long the counts may take to be exact.
+const EXACT_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Counters asked for at once.
+const PAGE: usize = 1_000;
+
+/// What was counted, and how.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Tally {
+    /// Adds of flights that landed, each of which was sent twice.
+    pub(super) adds: u64,
+    /// Of the sent ones, those that counted, and those that were known already.
+    pub(super) counted: u64,
+    pub(super) duplicates: u64,
+    pub(super) refused: u64,
+    pub(super) send_s: f64,
+    /// From the last add to when every count was exact.
+    pub(super) exact_after_s: f64,
+    pub(super) rollups: Overlaps,
+    pub(super) killed_worker: Option<KilledWorker>,
+    /// What the file has, counted directly.
+    #[serde(skip)]
+    pub(super) direct: BTreeMap<String, i64>,
+}
+
+/// The rollup worker that was killed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct KilledWorker {
+    pub(super) name: String,
+    /// Rollups that it had begun, and of these the ones that it never ended.
+    pub(super) begun: u64,
+    pub(super) in_hand: u64,
+    /// Of the counters in hand, those that another worker has rolled up since.
+    pub(super) taken_over: u64,
+}
+
+/// Counts the flights that landed; the totals by name, and how they came about.
+pub(super) async fn tally(
+    at: &Tallies,
+    plan: &Plan,
+    landed: &Entries,
+    file: Option<&Path>,
+) -> Result<(BTreeMap<String, i64>, Tally)> {
+    let client = CounterClient::connect(&at.counters).await.context("the demo's counters")?;
+    let namespace = format!("flights-{:08x}", uuid::Uuid::new_v4().as_fields().0);
+    let config = NamespaceConfig {
+        counter_type: Some(CounterType::Eventual),
+        cardinality: Some(Cardinality::High),
+        accept_limit_ms: Some(ACCEPT_LIMIT_MS),
+        coalesce_ms: Some(COALESCE_MS),
+        num_queues: Some(QUEUES),
+        ..NamespaceConfig::default()
+    };
+    client.put_namespace(&namespace, config).await.context("the demo's namespace")?;
+    let direct = count_directly(file)?;
+    let mut workers = Workers::start(at)?;
+    let begun = Instant::now();
+    let mut sent = adds::send(&client, &namespace, plan, landed).await?;
+    let (send_s, last_add) = (begun.elapsed().as_secs_f64(), Instant::now());
+    let kill_after = direct.len() as u64 / 10;
+    let (killed, totals) = tokio::try_join!(
+        workers.kill_one_in_the_middle(kill_after.clamp(1, 100)),
+        exact_totals(&client, &namespace, &mut sent, &direct),
+    )?;
+    let exact_after_s = last_add.elapsed().as_secs_f64();
+    let records = workers.stop().await?;
+    let rollups = Overlaps::of(&namespace, &records, killed.as_ref());
+    let killed_worker = killed.map(|killed| overlaps::story(&namespace, &records, &killed));
+    let Sent { adds, counted, duplicates, refused, .. } = sent;
+    let tally = Tally { adds, counted, duplicates, refused, send_s, exact_after_s, rollups, killed_worker, direct };
+    Ok((totals, tally))
+}
+
+/// The names of the counters that a flight adds to.
+fn counters_of(carrier: &str, origin: &str, dest: &str, aircraft: &str) -> [String; 4] {
+    [
+        format!("carrier/{carrier}"),
+        format!("origin/{origin}"),
+        format!("route/{origin}-{dest}"),
+        format!("aircraft/{aircraft}"),
+    ]
+}
+
+/// What the file has, with neither queue nor counters in between.
+fn count_directly(file: Option<&Path>) -> Result<BTreeMap<String, i64>> {
+    let (mut counts, mut seen) = (BTreeMap::new(), HashSet::new());
+    for flight in flight::read(file)? {
+        let flight = flight?;
+        if !flight.tailnum.is_empty() && seen.insert(flight.id()) {
+            for counter in counters_of(&flight.carrier, &flight.origin, &flight.dest, &flight.tailnum) {
+                *counts.entry(counter).or_default() += 1;
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// The totals, once every count holds the last add.
+async fn exact_totals(
+    client: &CounterClient,
+    namespace: &str,
+    sent: &mut Sent,
+    direct: &BTreeMap<String, i64>,
+) -> Result<BTreeMap<String, i64>> {
+    let deadline = Instant::now() + EXACT_WITHIN;
+    // What is in neither would not be missed.
+    sent.counters.extend(direct.keys().cloned());
+    let names: Vec<String> = sent.counters.iter().cloned().collect();
+    loop {
+        let (mut totals, mut exact) = (BTreeMap::new(), true);
+        for page in names.chunks(PAGE) {
+            let counts = client.get_many(namespace, page.to_vec()).await.context("the totals")?;
+            for (name, count) in page.iter().zip(counts) {
+                let count = count.with_context(|| format!("the total of {name}"))?;
+                exact &= count.exact_to_ms > sent.last_time_ms;
+                totals.insert(name.clone(), count.count);
+            }
+        }
+        if exact {
+            return Ok(totals);
+        }
+        ensure!(Instant::now() < deadline, "the counts are not exact within {EXACT_WITHIN:?}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,117 @@
+//! Whether two rollups of one counter ever overlapped, from what the workers wrote down.
+
+use super::KilledWorker;
+use super::workers::Killed;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use tallystone_workers::{Record, Step};
+
+/// What all workers did.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Overlaps {
+    /// Rollups begun.
+    pub(in crate::demo::flights) begun: u64,
+    pub(in crate::demo::flights) committed: u64,
+    /// Rollups that found another to be faster.
+    pub(in crate::demo::flights) lost: u64,
+    /// Counters of which two rollups were running at the same time.
+    pub(in crate::demo::flights) overlapped: u64,
+}
+
+impl Overlaps {
+    pub(super) fn of(namespace: &str, records: &[Record], killed: Option<&Killed>) -> Overlaps {
+        let count = |step| of_namespace(namespace, records).filter(|record| record.step == step).count() as u64;
+        let overlapped = spans(namespace, records, killed).into_values().filter(|spans| overlap(spans)).count() as u64;
+        Overlaps { begun: count(Step::Begin), committed: count(Step::Committed), lost: count(Step::Lost), overlapped }
+    }
+}
+
+fn of_namespace<'a>(namespace: &'a str, records: &'a [Record]) -> impl Iterator<Item = &'a Record> {
+    records.iter().filter(move |record| record.namespace == namespace)
+}
+
+/// When the rollups of each counter ran, from and to. One that was never ended ran until its worker was killed.
+fn spans<'a>(namespace: &'a str, records: &'a [Record], killed: Option<&Killed>) -> BTreeMap<&'a str, Vec<(u64, u64)>> {
+    let mut spans: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut begun: HashMap<(&str, &str), u64> = HashMap::new();
+    for record in of_namespace(namespace, records) {
+        let rollup = (record.worker.as_str(), record.counter.as_str());
+        match record.step {
+            Step::Begin => drop(begun.insert(rollup, record.at_us)),
+            _ => {
+                if let Some(from) = begun.remove(&rollup) {
+                    spans.entry(&record.counter).or_default().push((from, record.at_us));
+                }
+            }
+        }
+    }
+    for ((worker, counter), from) in begun {
+        let to = killed.filter(|killed| killed.name == worker).map_or(u64::MAX, |killed| killed.at_us);
+        spans.entry(counter).or_default().push((from, to));
+    }
+    spans
+}
+
+fn overlap(spans: &[(u64, u64)]) -> bool {
+    let mut spans = spans.to_vec();
+    spans.sort_unstable();
+    spans.windows(2).any(|pair| pair[1].0 < pair[0].1)
+}
+
+/// What became of the counters that a killed worker had in hand.
+pub(super) fn story(namespace: &str, records: &[Record], killed: &Killed) -> KilledWorker {
+    let own = || of_namespace(namespace, records).filter(|record| record.worker == killed.name);
+    let mut in_hand: HashMap<&str, u64> = HashMap::new();
+    for record in own() {
+        match record.step {
+            Step::Begin => drop(in_hand.insert(&record.counter, record.at_us)),
+            _ => drop(in_hand.remove(record.counter.as_str())),
+        }
+    }
+    let by_another = |counter: &str| {
+        of_namespace(namespace, records).any(|record| {
+            record.counter == counter
+                && record.worker != killed.name
+                && record.step == Step::Committed
+                && record.at_us > killed.at_us
+        })
+    };
+    KilledWorker {
+        name: killed.name.to_owned(),
+        begun: own().filter(|record| record.step == Step::Begin).count() as u64,
+        in_hand: in_hand.len() as u64,
+        taken_over: in_hand.keys().filter(|counter| by_another(counter)).count() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(worker: &str, counter: &str, at_us: u64, step: Step) -> Record {
+        let (worker, counter) = (worker.to_owned(), counter.to_owned());
+        Record { at_us, worker, namespace: "n".to_owned(), counter, fencing_token: 1, step }
+    }
+
+    #[test]
+    fn n8_rollups_that_touch_do_not_overlap_and_a_killed_one_ends_with_its_worker() {
+        let mut records = vec![
+            record("a", "x", 1, Step::Begin),
+            record("a", "x", 5, Step::Committed),
+            record("b", "x", 5, Step::Begin),
+            record("b", "x", 9, Step::Nothing),
+            record("a", "y", 10, Step::Begin),
+            record("b", "y", 20, Step::Begin),
+            record("b", "y", 30, Step::Committed),
+        ];
+        let killed = Killed { name: "a", at_us: 15 };
+        let overlaps = Overlaps::of("n", &records, Some(&killed));
+        assert_eq!((overlaps.begun, overlaps.committed, overlaps.overlapped), (4, 2, 0));
+        let story = story("n", &records, &killed);
+        assert_eq!((story.begun, story.in_hand, story.taken_over), (2, 1, 1));
+        assert_eq!(Overlaps::of("n", &records, None).overlapped, 1, "one that never ended overlaps all after it");
+        records.push(record("b", "x", 4, Step::Begin));
+        records.push(record("b", "x", 6, Step::Committed));
+        assert_eq!(Overlaps::of("n", &records, Some(&killed)).overlapped, 1);
+    }
+}

@@ -1,0 +1,85 @@
+//! Two rollup workers, each a process of its own, of which one is killed with -9.
+
+use super::Tallies;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tallystone_workers::{Record, Records, Step};
+use tokio::process::{Child, Command};
+
+const NAMES: [&str; 2] = ["rollup-1", "rollup-2"];
+/// How often the doomed one's records are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// When it is killed though it has done less.
+const KILL_WITHIN: Duration = Duration::from_secs(15);
+
+/// Them, and where they write what they do.
+pub(super) struct Workers {
+    processes: Vec<Child>,
+    dir: tempfile::TempDir,
+}
+
+/// The death of one.
+pub(super) struct Killed {
+    pub(super) name: &'static str,
+    pub(super) at_us: u64,
+}
+
+impl Workers {
+    pub(super) fn start(at: &Tallies) -> Result<Workers> {
+        let dir = tempfile::tempdir().context("a folder for the workers' records")?;
+        let program = std::env::current_exe().context("this program")?;
+        let start = |name: &&str| {
+            // They end with us, even when we are killed.
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "KILL", "--"]).arg(&program).arg("worker");
+            command.args(["--redis-url", &at.redis_url, "--server", &at.server, "--name", name, "--log", "error"]);
+            command.arg("--records").arg(records(dir.path(), name));
+            command.env_remove("TALLYSTONE_CONFIG").stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+            command.spawn().context("a rollup worker could not be started")
+        };
+        let processes = NAMES.iter().map(start).collect::<Result<_>>()?;
+        Ok(Workers { processes, dir })
+    }
+
+    /// Kills one when it has begun so many rollups.
+    pub(super) async fn kill_one_in_the_middle(&mut self, rollups: u64) -> Result<Option<Killed>> {
+        let deadline = Instant::now() + KILL_WITHIN;
+        let (doomed, path) = (&mut self.processes[0], records(self.dir.path(), NAMES[0]));
+        loop {
+            let begun = match path.exists() {
+                true => Records::read(&path)?.iter().filter(|record| record.step == Step::Begin).count() as u64,
+                false => 0,
+            };
+            if begun >= rollups {
+                break;
+            }
+            if Instant::now() > deadline {
+                // The other one was faster with all of it.
+                return Ok(None);
+            }
+            ensure!(doomed.try_wait()?.is_none(), "a rollup worker has ended");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        doomed.kill().await.context("the kill")?;
+        let at_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
+        Ok(Some(Killed { name: NAMES[0], at_us }))
+    }
+
+    /// Stops those that live, and reads what all of them wrote.
+    pub(super) async fn stop(mut self) -> Result<Vec<Record>> {
+        for process in &mut self.processes {
+            process.kill().await.context("the end of a worker")?;
+        }
+        let mut all = Vec::new();
+        for name in NAMES {
+            all.extend(Records::read(&records(self.dir.path(), name)).context("the records of a worker")?);
+        }
+        Ok(all)
+    }
+}
+
+fn records(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name).with_extension("ndjson")
+}
