@@ -5,7 +5,7 @@ use crate::demo::flights::log::Entries;
 use crate::demo::flights::plan::Plan;
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_client::{Added, CounterClient, IdempotencyToken, NewAdd, Refused};
 
@@ -21,9 +21,8 @@ pub(super) struct Sent {
     pub(super) counted: u64,
     pub(super) duplicates: u64,
     pub(super) refused: u64,
-    pub(super) counters: BTreeSet<String>,
-    /// Of the latest add.
-    pub(super) last_time_ms: u64,
+    /// With the time of the latest add.
+    pub(super) counters: BTreeMap<String, u64>,
 }
 
 /// Sends the adds of every landing; one that landed twice says the same twice more.
@@ -51,8 +50,10 @@ pub(super) async fn send(client: &CounterClient, namespace: &str, plan: &Plan, l
         all.counted += part.counted;
         all.duplicates += part.duplicates;
         all.refused += part.refused;
-        all.counters.extend(part.counters);
-        all.last_time_ms = all.last_time_ms.max(part.last_time_ms);
+        for (counter, time_ms) in part.counters {
+            let last = all.counters.entry(counter).or_default();
+            *last = time_ms.max(*last);
+        }
         Ok(all)
     })
     .await
@@ -75,7 +76,7 @@ async fn twice(client: &CounterClient, namespace: &str, adds: Vec<(String, Strin
         .collect();
     let (one, other) = tokio::try_join!(client.add_many(namespace, batch.clone()), client.add_many(namespace, batch))
         .context("adds")?;
-    let mut sent = Sent { adds: adds.len() as u64, last_time_ms: time_ms, ..Sent::default() };
+    let mut sent = Sent { adds: adds.len() as u64, ..Sent::default() };
     for result in one.into_iter().chain(other) {
         match result {
             Ok(Added { duplicate: false, .. }) => sent.counted += 1,
@@ -86,6 +87,6 @@ async fn twice(client: &CounterClient, namespace: &str, adds: Vec<(String, Strin
             }
         }
     }
-    sent.counters.extend(adds.into_iter().map(|(counter, _)| counter));
+    sent.counters.extend(adds.into_iter().map(|(counter, _)| (counter, time_ms)));
     Ok(sent)
 }

@@ -141,16 +141,18 @@ async fn exact_totals(
     direct: &BTreeMap<String, i64>,
 ) -> Result<BTreeMap<String, i64>> {
     let deadline = Instant::now() + EXACT_WITHIN;
-    // What is in neither would not be missed.
-    sent.counters.extend(direct.keys().cloned());
-    let names: Vec<String> = sent.counters.iter().cloned().collect();
+    // What was never sent must be shown, too.
+    for name in direct.keys() {
+        sent.counters.entry(name.clone()).or_default();
+    }
+    let names: Vec<String> = sent.counters.keys().cloned().collect();
     loop {
         let (mut totals, mut exact) = (BTreeMap::new(), true);
         for page in names.chunks(PAGE) {
             let counts = client.get_many(namespace, page.to_vec()).await.context("the totals")?;
             for (name, count) in page.iter().zip(counts) {
                 let count = count.with_context(|| format!("the total of {name}"))?;
-                exact &= count.exact_to_ms > sent.last_time_ms;
+                exact &= count.exact_to_ms > sent.counters[name] || sent.counters[name] == 0;
                 totals.insert(name.clone(), count.count);
             }
         }
