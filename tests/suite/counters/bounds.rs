@@ -163,30 +163,51 @@ async fn n3_the_answers_to_retries_stay_true_for_ever() {
 #[tokio::test]
 async fn n2_small_deltas_and_wide_ones_add_up_to_the_last_digit() {
     let mut place = Place::new("wide", NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() }).await;
-    let (wide, mut sum) = (1_i64 << 51, 0);
-    // Short ones up to the end of what a Lua number is exact to, wide ones, older granules, and back; in calls of their
-    // own and in one.
-    let deltas = [wide - 1, wide - 1, 1, 1, 1, -(wide - 1), wide, 3, 1 << 60, -5, -(1 << 60), 7, wide + 1, -1];
-    let adds: Vec<NewEvent> = deltas
-        .iter()
-        .enumerate()
-        .map(|(number, delta)| {
-            let time_ms = NOON_MS - [0, 600, 0, 1_700][number % 4];
-            add("c", &format!("t{number}"), time_ms, *delta)
-        })
-        .collect();
-    for add in &adds {
-        place.append_one(add.clone()).await.expect("counted");
+    let wide = 1_i64 << 51;
+    // Short ones up to the end of what a Lua number is exact to, wide ones, older granules, and back; then so many at the
+    // end of the short ones that only together they are too much.
+    let mixed = [wide - 1, wide - 1, 1, 1, 1, -(wide - 1), wide, 3, 1 << 60, -5, -(1 << 60), 7, wide + 1, -1];
+    for (kind, deltas) in [("mixed", mixed.to_vec()), ("many", vec![wide - 1; 41]), ("few", vec![1 - wide; 3])] {
+        let now_ms = place.now_ms();
+        let add_of = |(number, delta): (usize, &i64)| {
+            let ago_ms = if kind == "mixed" { [0, 600, 0, 1_700][number % 4] } else { 0 };
+            add(kind, &format!("t{number}"), now_ms - ago_ms, *delta)
+        };
+        let adds: Vec<NewEvent> = deltas.iter().enumerate().map(add_of).collect();
+        for add in &adds {
+            place.append_one(add.clone()).await.expect("counted");
+        }
+        // The same in one call.
+        let together = format!("{kind} together");
+        let at_once = adds.iter().map(|add| NewEvent { counter: counter(&together), ..add.clone() });
+        assert!(place.store.append(&at_once.collect::<Vec<NewEvent>>()).await.iter().all(Result::is_ok));
+        let sum: i64 = deltas.iter().sum();
+        for name in [kind, &together] {
+            let pending = place.pending(name).await;
+            let granules = pending.iter().flat_map(|(_, pending)| &pending.granules);
+            assert_eq!(granules.map(|granule| granule.sum).sum::<i64>(), sum, "{name}");
+            assert_eq!(place.settled(name).await, sum, "{name}");
+        }
     }
-    let at_once = adds.iter().map(|add| NewEvent { counter: counter("d"), ..add.clone() });
-    assert!(place.store.append(&at_once.collect::<Vec<NewEvent>>()).await.iter().all(Result::is_ok));
-    sum += deltas.iter().sum::<i64>();
-    for name in ["c", "d"] {
-        let pending = place.pending(name).await;
-        assert_eq!(
-            pending.iter().flat_map(|(_, pending)| &pending.granules).map(|granule| granule.sum).sum::<i64>(),
-            sum
-        );
-        assert_eq!(place.settled(name).await, sum);
+}
+
+#[tokio::test]
+async fn n7_the_latest_clear_of_a_granule_counts_in_whatever_order_they_come() {
+    let mut place = Place::new("clears", NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() }).await;
+    // The short way of counting, and the long one: of an older granule than another event's.
+    for name in ["short", "long"] {
+        let begin_ms = place.now_ms();
+        if name == "long" {
+            place.append_one(add(name, "newer", begin_ms + GRANULE_MS, 1_000)).await.expect("counted");
+        }
+        for offset_ms in [300, 100] {
+            let clear = event(name, &format!("clear {offset_ms}"), begin_ms + offset_ms, Change::Clear);
+            assert_eq!(place.append_one(clear).await, counted(begin_ms + offset_ms));
+        }
+        for (offset_ms, delta) in [(301, 1), (200, 20), (300, 300), (99, 4_000)] {
+            let add = add(name, &format!("add {delta}"), begin_ms + offset_ms, delta);
+            assert_eq!(place.append_one(add).await, counted(begin_ms + offset_ms));
+        }
+        assert_eq!(place.settled(name).await, if name == "long" { 1_001 } else { 1 }, "{name}");
     }
 }

@@ -31,7 +31,8 @@ async fn n8_a_thousand_adds_in_a_window_are_due_once_and_together() {
 #[tokio::test]
 async fn n9_a_due_counter_is_held_and_not_lost() {
     let mut place = Place::new("held", one_shard(Cardinality::High)).await;
-    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    let adds = [add("c", "t", NOON_MS, 1), add("c", "u", NOON_MS + 1_000, 1)];
+    assert!(place.store.append(&adds).await.iter().all(Result::is_ok));
     let due_ms = NOON_MS + GRANULE_MS + place.config.coalesce_ms + 5_000 + SKEW_MS;
     place.at(due_ms - 1);
     assert_eq!(place.due(1_000).await, []);

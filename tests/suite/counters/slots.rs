@@ -76,12 +76,17 @@ async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
     let mut bursts = Vec::new();
     for (number, size) in [300, 600, 1_200, 2_400, 100].into_iter().enumerate() {
         let now_ms = place.now_ms();
+        // So far ahead as events may be, before slots are laid out anew: for later times only.
+        let before: Vec<NewEvent> =
+            (0..20).map(|event| add("c", &format!("{number} {event}"), now_ms + 1_000, 1)).collect();
+        all_answer(&place.store, &before, counted(now_ms + 1_000)).await;
         bursts.push((now_ms, burst(size, now_ms)));
         all_answer(&place.store, &bursts[number].1, counted(now_ms)).await;
         // Some are of times that are laid out otherwise than now.
         let ahead = add("c", &format!("ahead {number}"), now_ms + 1_000, 1);
         all_answer(&other, std::slice::from_ref(&ahead), counted(now_ms + 1_000)).await;
         all_answer(&place.store, &[ahead], duplicate(now_ms + 1_000)).await;
+        all_answer(&place.store, &before, duplicate(now_ms + 1_000)).await;
         place.pass(750);
     }
     assert_eq!(slots(&place, "c").await, [16, 32, 64, 128, 256]);
@@ -101,7 +106,7 @@ async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
     all_answer(&other, &[add("c", "before", now_ms - 2, 1_000)], counted(now_ms - 2)).await;
     let names = [counter("c")];
     // Its burst, the last one, and those ahead of the burst before it, of its own and of the last.
-    let after = 2_400 + 100 + 3;
+    let after = 2_400 + 100 + 3 * 21;
     assert_eq!(read::accurate(&third, &third, &names).await.expect("counts")[0].0, after);
     assert_eq!(place.settled("c").await, after);
 }

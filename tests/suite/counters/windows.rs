@@ -29,6 +29,10 @@ async fn n6_an_add_beside_a_rising_fence_is_in_the_window_or_refused() {
         }
         let checkpoint = place.checkpoint("c").await;
         assert_eq!((checkpoint.count, checkpoint.exact_to_ms), (expected, NOON_MS + GRANULE_MS));
+        // What ends where the window does is settled.
+        assert!(place.pending("c").await.iter().all(|(_, pending)| pending.granules.is_empty()));
+        place.at(NOON_MS + 60_000);
+        assert_eq!(place.due(1_000).await, []);
     }
 }
 
