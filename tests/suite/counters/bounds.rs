@@ -1,5 +1,6 @@
 //! The range of a counter, and the tokens of its events: one rule each, where a random program would seldom come.
 
+use super::interrupted::{Dying, Last, Stopped};
 use super::*;
 use tallystone_counters::Settled;
 use tallystone_counters::log::{Closed, GRANULE_MS};
@@ -210,4 +211,52 @@ async fn n7_the_latest_clear_of_a_granule_counts_in_whatever_order_they_come() {
         }
         assert_eq!(place.settled(name).await, if name == "long" { 1_001 } else { 1 }, "{name}");
     }
+}
+
+/// A counter so near the end of its range that 1,000 more close it.
+async fn nearly_full(test: &str) -> Place {
+    let mut place = Place::new(test, NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() }).await;
+    place.append_one(add("c", "most", NOON_MS, (1 << 62) - 1)).await.expect("counted");
+    assert_eq!(place.settled("c").await, (1 << 62) - 1);
+    place.append_one(add_now("c", "more", 1_000)).await.expect("counted");
+    place.pass(60_000);
+    place
+}
+
+#[tokio::test]
+async fn n2_a_counter_is_closed_before_a_count_near_the_end_of_its_range_stands() {
+    let mut place = nearly_full("closed").await;
+    // Read, seal, close, commit; then the process dies.
+    let (store, job) = (place.store.clone(), place.job(&counter("c")));
+    let dying = Dying::new(&store, &store, 5, Last::Lost);
+    assert!(matches!(*roll_up(&dying, &dying, &[job]).await, [Err(Refusal::Unavailable { .. })]));
+    assert_eq!(place.count("c").await, (1 << 62) + 999);
+    assert_eq!(place.append_one(add_now("c", "one", 1)).await, Err(Refusal::Overflow));
+    assert_eq!(place.append_one(add_now("c", "less", -1_000)).await, counted(place.now_ms()));
+    assert_eq!(place.settled("c").await, (1 << 62) - 1);
+    assert_eq!(place.append_one(add_now("c", "again", 1)).await, counted(place.now_ms()));
+}
+
+#[tokio::test]
+async fn n2_a_counter_that_was_closed_late_opens_again() {
+    let mut place = nearly_full("late").await;
+    let (store, job) = (place.store.clone(), place.job(&counter("c")));
+    // The one that closes it is stopped before it settles; meanwhile another brings the count down and opens it.
+    let stopped = Stopped::after(4, &store);
+    let closing = roll_up(&stopped, &stopped, std::slice::from_ref(&job));
+    let opening = async {
+        place.append_one(add_now("c", "less", -1_000)).await.expect("counted");
+        place.settled("c").await
+    };
+    let (closed, opened) = stopped.meanwhile(closing, opening).await;
+    assert!(matches!(*closed, [Ok(RolledUp::Committed { .. })]) && opened == (1 << 62) - 1, "{closed:?} {opened}");
+    // Whatever it has done last, the log itself says that somebody must look at it.
+    place.pass(60_000);
+    for (name, _) in place.due(1_000).await {
+        place.roll_up(name.as_str()).await;
+    }
+    assert_eq!(place.append_one(add_now("c", "again", 1)).await, counted(place.now_ms()));
+    place.settled("c").await;
+    place.pass(60_000);
+    assert_eq!(place.due(1_000).await.len(), 0);
 }
