@@ -97,6 +97,14 @@ impl EventLog for Dying<'_> {
         self.store.events(counter, granule).await
     }
 
+    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
+        self.store.prune(shard).await
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.store.now_ms()
+    }
+
     fn shards(&self) -> u16 {
         self.store.shards()
     }
@@ -188,6 +196,14 @@ impl EventLog for Stopped<'_> {
 
     async fn events(&self, counter: &CounterName, granule: u64) -> Result<Vec<Event>, Refusal> {
         self.store.events(counter, granule).await
+    }
+
+    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
+        self.store.prune(shard).await
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.store.now_ms()
     }
 
     fn shards(&self) -> u16 {
