@@ -2,9 +2,9 @@
 -- append: adds and clears become events of one shard of the event log (N3, N5, N6, N9).
 -- KEYS state pending dirty layout events... (a hash for each time bucket that the items are in)
 -- ARGV now_ms revision version parameters counter... field... item...
--- parameters: accept_limit_ms I6 future_limit_ms I6 close_after_ms I6 due_after_ms I6, bound as I4 and I4: what the sizes
--- of one counter's pending deltas may come to here, so that the sum of any of them fits; counters I2; of each events hash
--- the number of its fields I2
+-- parameters: accept_limit_ms I6 future_limit_ms I6 close_after_ms I6 delete_after_ms I6 due_after_ms I6, bound as I4 and
+-- I4: what the sizes of one counter's pending deltas may come to here, so that the sum of any of them fits; counters I2; of
+-- each events hash the number of its fields I2
 -- item: field I2, counter I2, time_ms I6, length of its id B, flags B, delta i8; then its record: length of the rest B,
 -- offset in its granule I2, hash of the counter 12, length and text of the token (so far its id), then what it does:
 -- clear B, delta in as few bytes as hold it.
@@ -16,8 +16,8 @@
 -- counter, takes the short way: one record unpacked in part, and packed. All else takes the long way, in halves.
 --@include shard
 local find, char = string.find, string.char
-local accept_limit_ms, future_limit_ms, close_after_ms, due_after_ms, bound_high, bound_low, counters, counts_at =
-  unpick('>I6I6I6I6I4I4I2', ARGV[4])
+local accept_limit_ms, future_limit_ms, close_after_ms, delete_after_ms, due_after_ms, bound_high, bound_low, counters,
+  counts_at = unpick('>I6I6I6I6I6I4I4I2', ARGV[4])
 if S[VERSION] ~= tonumber(ARGV[3]) then return {RELAID, S[VERSION], call('GET', K_LAYOUT)} end
 
 local EVENTS, FIRST_COUNTER, FIRST_FIELD = 5, 5, 5 + counters
@@ -224,8 +224,8 @@ if n ~= S[SLOTS] then
   local from = floor((now + future_limit_ms) / GRANULE_MS) + 1
   local layout = call('GET', K_LAYOUT)
   if S[RELAID_AT] == from then layout = sub(layout, 1, #layout - 9) end
-  -- What is so old that nobody looks there any more goes.
-  while #layout > 9 and unpick('>I5', layout, 10) * GRANULE_MS < now - 2 * close_after_ms do layout = sub(layout, 10) end
+  -- What is so old that no event is kept there any more goes.
+  while #layout > 9 and unpick('>I5', layout, 10) * GRANULE_MS < now - 2 * delete_after_ms do layout = sub(layout, 10) end
   call('SET', K_LAYOUT, layout .. pack('>I5I4', from, n))
   S[SLOTS], S[VERSION], S[RELAID_AT] = n, S[VERSION] + 1, from
 end

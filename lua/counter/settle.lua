@@ -6,6 +6,8 @@
 -- RETURNS {OK}
 -- WHY closed here and not by a call of its own: opened before it is settled, a counter would take what does not fit on
 -- top of a count that has the same deltas already.
+-- WHY a counter that was open until now is due again: a later rollup may have opened it, of which no record is left where
+-- nothing was pending, and this one comes late. The next one says what is right.
 --@include shard
 local due_after_ms = tonumber(ARGV[3])
 local counters = {}
@@ -25,12 +27,14 @@ for i = 1, #counters do
     if (p.entries[j][1] + 1) * GRANULE_MS > settled_to then left[#left + 1] = p.entries[j] end
   end
   p.entries = left
-  local is_last_word = settled_to >= p.closed_to
+  local is_last_word, was_closed = settled_to >= p.closed_to, p.closed
   if is_last_word then p.closed, p.closed_to = tonumber(ARGV[at + 2]), settled_to end
   if #left > 0 then
     due(counter, (first_granule(p) + 1) * GRANULE_MS + due_after_ms)
   elseif is_last_word and again_after_ms > 0 then
     due(counter, now + again_after_ms)
+  elseif is_last_word and p.closed > 0 and p.closed ~= was_closed then
+    due(counter, now + due_after_ms)
   elseif is_last_word then
     clean[#clean + 1] = counter
   end

@@ -10,10 +10,12 @@ for i = 5, #ARGV, 2 do
   local due = call('ZSCORE', K_DIRTY, counter)
   if due then
     local p = read_pending(call('HGET', K_PENDING, counter))
-    if #p.entries > 0 then
-      local over = (first_granule(p) + 1) * GRANULE_MS
-      if tonumber(due) == over + due_after_ms then
-        call('ZADD', K_DIRTY, string.format('%.0f', over + lag_ms), counter)
+    local waits_for = tonumber(due) - due_after_ms
+    for j = 1, #p.entries do
+      -- It waits for the granule that came first, which need not be the earliest.
+      if (p.entries[j][1] + 1) * GRANULE_MS == waits_for then
+        call('ZADD', K_DIRTY, string.format('%.0f', (first_granule(p) + 1) * GRANULE_MS + lag_ms), counter)
+        break
       end
     end
   elseif ARGV[i + 1] == '1' then

@@ -71,16 +71,20 @@ impl RedisNamespace {
     async fn append_to(&self, shard: u16, placed: &[Placed<'_>]) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(placed.len());
         let mut now: Vec<&Placed<'_>> = placed.iter().collect();
+        let mut guess_ms = self.now.now_ms();
         for tries_left in (0..TRIES).rev() {
             let mut later = Vec::new();
             let mut rest = now.as_slice();
             while !rest.is_empty() {
-                let mut call = Call::new(self, shard);
+                let mut call = Call::new(self, shard, guess_ms);
                 let taken = rest.iter().take_while(|placed| call.take(placed)).count();
                 let (these, others) = rest.split_at(taken);
                 rest = others;
                 match call.send().await {
                     Ok((now_ms, answers)) => {
+                        // What the next try goes by: this shard's clock may be behind the others', or stand still until
+                        // it is where it was before it was set back.
+                        guess_ms = now_ms;
                         for (placed, answer) in these.iter().zip(answers) {
                             match answer {
                                 Answer::Restamp => later.push(*placed),
@@ -146,9 +150,9 @@ struct Spot {
 }
 
 impl<'a> Call<'a> {
-    fn new(namespace: &'a RedisNamespace, shard: u16) -> Call<'a> {
+    fn new(namespace: &'a RedisNamespace, shard: u16, now_ms: u64) -> Call<'a> {
         let (counters, names, buckets, items) = Default::default();
-        Call { namespace, shard, now_ms: namespace.now.now_ms(), counters, names, buckets, items }
+        Call { namespace, shard, now_ms, counters, names, buckets, items }
     }
 
     /// Whether there is room for one more.
@@ -199,7 +203,7 @@ impl<'a> Call<'a> {
                 Answer::Relaid => {
                     let version = reply.number()?;
                     let raw = reply.bytes()?.ok_or_else(|| defect("no layout"))?;
-                    known.heard(Layout::decode(version, &raw));
+                    known.heard(&layout, Layout::decode(version, &raw));
                 }
                 Answer::Stale | Answer::NoShard => return Err(Refusal::Stale),
                 other => return Err(defect(&format!("{other:?} to an append"))),
@@ -234,7 +238,8 @@ impl<'a> Call<'a> {
             .collect();
         let config = &namespace.config;
         let mut parameters = Vec::with_capacity(64);
-        for ms in [config.accept_limit_ms, FUTURE_LIMIT_MS, config.close_after_ms, config.due_after_ms()] {
+        let (close_ms, delete_ms) = (config.close_after_ms, config.delete_after_ms);
+        for ms in [config.accept_limit_ms, FUTURE_LIMIT_MS, close_ms, delete_ms, config.due_after_ms()] {
             parameters.extend_from_slice(&ms.to_be_bytes()[2..]);
         }
         parameters.extend_from_slice(&config.pending_max().to_be_bytes());

@@ -40,10 +40,12 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn heard(&self, layout: Layout) {
+    /// The shard says that this is no longer the last one, but that one is. It is believed even if its version is an
+    /// earlier one: a shard may have lost what it did last. An answer to who knew less than is known by now is no news.
+    pub(super) fn heard(&self, was: &Arc<Layout>, is: Layout) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if layout.version > known.version {
-            *known = Arc::new(layout);
+        if Arc::ptr_eq(&known, was) {
+            *known = Arc::new(is);
         }
     }
 }
@@ -57,9 +59,17 @@ mod tests {
         let raw = [field(0, 16), field(100, 64), field(200, 32)].concat();
         let layout = Layout::decode(3, &raw);
         assert_eq!([0, 99, 100, 199, 200, 9_999].map(|granule| layout.slots(granule)), [16, 16, 64, 64, 32, 32]);
+    }
+
+    #[test]
+    fn what_a_shard_says_in_answer_to_the_layout_that_is_known_holds() {
         let known = Known::default();
-        known.heard(layout.clone());
-        known.heard(Layout::decode(2, &[]));
-        assert_eq!(*known.get(), layout, "an older one is not news");
+        let nothing = known.get();
+        known.heard(&nothing, Layout::decode(3, &field(0, 64)));
+        known.heard(&nothing, Layout::decode(2, &field(0, 32)));
+        let last = known.get();
+        assert_eq!(last.version, 3, "a late answer is not news");
+        known.heard(&last, Layout::decode(2, &field(0, 32)));
+        assert_eq!(known.get().version, 2, "the shard has lost the last one");
     }
 }

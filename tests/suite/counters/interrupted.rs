@@ -1,32 +1,53 @@
 //! Stores that fail, or wait, at a step of a rollup.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use tallystone_counters::log::{Closed, Pending, Sealed};
-use tallystone_counters::{Appended, Checkpoint, Checkpoints, Commit, CounterName, EventLog, NewEvent, Refusal};
+use tallystone_counters::redis::RedisNamespace;
+use tallystone_counters::{
+    Appended, Checkpoint, Checkpoints, Commit, CounterName, Due, Event, EventLog, NewEvent, Pending, Refusal, Sealed,
+    Settled, Step,
+};
 use tallystone_model::Applied;
 use tokio::sync::Semaphore;
 
-/// Fails from one call on: what was called before has happened, as when the process dies there; and the call that fails
-/// has happened, too, or has not.
-pub(super) struct Dying<'a, S> {
-    store: &'a S,
-    calls_left: AtomicU64,
-    last_happens: bool,
+/// What becomes of the call during which the process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Last {
+    /// It never reaches the store.
+    Lost,
+    /// It reaches some shards of a counter, or some counters, only.
+    InPart,
+    /// It happens, and nobody hears of it.
+    Unheard,
 }
 
-impl<'a, S> Dying<'a, S> {
-    pub(super) fn new(store: &'a S, calls: u64, last_happens: bool) -> Self {
-        Dying { store, calls_left: AtomicU64::new(calls), last_happens }
+/// Fails from one call on: what was called before has happened, as when the process dies there.
+pub(super) struct Dying<'a> {
+    store: &'a RedisNamespace,
+    /// Reaches fewer shards.
+    narrow: &'a RedisNamespace,
+    calls_left: AtomicU64,
+    last: Last,
+}
+
+impl<'a> Dying<'a> {
+    pub(super) fn new(store: &'a RedisNamespace, narrow: &'a RedisNamespace, calls: u64, last: Last) -> Self {
+        Dying { store, narrow, calls_left: AtomicU64::new(calls), last }
     }
 
-    async fn step<T>(&self, call: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    async fn step<T>(
+        &self,
+        call: impl Future<Output = Result<T, Refusal>>,
+        in_part: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
         let dead = Refusal::Unavailable { applied: Applied::Unknown, why: "dead".to_owned() };
         match self.calls_left.load(Ordering::SeqCst) {
             0 => Err(dead),
             1 => {
                 self.calls_left.store(0, Ordering::SeqCst);
-                if self.last_happens {
-                    call.await?;
+                match self.last {
+                    Last::Lost => {}
+                    Last::InPart => drop(in_part.await?),
+                    Last::Unheard => drop(call.await?),
                 }
                 Err(dead)
             }
@@ -38,33 +59,50 @@ impl<'a, S> Dying<'a, S> {
     }
 }
 
-impl<S: EventLog> EventLog for Dying<'_, S> {
+impl EventLog for Dying<'_> {
     async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
         self.store.append(events).await
     }
 
-    async fn pending(&self, counter: &CounterName) -> Result<Vec<(u16, Pending)>, Refusal> {
-        self.step(self.store.pending(counter)).await
+    async fn pending(&self, counters: &[CounterName]) -> Result<Vec<Vec<(u16, Pending)>>, Refusal> {
+        self.step(self.store.pending(counters), self.narrow.pending(counters)).await
     }
 
-    async fn seal(&self, counter: &CounterName) -> Result<Sealed, Refusal> {
-        self.step(self.store.seal(counter)).await
+    async fn seal(&self, counters: &[CounterName]) -> Result<Vec<Sealed>, Refusal> {
+        self.step(self.store.seal(counters), self.narrow.seal(counters)).await
     }
 
     async fn sum_after(&self, counter: &CounterName, shard: u16, granule: u64, after: u64) -> Result<i64, Refusal> {
-        self.step(self.store.sum_after(counter, shard, granule, after)).await
+        let call = || self.store.sum_after(counter, shard, granule, after);
+        self.step(call(), call()).await
     }
 
-    async fn settle(&self, counter: &CounterName, settled_to_ms: u64, closed: Closed) -> Result<(), Refusal> {
-        self.step(self.store.settle(counter, settled_to_ms, closed)).await
+    async fn settle(&self, settled: &[Settled]) -> Result<(), Refusal> {
+        self.step(self.store.settle(settled), self.narrow.settle(settled)).await
     }
 
-    async fn close(&self, counter: &CounterName, closed_to_ms: u64, closed: Closed) -> Result<(), Refusal> {
-        self.step(self.store.close(counter, closed_to_ms, closed)).await
+    async fn close(&self, closing: &Settled) -> Result<(), Refusal> {
+        self.step(self.store.close(closing), self.narrow.close(closing)).await
     }
 
-    async fn due(&self, shard: u16, limit: usize, hold: u64) -> Result<(Vec<CounterName>, Option<u64>), Refusal> {
-        self.store.due(shard, limit, hold).await
+    async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
+        self.store.due(shard, limit, hold_ms).await
+    }
+
+    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<(), Refusal> {
+        self.store.touch(touched).await
+    }
+
+    async fn events(&self, counter: &CounterName, granule: u64) -> Result<Vec<Event>, Refusal> {
+        self.store.events(counter, granule).await
+    }
+
+    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
+        self.store.prune(shard).await
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.store.now_ms()
     }
 
     fn shards(&self) -> u16 {
@@ -72,37 +110,113 @@ impl<S: EventLog> EventLog for Dying<'_, S> {
     }
 }
 
-impl<S: Checkpoints> Checkpoints for Dying<'_, S> {
-    async fn read(&self, counter: &CounterName) -> Result<Checkpoint, Refusal> {
-        self.step(self.store.read(counter)).await
+impl Checkpoints for Dying<'_> {
+    async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
+        self.step(self.store.read(counters), self.narrow.read(counters)).await
     }
 
-    async fn commit(&self, counter: &CounterName, before: Checkpoint, after: Checkpoint) -> Result<Commit, Refusal> {
-        self.step(self.store.commit(counter, before, after)).await
-    }
-}
-
-/// Waits before its commit until it is let go: a worker that was stopped there.
-pub(super) struct Stopped<'a, S> {
-    store: &'a S,
-    pub(super) is_there: Semaphore,
-    pub(super) go_on: Semaphore,
-}
-
-impl<'a, S> Stopped<'a, S> {
-    pub(super) fn new(store: &'a S) -> Self {
-        Stopped { store, is_there: Semaphore::new(0), go_on: Semaphore::new(0) }
+    async fn commit(&self, steps: &[Step]) -> Result<Vec<Commit>, Refusal> {
+        let (some, _) = steps.split_at(steps.len() / 2);
+        self.step(self.store.commit(steps), self.store.commit(some)).await
     }
 }
 
-impl<S: Checkpoints> Checkpoints for Stopped<'_, S> {
-    async fn read(&self, counter: &CounterName) -> Result<Checkpoint, Refusal> {
-        self.store.read(counter).await
+/// Waits before one of its calls until it is let go: a worker that was stopped there.
+pub(super) struct Stopped<'a> {
+    store: &'a RedisNamespace,
+    calls: AtomicU64,
+    is_there: Semaphore,
+    go_on: Semaphore,
+}
+
+impl<'a> Stopped<'a> {
+    /// So many calls are made before it waits.
+    pub(super) fn after(calls: u64, store: &'a RedisNamespace) -> Self {
+        Stopped { store, calls: AtomicU64::new(calls), is_there: Semaphore::new(0), go_on: Semaphore::new(0) }
     }
 
-    async fn commit(&self, counter: &CounterName, before: Checkpoint, after: Checkpoint) -> Result<Commit, Refusal> {
-        self.is_there.add_permits(1);
-        self.go_on.acquire().await.expect("open").forget();
-        self.store.commit(counter, before, after).await
+    /// The one until it waits, if it comes to it; then the other; then what is left of the one.
+    pub(super) async fn meanwhile<A, B>(&self, one: impl Future<Output = A>, other: impl Future<Output = B>) -> (A, B) {
+        let one = async {
+            let answer = one.await;
+            self.is_there.add_permits(1);
+            answer
+        };
+        let other = async {
+            let _ = self.is_there.acquire().await.expect("open");
+            let answer = other.await;
+            self.go_on.add_permits(1);
+            answer
+        };
+        tokio::join!(one, other)
+    }
+
+    async fn step<T>(&self, call: impl Future<Output = T>) -> T {
+        // Below zero it goes round, and far away.
+        if self.calls.fetch_sub(1, Ordering::SeqCst) == 0 {
+            self.is_there.add_permits(1);
+            self.go_on.acquire().await.expect("open").forget();
+        }
+        call.await
+    }
+}
+
+impl EventLog for Stopped<'_> {
+    async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        self.store.append(events).await
+    }
+
+    async fn pending(&self, counters: &[CounterName]) -> Result<Vec<Vec<(u16, Pending)>>, Refusal> {
+        self.step(self.store.pending(counters)).await
+    }
+
+    async fn seal(&self, counters: &[CounterName]) -> Result<Vec<Sealed>, Refusal> {
+        self.step(self.store.seal(counters)).await
+    }
+
+    async fn sum_after(&self, counter: &CounterName, shard: u16, granule: u64, after: u64) -> Result<i64, Refusal> {
+        self.step(self.store.sum_after(counter, shard, granule, after)).await
+    }
+
+    async fn settle(&self, settled: &[Settled]) -> Result<(), Refusal> {
+        self.step(self.store.settle(settled)).await
+    }
+
+    async fn close(&self, closing: &Settled) -> Result<(), Refusal> {
+        self.step(self.store.close(closing)).await
+    }
+
+    async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
+        self.store.due(shard, limit, hold_ms).await
+    }
+
+    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<(), Refusal> {
+        self.store.touch(touched).await
+    }
+
+    async fn events(&self, counter: &CounterName, granule: u64) -> Result<Vec<Event>, Refusal> {
+        self.store.events(counter, granule).await
+    }
+
+    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
+        self.store.prune(shard).await
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.store.now_ms()
+    }
+
+    fn shards(&self) -> u16 {
+        self.store.shards()
+    }
+}
+
+impl Checkpoints for Stopped<'_> {
+    async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
+        self.step(self.store.read(counters)).await
+    }
+
+    async fn commit(&self, steps: &[Step]) -> Result<Vec<Commit>, Refusal> {
+        self.step(self.store.commit(steps)).await
     }
 }

@@ -1,18 +1,24 @@
 //! The counters: their event log, their checkpoints and their rollups on a real Redis, beside a model of what a counter is.
 //!
-//! What lives here: `exactness` (random programs against the model), `bounds` (one rule each), and the stores that they
-//! interrupt. What may not: the queue, and the wire.
+//! What lives here: random programs against the model (`exactness`, which `draw` draws), one rule each (`bounds`, `windows`,
+//! `slots`, `circulation`, `servers`), and the stores that they interrupt. What may not: the queue, and the wire.
 
 mod bounds;
+mod circulation;
+mod draw;
 mod exactness;
 mod interrupted;
 mod model;
+mod servers;
+mod slots;
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces, scripts};
 use tallystone_counters::{
-    Appended, Change, CounterName, EventLog, LeaseOrder, NamespaceConfig, NamespaceName, NewEvent,
+    Appended, Change, Checkpoint, Checkpoints, CounterName, EventLog, Job, LeaseOrder, NamespaceConfig, NamespaceName,
+    NewEvent, Pending, RolledUp, roll_up,
 };
 use tallystone_counters::{Refusal, Token};
 use tallystone_link::{Clock, Link, ReplicaWait};
@@ -27,17 +33,23 @@ struct Place {
     clock_ms: Arc<AtomicU64>,
     name: NamespaceName,
     config: NamespaceConfig,
+    revision: u64,
     store: RedisNamespace,
     leases: u64,
+    /// The store's clock, where the test has set its own back.
+    peak_ms: u64,
 }
 
 impl Place {
     async fn new(test: &str, config: NamespaceConfig) -> Place {
-        let redis = TestRedis::shared().await;
+        Place::on(TestRedis::shared().await, test, config).await
+    }
+
+    async fn on(redis: Arc<TestRedis>, test: &str, config: NamespaceConfig) -> Place {
         let name = NamespaceName::parse(format!("{test}-{:08x}", rand::random::<u32>())).expect("a namespace");
         let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
         let store = open(&redis, &name, &config, &clock_ms, 1).await.expect("a namespace");
-        Place { redis, clock_ms, name, config, store, leases: 0 }
+        Place { redis, clock_ms, name, config, revision: 1, store, leases: 0, peak_ms: 0 }
     }
 
     /// One more server, which has this revision of the configuration.
@@ -45,18 +57,50 @@ impl Place {
         open(&self.redis, &self.name, config, &self.clock_ms, revision).await
     }
 
-    /// The namespace has another accept limit from now on.
-    async fn accept(&mut self, accept_limit_ms: u64) {
-        self.config.accept_limit_ms = accept_limit_ms;
-        self.store = self.server(&self.config, 2).await.expect("its stores");
+    /// One more server, whose calls reach the store when its clock says this.
+    async fn server_at(&self, now_ms: u64) -> RedisNamespace {
+        let clock_ms = Arc::new(AtomicU64::new(now_ms));
+        open(&self.redis, &self.name, &self.config, &clock_ms, self.revision).await.expect("its stores")
     }
 
+    /// A server that reaches only some of the shards of a counter, its home first.
+    async fn narrow(&self, shards: u16) -> RedisNamespace {
+        let config = NamespaceConfig { buckets_per_id: shards, ..self.config.clone() };
+        self.server(&config, self.revision).await.expect("its stores")
+    }
+
+    /// The namespace is told this from now on.
+    async fn reconfigure(&mut self, config: NamespaceConfig) {
+        (self.config, self.revision) = (config, self.revision + 1);
+        self.store = self.server(&self.config, self.revision).await.expect("its stores");
+    }
+
+    /// The namespace has another accept limit from now on.
+    async fn accept(&mut self, accept_limit_ms: u64) {
+        self.reconfigure(NamespaceConfig { accept_limit_ms, ..self.config.clone() }).await;
+    }
+
+    /// The time by the store's clock.
     fn now_ms(&self) -> u64 {
-        self.clock_ms.load(Ordering::SeqCst)
+        self.clock_ms.load(Ordering::SeqCst).max(self.peak_ms)
+    }
+
+    fn at(&self, now_ms: u64) {
+        self.clock_ms.store(now_ms, Ordering::SeqCst);
     }
 
     fn pass(&self, ms: u64) {
         self.clock_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// The clock is set back; each shard has come to know before what time it was.
+    async fn set_back(&mut self, ms: u64) {
+        self.peak_ms = self.now_ms();
+        self.at(self.peak_ms);
+        for shard in 0..self.store.shards() {
+            self.store.due(shard, 0, 0).await.expect("an answer");
+        }
+        self.at(self.peak_ms - ms);
     }
 
     /// A later lease than all before.
@@ -65,8 +109,45 @@ impl Place {
         LeaseOrder { leased_at_ms: self.now_ms(), fencing_token: self.leases }
     }
 
+    fn job(&mut self, counter: &CounterName) -> Job {
+        Job { counter: counter.clone(), lease: self.lease() }
+    }
+
+    async fn roll_up(&mut self, name: &str) -> RolledUp {
+        let job = self.job(&counter(name));
+        roll_up(&self.store, &self.store, &[job]).await.remove(0).expect("a rollup")
+    }
+
+    async fn checkpoint(&self, name: &str) -> Checkpoint {
+        self.store.read(&[counter(name)]).await.expect("checkpoints").remove(0)
+    }
+
+    async fn count(&self, name: &str) -> i64 {
+        self.checkpoint(name).await.count
+    }
+
+    async fn pending(&self, name: &str) -> Vec<(u16, Pending)> {
+        self.store.pending(&[counter(name)]).await.expect("pending").remove(0)
+    }
+
+    /// What is due in any shard, with the time since when.
+    async fn due(&self, hold_ms: u64) -> Vec<(CounterName, u64)> {
+        let mut due = Vec::new();
+        for shard in 0..self.store.shards() {
+            due.extend(self.store.due(shard, 1_000, hold_ms).await.expect("an answer").counters);
+        }
+        due
+    }
+
     async fn append_one(&self, event: NewEvent) -> Result<Appended, Refusal> {
         self.store.append(&[event]).await.remove(0)
+    }
+
+    /// The count of everything up to now, a while later.
+    async fn settled(&mut self, name: &str) -> i64 {
+        self.pass(60_000);
+        self.roll_up(name).await;
+        self.count(name).await
     }
 }
 
@@ -86,10 +167,29 @@ fn counter(name: &str) -> CounterName {
     CounterName::parse(name).expect("a counter")
 }
 
-fn event(name: &str, token: &str, time_ms: u64, change: Change) -> NewEvent {
-    NewEvent { counter: counter(name), token: Token::parse(token).expect("a token"), time_ms, change }
+fn token(text: &str) -> Token {
+    Token::parse(text).expect("a token")
+}
+
+fn event(name: &str, text: &str, time_ms: u64, change: Change) -> NewEvent {
+    NewEvent { counter: counter(name), token: token(text), time_ms: Some(time_ms), change }
 }
 
 fn add(name: &str, token: &str, time_ms: u64, delta: i64) -> NewEvent {
     event(name, token, time_ms, Change::Add(delta))
+}
+
+/// An add that happens when it is counted.
+fn add_now(name: &str, token: &str, delta: i64) -> NewEvent {
+    NewEvent { time_ms: None, ..add(name, token, 0, delta) }
+}
+
+/// It has counted, by this call.
+fn counted(time_ms: u64) -> Result<Appended, Refusal> {
+    Ok(Appended { time_ms, duplicate: false })
+}
+
+/// It had counted before.
+fn duplicate(time_ms: u64) -> Result<Appended, Refusal> {
+    Ok(Appended { time_ms, duplicate: true })
 }

@@ -1,0 +1,183 @@
+//! When a rollup is due, and what is told of events (N8 to N12).
+
+use super::*;
+use tallystone_counters::Event;
+use tallystone_counters::log::GRANULE_MS;
+use tallystone_counters::namespace::{Cardinality, SKEW_MS};
+
+#[tokio::test]
+async fn n8_a_thousand_adds_in_a_window_are_due_once_and_together() {
+    let mut place = Place::new("coalesce", NamespaceConfig::default()).await;
+    let window_ms = place.config.coalesce_ms;
+    for number in 0..1_000 {
+        place.at(NOON_MS + number * window_ms / 1_000);
+        let now_ms = place.now_ms();
+        place.append_one(add("c", &format!("t{number}"), now_ms, 1)).await.expect("counted");
+    }
+    let mut jobs = 0;
+    for _ in 0..200 {
+        place.pass(100);
+        // A counter is due in each shard that has events of it: who is asked first rolls up all of them.
+        for shard in 0..place.store.shards() {
+            for (name, _) in place.store.due(shard, 10, 60_000).await.expect("an answer").counters {
+                let rolled_up = place.roll_up(name.as_str()).await;
+                jobs += usize::from(matches!(rolled_up, RolledUp::Committed { .. }));
+            }
+        }
+    }
+    assert_eq!((jobs, place.count("c").await), (1, 1_000));
+}
+
+#[tokio::test]
+async fn n9_a_due_counter_is_held_and_not_lost() {
+    let mut place = Place::new("held", one_shard(Cardinality::High)).await;
+    let adds = [add("c", "t", NOON_MS, 1), add("c", "u", NOON_MS + 1_000, 1)];
+    assert!(place.store.append(&adds).await.iter().all(Result::is_ok));
+    let due_ms = NOON_MS + GRANULE_MS + place.config.coalesce_ms + 5_000 + SKEW_MS;
+    place.at(due_ms - 1);
+    assert_eq!(place.due(1_000).await, []);
+    place.pass(1);
+    assert_eq!(place.due(1_000).await, [(counter("c"), due_ms)]);
+    // Whoever was told may have died.
+    place.pass(999);
+    assert_eq!(place.due(1_000).await, []);
+    place.pass(1);
+    assert_eq!(place.due(1_000).await, [(counter("c"), due_ms + 1_000)]);
+    place.roll_up("c").await;
+    place.pass(3_600_000);
+    assert_eq!(place.due(1_000).await, [], "nothing is left of it");
+}
+
+#[tokio::test]
+async fn n9_the_longest_waiting_are_told_first_and_the_next_one_is_named() {
+    let place = Place::new("order", one_shard(Cardinality::High)).await;
+    let home = home(&place, "c0").await;
+    let mut names = Vec::new();
+    for number in 0..100 {
+        let name = format!("c{number}");
+        let now_ms = place.now_ms();
+        place.append_one(add(&name, "t", now_ms, 1)).await.expect("counted");
+        if place.store.pending(&[counter(&name)]).await.expect("pending")[0][0].0 == home {
+            names.push(counter(&name));
+        }
+        place.pass(GRANULE_MS);
+    }
+    place.pass(60_000);
+    assert!(names.len() > 4, "{names:?}");
+    let first = place.store.due(home, 2, 10_000).await.expect("an answer");
+    assert_eq!((first.counters.len(), first.dirty, first.now_ms), (2, names.len() as u64, place.now_ms()));
+    assert!(first.next_ms.is_some_and(|next_ms| next_ms <= first.now_ms), "more wait");
+    let rest = place.store.due(home, 1_000, 20_000).await.expect("an answer");
+    assert_eq!(rest.next_ms, Some(rest.now_ms + 10_000), "the two that are held");
+    let told: Vec<CounterName> = first.counters.into_iter().chain(rest.counters).map(|(name, _)| name).collect();
+    assert_eq!(told, names);
+}
+
+#[tokio::test]
+async fn n10_low_counters_are_due_again_with_nothing_new_and_high_ones_are_not() {
+    for cardinality in [Cardinality::Low, Cardinality::Medium, Cardinality::High] {
+        let mut place = Place::new("again", NamespaceConfig { cardinality, ..NamespaceConfig::default() }).await;
+        let adds: Vec<NewEvent> = (0..32).map(|number| add("c", &format!("t{number}"), NOON_MS, 1)).collect();
+        assert!(place.store.append(&adds).await.iter().all(Result::is_ok));
+        assert_eq!(place.settled("c").await, 32);
+        for round in 0..3 {
+            let rolled_up_ms = place.now_ms();
+            place.pass(place.config.coalesce_ms - 1);
+            assert_eq!(place.due(1_000).await, [], "{cardinality:?} {round}");
+            place.pass(1);
+            let due = place.due(1_000).await;
+            if cardinality != Cardinality::Low {
+                assert_eq!(due, []);
+                continue;
+            }
+            // In one of its shards only.
+            assert_eq!(due, [(counter("c"), rolled_up_ms + place.config.coalesce_ms)]);
+            assert!(matches!(place.roll_up("c").await, RolledUp::Committed { .. }));
+            let checkpoint = place.checkpoint("c").await;
+            assert_eq!((checkpoint.count, checkpoint.last_write_ms), (32, NOON_MS));
+            assert!(checkpoint.exact_to_ms > rolled_up_ms - 5_000, "it is exact to a later time though nothing came");
+        }
+    }
+}
+
+#[tokio::test]
+async fn n10_a_counter_leaves_circulation_when_its_namespace_does() {
+    let mut place = Place::new("leaves", one_shard(Cardinality::Low)).await;
+    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    assert_eq!(place.settled("c").await, 1);
+    place.reconfigure(one_shard(Cardinality::High)).await;
+    place.pass(60_000);
+    assert_eq!(place.due(1_000).await.len(), 1);
+    place.roll_up("c").await;
+    place.pass(60_000);
+    assert_eq!(place.due(1_000).await, []);
+}
+
+#[tokio::test]
+async fn n11_a_read_pulls_a_waiting_counter_forward() {
+    let place = Place::new("touch", one_shard(Cardinality::High)).await;
+    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    // An event of an earlier time comes later.
+    place.append_one(add("c", "u", NOON_MS - 2_000, 1)).await.expect("counted");
+    place.append_one(add("c", "v", NOON_MS + 1_000, 1)).await.expect("counted");
+    place.store.touch(&[(counter("c"), false), (counter("never"), false)]).await.expect("touched");
+    let sealed_ms = NOON_MS - 2_000 + GRANULE_MS + 5_000 + SKEW_MS;
+    place.at(sealed_ms - 1);
+    assert_eq!(place.due(1_000).await, []);
+    place.pass(1);
+    assert_eq!(place.due(60_000).await, [(counter("c"), sealed_ms)]);
+    // It is held now, for a rollup that is on its way: nothing pulls it forward.
+    place.store.touch(&[(counter("c"), true)]).await.expect("touched");
+    place.pass(59_999);
+    assert_eq!(place.due(1_000).await, []);
+    place.pass(1);
+    assert_eq!(place.due(1_000).await, [(counter("c"), sealed_ms + 60_000)]);
+}
+
+#[tokio::test]
+async fn n11_a_read_of_an_idle_counter_makes_it_due_where_that_is_asked_for() {
+    let mut place = Place::new("idle", NamespaceConfig::default()).await;
+    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    assert_eq!(place.settled("c").await, 1);
+    place.pass(60_000);
+    place.store.touch(&[(counter("c"), false)]).await.expect("touched");
+    assert_eq!(place.due(1_000).await, []);
+    let now_ms = place.now_ms();
+    place.store.touch(&[(counter("c"), true)]).await.expect("touched");
+    assert_eq!(place.due(1_000).await, [(counter("c"), now_ms)], "in one of its shards");
+    assert!(matches!(place.roll_up("c").await, RolledUp::Committed { .. }));
+    assert!(place.checkpoint("c").await.exact_to_ms > now_ms - 6_000);
+    place.pass(60_000);
+    assert_eq!(place.due(1_000).await, []);
+}
+
+#[tokio::test]
+async fn n12_the_events_of_a_granule_are_told_in_the_order_of_their_times() {
+    let place = Place::new("events", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
+    let mut expected = Vec::new();
+    for number in 0..60_u64 {
+        let time_ms = NOON_MS + (number * 7) % GRANULE_MS;
+        let change = if number % 10 == 3 { Change::Clear } else { Change::Add(1 - (1 << (number % 40))) };
+        let event = event("c", &format!("t{}", number % 13), time_ms, change);
+        assert_eq!(place.append_one(event.clone()).await, counted(time_ms));
+        place.append_one(NewEvent { counter: counter("d"), ..event.clone() }).await.expect("another counter's");
+        expected.push(Event { time_ms, token: event.token, change });
+    }
+    for begin_ms in [NOON_MS - 1, NOON_MS + GRANULE_MS] {
+        place.append_one(add("c", "beside", begin_ms, 1)).await.expect("of the granules beside");
+    }
+    expected.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
+    let granule = NOON_MS / GRANULE_MS;
+    assert_eq!(place.store.events(&counter("c"), granule).await, Ok(expected));
+    assert_eq!(place.store.events(&counter("c"), granule - 2).await, Ok(Vec::new()));
+    assert_eq!(place.store.events(&counter("never"), granule).await, Ok(Vec::new()));
+}
+
+fn one_shard(cardinality: Cardinality) -> NamespaceConfig {
+    NamespaceConfig { buckets_per_id: 1, cardinality, ..NamespaceConfig::default() }
+}
+
+/// The only shard of a counter.
+async fn home(place: &Place, name: &str) -> u16 {
+    place.pending(name).await[0].0
+}

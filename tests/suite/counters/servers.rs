@@ -1,0 +1,94 @@
+//! Several servers, and what they have not heard of yet (N1, N5).
+
+use super::*;
+use std::time::Duration;
+
+/// How long an answer may take: generous, for a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn n1_a_server_with_an_old_configuration_is_told() {
+    let place = Place::new("revision", NamespaceConfig::default()).await;
+    let config = NamespaceConfig { accept_limit_ms: 60_000, ..NamespaceConfig::default() };
+    let newer = place.server(&config, 2).await;
+    let old = add("c", "t", NOON_MS - 30_000, 1);
+    assert_eq!(place.append_one(old.clone()).await, Err(Refusal::Stale));
+    assert_eq!(newer.expect("the newer").append(&[old]).await, [counted(NOON_MS - 30_000)]);
+    assert_eq!(place.server(&config, 1).await.err(), Some(Refusal::Stale));
+}
+
+#[tokio::test]
+async fn n1_a_change_of_a_namespace_reaches_every_server_before_it_is_answered() {
+    let redis = TestRedis::shared().await;
+    let client = redis::Client::open(redis.url()).expect("an address");
+    let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
+    let namespaces = || RedisNamespaces::new(client.clone(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+    let (one, other) = (namespaces(), namespaces());
+    let name = NamespaceName::parse(format!("registry-{:08x}", rand::random::<u32>())).expect("a name");
+    assert_eq!(one.get(&name).await, Ok(None));
+    let first = one.put(&name, NamespaceConfig::default()).await.expect("made");
+    assert_eq!(other.get(&name).await, Ok(Some(first.clone())));
+    let of_one = one.open(&first).await.expect("its stores");
+    let longer = NamespaceConfig { accept_limit_ms: 60_000, ..NamespaceConfig::default() };
+    let second = other.put(&name, longer.clone()).await.expect("changed");
+    assert_eq!((second.revision, &second.config), (2, &longer));
+    let old = add("c", "t", NOON_MS - 30_000, 1);
+    assert_eq!(of_one.append(std::slice::from_ref(&old)).await, [Err(Refusal::Stale)]);
+    let now = one.get(&name).await.expect("an answer").expect("the namespace");
+    assert_eq!(one.open(&now).await.expect("its stores").append(&[old]).await, [counted(NOON_MS - 30_000)]);
+    let moved = NamespaceConfig { buckets_per_id: 8, ..longer };
+    assert!(matches!(one.put(&name, moved).await, Err(Refusal::Invalid { field: "buckets_per_id", .. })));
+}
+
+#[tokio::test]
+async fn n5_an_event_that_happens_when_it_is_counted_goes_by_the_clock_of_its_shard() {
+    let mut place = Place::new("stamp", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
+    // Some shards are ahead of what the server takes for the time, by some granules.
+    let ahead_ms = NOON_MS + 1_700;
+    let ahead = place.server_at(ahead_ms).await;
+    for shard in [1, 4] {
+        ahead.due(shard, 0, 0).await.expect("an answer");
+    }
+    let adds: Vec<NewEvent> = (0..64).map(|number| add_now("c", &format!("t{number}"), 1)).collect();
+    let mut times: Vec<u64> = Vec::new();
+    for answer in place.store.append(&adds).await {
+        let answer = answer.expect("counted");
+        assert!(!answer.duplicate);
+        times.push(answer.time_ms);
+    }
+    assert!(times.iter().all(|time_ms| [NOON_MS, ahead_ms].contains(time_ms)), "{times:?}");
+    assert!(times.contains(&NOON_MS) && times.contains(&ahead_ms), "{times:?}");
+    // Where it was counted it is found under the time that was answered.
+    let again: Vec<NewEvent> =
+        adds.iter().zip(&times).map(|(add, time_ms)| NewEvent { time_ms: Some(*time_ms), ..add.clone() }).collect();
+    for (answer, time_ms) in place.store.append(&again).await.into_iter().zip(times) {
+        assert_eq!(answer, duplicate(time_ms));
+    }
+    assert_eq!(place.settled("c").await, 64);
+    let last_write_ms = place.checkpoint("c").await.last_write_ms;
+    assert_eq!(last_write_ms, ahead_ms);
+}
+
+#[tokio::test]
+async fn n3_a_shard_that_has_lost_how_its_slots_are_laid_out_is_believed() {
+    let config = NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() };
+    let place = Place::new("replica", config).await;
+    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    let home = place.pending("c").await[0].0;
+    let mut connection = place.redis.connection().await;
+    let keys = ["state", "layout"].map(|key| format!("tc:{{{}/{home}}}:{key}", place.name));
+    let before: Vec<Vec<u8>> = redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.expect("values");
+    let burst: Vec<NewEvent> = (0..400).map(|number| add("c", &format!("t{number}"), NOON_MS, 1)).collect();
+    assert!(place.store.append(&burst).await.iter().all(Result::is_ok));
+    // The server knows the new layout; then a replica takes over that had not heard of it.
+    assert_eq!(place.append_one(add("c", "u", NOON_MS + 1_000, 1)).await, counted(NOON_MS + 1_000));
+    let mut set = redis::cmd("MSET");
+    for (key, value) in keys.iter().zip(&before) {
+        set.arg(key).arg(value);
+    }
+    set.exec_async(&mut connection).await.expect("set");
+    // Who does not believe it asks for ever.
+    let answer = place.append_one(add("c", "v", NOON_MS + 1_000, 1));
+    assert_eq!(tokio::time::timeout(PATIENCE, answer).await, Ok(counted(NOON_MS + 1_000)));
+    assert_eq!(place.append_one(add("c", "t", NOON_MS, 1)).await, duplicate(NOON_MS));
+}

@@ -1,0 +1,136 @@
+//! Where records stand, and that they are found there: long calls, many times, slots laid out anew (N3, N5, N12).
+
+use super::*;
+use std::collections::BTreeMap;
+use tallystone_counters::log::GRANULE_MS;
+use tallystone_counters::{Event, read};
+
+/// One shard for each counter: a burst is at one place.
+fn narrow() -> NamespaceConfig {
+    NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() }
+}
+
+fn burst(size: usize, time_ms: u64) -> Vec<NewEvent> {
+    (0..size).map(|number| add("c", &format!("{size} {number}"), time_ms, 1)).collect()
+}
+
+async fn all_answer(store: &RedisNamespace, events: &[NewEvent], answer: Result<Appended, Refusal>) {
+    for (event, actual) in events.iter().zip(store.append(events).await) {
+        assert_eq!(actual, answer, "{event:?}");
+    }
+}
+
+async fn events(store: &RedisNamespace, time_ms: u64) -> Vec<Event> {
+    store.events(&counter("c"), time_ms / GRANULE_MS).await.expect("events")
+}
+
+#[tokio::test]
+async fn n5_thousands_of_events_in_one_call_are_counted_once() {
+    let mut place = Place::new("long", narrow()).await;
+    // More than one script call takes, of one shard; each twice, far from each other and next to each other.
+    let once: Vec<NewEvent> = (0..1_700).map(|number| add("c", &format!("t{number}"), NOON_MS, number)).collect();
+    let twice = [once.clone(), once.iter().flat_map(|event| [event.clone(), event.clone()]).collect()].concat();
+    let answers = place.store.append(&twice).await;
+    let mut counted_at: BTreeMap<&Token, usize> = BTreeMap::new();
+    for (event, answer) in twice.iter().zip(&answers) {
+        let answer = answer.as_ref().expect("counted, or there already");
+        assert_eq!(answer.time_ms, NOON_MS);
+        *counted_at.entry(&event.token).or_default() += usize::from(!answer.duplicate);
+    }
+    assert!(counted_at.len() == 1_700 && counted_at.values().all(|counted| *counted == 1), "{counted_at:?}");
+    assert_eq!(place.settled("c").await, 1_699 * 1_700 / 2);
+}
+
+#[tokio::test]
+async fn n5_events_of_hundreds_of_buckets_of_time_are_counted_in_one_call() {
+    let config = NamespaceConfig {
+        seconds_per_bucket: 1,
+        seconds_per_slice: 3_600,
+        accept_limit_ms: 600_000,
+        close_after_ms: 3_600_000,
+        ..narrow()
+    };
+    let mut place = Place::new("buckets", config).await;
+    // There and back, so that a second call comes to buckets that the first one had.
+    let times = (0..450_u64).chain((0..450).rev());
+    let adds: Vec<NewEvent> =
+        times.enumerate().map(|(number, s)| add("c", &format!("t{number}"), NOON_MS - s * 1_000, 1)).collect();
+    for (event, answer) in adds.iter().zip(place.store.append(&adds).await) {
+        assert_eq!(answer, counted(event.time_ms.expect("a time")));
+    }
+    for (event, answer) in adds.iter().zip(place.store.append(&adds).await) {
+        assert_eq!(answer, duplicate(event.time_ms.expect("a time")));
+    }
+    assert_eq!(events(&place.store, NOON_MS - 100_000).await.len(), 2);
+    place.pass(600_000);
+    assert_eq!(place.settled("c").await, 900);
+}
+
+#[tokio::test]
+async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
+    let mut place = Place::new("relaid", narrow()).await;
+    let (other, third) = (place.server(&place.config, 1).await, place.server(&place.config, 1).await);
+    let (other, third) = (other.expect("its stores"), third.expect("its stores"));
+    all_answer(&other, &[add("c", "other", NOON_MS, 1)], counted(NOON_MS)).await;
+    // Each time more than 16 for each slot, each time in a later granule; the other server hears of it from the answers.
+    let mut bursts = Vec::new();
+    for (number, size) in [300, 600, 1_200, 2_400, 100].into_iter().enumerate() {
+        let now_ms = place.now_ms();
+        // So far ahead as events may be, before slots are laid out anew: for later times only.
+        let before: Vec<NewEvent> =
+            (0..20).map(|event| add("c", &format!("{number} {event}"), now_ms + 1_000, 1)).collect();
+        all_answer(&place.store, &before, counted(now_ms + 1_000)).await;
+        bursts.push((now_ms, burst(size, now_ms)));
+        all_answer(&place.store, &bursts[number].1, counted(now_ms)).await;
+        // Some are of times that are laid out otherwise than now.
+        let ahead = add("c", &format!("ahead {number}"), now_ms + 1_000, 1);
+        all_answer(&other, std::slice::from_ref(&ahead), counted(now_ms + 1_000)).await;
+        all_answer(&place.store, &[ahead], duplicate(now_ms + 1_000)).await;
+        all_answer(&place.store, &before, duplicate(now_ms + 1_000)).await;
+        place.pass(750);
+    }
+    assert_eq!(slots(&place, "c").await, [16, 32, 64, 128, 256]);
+    for (now_ms, burst) in &bursts {
+        for store in [&place.store, &other, &third] {
+            all_answer(store, burst, duplicate(*now_ms)).await;
+        }
+        let mut expected: Vec<&Token> = burst.iter().map(|event| &event.token).collect();
+        expected.sort();
+        let told = events(&place.store, *now_ms).await;
+        let of_burst = told.iter().filter(|event| event.time_ms == *now_ms && expected.contains(&&event.token));
+        assert_eq!(of_burst.map(|event| &event.token).collect::<Vec<&Token>>(), expected);
+    }
+    // A clear cuts a granule of many slots in two: the sum of what came after it is found in all of them.
+    let (now_ms, _) = bursts[3];
+    all_answer(&other, &[event("c", "clear", now_ms - 1, Change::Clear)], counted(now_ms - 1)).await;
+    all_answer(&other, &[add("c", "before", now_ms - 2, 1_000)], counted(now_ms - 2)).await;
+    let names = [counter("c")];
+    // Its burst, the last one, and those ahead of the burst before it, of its own and of the last.
+    let after = 2_400 + 100 + 3 * 21;
+    assert_eq!(read::accurate(&third, &third, &names).await.expect("counts")[0].0, after);
+    assert_eq!(place.settled("c").await, after);
+}
+
+/// How many slots granules have, from one change to the next, in the home shard of a counter.
+async fn slots(place: &Place, name: &str) -> Vec<u16> {
+    let home = place.pending(name).await[0].0;
+    let mut connection = place.redis.connection().await;
+    let key = format!("tc:{{{}/{home}}}:layout", place.name);
+    let raw: Vec<u8> = redis::cmd("GET").arg(key).query_async(&mut connection).await.expect("a layout");
+    // Of each the number of the first granule in five bytes, and the number of slots in four.
+    raw.chunks_exact(9).map(|entry| u16::from_be_bytes([entry[7], entry[8]])).collect()
+}
+
+#[tokio::test]
+async fn n12_events_are_told_as_long_as_they_are_kept_however_slots_were_laid_out_since() {
+    let config = NamespaceConfig { close_after_ms: 60_000, delete_after_ms: 3_600_000, ..narrow() };
+    let place = Place::new("kept", config).await;
+    // Nobody looks for their tokens any more; they are kept, all the same.
+    for size in [300, 600, 1_200] {
+        all_answer(&place.store, &burst(size, place.now_ms()), counted(place.now_ms())).await;
+        place.pass(600_000);
+    }
+    for (number, size) in [300, 600, 1_200].into_iter().enumerate() {
+        assert_eq!(events(&place.store, NOON_MS + 600_000 * number as u64).await.len(), size);
+    }
+}
