@@ -3,7 +3,7 @@
 use super::program;
 
 #[tokio::test]
-async fn q4_q21_a_month_of_flights_is_flown_and_can_be_asked_about() {
+async fn q4_q21_n3_n8_a_month_of_flights_is_flown_counted_and_can_be_asked_about() {
     let data = tempfile::tempdir().expect("a folder");
     let command = |args: &[&str]| {
         let mut command = program::command(args);
@@ -21,6 +21,20 @@ async fn q4_q21_a_month_of_flights_is_flown_and_can_be_asked_about() {
         assert_eq!(report[field], value, "{field}: {report:#}");
     }
     assert_ne!(report["redelivered"], 0, "a worker was killed: {report:#}");
+
+    let counters = report["counters"].as_object().expect("an object");
+    for (name, total) in [("carrier/UA", 4_605), ("origin/EWR", 9_859), ("route/JFK-LAX", 936), ("aircraft/N730MQ", 74)] {
+        assert_eq!(counters[name], total, "{name}: as the file has it");
+    }
+    let total = |kind: &str| {
+        let of_kind = counters.iter().filter(|(name, _)| name.starts_with(kind));
+        of_kind.map(|(_, total)| total.as_i64().unwrap()).sum::<i64>()
+    };
+    assert_eq!(["carrier/", "origin/", "route/", "aircraft/"].map(total), [27_004 - 155; 4]);
+    let counting = &report["counting"];
+    assert_eq!((&counting["counted"], &counting["duplicates"]), (&counting["adds"], &counting["adds"]), "{counting:#}");
+    assert_eq!(counting["rollups"]["overlapped"], 0, "{counting:#}");
+    assert_ne!(counting["killed_worker"]["begun"], 0, "a rollup worker was killed: {counting:#}");
 
     let history = &report["history"];
     let waits = history["waits_by_carrier"].as_array().expect("a list");
