@@ -114,7 +114,7 @@ local function count_long(p, raw, granule, offset, is_clear)
 end
 
 local oldest = math.max(S[OPEN], S[FENCE], now - accept_limit_ms)
-local latest, expired = now + future_limit_ms, now - close_after_ms
+local latest, expired = now + future_limit_ms, math.max(now - close_after_ms, S[PRUNED])
 local pending, codes, added = {}, {}, 0
 local all_ok = true
 for i = FIRST_ITEM, #ARGV do

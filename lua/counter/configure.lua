@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- configure: a shard of the event log acts on a revision of its namespace from now on; a new shard begins.
--- KEYS state pending dirty layout pruned   ARGV now_ms (0: the store's clock) revision
+-- KEYS state pending dirty layout   ARGV now_ms (0: the store's clock) revision
 -- RETURNS {OK} | {STALE, revision}: it knows a later one
 local raw = redis.call('GET', K_STATE)
-local S = raw and {struct.unpack(LOG_STATE, raw)} or {0, 0, 0, 0, 0, 0, 0, SLOTS_MIN, 1, 0}
+local S = raw and {struct.unpack(LOG_STATE, raw)} or {0, 0, 0, 0, 0, 0, 0, SLOTS_MIN, 1, 0, 0}
 local revision = tonumber(ARGV[2])
 if S[1] > revision then return {STALE, S[1]} end
 S[1] = revision
@@ -12,7 +12,7 @@ if not raw then
   if now == 0 then now = redis.call('TIME')[1] * 1000 end
   redis.call('SET', K_LAYOUT, struct.pack('>I5I4', 0, SLOTS_MIN))
   -- No event can be older: this is where retention begins.
-  redis.call('SET', KEYS[5], string.format('%.0f', math.max(0, now - ACCEPT_MS_MAX)))
+  S[11] = math.max(0, now - ACCEPT_MS_MAX)
 end
-redis.call('SET', K_STATE, struct.pack(LOG_STATE, unpack(S, 1, 10)))
+redis.call('SET', K_STATE, struct.pack(LOG_STATE, unpack(S, 1, 11)))
 return {OK}

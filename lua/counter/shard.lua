@@ -1,14 +1,14 @@
 -- shard: what every script of a shard of the event log begins with: its clock, its fence, and pending records.
 -- ARGV now_ms (0: the store's clock; tests pass their own) revision ...
 -- RETURNS from the including script: {NO_SHARD} | {STALE, revision}: the namespace is told otherwise by now
--- State record (LOG_STATE): revision fence open clock granule arrived last slots version relaid_at. The clock never goes
--- back. Every time below the fence is immutable: nothing is added there, so what a rollup has summed stays so (N6, N7).
+-- State record (LOG_STATE): revision fence open clock granule arrived last slots version relaid_at pruned. The clock never
+-- goes back. Records before `pruned` may be gone: whether such an event was counted, nobody knows any more. Every time below the fence is immutable: nothing is added there, so what a rollup has summed stays so (N6, N7).
 -- Whatever the limits become, nothing before `open` is taken any more: somebody was told that it is too old (N3).
 local call, pack, unpick = redis.call, struct.pack, struct.unpack
 local byte, sub, floor = string.byte, string.sub, math.floor
 
 local REVISION, FENCE, OPEN, CLOCK = 1, 2, 3, 4
-local GRANULE, ARRIVED, LAST, SLOTS, VERSION, RELAID_AT = 5, 6, 7, 8, 9, 10
+local GRANULE, ARRIVED, LAST, SLOTS, VERSION, RELAID_AT, PRUNED = 5, 6, 7, 8, 9, 10, 11
 local state_raw = call('GET', K_STATE)
 if not state_raw then return {NO_SHARD} end
 local S = {unpick(LOG_STATE, state_raw)}
@@ -23,7 +23,7 @@ if now < S[CLOCK] then now = S[CLOCK] end
 S[CLOCK] = now
 
 local function close_shard()
-  call('SET', K_STATE, pack(LOG_STATE, unpack(S, 1, 10)))
+  call('SET', K_STATE, pack(LOG_STATE, unpack(S, 1, 11)))
 end
 
 -- A pending record: last_write_ms I6, closed B (CLOSED_UP | CLOSED_DOWN) since the rollup to closed_to_ms I6, the sum of

@@ -22,7 +22,7 @@ pub const SLOTS_MIN: u64 = 16;
 /// At most.
 pub const SLOTS_MAX: u64 = 65_536;
 /// The state of a shard of the event log; `counter/shard.lua` names its fields.
-pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4I4I5";
+pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4I4I5I6";
 /// Codes of what a counter takes no more of.
 pub const CLOSED_UP: u8 = 1;
 /// See [`CLOSED_UP`].
@@ -104,6 +104,8 @@ scripts! {
     Due = "due",
     /// N11.
     Touch = "touch",
+    /// N12.
+    Prune = "prune",
     /// N8.
     Commit = "commit",
 }
@@ -156,11 +158,6 @@ impl ShardKeys {
     /// The records of one bucket of time.
     pub fn events(&self, bucket_s: u64, number: u64) -> String {
         self.key(&format!("events:{bucket_s}:{number}"))
-    }
-
-    /// Up to which time events have been dropped.
-    pub fn pruned(&self) -> String {
-        self.key("pruned")
     }
 
     /// A counter that is only cached (N4).

@@ -63,9 +63,7 @@ impl RedisNamespace {
         let (now, layouts) = (Arc::new(StoreClock::new(clock.clone())), Arc::default());
         let namespace = RedisNamespace { link, name, config: Arc::new(config), revision, clock, now, layouts };
         let configured = (0..SHARDS).map(async |shard| {
-            let keys = namespace.keys(shard);
-            let keys: Vec<String> = keys.log().into_iter().chain([keys.pruned()]).collect();
-            namespace.run(&namespace.log_call(CounterScript::Configure, &keys)).await
+            namespace.run(&namespace.log_call(CounterScript::Configure, &namespace.keys(shard).log())).await
         });
         try_join_all(configured).await?;
         Ok(namespace)

@@ -3,6 +3,7 @@
 use super::{RedisNamespace, of_link, record};
 use crate::log::GRANULE_MS;
 use crate::refusal::Refusal;
+use tallystone_lua::counter::CounterScript;
 
 /// Slices that one call drops.
 const SLICES_MAX: u64 = 100;
@@ -12,11 +13,10 @@ const SCAN_COUNT: usize = 1_000;
 impl RedisNamespace {
     pub(super) async fn prune_shard(&self, shard: u16) -> Result<u64, Refusal> {
         let keys = self.keys(shard);
-        let pruned_to: Option<u64> = self.query(redis::cmd("GET").arg(keys.pruned())).await?;
-        let Some(mut pruned_to) = pruned_to else { return Ok(0) };
+        let (now_ms, mut pruned_to) = self.pruned(shard, 0).await?;
         let (slice_ms, bucket_s) = (self.config.seconds_per_slice * 1_000, self.config.seconds_per_bucket);
         let bucket_ms = bucket_s * 1_000;
-        let Some(keep_from) = self.now.now_ms().checked_sub(self.config.delete_after_ms) else { return Ok(0) };
+        let Some(keep_from) = now_ms.checked_sub(self.config.delete_after_ms) else { return Ok(0) };
         let mut dropped = 0;
         while dropped < SLICES_MAX {
             let slice_end = (pruned_to / slice_ms + 1) * slice_ms;
@@ -32,15 +32,26 @@ impl RedisNamespace {
                 break;
             }
             let mut command = redis::cmd("UNLINK");
-            for bucket in pruned_to / bucket_ms..slice_end / bucket_ms {
+            // The slice before, too: whoever marked it as gone may have died before it was.
+            let from_ms = if dropped == 0 { pruned_to.saturating_sub(slice_ms) } else { pruned_to };
+            for bucket in from_ms / bucket_ms..slice_end / bucket_ms {
                 command.arg(keys.events(bucket_s, bucket));
             }
+            // In this order: what is gone must not be looked for.
+            self.pruned(shard, slice_end).await?;
             self.link.call(&command).await.map_err(of_link)?;
-            self.link.call(redis::cmd("SET").arg(keys.pruned()).arg(slice_end)).await.map_err(of_link)?;
             pruned_to = slice_end;
             dropped += 1;
         }
         Ok(dropped)
+    }
+
+    /// Records before this time are about to go; the shard's time, and up to when that holds.
+    async fn pruned(&self, shard: u16, to_ms: u64) -> Result<(u64, u64), Refusal> {
+        let mut command = self.log_call(CounterScript::Prune, &self.keys(shard).log());
+        command.arg(to_ms);
+        let mut reply = self.run(&command).await?;
+        Ok((reply.number()?, reply.number()?))
     }
 
     /// When the first granule begins of which something is pending in a shard.

@@ -75,9 +75,8 @@ fn every_row_has_a_test_with_its_id() {
     }
     let text: String = files.iter().map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
     let rows = QUEUE_ROWS.map(|row| format!("q{row}_")).chain(COUNTER_ROWS.map(|row| format!("n{row}_")));
-    let missing: Vec<String> = rows
-        .filter(|id| !text.contains(&format!("fn {id}")) && !text.contains(&format!("_{id}")))
-        .collect();
+    let missing: Vec<String> =
+        rows.filter(|id| !text.contains(&format!("fn {id}")) && !text.contains(&format!("_{id}"))).collect();
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
 }
 

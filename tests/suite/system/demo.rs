@@ -23,7 +23,8 @@ async fn q4_q21_n3_n8_a_month_of_flights_is_flown_counted_and_can_be_asked_about
     assert_ne!(report["redelivered"], 0, "a worker was killed: {report:#}");
 
     let counters = report["counters"].as_object().expect("an object");
-    for (name, total) in [("carrier/UA", 4_605), ("origin/EWR", 9_859), ("route/JFK-LAX", 936), ("aircraft/N730MQ", 74)] {
+    for (name, total) in [("carrier/UA", 4_605), ("origin/EWR", 9_859), ("route/JFK-LAX", 936), ("aircraft/N730MQ", 74)]
+    {
         assert_eq!(counters[name], total, "{name}: as the file has it");
     }
     let total = |kind: &str| {
