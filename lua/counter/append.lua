@@ -55,20 +55,16 @@ end
 local SHORT, SHORT_BYTES, NEWEST = '>I6BI6i8I5i8i8I2I2I2', 48, '>I5i8i8I2I2I2'
 
 local function take(raw)
-  if not raw then
-    return {last_write = 0, closed = 0, closed_to = 0, gross = 0, granule = 0, sum = 0, size = 0, first = 0, last = 0,
-      clear = 0, tail = ''}
+  if raw and #raw >= SHORT_BYTES then
+    local last_write, closed, closed_to, gross, granule, sum, size, first, last, clear = unpick(SHORT, raw)
+    if gross >= EXACT then return read_pending(raw) end
+    return {last_write = last_write, closed = closed, closed_to = closed_to, gross = gross, granule = granule, sum = sum,
+      size = size, first = first, last = last, clear = clear, tail = sub(raw, SHORT_BYTES + 1)}
   end
-  local p = {last_write = 0, closed = 0, closed_to = 0, gross = 0, granule = 0, sum = 0, size = 0, first = 0, last = 0,
-    clear = 0, tail = ''}
-  if #raw < SHORT_BYTES then
-    p.last_write, p.closed, p.closed_to, p.gross = unpick('>I6BI6i8', raw)
-  else
-    p.last_write, p.closed, p.closed_to, p.gross, p.granule, p.sum, p.size, p.first, p.last, p.clear = unpick(SHORT, raw)
-    if p.gross >= EXACT then return read_pending(raw) end
-    p.tail = sub(raw, SHORT_BYTES + 1)
-  end
-  return p
+  local last_write, closed, closed_to, gross = 0, 0, 0, 0
+  if raw then last_write, closed, closed_to, gross = unpick('>I6BI6i8', raw) end
+  return {last_write = last_write, closed = closed, closed_to = closed_to, gross = gross, granule = 0, sum = 0, size = 0,
+    first = 0, last = 0, clear = 0, tail = ''}
 end
 
 local function packed(p)
