@@ -66,7 +66,7 @@ impl Ours {
             // Nobody waits for it any more: then the shutdown below has come, too.
             let _ = listening.send(listener.local_addr()?);
             let shutdown = async { drop(stopped.await) };
-            Ok(tallystone_server::serve_on(store, listener, config, beside, shutdown).await?)
+            Ok(tallystone_server::serve_redis(store, listener, config, beside, Box::pin(shutdown)).await?)
         });
         match on_listening.await {
             Ok(address) => Ok(Ours { address, stop, served, runtime }),

@@ -249,7 +249,7 @@ async fn serve(
             () = ended(full) => {}
         }
     };
-    tallystone_server::serve_on(store, listeners.queue, config, beside, stop)
+    tallystone_server::serve_redis(store, listeners.queue, config, beside, Box::pin(stop))
         .await
         .map_err(|error| cannot_serve(&error))?;
     if let Some(full) = full

@@ -82,14 +82,25 @@ pub enum ServeError {
 pub async fn serve(
     config: ServerConfig,
     beside: impl FnOnce(&Arc<RedisStore>) -> Beside,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError> {
     config.check()?;
     let store = Arc::new(RedisStore::connect(redis_options(&config)).await?);
     let address = config.listen;
     let listener = TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })?;
     let beside = beside(&store);
-    serve_on(store, listener, config, beside, shutdown).await
+    serve_redis(store, listener, config, beside, Box::pin(shutdown)).await
+}
+
+/// [`serve_on`] for the one store there is, compiled here: whoever calls it need not compile the whole server anew.
+pub fn serve_redis<'a>(
+    store: Arc<RedisStore>,
+    listener: TcpListener,
+    config: ServerConfig,
+    beside: Beside,
+    shutdown: BoxFuture<'a, ()>,
+) -> BoxFuture<'a, Result<(), ServeError>> {
+    Box::pin(serve_on(store, listener, config, beside, shutdown))
 }
 
 /// What the configuration says of Redis.

@@ -6,6 +6,7 @@ use crate::serve::{
     WELL_FORMED, described,
 };
 use futures::TryStreamExt;
+use futures::future::BoxFuture;
 use std::net::SocketAddr;
 use tallystone_proto::Corked;
 use tokio::net::TcpListener;
@@ -20,7 +21,16 @@ pub fn serve_metrics(address: SocketAddr) -> Result<impl Future<Output = ()> + S
 
 /// Serves these services until the token is cancelled; over HTTP/1 too, for what of them is no gRPC. (The indexer's
 /// `History`, and the counters.)
-pub async fn serve_only(
+pub fn serve_only(
+    listener: TcpListener,
+    metrics_listen: Option<SocketAddr>,
+    routes: Routes,
+    stopping: CancellationToken,
+) -> BoxFuture<'static, Result<(), ServeError>> {
+    Box::pin(serving(listener, metrics_listen, routes, stopping))
+}
+
+async fn serving(
     listener: TcpListener,
     metrics_listen: Option<SocketAddr>,
     routes: Routes,

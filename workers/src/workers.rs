@@ -3,6 +3,7 @@
 use crate::batches::{Batches, ask};
 use crate::records::Records;
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::{Client, Worker};
@@ -60,7 +61,11 @@ impl RollupWorkers {
     }
 
     /// Works until the token is cancelled; then what is in hand is finished, for five seconds at most.
-    pub async fn run(self, stopping: CancellationToken) {
+    pub fn run(self, stopping: CancellationToken) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.work(stopping))
+    }
+
+    async fn work(self, stopping: CancellationToken) {
         let mut running: BTreeMap<NamespaceName, Running> = BTreeMap::new();
         let mut every = tokio::time::interval(LOOK_EVERY);
         loop {

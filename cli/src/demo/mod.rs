@@ -90,7 +90,7 @@ impl OwnServer {
         let beside = history.beside(&store);
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };
-        let served = tokio::spawn(tallystone_server::serve_on(store, listener, config, beside, shutdown));
+        let served = tokio::spawn(tallystone_server::serve_redis(store, listener, config, beside, Box::pin(shutdown)));
         let connected = RedisNamespaces::connect(&redis.url(), false, ReplicaWait::default()).await;
         let namespaces = connected.map_err(|error| cannot_serve(&error))?;
         let queue = Client::builder(&url).connect_lazy().map_err(Failure::usage)?;

@@ -21,6 +21,7 @@ use crate::redis::{ListedPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
 use directory::{Directory, Open};
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream::iter;
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,7 +72,11 @@ impl Counters {
 
     /// What runs beside the calls, until the token is cancelled: changes of namespaces are noticed, rollups become due,
     /// and what is past its retention goes.
-    pub async fn run(self: Arc<Self>, stopping: CancellationToken) {
+    pub fn run(self: Arc<Self>, stopping: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_beside(stopping))
+    }
+
+    async fn run_beside(self: Arc<Self>, stopping: CancellationToken) {
         let follow = self.directory.follow(|open| {
             let (until, counters) = (open.until.clone(), self.clone());
             tokio::spawn(until.clone().run_until_cancelled_owned(touches::run(open.clone())));
