@@ -60,7 +60,7 @@ impl Source {
         Source { counters: counters.clone(), rng, token_bytes: TOKEN_BYTES..=TOKEN_BYTES }
     }
 
-    /// With tokens of 16 to 32 bytes, each length as often as any other.
+    /// With tokens of these lengths, each as often as any other.
     pub(super) fn with_token_bytes(self, token_bytes: RangeInclusive<usize>) -> Source {
         Source { token_bytes, ..self }
     }

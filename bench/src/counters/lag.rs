@@ -23,8 +23,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// What the figure cannot tell apart.
 const POLL: Duration = Duration::from_millis(10);
-/// The load that comes before the probes, beyond the time after which the first rollups are due.
-const WARM_UP: Duration = Duration::from_secs(2);
 /// A rollup is due when the granule of its first event is over, too.
 const GRANULE: Duration = Duration::from_millis(tallystone_counters::log::GRANULE_MS);
 /// How long the last probes may take beyond that.
@@ -35,17 +33,17 @@ const GOAL_BEYOND_MS: u64 = 2_000;
 pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     let sizes = &plan.sizes;
     let counters = Counters::zipf(sizes.counters);
-    let [mut near, mut default] = [const { Samples::new() }; 2];
+    let [mut near, mut default] = [const { Lags::new() }; 2];
     for _ in 0..plan.runs {
-        let tally = sample(plan, rig, &counters, sizes.near_coalesce_ms, 0).await?;
-        near.push(tally.sample(tally.quantile_ms(0.99).unwrap_or_default()));
-        let tally = sample(plan, rig, &counters, sizes.default_coalesce_ms, sizes.default_coalesce_ms).await?;
-        default.push(tally.sample(tally.quantile_ms(0.99).unwrap_or_default()));
+        near.push(&sample(plan, rig, &counters, sizes.near_coalesce_ms, 0).await?);
+        default.push(&sample(plan, rig, &counters, sizes.default_coalesce_ms, sizes.default_coalesce_ms).await?);
     }
     let rate = grouped(sizes.per_s);
-    let row = |what: String, samples: &Samples, coalesce_ms: u64| {
+    let row = |what: String, lags: &Lags, coalesce_ms: u64| {
         let goal = Goal::Below((sizes.accept_limit_ms + GOAL_BEYOND_MS) as f64);
-        Row::new(CounterFigure::Lag.name(), what, "ms", samples, Reference::None, goal)
+        Row::new(CounterFigure::Lag.name(), what, "ms", &lags.p99, Reference::None, goal)
+            .with("p90_ms", lags.p90_ms.clone())
+            .with("max_ms", lags.max_ms.clone())
             .with("accept_limit_ms", sizes.accept_limit_ms)
             .with("coalesce_ms", coalesce_ms)
             .with("probes", sizes.probes)
@@ -63,6 +61,26 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
     ])
 }
 
+/// Of each run.
+struct Lags {
+    p99: Samples,
+    p90_ms: Vec<f64>,
+    max_ms: Vec<f64>,
+}
+
+impl Lags {
+    const fn new() -> Lags {
+        Lags { p99: Samples::new(), p90_ms: Vec::new(), max_ms: Vec::new() }
+    }
+
+    fn push(&mut self, tally: &Tally) {
+        let quantile = |quantile| tally.quantile_ms(quantile).unwrap_or_default();
+        self.p99.push(tally.sample(quantile(0.99)));
+        self.p90_ms.push(quantile(0.9).round());
+        self.max_ms.push(quantile(1.0).round());
+    }
+}
+
 /// How long each probe took from `after_ms` past its time.
 async fn sample(
     plan: &CountersPlan,
@@ -75,7 +93,7 @@ async fn sample(
     let sizes = &plan.sizes;
     let service = Service::start(plan, rig, sizes.namespace(coalesce_ms), Rollups::by_worker()).await?;
     let due_after = GRANULE + Duration::from_millis(sizes.accept_limit_ms + coalesce_ms);
-    let warm_up = due_after + WARM_UP;
+    let warm_up = due_after + sizes.warm_up;
     let probing = sizes.probe_every * u32::try_from(sizes.probes)?;
     let (callers, mut source) = (service.callers(CONNECTIONS).await?, Source::new(counters, 0));
     // Until the last probes should be in.

@@ -44,7 +44,7 @@ pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
 
 pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     let counters = Counters::zipf(plan.sizes.counters);
-    let near = NamespaceConfig { counter_type: None, ..plan.sizes.namespace(plan.sizes.near_coalesce_ms) };
+    let near = plan.sizes.namespace(plan.sizes.near_coalesce_ms);
     let (mut samples, mut rates) = (Samples::new(), Vec::new());
     for run in 0..plan.runs {
         rig.flush().await?;

@@ -13,13 +13,10 @@ use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
 use anyhow::Result;
 use std::ops::RangeInclusive;
-use std::time::Duration;
 use tallystone_client::NamespaceConfig;
 
 /// As callers make them: part of a UUID, a UUID, an id of an order.
 const TOKEN_BYTES: RangeInclusive<usize> = 16..=32;
-/// For Redis to give back what calls needed and to end the rehashing of what has grown.
-const SETTLE: Duration = Duration::from_secs(1);
 /// The keys of the events of all shards and buckets.
 const EVENTS: &str = "tc:*:events:*";
 
@@ -33,7 +30,7 @@ async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
     let counters = Counters::zipf(plan.sizes.counters);
     let service = Service::start(plan, rig, NamespaceConfig::default(), Rollups::Without).await?;
     let callers = service.callers(CONNECTIONS).await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(plan.sizes.settle).await;
     let before = used(rig).await?;
     let mut source = Source::new(&counters, 0).with_token_bytes(TOKEN_BYTES);
     let batches = plan.sizes.memory_events.div_ceil(BATCH as u64);
@@ -44,9 +41,9 @@ async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
         async move { caller.add(adds).await }
     });
     plan.profiled(rig, "ours, events", load).await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(plan.sizes.settle).await;
     let after = used(rig).await?;
-    let pending = after - without_events(rig).await?;
+    let records = after - without_events(rig).await?;
     service.stop().await?;
 
     let events = (batches * BATCH as u64) as f64;
@@ -58,7 +55,9 @@ async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
         TOKEN_BYTES.end()
     );
     let row = row(what, (after - before) / events, 60.0);
-    Ok(row.with("of_that_records", (pending / events * 10.0).round() / 10.0).with("counters", plan.sizes.counters))
+    Ok(row
+        .with("bytes_of_that_records", (records / events * 10.0).round() / 10.0)
+        .with("counters", plan.sizes.counters))
 }
 
 async fn per_counter(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
@@ -66,11 +65,11 @@ async fn per_counter(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
     let counters = Counters::zipf(plan.sizes.counters);
     let config = plan.sizes.namespace(plan.sizes.near_coalesce_ms);
     let service = Service::start(plan, rig, config, Rollups::by_worker()).await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(plan.sizes.settle).await;
     let before = used(rig).await?;
     plan.profiled(rig, "ours, rollup of each counter", fill(&service, &counters)).await?;
     service.stop().await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(plan.sizes.settle).await;
     // The queue's outbox, whose size is bounded whatever is counted.
     let (outbox, _) = rig.streams().await?;
     let after = without_events(rig).await? - outbox as f64;

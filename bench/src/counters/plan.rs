@@ -80,10 +80,14 @@ pub(super) struct CounterSizes {
     /// Adds that are waited for, one every so often.
     pub(super) probes: usize,
     pub(super) probe_every: Duration,
+    /// The load that comes before them, beyond the time after which the first rollups are due.
+    pub(super) warm_up: Duration,
     /// Adds of one window.
     pub(super) window_adds: u64,
-    /// Events of which the memory is counted.
+    /// Events of which the memory is counted, and how long Redis is given before that: to give back what calls needed and
+    /// to end the rehashing of what has grown.
     pub(super) memory_events: u64,
+    pub(super) settle: Duration,
 }
 
 impl CounterSizes {
@@ -100,8 +104,10 @@ impl CounterSizes {
             default_coalesce_ms: short(10_000, 800),
             probes: scaled(300, 20) as usize,
             probe_every: Duration::from_millis(short(100, 20)),
+            warm_up: Duration::from_millis(short(2_000, 100)),
             window_adds: 1_000,
-            memory_events: scaled(1_000_000, 4_000).min(10_000_000),
+            memory_events: short(scaled(1_000_000, 10_000).min(10_000_000), 3_000),
+            settle: Duration::from_millis(short(1_000, 100)),
         }
     }
 
