@@ -1,5 +1,6 @@
 //! What was asked for: the command line, and how much of everything a run does.
 
+use crate::counters::CountersArgs;
 use crate::figures::Figure;
 use crate::history::HistoryArgs;
 use crate::profile;
@@ -39,6 +40,8 @@ pub enum Verb {
     Queue(QueueArgs),
     /// History: the relay, Kafka, the indexer, Elasticsearch and the embedded store
     History(HistoryArgs),
+    /// The counters: adds, reads, rollups, memory, beside raw Redis
+    Counters(CountersArgs),
 }
 
 /// Arguments of `tallystone bench queue`.
@@ -90,13 +93,7 @@ impl Plan {
 
     /// Does the work and, with `--profile`, says what it cost.
     pub(crate) async fn profiled<T>(&self, rig: &Rig, label: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-        if !self.args.profile {
-            return work.await;
-        }
-        let probe = profile::Probe::start(rig).await?;
-        let done = work.await?;
-        probe.report(rig, label).await?;
-        Ok(done)
+        profile::profiled(self.args.profile, rig, label, work).await
     }
 }
 

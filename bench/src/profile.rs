@@ -86,6 +86,22 @@ impl Probe {
     }
 }
 
+/// Does the work and, if asked, says what it cost.
+pub(crate) async fn profiled<T>(
+    asked: bool,
+    rig: &Rig,
+    label: &str,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    if !asked {
+        return work.await;
+    }
+    let probe = Probe::start(rig).await?;
+    let done = work.await?;
+    probe.report(rig, label).await?;
+    Ok(done)
+}
+
 /// The commands that were called in between.
 pub(crate) fn commands_between(
     before: &BTreeMap<String, CommandCost>,

@@ -10,6 +10,7 @@ pub(crate) async fn run(mut args: BenchArgs, output: Output) -> Result<(), Failu
     match &mut args.verb {
         Verb::Queue(queue) => queue.json |= output.json,
         Verb::History(history) => history.json |= output.json,
+        Verb::Counters(counters) => counters.json |= output.json,
     }
     tallystone_bench::run(args).await.map_err(|error| Failure::unavailable(format!("{error:#}")))
 }

@@ -1,0 +1,105 @@
+//! Calls one by one at a steady rate: AddCount, and GetCount of counters that are rolled up. A call is due when it is due,
+//! and its latency counts from then.
+
+use super::CounterFigure;
+use super::adds::{Counters, Source, now_ms};
+use super::load::{Adder, Pace};
+use super::plan::{BATCH, CONNECTIONS, CountersPlan};
+use super::service::{Caller, NAMESPACE, Rollups, Service};
+use crate::report::{Goal, Reference, Row, grouped};
+use crate::rig::Rig;
+use crate::sample::{Samples, Total};
+use anyhow::{Result, ensure};
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_client::NamespaceConfig;
+use tallystone_proto::counter::v1::{AddCountRequest, GetCountRequest, IdempotencyToken};
+
+/// For all counters to be rolled up once.
+const ROLLED_UP_LIMIT: Duration = Duration::from_secs(300);
+
+pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
+    let counters = Counters::zipf(plan.sizes.counters);
+    let (mut samples, mut rates) = (Samples::new(), Vec::new());
+    for run in 0..plan.runs {
+        rig.flush().await?;
+        let service = Service::start(plan, rig, NamespaceConfig::default(), Rollups::by_worker()).await?;
+        let (callers, mut source) = (service.callers(CONNECTIONS).await?, Source::new(&counters, run.into()));
+        let calls = pace(plan).run(move |number| {
+            let Caller(mut calls) = callers[number as usize % callers.len()].clone();
+            let add = source.add();
+            let token = Some(IdempotencyToken { token: add.token, generation_time_ms: now_ms() as i64 });
+            let request =
+                AddCountRequest { namespace: NAMESPACE.to_owned(), counter: add.counter, delta: add.delta, token };
+            async move {
+                ensure!(!calls.add_count(request).await?.into_inner().duplicate, "a fresh token was a duplicate");
+                Ok(())
+            }
+        });
+        note(plan.profiled(rig, "ours, AddCount", calls).await?, &mut samples, &mut rates);
+        service.stop().await?;
+    }
+    Ok(vec![row(plan, CounterFigure::AddLatency, "AddCount with a token", &samples, rates, 10.0)])
+}
+
+pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
+    let counters = Counters::zipf(plan.sizes.counters);
+    let near = plan.sizes.namespace(plan.sizes.near_coalesce_ms);
+    let (mut samples, mut rates) = (Samples::new(), Vec::new());
+    for run in 0..plan.runs {
+        rig.flush().await?;
+        let service = Service::start(plan, rig, near.clone(), Rollups::by_worker()).await?;
+        fill(&service, &counters).await?;
+        let (callers, mut source) = (service.callers(CONNECTIONS).await?, Source::new(&counters, run.into()));
+        let calls = pace(plan).run(move |number| {
+            let Caller(mut calls) = callers[number as usize % callers.len()].clone();
+            let request = GetCountRequest { namespace: NAMESPACE.to_owned(), counter: source.counter() };
+            async move {
+                let got = calls.get_count(request).await?.into_inner();
+                ensure!(got.count > 0 && got.exact_to_ms > 0, "a counter that is rolled up says {got:?}");
+                Ok(())
+            }
+        });
+        note(plan.profiled(rig, "ours, GetCount", calls).await?, &mut samples, &mut rates);
+        service.stop().await?;
+    }
+    Ok(vec![row(plan, CounterFigure::GetLatency, "GetCount", &samples, rates, 3.0)])
+}
+
+/// Adds once to each counter, and waits until all of that is rolled up.
+pub(super) async fn fill(service: &Service, counters: &Arc<Counters>) -> Result<()> {
+    let mut source = Source::new(counters, 0);
+    let mut caller = service.callers(1).await?.remove(0);
+    for names in counters.names().chunks(BATCH) {
+        let mut adds = source.adds(names.len());
+        adds.iter_mut().zip(names).for_each(|(add, name)| add.counter.clone_from(name));
+        caller.add(adds).await?;
+    }
+    // The first rollup of a counter has its only add.
+    service.rolled_up(counters.names(), 1, ROLLED_UP_LIMIT).await?;
+    Ok(())
+}
+
+fn pace(plan: &CountersPlan) -> Pace {
+    Pace::lasting(plan.sizes.per_s as f64, plan.sizes.latency)
+}
+
+fn note(total: Total, samples: &mut Samples, rates: &mut Vec<f64>) {
+    samples.push(total.tally.sample(total.tally.quantile_ms(0.99).unwrap_or_default()));
+    rates.push(total.rate().value.round());
+}
+
+fn row(
+    plan: &CountersPlan,
+    figure: CounterFigure,
+    call: &str,
+    samples: &Samples,
+    rates: Vec<f64>,
+    goal_ms: f64,
+) -> Row {
+    let what = format!("{call} at {}/s: p99", grouped(plan.sizes.per_s));
+    Row::new(figure.name(), what, "ms", samples, Reference::None, Goal::Below(goal_ms))
+        .with("rates_reached_per_s", rates)
+        .with("seconds", plan.sizes.latency.as_secs_f64())
+        .with("connections", CONNECTIONS)
+}

@@ -1,0 +1,152 @@
+//! Loads: callers that send batches as fast as they are answered, and calls on a fixed schedule.
+
+use super::adds::{Add, Counters, Source};
+use super::plan::BATCH;
+use crate::load::race;
+use crate::sample::{Tally, Total};
+use anyhow::{Result, anyhow};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+/// Calls under way at once, at most: the schedule then waits, and its lateness is in the latencies.
+const UNDER_WAY_MAX: u32 = 4_096;
+/// The schedule begins so long from now, when everything stands.
+const LEAD: Duration = Duration::from_millis(100);
+
+/// Whatever counts, seen by one caller.
+pub(super) trait Adder: Send + Sized + 'static {
+    /// One call over the wire, or one pipeline.
+    fn add(&mut self, adds: Vec<Add>) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// So many adds in batches, as fast as they are answered; the latency is that of a call.
+pub(super) async fn add_all<A: Adder>(callers: Vec<A>, adds: u64, counters: &Arc<Counters>) -> Result<Total> {
+    let next = Arc::new(AtomicU64::new(0));
+    let callers: Vec<(A, Source)> = callers.into_iter().zip((0..).map(|seed| Source::new(counters, seed))).collect();
+    let (_, total) = race(callers, adds, |_, (mut caller, mut source)| {
+        let next = next.clone();
+        async move {
+            let mut tally = Tally::new();
+            loop {
+                let from = next.fetch_add(BATCH as u64, Ordering::Relaxed);
+                if from >= adds {
+                    return Ok(((caller, source), tally));
+                }
+                let batch = source.adds(BATCH.min((adds - from) as usize));
+                let (sent, began) = (batch.len(), Instant::now());
+                caller.add(batch).await?;
+                tally.note(sent, began.elapsed());
+            }
+        }
+    })
+    .await?;
+    Ok(total)
+}
+
+/// Calls at a fixed rate: one is due when it is due, however slow the ones before it are, and its latency counts from
+/// then.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    pub(super) per_s: f64,
+    pub(super) calls: u64,
+}
+
+/// What has come back so far.
+struct Answered {
+    tally: Tally,
+    failed: Option<anyhow::Error>,
+}
+
+impl Pace {
+    /// So many calls per second for so long.
+    pub(super) fn lasting(per_s: f64, time: Duration) -> Pace {
+        Pace { per_s, calls: (per_s * time.as_secs_f64()).round() as u64 }
+    }
+
+    /// Batches that come to so many adds per second.
+    pub(super) fn of_batches(adds_per_s: u64, time: Duration) -> Pace {
+        Pace::lasting(adds_per_s as f64 / BATCH as f64, time)
+    }
+
+    /// Makes the calls, on a thread of its own: the runtime's timers tick in milliseconds. The first error ends it.
+    pub(super) async fn run<F, Fut>(self, mut call: F) -> Result<Total>
+    where
+        F: FnMut(u64) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<()>> + Send + 'static,
+    {
+        let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX as usize));
+        let answered = Arc::new(Mutex::new(Answered { tally: Tally::new(), failed: None }));
+        let (room, noted, runtime) = (under_way.clone(), answered.clone(), Handle::current());
+        let began = Instant::now() + LEAD;
+        let sender = tokio::task::spawn_blocking(move || {
+            for number in 0..self.calls {
+                let due = began + Duration::from_secs_f64(number as f64 / self.per_s);
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                let Ok(under_way) = runtime.block_on(room.clone().acquire_owned()) else { return };
+                if lock(&noted).failed.is_some() {
+                    return;
+                }
+                let (made, noted) = (call(number), noted.clone());
+                runtime.spawn(async move {
+                    let result = made.await;
+                    let mut answered = lock(&noted);
+                    match result {
+                        Ok(()) => answered.tally.note(1, due.elapsed()),
+                        Err(error) => drop(answered.failed.get_or_insert(error)),
+                    }
+                    drop(under_way);
+                });
+            }
+        });
+        sender.await?;
+        // The last ones.
+        under_way.acquire_many(UNDER_WAY_MAX).await?.forget();
+        let mut answered = lock(&answered);
+        if let Some(error) = answered.failed.take() {
+            return Err(error);
+        }
+        let tally = std::mem::replace(&mut answered.tally, Tally::new());
+        if tally.messages != self.calls {
+            return Err(anyhow!("{} calls were to be made, {} were answered", self.calls, tally.messages));
+        }
+        Ok(Total::since(began, tally))
+    }
+}
+
+fn lock(answered: &Mutex<Answered>) -> std::sync::MutexGuard<'_, Answered> {
+    answered.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::bail;
+
+    #[tokio::test]
+    async fn a_call_is_late_from_when_it_was_due() {
+        let total = Pace { per_s: 10_000.0, calls: 500 }
+            .run(|number| async move {
+                tokio::time::sleep(Duration::from_millis(if number == 0 { 300 } else { 0 })).await;
+                Ok(())
+            })
+            .await
+            .unwrap();
+        assert_eq!(total.tally.messages, 500);
+        assert!(total.elapsed >= Duration::from_millis(300));
+        assert!(total.tally.quantile_ms(1.0).unwrap() >= 300.0);
+    }
+
+    #[tokio::test]
+    async fn the_first_error_is_told() {
+        let failed = Pace { per_s: 10_000.0, calls: 100 }.run(|number| async move {
+            if number == 3 {
+                bail!("refused");
+            }
+            Ok(())
+        });
+        assert_eq!(failed.await.err().unwrap().to_string(), "refused");
+    }
+}

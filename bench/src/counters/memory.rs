@@ -1,0 +1,101 @@
+//! Redis memory, as growth of used_memory: per event while nothing is rolled up, its share of what is pending of its
+//! counter included; and per counter that is rolled up and has nothing pending. Events stay for `delete_after_ms`
+//! whatever becomes of their counter, so an idle counter is counted without them.
+
+use super::CounterFigure;
+use super::adds::{Counters, Source};
+use super::latency::fill;
+use super::load::{Adder, Pace};
+use super::plan::{BATCH, CONNECTIONS, CountersPlan};
+use super::service::{Rollups, Service};
+use crate::report::{Goal, Reference, Row, grouped};
+use crate::rig::Rig;
+use crate::sample::{Sample, Samples};
+use anyhow::Result;
+use std::ops::RangeInclusive;
+use tallystone_client::NamespaceConfig;
+
+/// As callers make them: part of a UUID, a UUID, an id of an order.
+const TOKEN_BYTES: RangeInclusive<usize> = 16..=32;
+/// The keys of the events of all shards and buckets.
+const EVENTS: &str = "tc:*:events:*";
+
+/// One look is enough: bytes are counted, not timed.
+pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
+    Ok(vec![per_event(plan, rig).await?, per_counter(plan, rig).await?])
+}
+
+async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
+    rig.flush().await?;
+    let counters = Counters::zipf(plan.sizes.counters);
+    let service = Service::start(plan, rig, NamespaceConfig::default(), Rollups::Without).await?;
+    let callers = service.callers(CONNECTIONS).await?;
+    tokio::time::sleep(plan.sizes.settle).await;
+    let before = used(rig).await?;
+    let mut source = Source::new(&counters, 0).with_token_bytes(TOKEN_BYTES);
+    let batches = plan.sizes.memory_events.div_ceil(BATCH as u64);
+    let pace = Pace { per_s: plan.sizes.per_s as f64 / BATCH as f64, calls: batches };
+    let load = pace.run(move |number| {
+        let mut caller = callers[number as usize % callers.len()].clone();
+        let adds = source.adds(BATCH);
+        async move { caller.add(adds).await }
+    });
+    plan.profiled(rig, "ours, events", load).await?;
+    tokio::time::sleep(plan.sizes.settle).await;
+    let after = used(rig).await?;
+    let records = after - without_events(rig).await?;
+    service.stop().await?;
+
+    let events = (batches * BATCH as u64) as f64;
+    let rate = grouped(plan.sizes.per_s);
+    let what = format!(
+        "Redis memory per event that is not rolled up, {} at {rate}/s, tokens of {} to {} bytes",
+        grouped(events as u64),
+        TOKEN_BYTES.start(),
+        TOKEN_BYTES.end()
+    );
+    let row = row(what, (after - before) / events, 60.0);
+    Ok(row
+        .with("bytes_of_that_records", (records / events * 10.0).round() / 10.0)
+        .with("counters", plan.sizes.counters))
+}
+
+async fn per_counter(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
+    rig.flush().await?;
+    let counters = Counters::zipf(plan.sizes.counters);
+    let config = plan.sizes.namespace(plan.sizes.near_coalesce_ms);
+    let service = Service::start(plan, rig, config, Rollups::by_worker()).await?;
+    tokio::time::sleep(plan.sizes.settle).await;
+    let before = used(rig).await?;
+    plan.profiled(rig, "ours, rollup of each counter", fill(&service, &counters)).await?;
+    service.stop().await?;
+    tokio::time::sleep(plan.sizes.settle).await;
+    // The queue's outbox, whose size is bounded whatever is counted.
+    let (outbox, _) = rig.streams().await?;
+    let after = without_events(rig).await? - outbox as f64;
+
+    let count = counters.names().len();
+    let name_bytes = counters.names()[0].len();
+    let what = format!("Redis memory per idle counter of {}, names of {name_bytes} bytes", grouped(count as u64));
+    Ok(row(what, (after - before) / count as f64, 200.0).with("outbox_bytes", outbox))
+}
+
+fn row(what: String, bytes: f64, goal: f64) -> Row {
+    let mut samples = Samples::new();
+    samples.push(Sample { value: bytes, ..Sample::default() });
+    Row::new(CounterFigure::Memory.name(), what, "B", &samples, Reference::None, Goal::AtMost(goal))
+}
+
+async fn used(rig: &Rig) -> Result<f64> {
+    rig.info_number("memory", "used_memory").await
+}
+
+/// Drops all events, behind the service's back, and looks then.
+async fn without_events(rig: &Rig) -> Result<f64> {
+    let mut connection = rig.connect().await?;
+    let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg(EVENTS).query_async(&mut connection).await?;
+    for key in keys {
+        redis::cmd("DEL").arg(key).query_async::<()>(&mut connection).await?;
+    }
+    used(rig).await
+}

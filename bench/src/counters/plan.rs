@@ -1,0 +1,138 @@
+//! What was asked for, and how much of everything a run does.
+
+use super::CounterFigure;
+use crate::profile::profiled;
+use crate::rig::Rig;
+use anyhow::Result;
+use clap::Args;
+use std::time::Duration;
+use tallystone_client::NamespaceConfig;
+
+/// Adds of one call, where calls carry batches.
+pub(super) const BATCH: usize = 64;
+/// Callers that send batches; of the raw Redis, each on a connection of its own.
+pub(super) const CALLERS: usize = 64;
+/// Connections that the callers of ours share.
+pub(super) const CONNECTIONS: usize = 4;
+/// Adds of one sample at full size.
+const ADDS: u64 = 1_000_000;
+
+/// Arguments of `tallystone bench counters`.
+#[derive(Clone, Debug, Args)]
+pub struct CountersArgs {
+    /// Every figure once with tiny counts: shows that it runs, not how fast
+    #[arg(long)]
+    pub quick: bool,
+    /// Only these figures (may be repeated)
+    #[arg(long, value_enum, value_name = "FIGURE")]
+    pub only: Vec<CounterFigure>,
+    /// Samples per side, of which the median counts [default: 3, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub runs: Option<u32>,
+    /// Adds of one sample; the sizes of the other figures scale with it [default: 1000000, with --quick 20000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10_000..=20_000_000))]
+    pub adds: Option<u64>,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Say on stderr where the time of each sample went: CPU per process, Redis commands
+    #[arg(long)]
+    pub profile: bool,
+    /// Run queue, counters and worker on so many threads each, instead of the bench's: --profile then tells their CPU apart
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub server_threads: usize,
+}
+
+/// A run: the arguments with their defaults, and the sizes that follow.
+pub(super) struct CountersPlan {
+    pub(super) args: CountersArgs,
+    pub(super) runs: u32,
+    pub(super) sizes: CounterSizes,
+}
+
+impl CountersPlan {
+    pub(super) fn new(args: CountersArgs) -> CountersPlan {
+        let adds = args.adds.unwrap_or(if args.quick { 20_000 } else { ADDS });
+        let runs = args.runs.unwrap_or(if args.quick { 1 } else { 3 });
+        CountersPlan { runs, sizes: CounterSizes::new(adds, args.quick), args }
+    }
+
+    /// Does the work and, with `--profile`, says what it cost.
+    pub(super) async fn profiled<T>(&self, rig: &Rig, label: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        profiled(self.args.profile, rig, label, work).await
+    }
+}
+
+/// How much of everything one run does. At full size these are the numbers of the goals.
+pub(super) struct CounterSizes {
+    /// Adds of one sample of throughput.
+    pub(super) adds: u64,
+    /// Counters in all; the n-th gets a share of 1/n.
+    pub(super) counters: usize,
+    /// Rate of the steady loads, and how long the calls are one by one.
+    pub(super) per_s: u64,
+    pub(super) latency: Duration,
+    /// Parameters of the namespaces of `lag` and `jobs`: how far behind now an event's time may be, the coalesce of a
+    /// namespace whose counts are to be near, and the default one.
+    pub(super) accept_limit_ms: u64,
+    pub(super) near_coalesce_ms: u64,
+    pub(super) default_coalesce_ms: u64,
+    /// Adds that are waited for, one every so often.
+    pub(super) probes: usize,
+    pub(super) probe_every: Duration,
+    /// The load that comes before them, beyond the time after which the first rollups are due.
+    pub(super) warm_up: Duration,
+    /// Adds of one window.
+    pub(super) window_adds: u64,
+    /// Events of which the memory is counted, and how long Redis is given before that: to give back what calls needed and
+    /// to end the rehashing of what has grown.
+    pub(super) memory_events: u64,
+    pub(super) settle: Duration,
+}
+
+impl CounterSizes {
+    fn new(adds: u64, quick: bool) -> CounterSizes {
+        let scaled = |full: u64, least: u64| (full * adds / ADDS).max(least);
+        let short = |full: u64, quickly: u64| if quick { quickly } else { full };
+        CounterSizes {
+            adds,
+            counters: short(100_000, 2_000) as usize,
+            per_s: short(20_000, 2_000),
+            latency: Duration::from_millis(scaled(10_000, 1_000)),
+            accept_limit_ms: short(5_000, 300),
+            near_coalesce_ms: short(500, 200),
+            default_coalesce_ms: short(10_000, 800),
+            probes: scaled(300, 20) as usize,
+            probe_every: Duration::from_millis(short(100, 20)),
+            warm_up: Duration::from_millis(short(2_000, 100)),
+            window_adds: 1_000,
+            memory_events: short(scaled(1_000_000, 10_000).min(10_000_000), 3_000),
+            settle: Duration::from_millis(short(1_000, 100)),
+        }
+    }
+
+    /// A namespace with these parameters, all others by default.
+    pub(super) fn namespace(&self, coalesce_ms: u64) -> NamespaceConfig {
+        NamespaceConfig {
+            accept_limit_ms: Some(self.accept_limit_ms),
+            coalesce_ms: Some(coalesce_ms),
+            ..NamespaceConfig::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_sizes_are_those_of_the_goals_and_scale() {
+        let full = CounterSizes::new(ADDS, false);
+        assert_eq!((full.counters, full.per_s, full.probes, full.memory_events), (100_000, 20_000, 300, 1_000_000));
+        let defaults = tallystone_counters::NamespaceConfig::default();
+        assert_eq!(full.accept_limit_ms, defaults.accept_limit_ms);
+        assert_eq!(full.default_coalesce_ms, defaults.coalesce_ms);
+        let tenth = CounterSizes::new(ADDS / 10, false);
+        assert_eq!((tenth.latency.as_secs(), tenth.probes, tenth.counters), (1, 30, 100_000));
+    }
+}
