@@ -10,7 +10,8 @@
 -- clear B, delta in as few bytes as hold it.
 -- RETURNS {OK, now_ms, codes: one byte for each item, or '' for OK to all} | {RELAID, version, layout}: a field is the
 -- number of a granule and of one of its slots, and the caller knew a layout of slots that is no longer the last one
--- WHY records stand in slots, many to a field: a field of its own costs 90 bytes for 20 of use. How many slots a granule
+-- WHY records stand in slots, several to a field: a field of its own costs 90 bytes for 20 of use. Not more of them: with
+-- each record that comes its whole slot is written. How many slots a granule
 -- has only changes for times that no event can have yet, so an id is always looked for where it was put.
 -- WHY two ways of counting: Lua's numbers are exact to 2^53. What is smaller, and happens in the latest granule of its
 -- counter, takes the short way: one record unpacked in part, and packed. All else takes the long way, in halves.
@@ -203,7 +204,7 @@ if added == 0 then
   return {OK, now, answer}
 end
 
--- Slots follow the rate, about eight records to one: up at once, down after ten minutes. For granules only in which no
+-- Slots follow the rate, three to six records to one: up at once, down after ten minutes. For granules only in which no
 -- event can be yet.
 local granule = floor(now / GRANULE_MS)
 if S[GRANULE] ~= granule then
@@ -212,9 +213,9 @@ if S[GRANULE] ~= granule then
 end
 S[ARRIVED] = S[ARRIVED] + added
 local n = S[SLOTS]
-while S[ARRIVED] > 16 * n and n < SLOTS_MAX do n = n * 2 end
+while S[ARRIVED] > 6 * n and n < SLOTS_MAX do n = n * 2 end
 if n == S[SLOTS] and granule > S[RELAID_AT] + 600000 / GRANULE_MS then
-  while math.max(S[ARRIVED], S[LAST]) < 2 * n and n > SLOTS_MIN do n = n / 2 end
+  while math.max(S[ARRIVED], S[LAST]) < n and n > SLOTS_MIN do n = n / 2 end
 end
 if n ~= S[SLOTS] then
   local from = floor((now + future_limit_ms) / GRANULE_MS) + 1

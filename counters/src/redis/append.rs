@@ -188,7 +188,7 @@ impl<'a> Call<'a> {
         loop {
             let layout = known.get();
             let command = self.command(&layout);
-            let mut reply = self.namespace.run_any(&command).await?;
+            let mut reply = self.namespace.run_any(self.shard, &command).await?;
             match reply.answer()? {
                 Answer::Ok => {
                     let now_ms = reply.number()?;

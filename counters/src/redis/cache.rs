@@ -1,11 +1,12 @@
 //! BEST_EFFORT counters (N4): one number to a key, added to where it stands; no events, no tokens.
 
+use super::checkpoints::{homes, in_order};
 use super::{RedisNamespace, defect, of_link};
 use crate::names::CounterName;
-use crate::namespace::{Place, SHARDS};
+use crate::namespace::SHARDS;
 use crate::refusal::Refusal;
-use futures::future::try_join_all;
-use redis::{Cmd, Value};
+use futures::future::{join_all, try_join_all};
+use redis::Value;
 use std::collections::HashMap;
 
 impl RedisNamespace {
@@ -42,22 +43,24 @@ impl RedisNamespace {
     }
 
     async fn increment(&self, sums: &[(&CounterName, i64)]) -> Vec<Result<(), Refusal>> {
-        let mut commands = Vec::with_capacity(sums.len());
-        for (counter, sum) in sums {
-            let key = self.keys(Place::of(counter).home()).cached(counter.as_str());
-            commands.push(redis::cmd("INCRBY").arg(&key).arg(sum).take());
-            if self.config.ttl_ms > 0 {
-                commands.push(redis::cmd("PEXPIRE").arg(&key).arg(self.config.ttl_ms).take());
-            }
-        }
         let step = if self.config.ttl_ms > 0 { 2 } else { 1 };
-        match self.link.calls(&commands).await {
-            Ok(replies) => replies.into_iter().step_by(step).map(incremented).collect(),
-            Err(failure) => {
-                let refusal = of_link(failure);
-                sums.iter().map(|_| Err(refusal.clone())).collect()
+        let add = async |(shard, numbers): (u16, Vec<usize>)| {
+            let mut commands = Vec::with_capacity(numbers.len() * step);
+            for (counter, sum) in numbers.iter().map(|number| &sums[*number]) {
+                let key = self.keys(shard).cached(counter.as_str());
+                commands.push(redis::cmd("INCRBY").arg(&key).arg(sum).take());
+                if self.config.ttl_ms > 0 {
+                    commands.push(redis::cmd("PEXPIRE").arg(&key).arg(self.config.ttl_ms).take());
+                }
             }
-        }
+            let results: Vec<Result<(), Refusal>> = match self.link(shard).calls(&commands).await {
+                Ok(replies) => replies.into_iter().step_by(step).map(incremented).collect(),
+                Err(failure) => vec![Err(of_link(failure)); numbers.len()],
+            };
+            (numbers, results)
+        };
+        let added = join_all(homes(sums.iter().map(|(counter, _)| *counter)).map(add)).await;
+        in_order(sums.len(), added).unwrap_or_else(|refusal| vec![Err(refusal); sums.len()])
     }
 
     /// The counts as they stand.
@@ -67,22 +70,25 @@ impl RedisNamespace {
             for number in &numbers {
                 command.arg(self.keys(shard).cached(counters[*number].as_str()));
             }
-            let counts: Vec<Option<i64>> = self.query(&command).await?;
+            let counts: Vec<Option<i64>> = self.query(shard, &command).await?;
             Ok::<_, Refusal>((numbers, counts.into_iter().map(Option::unwrap_or_default).collect()))
         };
-        super::checkpoints::in_order(
+        in_order(
             counters.len(),
-            try_join_all(super::checkpoints::homes(counters.iter()).map(read)).await?,
+            try_join_all(homes(counters.iter()).map(read)).await?,
         )
     }
 
     /// Zero, from now on.
     pub async fn cache_clear(&self, counters: &[CounterName]) -> Result<(), Refusal> {
-        let unlink = |counter: &CounterName| {
-            redis::cmd("UNLINK").arg(self.keys(Place::of(counter).home()).cached(counter.as_str())).take()
+        let clear = async |(shard, numbers): (u16, Vec<usize>)| {
+            let mut command = redis::cmd("UNLINK");
+            for number in numbers {
+                command.arg(self.keys(shard).cached(counters[number].as_str()));
+            }
+            self.query::<u64>(shard, &command).await
         };
-        let commands: Vec<Cmd> = counters.iter().map(unlink).collect();
-        self.link.calls(&commands).await.map(drop).map_err(of_link)
+        try_join_all(homes(counters.iter()).map(clear)).await.map(drop)
     }
 
     /// Some of the names there are, in no order, and where to go on; 0: that was all.
@@ -90,7 +96,7 @@ impl RedisNamespace {
         let prefixes: Vec<String> = (0..SHARDS).map(|shard| self.keys(shard).cached("")).collect();
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(format!("tc:{{{}/?}}:cached:*", self.name)).arg("COUNT").arg(count);
-        let (next, keys): (u64, Vec<String>) = self.query(&command).await?;
+        let (next, keys): (u64, Vec<String>) = self.query(0, &command).await?;
         let name = |key: String| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix).map(str::to_owned));
         let names = keys.into_iter().filter_map(name).map(CounterName::parse).collect::<Result<_, _>>()?;
         Ok((next, names))

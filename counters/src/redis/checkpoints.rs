@@ -14,7 +14,7 @@ impl Checkpoints for RedisNamespace {
             let mut command = redis::cmd("HMGET");
             command.arg(self.keys(shard).counts());
             command.arg(numbers.iter().map(|number| counters[*number].as_str()).collect::<Vec<&str>>());
-            let raws: Vec<Option<Vec<u8>>> = self.query(&command).await?;
+            let raws: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
             let decode = |raw: &Option<Vec<u8>>| match raw {
                 Some(raw) => record::decode_checkpoint(raw),
                 None => Ok(Checkpoint::default()),
@@ -30,7 +30,7 @@ impl Checkpoints for RedisNamespace {
             for Step { counter, before, after } in numbers.iter().map(|number| &steps[*number]) {
                 command.arg(counter.as_str()).arg(before.exact_to_ms).arg(record::encode_checkpoint(after));
             }
-            let mut reply = self.run(&command).await?;
+            let mut reply = self.run(shard, &command).await?;
             let answer = |_: &usize| match reply.answer()? {
                 Answer::Ok => Ok(Commit::Done),
                 Answer::Lost => Ok(Commit::Lost),

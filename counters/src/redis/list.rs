@@ -89,7 +89,7 @@ impl RedisNamespace {
     async fn scan_checkpoints(&self, shard: u16, cursor: u64, count: usize) -> Result<(u64, Vec<Listed>), Refusal> {
         let mut command = redis::cmd("HSCAN");
         command.arg(self.keys(shard).counts()).arg(cursor).arg("COUNT").arg(count);
-        let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(&command).await?;
+        let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
         let listed = |(name, raw): (String, Vec<u8>)| {
             Ok(Listed { counter: CounterName::parse(name)?, checkpoint: record::decode_checkpoint(&raw)? })
         };
@@ -100,7 +100,7 @@ impl RedisNamespace {
     async fn scan_pending(&self, shard: u16, cursor: u64, count: usize) -> Result<(u64, Vec<Listed>), Refusal> {
         let mut command = redis::cmd("HSCAN");
         command.arg(self.keys(shard).key("pending")).arg(cursor).arg("COUNT").arg(count);
-        let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(&command).await?;
+        let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
         let mut counters = Vec::new();
         for (name, _) in pairs {
             let counter = CounterName::parse(name)?;
@@ -119,7 +119,7 @@ impl RedisNamespace {
         for earlier in place.shards(&self.config).take_while(|earlier| *earlier != shard) {
             let mut command = redis::cmd("HEXISTS");
             command.arg(self.keys(earlier).key("pending")).arg(counter.as_str());
-            if self.query(&command).await? {
+            if self.query(earlier, &command).await? {
                 return Ok(false);
             }
         }

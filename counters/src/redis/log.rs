@@ -23,7 +23,7 @@ impl EventLog for RedisNamespace {
         let read = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = redis::cmd("HMGET");
             command.arg(self.keys(shard).key("pending")).arg(names(counters, &numbers));
-            let raws: Vec<Option<Vec<u8>>> = self.query(&command).await?;
+            let raws: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
             let pending = raws.iter().map(|raw| record::pending(raw.as_deref().unwrap_or_default()));
             Ok::<_, Refusal>((shard, numbers, pending.collect::<Result<Vec<Pending>, Refusal>>()?))
         };
@@ -34,7 +34,7 @@ impl EventLog for RedisNamespace {
         let seal = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = self.log_call(CounterScript::Seal, &self.keys(shard).log());
             command.arg(self.config.lag_ms()).arg(names(counters, &numbers));
-            let mut reply = self.run(&command).await?;
+            let mut reply = self.run(shard, &command).await?;
             let sealed_to_ms = reply.number()?;
             let pending = |_: &usize| {
                 let raw = reply.bytes()?.ok_or_else(|| defect("no pending record"))?;
@@ -79,7 +79,7 @@ impl EventLog for RedisNamespace {
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
                 command.arg(if is_home { again_after_ms } else { 0 });
             }
-            self.run(&command).await.map(drop)
+            self.run(shard, &command).await.map(drop)
         };
         let shards = (0..SHARDS).zip(shards).filter(|(_, settled)| !settled.is_empty());
         try_join_all(shards.map(of_shard)).await.map(drop)
@@ -90,7 +90,7 @@ impl EventLog for RedisNamespace {
             let mut command = self.log_call(CounterScript::Close, &self.keys(shard).log());
             command.arg(self.config.due_after_ms()).arg(closing.to_ms);
             command.arg(closed_code(closing.closed)).arg(closing.counter.as_str());
-            self.run(&command).await.map(drop)
+            self.run(shard, &command).await.map(drop)
         });
         try_join_all(done).await.map(drop)
     }
@@ -98,7 +98,7 @@ impl EventLog for RedisNamespace {
     async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
         let mut command = self.log_call(CounterScript::Due, &self.keys(shard).log());
         command.arg(limit).arg(hold_ms);
-        let mut reply = self.run(&command).await?;
+        let mut reply = self.run(shard, &command).await?;
         let (now_ms, next_ms, dirty) = (reply.number()?, reply.number()?, reply.number()?);
         self.now.heard(now_ms);
         let mut counters = Vec::new();
@@ -123,7 +123,7 @@ impl EventLog for RedisNamespace {
             for (counter, though_idle) in touched {
                 command.arg(counter.as_str()).arg(u8::from(though_idle));
             }
-            self.run(&command).await.map(drop)
+            self.run(shard, &command).await.map(drop)
         };
         let shards = (0..SHARDS).zip(shards).filter(|(_, touched)| !touched.is_empty());
         try_join_all(shards.map(of_shard)).await.map(drop)
@@ -168,7 +168,7 @@ impl RedisNamespace {
     /// The records of one granule of a shard, slot by slot.
     async fn slots(&self, shard: u16, granule: u64) -> Result<Vec<Vec<u8>>, Refusal> {
         let keys = self.keys(shard);
-        let layout = self.link.call(redis::cmd("GET").arg(keys.key("layout"))).await.map_err(of_link)?;
+        let layout = self.link(shard).call(redis::cmd("GET").arg(keys.key("layout"))).await.map_err(of_link)?;
         let Value::BulkString(layout) = layout else { return Ok(Vec::new()) };
         let slots = super::layout::Layout::decode(0, &layout).slots(granule);
         let bucket_s = self.config.seconds_per_bucket;
@@ -177,7 +177,7 @@ impl RedisNamespace {
         for slot in 0..slots {
             command.arg(&field(granule, slot)[..]);
         }
-        let found: Vec<Option<Vec<u8>>> = self.query(&command).await?;
+        let found: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
         Ok(found.into_iter().flatten().collect())
     }
 }

@@ -34,10 +34,14 @@ pub fn scripts() -> impl Iterator<Item = &'static str> {
     CounterScript::ALL.iter().map(|script| script.source())
 }
 
+/// Connections to one Redis, for its shards in turn. Redis reads some kilobytes from each that has something to say, then
+/// makes all of it durable with one fsync: on one connection a large batch would cost several.
+pub type Links = Arc<[Link]>;
+
 /// A namespace on a Redis: its event log and its checkpoints.
 #[derive(Clone)]
 pub struct RedisNamespace {
-    link: Arc<Link>,
+    links: Links,
     name: NamespaceName,
     config: Arc<NamespaceConfig>,
     revision: u64,
@@ -53,7 +57,7 @@ impl RedisNamespace {
     /// # Errors
     /// [`Refusal::Stale`]: there is a later revision.
     pub async fn open(
-        link: Arc<Link>,
+        links: Links,
         name: NamespaceName,
         config: NamespaceConfig,
         revision: u64,
@@ -61,9 +65,9 @@ impl RedisNamespace {
     ) -> Result<RedisNamespace, Refusal> {
         config.check()?;
         let (now, layouts) = (Arc::new(StoreClock::new(clock.clone())), Arc::default());
-        let namespace = RedisNamespace { link, name, config: Arc::new(config), revision, clock, now, layouts };
+        let namespace = RedisNamespace { links, name, config: Arc::new(config), revision, clock, now, layouts };
         let configured = (0..SHARDS).map(async |shard| {
-            namespace.run(&namespace.log_call(CounterScript::Configure, &namespace.keys(shard).log())).await
+            namespace.run(shard, &namespace.log_call(CounterScript::Configure, &namespace.keys(shard).log())).await
         });
         try_join_all(configured).await?;
         Ok(namespace)
@@ -84,6 +88,10 @@ impl RedisNamespace {
         &self.name
     }
 
+    fn link(&self, shard: u16) -> &Link {
+        &self.links[usize::from(shard) % self.links.len()]
+    }
+
     fn keys(&self, shard: u16) -> ShardKeys {
         ShardKeys::new(self.name.as_str(), shard)
     }
@@ -96,18 +104,18 @@ impl RedisNamespace {
     }
 
     /// A command that only reads.
-    async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Refusal> {
-        let value = self.link.call(command).await.map_err(of_link)?;
+    async fn query<T: FromRedisValue>(&self, shard: u16, command: &Cmd) -> Result<T, Refusal> {
+        let value = self.link(shard).call(command).await.map_err(of_link)?;
         from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
     }
 
     /// A script, whatever it answers.
-    async fn run_any(&self, command: &Cmd) -> Result<Reply, Refusal> {
-        Reply::read(self.link.eval(command, true).await.map_err(of_link)?)
+    async fn run_any(&self, shard: u16, command: &Cmd) -> Result<Reply, Refusal> {
+        Reply::read(self.link(shard).eval(command, true).await.map_err(of_link)?)
     }
 
-    async fn run(&self, command: &Cmd) -> Result<Reply, Refusal> {
-        let mut reply = self.run_any(command).await?;
+    async fn run(&self, shard: u16, command: &Cmd) -> Result<Reply, Refusal> {
+        let mut reply = self.run_any(shard, command).await?;
         match reply.answer()? {
             Answer::Ok => Ok(reply),
             Answer::Stale | Answer::NoShard => Err(Refusal::Stale),

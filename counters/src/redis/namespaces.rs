@@ -1,20 +1,19 @@
 //! The registry of namespaces: one hash, each entry its revision and its configuration (N1).
 
 use super::record::read;
-use super::{Reply, call, defect, of_link, scripts};
+use super::{Links, Reply, call, defect, of_link, scripts};
 use crate::names::NamespaceName;
-use crate::namespace::NamespaceConfig;
+use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
-use std::sync::Arc;
 use tallystone_link::{Clock, ConnectError, Link, ReplicaWait};
 use tallystone_lua::counter::{Answer, CounterScript, NAMESPACES};
 
 /// All namespaces of a Redis.
 #[derive(Clone)]
 pub struct RedisNamespaces {
-    link: Arc<Link>,
+    links: Links,
     clock: Clock,
 }
 
@@ -32,7 +31,8 @@ pub struct Namespace {
 impl RedisNamespaces {
     /// Nothing is asked of Redis yet.
     pub fn new(client: Client, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
-        RedisNamespaces { link: Arc::new(Link::new(client, replicas, scripts())), clock }
+        let link = |_| Link::new(client.clone(), replicas, scripts());
+        RedisNamespaces { links: (0..SHARDS).map(link).collect(), clock }
     }
 
     /// Connects, checks version and durability, and loads the scripts.
@@ -43,14 +43,14 @@ impl RedisNamespaces {
     ) -> Result<RedisNamespaces, ConnectError> {
         let namespaces = RedisNamespaces::new(tallystone_link::client(url)?, replicas, Clock::Redis);
         let shown = tallystone_link::without_password(url);
-        tallystone_link::check_suited(&namespaces.link, &shown, allow_volatile).await?;
-        namespaces.link.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
+        tallystone_link::check_suited(&namespaces.links[0], &shown, allow_volatile).await?;
+        namespaces.links[0].load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
         Ok(namespaces)
     }
 
     /// One of them.
     pub async fn get(&self, name: &NamespaceName) -> Result<Option<Namespace>, Refusal> {
-        match self.link.call(redis::cmd("HGET").arg(NAMESPACES).arg(name.as_str())).await.map_err(of_link)? {
+        match self.links[0].call(redis::cmd("HGET").arg(NAMESPACES).arg(name.as_str())).await.map_err(of_link)? {
             Value::Nil => Ok(None),
             Value::BulkString(raw) => Ok(Some(decode(name.clone(), &raw)?)),
             _ => Err(defect("no namespace")),
@@ -59,7 +59,7 @@ impl RedisNamespaces {
 
     /// All of them, in the order of their names.
     pub async fn all(&self) -> Result<Vec<Namespace>, Refusal> {
-        let value = self.link.call(redis::cmd("HGETALL").arg(NAMESPACES)).await.map_err(of_link)?;
+        let value = self.links[0].call(redis::cmd("HGETALL").arg(NAMESPACES)).await.map_err(of_link)?;
         let entries: Vec<(String, Vec<u8>)> =
             from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))?;
         let decode = |(name, raw): (String, Vec<u8>)| decode(NamespaceName::parse(name)?, &raw);
@@ -81,7 +81,7 @@ impl RedisNamespaces {
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut command = call(CounterScript::PutNamespace, &[NAMESPACES.to_owned()]);
         command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
-        let mut reply = Reply::read(self.link.eval(&command, true).await.map_err(of_link)?)?;
+        let mut reply = Reply::read(self.links[0].eval(&command, true).await.map_err(of_link)?)?;
         let (answer, revision) = (reply.answer()?, reply.number()?);
         if answer != Answer::Ok {
             return Err(Refusal::Stale);
@@ -94,7 +94,7 @@ impl RedisNamespaces {
     /// Its stores. A server that changed it may have died before all shards knew: they do after this.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         let Namespace { name, config, revision } = namespace.clone();
-        RedisNamespace::open(self.link.clone(), name, config, revision, self.clock.clone()).await
+        RedisNamespace::open(self.links.clone(), name, config, revision, self.clock.clone()).await
     }
 }
 

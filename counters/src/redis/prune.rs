@@ -39,7 +39,7 @@ impl RedisNamespace {
             }
             // In this order: what is gone must not be looked for.
             self.pruned(shard, slice_end).await?;
-            self.link.call(&command).await.map_err(of_link)?;
+            self.link(shard).call(&command).await.map_err(of_link)?;
             pruned_to = slice_end;
             dropped += 1;
         }
@@ -50,7 +50,7 @@ impl RedisNamespace {
     async fn pruned(&self, shard: u16, to_ms: u64) -> Result<(u64, u64), Refusal> {
         let mut command = self.log_call(CounterScript::Prune, &self.keys(shard).log());
         command.arg(to_ms);
-        let mut reply = self.run(&command).await?;
+        let mut reply = self.run(shard, &command).await?;
         Ok((reply.number()?, reply.number()?))
     }
 
@@ -61,7 +61,7 @@ impl RedisNamespace {
         loop {
             let mut command = redis::cmd("HSCAN");
             command.arg(&key).arg(cursor).arg("COUNT").arg(SCAN_COUNT);
-            let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(&command).await?;
+            let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
             for (_, raw) in pairs {
                 let granules = record::pending(&raw)?.granules;
                 let earliest = granules.iter().map(|granule| granule.number * GRANULE_MS).min();

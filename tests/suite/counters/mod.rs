@@ -159,8 +159,8 @@ async fn open(
     revision: u64,
 ) -> Result<RedisNamespace, Refusal> {
     let client = redis::Client::open(redis.url()).expect("an address");
-    let link = Arc::new(Link::new(client, ReplicaWait::default(), scripts()));
-    RedisNamespace::open(link, name.clone(), config.clone(), revision, Clock::Test(clock_ms.clone())).await
+    let links = Arc::new([Link::new(client, ReplicaWait::default(), scripts())]);
+    RedisNamespace::open(links, name.clone(), config.clone(), revision, Clock::Test(clock_ms.clone())).await
 }
 
 fn counter(name: &str) -> CounterName {

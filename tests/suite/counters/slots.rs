@@ -72,9 +72,9 @@ async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
     let (other, third) = (place.server(&place.config, 1).await, place.server(&place.config, 1).await);
     let (other, third) = (other.expect("its stores"), third.expect("its stores"));
     all_answer(&other, &[add("c", "other", NOON_MS, 1)], counted(NOON_MS)).await;
-    // Each time more than 16 for each slot, each time in a later granule; the other server hears of it from the answers.
+    // Each time more than 6 for each slot, each time in a later granule; the other server hears of it from the answers.
     let mut bursts = Vec::new();
-    for (number, size) in [300, 600, 1_200, 2_400, 100].into_iter().enumerate() {
+    for (number, size) in [110, 210, 400, 800, 60].into_iter().enumerate() {
         let now_ms = place.now_ms();
         // So far ahead as events may be, before slots are laid out anew: for later times only.
         let before: Vec<NewEvent> =
@@ -106,7 +106,7 @@ async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
     all_answer(&other, &[add("c", "before", now_ms - 2, 1_000)], counted(now_ms - 2)).await;
     let names = [counter("c")];
     // Its burst, the last one, and those ahead of the burst before it, of its own and of the last.
-    let after = 2_400 + 100 + 3 * 21;
+    let after = 800 + 60 + 3 * 21;
     assert_eq!(read::accurate(&third, &third, &names).await.expect("counts")[0].0, after);
     assert_eq!(place.settled("c").await, after);
 }
