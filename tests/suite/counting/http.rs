@@ -194,9 +194,13 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
     }
     let (status, answer) = http.call(Method::GET, "/v1/namespaces/new", "").await;
     assert_eq!((status, fault(&answer)), (404, ("NOT_FOUND", "NAMESPACE_NOT_FOUND", "")));
-    for (method, path, expected) in [(Method::GET, "/v1/add_count", 405), (Method::POST, "/v1/add", 404)] {
-        assert_eq!(http.text(method, path, "{}").await.0, expected, "{path}");
-    }
+    assert_eq!(http.text(Method::GET, "/v1/add_count", "").await.0, 405);
+    let (status, answer) = http.post("/v1/add", &counted).await;
+    assert_eq!((status, fault(&answer).0), (404, "NOT_FOUND"));
+    // To a gRPC client the same is told in its own way.
+    let unknown = http.client.post(format!("{}/tallystone.None/Call", http.house.urls[0]));
+    let answer = unknown.header("content-type", "application/grpc").send().await.expect("an answer");
+    assert_eq!(answer.headers()["grpc-status"], "12");
     assert_eq!(http.count("c").await, 1);
 }
 

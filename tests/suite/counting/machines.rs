@@ -82,7 +82,7 @@ pub(super) struct Machines {
     pub(super) counters: Vec<Server>,
     pub(super) workers: Vec<WorkerProcess>,
     pub(super) clients: Vec<CounterClient>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Machines {
@@ -106,11 +106,18 @@ impl Machines {
             builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
         };
         let clients = counters.iter().map(client).collect();
-        let worker = |number: usize| {
-            WorkerProcess::new(format!("worker-{number}"), dir.path(), redis.url(), queues[number % 2].url())
-        };
-        let workers = (0..workers).map(worker).collect();
-        Machines { redis, queues, counters, workers, clients, _dir: dir }
+        let mut machines = Machines { redis, queues, counters, workers: Vec::new(), clients, dir };
+        for _ in 0..workers {
+            machines.add_worker();
+        }
+        machines
+    }
+
+    /// One more worker.
+    pub(super) fn add_worker(&mut self) {
+        let (number, redis_url) = (self.workers.len(), self.redis.url());
+        let queue_url = self.queues[number % 2].url();
+        self.workers.push(WorkerProcess::new(format!("worker-{number}"), self.dir.path(), redis_url, queue_url));
     }
 
     /// The lives of all workers so far.

@@ -6,13 +6,16 @@
 //! judged (`judge`). What may not: what can be shown at the stores alone (`counters`).
 
 mod api;
+mod crowd;
 mod house;
 mod http;
 mod judge;
 mod load;
 mod machines;
 mod namespaces;
+mod paused;
 mod rounds;
+mod service;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
