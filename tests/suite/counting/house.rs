@@ -12,7 +12,6 @@ use tallystone_counters::api::Api;
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_counters::service::Counters;
 use tallystone_proto::counter::v1 as wire;
-use tallystone_proto::counter::v1::counter_admin_client::CounterAdminClient;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_server::serve_only;
 use tallystone_server::store::{Clock, ReplicaWait};
@@ -92,8 +91,7 @@ impl House {
     /// What no client of ours would send.
     pub(super) async fn wire(&self, via: usize) -> Wire {
         let channel = Channel::from_shared(self.urls[via].clone()).expect("a good address").connect().await;
-        let channel = channel.expect("a server that listens");
-        Wire { counters: CountersClient::new(channel.clone()), admin: CounterAdminClient::new(channel) }
+        Wire { counters: CountersClient::new(channel.expect("a server that listens")) }
     }
 
     /// A count, through one of the servers.
@@ -137,11 +135,9 @@ pub(super) async fn until<T: std::fmt::Debug>(look: impl AsyncFn() -> T, is_wish
     }
 }
 
-/// The generated clients of one server.
-#[derive(Clone)]
+/// The generated client of one server.
 pub(super) struct Wire {
     pub(super) counters: CountersClient<Channel>,
-    pub(super) admin: CounterAdminClient<Channel>,
 }
 
 impl Wire {

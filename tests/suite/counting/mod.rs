@@ -13,7 +13,9 @@ mod judge;
 mod load;
 mod machines;
 mod namespaces;
+mod parameters;
 mod paused;
+mod retention;
 mod rounds;
 mod service;
 
