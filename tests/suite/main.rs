@@ -3,6 +3,7 @@
 
 mod conformance;
 mod counters;
+mod counting;
 mod crash;
 mod elastic;
 mod histories;

@@ -41,7 +41,7 @@ impl Api {
     pub fn routes(&self) -> Routes {
         let grpc = Routes::new(CountersServer::new(self.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
             .add_service(CounterAdminServer::new(self.clone()).max_decoding_message_size(REQUEST_BYTES_MAX));
-        let router = grpc.prepare().into_axum_router().merge(http::router(self.clone()));
+        let router = grpc.prepare().into_axum_router().merge(http::router(self.clone())).fallback(http::unknown_path);
         Routes::from(router)
     }
 }

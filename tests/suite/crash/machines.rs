@@ -2,7 +2,7 @@
 
 use crate::system::program::{self, Running, SOON};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 use tallystone_client::Client;
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
@@ -56,18 +56,25 @@ impl Redis {
     }
 }
 
-/// One server process.
+/// One process that listens on a port that it keeps.
 pub(crate) struct Server {
     address: SocketAddr,
-    redis_url: String,
-    config: PathBuf,
+    args: Vec<String>,
     process: Option<Running>,
 }
 
 impl Server {
-    async fn start(redis_url: String, config: PathBuf) -> Self {
+    /// One of a queue.
+    pub(crate) async fn start(redis_url: String, config: &Path) -> Self {
+        let config = config.to_str().expect("a plain path");
+        Server::start_as(&["server", "--config", config, "--redis-url", &redis_url, "--log", "error"]).await
+    }
+
+    /// A verb that listens, with these arguments.
+    pub(crate) async fn start_as(args: &[&str]) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port()));
-        let mut server = Server { address, redis_url, config, process: None };
+        let args = args.iter().map(|arg| (*arg).to_owned()).chain(["--listen".to_owned(), address.to_string()]);
+        let mut server = Server { address, args: args.collect(), process: None };
         server.restart().await;
         server
     }
@@ -77,9 +84,7 @@ impl Server {
         // The first who asks for the program builds it, which is not what is timed here.
         program::path();
         let give_up_at = Instant::now() + SOON;
-        let (listen, config) = (self.address.to_string(), self.config.to_str().expect("a plain path"));
-        let args =
-            ["server", "--config", config, "--listen", &listen, "--redis-url", &self.redis_url, "--log", "error"];
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let mut why = String::new();
         'start: loop {
             let mut process = Running::start(program::command(&args));
@@ -91,7 +96,7 @@ impl Server {
                     sleep(POLL).await;
                     continue 'start;
                 }
-                assert!(Instant::now() < give_up_at, "the server does not listen on {listen}; it said: {why}");
+                assert!(Instant::now() < give_up_at, "the server does not listen on {}; it said: {why}", self.address);
                 sleep(POLL).await;
             }
             self.process = Some(process);
@@ -130,8 +135,7 @@ impl Machines {
         let config = dir.path().join("tallystone.toml");
         std::fs::write(&config, format!("{CONFIG}{more}")).expect("a file");
         let redis = Redis::start().await;
-        let servers =
-            [Server::start(redis.url(), config.clone()).await, Server::start(redis.url(), config.clone()).await];
+        let servers = [Server::start(redis.url(), &config).await, Server::start(redis.url(), &config).await];
         let client = |server: &Server| {
             let builder = Client::builder(server.url()).retry_for(retry_for);
             builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")

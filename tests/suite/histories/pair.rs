@@ -23,7 +23,11 @@ impl Server {
     /// One on the Redis at `redis_url`.
     pub(crate) async fn start(redis_url: &str) -> Self {
         let options = RedisOptions { url: redis_url.to_owned(), ..RedisOptions::default() };
-        let store = RedisStore::connect(options).await.expect("a durable Redis");
+        Server::start_on(RedisStore::connect(options).await.expect("a durable Redis")).await
+    }
+
+    /// One on this store.
+    pub(crate) async fn start_on(store: RedisStore) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound port");
         let (stop, stopped) = oneshot::channel::<()>();

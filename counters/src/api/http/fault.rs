@@ -41,6 +41,15 @@ impl FaultBody {
         FaultBody::of(Code::InvalidArgument, format!("body: {error}"), &ErrorDetails::new())
     }
 
+    /// A path that is not served.
+    pub(super) fn unknown_path() -> FaultBody {
+        FaultBody::of(
+            Code::NotFound,
+            "path: is not served; /openapi.json tells which are".to_owned(),
+            &ErrorDetails::new(),
+        )
+    }
+
     /// Of one item.
     pub(super) fn of_item(status: &RpcStatus) -> FaultBody {
         FaultBody::of(Code::from_i32(status.code), status.message.clone(), &status.get_error_details())

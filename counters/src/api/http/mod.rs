@@ -11,7 +11,8 @@ pub(super) use messages::*;
 
 use super::{Api, openapi};
 use axum::Router;
-use axum::response::Html;
+use axum::http::HeaderMap;
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post, put};
 
 /// The paths, and the page that describes them.
@@ -34,4 +35,13 @@ pub(super) fn router(api: Api) -> Router {
         .route("/openapi.json", get(openapi::document))
         .route("/", get(async || Html(include_str!("page.html"))))
         .with_state(api)
+}
+
+/// A path that nobody serves: HTTP has a status of its own for it, gRPC says so within a 200.
+pub(super) async fn unknown_path(headers: HeaderMap) -> Response {
+    let content_type = headers.get("content-type").map_or(&b""[..], |value| value.as_bytes());
+    match content_type.starts_with(b"application/grpc") {
+        true => tonic::Status::unimplemented("there is no such method").into_http::<axum::body::Body>(),
+        false => FaultBody::unknown_path().into_response(),
+    }
 }

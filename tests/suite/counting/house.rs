@@ -1,0 +1,157 @@
+//! Servers of counters within this process, on a Redis of their own; where a test wants rollups, with a queue and workers.
+
+use super::POLL;
+use super::machines::listed;
+use crate::histories::pair::Server;
+use crate::system::program::SOON;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_client::{Client, Counted, CounterClient, CounterEntry, NamespaceConfig};
+use tallystone_counters::api::Api;
+use tallystone_counters::redis::RedisNamespaces;
+use tallystone_counters::service::Counters;
+use tallystone_proto::counter::v1 as wire;
+use tallystone_proto::counter::v1::counters_client::CountersClient;
+use tallystone_server::serve_only;
+use tallystone_server::store::{Clock, ReplicaWait};
+use tallystone_tests::TestRedis;
+use tallystone_workers::{Record, Records, RollupWorkers, WorkerOptions};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+
+/// Two servers of counters. All of it ends when it is dropped.
+pub(super) struct House {
+    pub(super) redis: TestRedis,
+    /// Where each answers.
+    pub(super) urls: Vec<String>,
+    /// Clients of each.
+    pub(super) clients: Vec<CounterClient>,
+    /// The queue that drives them, if there is one.
+    pub(super) queue: Option<Client>,
+    records: PathBuf,
+    _tasks: JoinSet<()>,
+    _server: Option<Server>,
+    _dir: TempDir,
+}
+
+impl House {
+    /// With nobody who rolls up.
+    pub(super) async fn without_rollups() -> Self {
+        House::start(false).await
+    }
+
+    /// With a queue and a worker.
+    pub(super) async fn with_rollups() -> Self {
+        House::start(true).await
+    }
+
+    async fn start(has_rollups: bool) -> Self {
+        let (redis, dir) = (TestRedis::start().await, TempDir::new().expect("a temporary folder"));
+        let connect = async || {
+            let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default()).await;
+            connected.expect("the redis-server of the test")
+        };
+        let (mut server, mut queue, mut tasks) = (None, None, JoinSet::new());
+        let records = dir.path().join("records");
+        if has_rollups {
+            let started = Server::start_on(redis.store(Clock::Redis).await).await;
+            let client = Client::connect(started.url()).await.expect("a server that listens");
+            let written = Arc::new(Records::open(&records).expect("a file"));
+            let options = WorkerOptions { name: "worker".to_owned(), records: Some(written) };
+            let workers = RollupWorkers::new(connect().await, client.clone(), options);
+            tasks.spawn(workers.run(CancellationToken::new()));
+            (server, queue) = (Some(started), Some(client));
+        }
+        let (mut urls, mut clients) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let url = format!("http://{}", listener.local_addr().expect("a bound port"));
+            let counters = Counters::new(connect().await, queue.clone());
+            let routes = Api::new(counters.clone()).routes();
+            tasks.spawn(counters.run(CancellationToken::new()));
+            tasks.spawn(async { serve_only(listener, None, routes, CancellationToken::new()).await.expect("no end") });
+            // Nothing is ever away here: what has to be repeated is a failure of the test.
+            let builder = CounterClient::builder(&url).retry_for(Duration::ZERO);
+            clients.push(builder.connect().await.expect("a server that listens"));
+            urls.push(url);
+        }
+        House { redis, urls, clients, queue, records, _tasks: tasks, _server: server, _dir: dir }
+    }
+
+    /// Makes or changes a namespace, through the first server.
+    pub(super) async fn put(&self, namespace: &str, config: NamespaceConfig) {
+        self.clients[0].put_namespace(namespace, config).await.expect("a good configuration");
+    }
+
+    /// What no client of ours would send.
+    pub(super) async fn wire(&self, via: usize) -> Wire {
+        let channel = Channel::from_shared(self.urls[via].clone()).expect("a good address").connect().await;
+        Wire { counters: CountersClient::new(channel.expect("a server that listens")) }
+    }
+
+    /// A count, through one of the servers.
+    pub(super) async fn count(&self, via: usize, namespace: &str, counter: &str) -> Counted {
+        self.clients[via].get(namespace, counter).await.expect("a count")
+    }
+
+    /// A counter as the last rollup left it, without a read of its count.
+    pub(super) async fn entry(&self, namespace: &str, counter: &str) -> Option<CounterEntry> {
+        listed(&self.clients[1], namespace).await.remove(counter)
+    }
+
+    /// Waits until the last rollup of a counter is as wished.
+    pub(super) async fn until_entry(
+        &self,
+        namespace: &str,
+        counter: &str,
+        is_wished: impl Fn(&CounterEntry) -> bool,
+    ) -> CounterEntry {
+        let look = async || self.entry(namespace, counter).await;
+        until(look, |entry| entry.as_ref().is_some_and(&is_wished)).await.expect("it is wished")
+    }
+
+    /// What the worker has written of one namespace.
+    pub(super) fn records(&self, namespace: &str) -> Vec<Record> {
+        let records = Records::read(&self.records).expect("records");
+        records.into_iter().filter(|record| record.namespace == namespace).collect()
+    }
+}
+
+/// Looks until it is as wished.
+pub(super) async fn until<T: std::fmt::Debug>(look: impl AsyncFn() -> T, is_wished: impl Fn(&T) -> bool) -> T {
+    let give_up_at = Instant::now() + SOON;
+    loop {
+        let seen = look().await;
+        if is_wished(&seen) {
+            return seen;
+        }
+        assert!(Instant::now() < give_up_at, "still {seen:?}");
+        sleep(POLL).await;
+    }
+}
+
+/// The generated client of one server.
+pub(super) struct Wire {
+    pub(super) counters: CountersClient<Channel>,
+}
+
+impl Wire {
+    /// Adds without a token: it happens when it is counted.
+    pub(super) async fn add(&mut self, namespace: &str, counter: &str, delta: i64) -> wire::AddCountResponse {
+        let (namespace, counter) = (namespace.to_owned(), counter.to_owned());
+        let request = wire::AddCountRequest { namespace, counter, delta, token: None };
+        self.counters.add_count(request).await.expect("an add").into_inner()
+    }
+
+    /// Clears without a token.
+    pub(super) async fn clear(&mut self, namespace: &str, counter: &str) -> wire::ClearCountResponse {
+        let (namespace, counter) = (namespace.to_owned(), counter.to_owned());
+        let request = wire::ClearCountRequest { namespace, counter, token: None };
+        self.counters.clear_count(request).await.expect("a clear").into_inner()
+    }
+}

@@ -1,0 +1,122 @@
+//! The load under which things are killed: clients that send each event until they know what became of it, and write
+//! that down (N3).
+
+use super::now_ms;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tallystone_client::{CounterClient, IdempotencyToken, NewAdd};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// Counters that are added to now and then, beside the hot one.
+const COLD: usize = 60;
+pub(super) const HOT: &str = "hot";
+/// How far events may be behind when they are first sent.
+const BEHIND_MS: u64 = 300;
+
+/// What became of an event, once and for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Counted,
+    TooOld,
+}
+
+/// What was answered.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// The sum of what was counted, by counter.
+    pub(super) sums: BTreeMap<String, i64>,
+    pub(super) counted: usize,
+    /// Counted, and nobody had heard of it before the call was repeated.
+    pub(super) duplicates: usize,
+    pub(super) too_old: usize,
+}
+
+/// The load on one namespace.
+#[derive(Clone)]
+pub(super) struct Load {
+    namespace: String,
+    clients: Vec<CounterClient>,
+    until: watch::Receiver<bool>,
+    pub(super) ledger: Arc<Mutex<Ledger>>,
+    /// Events of which all is known.
+    pub(super) answered: Arc<watch::Sender<usize>>,
+}
+
+impl Load {
+    /// Until the watch says true.
+    pub(super) fn new(namespace: &str, clients: &[CounterClient], until: watch::Receiver<bool>) -> Self {
+        let (ledger, answered) = (Arc::default(), Arc::new(watch::Sender::new(0)));
+        Load { namespace: namespace.to_owned(), clients: clients.to_vec(), until, ledger, answered }
+    }
+
+    /// Adds; now and then what has been answered is asked again, of the other server.
+    pub(super) async fn add(self, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut number = 0;
+        while !*self.until.borrow() {
+            let via = rng.random_range(0..self.clients.len());
+            let adds: Vec<NewAdd> = (0..rng.random_range(1..=20))
+                .map(|_| {
+                    number += 1;
+                    let counter = match rng.random_range(0..3) {
+                        0 => HOT.to_owned(),
+                        _ => format!("cold/{}", rng.random_range(0..COLD)),
+                    };
+                    let time_ms = now_ms() - rng.random_range(0..BEHIND_MS);
+                    let token = IdempotencyToken::new(format!("{seed:x}-{number}"), time_ms);
+                    NewAdd::new(counter, rng.random_range(-5..100)).token(token)
+                })
+                .collect();
+            let verdicts = self.send(via, &adds, None).await;
+            {
+                let mut ledger = self.ledger.lock().unwrap();
+                for (add, verdict) in adds.iter().zip(&verdicts) {
+                    let counted = if *verdict == Verdict::Counted { add.delta } else { 0 };
+                    *ledger.sums.entry(add.counter.clone()).or_default() += counted;
+                }
+                ledger.counted += verdicts.iter().filter(|verdict| **verdict == Verdict::Counted).count();
+                ledger.too_old += verdicts.iter().filter(|verdict| **verdict == Verdict::TooOld).count();
+            }
+            if rng.random_bool(0.1) {
+                self.send(self.clients.len() - 1 - via, &adds, Some(&verdicts)).await;
+            }
+            self.answered.send_modify(|answered| *answered += adds.len());
+            // Those who roll up need the machine too.
+            sleep(Duration::from_millis(rng.random_range(5..20))).await;
+        }
+    }
+
+    /// Sends events until each has an answer that holds for ever. `known`: what has been answered before, which must be
+    /// answered again.
+    async fn send(&self, via: usize, adds: &[NewAdd], known: Option<&[Verdict]>) -> Vec<Verdict> {
+        let mut verdicts = vec![None; adds.len()];
+        let mut open: Vec<usize> = (0..adds.len()).collect();
+        while !open.is_empty() {
+            let these = open.iter().map(|number| adds[*number].clone()).collect();
+            let results = self.clients[via].add_many(&self.namespace, these).await.expect("an answer");
+            let mut again = Vec::new();
+            for (number, result) in open.into_iter().zip(results) {
+                match result {
+                    Ok(added) => {
+                        assert!(known.is_none() || added.duplicate, "{:?} is counted twice", adds[number]);
+                        self.ledger.lock().unwrap().duplicates += usize::from(added.duplicate && known.is_none());
+                        verdicts[number] = Some(Verdict::Counted);
+                    }
+                    Err(refused) if refused.reason == "TOO_OLD" => verdicts[number] = Some(Verdict::TooOld),
+                    Err(refused) if refused.is_unavailable() => again.push(number),
+                    Err(refused) => panic!("{:?}: {refused:?}", adds[number]),
+                }
+            }
+            open = again;
+        }
+        let verdicts: Vec<Verdict> = verdicts.into_iter().map(|verdict| verdict.expect("an answer")).collect();
+        if let Some(known) = known {
+            assert_eq!(verdicts, known, "{adds:?}");
+        }
+        verdicts
+    }
+}

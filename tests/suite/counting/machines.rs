@@ -1,0 +1,160 @@
+//! What is killed and stopped: one Redis, servers of the queue and of the counters, each on a port that it keeps, and
+//! worker processes that write down what they do.
+
+use super::POLL;
+use super::judge::Life;
+use crate::crash::machines::{Redis, Server};
+use crate::system::program::{self, Running, SOON};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tallystone_client::{CounterClient, CounterEntry};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+/// Another server sweeps soon after a crash.
+const CONFIG: &str = "sweep_lead_ms = 1000\n";
+
+/// One worker process, and those that were killed before it.
+pub(super) struct WorkerProcess {
+    name: String,
+    dir: PathBuf,
+    redis_url: String,
+    queue_url: String,
+    lives: Vec<Life>,
+    process: Option<Running>,
+}
+
+impl WorkerProcess {
+    fn new(name: String, dir: &Path, redis_url: String, queue_url: String) -> Self {
+        let mut worker =
+            WorkerProcess { name, dir: dir.to_owned(), redis_url, queue_url, lives: Vec::new(), process: None };
+        worker.start();
+        worker
+    }
+
+    /// Starts it with new records: a killed one may have left a line unfinished.
+    pub(super) fn start(&mut self) {
+        let records = self.dir.join(format!("{}-{}.records", self.name, self.lives.len()));
+        let path = records.to_str().expect("a plain path");
+        let args = ["worker", "--redis-url", &self.redis_url, "--server", &self.queue_url, "--name", &self.name];
+        let args = [&args[..], &["--records", path, "--log", "error"]].concat();
+        self.process = Some(Running::start(program::command(&args)));
+        self.lives.push(Life { records, killed_us: None });
+    }
+
+    /// kill -9.
+    pub(super) async fn kill(&mut self) {
+        self.process.take().expect("it runs").kill().await;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set");
+        let life = self.lives.last_mut().expect("it was started");
+        life.killed_us = Some(u64::try_from(since_1970.as_micros()).expect("not yet"));
+    }
+
+    /// SIGSTOP, SIGCONT.
+    pub(super) fn signal(&self, signal: Signal) {
+        let pid = self.process.as_ref().expect("it runs").pid();
+        kill(Pid::from_raw(pid.cast_signed()), signal).expect("it runs");
+    }
+
+    /// Its records of this life, as text; a line may be unfinished.
+    pub(super) fn text(&self) -> String {
+        let life = self.lives.last().expect("it was started");
+        std::fs::read_to_string(&life.records).unwrap_or_default()
+    }
+
+    /// Whether it is in the middle of rollups: the last that it has written is that one begins.
+    pub(super) fn is_at_it(&self) -> bool {
+        self.text().trim_end().ends_with("\"begin\"}")
+    }
+
+    pub(super) fn lives(&self) -> &[Life] {
+        &self.lives
+    }
+}
+
+/// All of them, and a client for each server of counters.
+pub(super) struct Machines {
+    pub(super) redis: Redis,
+    pub(super) queues: Vec<Server>,
+    pub(super) counters: Vec<Server>,
+    pub(super) workers: Vec<WorkerProcess>,
+    pub(super) clients: Vec<CounterClient>,
+    dir: TempDir,
+}
+
+impl Machines {
+    /// Two servers of each kind, and so many workers; each goes to one of the queue's servers.
+    pub(super) async fn start(workers: usize) -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        let config = dir.path().join("tallystone.toml");
+        std::fs::write(&config, CONFIG).expect("a file");
+        let redis = Redis::start().await;
+        let (mut queues, mut counters) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let queue = Server::start(redis.url(), &config).await;
+            let (redis, queue_url) = (redis.url(), queue.url());
+            let args = ["counters", "--redis-url", &redis, "--server", &queue_url, "--log", "error"];
+            counters.push(Server::start_as(&args).await);
+            queues.push(queue);
+        }
+        // Repeats the same request for longer than any outage of these tests, so that every call is answered.
+        let client = |server: &Server| {
+            let builder = CounterClient::builder(server.url()).retry_for(Duration::from_secs(90));
+            builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
+        };
+        let clients = counters.iter().map(client).collect();
+        let mut machines = Machines { redis, queues, counters, workers: Vec::new(), clients, dir };
+        for _ in 0..workers {
+            machines.add_worker();
+        }
+        machines
+    }
+
+    /// One more worker.
+    pub(super) fn add_worker(&mut self) {
+        let (number, redis_url) = (self.workers.len(), self.redis.url());
+        let queue_url = self.queues[number % 2].url();
+        self.workers.push(WorkerProcess::new(format!("worker-{number}"), self.dir.path(), redis_url, queue_url));
+    }
+
+    /// The lives of all workers so far.
+    pub(super) fn lives(&self) -> Vec<Life> {
+        self.workers.iter().flat_map(|worker| worker.lives().to_vec()).collect()
+    }
+
+    /// Waits until the rollups have come to these counts, and says when. Nobody reads a count for it: that would hurry
+    /// rollups on (N9, N11).
+    pub(super) async fn until_rolled_up(&self, namespace: &str, expected: &BTreeMap<String, i64>) -> Instant {
+        let give_up_at = Instant::now() + SOON;
+        loop {
+            let found = listed(&self.clients[0], namespace).await;
+            let count = |counter: &String| found.get(counter).map_or(0, |entry| entry.count);
+            let missing: Vec<_> = expected.iter().filter(|(counter, expected)| count(counter) != **expected).collect();
+            if missing.is_empty() {
+                return Instant::now();
+            }
+            if Instant::now() > give_up_at {
+                let (counter, count) = missing[0];
+                let entry = found.get(counter);
+                panic!("{} of {} are not exact; {counter}: {count}, not {entry:?}", missing.len(), expected.len());
+            }
+            sleep(POLL).await;
+        }
+    }
+}
+
+/// The counters of a namespace as the last rollups left them.
+pub(super) async fn listed(client: &CounterClient, namespace: &str) -> BTreeMap<String, CounterEntry> {
+    let (mut all, mut page_token) = (BTreeMap::new(), String::new());
+    loop {
+        let page = client.list_counters(namespace, 1_000, &page_token).await.expect("a page");
+        all.extend(page.items.into_iter().map(|entry| (entry.counter.clone(), entry)));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return all;
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The counters as a service, from the wire to the count: servers of counters, servers of the queue that drives them, and
+//! the workers that roll up (N1 to N11).
+//!
+//! What lives here: what is asked of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`),
+//! what is asked of the wire and of namespaces (on a `house` within this process), and how the workers' records are
+//! judged (`judge`). What may not: what can be shown at the stores alone (`counters`).
+
+mod api;
+mod crowd;
+mod house;
+mod http;
+mod judge;
+mod load;
+mod machines;
+mod namespaces;
+mod parameters;
+mod paused;
+mod retention;
+mod rounds;
+mod service;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often something is looked at that must come.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Unix ms by this machine's clock, which is also the store's.
+fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set");
+    u64::try_from(since_1970.as_millis()).expect("not yet")
+}

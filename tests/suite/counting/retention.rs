@@ -1,0 +1,149 @@
+//! Where events are and when they go, on a clock that the test moves: buckets_per_id, seconds_per_bucket,
+//! seconds_per_slice and delete_after_ms (N1, N5, N12).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_counters::log::GRANULE_MS;
+use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
+use tallystone_counters::{
+    Change, Checkpoints, CounterName, EventLog, Job, LeaseOrder, NamespaceConfig, NamespaceName, NewEvent, RolledUp,
+    Token, roll_up,
+};
+use tallystone_link::{Clock, ReplicaWait};
+use tallystone_tests::TestRedis;
+
+/// 2026-11-20, 12:00 UTC.
+const NOON_MS: u64 = 1_795_176_000_000;
+
+struct Place {
+    redis: Arc<TestRedis>,
+    name: NamespaceName,
+    store: RedisNamespace,
+    clock_ms: Arc<AtomicU64>,
+}
+
+impl Place {
+    async fn new(test: &str, config: NamespaceConfig) -> Place {
+        let redis = TestRedis::shared().await;
+        let name = NamespaceName::parse(format!("{test}-{:08x}", rand::random::<u32>())).expect("a name");
+        let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
+        let client = redis::Client::open(redis.url()).expect("an address");
+        let namespaces = RedisNamespaces::new(client, ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+        let namespace = namespaces.put(&name, config).await.expect("a namespace");
+        let store = namespaces.open(&namespace).await.expect("its stores");
+        Place { redis, name, store, clock_ms }
+    }
+
+    fn at(&self, ms: u64) {
+        self.clock_ms.store(ms, Ordering::SeqCst);
+    }
+
+    async fn add(&self, counter: &CounterName, tokens: std::ops::Range<u32>, time_ms: u64) {
+        let change = Change::Add(1);
+        let event = |number: u32| {
+            let token = Token::parse(number.to_string()).expect("a token");
+            NewEvent { counter: counter.clone(), token, time_ms: Some(time_ms), change }
+        };
+        for result in self.store.append(&tokens.map(event).collect::<Vec<_>>()).await {
+            result.expect("an add");
+        }
+    }
+
+    async fn roll_up(&self, counter: &CounterName) {
+        let lease = LeaseOrder { leased_at_ms: self.clock_ms.load(Ordering::SeqCst), fencing_token: 1 };
+        let job = Job { counter: counter.clone(), lease };
+        let results = roll_up(&self.store, &self.store, &[job]).await;
+        assert!(matches!(results[0], Ok(RolledUp::Committed { .. })), "{results:?}");
+    }
+
+    async fn prune(&self) -> u64 {
+        let mut dropped = 0;
+        for shard in 0..self.store.shards() {
+            dropped += self.store.prune(shard).await.expect("an answer");
+        }
+        dropped
+    }
+
+    async fn events(&self, counter: &CounterName, time_ms: u64) -> usize {
+        self.store.events(counter, time_ms / GRANULE_MS).await.expect("events").len()
+    }
+
+    /// The hashes in which there are events.
+    async fn buckets(&self) -> BTreeSet<String> {
+        let mut connection = self.redis.connection().await;
+        let pattern = format!("tc:{{{}/*}}:events:*", self.name);
+        let found: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut connection).await.expect("keys");
+        found.into_iter().collect()
+    }
+}
+
+fn counter() -> CounterName {
+    CounterName::parse("c").expect("a counter")
+}
+
+#[tokio::test]
+async fn n5_buckets_per_id_spreads_one_counter_over_so_many_shards() {
+    for buckets_per_id in [1, 4, 8] {
+        let place = Place::new("spread", NamespaceConfig { buckets_per_id, ..NamespaceConfig::default() }).await;
+        place.add(&counter(), 0..200, NOON_MS).await;
+        let pending = place.store.pending(&[counter()]).await.expect("what is pending").remove(0);
+        let shards = pending.iter().filter(|(_, pending)| !pending.granules.is_empty()).count();
+        assert_eq!((shards, place.buckets().await.len()), (buckets_per_id.into(), buckets_per_id.into()));
+    }
+}
+
+#[tokio::test]
+async fn n1_seconds_per_bucket_is_how_much_time_is_in_one_place() {
+    for (seconds_per_bucket, expected) in [(1, 10), (5, 2), (60, 1)] {
+        let config = NamespaceConfig {
+            seconds_per_bucket,
+            seconds_per_slice: 60,
+            buckets_per_id: 1,
+            accept_limit_ms: 60_000,
+            ..NamespaceConfig::default()
+        };
+        let place = Place::new("buckets", config).await;
+        for second in 0..10 {
+            place.add(&counter(), 0..2, NOON_MS - 60_000 + second * 1_000).await;
+        }
+        assert_eq!(place.buckets().await.len(), expected, "{seconds_per_bucket}");
+    }
+}
+
+#[tokio::test]
+async fn n12_events_go_a_slice_at_a_time_past_delete_after_and_only_what_is_rolled_up() {
+    for slice_s in [60, 600] {
+        let config = NamespaceConfig {
+            seconds_per_bucket: 60,
+            seconds_per_slice: slice_s,
+            close_after_ms: 60_000,
+            delete_after_ms: 120_000,
+            ..NamespaceConfig::default()
+        };
+        let place = Place::new("retention", config).await;
+        place.add(&counter(), 0..50, NOON_MS + 500).await;
+        let slice_end_ms = NOON_MS + slice_s * 1_000;
+        place.at(slice_end_ms + 10_000);
+        place.add(&counter(), 50..70, slice_end_ms + 10_000).await;
+
+        // Old enough, and not rolled up: it stays, however old it is.
+        place.at(slice_end_ms + 120_000 + 60_000);
+        place.prune().await;
+        assert_eq!(place.events(&counter(), NOON_MS + 500).await, 50);
+        // Rolled up, it goes with its slice; the next slice is not old enough yet.
+        place.roll_up(&counter()).await;
+        place.at(slice_end_ms + 120_000 - 1);
+        place.prune().await;
+        assert_eq!(place.events(&counter(), NOON_MS + 500).await, 50, "of {slice_s} s: a moment too early");
+        place.at(slice_end_ms + 120_000);
+        assert!(place.prune().await > 0);
+        assert_eq!(place.events(&counter(), NOON_MS + 500).await, 0, "of {slice_s} s");
+        assert_eq!(place.events(&counter(), slice_end_ms + 10_000).await, 20);
+        place.at(slice_end_ms * 2 - NOON_MS + 120_000);
+        assert!(place.prune().await > 0);
+        assert_eq!(place.buckets().await, BTreeSet::new());
+        // The count has no need of them.
+        assert_eq!(place.store.read(&[counter()]).await.expect("a checkpoint")[0].count, 70);
+    }
+}

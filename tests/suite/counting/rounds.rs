@@ -1,0 +1,187 @@
+//! kill -9 of Redis, servers and workers at random moments under load. `TALLYSTONE_CRASH_SEED` repeats the choices of a
+//! run, `TALLYSTONE_TEST_LONG` makes it ten times as long.
+
+use super::POLL;
+use super::judge::{overlapping, rollups};
+use super::load::Load;
+use super::machines::Machines;
+use crate::system::program::SOON;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tallystone_client::NamespaceConfig;
+use tallystone_workers::Step;
+use tokio::sync::watch;
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::{Instant, sleep, timeout};
+
+const ROUNDS: u32 = 24;
+const NAMESPACE: &str = "rounds";
+const ACCEPT_LIMIT: Duration = Duration::from_secs(1);
+/// All is exact so long after the last restart, or the last add.
+const CONVERGED_WITHIN: Duration = Duration::from_millis(ACCEPT_LIMIT.as_millis() as u64 + 2_000);
+
+/// What dies in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Redis,
+    Queue(usize),
+    Counters(usize),
+    Worker(usize),
+    /// Redis, and one of each.
+    Most(usize),
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n3_n8_n9_every_total_is_exact_whatever_is_killed() {
+    let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
+        Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
+        Err(_) => rand::random::<u32>(),
+    };
+    let rounds = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 * ROUNDS } else { ROUNDS };
+    println!("TALLYSTONE_CRASH_SEED={seed}");
+    let mut rng = StdRng::seed_from_u64(u64::from(seed));
+    let mut machines = Machines::start(2).await;
+    let config = NamespaceConfig {
+        accept_limit_ms: Some(ACCEPT_LIMIT.as_millis() as u64),
+        coalesce_ms: Some(200),
+        num_queues: Some(4),
+        ..NamespaceConfig::default()
+    };
+    machines.clients[0].put_namespace(NAMESPACE, config).await.expect("a new namespace");
+    let (done, until) = watch::channel(false);
+    let load = Load::new(NAMESPACE, &machines.clients, until);
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        // A token is never another run's.
+        tasks.spawn(load.clone().add(rng.random()));
+    }
+    for round in 0..rounds {
+        let any = rng.random_range(0..2);
+        let victims =
+            [Victim::Redis, Victim::Queue(any), Victim::Counters(any), Victim::Worker(any), Victim::Most(any)];
+        // Each of them often, whatever the dice say.
+        let victim = if round < 5 { victims[round as usize] } else { *victims.choose(&mut rng).expect("victims") };
+        let is_last = round + 1 == rounds;
+        let round = async {
+            progress(&load, &machines, rng.random_range(1..150)).await;
+            // Some moment in the middle of something.
+            sleep(Duration::from_micros(rng.random_range(0..300_000))).await;
+            // Now and then so long that what clients go on sending is too old.
+            let pause_ms = if rng.random_bool(0.2) { 800..1_400 } else { 0..150 };
+            strike(&mut machines, victim, Duration::from_millis(rng.random_range(pause_ms))).await;
+            if !is_last {
+                progress(&load, &machines, 1).await;
+            }
+            println!("round {round}: {victim:?}");
+        };
+        tokio::select! {
+            () = round => {}
+            Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
+        }
+    }
+    let restarted = Instant::now();
+    done.send_replace(true);
+    timeout(SOON, tasks.join_all()).await.expect("every client ends");
+    conclude(&machines, &load, restarted).await;
+}
+
+/// Waits for so many more events of which all is known, and one more rollup.
+async fn progress(load: &Load, machines: &Machines, events: usize) {
+    let mut answered = load.answered.subscribe();
+    let wanted = *answered.borrow_and_update() + events;
+    let rolled_up = committed(machines);
+    // What it answers locks the watch: not to be kept.
+    let is_reached = timeout(SOON, answered.wait_for(|count| *count >= wanted)).await.is_ok();
+    assert!(is_reached, "nothing is added any more");
+    let give_up_at = Instant::now() + SOON;
+    while committed(machines) <= rolled_up {
+        assert!(Instant::now() < give_up_at, "nothing is rolled up any more");
+        sleep(POLL).await;
+    }
+}
+
+/// Rollups of the workers that live.
+fn committed(machines: &Machines) -> usize {
+    machines.workers.iter().map(|worker| worker.text().matches("\"committed\"").count()).sum()
+}
+
+/// Kills, waits a little, and starts again. A worker alone dies in the middle of rollups.
+async fn strike(machines: &mut Machines, victim: Victim, pause: Duration) {
+    let (redis, queue, counters, worker) = match victim {
+        Victim::Redis => (true, None, None, None),
+        Victim::Queue(which) => (false, Some(which), None, None),
+        Victim::Counters(which) => (false, None, Some(which), None),
+        Victim::Worker(which) => (false, None, None, Some(which)),
+        Victim::Most(which) => (true, Some(which), Some(which), Some(which)),
+    };
+    if let Victim::Worker(which) = victim {
+        let give_up_at = Instant::now() + SOON;
+        while !machines.workers[which].is_at_it() {
+            assert!(Instant::now() < give_up_at, "worker {which} has nothing to do");
+            yield_now().await;
+        }
+    }
+    if redis {
+        machines.redis.kill().await;
+    }
+    if let Some(queue) = queue {
+        machines.queues[queue].kill().await;
+    }
+    if let Some(counters) = counters {
+        machines.counters[counters].kill().await;
+    }
+    if let Some(worker) = worker {
+        machines.workers[worker].kill().await;
+    }
+    sleep(pause).await;
+    if redis {
+        machines.redis.restart().await;
+    }
+    if let Some(queue) = queue {
+        machines.queues[queue].restart().await;
+    }
+    if let Some(counters) = counters {
+        machines.counters[counters].restart().await;
+    }
+    if let Some(worker) = worker {
+        machines.workers[worker].start();
+    }
+}
+
+/// All is quiet: what clients were told, what rollups came to and what workers wrote down tell the same story.
+async fn conclude(machines: &Machines, load: &Load, restarted: Instant) {
+    let last_add = Instant::now();
+    let expected: BTreeMap<String, i64> = load.ledger.lock().unwrap().sums.clone();
+    let converged = machines.until_rolled_up(NAMESPACE, &expected).await;
+    let lives = machines.lives();
+    let rollups = rollups(&lives);
+    let ended = |step| rollups.iter().filter(|rollup| rollup.step == step).count();
+    {
+        let ledger = load.ledger.lock().unwrap();
+        println!(
+            "{} counted, {} of them known only when sent again, {} too old; {} rollups: {} committed, {} nothing, {} lost, {} failed, {} killed",
+            ledger.counted,
+            ledger.duplicates,
+            ledger.too_old,
+            rollups.len(),
+            ended(Step::Committed),
+            ended(Step::Nothing),
+            ended(Step::Lost),
+            ended(Step::Failed),
+            ended(Step::Begin),
+        );
+    }
+    println!("exact {:?} after the last restart, {:?} after the last add", converged - restarted, converged - last_add);
+    let overlaps = overlapping(&rollups);
+    assert!(overlaps.is_empty(), "{} overlaps: {overlaps:#?}", overlaps.len());
+    assert!(converged - last_add <= CONVERGED_WITHIN, "not exact in time");
+    // A count that is read says the same.
+    let names: Vec<String> = expected.keys().cloned().collect();
+    let counts = machines.clients[1].get_many(NAMESPACE, names).await.expect("counts");
+    for (count, (counter, expected)) in counts.into_iter().zip(&expected) {
+        assert_eq!(count.expect("a count").count, *expected, "{counter}");
+    }
+}

@@ -1,0 +1,236 @@
+//! What each call promises, through two servers (N2, N3, N9, N11).
+
+use super::house::{House, until};
+use super::machines::Machines;
+use super::now_ms;
+use std::collections::{BTreeMap, BTreeSet};
+use tallystone_client::{CounterType, IdempotencyToken, NamespaceConfig, NewAdd};
+use tallystone_proto::counter::v1 as wire;
+
+const NS: &str = "ns";
+/// How often a clear and an add meet.
+const MEETINGS: usize = 300;
+
+fn typed(counter_type: CounterType) -> NamespaceConfig {
+    NamespaceConfig { counter_type: Some(counter_type), ..NamespaceConfig::default() }
+}
+
+/// Rolled up as soon as can be.
+fn prompt() -> NamespaceConfig {
+    NamespaceConfig { accept_limit_ms: Some(500), coalesce_ms: Some(0), ..NamespaceConfig::default() }
+}
+
+#[tokio::test]
+async fn n2_add_and_get_answers_what_a_read_would_right_after_it() {
+    let house = House::without_rollups().await;
+    for (namespace, counter_type) in [("eventual", CounterType::Eventual), ("accurate", CounterType::Accurate)] {
+        house.put(namespace, typed(counter_type)).await;
+        let token = IdempotencyToken::now();
+        for (via, duplicate) in [(0, false), (1, true)] {
+            let add = NewAdd::new("c", 5).token(token.clone());
+            let answer = house.clients[via].add_and_get(namespace, add).await.expect("an add");
+            assert_eq!((answer.added.duplicate, answer.added.event_time_ms), (duplicate, token.generation_time_ms));
+            let expected = if counter_type == CounterType::Accurate { 5 } else { 0 };
+            assert_eq!((answer.count, answer.exact_to_ms), (expected, 0), "{namespace}");
+        }
+        // In a batch each is read after all of it.
+        let adds = [("c", 2), ("d", 3), ("c", -4)].map(|(counter, delta)| NewAdd::new(counter, delta));
+        let answers = house.clients[0].add_and_get_many(namespace, adds.to_vec()).await.expect("a batch");
+        let counts: Vec<i64> = answers.into_iter().map(|answer| answer.expect("an add").count).collect();
+        assert_eq!(counts, if counter_type == CounterType::Accurate { [3, 3, 3] } else { [0, 0, 0] });
+    }
+}
+
+#[tokio::test]
+async fn n2_batches_are_answered_in_their_order() {
+    let house = House::without_rollups().await;
+    house.put(NS, typed(CounterType::Accurate)).await;
+    // Every third has been counted before.
+    let add = |number: i64| NewAdd::new(name_of(number), number + 1);
+    let adds: Vec<NewAdd> = (0..1_000).map(|number| add(number).token(IdempotencyToken::now())).collect();
+    let before = adds.iter().step_by(3).cloned().collect();
+    house.clients[0].add_many(NS, before).await.expect("a batch");
+    let results = house.clients[1].add_many(NS, adds.clone()).await.expect("a batch");
+    for (number, (result, add)) in results.into_iter().zip(&adds).enumerate() {
+        let added = result.expect("an add");
+        let token = add.token.as_ref().expect("a token");
+        assert_eq!((added.duplicate, added.event_time_ms), (number % 3 == 0, token.generation_time_ms), "{number}");
+    }
+    let names: Vec<String> = (0..1_000).rev().map(name_of).chain(["none".to_owned(), name_of(0)]).collect();
+    for some in names.chunks(501) {
+        let counts = house.clients[0].get_many(NS, some.to_vec()).await.expect("counts");
+        for (name, count) in some.iter().zip(counts) {
+            let expected = (0..1_000).find(|number| name_of(*number) == *name).map_or(0, |number| number + 1);
+            assert_eq!(count.expect("a count").count, expected, "{name}");
+        }
+    }
+}
+
+/// All different.
+fn name_of(number: i64) -> String {
+    format!("c{:03}", (number * 7_919) % 1_000)
+}
+
+#[tokio::test]
+async fn n2_a_clear_that_is_acknowledged_before_an_add_never_swallows_it() {
+    let house = House::with_rollups().await;
+    house.put("accurate", NamespaceConfig { counter_type: Some(CounterType::Accurate), ..prompt() }).await;
+    house.put("eventual", prompt()).await;
+    let mut wires = [house.wire(0).await, house.wire(1).await];
+    for meeting in 0..MEETINGS {
+        let via = meeting % 2;
+        wires[via].clear("accurate", "c").await;
+        wires[1 - via].add("accurate", "c", 1).await;
+        assert_eq!(house.count(via, "accurate", "c").await.count, 1, "meeting {meeting}");
+        // And what was added before it is gone.
+        wires[via].clear("accurate", "c").await;
+        assert_eq!(house.count(1 - via, "accurate", "c").await.count, 0, "meeting {meeting}");
+        let counter = format!("c{meeting}");
+        wires[via].add("eventual", &counter, 100).await;
+        wires[1 - via].clear("eventual", &counter).await;
+        wires[via].add("eventual", &counter, 1).await;
+    }
+    for meeting in 0..MEETINGS {
+        let counter = format!("c{meeting}");
+        let entry = house.until_entry("eventual", &counter, |entry| entry.last_write_ms > 0 && entry.count == 1).await;
+        assert!(entry.exact_to_ms > entry.last_write_ms, "{entry:?}");
+    }
+    house.until_entry("accurate", "c", |entry| entry.exact_to_ms > entry.last_write_ms && entry.count == 0).await;
+}
+
+#[tokio::test]
+async fn n12_lists_find_everything_page_by_page() {
+    let house = House::with_rollups().await;
+    house.put(NS, prompt()).await;
+    let names: BTreeSet<String> = (0..200).map(|number| format!("counter/{number}")).collect();
+    let (rolled_up, pending): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| name.ends_with(['0', '1']));
+    let adds = |names: Vec<&String>| names.into_iter().map(|name| NewAdd::new(name, 1)).collect();
+    house.clients[0].add_many(NS, adds(rolled_up.clone())).await.expect("adds");
+    for name in rolled_up {
+        house.until_entry(NS, name, |entry| entry.count == 1).await;
+    }
+    // From here on some are only pending.
+    house.put(NS, NamespaceConfig { coalesce_ms: Some(3_600_000), ..NamespaceConfig::default() }).await;
+    house.clients[0].add_many(NS, adds(pending)).await.expect("adds");
+    for page_size in [1, 7, 1_000] {
+        let (mut found, mut page_token) = (BTreeMap::new(), String::new());
+        loop {
+            let page = house.clients[1].list_counters(NS, page_size, &page_token).await.expect("a page");
+            for entry in page.items {
+                assert_eq!(entry.count, i64::from(entry.counter.ends_with(['0', '1'])), "{entry:?}");
+                found.insert(entry.counter.clone(), entry);
+            }
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(found.into_keys().collect::<BTreeSet<_>>(), names, "pages of {page_size}");
+    }
+
+    // Events of several times, some at the same one, and a clear.
+    let begin_ms = now_ms() - 400;
+    let time_ms = |number: u64| begin_ms + number / 3;
+    let tokens: Vec<String> = (0..100).map(|number| format!("t{number:03}")).collect();
+    let add = |(number, token): (u64, &String)| {
+        NewAdd::new("c", number.cast_signed() - 50).token(IdempotencyToken::new(token, time_ms(number)))
+    };
+    let results = house.clients[0].add_many(NS, (0..).zip(&tokens).map(add).collect()).await.expect("adds");
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    for page_size in [1, 9, 1_000] {
+        let (mut found, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let to_ms = begin_ms + 1_000;
+            let page = house.clients[1].list_events(NS, "c", begin_ms, to_ms, page_size, &page_token).await;
+            let page = page.expect("a page");
+            assert!(page.items.len() <= page_size as usize);
+            found.extend(page.items);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        let found_tokens: Vec<&String> = found.iter().map(|event| &event.token).collect();
+        assert_eq!(found_tokens, tokens.iter().collect::<Vec<_>>(), "pages of {page_size}");
+        for (number, event) in (0..).zip(&found) {
+            assert_eq!((event.delta, event.event_time_ms), (number as i64 - 50, time_ms(number)), "{event:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn n11_a_read_hurries_its_rollup_on_and_no_other() {
+    let house = House::with_rollups().await;
+    let config =
+        NamespaceConfig { accept_limit_ms: Some(500), coalesce_ms: Some(3_600_000), ..NamespaceConfig::default() };
+    house.put(NS, config).await;
+    for counter in ["read", "not read"] {
+        house.clients[0].add(NS, NewAdd::new(counter, 3)).await.expect("an add");
+    }
+    let count = until(async || house.count(0, NS, "read").await, |counted| counted.count == 3).await;
+    assert!(count.exact_to_ms > 0);
+    let other = house.entry(NS, "not read").await.expect("a counter");
+    assert_eq!((other.count, other.exact_to_ms), (0, 0), "it waits for more to come, for an hour");
+    until(async || house.count(1, NS, "not read").await, |counted| counted.count == 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n9_everything_is_rolled_up_though_every_process_was_killed_and_nobody_reads() {
+    let mut machines = Machines::start(2).await;
+    let config = NamespaceConfig { accept_limit_ms: Some(1_000), coalesce_ms: Some(500), ..NamespaceConfig::default() };
+    machines.clients[0].put_namespace(NS, config).await.expect("a new namespace");
+    let mut expected = BTreeMap::new();
+    for round in 0..3 {
+        for via in 0..2_i64 {
+            let adds: Vec<NewAdd> =
+                (0..300).map(|number| NewAdd::new(format!("c{number}"), number * 10 + via + round)).collect();
+            for add in &adds {
+                *expected.entry(add.counter.clone()).or_insert(0) += add.delta;
+            }
+            let results = machines.clients[via as usize].add_many(NS, adds).await.expect("adds");
+            assert!(results.iter().all(Result::is_ok), "{results:?}");
+        }
+        // Whatever anybody had in mind is gone.
+        for server in machines.counters.iter_mut().chain(&mut machines.queues) {
+            server.kill().await;
+        }
+        for worker in &mut machines.workers {
+            worker.kill().await;
+        }
+        machines.redis.kill().await;
+        machines.redis.restart().await;
+        for server in machines.queues.iter_mut().chain(&mut machines.counters) {
+            server.restart().await;
+        }
+        for worker in &mut machines.workers {
+            worker.start();
+        }
+    }
+    machines.until_rolled_up(NS, &expected).await;
+}
+
+#[tokio::test]
+async fn n3_a_token_counts_once_however_many_send_it_at_once() {
+    let house = House::without_rollups().await;
+    house.put(NS, typed(CounterType::Accurate)).await;
+    for round in 1..=30_i64 {
+        let token = IdempotencyToken::now();
+        let add = wire::AddCountRequest {
+            namespace: NS.to_owned(),
+            counter: "c".to_owned(),
+            delta: 1,
+            token: Some(wire::IdempotencyToken {
+                token: token.token,
+                generation_time_ms: token.generation_time_ms.cast_signed(),
+            }),
+        };
+        let mut tasks = tokio::task::JoinSet::new();
+        for via in 0..20 {
+            let (mut wire, add) = (house.wire(via % 2).await, add.clone());
+            tasks.spawn(async move { wire.counters.add_count(add).await.expect("an add").into_inner().duplicate });
+        }
+        let counted = tasks.join_all().await.into_iter().filter(|duplicate| !duplicate).count();
+        assert_eq!(counted, 1);
+        assert_eq!(house.count(0, NS, "c").await.count, round);
+    }
+}
