@@ -1,6 +1,8 @@
 //! What callers name: parsed once at the edge, valid ever after.
 
 use crate::refusal::Refusal;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use std::fmt;
 use tallystone_model::names::check_text;
 
@@ -46,6 +48,13 @@ text! {
 text! {
     /// What, with its time, makes an event one (N3): 1 to 64 bytes without control characters.
     Token, "token", TOKEN_BYTES_MAX
+}
+
+impl Token {
+    /// One that nobody else has, for an event that nobody says twice.
+    pub fn drawn() -> Token {
+        Token(BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 8]>()))
+    }
 }
 
 /// A namespace: 1 to 64 of `A-Z a-z 0-9 . _ -`.

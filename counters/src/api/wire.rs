@@ -5,8 +5,6 @@ use crate::log::{Change, NewEvent};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
 use crate::refusal::Refusal;
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use tonic::Status;
 
 /// Items of one call.
@@ -35,7 +33,7 @@ pub(super) fn event(
 ) -> Result<NewEvent, Refusal> {
     let counter = CounterName::parse(counter)?;
     let (token, time_ms) = match token {
-        None => (Token::parse(BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 8]>()))?, None),
+        None => (Token::drawn(), None),
         Some(wire::IdempotencyToken { token, generation_time_ms }) => {
             let bad_time =
                 |_| Refusal::invalid("token.generation_time_ms", format!("is {generation_time_ms}; Unix ms"));

@@ -73,10 +73,7 @@ impl RedisNamespace {
             let counts: Vec<Option<i64>> = self.query(shard, &command).await?;
             Ok::<_, Refusal>((numbers, counts.into_iter().map(Option::unwrap_or_default).collect()))
         };
-        in_order(
-            counters.len(),
-            try_join_all(homes(counters.iter()).map(read)).await?,
-        )
+        in_order(counters.len(), try_join_all(homes(counters.iter()).map(read)).await?)
     }
 
     /// Zero, from now on.

@@ -14,11 +14,25 @@ use tokio_util::sync::CancellationToken;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// What became of an item.
+pub(super) enum Stored<T> {
+    /// This.
+    Done(Result<T, Refusal>),
+    /// Nothing: the namespace has a later revision, which is to be asked.
+    Stale(NewEvent),
+}
+
+impl<T> From<Refusal> for Stored<T> {
+    fn from(refusal: Refusal) -> Stored<T> {
+        Stored::Done(Err(refusal))
+    }
+}
+
 /// A namespace in use, as one revision has it.
 pub(crate) struct Open {
     pub(crate) store: RedisNamespace,
-    pub(super) events: Gather<NewEvent, Appended>,
-    pub(super) cached: Gather<(CounterName, i64), ()>,
+    pub(super) events: Gather<NewEvent, Stored<Appended>>,
+    pub(super) cached: Gather<(CounterName, i64), Stored<()>>,
     pub(super) touches: Touches,
     /// Cancelled when there is a later revision.
     pub(super) until: CancellationToken,
@@ -30,11 +44,18 @@ impl Open {
         Open {
             events: Gather::start(move |events: Vec<NewEvent>| {
                 let log = log.clone();
-                async move { log.append(&events).await }
+                async move {
+                    let results = log.append(&events).await;
+                    let stored = |(result, event)| match result {
+                        Err(Refusal::Stale) => Stored::Stale(event),
+                        result => Stored::Done(result),
+                    };
+                    results.into_iter().zip(events).map(stored).collect()
+                }
             }),
             cached: Gather::start(move |adds: Vec<(CounterName, i64)>| {
                 let cache = cache.clone();
-                async move { cache.cache_add(&adds).await }
+                async move { cache.cache_add(&adds).await.into_iter().map(Stored::Done).collect() }
             }),
             touches: Touches::default(),
             until: CancellationToken::new(),

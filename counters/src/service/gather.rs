@@ -16,20 +16,20 @@ const FULL: usize = 4_096;
 const IN_FLIGHT: usize = 2;
 
 /// Items, and where their results go.
-struct Call<I, O> {
+struct Call<I, R> {
     items: Vec<I>,
-    answer: oneshot::Sender<Vec<Result<O, Refusal>>>,
+    answer: oneshot::Sender<Vec<R>>,
 }
 
-/// Gathers items for a store that takes many at once.
-pub(super) struct Gather<I, O>(mpsc::UnboundedSender<Call<I, O>>);
+/// Gathers items for a store that takes many at once, and answers a result for each.
+pub(super) struct Gather<I, R>(mpsc::UnboundedSender<Call<I, R>>);
 
-impl<I: Send + 'static, O: Send + 'static> Gather<I, O> {
+impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {
     /// `store` takes items and answers as many results.
     pub(super) fn start<F, Fut>(store: F) -> Self
     where
         F: Fn(Vec<I>) -> Fut + Send + 'static,
-        Fut: Future<Output = Vec<Result<O, Refusal>>> + Send + 'static,
+        Fut: Future<Output = Vec<R>> + Send + 'static,
     {
         let (calls, receiver) = mpsc::unbounded_channel();
         tokio::spawn(run(store, receiver));
@@ -37,12 +37,12 @@ impl<I: Send + 'static, O: Send + 'static> Gather<I, O> {
     }
 
     /// The results of these items. Whoever drops this cannot know whether they were stored.
-    pub(super) async fn ask(&self, items: Vec<I>) -> Vec<Result<O, Refusal>> {
+    pub(super) async fn ask(&self, items: Vec<I>) -> Vec<R> {
         let count = items.len();
         let (answer, answered) = oneshot::channel();
         let gone = |applied| {
             let why = "the server is stopping".to_owned();
-            (0..count).map(|_| Err(Refusal::Unavailable { applied, why: why.clone() })).collect()
+            (0..count).map(|_| Refusal::Unavailable { applied, why: why.clone() }.into()).collect()
         };
         if self.0.send(Call { items, answer }).is_err() {
             return gone(Applied::No);
@@ -52,15 +52,15 @@ impl<I: Send + 'static, O: Send + 'static> Gather<I, O> {
 }
 
 /// What of a flush belongs to whom.
-type Part<O> = (usize, oneshot::Sender<Vec<Result<O, Refusal>>>);
+type Part<R> = (usize, oneshot::Sender<Vec<R>>);
 
-async fn run<I, O, F, Fut>(store: F, mut calls: mpsc::UnboundedReceiver<Call<I, O>>)
+async fn run<I, R, F, Fut>(store: F, mut calls: mpsc::UnboundedReceiver<Call<I, R>>)
 where
     F: Fn(Vec<I>) -> Fut,
-    Fut: Future<Output = Vec<Result<O, Refusal>>>,
+    Fut: Future<Output = Vec<R>>,
 {
     let mut in_flight = FuturesUnordered::new();
-    let (mut items, mut parts): (Vec<I>, Vec<Part<O>>) = (Vec::new(), Vec::new());
+    let (mut items, mut parts): (Vec<I>, Vec<Part<R>>) = (Vec::new(), Vec::new());
     let mut leave_at = Instant::now();
     loop {
         let may_leave = !items.is_empty() && in_flight.len() < IN_FLIGHT;
@@ -109,6 +109,15 @@ mod tests {
     use futures::future::join_all;
     use std::sync::{Arc, Mutex};
 
+    #[derive(Debug, PartialEq)]
+    struct Twice(u32);
+
+    impl From<Refusal> for Twice {
+        fn from(refusal: Refusal) -> Twice {
+            panic!("{refusal}")
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn calls_of_one_millisecond_go_together_and_each_gets_its_own_results() {
         let flushes = Arc::new(Mutex::new(Vec::new()));
@@ -116,12 +125,12 @@ mod tests {
             let flushes = flushes.clone();
             move |items: Vec<u32>| {
                 flushes.lock().unwrap().push(items.len());
-                async move { items.into_iter().map(|item| Ok(item * 2)).collect() }
+                async move { items.into_iter().map(|item| Twice(item * 2)).collect() }
             }
         });
         let calls = (0..10).map(|number| gather.ask((0..number).map(|item| number * 100 + item).collect()));
-        for (number, results) in join_all(calls).await.into_iter().enumerate() {
-            let expected: Vec<_> = (0..number).map(|item| Ok(2 * (number * 100 + item) as u32)).collect();
+        for (number, results) in (0_u32..).zip(join_all(calls).await) {
+            let expected: Vec<_> = (0..number).map(|item| Twice(2 * (number * 100 + item))).collect();
             assert_eq!(results, expected);
         }
         assert_eq!(*flushes.lock().unwrap(), [45]);
@@ -129,11 +138,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_full_flush_waits_for_nobody() {
-        let gather = Gather::start(|items: Vec<u8>| async move { items.into_iter().map(Ok).collect() });
+        let gather = Gather::start(|items: Vec<u32>| async move { items.into_iter().map(Twice).collect() });
         let begin = Instant::now();
         assert_eq!(gather.ask(vec![1; FULL]).await.len(), FULL);
         assert_eq!(begin.elapsed(), Duration::ZERO);
-        assert_eq!(gather.ask(vec![1]).await, [Ok(1)]);
+        assert_eq!(gather.ask(vec![1]).await, [Twice(1)]);
         assert!(begin.elapsed() >= WAIT, "one alone waits for others");
     }
 }

@@ -19,7 +19,7 @@ use crate::namespace::{CounterType, NamespaceConfig};
 use crate::read::accurate;
 use crate::redis::{ListedPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
-use directory::{Directory, Open};
+use directory::{Directory, Open, Stored};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::iter;
@@ -96,20 +96,33 @@ impl Counters {
         events: Vec<NewEvent>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
         let mut open = self.directory.get(namespace).await?;
-        let mut results = append_to(&open, events.clone()).await;
-        for _ in 1..STALE_TRIES {
-            let stale: Vec<usize> =
-                (0..results.len()).filter(|number| results[*number] == Err(Refusal::Stale)).collect();
-            if stale.is_empty() {
-                break;
+        let clears_now = events.iter().any(|event| event.change == Change::Clear && event.time_ms.is_none());
+        let results = match open.store.config().counter_type {
+            CounterType::BestEffort => append_cached(&open, events).await,
+            CounterType::Eventual | CounterType::Accurate => {
+                let mut results = vec![Err(Refusal::Stale); events.len()];
+                let (mut numbers, mut events): (Vec<usize>, Vec<NewEvent>) = ((0..events.len()).collect(), events);
+                for tries_left in (0..STALE_TRIES).rev() {
+                    let (mut stale, mut again) = (Vec::new(), Vec::new());
+                    for (number, stored) in numbers.into_iter().zip(open.events.ask(events).await) {
+                        match stored {
+                            Stored::Done(result) => results[number] = result,
+                            Stored::Stale(event) => {
+                                stale.push(number);
+                                again.push(event);
+                            }
+                        }
+                    }
+                    (numbers, events) = (stale, again);
+                    if numbers.is_empty() || tries_left == 0 {
+                        break;
+                    }
+                    open = self.directory.later(namespace, open.store.revision()).await?;
+                }
+                results
             }
-            open = self.directory.later(namespace, open.store.revision()).await?;
-            let again = stale.iter().map(|number| events[*number].clone()).collect();
-            for (number, result) in stale.into_iter().zip(append_to(&open, again).await) {
-                results[number] = result;
-            }
-        }
-        if events.iter().any(|event| event.change == Change::Clear && event.time_ms.is_none()) {
+        };
+        if clears_now {
             tokio::time::sleep(CLEAR_SETTLES).await;
         }
         crate::metrics::added(&results);
@@ -216,10 +229,7 @@ impl Counters {
     }
 }
 
-async fn append_to(open: &Open, events: Vec<NewEvent>) -> Vec<Result<Appended, Refusal>> {
-    if open.store.config().counter_type != CounterType::BestEffort {
-        return open.events.ask(events).await;
-    }
+async fn append_cached(open: &Open, events: Vec<NewEvent>) -> Vec<Result<Appended, Refusal>> {
     // Cleared first and then added to: a batch is not in any order.
     let (clears, adds): (Vec<_>, Vec<_>) =
         events.into_iter().enumerate().partition(|(_, event)| event.change == Change::Clear);
@@ -241,8 +251,11 @@ async fn append_to(open: &Open, events: Vec<NewEvent>) -> Vec<Result<Appended, R
                 (number, (event.counter, delta))
             })
             .unzip();
-        for (number, result) in numbers.into_iter().zip(open.cached.ask(adds).await) {
-            results[number] = result.map(|()| appended);
+        for (number, stored) in numbers.into_iter().zip(open.cached.ask(adds).await) {
+            results[number] = match stored {
+                Stored::Done(result) => result.map(|()| appended),
+                Stored::Stale(_) => Err(Refusal::Stale),
+            };
         }
     }
     results
