@@ -73,9 +73,22 @@ impl RedisNamespaces {
     /// # Errors
     /// [`Refusal::Stale`]: somebody else was changing it. [`Refusal::Invalid`]: also for what cannot change.
     pub async fn put(&self, name: &NamespaceName, config: NamespaceConfig) -> Result<Namespace, Refusal> {
-        config.check()?;
         let before = self.get(name).await?;
-        if let Some(before) = &before {
+        self.replace(name, before.as_ref(), config).await
+    }
+
+    /// The same, in the place of what was seen: a configuration that was made from it undoes no other change.
+    ///
+    /// # Errors
+    /// As [`put`](RedisNamespaces::put).
+    pub async fn replace(
+        &self,
+        name: &NamespaceName,
+        before: Option<&Namespace>,
+        config: NamespaceConfig,
+    ) -> Result<Namespace, Refusal> {
+        config.check()?;
+        if let Some(before) = before {
             before.config.check_change(&config)?;
         }
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
@@ -87,8 +100,11 @@ impl RedisNamespaces {
             return Err(Refusal::Stale);
         }
         let namespace = Namespace { name: name.clone(), config, revision };
-        self.open(&namespace).await?;
-        Ok(namespace)
+        match self.open(&namespace).await {
+            // Changed once more meanwhile, on top of this.
+            Ok(_) | Err(Refusal::Stale) => Ok(namespace),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     /// Its stores. A server that changed it may have died before all shards knew: they do after this.

@@ -212,9 +212,12 @@ impl Counters {
         if before.as_ref().is_some_and(|before| before.config == config) {
             return before.ok_or(Refusal::Stale);
         }
-        let namespace = self.directory.namespaces.put(name, config).await?;
-        self.directory.later(name, namespace.revision - 1).await?;
-        Ok(namespace)
+        let namespace = self.directory.namespaces.replace(name, before.as_ref(), config).await?;
+        match self.directory.later(name, namespace.revision - 1).await {
+            // Changed once more meanwhile: the next call or look finds that.
+            Ok(_) | Err(Refusal::Stale) => Ok(namespace),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     /// One of them.

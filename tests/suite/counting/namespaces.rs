@@ -155,7 +155,7 @@ async fn n1_two_servers_that_change_a_namespace_at_once_do_not_undo_each_other()
         .await
         .expect("a change");
     };
-    for number in 1..=20 {
+    for number in 1..=100 {
         tokio::join!(change(0, number), change(1, number));
         let found = house.clients[0].get_namespace("ns").await.expect("a namespace").config;
         assert_eq!((found.coalesce_ms, found.capacity_bytes), (Some(number), Some(10_000 + number)));

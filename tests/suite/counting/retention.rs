@@ -111,39 +111,54 @@ async fn n1_seconds_per_bucket_is_how_much_time_is_in_one_place() {
     }
 }
 
+fn slices_of(seconds_per_slice: u64) -> NamespaceConfig {
+    NamespaceConfig {
+        seconds_per_bucket: 60,
+        seconds_per_slice,
+        close_after_ms: 60_000,
+        delete_after_ms: 120_000,
+        ..NamespaceConfig::default()
+    }
+}
+
 #[tokio::test]
-async fn n12_events_go_a_slice_at_a_time_past_delete_after_and_only_what_is_rolled_up() {
+async fn n12_events_go_a_slice_at_a_time_when_all_of_it_is_past_delete_after() {
     for slice_s in [60, 600] {
-        let config = NamespaceConfig {
-            seconds_per_bucket: 60,
-            seconds_per_slice: slice_s,
-            close_after_ms: 60_000,
-            delete_after_ms: 120_000,
-            ..NamespaceConfig::default()
-        };
-        let place = Place::new("retention", config).await;
-        place.add(&counter(), 0..50, NOON_MS + 500).await;
-        let slice_end_ms = NOON_MS + slice_s * 1_000;
+        let place = Place::new("slices", slices_of(slice_s)).await;
+        let (first_ms, slice_end_ms) = (NOON_MS + 500, NOON_MS + slice_s * 1_000);
+        place.add(&counter(), 0..50, first_ms).await;
         place.at(slice_end_ms + 10_000);
         place.add(&counter(), 50..70, slice_end_ms + 10_000).await;
-
-        // Old enough, and not rolled up: it stays, however old it is.
-        place.at(slice_end_ms + 120_000 + 60_000);
-        place.prune().await;
-        assert_eq!(place.events(&counter(), NOON_MS + 500).await, 50);
-        // Rolled up, it goes with its slice; the next slice is not old enough yet.
+        place.at(slice_end_ms + 20_000);
         place.roll_up(&counter()).await;
+
         place.at(slice_end_ms + 120_000 - 1);
         place.prune().await;
-        assert_eq!(place.events(&counter(), NOON_MS + 500).await, 50, "of {slice_s} s: a moment too early");
+        assert_eq!(place.events(&counter(), first_ms).await, 50, "of {slice_s} s: a moment too early");
         place.at(slice_end_ms + 120_000);
         assert!(place.prune().await > 0);
-        assert_eq!(place.events(&counter(), NOON_MS + 500).await, 0, "of {slice_s} s");
+        assert_eq!(place.events(&counter(), first_ms).await, 0, "of {slice_s} s");
+        // The next slice has its time yet.
         assert_eq!(place.events(&counter(), slice_end_ms + 10_000).await, 20);
-        place.at(slice_end_ms * 2 - NOON_MS + 120_000);
+        place.at(slice_end_ms + slice_s * 1_000 + 120_000);
         assert!(place.prune().await > 0);
         assert_eq!(place.buckets().await, BTreeSet::new());
         // The count has no need of them.
         assert_eq!(place.store.read(&[counter()]).await.expect("a checkpoint")[0].count, 70);
     }
+}
+
+#[tokio::test]
+async fn n12_events_that_are_not_rolled_up_stay_however_old_they_are() {
+    let place = Place::new("kept", slices_of(60)).await;
+    place.add(&counter(), 0..50, NOON_MS + 500).await;
+    for hours in 1..4 {
+        place.at(NOON_MS + hours * 3_600_000);
+        place.prune().await;
+        assert_eq!(place.events(&counter(), NOON_MS + 500).await, 50, "after {hours} hours");
+    }
+    place.roll_up(&counter()).await;
+    place.prune().await;
+    assert_eq!(place.buckets().await, BTreeSet::new());
+    assert_eq!(place.store.read(&[counter()]).await.expect("a checkpoint")[0].count, 50);
 }
