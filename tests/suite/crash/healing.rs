@@ -49,6 +49,9 @@ async fn a_lost_redis_is_told_and_heals() {
     });
 
     redis.kill().await;
+    // The call that finds out may have been on its way; from then on it is certain that nothing was.
+    drop(client.get_message(QUEUE, "before").await);
+    until_health(&server, ServingStatus::NotServing).await;
     let lease_ref = || vec![lease.lease_ref()];
     let answers = [
         client.enqueue(QUEUE, vec![NewMessage::new("during", "")]).await.map(drop),
