@@ -61,7 +61,7 @@ async fn queues_are_made_seen_changed_and_removed() {
     dev.ok(&["queue", "delete", "flights"]).await;
     dev.ok(&["msg", "enqueue", "other", "--id", "x"]).await;
     dev.ok(&["queue", "delete", "other", "--force"]).await;
-    assert_eq!(dev.call(&["queue", "ls"]).await.stdout, "");
+    assert_eq!(dev.call(&["queue", "ls", "o"]).await.stdout, "");
     dev.stop().await;
 }
 
