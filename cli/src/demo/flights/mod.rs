@@ -3,7 +3,7 @@
 //! Every row of the file becomes a message: key = tail number, priority = scheduled departure. Workers fly them, one
 //! of them is killed in the middle. Then the demo checks, from what the workers wrote down and not from what the
 //! server says, that no aircraft flew two flights at once, that each flew in order of departure, and that every
-//! flight was completed exactly once. Then the flights are counted (`tally`), and at the end it asks history.
+//! flight was completed exactly once. Then it asks history, and counts the flights (`tally`).
 
 mod asked;
 mod enqueue;
@@ -103,6 +103,9 @@ async fn fly_all(args: &FlightsArgs, client: &Client, queue: &str, tallies: Opti
         depth,
     };
     let report = FlightsReport::new(&enqueued, &plan, &flown, about);
+    // At once: it is told how soon after the last landing all of it could be asked.
+    let history = asked::ask(client, queue, report.killed()).await?;
+    let report = report.with_history(history);
     let report = match tallies {
         Some(at) => {
             let bar = progress(args, "counting", None)?;
@@ -112,8 +115,7 @@ async fn fly_all(args: &FlightsArgs, client: &Client, queue: &str, tallies: Opti
         }
         None => report,
     };
-    let history = asked::ask(client, queue, report.killed()).await?;
-    Ok(report.with_history(history))
+    Ok(report)
 }
 
 /// Purges in bounded steps, then deletes.
