@@ -61,28 +61,20 @@ impl EventLog for RedisNamespace {
     }
 
     async fn settle(&self, settled: &[Settled]) -> Result<(), Refusal> {
-        let mut shards: [Vec<(&Settled, bool)>; SHARDS as usize] = Default::default();
-        for settled in settled {
-            let place = Place::of(&settled.counter);
-            for shard in place.shards(&self.config) {
-                shards[usize::from(shard)].push((settled, shard == place.home()));
-            }
-        }
         let again_after_ms = match self.config.cardinality {
             Cardinality::Low => self.config.coalesce_ms.max(CIRCULATION_MS_MIN),
             Cardinality::Medium | Cardinality::High => 0,
         };
-        let of_shard = async |(shard, settled): (u16, Vec<(&Settled, bool)>)| {
+        let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).log());
             command.arg(self.config.due_after_ms());
-            for (Settled { counter, to_ms, closed }, is_home) in settled {
+            for Settled { counter, to_ms, closed } in numbers.iter().map(|number| &settled[*number]) {
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
-                command.arg(if is_home { again_after_ms } else { 0 });
+                command.arg(if shard == Place::of(counter).home() { again_after_ms } else { 0 });
             }
             self.run(shard, &command).await.map(drop)
         };
-        let shards = (0..SHARDS).zip(shards).filter(|(_, settled)| !settled.is_empty());
-        try_join_all(shards.map(of_shard)).await.map(drop)
+        try_join_all(self.shards_of(settled.iter().map(|settled| &settled.counter)).map(of_shard)).await.map(drop)
     }
 
     async fn close(&self, closing: &Settled) -> Result<(), Refusal> {
@@ -110,23 +102,16 @@ impl EventLog for RedisNamespace {
     }
 
     async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<(), Refusal> {
-        let mut shards: [Vec<(&CounterName, bool)>; SHARDS as usize] = Default::default();
-        for (counter, though_idle) in touched {
-            let place = Place::of(counter);
-            for shard in place.shards(&self.config) {
-                shards[usize::from(shard)].push((counter, *though_idle && shard == place.home()));
-            }
-        }
-        let of_shard = async |(shard, touched): (u16, Vec<(&CounterName, bool)>)| {
+        let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = self.log_call(CounterScript::Touch, &self.keys(shard).log());
             command.arg(self.config.due_after_ms()).arg(self.config.lag_ms());
-            for (counter, though_idle) in touched {
+            for (counter, though_idle) in numbers.iter().map(|number| &touched[*number]) {
+                let though_idle = *though_idle && shard == Place::of(counter).home();
                 command.arg(counter.as_str()).arg(u8::from(though_idle));
             }
             self.run(shard, &command).await.map(drop)
         };
-        let shards = (0..SHARDS).zip(shards).filter(|(_, touched)| !touched.is_empty());
-        try_join_all(shards.map(of_shard)).await.map(drop)
+        try_join_all(self.shards_of(touched.iter().map(|(counter, _)| counter)).map(of_shard)).await.map(drop)
     }
 
     async fn events(&self, counter: &CounterName, granule: u64) -> Result<Vec<Event>, Refusal> {
@@ -155,9 +140,12 @@ impl EventLog for RedisNamespace {
 
 impl RedisNamespace {
     /// Every shard that can have something of these counters, with their numbers.
-    fn shards_of(&self, counters: &[CounterName]) -> impl Iterator<Item = (u16, Vec<usize>)> + use<> {
+    fn shards_of<'a>(
+        &self,
+        counters: impl IntoIterator<Item = &'a CounterName>,
+    ) -> impl Iterator<Item = (u16, Vec<usize>)> {
         let mut shards: [Vec<usize>; SHARDS as usize] = Default::default();
-        for (number, counter) in counters.iter().enumerate() {
+        for (number, counter) in counters.into_iter().enumerate() {
             for shard in Place::of(counter).shards(&self.config) {
                 shards[usize::from(shard)].push(number);
             }
