@@ -1,18 +1,19 @@
 #!lua
 -- append: adds and clears become events of one shard of the event log (N3, N5, N6, N9).
 -- KEYS state pending dirty layout events... (a hash for each time bucket that the items are in)
--- ARGV now_ms revision version parameters counter... field... item...
+-- ARGV now_ms revision version parameters items counter... field... id...
 -- parameters: accept_limit_ms I6 future_limit_ms I6 close_after_ms I6 delete_after_ms I6 due_after_ms I6, bound as I4 and
 -- I4: what the sizes of one counter's pending deltas may come to here, so that the sum of any of them fits; counters I2; of
 -- each events hash the number of its fields I2
--- item: field I2, counter I2, time_ms I6, length of its id B, flags B, delta i8; then its record: length of the rest B,
--- offset in its granule I2, hash of the counter 12, length and text of the token (so far its id), then what it does:
--- clear B, delta in as few bytes as hold it.
+-- items, one after the other: field I2, counter I2, time_ms I6, flags B, delta i8, length of what follows B; then its
+-- record up to its id: length of the rest B, length of the delta B (0: a clear), and the delta in as few bytes as hold it.
+-- id: offset in its granule I2, hash of the counter 12, token. With it a record ends.
 -- RETURNS {OK, now_ms, codes: one byte for each item, or '' for OK to all} | {RELAID, version, layout}: a field is the
 -- number of a granule and of one of its slots, and the caller knew a layout of slots that is no longer the last one
 -- WHY records stand in slots, several to a field: a field of its own costs 90 bytes for 20 of use. Not more of them: with
 -- each record that comes its whole slot is written. How many slots a granule
--- has only changes for times that no event can have yet, so an id is always looked for where it was put.
+-- has only changes for times that no event has yet, so an id is always looked for where it was put.
+-- WHY ids are arguments of their own and all else is one: Redis hashes every byte of every string that Lua makes.
 -- WHY two ways of counting: Lua's numbers are exact to 2^53. What is smaller, and happens in the latest granule of its
 -- counter, takes the short way: one record unpacked in part, and packed. All else takes the long way, in halves.
 --@include shard
@@ -21,7 +22,7 @@ local accept_limit_ms, future_limit_ms, close_after_ms, delete_after_ms, due_aft
   counts_at = unpick('>I6I6I6I6I6I4I4I2', ARGV[4])
 if S[VERSION] ~= tonumber(ARGV[3]) then return {RELAID, S[VERSION], call('GET', K_LAYOUT)} end
 
-local EVENTS, FIRST_COUNTER, FIRST_FIELD = 5, 5, 5 + counters
+local EVENTS, ITEMS, FIRST_COUNTER, FIRST_FIELD = 5, 5, 6, 6 + counters
 local CLEAR, STAMPED, WIDE = 1, 2, 4
 local EXACT = 4503599627370496
 
@@ -38,41 +39,47 @@ for key = EVENTS, #KEYS do
   end
   fields = fields + n
 end
-local FIRST_ITEM = FIRST_FIELD + fields
+local FIRST_ID = FIRST_FIELD + fields
 local raws = call('HMGET', K_PENDING, unpack(ARGV, FIRST_COUNTER, FIRST_FIELD - 1))
 
--- The record of an id, if it is there: ids stand behind the length of their record, not just anywhere.
+-- The record of an id, if it is there: an id is the end of a record, not just anywhere.
 local function recorded(slot, id)
   if not find(slot, id, 1, true) then return end
-  local at = 1
+  local at, id_length = 1, #id
   while at <= #slot do
-    local length = byte(slot, at)
-    if sub(slot, at + 1, at + #id) == id then return sub(slot, at, at + length) end
+    local length, from = byte(slot, at), at + 2 + byte(slot, at + 1)
+    if at + length + 1 - from == id_length and sub(slot, from, at + length) == id then
+      return sub(slot, at, at + length)
+    end
     at = at + length + 1
   end
 end
 
--- The short way: a pending record, of which only the latest granule is unpacked.
+-- The short way: a pending record as a list, of which only the latest granule is unpacked; or, once it has gone the long
+-- way, what `read_pending` makes of it, as `entries`.
+local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER, SUM, SIZE, FIRST, FINAL, CLEARED, REST =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 local SHORT, SHORT_BYTES, NEWEST = '>I6BI6i8I5i8i8I2I2I2', 48, '>I5i8i8I2I2I2'
+-- More than this of older granules goes to a field of its own when the next one begins.
+local REST_BYTES_MAX = 4 * ENTRY_BYTES
 
-local function take(raw)
+local function take(counter)
+  local raw = raws[counter]
   if raw and #raw >= SHORT_BYTES then
-    local last_write, closed, closed_to, gross, granule, sum, size, first, last, clear = unpick(SHORT, raw)
-    if gross >= EXACT then return read_pending(raw) end
-    return {last_write = last_write, closed = closed, closed_to = closed_to, gross = gross, granule = granule, sum = sum,
-      size = size, first = first, last = last, clear = clear, tail = sub(raw, SHORT_BYTES + 1)}
+    local p = {false, unpick(SHORT, raw)}
+    if p[GROSS] >= EXACT then return read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], raw)) end
+    p[REST] = sub(raw, SHORT_BYTES + 1)
+    return p
   end
-  local last_write, closed, closed_to, gross = 0, 0, 0, 0
-  if raw then last_write, closed, closed_to, gross = unpick('>I6BI6i8', raw) end
-  return {last_write = last_write, closed = closed, closed_to = closed_to, gross = gross, granule = 0, sum = 0, size = 0,
-    first = 0, last = 0, clear = 0, tail = ''}
+  local p = {false, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ''}
+  if raw then p[LAST_WRITE], p[CLOSED], p[CLOSED_TO], p[GROSS] = unpick('>I6BI6i8', raw) end
+  return p
 end
 
 local function packed(p)
   if p.entries then return write_pending(p) end
-  if p.granule == 0 then return pack('>I6BI6i8', p.last_write, p.closed, p.closed_to, p.gross) end
-  return pack(SHORT, p.last_write, p.closed, p.closed_to, p.gross, p.granule, p.sum, p.size, p.first, p.last, p.clear)
-    .. p.tail
+  if p[NUMBER] == 0 then return pack('>I6BI6i8', unpack(p, LAST_WRITE, GROSS)) end
+  return pack(SHORT, unpack(p, LAST_WRITE, CLEARED)) .. p[REST]
 end
 
 -- The size of a delta, in halves.
@@ -82,9 +89,9 @@ local function size_of(high, low)
   return -high - 1, HALF - low
 end
 
--- The long way.
-local function count_long(p, raw, granule, offset, is_clear)
-  local high, low = unpick('>i4I4', raw, 13)
+-- The long way; `at` is where the item stands.
+local function count_long(p, at, granule, offset, is_clear)
+  local high, low = unpick('>i4I4', ARGV[ITEMS], at + 11)
   local size_high, size_low = 0, 0
   if not is_clear then
     size_high, size_low = size_of(high, low)
@@ -95,7 +102,6 @@ local function count_long(p, raw, granule, offset, is_clear)
   local e = p.by_granule[granule]
   if not e then
     e = {granule, 0, 0, 0, 0, 65535, 0, 0}
-    p.is_new = p.is_new or #p.entries == 0
     p.entries[#p.entries + 1] = e
     p.by_granule[granule] = e
   end
@@ -112,20 +118,24 @@ end
 
 local oldest = math.max(S[OPEN], S[FENCE], now - accept_limit_ms)
 local latest, expired = now + future_limit_ms, math.max(now - close_after_ms, S[PRUNED])
-local pending, codes, added = {}, {}, 0
+local now_granule = floor(now / GRANULE_MS)
+local items, pending, was_clean, codes, added = ARGV[ITEMS], {}, {}, {}, 0
 local all_ok = true
-for i = FIRST_ITEM, #ARGV do
-  local raw = ARGV[i]
-  local field, counter, time, id_length, flags, delta = unpick('>I2I2I6BBi8', raw)
-  local record, code, slot = sub(raw, 21), OK, slots[field]
-  local is_clear, granule = flags % 2 == CLEAR, (time - time % GRANULE_MS) / GRANULE_MS
+at = 1
+for i = FIRST_ID, #ARGV do
+  local item, id = at, ARGV[i]
+  local field, counter, time, flags, delta, length
+  field, counter, time, flags, delta, length, at = unpick('>I2I2I6Bi8B', items, at)
+  local record, code, slot = sub(items, at, at + length - 1), OK, slots[field]
+  at = at + length
+  local is_clear, granule = flags % 2 == CLEAR, floor(time / GRANULE_MS)
   if flags % WIDE >= STAMPED then
     -- It happens now; its field is that of a granule.
-    if granule ~= (now - now % GRANULE_MS) / GRANULE_MS then
+    if granule ~= now_granule then
       code = RESTAMP
     else
       time = now
-      record = sub(record, 1, 1) .. pack('>I2', now % GRANULE_MS) .. sub(record, 4)
+      id = pack('>I2', now % GRANULE_MS) .. sub(id, 3)
     end
   end
   if code ~= OK then
@@ -133,9 +143,9 @@ for i = FIRST_ITEM, #ARGV do
   elseif time < expired then
     code = EXPIRED
   else
-    local known = slot ~= '' and recorded(slot, sub(record, 2, id_length + 1))
+    local known = slot ~= '' and recorded(slot, id)
     if known then
-      code = known == record and DUPLICATE or CONFLICT
+      code = known == record .. id and DUPLICATE or CONFLICT
     elseif time < oldest then
       code = TOO_OLD
       if now - accept_limit_ms > S[OPEN] then S[OPEN] = now - accept_limit_ms end
@@ -144,47 +154,50 @@ for i = FIRST_ITEM, #ARGV do
     else
       local p = pending[counter]
       if not p then
-        p = take(raws[counter])
+        p = take(counter)
         pending[counter] = p
       end
-      local size = delta < 0 and -delta or delta
+      local size, closed = delta < 0 and -delta or delta, p.closed or p[CLOSED] % HAS_OLDER
       if is_clear then
         size = 0
-      elseif delta > 0 and p.closed == CLOSED_UP or delta < 0 and p.closed == CLOSED_DOWN then
+      elseif delta > 0 and closed == CLOSED_UP or delta < 0 and closed == CLOSED_DOWN then
         code = OVERFLOW
       end
-      local offset = time % GRANULE_MS
+      local offset = time - granule * GRANULE_MS
       if code == OK then
-        if not p.entries and (flags >= WIDE or granule < p.granule or p.gross + size >= EXACT) then
-          local long = read_pending(packed(p))
-          long.is_new, long.changed = p.is_new, p.changed
+        if not p.entries and (flags >= WIDE or granule < p[NUMBER] or p[GROSS] + size >= EXACT) then
+          local long = read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], packed(p)))
+          long[CHANGED] = p[CHANGED]
           p = long
           pending[counter] = p
         end
         if p.entries then
-          code = count_long(p, raw, granule, offset, is_clear)
+          was_clean[counter] = was_clean[counter] or #p.entries == 0 and granule
+          code = count_long(p, item, granule, offset, is_clear)
+          if code == OK and time > p.last_write then p.last_write = time end
         else
-          if granule > p.granule then
-            if p.granule == 0 then
-              p.is_new, p.oldest = true, granule
+          if granule > p[NUMBER] then
+            if p[NUMBER] == 0 then
+              was_clean[counter] = granule
             else
-              p.tail = pack(NEWEST, p.granule, p.sum, p.size, p.first, p.last, p.clear) .. p.tail
+              p[REST] = pack(NEWEST, unpack(p, NUMBER, CLEARED)) .. p[REST]
             end
-            p.granule, p.sum, p.size, p.first, p.last, p.clear = granule, 0, 0, 65535, 0, 0
+            p[NUMBER], p[SUM], p[SIZE], p[FIRST], p[FINAL], p[CLEARED] = granule, 0, 0, 65535, 0, 0
           end
           if is_clear then
-            if offset + 1 > p.clear then p.clear = offset + 1 end
+            if offset + 1 > p[CLEARED] then p[CLEARED] = offset + 1 end
           else
-            p.sum, p.size, p.gross = p.sum + delta, p.size + size, p.gross + size
-            if offset < p.first then p.first = offset end
-            if offset > p.last then p.last = offset end
+            p[SUM], p[SIZE], p[GROSS] = p[SUM] + delta, p[SIZE] + size, p[GROSS] + size
+            if offset < p[FIRST] then p[FIRST] = offset end
+            if offset > p[FINAL] then p[FINAL] = offset end
           end
+          if time > p[LAST_WRITE] then p[LAST_WRITE] = time end
         end
       end
       if code == OK then
-        if time > p.last_write then p.last_write = time end
-        p.changed = true
-        slots[field] = slot .. record
+        p[CHANGED] = true
+        slots[field] = slot .. record .. id
+        if granule > S[LATEST] then S[LATEST] = granule end
         added = added + 1
       end
     end
@@ -205,20 +218,19 @@ if added == 0 then
 end
 
 -- Slots follow the rate, three to six records to one: up at once, down after ten minutes. For granules only in which no
--- event can be yet.
-local granule = floor(now / GRANULE_MS)
-if S[GRANULE] ~= granule then
-  S[LAST] = S[GRANULE] == granule - 1 and S[ARRIVED] or 0
-  S[GRANULE], S[ARRIVED] = granule, 0
+-- event is yet.
+if S[GRANULE] ~= now_granule then
+  S[LAST] = S[GRANULE] == now_granule - 1 and S[ARRIVED] or 0
+  S[GRANULE], S[ARRIVED] = now_granule, 0
 end
 S[ARRIVED] = S[ARRIVED] + added
 local n = S[SLOTS]
 while S[ARRIVED] > 6 * n and n < SLOTS_MAX do n = n * 2 end
-if n == S[SLOTS] and granule > S[RELAID_AT] + 600000 / GRANULE_MS then
+if n == S[SLOTS] and now_granule > S[RELAID_AT] + 600000 / GRANULE_MS then
   while math.max(S[ARRIVED], S[LAST]) < n and n > SLOTS_MIN do n = n / 2 end
 end
 if n ~= S[SLOTS] then
-  local from = floor((now + future_limit_ms) / GRANULE_MS) + 1
+  local from = S[LATEST] + 1
   local layout = call('GET', K_LAYOUT)
   if S[RELAID_AT] == from then layout = sub(layout, 1, #layout - 9) end
   -- What is so old that no event is kept there any more goes.
@@ -241,20 +253,29 @@ for key = EVENTS, #KEYS do
   if #write > 0 then call('HSET', KEYS[key], unpack(write)) end
   fields = fields + count
 end
-local write, dirty = {}, {}
+local write, dirty, forget = {}, {}, {}
 for i = 1, counters do
-  local p = pending[i]
-  if p and p.changed then
-    write[#write + 1] = ARGV[FIRST_COUNTER + i - 1]
+  local p, counter = pending[i], ARGV[FIRST_COUNTER + i - 1]
+  if p and p[CHANGED] then
+    if p.had_older then
+      forget[#forget + 1] = OLDER_FIELD .. counter
+    elseif not p.entries and #p[REST] > REST_BYTES_MAX then
+      local older = p[CLOSED] >= HAS_OLDER and call('HGET', K_PENDING, OLDER_FIELD .. counter) or ''
+      write[#write + 1] = OLDER_FIELD .. counter
+      write[#write + 1] = p[REST] .. older
+      p[CLOSED], p[REST] = p[CLOSED] % HAS_OLDER + HAS_OLDER, ''
+    end
+    write[#write + 1] = counter
     write[#write + 1] = packed(p)
-    if p.is_new then
-      local first = p.entries and first_granule(p) or p.oldest
+    if was_clean[i] then
+      local first = p.entries and first_granule(p) or was_clean[i]
       dirty[#dirty + 1] = string.format('%.0f', (first + 1) * GRANULE_MS + due_after_ms)
-      dirty[#dirty + 1] = ARGV[FIRST_COUNTER + i - 1]
+      dirty[#dirty + 1] = counter
     end
   end
 end
 call('HSET', K_PENDING, unpack(write))
+if #forget > 0 then call('HDEL', K_PENDING, unpack(forget)) end
 if #dirty > 0 then call('ZADD', K_DIRTY, unpack(dirty)) end
 close_shard()
 return {OK, now, answer}

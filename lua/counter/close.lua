@@ -5,10 +5,11 @@
 -- WHY it is dirty then: whoever closes it may die, or lose its commit. The next rollup says what is right.
 --@include shard
 local closed_to, closed, counter = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
-local p = read_pending(call('HGET', K_PENDING, counter))
+local p = read_pending(whole(counter, call('HGET', K_PENDING, counter)))
 if closed_to >= p.closed_to then
   p.closed, p.closed_to = closed, closed_to
   call('HSET', K_PENDING, counter, write_pending(p))
+  if p.had_older then call('HDEL', K_PENDING, OLDER_FIELD .. counter) end
   call('ZADD', K_DIRTY, 'NX', string.format('%.0f', now + tonumber(ARGV[3])), counter)
 end
 close_shard()

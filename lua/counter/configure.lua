@@ -3,7 +3,7 @@
 -- KEYS state pending dirty layout   ARGV now_ms (0: the store's clock) revision
 -- RETURNS {OK} | {STALE, revision}: it knows a later one
 local raw = redis.call('GET', K_STATE)
-local S = raw and {struct.unpack(LOG_STATE, raw)} or {0, 0, 0, 0, 0, 0, 0, SLOTS_MIN, 1, 0, 0}
+local S = raw and {struct.unpack(LOG_STATE, raw)} or {0, 0, 0, 0, 0, 0, 0, SLOTS_MIN, 1, 0, 0, 0}
 local revision = tonumber(ARGV[2])
 if S[1] > revision then return {STALE, S[1]} end
 S[1] = revision
@@ -14,5 +14,5 @@ if not raw then
   -- No event can be older: this is where retention begins.
   S[11] = math.max(0, now - ACCEPT_MS_MAX)
 end
-redis.call('SET', K_STATE, struct.pack(LOG_STATE, unpack(S, 1, 11)))
+redis.call('SET', K_STATE, struct.pack(LOG_STATE, unpack(S, 1, 12)))
 return {OK}

@@ -10,5 +10,5 @@ if to > S[FENCE] then S[FENCE] = to end
 close_shard()
 local found = call('HMGET', K_PENDING, unpack(ARGV, 4))
 local out = {OK, S[FENCE]}
-for i = 1, #found do out[i + 2] = found[i] or '' end
+for i = 1, #found do out[i + 2] = whole(ARGV[i + 3], found[i]) or '' end
 return out

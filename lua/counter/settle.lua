@@ -21,7 +21,7 @@ end
 for i = 1, #counters do
   local counter, at = counters[i], 4 * i
   local settled_to, again_after_ms = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 3])
-  local p = read_pending(raws[i])
+  local p = read_pending(whole(counter, raws[i]))
   local left = {}
   for j = 1, #p.entries do
     if (p.entries[j][1] + 1) * GRANULE_MS > settled_to then left[#left + 1] = p.entries[j] end
@@ -44,6 +44,7 @@ for i = 1, #counters do
   elseif raws[i] then
     forget[#forget + 1] = counter
   end
+  if p.had_older then forget[#forget + 1] = OLDER_FIELD .. counter end
 end
 if #write > 0 then call('HSET', K_PENDING, unpack(write)) end
 if #forget > 0 then call('HDEL', K_PENDING, unpack(forget)) end

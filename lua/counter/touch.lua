@@ -9,7 +9,7 @@ for i = 5, #ARGV, 2 do
   local counter = ARGV[i]
   local due = call('ZSCORE', K_DIRTY, counter)
   if due then
-    local p = read_pending(call('HGET', K_PENDING, counter))
+    local p = read_pending(whole(counter, call('HGET', K_PENDING, counter)))
     local waits_for = tonumber(due) - due_after_ms
     for j = 1, #p.entries do
       -- It waits for the granule that came first, which need not be the earliest.

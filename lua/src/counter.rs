@@ -22,11 +22,16 @@ pub const SLOTS_MIN: u64 = 16;
 /// At most.
 pub const SLOTS_MAX: u64 = 65_536;
 /// The state of a shard of the event log; `counter/shard.lua` names its fields.
-pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4I4I5I6";
+pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4I4I5I6I5";
 /// Codes of what a counter takes no more of.
 pub const CLOSED_UP: u8 = 1;
 /// See [`CLOSED_UP`].
 pub const CLOSED_DOWN: u8 = 2;
+/// Beside those in one byte: the counter has many granules pending, and the older ones stand in a field of their own,
+/// so that an add need not write them again.
+pub const HAS_OLDER: u8 = 4;
+/// Before the counter's name, that field. No name has a control character.
+pub const OLDER_FIELD: char = '\u{1}';
 /// A checkpoint: `counter/commit.lua` names its fields.
 pub const CHECKPOINT_LAYOUT: &str = ">i4I4I6I6I6I7";
 
@@ -128,6 +133,8 @@ fn prelude() -> String {
     local("SLOTS_MAX", &SLOTS_MAX);
     local("CLOSED_UP", &CLOSED_UP);
     local("CLOSED_DOWN", &CLOSED_DOWN);
+    local("HAS_OLDER", &HAS_OLDER);
+    local("OLDER_FIELD", &format!("string.char({})", u32::from(OLDER_FIELD)));
     local("LOG_STATE", &format!("'{LOG_STATE_LAYOUT}'"));
     local("CHECKPOINT", &format!("'{CHECKPOINT_LAYOUT}'"));
     text

@@ -81,7 +81,7 @@ pub(super) async fn fill(service: &Service, counters: &Arc<Counters>) -> Result<
 }
 
 fn pace(plan: &CountersPlan) -> Pace {
-    Pace::lasting(plan.sizes.per_s as f64, plan.sizes.latency)
+    Pace::lasting(plan.sizes.per_s as f64, plan.sizes.latency).after(plan.sizes.warm_up)
 }
 
 fn note(total: Total, samples: &mut Samples, rates: &mut Vec<f64>) {
@@ -101,5 +101,6 @@ fn row(
     Row::new(figure.name(), what, "ms", samples, Reference::None, Goal::Below(goal_ms))
         .with("rates_reached_per_s", rates)
         .with("seconds", plan.sizes.latency.as_secs_f64())
+        .with("warm_up_seconds", plan.sizes.warm_up.as_secs_f64())
         .with("connections", CONNECTIONS)
 }

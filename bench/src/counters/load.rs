@@ -52,6 +52,8 @@ pub(super) async fn add_all<A: Adder>(callers: Vec<A>, adds: u64, counters: &Arc
 pub(super) struct Pace {
     pub(super) per_s: f64,
     pub(super) calls: u64,
+    /// So many before those, which are not measured.
+    pub(super) warm_up: u64,
 }
 
 /// What has come back so far.
@@ -63,7 +65,12 @@ struct Answered {
 impl Pace {
     /// So many calls per second for so long.
     pub(super) fn lasting(per_s: f64, time: Duration) -> Pace {
-        Pace { per_s, calls: (per_s * time.as_secs_f64()).round() as u64 }
+        Pace { per_s, calls: (per_s * time.as_secs_f64()).round() as u64, warm_up: 0 }
+    }
+
+    /// After the same load for so long, which is not measured.
+    pub(super) fn after(self, warm_up: Duration) -> Pace {
+        Pace { warm_up: Pace::lasting(self.per_s, warm_up).calls, ..self }
     }
 
     /// Batches that come to so many adds per second.
@@ -82,7 +89,7 @@ impl Pace {
         let (room, noted, runtime) = (under_way.clone(), answered.clone(), Handle::current());
         let began = Instant::now() + LEAD;
         let sender = tokio::task::spawn_blocking(move || {
-            for number in 0..self.calls {
+            for number in 0..self.warm_up + self.calls {
                 let due = began + Duration::from_secs_f64(number as f64 / self.per_s);
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
                 let Ok(under_way) = runtime.block_on(room.clone().acquire_owned()) else { return };
@@ -94,6 +101,7 @@ impl Pace {
                     let result = made.await;
                     let mut answered = lock(&noted);
                     match result {
+                        Ok(()) if number < self.warm_up => {}
                         Ok(()) => answered.tally.note(1, due.elapsed()),
                         Err(error) => drop(answered.failed.get_or_insert(error)),
                     }
@@ -112,7 +120,7 @@ impl Pace {
         if tally.messages != self.calls {
             return Err(anyhow!("{} calls were to be made, {} were answered", self.calls, tally.messages));
         }
-        Ok(Total::since(began, tally))
+        Ok(Total::since(began + Duration::from_secs_f64(self.warm_up as f64 / self.per_s), tally))
     }
 }
 
@@ -127,7 +135,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_is_late_from_when_it_was_due() {
-        let total = Pace { per_s: 10_000.0, calls: 500 }
+        let total = Pace { per_s: 10_000.0, calls: 500, warm_up: 0 }
             .run(|number| async move {
                 tokio::time::sleep(Duration::from_millis(if number == 0 { 300 } else { 0 })).await;
                 Ok(())
@@ -140,8 +148,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_only_warms_up_is_not_measured() {
+        let total = Pace { per_s: 10_000.0, calls: 500, warm_up: 500 }
+            .run(|number| async move {
+                tokio::time::sleep(Duration::from_millis(if number < 500 { 1_000 } else { 0 })).await;
+                Ok(())
+            })
+            .await
+            .unwrap();
+        assert_eq!(total.tally.messages, 500);
+        assert!(total.tally.quantile_ms(1.0).unwrap() < 1_000.0);
+    }
+
+    #[tokio::test]
     async fn the_first_error_is_told() {
-        let failed = Pace { per_s: 10_000.0, calls: 100 }.run(|number| async move {
+        let failed = Pace { per_s: 10_000.0, calls: 100, warm_up: 0 }.run(|number| async move {
             if number == 3 {
                 bail!("refused");
             }

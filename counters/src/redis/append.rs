@@ -253,15 +253,19 @@ impl<'a> Call<'a> {
             parameters.extend_from_slice(&(bucket.fields.len() as u16).to_be_bytes());
         }
         let mut command = namespace.log_call(CounterScript::Append, &all_keys);
-        command.arg(layout.version).arg(parameters).arg(&self.names);
+        let mut items = Vec::with_capacity(32 * self.items.len());
+        for ((item, spot), number) in self.items.iter().zip(numbers) {
+            record::item(&mut items, item, (firsts[spot.bucket] + number) as u16);
+        }
+        command.arg(layout.version).arg(parameters).arg(items).arg(&self.names);
         for (granule, slot) in self.buckets.iter().flat_map(|(_, bucket)| &bucket.fields) {
             command.arg(&field(*granule, *slot)[..]);
         }
-        let mut encoded = Vec::with_capacity(128);
-        for ((item, spot), number) in self.items.iter().zip(numbers) {
-            encoded.clear();
-            record::item(&mut encoded, item, (firsts[spot.bucket] + number) as u16);
-            command.arg(encoded.as_slice());
+        let mut id = Vec::with_capacity(128);
+        for (item, _) in &self.items {
+            id.clear();
+            record::id(&mut id, item);
+            command.arg(id.as_slice());
         }
         command
     }

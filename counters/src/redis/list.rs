@@ -5,6 +5,7 @@ use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::names::CounterName;
 use crate::namespace::{CounterType, Place, SHARDS};
 use crate::refusal::Refusal;
+use tallystone_lua::counter::OLDER_FIELD;
 
 /// A counter with its last checkpoint; of a BEST_EFFORT one, only the count.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ impl RedisNamespace {
         command.arg(self.keys(shard).key("pending")).arg(cursor).arg("COUNT").arg(count);
         let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
         let mut counters = Vec::new();
-        for (name, _) in pairs {
+        for (name, _) in pairs.into_iter().filter(|(name, _)| !name.starts_with(OLDER_FIELD)) {
             let counter = CounterName::parse(name)?;
             let place = Place::of(&counter);
             // Of the shards that have something of it, the first one tells.

@@ -9,7 +9,7 @@ use crate::namespace::{Cardinality, Place, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use redis::Value;
-use tallystone_lua::counter::CounterScript;
+use tallystone_lua::counter::{CounterScript, OLDER_FIELD};
 
 /// How often a counter in circulation is rolled up at most, whatever is coalesced.
 const CIRCULATION_MS_MIN: u64 = 1_000;
@@ -22,9 +22,14 @@ impl EventLog for RedisNamespace {
     async fn pending(&self, counters: &[CounterName]) -> Result<Vec<Vec<(u16, Pending)>>, Refusal> {
         let read = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = redis::cmd("HMGET");
-            command.arg(self.keys(shard).key("pending")).arg(names(counters, &numbers));
+            command.arg(self.keys(shard).key("pending"));
+            // Both parts of a record at once: an append may move granules from the one to the other.
+            for name in names(counters, &numbers) {
+                command.arg(name).arg(format!("{OLDER_FIELD}{name}"));
+            }
             let raws: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
-            let pending = raws.iter().map(|raw| record::pending(raw.as_deref().unwrap_or_default()));
+            let whole = |parts: &[Option<Vec<u8>>]| parts.iter().flatten().flatten().copied().collect::<Vec<u8>>();
+            let pending = raws.chunks_exact(2).map(|parts| record::pending(&whole(parts)));
             Ok::<_, Refusal>((shard, numbers, pending.collect::<Result<Vec<Pending>, Refusal>>()?))
         };
         Ok(by_counter(counters.len(), try_join_all(self.shards_of(counters).map(read)).await?))

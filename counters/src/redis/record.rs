@@ -5,13 +5,15 @@ use crate::checkpoints::{Checkpoint, LeaseOrder};
 use crate::log::{Change, Closed, Event, GRANULE_MS, Granule, Pending};
 use crate::names::Token;
 use crate::refusal::Refusal;
-use tallystone_lua::counter::{CLOSED_DOWN, CLOSED_UP};
+use tallystone_lua::counter::{CLOSED_DOWN, CLOSED_UP, HAS_OLDER};
 
 const ENTRY_BYTES: usize = 27;
 const HEAD_BYTES: usize = 21;
 const ID_BYTES: usize = 12;
-/// Length of the rest, offset, id, length of the token.
-const BEFORE_TOKEN: usize = 1 + 2 + ID_BYTES + 1;
+/// Length of the rest, length of the delta.
+const BEFORE_DELTA: usize = 1 + 1;
+/// Offset, counter.
+const BEFORE_TOKEN: usize = 2 + ID_BYTES;
 const CHECKPOINT_BYTES: usize = 33;
 
 /// A number of so many bytes, the highest first.
@@ -32,7 +34,7 @@ pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
         return Err(defect("an unreadable pending record"));
     }
     let (head, entries) = raw.split_at(HEAD_BYTES);
-    let closed = match head[6] {
+    let closed = match head[6] % HAS_OLDER {
         CLOSED_UP => Closed::Up,
         CLOSED_DOWN => Closed::Down,
         _ => Closed::No,
@@ -80,35 +82,37 @@ const STAMPED: u8 = 2;
 const WIDE: u8 = 4;
 const WIDE_FROM: u64 = 1 << 51;
 
-/// What the script needs to place an item, then its record.
+/// What the script needs to place an item, then its record up to its id.
 pub(super) fn item(out: &mut Vec<u8>, item: &Item<'_>, field: u16) {
-    let token = item.token.as_str().as_bytes();
     let (clear, delta) = match item.change {
         Change::Add(delta) => (0, delta),
         Change::Clear => (CLEAR, 0),
     };
     let stamped = if item.stamped { STAMPED } else { 0 };
     let wide = if delta.unsigned_abs() >= WIDE_FROM { WIDE } else { 0 };
-    out.extend_from_slice(&field.to_be_bytes());
-    out.extend_from_slice(&item.counter.to_be_bytes());
-    put(out, item.time_ms, 6);
-    // All of the record that says which event it is: its length is no part of that.
-    out.push((BEFORE_TOKEN - 1 + token.len()) as u8);
-    out.push(clear | stamped | wide);
-    out.extend_from_slice(&delta.to_be_bytes());
-    let record = out.len();
-    out.push(0);
-    put(out, item.time_ms % GRANULE_MS, 2);
-    out.extend_from_slice(&item.id);
-    out.push(token.len() as u8);
-    out.extend_from_slice(token);
-    out.push(clear);
     let bytes = delta.to_be_bytes();
-    // The shortest that reads back as the same number: leading bytes that only repeat the sign go.
+    // The shortest that reads back as the same number: leading bytes that only repeat the sign go. A clear has none.
     let sign = if delta < 0 { 0xff } else { 0 };
     let redundant = (0..7).take_while(|at| bytes[*at] == sign && (bytes[at + 1] ^ sign) < 0x80).count();
-    out.extend_from_slice(&bytes[redundant..]);
-    out[record] = (out.len() - record - 1) as u8;
+    let short = if clear == 0 { &bytes[redundant..] } else { &[] };
+    let before_id = BEFORE_DELTA + short.len();
+
+    put(out, field.into(), 2);
+    put(out, item.counter.into(), 2);
+    put(out, item.time_ms, 6);
+    out.push(clear | stamped | wide);
+    out.extend_from_slice(&bytes);
+    out.push(before_id as u8);
+    out.push((before_id - 1 + BEFORE_TOKEN + item.token.as_str().len()) as u8);
+    out.push(short.len() as u8);
+    out.extend_from_slice(short);
+}
+
+/// What a record ends with, and says which event it is: its time, its counter, its token.
+pub(super) fn id(out: &mut Vec<u8>, item: &Item<'_>) {
+    put(out, item.time_ms % GRANULE_MS, 2);
+    out.extend_from_slice(&item.id);
+    out.extend_from_slice(item.token.as_str().as_bytes());
 }
 
 /// A record of a slot.
@@ -133,13 +137,17 @@ fn records(mut slot: &[u8]) -> impl Iterator<Item = Result<Record<'_>, Refusal>>
 }
 
 fn read_record(record: &[u8]) -> Option<Record<'_>> {
-    let (head, tail) = record.split_at_checked(BEFORE_TOKEN - 1)?;
-    let (token, change) = tail.split_at_checked(usize::from(head[2 + ID_BYTES]))?;
-    let (clear, delta) = change.split_first()?;
-    let start: i64 = if *delta.first()? >= 0x80 { -1 } else { 0 };
-    let delta = delta.iter().fold(start, |number, byte| number << 8 | i64::from(*byte));
-    let change = if *clear == CLEAR { Change::Clear } else { Change::Add(delta) };
-    Some(Record { offset: read(&head[..2]), id: &head[2..2 + ID_BYTES], token, change })
+    let (head, rest) = record.split_at_checked(BEFORE_DELTA - 1)?;
+    let (delta, rest) = rest.split_at_checked(usize::from(head[0]))?;
+    let (id, token) = rest.split_at_checked(BEFORE_TOKEN)?;
+    let change = match delta.first() {
+        None => Change::Clear,
+        Some(first) => {
+            let start: i64 = if *first >= 0x80 { -1 } else { 0 };
+            Change::Add(delta.iter().fold(start, |number, byte| number << 8 | i64::from(*byte)))
+        }
+    };
+    Some(Record { offset: read(&id[..2]), id: &id[2..], token, change })
 }
 
 /// The sum of the adds of one counter that happened after an offset, in a slot of one granule.
@@ -195,16 +203,24 @@ pub(super) fn decode_checkpoint(raw: &[u8]) -> Result<Checkpoint, Refusal> {
 mod tests {
     use super::*;
 
+    /// As the script puts it together.
+    fn record(of: &Item<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        item(&mut out, of, 9);
+        out.drain(..20);
+        id(&mut out, of);
+        assert_eq!(usize::from(out[0]), out.len() - 1);
+        out
+    }
+
     #[test]
     fn n2_every_delta_reads_back_from_its_record() {
         let bounds = (0..64).flat_map(|bit| [1_i64 << bit, (1_i64 << bit).wrapping_sub(1), -(1_i64 << (bit % 63))]);
         let token = Token::parse("t").unwrap();
         for delta in bounds.chain([0, -1, -128, -129, 127, 128, i64::MIN, i64::MAX]) {
             let (id, change) = ([7; ID_BYTES], Change::Add(delta));
-            let mut out = Vec::new();
-            item(&mut out, &Item { counter: 0, time_ms: 1_234, stamped: false, id, token: &token, change }, 9);
-            let record = &out[20..];
-            let twice = [record, record].concat();
+            let record = &record(&Item { counter: 0, time_ms: 1_234, stamped: false, id, token: &token, change });
+            let twice = [&record[..], record].concat();
             assert_eq!(sum_after(&twice, id, None), Ok(2 * i128::from(delta)), "{delta}");
             assert_eq!(sum_after(record, id, Some(233)), Ok(i128::from(delta)));
             assert_eq!(sum_after(record, id, Some(234)), Ok(0), "not after its own time");

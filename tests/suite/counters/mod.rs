@@ -1,12 +1,13 @@
 //! The counters: their event log, their checkpoints and their rollups on a real Redis, beside a model of what a counter is.
 //!
 //! What lives here: random programs against the model (`exactness`, which `draw` draws), one rule each (`bounds`, `windows`,
-//! `slots`, `circulation`, `servers`), and the stores that they interrupt. What may not: the queue, and the wire.
+//! `slots`, `hot`, `circulation`, `servers`), and the stores that they interrupt. What may not: the queue, and the wire.
 
 mod bounds;
 mod circulation;
 mod draw;
 mod exactness;
+mod hot;
 mod interrupted;
 mod model;
 mod servers;
