@@ -2,9 +2,9 @@
 -- append: adds and clears become events of one shard of the event log (N3, N5, N6, N9).
 -- KEYS state pending dirty layout events... (a hash for each time bucket that the items are in)
 -- ARGV now_ms revision version parameters items counter... field... id...
--- parameters: accept_limit_ms I6 future_limit_ms I6 close_after_ms I6 delete_after_ms I6 due_after_ms I6, bound as I4 and
--- I4: what the sizes of one counter's pending deltas may come to here, so that the sum of any of them fits; counters I2; of
--- each events hash the number of its fields I2
+-- parameters: accept_limit_ms I6 future_limit_ms I6 close_after_ms I6, bound as I4 and I4: what the sizes of one counter's
+-- pending deltas may come to here, so that the sum of any of them fits; counters I2; of each events hash the number of its
+-- fields I2
 -- items, one after the other: field I2, counter I2, time_ms I6, flags B, delta i8, length of what follows B; then its
 -- record up to its id: length of the rest B, length of the delta B (0: a clear), and the delta in as few bytes as hold it.
 -- id: offset in its granule I2, hash of the counter 12, token. With it a record ends.
@@ -18,8 +18,8 @@
 -- counter, takes the short way: one record unpacked in part, and packed. All else takes the long way, in halves.
 --@include shard
 local find, char = string.find, string.char
-local accept_limit_ms, future_limit_ms, close_after_ms, delete_after_ms, due_after_ms, bound_high, bound_low, counters,
-  counts_at = unpick('>I6I6I6I6I6I4I4I2', ARGV[4])
+local accept_limit_ms, future_limit_ms, close_after_ms, bound_high, bound_low, counters, counts_at =
+  unpick('>I6I6I6I4I4I2', ARGV[4])
 if S[VERSION] ~= tonumber(ARGV[3]) then return {RELAID, S[VERSION], call('GET', K_LAYOUT)} end
 
 local EVENTS, ITEMS, FIRST_COUNTER, FIRST_FIELD = 5, 5, 6, 6 + counters
@@ -233,8 +233,8 @@ if n ~= S[SLOTS] then
   local from = S[LATEST] + 1
   local layout = call('GET', K_LAYOUT)
   if S[RELAID_AT] == from then layout = sub(layout, 1, #layout - 9) end
-  -- What is so old that no event is kept there any more goes.
-  while #layout > 9 and unpick('>I5', layout, 10) * GRANULE_MS < now - 2 * delete_after_ms do layout = sub(layout, 10) end
+  -- What is of times only of which all records are gone: a rollup that is late may need any others, however old.
+  while #layout > 9 and unpick('>I5', layout, 10) * GRANULE_MS <= S[PRUNED] do layout = sub(layout, 10) end
   call('SET', K_LAYOUT, layout .. pack('>I5I4', from, n))
   S[SLOTS], S[VERSION], S[RELAID_AT] = n, S[VERSION] + 1, from
 end
@@ -269,7 +269,7 @@ for i = 1, counters do
     write[#write + 1] = packed(p)
     if was_clean[i] then
       local first = p.entries and first_granule(p) or was_clean[i]
-      dirty[#dirty + 1] = string.format('%.0f', (first + 1) * GRANULE_MS + due_after_ms)
+      dirty[#dirty + 1] = string.format('%.0f', (first + 1) * GRANULE_MS)
       dirty[#dirty + 1] = counter
     end
   end

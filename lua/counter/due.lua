@@ -1,22 +1,26 @@
 #!lua flags=allow-oom
 -- due: the counters whose rollup is due, the longest waiting first; they are not due again for hold_ms (N9).
--- KEYS state pending dirty   ARGV now_ms revision limit hold_ms
+-- KEYS state pending dirty   ARGV now_ms revision due_after_ms limit hold_ms
 -- RETURNS {OK, now_ms, when the next is due or 0, how many are dirty, (counter, when it was due)...}
+-- The score of a dirty counter is since when it waits, and not when it is due: so a namespace that waits longer or shorter
+-- does so for what waits already, too.
 -- WHY held and not removed: whoever asked may die before it has told anybody. Only a rollup takes a counter out.
 --@include shard
-local found = call('ZRANGE', K_DIRTY, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', '0', ARGV[3], 'WITHSCORES')
+local due_after_ms = tonumber(ARGV[3])
+local function waits_since(due_ms) return string.format('%.0f', due_ms - due_after_ms) end
+local found = call('ZRANGE', K_DIRTY, '-inf', waits_since(now), 'BYSCORE', 'LIMIT', '0', ARGV[4], 'WITHSCORES')
 if #found > 0 then
-  local hold, hold_to = {}, string.format('%.0f', now + tonumber(ARGV[4]))
+  local hold, hold_to = {}, waits_since(now + tonumber(ARGV[5]))
   for i = 1, #found, 2 do
     hold[i], hold[i + 1] = hold_to, found[i]
   end
   call('ZADD', K_DIRTY, unpack(hold))
 end
 local first = call('ZRANGE', K_DIRTY, '0', '0', 'WITHSCORES')
-local out = {OK, now, first[2] and tonumber(first[2]) or 0, call('ZCARD', K_DIRTY)}
+local out = {OK, now, first[2] and tonumber(first[2]) + due_after_ms or 0, call('ZCARD', K_DIRTY)}
 for i = 1, #found, 2 do
   out[#out + 1] = found[i]
-  out[#out + 1] = tonumber(found[i + 1])
+  out[#out + 1] = tonumber(found[i + 1]) + due_after_ms
 end
 close_shard()
 return out

@@ -14,8 +14,8 @@ local counters = {}
 for i = 4, #ARGV, 4 do counters[#counters + 1] = ARGV[i] end
 local raws = call('HMGET', K_PENDING, unpack(counters))
 local write, forget, dirty, clean = {}, {}, {}, {}
-local function due(counter, at)
-  dirty[#dirty + 1] = string.format('%.0f', at)
+local function waits(counter, since)
+  dirty[#dirty + 1] = string.format('%.0f', since)
   dirty[#dirty + 1] = counter
 end
 for i = 1, #counters do
@@ -30,11 +30,11 @@ for i = 1, #counters do
   local is_last_word, was_closed = settled_to >= p.closed_to, p.closed
   if is_last_word then p.closed, p.closed_to = tonumber(ARGV[at + 2]), settled_to end
   if #left > 0 then
-    due(counter, (first_granule(p) + 1) * GRANULE_MS + due_after_ms)
+    waits(counter, (first_granule(p) + 1) * GRANULE_MS)
   elseif is_last_word and again_after_ms > 0 then
-    due(counter, now + again_after_ms)
+    waits(counter, now + again_after_ms - due_after_ms)
   elseif is_last_word and p.closed > 0 and p.closed ~= was_closed then
-    due(counter, now + due_after_ms)
+    waits(counter, now)
   elseif is_last_word then
     clean[#clean + 1] = counter
   end

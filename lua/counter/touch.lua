@@ -7,19 +7,19 @@
 local due_after_ms, lag_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
 for i = 5, #ARGV, 2 do
   local counter = ARGV[i]
-  local due = call('ZSCORE', K_DIRTY, counter)
-  if due then
+  local since = tonumber(call('ZSCORE', K_DIRTY, counter) or '')
+  if since then
     local p = read_pending(whole(counter, call('HGET', K_PENDING, counter)))
-    local waits_for = tonumber(due) - due_after_ms
     for j = 1, #p.entries do
-      -- It waits for the granule that came first, which need not be the earliest.
-      if (p.entries[j][1] + 1) * GRANULE_MS == waits_for then
-        call('ZADD', K_DIRTY, string.format('%.0f', (first_granule(p) + 1) * GRANULE_MS + lag_ms), counter)
+      -- It waits since the granule that came first, which need not be the earliest.
+      if (p.entries[j][1] + 1) * GRANULE_MS == since then
+        local due_ms = (first_granule(p) + 1) * GRANULE_MS + lag_ms
+        call('ZADD', K_DIRTY, string.format('%.0f', due_ms - due_after_ms), counter)
         break
       end
     end
   elseif ARGV[i + 1] == '1' then
-    call('ZADD', K_DIRTY, string.format('%.0f', now), counter)
+    call('ZADD', K_DIRTY, string.format('%.0f', now - due_after_ms), counter)
   end
 end
 close_shard()

@@ -8,7 +8,7 @@ use std::fmt::Write;
 pub const NAMES: [&str; 4] = [
     "state",   // string: revision, fence, clock, the rate of late
     "pending", // hash: counter → what no rollup has settled
-    "dirty",   // sorted set: when a rollup is due → counter
+    "dirty",   // sorted set: since when a rollup is waited for → counter
     "layout",  // string: from which granule on a granule has how many slots
 ];
 /// The registry of namespaces.
@@ -109,6 +109,8 @@ scripts! {
     Due = "due",
     /// N11.
     Touch = "touch",
+    /// N7.
+    Tick = "tick",
     /// N12.
     Prune = "prune",
     /// N8.

@@ -238,8 +238,7 @@ impl<'a> Call<'a> {
             .collect();
         let config = &namespace.config;
         let mut parameters = Vec::with_capacity(64);
-        let (close_ms, delete_ms) = (config.close_after_ms, config.delete_after_ms);
-        for ms in [config.accept_limit_ms, FUTURE_LIMIT_MS, close_ms, delete_ms, config.due_after_ms()] {
+        for ms in [config.accept_limit_ms, FUTURE_LIMIT_MS, config.close_after_ms] {
             parameters.extend_from_slice(&ms.to_be_bytes()[2..]);
         }
         parameters.extend_from_slice(&config.pending_max().to_be_bytes());

@@ -43,7 +43,7 @@ impl RedisNamespace {
     }
 
     async fn increment(&self, sums: &[(&CounterName, i64)]) -> Vec<Result<(), Refusal>> {
-        let step = if self.config.ttl_ms > 0 { 2 } else { 1 };
+        let step = if self.config.ttl_ms > 0 || self.may_have_had_ttl() { 2 } else { 1 };
         let add = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut commands = Vec::with_capacity(numbers.len() * step);
             for (counter, sum) in numbers.iter().map(|number| &sums[*number]) {
@@ -51,6 +51,8 @@ impl RedisNamespace {
                 commands.push(redis::cmd("INCRBY").arg(&key).arg(sum).take());
                 if self.config.ttl_ms > 0 {
                     commands.push(redis::cmd("PEXPIRE").arg(&key).arg(self.config.ttl_ms).take());
+                } else if step > 1 {
+                    commands.push(redis::cmd("PERSIST").arg(&key).take());
                 }
             }
             let results: Vec<Result<(), Refusal>> = match self.link(shard).calls(&commands).await {
@@ -61,6 +63,11 @@ impl RedisNamespace {
         };
         let added = join_all(homes(sums.iter().map(|(counter, _)| *counter)).map(add)).await;
         in_order(sums.len(), added).unwrap_or_else(|refusal| vec![Err(refusal); sums.len()])
+    }
+
+    /// Whether an earlier revision may have had the counters end: a namespace that was never changed has not.
+    fn may_have_had_ttl(&self) -> bool {
+        self.revision > 1
     }
 
     /// The counts as they stand.

@@ -85,7 +85,7 @@ impl EventLog for RedisNamespace {
     async fn close(&self, closing: &Settled) -> Result<(), Refusal> {
         let done = Place::of(&closing.counter).shards(&self.config).map(async |shard| {
             let mut command = self.log_call(CounterScript::Close, &self.keys(shard).log());
-            command.arg(self.config.due_after_ms()).arg(closing.to_ms);
+            command.arg(closing.to_ms);
             command.arg(closed_code(closing.closed)).arg(closing.counter.as_str());
             self.run(shard, &command).await.map(drop)
         });
@@ -94,7 +94,7 @@ impl EventLog for RedisNamespace {
 
     async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
         let mut command = self.log_call(CounterScript::Due, &self.keys(shard).log());
-        command.arg(limit).arg(hold_ms);
+        command.arg(self.config.due_after_ms()).arg(limit).arg(hold_ms);
         let mut reply = self.run(shard, &command).await?;
         let (now_ms, next_ms, dirty) = (reply.number()?, reply.number()?, reply.number()?);
         self.now.heard(now_ms);

@@ -9,6 +9,7 @@ use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
 use tallystone_link::{Clock, ConnectError, Link, ReplicaWait};
 use tallystone_lua::counter::{Answer, CounterScript, NAMESPACES};
+use tallystone_model::Applied;
 
 /// All namespaces of a Redis.
 #[derive(Clone)]
@@ -103,6 +104,8 @@ impl RedisNamespaces {
         match self.open(&namespace).await {
             // Changed once more meanwhile, on top of this.
             Ok(_) | Err(Refusal::Stale) => Ok(namespace),
+            // It stands in the registry: every server will take it up.
+            Err(Refusal::Unavailable { why, .. }) => Err(Refusal::Unavailable { applied: Applied::Unknown, why }),
             Err(refusal) => Err(refusal),
         }
     }

@@ -3,10 +3,12 @@
 use super::{RedisNamespace, of_link, record};
 use crate::log::GRANULE_MS;
 use crate::refusal::Refusal;
-use tallystone_lua::counter::CounterScript;
+use tallystone_lua::counter::{CounterScript, OLDER_FIELD};
 
 /// Slices that one call drops.
 const SLICES_MAX: u64 = 100;
+/// Hashes that one command drops.
+const UNLINK_MAX: usize = 1_000;
 /// Pending records looked at with one command.
 const SCAN_COUNT: usize = 1_000;
 
@@ -31,15 +33,16 @@ impl RedisNamespace {
                 tracing::warn!(namespace = %self.name, shard, first_ms, "events past their retention wait for a rollup");
                 break;
             }
-            let mut command = redis::cmd("UNLINK");
             // The slice before, too: whoever marked it as gone may have died before it was.
             let from_ms = if dropped == 0 { pruned_to.saturating_sub(slice_ms) } else { pruned_to };
-            for bucket in from_ms / bucket_ms..slice_end / bucket_ms {
-                command.arg(keys.events(bucket_s, bucket));
-            }
             // In this order: what is gone must not be looked for.
             self.pruned(shard, slice_end).await?;
-            self.link(shard).call(&command).await.map_err(of_link)?;
+            let buckets: Vec<u64> = (from_ms / bucket_ms..slice_end / bucket_ms).collect();
+            for buckets in buckets.chunks(UNLINK_MAX) {
+                let mut command = redis::cmd("UNLINK");
+                command.arg(buckets.iter().map(|bucket| keys.events(bucket_s, *bucket)).collect::<Vec<String>>());
+                self.link(shard).call(&command).await.map_err(of_link)?;
+            }
             pruned_to = slice_end;
             dropped += 1;
         }
@@ -62,8 +65,11 @@ impl RedisNamespace {
             let mut command = redis::cmd("HSCAN");
             command.arg(&key).arg(cursor).arg("COUNT").arg(SCAN_COUNT);
             let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
-            for (_, raw) in pairs {
-                let granules = record::pending(&raw)?.granules;
+            for (name, raw) in pairs {
+                let granules = match name.starts_with(OLDER_FIELD) {
+                    true => record::granules(&raw)?,
+                    false => record::pending(&raw)?.granules,
+                };
                 let earliest = granules.iter().map(|granule| granule.number * GRANULE_MS).min();
                 first = [first, earliest].into_iter().flatten().min();
             }

@@ -30,17 +30,21 @@ pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
     if raw.is_empty() {
         return Ok(Pending::default());
     }
-    if raw.len() < HEAD_BYTES || !(raw.len() - HEAD_BYTES).is_multiple_of(ENTRY_BYTES) {
-        return Err(defect("an unreadable pending record"));
-    }
-    let (head, entries) = raw.split_at(HEAD_BYTES);
+    let (head, entries) = raw.split_at_checked(HEAD_BYTES).ok_or_else(|| defect("an unreadable pending record"))?;
     let closed = match head[6] % HAS_OLDER {
         CLOSED_UP => Closed::Up,
         CLOSED_DOWN => Closed::Down,
         _ => Closed::No,
     };
-    let granules = entries.chunks_exact(ENTRY_BYTES).map(granule).collect();
-    Ok(Pending { last_write_ms: read(&head[..6]), closed, granules })
+    Ok(Pending { last_write_ms: read(&head[..6]), closed, granules: granules(entries)? })
+}
+
+/// The granules of a pending record, or its older ones that stand apart.
+pub(super) fn granules(entries: &[u8]) -> Result<Vec<Granule>, Refusal> {
+    if !entries.len().is_multiple_of(ENTRY_BYTES) {
+        return Err(defect("an unreadable pending record"));
+    }
+    Ok(entries.chunks_exact(ENTRY_BYTES).map(granule).collect())
 }
 
 fn granule(entry: &[u8]) -> Granule {

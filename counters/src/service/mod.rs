@@ -27,12 +27,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::Client;
+use tallystone_model::Applied;
 use tokio_util::sync::CancellationToken;
 
 /// How often a call is made anew because the namespace has been changed meanwhile.
 const STALE_TRIES: usize = 5;
-/// A clear is acknowledged when it is sure that whatever happens from now on happens after it.
-const CLEAR_SETTLES: Duration = Duration::from_millis(2);
 /// Granules that one page of events looks at, and how many at once.
 const GRANULES_MAX: u64 = 4_000;
 const GRANULES_AT_ONCE: usize = 32;
@@ -100,6 +99,11 @@ impl Counters {
         let results = match open.store.config().counter_type {
             CounterType::BestEffort => append_cached(&open, events).await,
             CounterType::Eventual | CounterType::Accurate => {
+                if clears_now {
+                    // What has happened in any shard happened before them, whatever clocks show.
+                    let latest_ms = self.tick(namespace, &mut open, 0).await?;
+                    self.tick(namespace, &mut open, latest_ms).await?;
+                }
                 let mut results = vec![Err(Refusal::Stale); events.len()];
                 let (mut numbers, mut events): (Vec<usize>, Vec<NewEvent>) = ((0..events.len()).collect(), events);
                 for tries_left in (0..STALE_TRIES).rev() {
@@ -117,16 +121,52 @@ impl Counters {
                     if numbers.is_empty() || tries_left == 0 {
                         break;
                     }
-                    open = self.directory.later(namespace, open.store.revision()).await?;
+                    open = match self.directory.later(namespace, open.store.revision()).await {
+                        Ok(open) => open,
+                        Err(refusal) => {
+                            // Of those only: what has been stored is.
+                            numbers.iter().for_each(|number| results[*number] = Err(refusal.clone()));
+                            break;
+                        }
+                    };
+                }
+                if clears_now {
+                    self.acknowledge_clears(namespace, &mut open, &mut results).await;
                 }
                 results
             }
         };
-        if clears_now {
-            tokio::time::sleep(CLEAR_SETTLES).await;
-        }
         crate::metrics::added(&results);
         Ok(results)
+    }
+
+    /// A clear is acknowledged when it is sure that whatever happens from now on, in any shard, happens after it.
+    async fn acknowledge_clears(
+        &self,
+        namespace: &NamespaceName,
+        open: &mut Arc<Open>,
+        results: &mut [Result<Appended, Refusal>],
+    ) {
+        let Some(latest_ms) = results.iter().flatten().map(|appended| appended.time_ms).max() else { return };
+        if let Err(refusal) = self.tick(namespace, open, latest_ms + 1).await {
+            let why = refusal.to_string();
+            let unknown = || Refusal::Unavailable { applied: Applied::Unknown, why: why.clone() };
+            results.iter_mut().filter(|result| result.is_ok()).for_each(|result| *result = Err(unknown()));
+        }
+    }
+
+    async fn tick(&self, namespace: &NamespaceName, open: &mut Arc<Open>, at_least_ms: u64) -> Result<u64, Refusal> {
+        for _ in 0..STALE_TRIES {
+            match open.store.tick(at_least_ms).await {
+                Err(Refusal::Stale) => *open = self.directory.later(namespace, open.store.revision()).await?,
+                // It counts nothing.
+                Err(Refusal::Unavailable { why, .. }) => {
+                    return Err(Refusal::Unavailable { applied: Applied::No, why });
+                }
+                ticked => return ticked,
+            }
+        }
+        Err(Refusal::Stale)
     }
 
     /// The counts of one namespace.

@@ -9,6 +9,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const EXCLUSIVITY_KEY: &str = "counter";
 /// What one waiting job takes in the queue's store, about (docs/performance.md).
 const JOB_BYTES: u64 = 512;
+/// The bound of a queue that is no longer used, and no other's.
+const RETIRED_DEPTH: u64 = 1;
 /// Jobs do not give up: a counter stays dirty, and a store that is away comes back.
 const ATTEMPTS: u32 = 1_000;
 const BACKOFF_MS: u64 = 100;
@@ -30,6 +32,16 @@ pub fn queue_of(counter: &CounterName, config: &NamespaceConfig) -> u16 {
     (xxh3_64(counter.as_str().as_bytes()) % u64::from(config.num_queues)) as u16
 }
 
+/// What a queue is told that is no longer used: it gives out nothing until what runs of it is done, and then goes.
+pub(super) fn retired() -> QueueConfig {
+    QueueConfig { dequeue_blocked: Some(true), max_depth: Some(RETIRED_DEPTH), ..QueueConfig::default() }
+}
+
+/// Whether it was told so: then it is told otherwise when it is used again; what an operator has paused stays paused.
+pub(super) fn is_retired(config: &QueueConfig) -> bool {
+    config.dequeue_blocked == Some(true) && config.max_depth == Some(RETIRED_DEPTH)
+}
+
 /// How they are made.
 pub(super) fn queue_config(config: &NamespaceConfig) -> QueueConfig {
     QueueConfig {
@@ -38,7 +50,7 @@ pub(super) fn queue_config(config: &NamespaceConfig) -> QueueConfig {
         max_attempts: Some(ATTEMPTS),
         // The next job of the counter has the same id.
         terminal_retention_ms: Some(0),
-        max_depth: Some((config.capacity_bytes / JOB_BYTES).max(1)),
+        max_depth: Some((config.capacity_bytes / JOB_BYTES).max(RETIRED_DEPTH + 1)),
         retry_backoff: Some(Backoff {
             kind: BackoffKind::Exponential,
             base_ms: BACKOFF_MS,

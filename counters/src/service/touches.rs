@@ -1,7 +1,7 @@
 //! Reads hurry rollups on: what somebody reads, and is behind, is rolled up as soon as it can be (N11).
 
 use super::directory::Open;
-use crate::log::EventLog;
+use crate::log::{EventLog, GRANULE_MS};
 use crate::names::CounterName;
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
@@ -39,7 +39,7 @@ impl Touches {
     pub(super) fn read(&self, counter: &CounterName, exact_to_ms: u64, store: &RedisNamespace) {
         let config = store.config();
         let behind_ms = store.now_ms().saturating_sub(exact_to_ms);
-        if behind_ms <= config.due_after_ms() + PATIENCE_MS {
+        if behind_ms <= config.lag_ms() + GRANULE_MS + PATIENCE_MS {
             return;
         }
         // A counter that was never rolled up may not exist: there is nothing to refresh.

@@ -5,7 +5,7 @@
 //! a counter that is told of twice is rolled up once.
 
 use super::directory::Open;
-use super::rollup_queue::{EXCLUSIVITY_KEY, prefix, queue_config, queue_of, rollup_queue};
+use super::rollup_queue::{EXCLUSIVITY_KEY, is_retired, prefix, queue_config, queue_of, retired, rollup_queue};
 use crate::log::{Due, EventLog};
 use crate::names::CounterName;
 use crate::namespace::{CounterType, NamespaceConfig};
@@ -84,7 +84,7 @@ impl Trigger {
             }
         }
         for (old, summary) in there.iter().filter(|(name, _)| !ours.contains(name)) {
-            self.queue.update_queue(old, QueueConfig { dequeue_blocked: Some(true), ..QueueConfig::default() }).await?;
+            self.queue.update_queue(old, retired()).await?;
             while self.queue.depth(old, None).await?.running > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -92,10 +92,11 @@ impl Trigger {
             self.queue.delete_queue(old, true).await?;
         }
         for ours in &ours {
-            match there.contains_key(ours) {
-                false => drop(self.queue.create_queue(ours, config.clone()).await?),
-                true => {
-                    let change = QueueConfig { queue_type: None, shards: None, ..config.clone() };
+            match there.get(ours) {
+                None => drop(self.queue.create_queue(ours, config.clone()).await?),
+                Some(there) => {
+                    let dequeue_blocked = is_retired(&there.queue.config).then_some(false);
+                    let change = QueueConfig { queue_type: None, shards: None, dequeue_blocked, ..config.clone() };
                     self.queue.update_queue(ours, change).await?;
                 }
             }
@@ -126,7 +127,12 @@ impl Trigger {
             *due = (*due).min(*due_ms);
         }
         let told = join_all(jobs.iter().map(|(number, jobs)| self.tell(*number, jobs))).await;
-        told.into_iter().collect::<Result<(), Error>>()?;
+        let queues_missing = told.into_iter().collect::<Result<Vec<bool>, Error>>()?.contains(&true);
+        if queues_missing {
+            // Somebody has deleted them; only the last revision may make them anew, which this question finds out.
+            store.due(0, 0, 0).await?;
+            self.make_queues().await?;
+        }
         if let Some(refusal) = failed.into_iter().next() {
             return Err(refusal.into());
         }
@@ -139,7 +145,8 @@ impl Trigger {
         Ok(next.fold(look, Duration::min).max(TOGETHER))
     }
 
-    async fn tell(&self, number: u16, jobs: &BTreeMap<&CounterName, u64>) -> Result<(), Error> {
+    /// Whether their queue is missing: what it was to be told is due again after the hold.
+    async fn tell(&self, number: u16, jobs: &BTreeMap<&CounterName, u64>) -> Result<bool, Error> {
         let queue = rollup_queue(self.open.store.name(), self.config(), number);
         let messages: Vec<NewMessage> = jobs
             .iter()
@@ -150,9 +157,8 @@ impl Trigger {
             .collect();
         for messages in messages.chunks(JOBS_MAX) {
             let results = match self.queue.enqueue(&queue, messages.to_vec()).await {
-                // Somebody has deleted it; what it was told of is due again.
                 Err(error) if error.refused().is_some_and(|refused| refused.reason == "QUEUE_NOT_FOUND") => {
-                    return self.make_queues().await;
+                    return Ok(true);
                 }
                 results => results?,
             };
@@ -161,6 +167,6 @@ impl Trigger {
                 tracing::warn!(queue, %refused, "a rollup waits: it is due again after the hold");
             }
         }
-        Ok(())
+        Ok(false)
     }
 }

@@ -181,3 +181,38 @@ fn one_shard(cardinality: Cardinality) -> NamespaceConfig {
 async fn home(place: &Place, name: &str) -> u16 {
     place.pending(name).await[0].0
 }
+
+#[tokio::test]
+async fn n8_what_waits_goes_by_another_coalesce_ms_at_once() {
+    let hour = NamespaceConfig { coalesce_ms: 3_600_000, ..one_shard(Cardinality::High) };
+    let mut place = Place::new("coalesce", hour.clone()).await;
+    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("an add");
+    place.pass(60_000);
+    assert!(place.due(0).await.is_empty(), "it waits for an hour");
+    let none = NamespaceConfig { coalesce_ms: 0, ..hour.clone() };
+    place.reconfigure(none.clone()).await;
+    let due = place.due(0).await;
+    // Its granule, the accept limit and the skew.
+    assert_eq!(due, [(counter("c"), NOON_MS + 500 + 5_000 + 100)]);
+    // And back, before anybody has rolled it up.
+    place.reconfigure(hour).await;
+    assert!(place.due(0).await.is_empty());
+    place.reconfigure(none).await;
+    place.roll_up("c").await;
+    assert_eq!((place.count("c").await, place.due(0).await), (1, vec![]));
+}
+
+#[tokio::test]
+async fn n7_what_happens_after_a_tick_happens_later_in_every_shard() {
+    let mut place = Place::new("tick", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
+    place.pass(30_000);
+    place.set_back(30_000).await;
+    // One shard is ahead of the others by a second, as where each has last been called at another time.
+    place.server_at(NOON_MS + 31_000).await.due(3, 0, 0).await.expect("an answer");
+    let latest_ms = place.store.tick(0).await.expect("its clocks");
+    assert_eq!(latest_ms, NOON_MS + 31_000);
+    assert_eq!(place.store.tick(latest_ms + 7).await, Ok(latest_ms + 7));
+    for shard in 0..place.store.shards() {
+        assert_eq!(place.store.due(shard, 0, 0).await.expect("an answer").now_ms, latest_ms + 7, "shard {shard}");
+    }
+}

@@ -240,7 +240,7 @@ impl Program {
     /// Nothing but what the log itself says is due is rolled up, and everything is exact (N9).
     async fn come_to_rest(mut self) {
         let config = self.place.config.clone();
-        // Whatever was coalesced before the last change, and whatever the clock was set back.
+        // Whatever waits by what the namespace is told now, and whatever the clock was set back.
         self.place.at(self.place.now_ms() + 30_000);
         let store = self.place.store.clone();
         for shard in 0..store.shards() {

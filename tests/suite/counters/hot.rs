@@ -112,3 +112,26 @@ async fn n2_a_hot_counter_is_closed_and_opened_with_its_older_granules() {
     assert_eq!(place.append_one(add("c", "up", place.now_ms(), 1)).await, counted(place.now_ms()));
     assert_eq!(sums(&place).await.len(), 41);
 }
+
+#[tokio::test]
+async fn n12_granules_that_stand_apart_keep_their_events_from_being_dropped() {
+    let retention = NamespaceConfig {
+        accept_limit_ms: 1_000,
+        close_after_ms: 60_000,
+        delete_after_ms: 61_000,
+        seconds_per_bucket: 60,
+        seconds_per_slice: 60,
+        ..config()
+    };
+    let mut place = Place::new("hot-kept", retention).await;
+    let home = place.pending("c").await[0].0;
+    while place.store.prune(home).await.expect("an answer") > 0 {}
+    add_to_granules(&place, 0..20).await;
+    assert_eq!(fields(&place).await.len(), 2);
+    // Their slice is past its retention.
+    place.at(NOON_MS + 122_000);
+    assert_eq!(place.store.prune(home).await, Ok(0));
+    assert_eq!(sums(&place).await.len(), 20);
+    assert_eq!(place.settled("c").await, (1 << 20) - 1);
+    assert!(place.store.prune(home).await.expect("an answer") > 0);
+}

@@ -134,3 +134,40 @@ async fn n12_events_are_told_as_long_as_they_are_kept_however_slots_were_laid_ou
         assert_eq!(events(&place.store, NOON_MS + 600_000 * number as u64).await.len(), size);
     }
 }
+
+#[tokio::test]
+async fn n8_events_that_wait_for_their_rollup_are_summed_however_slots_were_laid_out_since() {
+    let config = NamespaceConfig {
+        accept_limit_ms: 1_000,
+        close_after_ms: 60_000,
+        delete_after_ms: 61_000,
+        seconds_per_bucket: 60,
+        seconds_per_slice: 60,
+        ..narrow()
+    };
+    let mut place = Place::new("waits", config).await;
+    // Slots are many, then; and a clear cuts the granule in two, so that its records are read.
+    all_answer(&place.store, &burst(3_000, place.now_ms()), counted(NOON_MS)).await;
+    place.pass(GRANULE_MS);
+    let now_ms = place.now_ms();
+    all_answer(&place.store, &[event("c", "clear", now_ms, Change::Clear)], counted(now_ms)).await;
+    place.pass(1);
+    all_answer(&place.store, &burst(40, now_ms + 1), counted(now_ms + 1)).await;
+    // Long past their retention slots are laid out otherwise, and more than once.
+    for size in [4_000, 9_000, 20_000] {
+        place.pass(200_000);
+        all_answer(&place.store, &burst(size, place.now_ms()), counted(place.now_ms())).await;
+    }
+    let all = 40 + 4_000 + 9_000 + 20_000;
+    let names = [counter("c")];
+    assert_eq!(read::accurate(&place.store, &place.store, &names).await.expect("counts")[0].0, all);
+    let home = place.pending("c").await[0].0;
+    assert_eq!(place.store.prune(home).await, Ok(0), "nothing of what waits goes");
+    assert_eq!(place.settled("c").await, all);
+    place.pass(200_000);
+    let layouts = slots(&place, "c").await.len();
+    while place.store.prune(home).await.expect("an answer") > 0 {}
+    place.pass(700_000);
+    all_answer(&place.store, &burst(41_000, place.now_ms()), counted(place.now_ms())).await;
+    assert!(slots(&place, "c").await.len() < layouts, "what nobody needs any more goes");
+}

@@ -42,15 +42,20 @@ pub(super) struct House {
 impl House {
     /// With nobody who rolls up.
     pub(super) async fn without_rollups() -> Self {
-        House::start(false).await
+        House::start(false, false).await
+    }
+
+    /// With a queue, but nobody who works.
+    pub(super) async fn without_worker() -> Self {
+        House::start(true, false).await
     }
 
     /// With a queue and a worker.
     pub(super) async fn with_rollups() -> Self {
-        House::start(true).await
+        House::start(true, true).await
     }
 
-    async fn start(has_rollups: bool) -> Self {
+    async fn start(has_queue: bool, has_worker: bool) -> Self {
         let (redis, dir) = (TestRedis::start().await, TempDir::new().expect("a temporary folder"));
         let connect = async || {
             let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default()).await;
@@ -58,13 +63,15 @@ impl House {
         };
         let (mut server, mut queue, mut tasks) = (None, None, JoinSet::new());
         let records = dir.path().join("records");
-        if has_rollups {
+        if has_queue {
             let started = Server::start_on(redis.store(Clock::Redis).await).await;
             let client = Client::connect(started.url()).await.expect("a server that listens");
-            let written = Arc::new(Records::open(&records).expect("a file"));
-            let options = WorkerOptions { name: "worker".to_owned(), records: Some(written) };
-            let workers = RollupWorkers::new(connect().await, client.clone(), options);
-            tasks.spawn(workers.run(CancellationToken::new()));
+            if has_worker {
+                let written = Arc::new(Records::open(&records).expect("a file"));
+                let options = WorkerOptions { name: "worker".to_owned(), records: Some(written) };
+                let workers = RollupWorkers::new(connect().await, client.clone(), options);
+                tasks.spawn(workers.run(CancellationToken::new()));
+            }
             (server, queue) = (Some(started), Some(client));
         }
         let (mut urls, mut clients) = (Vec::new(), Vec::new());

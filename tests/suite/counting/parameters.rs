@@ -6,7 +6,10 @@ use super::machines::listed;
 use super::now_ms;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tallystone_client::{Cardinality, Client, CounterType, IdempotencyToken, NamespaceConfig, NewAdd, NewClear};
+use tallystone_client::{
+    Cardinality, Client, CounterType, Dequeue, IdempotencyToken, NamespaceConfig, NewAdd, NewClear, NewMessage,
+    QueueConfig,
+};
 use tallystone_workers::Step;
 use tokio::time::sleep;
 
@@ -59,6 +62,17 @@ async fn n4_best_effort_has_no_tokens_and_is_gone_after_its_ttl() {
     until(look, |ttl_ms| (1..=300).contains(ttl_ms)).await;
     until(async || house.count(1, NS, "brief").await.count, |count| *count == 0).await;
     assert_eq!(house.count(1, NS, "kept").await.count, 1);
+
+    // And back: what was to go stays, with its next add through a server that has heard of it.
+    let best_effort = NamespaceConfig { counter_type: Some(CounterType::BestEffort), ..NamespaceConfig::default() };
+    house.put(NS, NamespaceConfig { ttl_ms: Some(3_600_000), ..best_effort.clone() }).await;
+    add(&house, NS, "long", 1).await;
+    house.put(NS, NamespaceConfig { ttl_ms: Some(0), ..best_effort }).await;
+    add(&house, NS, "long", 1).await;
+    let mut connection = house.redis.connection().await;
+    let found: Vec<String> = redis::cmd("KEYS").arg("*:cached:long").query_async(&mut connection).await.unwrap();
+    let ttl_ms: i64 = redis::cmd("PTTL").arg(&found[0]).query_async(&mut connection).await.unwrap();
+    assert_eq!((ttl_ms, house.count(0, NS, "long").await.count), (-1, 2));
 }
 
 #[tokio::test]
@@ -210,6 +224,31 @@ async fn n8_another_number_of_queues_takes_the_place_of_the_one_before() {
             house.until_entry(NS, counter, |entry| entry.count == *count).await;
         }
     }
+}
+
+#[tokio::test]
+async fn n8_a_number_of_queues_that_is_taken_back_takes_its_queues_up_again() {
+    let house = House::without_worker().await;
+    let queue = house.queue.clone().expect("a queue");
+    let config = |num_queues| NamespaceConfig { num_queues: Some(num_queues), ..prompt() };
+    let blocked = async |name: &str| queue.get_queue(name).await.ok().and_then(|found| found.config.dequeue_blocked);
+    house.put(NS, config(2)).await;
+    until(async || blocked("rollup/ns/1of2").await, |blocked| *blocked == Some(false)).await;
+    // What is leased keeps the old queue from going.
+    queue.enqueue("rollup/ns/0of2", vec![NewMessage::new("c", "").metadata("counter", "c")]).await.expect("a job");
+    let leased = queue.dequeue(Dequeue::new("rollup/ns/0of2").lease_ms(600_000)).await.expect("a lease");
+    assert_eq!(leased.len(), 1);
+    house.put(NS, config(4)).await;
+    until(async || blocked("rollup/ns/0of2").await, |blocked| *blocked == Some(true)).await;
+    house.put(NS, config(2)).await;
+    until(async || blocked("rollup/ns/0of2").await, |blocked| *blocked == Some(false)).await;
+    // What an operator has paused stays paused.
+    let pause = QueueConfig { dequeue_blocked: Some(true), ..QueueConfig::default() };
+    queue.update_queue("rollup/ns/1of2", pause).await.expect("a change");
+    house.put(NS, NamespaceConfig { capacity_bytes: Some(1_024_000), ..config(2) }).await;
+    let told = async || queue.get_queue("rollup/ns/1of2").await.expect("a queue").config;
+    let told = until(told, |config| config.max_depth == Some(2_000)).await;
+    assert_eq!(told.dequeue_blocked, Some(true));
 }
 
 /// What a rollup queue may hold.

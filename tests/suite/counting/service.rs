@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallystone_client::{CounterType, IdempotencyToken, NamespaceConfig, NewAdd};
 use tallystone_proto::counter::v1 as wire;
 
+/// Where a shard keeps its clock (`counter/shard.lua`): after its revision, its fence and `open`.
+const CLOCK_AT: usize = 18;
 const NS: &str = "ns";
 /// How often a clear and an add meet.
 const MEETINGS: usize = 300;
@@ -172,6 +174,42 @@ async fn n11_a_read_hurries_its_rollup_on_and_no_other() {
     let other = house.entry(NS, "not read").await.expect("a counter");
     assert_eq!((other.count, other.exact_to_ms), (0, 0), "it waits for more to come, for an hour");
     until(async || house.count(1, NS, "not read").await, |counted| counted.count == 3).await;
+}
+
+#[tokio::test]
+async fn n11_a_read_hurries_on_what_came_after_a_rollup_too() {
+    let house = House::with_rollups().await;
+    let config =
+        NamespaceConfig { accept_limit_ms: Some(500), coalesce_ms: Some(3_600_000), ..NamespaceConfig::default() };
+    house.put(NS, config).await;
+    for count in 1..=2 {
+        house.clients[0].add(NS, NewAdd::new("c", 1)).await.expect("an add");
+        until(async || house.count(0, NS, "c").await, |counted| counted.count == count).await;
+    }
+}
+
+#[tokio::test]
+async fn n7_a_clear_is_after_what_came_before_and_before_what_comes_after_whatever_clocks_show() {
+    let house = House::without_rollups().await;
+    let accurate = NamespaceConfig { counter_type: Some(CounterType::Accurate), ..NamespaceConfig::default() };
+    house.put(NS, NamespaceConfig { buckets_per_id: Some(8), ..accurate }).await;
+    // The store's clock was ahead, and has been set back: each shard goes by the time that it saw last.
+    let mut connection = house.redis.connection().await;
+    for shard in 0..8 {
+        let shown_ms = now_ms() + 30_000 + [900, 0, 300, 600, 100, 800, 200, 700][shard];
+        let (key, shown) = (format!("tc:{{{NS}/{shard}}}:state"), shown_ms.to_be_bytes());
+        let mut set = redis::cmd("SETRANGE");
+        set.arg(key).arg(CLOCK_AT).arg(&shown[2..]).query_async::<()>(&mut connection).await.expect("a state");
+    }
+    let mut wires = [house.wire(0).await, house.wire(1).await];
+    for round in 0..20 {
+        for _ in 0..5 {
+            wires[round % 2].add(NS, "c", 1).await;
+        }
+        assert_eq!(house.count(0, NS, "c").await.count, 5, "round {round}: all that came after the last clear");
+        wires[1 - round % 2].clear(NS, "c").await;
+        assert_eq!(house.count(1, NS, "c").await.count, 0, "round {round}: none of what came before it");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
