@@ -52,6 +52,14 @@ pub(crate) struct RedisFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     redis_url: Option<String>,
 
+    #[command(flatten)]
+    #[serde(flatten)]
+    promises: RedisPromises,
+}
+
+/// How much a Redis must promise.
+#[derive(Args, Clone, Debug, Serialize)]
+pub(crate) struct RedisPromises {
     /// Serve from a Redis that may lose acknowledged writes
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]

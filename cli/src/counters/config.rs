@@ -1,10 +1,9 @@
 //! What the service and the workers are told.
 
 use super::unsuited;
-use crate::config::ConfigFlags;
 use crate::connection::server_url;
 use crate::failure::Failure;
-use crate::server::RedisFlags;
+use crate::server::RedisPromises;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -18,7 +17,7 @@ use tallystone_server::store::ReplicaWait;
 #[derive(Args, Debug)]
 pub(crate) struct CountersArgs {
     #[command(flatten)]
-    flags: ConfigFlags,
+    flags: ServiceFlags,
     #[command(flatten)]
     redis: RedisFlags,
 }
@@ -37,6 +36,18 @@ pub(crate) struct WorkerArgs {
     pub(super) records: Option<PathBuf>,
 }
 
+/// As of a server of the queue, at another address.
+#[derive(Args, Clone, Debug, Serialize)]
+struct ServiceFlags {
+    /// Where to serve gRPC and HTTP [default: 127.0.0.1:7610]
+    #[arg(long, value_name = "ADDRESS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    rest: WorkerFlags,
+}
+
 /// A worker listens nowhere but for metrics.
 #[derive(Args, Clone, Debug, Serialize)]
 struct WorkerFlags {
@@ -48,6 +59,18 @@ struct WorkerFlags {
     #[arg(long, value_name = "ADDRESS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics_listen: Option<SocketAddr>,
+}
+
+/// Which Redis, and how much it must promise.
+#[derive(Args, Clone, Debug, Serialize)]
+struct RedisFlags {
+    /// The Redis that holds the counters [default: redis://127.0.0.1:6379]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redis_url: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    promises: RedisPromises,
 }
 
 /// What is laid over the file and the environment.
@@ -63,7 +86,7 @@ pub(super) struct Flags<F> {
 
 impl CountersArgs {
     pub(super) fn file(&self) -> Option<PathBuf> {
-        self.flags.config.clone()
+        self.flags.rest.config.clone()
     }
 
     pub(super) fn flags(self, server: Option<String>) -> Flags<impl Serialize> {
@@ -184,5 +207,29 @@ impl RedisConfig {
         let replicas = ReplicaWait { replicas_min: self.replicas_min, wait_ms: self.replica_wait_ms };
         let connected = RedisNamespaces::connect(&self.redis_url, self.allow_volatile, replicas).await;
         connected.map_err(|error| unsuited(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn what_the_help_says_is_so() {
+        let mut cli = Cli::command();
+        let mut help = |verb| cli.find_subcommand_mut(verb).expect("a verb").render_long_help().to_string();
+        let (counters, worker, server) = (help("counters"), help("worker"), help("server"));
+        let CountersConfig { listen, redis, .. } = CountersConfig::default();
+        assert!(counters.contains(&format!("[default: {listen}]")), "{counters}");
+        for text in [&counters, &worker] {
+            assert!(
+                text.contains(&format!("The Redis that holds the counters [default: {}]", redis.redis_url)),
+                "{text}"
+            );
+            assert!(!text.contains("7600") && !text.contains("queues ["), "{text}");
+        }
+        assert!(server.contains("The Redis that holds the queues"), "{server}");
     }
 }
