@@ -1,52 +1,101 @@
-//! The control plane's `persistence_configuration` of seed 000, read as it stands.
+//! The control plane's `persistence_configuration` of seed 000, read as it stands. What it has and we have no use for is
+//! named here; any other key is a mistake of whoever wrote it, and refused.
 
 use super::{Cardinality, CounterType, NamespaceConfig};
 use crate::refusal::Refusal;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 const FIELD: &str = "persistence_configuration";
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Outer {
     persistence_configuration: Vec<Entry>,
 }
 
-/// One storage; which one its `id` says.
+/// One storage.
 #[derive(Deserialize)]
-struct Entry {
-    id: String,
+#[serde(tag = "id")]
+enum Entry {
+    /// Where the cache is: the checkpoints are fast enough to be read themselves.
+    #[serde(rename = "CACHE")]
+    Cache(Cache),
+    #[serde(rename = "COUNTER_ROLLUP")]
+    Rollup(Rollup),
+    #[serde(rename = "EVENT_STORAGE")]
+    Events(Events),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cache {
+    #[serde(default, rename = "scope")]
+    _scope: IgnoredAny,
+    #[serde(default, rename = "physical_storage")]
+    _storage: Storage,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rollup {
+    #[serde(default, rename = "scope")]
+    _scope: IgnoredAny,
+    #[serde(default, rename = "physical_storage")]
+    _storage: Storage,
     counter_cardinality: Option<Cardinality>,
     #[serde(default)]
-    config: Config,
+    config: RollupConfig,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Events {
+    #[serde(default, rename = "scope")]
+    _scope: IgnoredAny,
+    #[serde(default, rename = "physical_storage")]
+    _storage: Storage,
+    #[serde(default)]
+    config: EventsConfig,
     #[serde(default, rename = "lifecycleConfigs")]
     lifecycles: Lifecycles,
 }
 
+/// Where it is: here it is in one Redis, whatever this says.
 #[derive(Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    counter_type: Option<CounterType>,
-    ttl: Option<Seconds>,
-    eventual_counter_config: Eventual,
-    time_partition: TimePartition,
-    accept_limit: Option<Seconds>,
+#[serde(default, deny_unknown_fields)]
+struct Storage {
+    #[serde(rename = "type")]
+    _type: IgnoredAny,
+    #[serde(rename = "cluster")]
+    _cluster: IgnoredAny,
+    #[serde(rename = "dataset")]
+    _dataset: IgnoredAny,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
+struct RollupConfig {
+    counter_type: Option<CounterType>,
+    ttl: Option<Seconds>,
+    eventual_counter_config: Eventual,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Eventual {
     internal_config: Internal,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Internal {
     queue_config: Queue,
     rollup_batch_count: Option<Number>,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Queue {
     num_queues: Option<Number>,
     coalesce_ms: Option<Number>,
@@ -54,7 +103,14 @@ struct Queue {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
+struct EventsConfig {
+    time_partition: TimePartition,
+    accept_limit: Option<Seconds>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct TimePartition {
     buckets_per_id: Option<Number>,
     seconds_per_bucket: Option<Number>,
@@ -62,21 +118,27 @@ struct TimePartition {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Lifecycles {
     #[serde(rename = "lifecycleConfig")]
     all: Vec<Lifecycle>,
 }
 
 #[derive(Deserialize)]
-struct Lifecycle {
-    r#type: String,
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Lifecycle {
+    Retention(OfRetention),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfRetention {
     #[serde(default)]
     config: Retention,
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 struct Retention {
     close_after: Option<Seconds>,
     delete_after: Option<Seconds>,
@@ -128,19 +190,17 @@ pub(super) fn parse(text: &str) -> Result<NamespaceConfig, Refusal> {
     let outer: Outer = json5::from_str(&braced).map_err(|error| Refusal::invalid(FIELD, error.to_string()))?;
     let mut namespace = NamespaceConfig::default();
     for entry in outer.persistence_configuration {
-        match entry.id.as_str() {
-            "COUNTER_ROLLUP" => rollup(&mut namespace, entry)?,
-            "EVENT_STORAGE" => events(&mut namespace, entry)?,
-            // Where the cache is: the checkpoints are fast enough to be read themselves.
-            "CACHE" => {}
-            other => return Err(Refusal::invalid(FIELD, format!("has the unknown id '{other}'"))),
+        match entry {
+            Entry::Cache(_) => {}
+            Entry::Rollup(entry) => rollup(&mut namespace, entry)?,
+            Entry::Events(entry) => events(&mut namespace, entry)?,
         }
     }
     namespace.check()?;
     Ok(namespace)
 }
 
-fn rollup(namespace: &mut NamespaceConfig, entry: Entry) -> Result<(), Refusal> {
+fn rollup(namespace: &mut NamespaceConfig, entry: Rollup) -> Result<(), Refusal> {
     let internal = entry.config.eventual_counter_config.internal_config;
     let queue = internal.queue_config;
     lay(&mut namespace.cardinality, entry.counter_cardinality);
@@ -153,15 +213,15 @@ fn rollup(namespace: &mut NamespaceConfig, entry: Entry) -> Result<(), Refusal> 
     Ok(())
 }
 
-fn events(namespace: &mut NamespaceConfig, entry: Entry) -> Result<(), Refusal> {
+fn events(namespace: &mut NamespaceConfig, entry: Events) -> Result<(), Refusal> {
     let partition = entry.config.time_partition;
     lay(&mut namespace.buckets_per_id, narrow(partition.buckets_per_id)?);
     lay(&mut namespace.seconds_per_bucket, partition.seconds_per_bucket.map(|number| number.0));
     lay(&mut namespace.seconds_per_slice, partition.seconds_per_slice.map(|number| number.0));
     lay(&mut namespace.accept_limit_ms, entry.config.accept_limit.map(Seconds::ms).transpose()?);
-    for lifecycle in entry.lifecycles.all.into_iter().filter(|lifecycle| lifecycle.r#type == "retention") {
-        lay(&mut namespace.close_after_ms, lifecycle.config.close_after.map(Seconds::ms).transpose()?);
-        lay(&mut namespace.delete_after_ms, lifecycle.config.delete_after.map(Seconds::ms).transpose()?);
+    for Lifecycle::Retention(OfRetention { config }) in entry.lifecycles.all {
+        lay(&mut namespace.close_after_ms, config.close_after.map(Seconds::ms).transpose()?);
+        lay(&mut namespace.delete_after_ms, config.delete_after.map(Seconds::ms).transpose()?);
     }
     Ok(())
 }
@@ -250,5 +310,22 @@ mod tests {
         ]) {
             assert!(matches!(parse(&text), Err(Refusal::Invalid { .. })), "{text:.60}");
         }
+    }
+    #[test]
+    fn n1_a_key_that_nobody_knows_is_refused_by_its_name() {
+        let keys = SEED.split('"').skip(1).step_by(2);
+        let is_key = |word: &&str| SEED.contains(&format!("\"{word}\":")) || SEED.contains(&format!("\"{word}\" :"));
+        let keys: std::collections::BTreeSet<&str> = keys.filter(is_key).collect();
+        assert_eq!(keys.len(), 26, "{keys:?}");
+        for key in keys {
+            let text = SEED.replacen(&format!("\"{key}\""), &format!("\"{key}x\""), 1);
+            let refused = parse(&text).expect_err(key);
+            // Without the one that says which storage it is, that is the mistake.
+            let named = if key == "id" { "`id`".to_owned() } else { format!("`{key}x`") };
+            assert!(matches!(&refused, Refusal::Invalid { why, .. } if why.contains(&named)), "{key}: {refused}");
+        }
+        let elsewhere = SEED.replace("\"counter_cardinality\"", "\"accept_limit\": \"5s\", \"counter_cardinality\"");
+        let refused = parse(&elsewhere).expect_err("a key of another storage").to_string();
+        assert!(refused.contains("`accept_limit`"), "{refused}");
     }
 }
