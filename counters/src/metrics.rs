@@ -5,18 +5,17 @@ use crate::names::NamespaceName;
 use crate::refusal::Refusal;
 use metrics::{counter, gauge};
 
-/// What became of adds and clears.
+/// What became of adds and clears. Those that were refused count where they are answered.
 pub(crate) fn added(results: &[Result<Appended, Refusal>]) {
-    let duplicates = results.iter().flatten().filter(|appended| appended.duplicate).count();
-    let refused_in_all =
-        results.iter().filter_map(|result| result.as_ref().err()).inspect(|refusal| refused(refusal)).count();
-    counter!("tallystone_counter_adds_total").increment((results.len() - duplicates - refused_in_all) as u64);
+    let appended = results.iter().flatten();
+    let duplicates = appended.clone().filter(|appended| appended.duplicate).count();
+    counter!("tallystone_counter_adds_total").increment((appended.count() - duplicates) as u64);
     if duplicates > 0 {
         counter!("tallystone_counter_duplicates_total").increment(duplicates as u64);
     }
 }
 
-/// Something was refused.
+/// A call or an item of a batch was refused.
 pub(crate) fn refused(refusal: &Refusal) {
     counter!("tallystone_counter_refused_total", "reason" => refusal.reason()).increment(1);
 }

@@ -1,4 +1,5 @@
-//! The one place where a [`Refusal`] becomes a gRPC status: of a call, or of one item of a batch.
+//! The one place where a [`Refusal`] becomes a gRPC status, of a call or of one item of a batch; so it is where each counts
+//! for the metrics, once.
 
 use crate::refusal::Refusal;
 use std::collections::HashMap;
@@ -9,7 +10,6 @@ use tonic::{Code, Status};
 
 /// The status of a refused call.
 pub(super) fn of_call(refusal: Refusal) -> Status {
-    crate::metrics::refused(&refusal);
     to_call(of_refusal(&refusal, None))
 }
 
@@ -20,6 +20,7 @@ pub(super) fn of_item(list: &str, index: usize, refusal: &Refusal) -> RpcStatus 
 
 /// `path`: within what a bad field lies.
 fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
+    crate::metrics::refused(refusal);
     let mut metadata = HashMap::new();
     let code = match refusal {
         Refusal::Invalid { .. } => Code::InvalidArgument,

@@ -59,7 +59,7 @@ pub(super) fn counter_type(counter_type: CounterType) -> wire::CounterType {
 /// Splits what is well-formed from what is not; both keep their numbers.
 pub(super) fn sorted<T>(items: impl Iterator<Item = Result<T, Refusal>>) -> (Vec<T>, Vec<Result<(), Refusal>>) {
     let mut good = Vec::new();
-    let verdicts = items.map(|item| item.map(|item| good.push(item)).inspect_err(crate::metrics::refused)).collect();
+    let verdicts = items.map(|item| item.map(|item| good.push(item))).collect();
     (good, verdicts)
 }
 

@@ -2,7 +2,7 @@
 //! the workers that roll up (N1 to N11).
 //!
 //! What lives here: what is asked of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`),
-//! what is asked of the wire and of namespaces (on a `house` within this process), and how the workers' records are
+//! what is asked of the wire, of metrics and of namespaces (on a `house` within this process), and how the workers' records are
 //! judged (`judge`). What may not: what can be shown at the stores alone (`counters`).
 
 mod api;
@@ -12,6 +12,7 @@ mod http;
 mod judge;
 mod load;
 mod machines;
+mod metrics;
 mod namespaces;
 mod parameters;
 mod paused;

@@ -1,0 +1,128 @@
+//! What Prometheus is told of adds: each counts once, whatever became of it and however it was sent (N2, N3).
+
+use super::machines::Machines;
+use super::now_ms;
+use crate::crash::machines::Server;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener};
+use tallystone_client::{CounterClient, CounterType, IdempotencyToken, NamespaceConfig, NewAdd, NewClear};
+
+const NS: &str = "ns";
+
+/// One more server of counters, and where it tells its metrics.
+struct Measured {
+    _machines: Machines,
+    server: Server,
+    metrics_url: String,
+    http: reqwest::Client,
+}
+
+impl Measured {
+    async fn start() -> Self {
+        let machines = Machines::start(0).await;
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = free.local_addr().expect("a bound port").to_string();
+        drop(free);
+        let (redis, queue) = (machines.redis.url(), machines.queues[0].url());
+        let args = ["counters", "--redis-url", &redis, "--server", &queue, "--metrics-listen", &address];
+        let server = Server::start_as(&args).await;
+        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+        Measured { _machines: machines, server, metrics_url: format!("http://{address}/metrics"), http }
+    }
+
+    /// What has counted so far: adds, duplicates, and refusals by their reason.
+    async fn seen(&self) -> BTreeMap<String, u64> {
+        let page = self.http.get(&self.metrics_url).send().await.expect("metrics are served");
+        let page = page.text().await.expect("a page");
+        let sample = |line: &str| {
+            let (name, value) = line.strip_prefix("tallystone_counter_")?.rsplit_once(' ')?;
+            let name = match name.strip_prefix("refused_total{reason=\"") {
+                Some(rest) => rest.strip_suffix("\"}")?,
+                None => name.strip_suffix("s_total").filter(|name| ["add", "duplicate"].contains(name))?,
+            };
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        page.lines().filter_map(sample).collect()
+    }
+
+    async fn post(&self, path: &str, body: Value) {
+        let request = self.http.post(format!("{}/v1/{path}", self.server.url())).body(body.to_string());
+        request.send().await.expect("an answer");
+    }
+}
+
+/// An add without the namespace: what is sent, and what of it counts.
+fn cases() -> [(Value, &'static str); 8] {
+    let token = |name: &str, time_ms: u64| json!({"token": name, "generation_time": time_ms});
+    let now_ms = now_ms();
+    [
+        (json!({"counter": "c", "delta": 1, "token": token("t", now_ms)}), "add"),
+        (json!({"counter": "c", "delta": 1, "token": token("t", now_ms)}), "duplicate"),
+        (json!({"counter": "c", "delta": 2, "token": token("t", now_ms)}), "TOKEN_CONFLICT"),
+        (json!({"counter": "c", "delta": 1, "token": token("old", now_ms - 60_000)}), "TOO_OLD"),
+        (json!({"counter": "c", "delta": 1, "token": token("early", now_ms + 60_000)}), "TOO_EARLY"),
+        (json!({"counter": "c", "delta": i64::MAX}), "OVERFLOW"),
+        (json!({"counter": "c", "delta": 1, "token": token("expired", 1)}), "TOKEN_EXPIRED"),
+        (json!({"counter": "", "delta": 1}), "INVALID"),
+    ]
+}
+
+/// The same for the client of gRPC.
+fn new_add(body: &Value) -> NewAdd {
+    let add = NewAdd::new(body["counter"].as_str().expect("a counter"), body["delta"].as_i64().expect("a delta"));
+    match &body["token"] {
+        Value::Null => add,
+        token => {
+            let (name, time) = (token["token"].as_str().expect("a token"), &token["generation_time"]);
+            add.token(IdempotencyToken::new(name, time.as_u64().expect("a time")))
+        }
+    }
+}
+
+/// In a counter of its own.
+fn of_counter(body: &Value, counter: &str) -> Value {
+    let mut body = body.clone();
+    if body["counter"] == "c" {
+        body["counter"] = json!(counter);
+    }
+    body
+}
+
+#[tokio::test]
+async fn every_add_and_every_refusal_counts_once() {
+    let measured = Measured::start().await;
+    let client = CounterClient::builder(measured.server.url()).connect().await.expect("a server that listens");
+    let config = NamespaceConfig { counter_type: Some(CounterType::Accurate), ..NamespaceConfig::default() };
+    client.put_namespace(NS, config).await.expect("a namespace");
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    let mut expect = |name: &str| *expected.entry(name.to_owned()).or_default() += 1;
+
+    for (body, counts_as) in cases() {
+        let mut of_http = of_counter(&body, "http");
+        of_http["namespace"] = json!(NS);
+        measured.post("add_count", of_http).await;
+        let _refused_or_not = client.add(NS, new_add(&of_counter(&body, "grpc"))).await;
+        (expect(counts_as), expect(counts_as));
+    }
+    let all = |counter: &str| cases().map(|(body, _)| of_counter(&body, counter));
+    measured.post("add_counts", json!({"namespace": NS, "adds": all("batch/http")})).await;
+    let adds = all("batch/grpc").iter().map(new_add).collect();
+    client.add_many(NS, adds).await.expect("a batch");
+    cases().iter().for_each(|(_, counts_as)| (expect(counts_as), expect(counts_as)).0);
+
+    // Calls that are refused as such.
+    measured.post("add_count", json!({"namespace": "nowhere", "counter": "c", "delta": 1})).await;
+    client.add("nowhere", NewAdd::new("c", 1)).await.expect_err("no namespace");
+    measured.post("get_count", json!({"namespace": "nowhere", "counter": "c"})).await;
+    (0..3).for_each(|_| expect("NAMESPACE_NOT_FOUND"));
+    measured.post("add_count", json!({"namespace": "a b", "counter": "c", "delta": 1})).await;
+    measured.post("add_count", json!({"namespace": NS})).await;
+    client.get(NS, "").await.expect_err("no name");
+    client.clear(NS, NewClear::new("")).await.expect_err("no name");
+    client.list_events(NS, "c", 0, 0, 1_001, "").await.expect_err("too large a page");
+    (0..5).for_each(|_| expect("INVALID"));
+    client.clear(NS, NewClear::new("grpc")).await.expect("a clear");
+    expect("add");
+    assert_eq!(measured.seen().await, expected);
+}
