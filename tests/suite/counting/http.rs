@@ -188,13 +188,40 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
         ("/v1/namespaces/new", r#"{"coalesce_ms": -5}"#),
         ("/v1/namespaces/my_dataset", r#"{"buckets_per_id": 5}"#),
         ("/v1/namespaces/new/persistence_configuration", "{}"),
+        ("/v1/namespaces/new/persistence_configuration", &SEED.replace("counter_type", "counter_typ")),
     ] {
         let (status, answer) = http.call(Method::PUT, path, body).await;
         assert_eq!((status, fault(&answer).1), (400, "INVALID"), "{path} {body}: {answer}");
     }
     let (status, answer) = http.call(Method::GET, "/v1/namespaces/new", "").await;
     assert_eq!((status, fault(&answer)), (404, ("NOT_FOUND", "NAMESPACE_NOT_FOUND", "")));
-    assert_eq!(http.text(Method::GET, "/v1/add_count", "").await.0, 405);
+    // What HTTP itself refuses is said in the same way.
+    for (method, path) in [(Method::GET, "/v1/add_count"), (Method::DELETE, "/v1/namespaces/new"), (Method::PUT, "/")] {
+        let (status, answer) = http.call(method, path, "").await;
+        assert_eq!((status, fault(&answer)), (405, ("UNIMPLEMENTED", "METHOD_NOT_ALLOWED", "")), "{path}");
+    }
+    let url = format!("{}/v1/namespaces/new", http.house.urls[0]);
+    let answer = http.client.delete(url).send().await.expect("an answer");
+    assert_eq!(answer.headers()["allow"], "GET,HEAD,PUT");
+    let long = format!(r#"{{"namespace": "{}"}}"#, "n".repeat(3 * 1024 * 1024));
+    let put = "/v1/namespaces/new/persistence_configuration";
+    for (method, path) in [(Method::POST, "/v1/add_count"), (Method::PUT, put)] {
+        let (status, answer) = http.call(method, path, &long).await;
+        assert_eq!((status, fault(&answer)), (413, ("RESOURCE_EXHAUSTED", "TOO_LARGE", "")), "{path}");
+    }
+    for (method, path) in [
+        (Method::GET, "/v1/namespaces/%ff"),
+        (Method::PUT, "/v1/namespaces/%ff"),
+        (Method::PUT, "/v1/namespaces/%ff/persistence_configuration"),
+        (Method::GET, "/v1/namespaces/my_dataset/counters/%ff"),
+    ] {
+        let (status, answer) = http.call(method, path, "{}").await;
+        assert_eq!((status, fault(&answer)), invalid(""), "{path}");
+    }
+    let not_utf8 = http.client.put(format!("{}{put}", http.house.urls[0])).body(vec![0xff_u8]);
+    let answer = not_utf8.send().await.expect("an answer");
+    let answer = (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON"));
+    assert_eq!((answer.0, fault(&answer.1)), invalid(""));
     let (status, answer) = http.post("/v1/add", &counted).await;
     assert_eq!((status, fault(&answer).0), (404, "NOT_FOUND"));
     // To a gRPC client the same is told in its own way.
@@ -226,6 +253,13 @@ async fn n2_the_description_names_every_path_and_the_page_shows_it() {
         "get /v1/namespaces/{namespace}/counters/{counter}",
     ];
     assert_eq!(calls, posts.chain(others.map(str::to_owned)).collect());
+    // Every call can be refused, and can fail.
+    for (path, methods) in paths {
+        for description in methods.as_object().unwrap().values() {
+            let statuses: Vec<&String> = description["responses"].as_object().unwrap().keys().collect();
+            assert_eq!(statuses, ["200", "4XX", "5XX"], "{path}");
+        }
+    }
     // What is described is served: none of it is an unknown path.
     for call in &calls {
         let (method, path) = call.split_once(' ').expect("a method and a path");

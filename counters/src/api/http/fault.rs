@@ -1,9 +1,11 @@
 //! How a refusal is answered over HTTP: the usual status of its gRPC code, and what happened in JSON.
 
+use crate::refusal::Refusal;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use std::fmt::Display;
 use tallystone_proto::{RpcStatus, code_name};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, RpcStatusExt as _, StatusExt as _};
@@ -21,7 +23,7 @@ pub(crate) struct Fault {
     /// By the common codes of gRPC, such as OUT_OF_RANGE.
     code: &'static str,
     /// For programs: INVALID, NAMESPACE_NOT_FOUND, TOO_OLD, TOO_EARLY, OVERFLOW, TOKEN_CONFLICT, TOKEN_EXPIRED,
-    /// NAMESPACE_CHANGED, STORE_UNAVAILABLE.
+    /// NAMESPACE_CHANGED, STORE_UNAVAILABLE, INTERNAL; METHOD_NOT_ALLOWED, TOO_LARGE.
     reason: String,
     /// For people.
     message: String,
@@ -37,17 +39,47 @@ pub(crate) struct Fault {
 
 impl FaultBody {
     /// A body that cannot be read.
-    pub(super) fn malformed(error: &serde_json::Error) -> FaultBody {
-        FaultBody::of(Code::InvalidArgument, format!("body: {error}"), &ErrorDetails::new())
+    pub(super) fn malformed(error: impl Display) -> FaultBody {
+        FaultBody::invalid("body", &error)
+    }
+
+    /// A path that names what cannot be a name.
+    pub(super) fn bad_path(error: &impl Display) -> FaultBody {
+        FaultBody::invalid("path", error)
+    }
+
+    /// A body of more bytes than are read.
+    pub(super) fn too_large() -> FaultBody {
+        FaultBody::of_http(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            Code::ResourceExhausted,
+            "TOO_LARGE",
+            "body: has too many bytes",
+        )
     }
 
     /// A path that is not served.
     pub(super) fn unknown_path() -> FaultBody {
-        FaultBody::of(
-            Code::NotFound,
-            "path: is not served; /openapi.json tells which are".to_owned(),
-            &ErrorDetails::new(),
-        )
+        let message = "path: is not served; /openapi.json tells which are";
+        FaultBody::of_http(StatusCode::NOT_FOUND, Code::NotFound, "INVALID", message)
+    }
+
+    /// A path that is served by another method.
+    pub(super) fn method_not_allowed() -> FaultBody {
+        let message = "path: is served by another method; /openapi.json tells by which";
+        FaultBody::of_http(StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, "METHOD_NOT_ALLOWED", message)
+    }
+
+    /// What never came to be a call, and so has no field of one.
+    fn invalid(part: &'static str, error: &impl Display) -> FaultBody {
+        let refusal = Refusal::invalid(part, error.to_string());
+        crate::metrics::refused(&refusal);
+        FaultBody::of_http(StatusCode::BAD_REQUEST, Code::InvalidArgument, refusal.reason(), &refusal.to_string())
+    }
+
+    fn of_http(status: StatusCode, code: Code, reason: &str, message: &str) -> FaultBody {
+        let (reason, message) = (reason.to_owned(), message.to_owned());
+        FaultBody { error: Fault { code: code_name(code), reason, message, field: None, applied: None, status } }
     }
 
     /// Of one item.

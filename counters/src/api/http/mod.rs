@@ -2,6 +2,7 @@
 //! nothing is checked twice or otherwise.
 
 mod calls;
+mod extract;
 mod fault;
 mod messages;
 
@@ -34,6 +35,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/namespaces/{namespace}/counters/{*counter}", get(read_count))
         .route("/openapi.json", get(openapi::document))
         .route("/", get(async || Html(include_str!("page.html"))))
+        .method_not_allowed_fallback(async || FaultBody::method_not_allowed())
         .with_state(api)
 }
 
