@@ -22,7 +22,7 @@ pub mod service;
 mod metrics;
 
 pub use checkpoints::{Checkpoint, Checkpoints, Commit, LeaseOrder, Step};
-pub use log::{Appended, Change, Closed, Due, Event, EventLog, Granule, NewEvent, Pending, Sealed, Settled};
+pub use log::{Appended, Change, Closed, Due, Event, EventLog, Granule, NewEvent, Pending, Sealed, Settled, Told};
 pub use names::{CounterName, NamespaceName, Token};
 pub use namespace::NamespaceConfig;
 pub use refusal::Refusal;

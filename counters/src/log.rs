@@ -3,6 +3,7 @@
 
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
+use std::ops::Range;
 pub use tallystone_lua::counter::GRANULE_MS;
 
 /// What an event does.
@@ -110,6 +111,15 @@ pub struct Event {
     pub change: Change,
 }
 
+/// Some events of one counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// All that there are before the granule `next`, in the order of their times.
+    pub events: Vec<Event>,
+    /// The granule to go on with.
+    pub next: u64,
+}
+
 /// The event log of one namespace. What takes several counters answers for each, in their order, or for none.
 pub trait EventLog: Send + Sync {
     /// Takes events; of each, whether it counts. All at once or one by one: an event is whole or not there.
@@ -149,8 +159,14 @@ pub trait EventLog: Send + Sync {
     /// `true` are due at once though nothing is (N11).
     fn touch(&self, touched: &[(CounterName, bool)]) -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// A counter's events of one granule, in the order of their times (N12).
-    fn events(&self, counter: &CounterName, granule: u64) -> impl Future<Output = Result<Vec<Event>, Refusal>> + Send;
+    /// A counter's events of these granules (N12): of all of them, or of the first of them as soon as there are `enough`
+    /// or it has been much to look at.
+    fn events(
+        &self,
+        counter: &CounterName,
+        granules: Range<u64>,
+        enough: usize,
+    ) -> impl Future<Output = Result<Told, Refusal>> + Send;
 
     /// Drops the slices of a shard that are past `delete_after` and rolled up; how many they were.
     fn prune(&self, shard: u16) -> impl Future<Output = Result<u64, Refusal>> + Send;

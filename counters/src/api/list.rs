@@ -48,11 +48,14 @@ pub(super) async fn events(
     let time = |field, ms: i64| {
         u64::try_from(ms).map_err(|_| of_call(Refusal::invalid(field, format!("is {ms}; Unix ms, or 0"))))
     };
-    let within = time("from_ms", request.from_ms)?..time("to_ms", request.to_ms)?;
+    let mut within = time("from_ms", request.from_ms)?..time("to_ms", request.to_ms)?;
     if within.end > 0 && within.end < within.start {
         return Err(of_call(Refusal::invalid("to_ms", "is before from_ms")));
     }
-    let from = position(&request.page_token)?;
+    let from = position(&request.page_token)?.map(|(granule, seen, end_ms)| {
+        within.end = if within.end == 0 { end_ms } else { within.end };
+        (granule, seen)
+    });
     let page = counters.events(&name, &counter, within, from, count).await.map_err(of_call)?;
     let event = |Event { time_ms, token, change }: Event| {
         let (delta, clear) = match change {
@@ -61,17 +64,20 @@ pub(super) async fn events(
         };
         wire::CounterEvent { event_time_ms: time_ms as i64, token: token.to_string(), delta, clear }
     };
-    let next_page_token = page.next.map(|(granule, seen)| format!("{granule}.{seen}")).unwrap_or_default();
+    let token = |(granule, seen)| format!("{granule}.{seen}.{}", page.end_ms);
+    let next_page_token = page.next.map(token).unwrap_or_default();
     Ok(wire::ListEventsResponse { events: page.events.into_iter().map(event).collect(), next_page_token })
 }
 
-fn position(token: &str) -> Result<Option<(u64, usize)>, Status> {
+/// A granule, how many of its events are before, and where the list ends.
+fn position(token: &str) -> Result<Option<(u64, usize, u64)>, Status> {
     if token.is_empty() {
         return Ok(None);
     }
     let read = || {
-        let (granule, seen) = token.split_once('.')?;
-        Some((granule.parse().ok()?, seen.parse().ok()?))
+        let (granule, rest) = token.split_once('.')?;
+        let (seen, end_ms) = rest.split_once('.')?;
+        Some((granule.parse().ok()?, seen.parse().ok()?, end_ms.parse().ok()?))
     };
     let unknown = || of_call(Refusal::invalid("page_token", "is none that this list has given"));
     read().map(Some).ok_or_else(unknown)

@@ -3,12 +3,13 @@
 use super::layout::field;
 use super::record::{self, closed_code};
 use super::{RedisNamespace, defect, of_link};
-use crate::log::{Appended, Due, Event, EventLog, GRANULE_MS, NewEvent, Pending, Sealed, Settled};
+use crate::log::{Appended, Due, EventLog, GRANULE_MS, NewEvent, Pending, Sealed, Settled, Told};
 use crate::names::CounterName;
 use crate::namespace::{Cardinality, Place, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use redis::Value;
+use std::ops::Range;
 use tallystone_lua::counter::{CounterScript, OLDER_FIELD};
 
 /// How often a counter in circulation is rolled up at most, whatever is coalesced.
@@ -119,15 +120,8 @@ impl EventLog for RedisNamespace {
         try_join_all(self.shards_of(touched.iter().map(|(counter, _)| counter)).map(of_shard)).await.map(drop)
     }
 
-    async fn events(&self, counter: &CounterName, granule: u64) -> Result<Vec<Event>, Refusal> {
-        let place = Place::of(counter);
-        let slots = try_join_all(place.shards(&self.config).map(|shard| self.slots(shard, granule))).await?;
-        let mut events = Vec::new();
-        for slot in slots.iter().flatten() {
-            record::events(slot, place.id(), granule, &mut events)?;
-        }
-        events.sort_by(|one: &Event, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
-        Ok(events)
+    async fn events(&self, counter: &CounterName, granules: Range<u64>, enough: usize) -> Result<Told, Refusal> {
+        self.told(counter, granules, enough).await
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {

@@ -1,6 +1,6 @@
 //! Both stores of a namespace on Redis: every change of a shard is one script call, atomic and durable before its answer.
 //!
-//! What lives here: the registry (`namespaces`), the calls (`append`, `log`, `prune`, `checkpoints`, `list`, `cache`), what they know of the store
+//! What lives here: the registry (`namespaces`), the calls (`append`, `log`, `events`, `prune`, `checkpoints`, `list`, `cache`), what they know of the store
 //! (`clock`, `layout`) and the packed records that they share with the scripts (`record`).
 //! What may not: rules of counting (the scripts and [`rollup`](crate::rollup)).
 
@@ -8,6 +8,7 @@ mod append;
 mod cache;
 mod checkpoints;
 mod clock;
+mod events;
 mod layout;
 mod list;
 mod log;

@@ -20,9 +20,7 @@ use crate::read::accurate;
 use crate::redis::{ListedPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
 use directory::{Directory, Open, Stored};
-use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::stream::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +30,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How often a call is made anew because the namespace has been changed meanwhile.
 const STALE_TRIES: usize = 5;
-/// Granules that one page of events looks at, and how many at once.
-const GRANULES_MAX: u64 = 4_000;
-const GRANULES_AT_ONCE: usize = 32;
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
 /// A count, and what is promised of it.
@@ -53,8 +48,11 @@ pub struct Count {
 pub struct EventPage {
     /// In the order of their times.
     pub events: Vec<Event>,
-    /// The granule that the next page begins with, and how many of its events this one had; `None`: that was all.
+    /// The granule that the next page begins with, and how many of its events are before it; `None`: that was all.
     pub next: Option<(u64, usize)>,
+    /// Where the list ends, in Unix ms: the next page is asked for with the same, or it would go on for as long as
+    /// something comes.
+    pub end_ms: u64,
 }
 
 /// All counters of a Redis.
@@ -215,29 +213,27 @@ impl Counters {
         let begin_ms = if within_ms.start == 0 { end_ms.saturating_sub(600_000) } else { within_ms.start };
         let (first, seen) = from.unwrap_or((begin_ms / GRANULE_MS, 0));
         let end = end_ms.div_ceil(GRANULE_MS);
-        let last = end.min(first.saturating_add(GRANULES_MAX));
-        let store = &open.store;
-        let mut granules = iter(first..last)
-            .map(async |granule| (granule, store.events(counter, granule).await))
-            .buffered(GRANULES_AT_ONCE);
-        let mut page = EventPage::default();
-        while let Some((granule, events)) = granules.next().await {
-            let events = events?;
-            let skip = if granule == first { seen } else { 0 };
-            let room = count - page.events.len();
-            let rest = events.len().saturating_sub(skip);
-            let taken = events.into_iter().skip(skip).take(room);
-            page.events.extend(taken.filter(|event| (begin_ms..end_ms).contains(&event.time_ms)));
-            if rest > room {
-                page.next = Some((granule, skip + room));
-                return Ok(page);
+        let mut page = EventPage { end_ms, ..EventPage::default() };
+        if first >= end {
+            return Ok(page);
+        }
+        let told = open.store.events(counter, first..end, count.saturating_add(seen)).await?;
+        let (mut granule, mut number) = (first, 0);
+        for event in told.events {
+            if event.time_ms / GRANULE_MS != granule {
+                (granule, number) = (event.time_ms / GRANULE_MS, 0);
+            }
+            number += 1;
+            if (granule == first && number <= seen) || !(begin_ms..end_ms).contains(&event.time_ms) {
+                continue;
             }
             if page.events.len() == count {
-                page.next = (granule + 1 < end).then_some((granule + 1, 0));
+                page.next = Some((granule, number - 1));
                 return Ok(page);
             }
+            page.events.push(event);
         }
-        page.next = (last < end).then_some((last, 0));
+        page.next = (told.next < end).then_some((told.next, 0));
         Ok(page)
     }
 

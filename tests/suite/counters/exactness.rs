@@ -266,7 +266,7 @@ impl Program {
             let pending = self.place.pending(name).await;
             assert!(pending.iter().all(|(_, pending)| pending.granules.is_empty()), "{pending:?}");
             for (granule, events) in self.model.events(&counter(name)) {
-                assert_eq!(store.events(&counter(name), granule).await, Ok(events), "'{name}' in {granule}");
+                assert_eq!(self.place.events(name, granule).await, events, "'{name}' in {granule}");
             }
             // Nothing is closed, and nothing is held against it, that the count does not ask for.
             for (token, delta) in [("one more", 1), ("one less", -1)] {

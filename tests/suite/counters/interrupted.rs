@@ -1,10 +1,11 @@
 //! Stores that fail, or wait, at a step of a rollup.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_counters::redis::RedisNamespace;
 use tallystone_counters::{
-    Appended, Checkpoint, Checkpoints, Commit, CounterName, Due, Event, EventLog, NewEvent, Pending, Refusal, Sealed,
-    Settled, Step,
+    Appended, Checkpoint, Checkpoints, Commit, CounterName, Due, EventLog, NewEvent, Pending, Refusal, Sealed, Settled,
+    Step, Told,
 };
 use tallystone_model::Applied;
 use tokio::sync::Semaphore;
@@ -93,8 +94,8 @@ impl EventLog for Dying<'_> {
         self.store.touch(touched).await
     }
 
-    async fn events(&self, counter: &CounterName, granule: u64) -> Result<Vec<Event>, Refusal> {
-        self.store.events(counter, granule).await
+    async fn events(&self, counter: &CounterName, granules: Range<u64>, enough: usize) -> Result<Told, Refusal> {
+        self.store.events(counter, granules, enough).await
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
@@ -194,8 +195,8 @@ impl EventLog for Stopped<'_> {
         self.store.touch(touched).await
     }
 
-    async fn events(&self, counter: &CounterName, granule: u64) -> Result<Vec<Event>, Refusal> {
-        self.store.events(counter, granule).await
+    async fn events(&self, counter: &CounterName, granules: Range<u64>, enough: usize) -> Result<Told, Refusal> {
+        self.store.events(counter, granules, enough).await
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {

@@ -1,7 +1,7 @@
 //! The counters: their event log, their checkpoints and their rollups on a real Redis, beside a model of what a counter is.
 //!
 //! What lives here: random programs against the model (`exactness`, which `draw` draws), one rule each (`bounds`, `windows`,
-//! `slots`, `hot`, `circulation`, `servers`), and the stores that they interrupt. What may not: the queue, and the wire.
+//! `slots`, `told`, `hot`, `circulation`, `servers`), and the stores that they interrupt. What may not: the queue, and the wire.
 
 mod bounds;
 mod circulation;
@@ -12,14 +12,15 @@ mod interrupted;
 mod model;
 mod servers;
 mod slots;
+mod told;
 mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces, scripts};
 use tallystone_counters::{
-    Appended, Change, Checkpoint, Checkpoints, CounterName, EventLog, Job, LeaseOrder, NamespaceConfig, NamespaceName,
-    NewEvent, Pending, RolledUp, roll_up,
+    Appended, Change, Checkpoint, Checkpoints, CounterName, Event, EventLog, Job, LeaseOrder, NamespaceConfig,
+    NamespaceName, NewEvent, Pending, RolledUp, roll_up,
 };
 use tallystone_counters::{Refusal, Token};
 use tallystone_link::{Clock, Link, ReplicaWait};
@@ -138,6 +139,11 @@ impl Place {
             due.extend(self.store.due(shard, 1_000, hold_ms).await.expect("an answer").counters);
         }
         due
+    }
+
+    /// The events of one granule.
+    async fn events(&self, name: &str, granule: u64) -> Vec<Event> {
+        self.store.events(&counter(name), granule..granule + 1, usize::MAX).await.expect("events").events
     }
 
     async fn append_one(&self, event: NewEvent) -> Result<Appended, Refusal> {

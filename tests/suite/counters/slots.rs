@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::BTreeMap;
 use tallystone_counters::log::GRANULE_MS;
-use tallystone_counters::{Event, read};
+use tallystone_counters::read;
 
 /// One shard for each counter: a burst is at one place.
 fn narrow() -> NamespaceConfig {
@@ -18,10 +18,6 @@ async fn all_answer(store: &RedisNamespace, events: &[NewEvent], answer: Result<
     for (event, actual) in events.iter().zip(store.append(events).await) {
         assert_eq!(actual, answer, "{event:?}");
     }
-}
-
-async fn events(store: &RedisNamespace, time_ms: u64) -> Vec<Event> {
-    store.events(&counter("c"), time_ms / GRANULE_MS).await.expect("events")
 }
 
 #[tokio::test]
@@ -61,7 +57,7 @@ async fn n5_events_of_hundreds_of_buckets_of_time_are_counted_in_one_call() {
     for (event, answer) in adds.iter().zip(place.store.append(&adds).await) {
         assert_eq!(answer, duplicate(event.time_ms.expect("a time")));
     }
-    assert_eq!(events(&place.store, NOON_MS - 100_000).await.len(), 2);
+    assert_eq!(place.events("c", (NOON_MS - 100_000) / GRANULE_MS).await.len(), 2);
     place.pass(600_000);
     assert_eq!(place.settled("c").await, 900);
 }
@@ -96,7 +92,7 @@ async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
         }
         let mut expected: Vec<&Token> = burst.iter().map(|event| &event.token).collect();
         expected.sort();
-        let told = events(&place.store, *now_ms).await;
+        let told = place.events("c", *now_ms / GRANULE_MS).await;
         let of_burst = told.iter().filter(|event| event.time_ms == *now_ms && expected.contains(&&event.token));
         assert_eq!(of_burst.map(|event| &event.token).collect::<Vec<&Token>>(), expected);
     }
@@ -131,7 +127,7 @@ async fn n12_events_are_told_as_long_as_they_are_kept_however_slots_were_laid_ou
         place.pass(600_000);
     }
     for (number, size) in [300, 600, 1_200].into_iter().enumerate() {
-        assert_eq!(events(&place.store, NOON_MS + 600_000 * number as u64).await.len(), size);
+        assert_eq!(place.events("c", (NOON_MS + 600_000 * number as u64) / GRANULE_MS).await.len(), size);
     }
 }
 

@@ -66,7 +66,8 @@ impl Place {
     }
 
     async fn events(&self, counter: &CounterName, time_ms: u64) -> usize {
-        self.store.events(counter, time_ms / GRANULE_MS).await.expect("events").len()
+        let granule = time_ms / GRANULE_MS;
+        self.store.events(counter, granule..granule + 1, usize::MAX).await.expect("events").events.len()
     }
 
     /// The hashes in which there are events.

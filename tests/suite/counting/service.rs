@@ -161,6 +161,56 @@ async fn n12_lists_find_everything_page_by_page() {
 }
 
 #[tokio::test]
+async fn n12_events_since_any_time_are_one_short_page() {
+    let house = House::without_rollups().await;
+    house.put(NS, typed(CounterType::Eventual)).await;
+    house.clients[0].add(NS, NewAdd::new("c", 5)).await.expect("an add");
+    let mut connection = house.redis.connection().await;
+    for (counter, expected) in [("c", 1), ("empty", 0)] {
+        for since_ms in [1, now_ms() - 86_400_000, 0] {
+            let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut connection).await.expect("reset");
+            let page = house.clients[1].list_events(NS, counter, since_ms, 0, 10, "").await.expect("a page");
+            assert_eq!((page.items.len(), page.next_page_token.as_str()), (expected, ""), "since {since_ms}");
+            let stats: String =
+                redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.expect("stats");
+            // Four shards: what each has, which buckets there are of the hour that an event may be behind, their fields.
+            let calls: u64 = ["mget", "hlen", "hkeys", "hmget"].into_iter().map(|name| calls_of(&stats, name)).sum();
+            assert!((4..=60).contains(&calls), "{calls} since {since_ms}: {stats}");
+        }
+    }
+}
+
+fn calls_of(stats: &str, command: &str) -> u64 {
+    let start = format!("cmdstat_{command}:calls=");
+    let calls = stats.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next()?.parse().ok());
+    calls.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn n12_a_list_of_events_ends_though_more_keep_coming() {
+    let house = House::without_rollups().await;
+    house.put(NS, typed(CounterType::Eventual)).await;
+    let add = async |time_ms| {
+        let add = NewAdd::new("c", 1).token(IdempotencyToken::drawn_for(time_ms));
+        house.clients[0].add(NS, add).await.expect("an add");
+    };
+    add(now_ms()).await;
+    add(now_ms()).await;
+    let mut page = house.clients[0].list_events(NS, "c", 0, 0, 1, "").await.expect("a page");
+    let end_ms: u64 = page.next_page_token.rsplit('.').next().and_then(|end| end.parse().ok()).expect("an end");
+    let mut found = page.items.len();
+    // As many as are read, until they are of later than the first page knew of.
+    while !page.next_page_token.is_empty() {
+        assert!(now_ms() < end_ms + 60_000, "it does not end");
+        add(now_ms()).await;
+        page = house.clients[0].list_events(NS, "c", 0, 0, 1, &page.next_page_token).await.expect("a page");
+        assert!(page.items.iter().all(|event| event.event_time_ms < end_ms), "{page:?}");
+        found += page.items.len();
+    }
+    assert!(found > 2 && now_ms() >= end_ms, "{found}");
+}
+
+#[tokio::test]
 async fn n11_a_read_hurries_its_rollup_on_and_no_other() {
     let house = House::with_rollups().await;
     let config =

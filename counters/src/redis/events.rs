@@ -1,0 +1,183 @@
+//! A counter's events, read back (N12). Records are kept by time and not by counter: only buckets of time that there are
+//! are read, and of those with few records only the fields that there are.
+
+use super::layout::{Layout, field};
+use super::record::{self, read};
+use super::{RedisNamespace, defect, of_link};
+use crate::log::{Event, GRANULE_MS, Told};
+use crate::names::CounterName;
+use crate::namespace::Place;
+use crate::refusal::Refusal;
+use futures::future::try_join_all;
+use futures::stream::{StreamExt, iter};
+use redis::{Cmd, FromRedisValue, from_redis_value};
+use std::ops::Range;
+
+/// Buckets of time that one call looks for, in each shard.
+const BUCKETS_MAX: u64 = 2_048;
+/// Fields that one command names.
+const FIELDS_MAX: u64 = 1_000;
+/// Stretches of granules that one call reads at most, and how many at once.
+const STRETCHES_MAX: usize = 256;
+const STRETCHES_AT_ONCE: usize = 4;
+/// Where the state of a shard (LOG_STATE) says what may be gone.
+const PRUNED: Range<usize> = 50..56;
+
+/// One of the shards of a counter.
+struct Shard {
+    number: u16,
+    layout: Layout,
+    /// Nothing before this time is left.
+    kept_from_ms: u64,
+    /// Fields of each bucket of time that is looked at.
+    lengths: Vec<u64>,
+}
+
+/// Granules of one bucket, so few that one or two commands to each shard tell their records.
+struct Stretch {
+    granules: Range<u64>,
+    bucket: u64,
+    /// The bucket has so few fields that it is asked which they are.
+    is_sparse: bool,
+}
+
+impl RedisNamespace {
+    /// Events from a granule on, of whole granules: until there are `enough`, or that was much to look at.
+    pub(super) async fn told(
+        &self,
+        counter: &CounterName,
+        granules: Range<u64>,
+        enough: usize,
+    ) -> Result<Told, Refusal> {
+        let mut shards = try_join_all(Place::of(counter).shards(&self.config).map(|shard| self.shard(shard))).await?;
+        let kept_from_ms = shards.iter().map(|shard| shard.kept_from_ms).min().unwrap_or_default();
+        let first = granules.start.max(kept_from_ms / GRANULE_MS);
+        if first >= granules.end {
+            return Ok(Told { events: Vec::new(), next: granules.end });
+        }
+        let per_bucket = self.config.seconds_per_bucket * 1_000 / GRANULE_MS;
+        let first_bucket = first / per_bucket;
+        let buckets = first_bucket..granules.end.div_ceil(per_bucket).min(first_bucket + BUCKETS_MAX);
+        let lengths = try_join_all(shards.iter().map(|shard| self.lengths(shard.number, buckets.clone()))).await?;
+        shards.iter_mut().zip(lengths).for_each(|(shard, lengths)| shard.lengths = lengths);
+
+        let looked_to = granules.end.min(buckets.end * per_bucket);
+        let there = buckets.clone().flat_map(|bucket| {
+            let within = first.max(bucket * per_bucket)..looked_to.min((bucket + 1) * per_bucket);
+            stretches(&shards, bucket, (bucket - first_bucket) as usize, within)
+        });
+        let mut some: Vec<Stretch> = there.take(STRETCHES_MAX + 1).collect();
+        let mut told = Told { events: Vec::new(), next: looked_to };
+        if some.len() > STRETCHES_MAX
+            && let Some(left) = some.pop()
+        {
+            told.next = left.granules.start;
+        }
+        let shards = &shards;
+        let read = async |stretch: Stretch| {
+            let end = stretch.granules.end;
+            (end, self.stretch(counter, shards, first_bucket, stretch).await)
+        };
+        let mut read = iter(some).map(read).buffered(STRETCHES_AT_ONCE);
+        while let Some((end, events)) = read.next().await {
+            told.events.append(&mut events?);
+            if told.events.len() >= enough {
+                told.next = end;
+                break;
+            }
+        }
+        Ok(told)
+    }
+
+    async fn shard(&self, number: u16) -> Result<Shard, Refusal> {
+        let keys = self.keys(number);
+        let command = redis::cmd("MGET").arg(keys.key("layout")).arg(keys.key("state")).to_owned();
+        let (layout, state): (Option<Vec<u8>>, Option<Vec<u8>>) = self.query(number, &command).await?;
+        let kept_from_ms = state.as_deref().and_then(|state| state.get(PRUNED)).map_or(0, read);
+        let layout = Layout::decode(0, &layout.unwrap_or_default());
+        Ok(Shard { number, layout, kept_from_ms, lengths: Vec::new() })
+    }
+
+    /// How many fields the buckets have; 0: there is no such bucket.
+    async fn lengths(&self, shard: u16, buckets: Range<u64>) -> Result<Vec<u64>, Refusal> {
+        let keys = self.keys(shard);
+        let length = |bucket| redis::cmd("HLEN").arg(keys.events(self.config.seconds_per_bucket, bucket)).to_owned();
+        self.queries(shard, &buckets.map(length).collect::<Vec<Cmd>>()).await
+    }
+
+    /// The counter's events of a stretch, in the order of their times.
+    async fn stretch(
+        &self,
+        counter: &CounterName,
+        shards: &[Shard],
+        first_bucket: u64,
+        stretch: Stretch,
+    ) -> Result<Vec<Event>, Refusal> {
+        let has_some = |shard: &&Shard| shard.lengths[(stretch.bucket - first_bucket) as usize] > 0;
+        let of_shard = async |shard: &Shard| {
+            let key = self.keys(shard.number).events(self.config.seconds_per_bucket, stretch.bucket);
+            let fields = match stretch.is_sparse {
+                true => self.fields(shard.number, &key, &stretch.granules).await?,
+                false => stretch.granules.clone().flat_map(|granule| shard.layout.fields(granule)).collect(),
+            };
+            let command = |some: &[[u8; 9]]| {
+                let mut command = redis::cmd("HMGET");
+                command.arg(&key);
+                for field in some {
+                    command.arg(&field[..]);
+                }
+                command
+            };
+            let commands: Vec<Cmd> = fields.chunks(FIELDS_MAX as usize).map(command).collect();
+            let slots: Vec<Vec<Option<Vec<u8>>>> = self.queries(shard.number, &commands).await?;
+            let mut events = Vec::new();
+            for (field, slot) in fields.iter().zip(slots.into_iter().flatten()) {
+                let slot = slot.unwrap_or_default();
+                record::events(&slot, Place::of(counter).id(), read(&field[..5]), &mut events)?;
+            }
+            Ok::<_, Refusal>(events)
+        };
+        let mut events = try_join_all(shards.iter().filter(has_some).map(of_shard)).await?.concat();
+        events.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
+        Ok(events)
+    }
+
+    /// The fields of a bucket that are of these granules.
+    async fn fields(&self, shard: u16, key: &str, granules: &Range<u64>) -> Result<Vec<[u8; 9]>, Refusal> {
+        let found: Vec<Vec<u8>> = self.query(shard, redis::cmd("HKEYS").arg(key)).await?;
+        let known = found.into_iter().map(|field| field.try_into().map_err(|_| defect("an unknown field of events")));
+        let mut fields = known.collect::<Result<Vec<[u8; 9]>, Refusal>>()?;
+        fields.retain(|field| granules.contains(&read(&field[..5])));
+        Ok(fields)
+    }
+
+    /// Commands that only read, on their way together.
+    async fn queries<T: FromRedisValue>(&self, shard: u16, commands: &[Cmd]) -> Result<Vec<T>, Refusal> {
+        let values = self.link(shard).calls(commands).await.map_err(of_link)?;
+        let parsed = values.into_iter().map(|value| from_redis_value(value.extract_error()?).map_err(Into::into));
+        let parsed = parsed.collect::<Result<Vec<T>, redis::RedisError>>();
+        parsed.map_err(|error| Refusal::Internal(error.to_string()))
+    }
+}
+
+impl Layout {
+    /// The fields that a granule can have.
+    fn fields(&self, granule: u64) -> impl Iterator<Item = [u8; 9]> + use<> {
+        (0..self.slots(granule)).map(move |slot| field(granule, slot))
+    }
+}
+
+/// What is to be read of a bucket: nothing where no shard has it.
+fn stretches(shards: &[Shard], bucket: u64, number: usize, within: Range<u64>) -> Vec<Stretch> {
+    let length = shards.iter().map(|shard| shard.lengths[number]).max().unwrap_or_default();
+    let is_sparse = length <= FIELDS_MAX;
+    let (mut next, mut stretches) = (within.start, Vec::new());
+    while next < within.end && length > 0 {
+        let slots = shards.iter().map(|shard| shard.layout.slots(next)).max().unwrap_or(1);
+        let granules = if is_sparse { u64::MAX } else { (FIELDS_MAX / u64::from(slots)).max(1) };
+        let end = within.end.min(next.saturating_add(granules));
+        stretches.push(Stretch { granules: next..end, bucket, is_sparse });
+        next = end;
+    }
+    stretches
+}
