@@ -146,7 +146,7 @@ impl NamespaceConfig {
 
     /// What a control plane says (seed 000, "Control plane"), as it stands: JSON with comments, with or without the braces
     /// around it. What it does not say is as by default; what it says that has no meaning here (clusters, scopes) is not
-    /// looked at.
+    /// looked at, and any other key is refused.
     pub fn of_persistence_configuration(text: &str) -> Result<NamespaceConfig, Refusal> {
         seed::parse(text)
     }
