@@ -5,7 +5,7 @@ use super::CounterFigure;
 use super::adds::{Counters, Source, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
-use super::service::{Caller, NAMESPACE, Rollups, Service};
+use super::service::{Caller, NAMESPACE, Service};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Samples, Total};
@@ -23,7 +23,7 @@ pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     let (mut samples, mut rates) = (Samples::new(), Vec::new());
     for run in 0..plan.runs {
         rig.flush().await?;
-        let service = Service::start(plan, rig, NamespaceConfig::default(), Rollups::by_worker()).await?;
+        let service = Service::start_apart(plan, rig, NamespaceConfig::default()).await?;
         let (callers, mut source) = (service.callers(CONNECTIONS).await?, Source::new(&counters, run.into()));
         let calls = pace(plan).run(move |number| {
             let Caller(mut calls) = callers[number as usize % callers.len()].clone();
@@ -48,7 +48,7 @@ pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     let (mut samples, mut rates) = (Samples::new(), Vec::new());
     for run in 0..plan.runs {
         rig.flush().await?;
-        let service = Service::start(plan, rig, near.clone(), Rollups::by_worker()).await?;
+        let service = Service::start_apart(plan, rig, near.clone()).await?;
         fill(&service, &counters).await?;
         let (callers, mut source) = (service.callers(CONNECTIONS).await?, Source::new(&counters, run.into()));
         let calls = pace(plan).run(move |number| {

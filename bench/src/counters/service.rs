@@ -70,7 +70,16 @@ impl Service {
         config: NamespaceConfig,
         rollups: Rollups,
     ) -> Result<Service> {
-        let (threads, redis_url) = (plan.args.server_threads, rig.url());
+        Service::start_on(plan.args.server_threads, rig, config, rollups).await
+    }
+
+    /// The same, on threads of its own: a call of a steady load is not to wait for its caller's next one.
+    pub(super) async fn start_apart(plan: &CountersPlan, rig: &Rig, config: NamespaceConfig) -> Result<Service> {
+        Service::start_on(plan.args.server_threads.max(1), rig, config, Rollups::by_worker()).await
+    }
+
+    async fn start_on(threads: usize, rig: &Rig, config: NamespaceConfig, rollups: Rollups) -> Result<Service> {
+        let redis_url = rig.url();
         let namespaces = connect(&redis_url).await?;
         let (mut runtimes, stopping) = (Vec::new(), CancellationToken::new());
         let (mut queue, mut worker) = (None, None);

@@ -1,6 +1,6 @@
 //! Many clients, servers and workers at once, on one hot counter and very many cold ones (N5, N8).
 
-use super::judge::{overlapping, rollups};
+use super::judge::all_rollups;
 use super::machines::{Machines, listed};
 use crate::system::program::SOON;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tallystone_client::{CounterClient, IdempotencyToken, NamespaceConfig, NewAdd};
-use tallystone_workers::Step;
+use tallystone_workers::{Step, overlapping};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -91,7 +91,7 @@ async fn n5_n8_a_crowd_adds_up_and_no_two_rollups_overlap() {
         sleep(Duration::from_millis(500)).await;
     }
     let rolled_up = begin.elapsed();
-    let rollups = rollups(&machines.lives());
+    let rollups = all_rollups(&machines.lives());
     let committed = rollups.iter().filter(|rollup| rollup.step == Step::Committed);
     let (of_hot, of_cold): (Vec<_>, Vec<_>) = committed.partition(|rollup| rollup.of.1 == HOT);
     let hot_adds = hot_adds.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! A worker that is stopped in the middle of rollups, beyond its lease, and goes on (N8).
 
-use super::judge::{Rollup, rollups};
+use super::judge::all_rollups;
 use super::machines::{Machines, listed};
 use super::now_ms;
 use crate::system::program::SOON;
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{IdempotencyToken, NamespaceConfig, NewAdd, NewClear};
-use tallystone_workers::Step;
+use tallystone_workers::{Rollup, Step};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
@@ -44,7 +44,7 @@ async fn add(machines: &Machines, round: u64, expected: &mut BTreeMap<String, i6
 
 /// What the first worker has begun and not ended, as its records stand.
 fn in_hand(machines: &Machines) -> Vec<Rollup> {
-    let rollups = rollups(machines.workers[0].lives());
+    let rollups = all_rollups(machines.workers[0].lives());
     rollups.into_iter().filter(|rollup| rollup.step == Step::Begin).collect()
 }
 
@@ -104,7 +104,7 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
 
     machines.workers[0].signal(Signal::SIGCONT);
     let ended = loop {
-        let all = rollups(machines.workers[0].lives());
+        let all = all_rollups(machines.workers[0].lives());
         let ended: Vec<Rollup> = all
             .into_iter()
             .filter(|rollup| in_hand.iter().any(|begun| begun.of == rollup.of && begun.begin_us == rollup.begin_us))

@@ -2,7 +2,7 @@
 //! run, `TALLYSTONE_TEST_LONG` makes it ten times as long.
 
 use super::POLL;
-use super::judge::{overlapping, rollups};
+use super::judge::all_rollups;
 use super::load::Load;
 use super::machines::Machines;
 use crate::system::program::SOON;
@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::NamespaceConfig;
-use tallystone_workers::Step;
+use tallystone_workers::{Step, overlapping};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
@@ -157,7 +157,7 @@ async fn conclude(machines: &Machines, load: &Load, restarted: Instant) {
     let expected: BTreeMap<String, i64> = load.ledger.lock().unwrap().sums.clone();
     let converged = machines.until_rolled_up(NAMESPACE, &expected).await;
     let lives = machines.lives();
-    let rollups = rollups(&lives);
+    let rollups = all_rollups(&lives);
     let ended = |step| rollups.iter().filter(|rollup| rollup.step == step).count();
     {
         let ledger = load.ledger.lock().unwrap();

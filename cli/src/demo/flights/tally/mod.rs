@@ -102,7 +102,7 @@ pub(super) async fn tally(
     )?;
     let exact_after_s = last_add.elapsed().as_secs_f64();
     let records = workers.stop().await?;
-    let rollups = Overlaps::of(&namespace, &records, killed.as_ref());
+    let rollups = Overlaps::of(&namespace, &records, killed.as_ref())?;
     let killed_worker = killed.map(|killed| overlaps::story(&namespace, &records, &killed));
     let Sent { adds, counted, duplicates, refused, .. } = sent;
     let tally = Tally { adds, counted, duplicates, refused, send_s, exact_after_s, rollups, killed_worker, direct };

@@ -2,9 +2,10 @@
 
 use super::KilledWorker;
 use super::workers::Killed;
+use anyhow::{Error, Result};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
-use tallystone_workers::{Record, Step};
+use std::collections::{BTreeSet, HashMap};
+use tallystone_workers::{Record, Step, overlapping, rollups};
 
 /// What all workers did.
 #[derive(Clone, Debug, Serialize)]
@@ -19,43 +20,22 @@ pub(crate) struct Overlaps {
 }
 
 impl Overlaps {
-    pub(super) fn of(namespace: &str, records: &[Record], killed: Option<&Killed>) -> Overlaps {
-        let count = |step| of_namespace(namespace, records).filter(|record| record.step == step).count() as u64;
-        let overlapped = spans(namespace, records, killed).into_values().filter(|spans| overlap(spans)).count() as u64;
-        Overlaps { begun: count(Step::Begin), committed: count(Step::Committed), lost: count(Step::Lost), overlapped }
+    pub(super) fn of(namespace: &str, records: &[Record], killed: Option<&Killed>) -> Result<Overlaps> {
+        let killed_us = |worker: &str| killed.filter(|killed| killed.name == worker).map(|killed| killed.at_us);
+        let rollups = rollups(of_namespace(namespace, records).cloned(), killed_us).map_err(Error::msg)?;
+        let ended = |step| rollups.iter().filter(|rollup| rollup.step == step).count() as u64;
+        let overlapped: BTreeSet<_> = overlapping(&rollups).into_iter().map(|(_, rollup)| &rollup.of).collect();
+        Ok(Overlaps {
+            begun: rollups.len() as u64,
+            committed: ended(Step::Committed),
+            lost: ended(Step::Lost),
+            overlapped: overlapped.len() as u64,
+        })
     }
 }
 
 fn of_namespace<'a>(namespace: &'a str, records: &'a [Record]) -> impl Iterator<Item = &'a Record> {
     records.iter().filter(move |record| record.namespace == namespace)
-}
-
-/// When the rollups of each counter ran, from and to. One that was never ended ran until its worker was killed.
-fn spans<'a>(namespace: &'a str, records: &'a [Record], killed: Option<&Killed>) -> BTreeMap<&'a str, Vec<(u64, u64)>> {
-    let mut spans: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
-    let mut begun: HashMap<(&str, &str), u64> = HashMap::new();
-    for record in of_namespace(namespace, records) {
-        let rollup = (record.worker.as_str(), record.counter.as_str());
-        match record.step {
-            Step::Begin => drop(begun.insert(rollup, record.at_us)),
-            _ => {
-                if let Some(from) = begun.remove(&rollup) {
-                    spans.entry(&record.counter).or_default().push((from, record.at_us));
-                }
-            }
-        }
-    }
-    for ((worker, counter), from) in begun {
-        let to = killed.filter(|killed| killed.name == worker).map_or(u64::MAX, |killed| killed.at_us);
-        spans.entry(counter).or_default().push((from, to));
-    }
-    spans
-}
-
-fn overlap(spans: &[(u64, u64)]) -> bool {
-    let mut spans = spans.to_vec();
-    spans.sort_unstable();
-    spans.windows(2).any(|pair| pair[1].0 < pair[0].1)
 }
 
 /// What became of the counters that a killed worker had in hand.
@@ -105,13 +85,17 @@ mod tests {
             record("b", "y", 30, Step::Committed),
         ];
         let killed = Killed { name: "a", at_us: 15 };
-        let overlaps = Overlaps::of("n", &records, Some(&killed));
+        let overlaps = Overlaps::of("n", &records, Some(&killed)).unwrap();
         assert_eq!((overlaps.begun, overlaps.committed, overlaps.overlapped), (4, 2, 0));
         let story = story("n", &records, &killed);
         assert_eq!((story.begun, story.in_hand, story.taken_over), (2, 1, 1));
-        assert_eq!(Overlaps::of("n", &records, None).overlapped, 1, "one that never ended overlaps all after it");
+        assert_eq!(
+            Overlaps::of("n", &records, None).unwrap().overlapped,
+            1,
+            "one that never ended overlaps all after it"
+        );
         records.push(record("b", "x", 4, Step::Begin));
         records.push(record("b", "x", 6, Step::Committed));
-        assert_eq!(Overlaps::of("n", &records, Some(&killed)).overlapped, 1);
+        assert_eq!(Overlaps::of("n", &records, Some(&killed)).unwrap().overlapped, 1);
     }
 }
