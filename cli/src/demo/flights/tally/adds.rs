@@ -1,16 +1,16 @@
-//! The adds: four for each landing, each sent twice, at the same time.
+//! The adds: four for each flight that landed, each sent twice, at the same time.
 
 use super::counters_of;
-use crate::demo::flights::log::Entries;
+use crate::demo::flights::log::{Entries, Run};
 use crate::demo::flights::plan::Plan;
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_client::{Added, CounterClient, IdempotencyToken, NewAdd, Refused};
 
-/// Landings of one batch: four adds each, of a thousand at most.
-const LANDINGS: usize = 250;
+/// Flights of one batch: four adds each, of a thousand at most.
+const FLIGHTS: usize = 250;
 /// Batches on their way at once, each twice.
 const LANES: usize = 4;
 
@@ -25,12 +25,12 @@ pub(super) struct Sent {
     pub(super) counters: BTreeMap<String, u64>,
 }
 
-/// Sends the adds of every landing; one that landed twice says the same twice more.
+/// Sends the adds of every flight that landed.
 pub(super) async fn send(client: &CounterClient, namespace: &str, plan: &Plan, landed: &Entries) -> Result<Sent> {
     let ids = plan.ids();
-    let landings: Vec<u32> = landed.runs.iter().filter(|run| run.landed).map(|run| run.flight).collect();
-    let batches = landings.chunks(LANDINGS).map(|landings| {
-        let adds = landings.iter().flat_map(|number| {
+    let flights = flights(&landed.runs);
+    let batches = flights.chunks(FLIGHTS).map(|flights| {
+        let adds = flights.iter().flat_map(|number| {
             let flight = &plan.flights[*number as usize];
             let counters = counters_of(
                 plan.carriers.name(flight.carrier),
@@ -59,7 +59,14 @@ pub(super) async fn send(client: &CounterClient, namespace: &str, plan: &Plan, l
     .await
 }
 
-/// What makes a landing one: the flight's id, or of a very long one a number drawn from it.
+/// The flights that landed. One whose worker was killed between the landing and its Complete has landed twice, and is one
+/// flight: a token says which event it is only together with a time (N3), and the landings have two.
+fn flights(runs: &[Run]) -> Vec<u32> {
+    let landed: BTreeSet<u32> = runs.iter().filter(|run| run.landed).map(|run| run.flight).collect();
+    landed.into_iter().collect()
+}
+
+/// What makes a flight one: the flight's id, or of a very long one a number drawn from it.
 fn token(id: &str) -> String {
     match id.len() {
         1..=64 => id.to_owned(),
@@ -89,4 +96,24 @@ async fn twice(client: &CounterClient, namespace: &str, adds: Vec<(String, Strin
     }
     sent.counters.extend(adds.into_iter().map(|(counter, _)| (counter, time_ms)));
     Ok(sent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flight_that_landed_twice_counts_once_and_one_that_did_not_does_not() {
+        let run = |flight, worker, landed| Run {
+            flight,
+            worker,
+            attempt: 1,
+            fence: 1,
+            took_off_ns: 1,
+            ended_ns: 2,
+            landed,
+            queued_ms: 0,
+        };
+        assert_eq!(flights(&[run(7, 1, true), run(3, 1, false), run(7, 2, true), run(5, 2, true)]), [5, 7]);
+    }
 }
