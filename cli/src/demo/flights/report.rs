@@ -87,7 +87,7 @@ pub(crate) struct KilledWorker {
     pub(super) flights: Vec<KilledFlight>,
 }
 
-/// A flight that was in the air when its worker was killed.
+/// A flight that its worker had in hand when it was killed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct KilledFlight {
     pub(super) id: String,
@@ -282,10 +282,16 @@ fn checks(
     checks
 }
 
-/// What became of the flights that the killed worker had in the air.
+/// What became of the flights that the killed worker had in hand: in the air, or landed, which it could not say any more.
 fn killed_worker(killed: Killed, plan: &Plan, log: &Entries) -> KilledWorker {
     let ids = plan.ids();
-    let flights = log.runs.iter().filter(|run| run.worker == killed.worker && !run.landed).map(|lost| {
+    let is_flown_again = |lost: &Run| {
+        log.runs
+            .iter()
+            .any(|run| run.flight == lost.flight && run.worker != killed.worker && run.attempt > lost.attempt)
+    };
+    let is_lost = |run: &&Run| run.worker == killed.worker && (!run.landed || is_flown_again(run));
+    let flights = log.runs.iter().filter(is_lost).map(|lost| {
         let is_rescue = |run: &&Run| {
             let confirmed = || log.acknowledged.iter().any(|ack| (ack.flight, ack.fence) == (run.flight, run.fence));
             run.flight == lost.flight && run.worker != killed.worker && confirmed()
