@@ -27,10 +27,11 @@ use rdkafka::consumer::Consumer;
 use rdkafka::error::KafkaError;
 use rdkafka::message::BorrowedMessage;
 use rdkafka::{Offset, TopicPartitionList};
-use reader::Reader;
+use reader::{Reader, Stuck};
 use settle::{Settled, Settler, patiently};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -91,7 +92,7 @@ pub async fn run<S: HistoryStore>(
     let topic = Arc::new(Topic::events(&options.kafka)?);
     let dead = DeadLetters::new(&options.kafka)?;
     let metrics = Metrics::new();
-    let consumer = Reader::new(&options, metrics.clone())?;
+    let (consumer, stuck) = Reader::new(&options, metrics.clone())?;
     let settler = Arc::new(Settler { store: store.clone(), dead, metrics: metrics.clone(), topic: topic.clone() });
     tokio::pin!(shutdown);
     // Subscribed to what is not there, the client would look for it again in minutes only.
@@ -108,6 +109,7 @@ pub async fn run<S: HistoryStore>(
         batch: Batch::default(),
         settling: FuturesOrdered::new(),
         stalled: Stalled::No,
+        stuck,
         options: &options,
     };
     let ended = indexer.index(shutdown).await;
@@ -133,6 +135,7 @@ struct Indexer<'a, S> {
     batch: Batch,
     settling: FuturesOrdered<AbortOnDropHandle<Result<Settled, HistoryError>>>,
     stalled: Stalled,
+    stuck: mpsc::UnboundedReceiver<Stuck>,
     options: &'a IndexerOptions,
 }
 
@@ -153,6 +156,7 @@ impl<S: HistoryStore> Indexer<'_, S> {
                 () = &mut shutdown => break,
                 Some(settled) = self.settling.next() => self.settled(settled.unwrap_or_else(gone)?),
                 advanced = self.progress.advance() => advanced?,
+                Some(stuck) = self.stuck.recv() => self.begin_again(&stuck),
                 () = sleep_until(stalled_until.unwrap_or_else(Instant::now)), if stalled_until.is_some() => {
                     self.pause()?;
                 }
@@ -218,6 +222,22 @@ impl<S: HistoryStore> Indexer<'_, S> {
         consumer.pause(&consumer.assignment()?)?;
         self.stalled = Stalled::Paused;
         Ok(())
+    }
+
+    /// Has the client read on from where we are, without asking Kafka whether that is still there. What is read twice
+    /// changes nothing.
+    fn begin_again(&self, stuck: &Stuck) {
+        let (consumer, topic) = (self.consumer.get(), &self.options.kafka.topic);
+        let position = consumer.position().ok();
+        let position = position.and_then(|all| Some(all.find_partition(topic, stuck.partition)?.offset()));
+        let offset = match (position, stuck.committed) {
+            (Some(Offset::Offset(next)), _) | (_, Some(next)) => Offset::Offset(next),
+            _ => Offset::Beginning,
+        };
+        tracing::warn!(partition = stuck.partition, ?offset, "Kafka's client has stopped reading; it begins again");
+        if let Err(error) = consumer.seek(topic, stuck.partition, offset, Duration::ZERO) {
+            tracing::warn!(%error, partition = stuck.partition, "Kafka's client does not read on");
+        }
     }
 
     fn take(&mut self, record: Result<BorrowedMessage<'_>, KafkaError>) -> Result<(), KafkaError> {

@@ -10,14 +10,18 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Reb
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::statistics::Statistics;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use tokio::sync::oneshot;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{mpsc, oneshot};
 
 /// Kafka's consumer. Its end waits for Kafka, which a drop in the middle of a program must not.
 pub(super) struct Reader(Option<Arc<StreamConsumer<Watch>>>);
 
 impl Reader {
-    pub(super) fn new(options: &IndexerOptions, metrics: Metrics) -> Result<Reader, KafkaConfigError> {
+    /// And the partitions that it has stopped reading, from now on.
+    pub(super) fn new(
+        options: &IndexerOptions,
+        metrics: Metrics,
+    ) -> Result<(Reader, mpsc::UnboundedReceiver<Stuck>), KafkaConfigError> {
         let defaults = [
             ("queued.max.messages.kbytes", "16384"),
             // Where what was fetched ahead is as much as may be, look again soon.
@@ -33,8 +37,11 @@ impl Reader {
             ("auto.offset.reset", "earliest"),
         ];
         let config = options.kafka.client(&defaults, &fixed)?;
-        let consumer = config.create_with_context(Watch { metrics, topic: options.kafka.topic.clone() });
-        Ok(Reader(Some(Arc::new(consumer.map_err(|error| KafkaConfigError::Refused(error.to_string()))?))))
+        let (stuck, told) = mpsc::unbounded_channel();
+        let topic = options.kafka.topic.clone();
+        let consumer = config.create_with_context(Watch { metrics, topic, waiting: Mutex::default(), stuck });
+        let consumer = consumer.map_err(|error| KafkaConfigError::Refused(error.to_string()))?;
+        Ok((Reader(Some(Arc::new(consumer))), told))
     }
 
     pub(super) fn get(&self) -> &StreamConsumer<Watch> {
@@ -70,10 +77,25 @@ impl Drop for Reader {
     }
 }
 
+/// A partition that nothing is read from any more: where it stands is to be confirmed by Kafka, which was lost while it was
+/// asked, and the client waits for that answer for ever (librdkafka #4492).
+pub(super) struct Stuck {
+    pub(super) partition: i32,
+    /// What is committed of it, if anything.
+    pub(super) committed: Option<i64>,
+}
+
+/// The state of such a partition, and how many looks in a row it is given: Kafka may only be away.
+const VALIDATING: &str = "validate-epoch-wait";
+const LOOKS: u32 = 3;
+
 /// What the client tells on the side.
 pub(super) struct Watch {
     metrics: Metrics,
     topic: String,
+    /// How often in a row partitions were seen waiting.
+    waiting: Mutex<BTreeMap<i32, u32>>,
+    stuck: mpsc::UnboundedSender<Stuck>,
 }
 
 impl ClientContext for Watch {
@@ -94,6 +116,20 @@ impl ClientContext for Watch {
             .map(|(number, partition)| (*number, partition.consumer_lag_stored))
             .collect();
         self.metrics.lag(&lags);
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, partition) in &topic.partitions {
+            if partition.fetch_state != VALIDATING {
+                waiting.remove(number);
+                continue;
+            }
+            let looks = waiting.entry(*number).or_default();
+            *looks += 1;
+            if looks.is_multiple_of(LOOKS) {
+                let committed = u64::try_from(partition.committed_offset).is_ok().then_some(partition.committed_offset);
+                // Nobody reads any more: then it is ending.
+                let _ = self.stuck.send(Stuck { partition: *number, committed });
+            }
+        }
     }
 }
 
