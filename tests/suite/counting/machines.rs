@@ -6,11 +6,15 @@ use super::judge::Life;
 use crate::crash::machines::{Redis, Server};
 use crate::system::program::{self, Running, SOON};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tallystone_client::{CounterClient, CounterEntry};
+use tallystone_counters::NamespaceName;
+use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
+use tallystone_link::ReplicaWait;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -53,10 +57,20 @@ impl WorkerProcess {
         life.killed_us = Some(u64::try_from(since_1970.as_micros()).expect("not yet"));
     }
 
-    /// SIGSTOP, SIGCONT.
-    pub(super) fn signal(&self, signal: Signal) {
-        let pid = self.process.as_ref().expect("it runs").pid();
-        kill(Pid::from_raw(pid.cast_signed()), signal).expect("it runs");
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.as_ref().expect("it runs").pid().cast_signed())
+    }
+
+    /// Halts all its threads: none of them does anything more once this is over.
+    pub(super) fn stop(&self) {
+        kill(self.pid(), Signal::SIGSTOP).expect("it runs");
+        let status = waitpid(self.pid(), Some(WaitPidFlag::WUNTRACED)).expect("a child");
+        assert_eq!(status, WaitStatus::Stopped(self.pid(), Signal::SIGSTOP));
+    }
+
+    /// After a stop.
+    pub(super) fn go_on(&self) {
+        kill(self.pid(), Signal::SIGCONT).expect("it runs");
     }
 
     /// Its records of this life, as text; a line may be unfinished.
@@ -118,6 +132,15 @@ impl Machines {
         let (number, redis_url) = (self.workers.len(), self.redis.url());
         let queue_url = self.queues[number % 2].url();
         self.workers.push(WorkerProcess::new(format!("worker-{number}"), self.dir.path(), redis_url, queue_url));
+    }
+
+    /// A namespace past all servers.
+    pub(super) async fn store(&self, namespace: &str) -> RedisNamespace {
+        let namespaces = RedisNamespaces::connect(&self.redis.url(), true, ReplicaWait::default()).await;
+        let namespaces = namespaces.expect("a connection to Redis");
+        let name = NamespaceName::parse(namespace).expect("a name");
+        let namespace = namespaces.get(&name).await.expect("an answer").expect("a namespace");
+        namespaces.open(&namespace).await.expect("its stores")
     }
 
     /// The lives of all workers so far.

@@ -4,10 +4,10 @@ use super::judge::all_rollups;
 use super::machines::{Machines, listed};
 use super::now_ms;
 use crate::system::program::SOON;
-use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{IdempotencyToken, NamespaceConfig, NewAdd, NewClear};
+use tallystone_counters::{Checkpoint, Checkpoints, CounterName};
 use tallystone_workers::{Rollup, Step};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
@@ -24,10 +24,23 @@ fn names() -> impl Iterator<Item = String> {
     (0..COUNTERS).map(|number| format!("c{number:03}"))
 }
 
+/// What each counter comes to, and when it was cleared last.
+#[derive(Default)]
+struct Expected {
+    counts: BTreeMap<String, i64>,
+    cut_ms: u64,
+}
+
 /// Adds to each counter before and after a clear in the same half second, which a rollup has to look at record by record.
-async fn add(machines: &Machines, round: u64, expected: &mut BTreeMap<String, i64>) {
-    // The clear cuts a granule in two: a moment in the middle of the last one that is over.
-    let cut_ms = now_ms() / 500 * 500 - 250;
+async fn add(machines: &Machines, round: u64, expected: &mut Expected) {
+    // The clear cuts a granule in two: a moment in the middle of the last one that is over, after what earlier rounds added.
+    let cut_ms = loop {
+        let cut_ms = now_ms() / 500 * 500 - 250;
+        if cut_ms > expected.cut_ms {
+            break cut_ms;
+        }
+        sleep(Duration::from_millis(10)).await;
+    };
     let token = |what: &str, time_ms| IdempotencyToken::new(format!("{what} {round}"), time_ms);
     let adds = |what: &str, time_ms, delta| {
         names().map(|name| NewAdd::new(name, delta).token(token(what, time_ms))).collect::<Vec<_>>()
@@ -39,13 +52,21 @@ async fn add(machines: &Machines, round: u64, expected: &mut BTreeMap<String, i6
     let after = client.add_many(NAMESPACE, adds("after", cut_ms + 1, delta)).await.expect("adds");
     let cleared = client.clear_many(NAMESPACE, clears).await.expect("clears");
     assert!(before.iter().chain(&after).all(Result::is_ok) && cleared.iter().all(Result::is_ok));
-    expected.extend(names().map(|name| (name, delta)));
+    *expected = Expected { counts: names().map(|name| (name, delta)).collect(), cut_ms };
 }
 
-/// What the first worker has begun and not ended, as its records stand.
-fn in_hand(machines: &Machines) -> Vec<Rollup> {
+/// What the first worker, which is stopped, has begun and not committed. Of what its records do not end it may have sent
+/// the commit: the checkpoint is then written under a lease that came after the counter's rollup before.
+async fn in_hand(machines: &Machines, store: &impl Checkpoints) -> Vec<Rollup> {
     let rollups = all_rollups(machines.workers[0].lives());
-    rollups.into_iter().filter(|rollup| rollup.step == Step::Begin).collect()
+    let (begun, ended): (Vec<_>, Vec<_>) = rollups.into_iter().partition(|rollup| rollup.step == Step::Begin);
+    let names: Vec<_> = begun.iter().map(|rollup| CounterName::parse(rollup.of.1.clone()).expect("a name")).collect();
+    let checkpoints = store.read(&names).await.expect("their checkpoints");
+    let is_open = |(rollup, checkpoint): &(Rollup, Checkpoint)| {
+        let before = ended.iter().filter(|before| before.of == rollup.of).map(|before| before.end_us).max();
+        checkpoint.exact_to_ms == 0 || before.is_some_and(|end_us| checkpoint.lease.leased_at_ms < end_us / 1_000)
+    };
+    begun.into_iter().zip(checkpoints).filter(is_open).map(|(rollup, _)| rollup).collect()
 }
 
 /// The first worker is about to roll up a whole batch, or several counters of it.
@@ -67,7 +88,8 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
         ..NamespaceConfig::default()
     };
     machines.clients[0].put_namespace(NAMESPACE, config).await.expect("a new namespace");
-    let mut expected = BTreeMap::new();
+    let store = machines.store(NAMESPACE).await;
+    let mut expected = Expected::default();
     let give_up_at = Instant::now() + SOON;
     let mut round = 0;
     let in_hand = loop {
@@ -77,14 +99,14 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
         while !is_amid_a_batch(&machines) && Instant::now() < next_round_at {
             yield_now().await;
         }
-        machines.workers[0].signal(Signal::SIGSTOP);
-        let in_hand = in_hand(&machines);
+        machines.workers[0].stop();
+        let in_hand = in_hand(&machines, &store).await;
         if in_hand.len() > 1 {
             break in_hand;
         }
         // It was faster.
         assert!(Instant::now() < give_up_at, "it cannot be stopped in the middle of anything");
-        machines.workers[0].signal(Signal::SIGCONT);
+        machines.workers[0].go_on();
     };
     println!("stopped in round {round} with {} rollups in hand", in_hand.len());
 
@@ -93,7 +115,7 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
     let stuck = listed(&machines.clients[0], NAMESPACE).await;
     add(&machines, round + 1, &mut expected).await;
     machines.add_worker();
-    machines.until_rolled_up(NAMESPACE, &expected).await;
+    machines.until_rolled_up(NAMESPACE, &expected.counts).await;
     let moved = listed(&machines.clients[0], NAMESPACE).await;
     for rollup in &in_hand {
         let exact_to_ms = |entries: &BTreeMap<_, tallystone_client::CounterEntry>| {
@@ -102,7 +124,7 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
         assert!(exact_to_ms(&stuck) < exact_to_ms(&moved), "{rollup:?}");
     }
 
-    machines.workers[0].signal(Signal::SIGCONT);
+    machines.workers[0].go_on();
     let ended = loop {
         let all = all_rollups(machines.workers[0].lives());
         let ended: Vec<Rollup> = all
@@ -125,7 +147,7 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
     let counts = |entries: &BTreeMap<String, tallystone_client::CounterEntry>| -> BTreeMap<String, i64> {
         entries.iter().map(|(name, entry)| (name.clone(), entry.count)).collect()
     };
-    assert_eq!(counts(&after), expected);
+    assert_eq!(counts(&after), expected.counts);
     add(&machines, round + 2, &mut expected).await;
-    machines.until_rolled_up(NAMESPACE, &expected).await;
+    machines.until_rolled_up(NAMESPACE, &expected.counts).await;
 }
