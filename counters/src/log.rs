@@ -156,8 +156,8 @@ pub trait EventLog: Send + Sync {
     fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> impl Future<Output = Result<Due, Refusal>> + Send;
 
     /// Somebody reads these counters: what of them is pending is due as soon as it can be rolled up, and those with
-    /// `true` are due at once though nothing is (N11).
-    fn touch(&self, touched: &[(CounterName, bool)]) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// `true` are due at once though nothing is (N11). Whether any of them is due sooner now.
+    fn touch(&self, touched: &[(CounterName, bool)]) -> impl Future<Output = Result<bool, Refusal>> + Send;
 
     /// A counter's events of these granules (N12): of all of them, or of the first of them as soon as there are `enough`
     /// or it has been much to look at.

@@ -74,6 +74,12 @@ impl Refusal {
     }
 }
 
+impl From<Refusal> for Result<(), Refusal> {
+    fn from(refusal: Refusal) -> Result<(), Refusal> {
+        Err(refusal)
+    }
+}
+
 impl From<tallystone_model::Refusal> for Refusal {
     fn from(refusal: tallystone_model::Refusal) -> Refusal {
         use tallystone_model::Refusal as Queue;

@@ -9,7 +9,7 @@ mod suited;
 pub use suited::{ConnectError, check_suited, client, without_password};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -113,16 +113,12 @@ impl Link {
     }
 
     /// Many commands, on their way together. An answer may be a [`Value::ServerError`]: that of its command alone.
-    pub async fn calls(&self, commands: &[Cmd]) -> Result<Vec<Value>, Failure> {
+    pub async fn calls(&self, commands: &Pipeline, writes: bool) -> Result<Vec<Value>, Failure> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
         let (mut connection, generation) = self.connection().await.map_err(Failure::before)?;
-        let mut pipeline = redis::pipe();
-        for command in commands {
-            pipeline.add_command(command.clone());
-        }
-        let answers = match connection.send_packed_commands(&pipeline, 0, commands.len()).await {
+        let answers = match connection.send_packed_commands(commands, 0, commands.len()).await {
             Ok(answers) => answers,
             Err(error) => {
                 let failure = Failure::after(error);
@@ -132,7 +128,7 @@ impl Link {
                 return Err(failure);
             }
         };
-        if self.replicas.replicas_min > 0 {
+        if writes && self.replicas.replicas_min > 0 {
             self.wait_for_replicas().await?;
         }
         Ok(answers)
@@ -195,6 +191,13 @@ impl Failure {
         // An answer of the server, even an error, came over a connection that works.
         let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
         Failure { error, applied: if answered { Applied::No } else { Applied::Unknown }, lost: !answered }
+    }
+}
+
+/// Of one answer among many ([`Link::calls`]).
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Failure {
+        Failure::after(error.into())
     }
 }
 

@@ -7,7 +7,7 @@
 -- fields I2
 -- items, one after the other: field I2, counter I2, time_ms I6, flags B, delta i8, length of what follows B; then its
 -- record up to its id: length of the rest B, length of the delta B (0: a clear), and the delta in as few bytes as hold it.
--- id: offset in its granule I2, hash of the counter 12, token. With it a record ends.
+-- id: offset in its granule I2, hash of the counter 12, packed token. With it a record ends.
 -- RETURNS {OK, now_ms, codes: one byte for each item, or '' for OK to all} | {RELAID, version, layout}: a field is the
 -- number of a granule and of one of its slots, and the caller knew a layout of slots that is no longer the last one
 -- WHY records stand in slots, several to a field: a field of its own costs 90 bytes for 20 of use. Not more of them: with

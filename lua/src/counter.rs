@@ -3,6 +3,7 @@
 
 use crate::script::{parts, scripts};
 use std::fmt::Write;
+use std::ops::Range;
 
 /// The names of a shard's keys, in the order of KEYS. Lua knows them as `K_STATE`, `K_PENDING`, …
 pub const NAMES: [&str; 4] = [
@@ -23,6 +24,10 @@ pub const SLOTS_MIN: u64 = 16;
 pub const SLOTS_MAX: u64 = 65_536;
 /// The state of a shard of the event log; `counter/shard.lua` names its fields.
 pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4I4I5I6I5";
+/// Where in it the shard's clock stands: its fourth field.
+pub const STATE_CLOCK: Range<usize> = 18..24;
+/// Where it says before what time records may be gone: its eleventh field.
+pub const STATE_PRUNED: Range<usize> = 50..56;
 /// Codes of what a counter takes no more of.
 pub const CLOSED_UP: u8 = 1;
 /// See [`CLOSED_UP`].
@@ -194,6 +199,17 @@ mod tests {
         for (number, (answer, _)) in Answer::ALL.iter().enumerate() {
             assert_eq!(Answer::from_code(number as i64), Some(*answer));
         }
+    }
+
+    #[test]
+    fn fields_of_the_state_stand_where_its_layout_has_them() {
+        let widths = LOG_STATE_LAYOUT.split('I').skip(1).map(|width| width.parse::<usize>().unwrap());
+        let ends = widths.scan(0, |end, width| {
+            *end += width;
+            Some(*end - width..*end)
+        });
+        let fields: Vec<Range<usize>> = ends.collect();
+        assert_eq!([&fields[3], &fields[10]], [&STATE_CLOCK, &STATE_PRUNED]);
     }
 
     #[test]

@@ -2,15 +2,14 @@
 
 use metrics::{counter, gauge, histogram};
 use std::time::Duration;
-use tallystone_counters::{Refusal, RolledUp};
+use tallystone_counters::{Checkpoint, Refusal, RolledUp};
 
 /// What became of a rollup.
 pub(crate) fn rolled_up(result: &Result<RolledUp, Refusal>, now_ms: u64) {
     let outcome = match result {
-        Ok(RolledUp::Committed { checkpoint, .. }) => {
-            // How far the count is behind what was last added.
-            if checkpoint.last_write_ms > 0 && checkpoint.last_write_ms < checkpoint.exact_to_ms {
-                let lag_ms = now_ms.saturating_sub(checkpoint.last_write_ms);
+        Ok(RolledUp::Committed { from_ms, checkpoint }) => {
+            if let Some(counted_to_ms) = counted_to_ms(*from_ms, checkpoint) {
+                let lag_ms = now_ms.saturating_sub(counted_to_ms);
                 histogram!("tallystone_rollup_lag_seconds").record(Duration::from_millis(lag_ms));
             }
             "committed"
@@ -22,9 +21,31 @@ pub(crate) fn rolled_up(result: &Result<RolledUp, Refusal>, now_ms: u64) {
     counter!("tallystone_rollups_total", "outcome" => outcome).increment(1);
 }
 
+/// When the last of what a rollup has counted happened, as far as it is known; `None`: it had nothing to count, of a
+/// counter that is only kept fresh.
+fn counted_to_ms(from_ms: u64, checkpoint: &Checkpoint) -> Option<u64> {
+    let last_write_ms = checkpoint.last_write_ms;
+    (last_write_ms > 0 && last_write_ms >= from_ms).then(|| last_write_ms.min(checkpoint.exact_to_ms))
+}
+
 /// A batch of so many counters took so long, and the next one waits.
 pub(crate) fn batch(counters: usize, took: Duration, pause: Duration) {
     histogram!("tallystone_rollup_batch_counters").record(counters as f64);
     histogram!("tallystone_rollup_batch_seconds").record(took);
     gauge!("tallystone_rollup_pause_seconds").set(pause);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rollup_that_had_nothing_to_count_is_not_late() {
+        let checkpoint = |last_write_ms| Checkpoint { exact_to_ms: 5_000, last_write_ms, ..Checkpoint::default() };
+        for (last_write_ms, counted_to) in
+            [(0, None), (3_999, None), (4_000, Some(4_000)), (4_999, Some(4_999)), (9_000, Some(5_000))]
+        {
+            assert_eq!(counted_to_ms(4_000, &checkpoint(last_write_ms)), counted_to, "{last_write_ms}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! beside those, and best-effort counters beside the raw INCRBY.
 
 use super::CounterFigure;
-use super::adds::Counters;
+use super::adds::{Counters, Source};
 use super::load::add_all;
 use super::plan::{BATCH, CALLERS, CountersPlan};
 use super::raw::Raw;
@@ -109,25 +109,29 @@ fn row(
     }
 }
 
+fn typed(counter_type: CounterType) -> NamespaceConfig {
+    NamespaceConfig { counter_type: Some(counter_type), ..NamespaceConfig::default() }
+}
+
 /// The rate, and by how much Redis's file grew.
 async fn sample(plan: &CountersPlan, rig: &Rig, side: Side, counters: &Arc<Counters>) -> Result<(Sample, f64)> {
     rig.flush().await?;
     let adds = plan.sizes.adds;
-    let counter_type = match side {
-        Side::Eventual => CounterType::Eventual,
-        Side::BestEffort => CounterType::BestEffort,
+    let source = |seed| match side {
+        Side::Eventual | Side::RawTokens => Source::new(counters, seed),
+        Side::BestEffort | Side::RawCounts => Source::new(counters, seed).without_tokens(),
+    };
+    let service = match side {
+        Side::Eventual => Service::start(plan, rig, typed(CounterType::Eventual), Rollups::by_worker()).await?,
+        // Redis is not what it waits for: its callers and the service have a thread each.
+        Side::BestEffort => Service::start_apart(plan, rig, typed(CounterType::BestEffort)).await?,
         Side::RawTokens | Side::RawCounts => {
-            let callers = match side {
-                Side::RawTokens => Raw::with_tokens(rig, CALLERS).await?,
-                _ => Raw::without(rig, CALLERS).await?,
-            };
-            return written(rig, plan.profiled(rig, "raw", add_all(callers, adds, counters))).await;
+            let callers = Raw::callers(rig, CALLERS).await?;
+            return written(rig, plan.profiled(rig, "raw", add_all(callers, adds, source))).await;
         }
     };
-    let config = NamespaceConfig { counter_type: Some(counter_type), ..NamespaceConfig::default() };
-    let service = Service::start(plan, rig, config, Rollups::by_worker()).await?;
     let callers = service.callers(CALLERS).await?;
-    let measured = written(rig, plan.profiled(rig, "ours", add_all(callers, adds, counters))).await?;
+    let measured = written(rig, plan.profiled(rig, "ours", add_all(callers, adds, source))).await?;
     service.stop().await?;
     Ok(measured)
 }

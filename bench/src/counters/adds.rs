@@ -13,7 +13,8 @@ pub(super) const TOKEN_BYTES: usize = 32;
 pub(super) struct Add {
     pub(super) counter: String,
     pub(super) delta: i64,
-    pub(super) token: String,
+    /// None for who counts without.
+    pub(super) token: Option<String>,
 }
 
 /// Counters, and how often each is met: the n-th gets a share of 1/n (Zipf's law, s = 1).
@@ -50,19 +51,24 @@ impl Counters {
 pub(super) struct Source {
     counters: Arc<Counters>,
     rng: SmallRng,
-    token_bytes: RangeInclusive<usize>,
+    token_bytes: Option<RangeInclusive<usize>>,
 }
 
 impl Source {
     /// The seed decides, tokens apart.
     pub(super) fn new(counters: &Arc<Counters>, seed: u64) -> Source {
         let rng = SmallRng::seed_from_u64(seed);
-        Source { counters: counters.clone(), rng, token_bytes: TOKEN_BYTES..=TOKEN_BYTES }
+        Source { counters: counters.clone(), rng, token_bytes: Some(TOKEN_BYTES..=TOKEN_BYTES) }
     }
 
     /// With tokens of these lengths, each as often as any other.
     pub(super) fn with_token_bytes(self, token_bytes: RangeInclusive<usize>) -> Source {
-        Source { token_bytes, ..self }
+        Source { token_bytes: Some(token_bytes), ..self }
+    }
+
+    /// Adds as best effort takes them.
+    pub(super) fn without_tokens(self) -> Source {
+        Source { token_bytes: None, ..self }
     }
 
     pub(super) fn counter(&mut self) -> String {
@@ -70,12 +76,17 @@ impl Source {
     }
 
     pub(super) fn add(&mut self) -> Add {
-        let mut token = uuid::Uuid::now_v7().simple().to_string();
-        if *self.token_bytes.start() < TOKEN_BYTES {
-            // Its end: that is random.
-            token.drain(..TOKEN_BYTES - self.rng.random_range(self.token_bytes.clone()));
-        }
+        let token = self.token_bytes.clone().map(|bytes| self.token(bytes));
         Add { counter: self.counter(), delta: self.rng.random_range(1..=5), token }
+    }
+
+    fn token(&mut self, bytes: RangeInclusive<usize>) -> String {
+        let mut token = uuid::Uuid::now_v7().simple().to_string();
+        if *bytes.start() < TOKEN_BYTES {
+            // Its end: that is random.
+            token.drain(..TOKEN_BYTES - self.rng.random_range(bytes));
+        }
+        token
     }
 
     pub(super) fn adds(&mut self, count: usize) -> Vec<Add> {
@@ -99,8 +110,9 @@ mod tests {
         let (mut times, mut tokens) = (HashMap::<String, u32>::new(), HashSet::new());
         for add in source.adds(200_000) {
             *times.entry(add.counter).or_default() += 1;
-            assert!((16..=32).contains(&add.token.len()), "{}", add.token);
-            assert!(tokens.insert(add.token), "a token came twice");
+            let token = add.token.unwrap();
+            assert!((16..=32).contains(&token.len()), "{token}");
+            assert!(tokens.insert(token), "a token came twice");
         }
         let times = |n: usize| f64::from(times[&format!("counter-{n:08}")]);
         for n in [2, 10, 100] {

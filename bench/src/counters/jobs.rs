@@ -42,7 +42,7 @@ async fn sample(plan: &CountersPlan, rig: &Rig) -> Result<usize> {
     let (caller, mut source) = (service.callers(1).await?.remove(0), Source::new(&counters, 0));
     // Nine tenths of the window: the first add opens it, wherever in a granule that is.
     let per_s = adds as f64 / (0.9 * Duration::from_millis(window_ms).as_secs_f64());
-    let pace = Pace { per_s, calls: adds, warm_up: 0 };
+    let pace = Pace::of(adds, per_s);
     pace.run(move |_| {
         let (mut caller, adds) = (caller.clone(), source.adds(1));
         async move { caller.add(adds).await }

@@ -28,7 +28,7 @@ pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
         let calls = pace(plan).run(move |number| {
             let Caller(mut calls) = callers[number as usize % callers.len()].clone();
             let add = source.add();
-            let token = Some(IdempotencyToken { token: add.token, generation_time_ms: now_ms() as i64 });
+            let token = add.token.map(|token| IdempotencyToken { token, generation_time_ms: now_ms() as i64 });
             let request =
                 AddCountRequest { namespace: NAMESPACE.to_owned(), counter: add.counter, delta: add.delta, token };
             async move {

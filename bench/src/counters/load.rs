@@ -1,6 +1,6 @@
 //! Loads: callers that send batches as fast as they are answered, and calls on a fixed schedule.
 
-use super::adds::{Add, Counters, Source};
+use super::adds::{Add, Source};
 use super::plan::BATCH;
 use crate::load::race;
 use crate::sample::{Tally, Total};
@@ -13,6 +13,8 @@ use tokio::sync::Semaphore;
 
 /// Calls under way at once, at most: the schedule then waits, and its lateness is in the latencies.
 const UNDER_WAY_MAX: u32 = 4_096;
+/// How often the schedule wakes up. What that makes a call late is in its latency.
+const STEP: Duration = Duration::from_micros(250);
 /// The schedule begins so long from now, when everything stands.
 const LEAD: Duration = Duration::from_millis(100);
 
@@ -22,10 +24,10 @@ pub(super) trait Adder: Send + Sized + 'static {
     fn add(&mut self, adds: Vec<Add>) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// So many adds in batches, as fast as they are answered; the latency is that of a call.
-pub(super) async fn add_all<A: Adder>(callers: Vec<A>, adds: u64, counters: &Arc<Counters>) -> Result<Total> {
+/// So many adds in batches, of a source for each caller by its number, as fast as they are answered; the latency is that of a call.
+pub(super) async fn add_all<A: Adder>(callers: Vec<A>, adds: u64, source: impl Fn(u64) -> Source) -> Result<Total> {
     let next = Arc::new(AtomicU64::new(0));
-    let callers: Vec<(A, Source)> = callers.into_iter().zip((0..).map(|seed| Source::new(counters, seed))).collect();
+    let callers: Vec<(A, Source)> = callers.into_iter().zip((0..).map(source)).collect();
     let (_, total) = race(callers, adds, |_, (mut caller, mut source)| {
         let next = next.clone();
         async move {
@@ -63,9 +65,14 @@ struct Answered {
 }
 
 impl Pace {
+    /// So many calls, at so many per second.
+    pub(super) fn of(calls: u64, per_s: f64) -> Pace {
+        Pace { per_s, calls, warm_up: 0 }
+    }
+
     /// So many calls per second for so long.
     pub(super) fn lasting(per_s: f64, time: Duration) -> Pace {
-        Pace { per_s, calls: (per_s * time.as_secs_f64()).round() as u64, warm_up: 0 }
+        Pace::of((per_s * time.as_secs_f64()).round() as u64, per_s)
     }
 
     /// After the same load for so long, which is not measured.
@@ -91,12 +98,17 @@ impl Pace {
         let sender = tokio::task::spawn_blocking(move || {
             for number in 0..self.warm_up + self.calls {
                 let due = began + Duration::from_secs_f64(number as f64 / self.per_s);
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                let early = due.saturating_duration_since(Instant::now());
+                if !early.is_zero() {
+                    // And what comes due meanwhile: waking for each would take a core that the service needs.
+                    std::thread::sleep(early.max(STEP));
+                }
                 let Ok(under_way) = runtime.block_on(room.clone().acquire_owned()) else { return };
                 if lock(&noted).failed.is_some() {
                     return;
                 }
-                let (made, noted) = (call(number), noted.clone());
+                // A call is kilobytes, which spawning would move from place to place.
+                let (made, noted) = (Box::pin(call(number)), noted.clone());
                 runtime.spawn(async move {
                     let result = made.await;
                     let mut answered = lock(&noted);
@@ -135,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_is_late_from_when_it_was_due() {
-        let total = Pace { per_s: 10_000.0, calls: 500, warm_up: 0 }
+        let total = Pace::of(500, 10_000.0)
             .run(|number| async move {
                 tokio::time::sleep(Duration::from_millis(if number == 0 { 300 } else { 0 })).await;
                 Ok(())
@@ -162,7 +174,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_error_is_told() {
-        let failed = Pace { per_s: 10_000.0, calls: 100, warm_up: 0 }.run(|number| async move {
+        let failed = Pace::of(100, 10_000.0).run(|number| async move {
             if number == 3 {
                 bail!("refused");
             }

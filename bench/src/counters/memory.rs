@@ -34,7 +34,7 @@ async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
     let before = used(rig).await?;
     let mut source = Source::new(&counters, 0).with_token_bytes(TOKEN_BYTES);
     let batches = plan.sizes.memory_events.div_ceil(BATCH as u64);
-    let pace = Pace { per_s: plan.sizes.per_s as f64 / BATCH as f64, calls: batches, warm_up: 0 };
+    let pace = Pace::of(batches, plan.sizes.per_s as f64 / BATCH as f64);
     let load = pace.run(move |number| {
         let mut caller = callers[number as usize % callers.len()].clone();
         let adds = source.adds(BATCH);

@@ -15,24 +15,15 @@ const TOKEN_KEPT_S: u64 = 518_400;
 /// One caller, on a connection of its own.
 pub(super) struct Raw {
     connection: MultiplexedConnection,
-    has_tokens: bool,
 }
 
 impl Raw {
-    /// Callers whose adds are a token each, `SET token NX EX`, and `HINCRBY counts counter`.
-    pub(super) async fn with_tokens(rig: &Rig, count: usize) -> Result<Vec<Raw>> {
-        Raw::callers(rig, count, true).await
-    }
-
-    /// Callers whose adds are an `INCRBY counter` each.
-    pub(super) async fn without(rig: &Rig, count: usize) -> Result<Vec<Raw>> {
-        Raw::callers(rig, count, false).await
-    }
-
-    async fn callers(rig: &Rig, count: usize, has_tokens: bool) -> Result<Vec<Raw>> {
+    /// Callers whose adds are a token each, `SET token NX EX`, and `HINCRBY counts counter`; without a token, an
+    /// `INCRBY counter` each.
+    pub(super) async fn callers(rig: &Rig, count: usize) -> Result<Vec<Raw>> {
         let mut callers = Vec::new();
         for _ in 0..count {
-            callers.push(Raw { connection: rig.connect().await?, has_tokens });
+            callers.push(Raw { connection: rig.connect().await? });
         }
         Ok(callers)
     }
@@ -42,7 +33,7 @@ impl Adder for Raw {
     async fn add(&mut self, adds: Vec<Add>) -> Result<()> {
         let mut pipeline = redis::pipe();
         for Add { counter, delta, token } in &adds {
-            if self.has_tokens {
+            if let Some(token) = token {
                 pipeline.cmd("SET").arg(token).arg(1).arg("NX").arg("EX").arg(TOKEN_KEPT_S).ignore();
                 pipeline.cmd("HINCRBY").arg(COUNTS).arg(counter).arg(delta).ignore();
             } else {

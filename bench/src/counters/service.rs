@@ -202,7 +202,7 @@ impl Adder for Caller {
     async fn add(&mut self, adds: Vec<Add>) -> Result<()> {
         let (sent, now_ms) = (adds.len(), now_ms());
         let adds = adds.into_iter().map(|Add { counter, delta, token }| {
-            let token = Some(IdempotencyToken { token, generation_time_ms: now_ms as i64 });
+            let token = token.map(|token| IdempotencyToken { token, generation_time_ms: now_ms as i64 });
             AddCount { counter, delta, token }
         });
         let request = AddCountsRequest { namespace: NAMESPACE.to_owned(), adds: adds.collect() };

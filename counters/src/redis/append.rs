@@ -2,6 +2,7 @@
 
 use super::layout::{Layout, field};
 use super::record::{self, Item};
+use super::token::pack;
 use super::{RedisNamespace, defect};
 use crate::log::{Appended, Change, GRANULE_MS, NewEvent};
 use crate::namespace::{FUTURE_LIMIT_MS, Place, SHARDS};
@@ -132,7 +133,7 @@ struct Call<'a> {
     counters: HashMap<Place, u16>,
     names: Vec<&'a str>,
     buckets: Vec<(u64, Bucket)>,
-    items: Vec<(Item<'a>, Spot)>,
+    items: Vec<(Item, Spot)>,
 }
 
 /// The fields of one hash of records.
@@ -177,7 +178,7 @@ impl<'a> Call<'a> {
             }
         };
         let (id, stamped) = (placed.place.id(), event.time_ms.is_none());
-        let item = Item { counter, time_ms, stamped, id, token: &event.token, change: event.change };
+        let item = Item { counter, time_ms, stamped, id, token: pack(&event.token), change: event.change };
         self.items.push((item, Spot { bucket, granule: time_ms / GRANULE_MS, slot_hash: placed.slot_hash }));
         true
     }

@@ -6,7 +6,7 @@ use crate::names::CounterName;
 use crate::namespace::SHARDS;
 use crate::refusal::Refusal;
 use futures::future::{join_all, try_join_all};
-use redis::Value;
+use redis::{Pipeline, Value};
 use std::collections::HashMap;
 
 impl RedisNamespace {
@@ -45,18 +45,21 @@ impl RedisNamespace {
     async fn increment(&self, sums: &[(&CounterName, i64)]) -> Vec<Result<(), Refusal>> {
         let step = if self.config.ttl_ms > 0 || self.may_have_had_ttl() { 2 } else { 1 };
         let add = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut commands = Vec::with_capacity(numbers.len() * step);
+            let mut commands = Pipeline::with_capacity(numbers.len() * step);
+            let mut key = self.keys(shard).cached("");
+            let prefix = key.len();
             for (counter, sum) in numbers.iter().map(|number| &sums[*number]) {
-                let key = self.keys(shard).cached(counter.as_str());
-                commands.push(redis::cmd("INCRBY").arg(&key).arg(sum).take());
+                key.truncate(prefix);
+                key.push_str(counter.as_str());
+                commands.cmd("INCRBY").arg(&key).arg(sum);
                 if self.config.ttl_ms > 0 {
-                    commands.push(redis::cmd("PEXPIRE").arg(&key).arg(self.config.ttl_ms).take());
+                    commands.cmd("PEXPIRE").arg(&key).arg(self.config.ttl_ms);
                 } else if step > 1 {
-                    commands.push(redis::cmd("PERSIST").arg(&key).take());
+                    commands.cmd("PERSIST").arg(&key);
                 }
             }
-            let results: Vec<Result<(), Refusal>> = match self.link(shard).calls(&commands).await {
-                Ok(replies) => replies.into_iter().step_by(step).map(incremented).collect(),
+            let results: Vec<Result<(), Refusal>> = match self.link(shard).calls(&commands, true).await {
+                Ok(replies) => replies.into_iter().step_by(step).map(written).collect(),
                 Err(failure) => vec![Err(of_link(failure)); numbers.len()],
             };
             (numbers, results)
@@ -83,16 +86,23 @@ impl RedisNamespace {
         in_order(counters.len(), try_join_all(homes(counters.iter()).map(read)).await?)
     }
 
-    /// Zero, from now on.
-    pub async fn cache_clear(&self, counters: &[CounterName]) -> Result<(), Refusal> {
+    /// Zero, from now on; of each, whether it is.
+    pub async fn cache_clear(&self, counters: &[CounterName]) -> Vec<Result<(), Refusal>> {
         let clear = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = redis::cmd("UNLINK");
-            for number in numbers {
-                command.arg(self.keys(shard).cached(counters[number].as_str()));
+            let mut commands = Pipeline::with_capacity(1);
+            let command = commands.cmd("UNLINK");
+            for number in &numbers {
+                command.arg(self.keys(shard).cached(counters[*number].as_str()));
             }
-            self.query::<u64>(shard, &command).await
+            let cleared = match self.link(shard).calls(&commands, true).await {
+                Ok(replies) => replies.into_iter().try_for_each(written),
+                Err(failure) => Err(of_link(failure)),
+            };
+            let results = vec![cleared; numbers.len()];
+            (numbers, results)
         };
-        try_join_all(homes(counters.iter()).map(clear)).await.map(drop)
+        let cleared = join_all(homes(counters.iter()).map(clear)).await;
+        in_order(counters.len(), cleared).unwrap_or_else(|refusal| vec![Err(refusal); counters.len()])
     }
 
     /// Some of the names there are, in no order, and where to go on; 0: that was all.
@@ -107,12 +117,13 @@ impl RedisNamespace {
     }
 }
 
-fn incremented(reply: Value) -> Result<(), Refusal> {
+fn written(reply: Value) -> Result<(), Refusal> {
     match reply {
         Value::Int(_) => Ok(()),
         Value::ServerError(error) if error.details().is_some_and(|text| text.contains("overflow")) => {
             Err(Refusal::Overflow)
         }
-        other => Err(defect(&format!("{other:?} to an increment"))),
+        Value::ServerError(error) => Err(of_link(error.into())),
+        other => Err(defect(&format!("{other:?} to a write"))),
     }
 }

@@ -1,7 +1,7 @@
 //! A counter's events, read back (N12). Records are kept by time and not by counter: only buckets of time that there are
 //! are read, and of those with few records only the fields that there are.
 
-use super::layout::{Layout, field};
+use super::layout::Layout;
 use super::record::{self, read};
 use super::{RedisNamespace, defect, of_link};
 use crate::log::{Event, GRANULE_MS, Told};
@@ -10,8 +10,9 @@ use crate::namespace::Place;
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use futures::stream::{StreamExt, iter};
-use redis::{Cmd, FromRedisValue, from_redis_value};
+use redis::{Cmd, FromRedisValue, Pipeline, from_redis_value};
 use std::ops::Range;
+use tallystone_lua::counter::STATE_PRUNED;
 
 /// Buckets of time that one call looks for, in each shard.
 const BUCKETS_MAX: u64 = 2_048;
@@ -20,8 +21,6 @@ const FIELDS_MAX: u64 = 1_000;
 /// Stretches of granules that one call reads at most, and how many at once.
 const STRETCHES_MAX: usize = 256;
 const STRETCHES_AT_ONCE: usize = 4;
-/// Where the state of a shard (LOG_STATE) says what may be gone.
-const PRUNED: Range<usize> = 50..56;
 
 /// One of the shards of a counter.
 struct Shard {
@@ -93,7 +92,7 @@ impl RedisNamespace {
         let keys = self.keys(number);
         let command = redis::cmd("MGET").arg(keys.key("layout")).arg(keys.key("state")).to_owned();
         let (layout, state): (Option<Vec<u8>>, Option<Vec<u8>>) = self.query(number, &command).await?;
-        let kept_from_ms = state.as_deref().and_then(|state| state.get(PRUNED)).map_or(0, read);
+        let kept_from_ms = state.as_deref().and_then(|state| state.get(STATE_PRUNED)).map_or(0, read);
         let layout = Layout::decode(0, &layout.unwrap_or_default());
         Ok(Shard { number, layout, kept_from_ms, lengths: Vec::new() })
     }
@@ -102,7 +101,7 @@ impl RedisNamespace {
     async fn lengths(&self, shard: u16, buckets: Range<u64>) -> Result<Vec<u64>, Refusal> {
         let keys = self.keys(shard);
         let length = |bucket| redis::cmd("HLEN").arg(keys.events(self.config.seconds_per_bucket, bucket)).to_owned();
-        self.queries(shard, &buckets.map(length).collect::<Vec<Cmd>>()).await
+        self.queries(shard, buckets.map(length)).await
     }
 
     /// The counter's events of a stretch, in the order of their times.
@@ -128,8 +127,8 @@ impl RedisNamespace {
                 }
                 command
             };
-            let commands: Vec<Cmd> = fields.chunks(FIELDS_MAX as usize).map(command).collect();
-            let slots: Vec<Vec<Option<Vec<u8>>>> = self.queries(shard.number, &commands).await?;
+            let commands = fields.chunks(FIELDS_MAX as usize).map(command);
+            let slots: Vec<Vec<Option<Vec<u8>>>> = self.queries(shard.number, commands).await?;
             let mut events = Vec::new();
             for (field, slot) in fields.iter().zip(slots.into_iter().flatten()) {
                 let slot = slot.unwrap_or_default();
@@ -152,18 +151,19 @@ impl RedisNamespace {
     }
 
     /// Commands that only read, on their way together.
-    async fn queries<T: FromRedisValue>(&self, shard: u16, commands: &[Cmd]) -> Result<Vec<T>, Refusal> {
-        let values = self.link(shard).calls(commands).await.map_err(of_link)?;
+    async fn queries<T: FromRedisValue>(
+        &self,
+        shard: u16,
+        commands: impl Iterator<Item = Cmd>,
+    ) -> Result<Vec<T>, Refusal> {
+        let mut together = Pipeline::new();
+        for command in commands {
+            together.add_command(command);
+        }
+        let values = self.link(shard).calls(&together, false).await.map_err(of_link)?;
         let parsed = values.into_iter().map(|value| from_redis_value(value.extract_error()?).map_err(Into::into));
         let parsed = parsed.collect::<Result<Vec<T>, redis::RedisError>>();
         parsed.map_err(|error| Refusal::Internal(error.to_string()))
-    }
-}
-
-impl Layout {
-    /// The fields that a granule can have.
-    fn fields(&self, granule: u64) -> impl Iterator<Item = [u8; 9]> + use<> {
-        (0..self.slots(granule)).map(move |slot| field(granule, slot))
     }
 }
 

@@ -21,6 +21,11 @@ impl Layout {
     pub(super) fn slots(&self, granule: u64) -> u32 {
         self.entries.iter().rev().find(|(from, _)| *from <= granule).map_or(1, |(_, slots)| *slots)
     }
+
+    /// The fields that a granule can have.
+    pub(super) fn fields(&self, granule: u64) -> impl Iterator<Item = [u8; 9]> + use<> {
+        (0..self.slots(granule)).map(move |slot| field(granule, slot))
+    }
 }
 
 /// The field of a slot.

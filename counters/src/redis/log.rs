@@ -1,6 +1,6 @@
 //! The event log: records in slots, sums by granule beside them. How events get there is in `append`.
 
-use super::layout::field;
+use super::layout::Layout;
 use super::record::{self, closed_code};
 use super::{RedisNamespace, defect, of_link};
 use crate::log::{Appended, Due, EventLog, GRANULE_MS, NewEvent, Pending, Sealed, Settled, Told};
@@ -107,7 +107,7 @@ impl EventLog for RedisNamespace {
         Ok(Due { counters, next_ms: (next_ms > 0).then_some(next_ms), now_ms, dirty })
     }
 
-    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<(), Refusal> {
+    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = self.log_call(CounterScript::Touch, &self.keys(shard).log());
             command.arg(self.config.due_after_ms()).arg(self.config.lag_ms());
@@ -115,9 +115,10 @@ impl EventLog for RedisNamespace {
                 let though_idle = *though_idle && shard == Place::of(counter).home();
                 command.arg(counter.as_str()).arg(u8::from(though_idle));
             }
-            self.run(shard, &command).await.map(drop)
+            self.run(shard, &command).await?.number()
         };
-        try_join_all(self.shards_of(touched.iter().map(|(counter, _)| counter)).map(of_shard)).await.map(drop)
+        let hurried = try_join_all(self.shards_of(touched.iter().map(|(counter, _)| counter)).map(of_shard)).await?;
+        Ok(hurried.into_iter().any(|counters| counters > 0))
     }
 
     async fn events(&self, counter: &CounterName, granules: Range<u64>, enough: usize) -> Result<Told, Refusal> {
@@ -157,12 +158,11 @@ impl RedisNamespace {
         let keys = self.keys(shard);
         let layout = self.link(shard).call(redis::cmd("GET").arg(keys.key("layout"))).await.map_err(of_link)?;
         let Value::BulkString(layout) = layout else { return Ok(Vec::new()) };
-        let slots = super::layout::Layout::decode(0, &layout).slots(granule);
         let bucket_s = self.config.seconds_per_bucket;
         let mut command = redis::cmd("HMGET");
         command.arg(keys.events(bucket_s, granule * GRANULE_MS / (bucket_s * 1_000)));
-        for slot in 0..slots {
-            command.arg(&field(granule, slot)[..]);
+        for field in Layout::decode(0, &layout).fields(granule) {
+            command.arg(&field[..]);
         }
         let found: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
         Ok(found.into_iter().flatten().collect())

@@ -1,7 +1,7 @@
 //! Both stores of a namespace on Redis: every change of a shard is one script call, atomic and durable before its answer.
 //!
 //! What lives here: the registry (`namespaces`), the calls (`append`, `log`, `events`, `prune`, `checkpoints`, `list`, `cache`), what they know of the store
-//! (`clock`, `layout`) and the packed records that they share with the scripts (`record`).
+//! (`clock`, `layout`) and the packed records that they share with the scripts (`record`, `token`).
 //! What may not: rules of counting (the scripts and [`rollup`](crate::rollup)).
 
 mod append;
@@ -15,6 +15,7 @@ mod log;
 mod namespaces;
 mod prune;
 mod record;
+mod token;
 
 pub use list::{Listed, ListedPage};
 pub use namespaces::{Namespace, RedisNamespaces};

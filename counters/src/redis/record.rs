@@ -1,9 +1,9 @@
 //! The Rust side of the packed records; the layouts are drawn in `counter/shard.lua`, `append.lua` and `commit.lua`.
 
 use super::defect;
+use super::token::{Packed, unpack};
 use crate::checkpoints::{Checkpoint, LeaseOrder};
 use crate::log::{Change, Closed, Event, GRANULE_MS, Granule, Pending};
-use crate::names::Token;
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{CLOSED_DOWN, CLOSED_UP, HAS_OLDER};
 
@@ -68,7 +68,7 @@ pub(super) fn closed_code(closed: Closed) -> u8 {
 }
 
 /// An event, as `append.lua` takes it.
-pub(super) struct Item<'a> {
+pub(super) struct Item {
     /// Which of the call's counters.
     pub(super) counter: u16,
     pub(super) time_ms: u64,
@@ -76,7 +76,7 @@ pub(super) struct Item<'a> {
     pub(super) stamped: bool,
     /// Of its counter.
     pub(super) id: [u8; ID_BYTES],
-    pub(super) token: &'a Token,
+    pub(super) token: Packed,
     pub(super) change: Change,
 }
 
@@ -87,7 +87,7 @@ const WIDE: u8 = 4;
 const WIDE_FROM: u64 = 1 << 51;
 
 /// What the script needs to place an item, then its record up to its id.
-pub(super) fn item(out: &mut Vec<u8>, item: &Item<'_>, field: u16) {
+pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16) {
     let (clear, delta) = match item.change {
         Change::Add(delta) => (0, delta),
         Change::Clear => (CLEAR, 0),
@@ -107,16 +107,16 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item<'_>, field: u16) {
     out.push(clear | stamped | wide);
     out.extend_from_slice(&bytes);
     out.push(before_id as u8);
-    out.push((before_id - 1 + BEFORE_TOKEN + item.token.as_str().len()) as u8);
+    out.push((before_id - 1 + BEFORE_TOKEN + item.token.as_bytes().len()) as u8);
     out.push(short.len() as u8);
     out.extend_from_slice(short);
 }
 
 /// What a record ends with, and says which event it is: its time, its counter, its token.
-pub(super) fn id(out: &mut Vec<u8>, item: &Item<'_>) {
+pub(super) fn id(out: &mut Vec<u8>, item: &Item) {
     put(out, item.time_ms % GRANULE_MS, 2);
     out.extend_from_slice(&item.id);
-    out.extend_from_slice(item.token.as_str().as_bytes());
+    out.extend_from_slice(item.token.as_bytes());
 }
 
 /// A record of a slot.
@@ -174,8 +174,7 @@ pub(super) fn events(slot: &[u8], id: [u8; ID_BYTES], granule: u64, into: &mut V
     for record in records(slot) {
         let Record { offset, id: of, token, change } = record?;
         if of == id {
-            let token = std::str::from_utf8(token).map_err(|_| defect("bytes for a token"))?;
-            into.push(Event { time_ms: granule * GRANULE_MS + offset, token: Token::parse(token)?, change });
+            into.push(Event { time_ms: granule * GRANULE_MS + offset, token: unpack(token)?, change });
         }
     }
     Ok(())
@@ -206,9 +205,11 @@ pub(super) fn decode_checkpoint(raw: &[u8]) -> Result<Checkpoint, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::Token;
+    use crate::redis::token::pack;
 
     /// As the script puts it together.
-    fn record(of: &Item<'_>) -> Vec<u8> {
+    fn record(of: &Item) -> Vec<u8> {
         let mut out = Vec::new();
         item(&mut out, of, 9);
         out.drain(..20);
@@ -223,7 +224,7 @@ mod tests {
         let token = Token::parse("t").unwrap();
         for delta in bounds.chain([0, -1, -128, -129, 127, 128, i64::MIN, i64::MAX]) {
             let (id, change) = ([7; ID_BYTES], Change::Add(delta));
-            let record = &record(&Item { counter: 0, time_ms: 1_234, stamped: false, id, token: &token, change });
+            let record = &record(&Item { counter: 0, time_ms: 1_234, stamped: false, id, token: pack(&token), change });
             let twice = [&record[..], record].concat();
             assert_eq!(sum_after(&twice, id, None), Ok(2 * i128::from(delta)), "{delta}");
             assert_eq!(sum_after(record, id, Some(233)), Ok(i128::from(delta)));

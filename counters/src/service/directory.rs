@@ -14,16 +14,16 @@ use tokio_util::sync::CancellationToken;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What became of an item.
-pub(super) enum Stored<T> {
+/// What became of an event.
+pub(super) enum Stored {
     /// This.
-    Done(Result<T, Refusal>),
+    Done(Result<Appended, Refusal>),
     /// Nothing: the namespace has a later revision, which is to be asked.
     Stale(NewEvent),
 }
 
-impl<T> From<Refusal> for Stored<T> {
-    fn from(refusal: Refusal) -> Stored<T> {
+impl From<Refusal> for Stored {
+    fn from(refusal: Refusal) -> Stored {
         Stored::Done(Err(refusal))
     }
 }
@@ -31,8 +31,8 @@ impl<T> From<Refusal> for Stored<T> {
 /// A namespace in use, as one revision has it.
 pub(crate) struct Open {
     pub(crate) store: RedisNamespace,
-    pub(super) events: Gather<NewEvent, Stored<Appended>>,
-    pub(super) cached: Gather<(CounterName, i64), Stored<()>>,
+    pub(super) events: Gather<NewEvent, Stored>,
+    pub(super) cached: Gather<(CounterName, i64), Result<(), Refusal>>,
     pub(super) touches: Touches,
     /// Cancelled when there is a later revision.
     pub(super) until: CancellationToken,
@@ -55,7 +55,7 @@ impl Open {
             }),
             cached: Gather::start(move |adds: Vec<(CounterName, i64)>| {
                 let cache = cache.clone();
-                async move { cache.cache_add(&adds).await.into_iter().map(Stored::Done).collect() }
+                async move { cache.cache_add(&adds).await }
             }),
             touches: Touches::default(),
             until: CancellationToken::new(),

@@ -6,15 +6,15 @@ use crate::names::CounterName;
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// How often the store is told.
-const TELL_EVERY: Duration = Duration::from_millis(500);
+const TELL_EVERY: Duration = Duration::from_millis(100);
 /// A counter is told of at most so often.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Counters that are remembered as told of.
+/// Counters that are told of in that time.
 const REMEMBERED_MAX: usize = 100_000;
 /// Counters that one call tells of.
 const TOLD_MAX: usize = 500;
@@ -26,11 +26,19 @@ const IDLE_MS: u64 = 60_000;
 
 /// What has been read and is to be told.
 #[derive(Default)]
-pub(super) struct Touches(Mutex<Told>);
+pub(super) struct Touches {
+    told: Mutex<Told>,
+    /// Some are due sooner now.
+    pub(super) hurried: Notify,
+}
 
 #[derive(Default)]
 struct Told {
-    at: HashMap<CounterName, Instant>,
+    /// When counters were told of: since then, and in the time before that. Forgotten all together: to look for those
+    /// that are old enough takes long where there are many.
+    since: Option<Instant>,
+    lately: HashMap<CounterName, Instant>,
+    before: HashMap<CounterName, Instant>,
     next: Vec<(CounterName, bool)>,
 }
 
@@ -45,25 +53,21 @@ impl Touches {
         // A counter that was never rolled up may not exist: there is nothing to refresh.
         let though_idle = exact_to_ms > 0 && behind_ms > config.due_after_ms() + IDLE_MS;
         let now = Instant::now();
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.at.len() >= REMEMBERED_MAX {
-            told.at.retain(|_, at| now.duration_since(*at) < AGAIN_AFTER);
-            if told.at.len() >= REMEMBERED_MAX {
-                return;
-            }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.since.is_none_or(|since| now.duration_since(since) >= AGAIN_AFTER) {
+            told.before = std::mem::take(&mut told.lately);
+            told.since = Some(now);
         }
-        match told.at.entry(counter.clone()) {
-            Entry::Occupied(at) if now.duration_since(*at.get()) < AGAIN_AFTER => return,
-            Entry::Occupied(mut at) => *at.get_mut() = now,
-            Entry::Vacant(new) => {
-                new.insert(now);
-            }
+        let is_lately = |at: &Instant| now.duration_since(*at) < AGAIN_AFTER;
+        let is_told = [&told.lately, &told.before].iter().any(|at| at.get(counter).is_some_and(is_lately));
+        if !is_told && told.lately.len() < REMEMBERED_MAX {
+            told.lately.insert(counter.clone(), now);
+            told.next.push((counter.clone(), though_idle));
         }
-        told.next.push((counter.clone(), though_idle));
     }
 
     fn take(&self) -> Vec<(CounterName, bool)> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).next)
+        std::mem::take(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner).next)
     }
 }
 
@@ -74,7 +78,8 @@ pub(super) async fn run(open: Arc<Open>) {
         every.tick().await;
         for touched in open.touches.take().chunks(TOLD_MAX) {
             match open.store.touch(touched).await {
-                Ok(()) => {}
+                Ok(true) => open.touches.hurried.notify_one(),
+                Ok(false) => {}
                 Err(Refusal::Stale) => return,
                 // Nothing is lost by it: every add has its own mark (N9).
                 Err(error) => tracing::debug!(%error, "reads were not told"),

@@ -41,7 +41,10 @@ pub(super) async fn run(open: Arc<Open>, queue: Client) {
     }
     loop {
         match trigger.turn().await {
-            Ok(pause) => tokio::time::sleep(pause).await,
+            Ok(pause) => tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = trigger.open.touches.hurried.notified() => tokio::time::sleep(TOGETHER).await,
+            },
             Err(Failed::Store(Refusal::Stale)) => return,
             Err(error) => {
                 tracing::warn!(%namespace, %error, "cannot tell which counters are due");
@@ -139,7 +142,7 @@ impl Trigger {
         if found.iter().any(|due| due.counters.len() == DUE_MAX) {
             return Ok(Duration::ZERO);
         }
-        // What comes from now on cannot be due before it is past the accept limit.
+        // What comes from now on cannot be due before it is past the accept limit, unless somebody reads.
         let look = Duration::from_millis(self.config().lag_ms()).min(LOOK_MAX);
         let next = found.iter().filter_map(|due| Some(Duration::from_millis(due.next_ms?.saturating_sub(due.now_ms))));
         Ok(next.fold(look, Duration::min).max(TOGETHER))

@@ -90,7 +90,7 @@ impl EventLog for Dying<'_> {
         self.store.due(shard, limit, hold_ms).await
     }
 
-    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<(), Refusal> {
+    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
         self.store.touch(touched).await
     }
 
@@ -191,7 +191,7 @@ impl EventLog for Stopped<'_> {
         self.store.due(shard, limit, hold_ms).await
     }
 
-    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<(), Refusal> {
+    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
         self.store.touch(touched).await
     }
 

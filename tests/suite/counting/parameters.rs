@@ -7,8 +7,8 @@ use super::now_ms;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{
-    Cardinality, Client, CounterType, Dequeue, IdempotencyToken, NamespaceConfig, NewAdd, NewClear, NewMessage,
-    QueueConfig,
+    Applied, Cardinality, Client, CounterType, Dequeue, Error, IdempotencyToken, NamespaceConfig, NewAdd, NewClear,
+    NewMessage, QueueConfig,
 };
 use tallystone_workers::Step;
 use tokio::time::sleep;
@@ -26,6 +26,25 @@ fn committed(house: &House, namespace: &str) -> usize {
 
 async fn add(house: &House, namespace: &str, counter: &str, delta: i64) {
     house.clients[0].add(namespace, NewAdd::new(counter, delta)).await.expect("an add");
+}
+
+#[tokio::test]
+async fn n4_what_a_full_store_refuses_is_unavailable_and_certainly_not_counted() {
+    let house = House::without_rollups().await;
+    house.put(NS, NamespaceConfig { counter_type: Some(CounterType::BestEffort), ..NamespaceConfig::default() }).await;
+    let mut connection = house.redis.connection().await;
+    let mut limit = async |bytes: u64| {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("maxmemory").arg(bytes).query_async::<()>(&mut connection).await.expect("a setting");
+    };
+    add(&house, NS, "c", 5).await;
+    limit(1).await;
+    let refused = house.clients[0].add(NS, NewAdd::new("c", 1)).await.expect_err("there is no room");
+    assert!(matches!(refused, Error::Unavailable { applied: Applied::No, .. }), "{refused:?}");
+    house.clients[0].clear(NS, NewClear::new("c")).await.expect("a clear needs none");
+    limit(0).await;
+    add(&house, NS, "c", 2).await;
+    assert_eq!(house.count(0, NS, "c").await.count, 2);
 }
 
 #[tokio::test]

@@ -5,16 +5,20 @@ use super::machines::Machines;
 use super::now_ms;
 use std::collections::{BTreeMap, BTreeSet};
 use tallystone_client::{CounterType, IdempotencyToken, NamespaceConfig, NewAdd};
+use tallystone_lua::counter::STATE_CLOCK;
 use tallystone_proto::counter::v1 as wire;
 
-/// Where a shard keeps its clock (`counter/shard.lua`): after its revision, its fence and `open`.
-const CLOCK_AT: usize = 18;
 const NS: &str = "ns";
 /// How often a clear and an add meet.
 const MEETINGS: usize = 300;
 
 fn typed(counter_type: CounterType) -> NamespaceConfig {
     NamespaceConfig { counter_type: Some(counter_type), ..NamespaceConfig::default() }
+}
+
+/// Not rolled up within an hour, unless somebody reads.
+fn patient() -> NamespaceConfig {
+    NamespaceConfig { accept_limit_ms: Some(500), coalesce_ms: Some(3_600_000), ..NamespaceConfig::default() }
 }
 
 /// Rolled up as soon as can be.
@@ -213,9 +217,7 @@ async fn n12_a_list_of_events_ends_though_more_keep_coming() {
 #[tokio::test]
 async fn n11_a_read_hurries_its_rollup_on_and_no_other() {
     let house = House::with_rollups().await;
-    let config =
-        NamespaceConfig { accept_limit_ms: Some(500), coalesce_ms: Some(3_600_000), ..NamespaceConfig::default() };
-    house.put(NS, config).await;
+    house.put(NS, patient()).await;
     for counter in ["read", "not read"] {
         house.clients[0].add(NS, NewAdd::new(counter, 3)).await.expect("an add");
     }
@@ -229,9 +231,7 @@ async fn n11_a_read_hurries_its_rollup_on_and_no_other() {
 #[tokio::test]
 async fn n11_a_read_hurries_on_what_came_after_a_rollup_too() {
     let house = House::with_rollups().await;
-    let config =
-        NamespaceConfig { accept_limit_ms: Some(500), coalesce_ms: Some(3_600_000), ..NamespaceConfig::default() };
-    house.put(NS, config).await;
+    house.put(NS, patient()).await;
     for count in 1..=2 {
         house.clients[0].add(NS, NewAdd::new("c", 1)).await.expect("an add");
         until(async || house.count(0, NS, "c").await, |counted| counted.count == count).await;
@@ -249,7 +249,7 @@ async fn n7_a_clear_is_after_what_came_before_and_before_what_comes_after_whatev
         let shown_ms = now_ms() + 30_000 + [900, 0, 300, 600, 100, 800, 200, 700][shard];
         let (key, shown) = (format!("tc:{{{NS}/{shard}}}:state"), shown_ms.to_be_bytes());
         let mut set = redis::cmd("SETRANGE");
-        set.arg(key).arg(CLOCK_AT).arg(&shown[2..]).query_async::<()>(&mut connection).await.expect("a state");
+        set.arg(key).arg(STATE_CLOCK.start).arg(&shown[2..]).query_async::<()>(&mut connection).await.expect("a state");
     }
     let mut wires = [house.wire(0).await, house.wire(1).await];
     for round in 0..20 {

@@ -16,7 +16,7 @@ pub(crate) use put::PutArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceVerb {
-    /// Make a namespace, or change what is given, in force at once on every server
+    /// Make a namespace, or change what is given: adds and rollups go by it at once, all else within a second
     Put(put::PutArgs),
     /// Show the configuration of a namespace
     Get(get::GetArgs),

@@ -3,8 +3,8 @@
 use super::extract::{Named, Said};
 use super::{
     AddCountBody, AddCountsBody, AddedAndCountedBody, AddedBody, ClearCountBody, ClearCountsBody, CountBody,
-    CountersBody, EventsBody, FaultBody, GetCountBody, GetCountsBody, ItemBody, ListCountersBody, ListEventsBody,
-    ResultsBody,
+    CountersBody, EventsBody, FaultBody, Faults, GetCountBody, GetCountsBody, ItemBody, ListCountersBody,
+    ListEventsBody, ResultsBody,
 };
 use crate::api::{Api, add, clear, get, list, namespaces, wire_v1 as wire};
 use crate::namespace::NamespaceConfig;
@@ -38,17 +38,17 @@ fn results<R, W, T: From<W>>(
     Json(ResultsBody { results: results.into_iter().filter_map(apart).map(item).collect() })
 }
 
-#[utoipa::path(post, path = "/v1/add_count", request_body = AddCountBody, responses((status = 200, body = AddedBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/add_count", request_body = AddCountBody, responses((status = 200, body = AddedBody), Faults))]
 pub(crate) async fn add_count(State(api): Counters, Said(body): Said) -> Answer<AddedBody> {
     answer(add::one(&api.counters, read::<AddCountBody>(&body)?.try_into()?).await)
 }
 
-#[utoipa::path(post, path = "/v1/add_and_get_count", request_body = AddCountBody, responses((status = 200, body = AddedAndCountedBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/add_and_get_count", request_body = AddCountBody, responses((status = 200, body = AddedAndCountedBody), Faults))]
 pub(crate) async fn add_and_get_count(State(api): Counters, Said(body): Said) -> Answer<AddedAndCountedBody> {
     answer(add::one_and_get(&api.counters, read::<AddCountBody>(&body)?.try_into()?).await)
 }
 
-#[utoipa::path(post, path = "/v1/add_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/add_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
 pub(crate) async fn add_counts(State(api): Counters, Said(body): Said) -> Answer<ResultsBody<AddedBody>> {
     use wire::add_count_result::Outcome;
     let answered = add::many(&api.counters, read::<AddCountsBody>(&body)?.try_into()?).await?;
@@ -60,7 +60,7 @@ pub(crate) async fn add_counts(State(api): Counters, Said(body): Said) -> Answer
     }))
 }
 
-#[utoipa::path(post, path = "/v1/add_and_get_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedAndCountedBody>), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/add_and_get_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedAndCountedBody>), Faults))]
 pub(crate) async fn add_and_get_counts(
     State(api): Counters,
     Said(body): Said,
@@ -75,12 +75,12 @@ pub(crate) async fn add_and_get_counts(
     }))
 }
 
-#[utoipa::path(post, path = "/v1/get_count", request_body = GetCountBody, responses((status = 200, body = CountBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/get_count", request_body = GetCountBody, responses((status = 200, body = CountBody), Faults))]
 pub(crate) async fn get_count(State(api): Counters, Said(body): Said) -> Answer<CountBody> {
     answer(get::one(&api.counters, read::<GetCountBody>(&body)?.into()).await)
 }
 
-#[utoipa::path(get, path = "/v1/namespaces/{namespace}/counters/{counter}", params(("namespace" = String, Path), ("counter" = String, Path, description = "may have slashes")), responses((status = 200, body = CountBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}/counters/{counter}", params(("namespace" = String, Path), ("counter" = String, Path, description = "may have slashes")), responses((status = 200, body = CountBody), Faults))]
 pub(crate) async fn read_count(
     State(api): Counters,
     Named((namespace, counter)): Named<(String, String)>,
@@ -88,7 +88,7 @@ pub(crate) async fn read_count(
     answer(get::one(&api.counters, wire::GetCountRequest { namespace, counter }).await)
 }
 
-#[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), Faults))]
 pub(crate) async fn get_counts(State(api): Counters, Said(body): Said) -> Answer<ResultsBody<CountBody>> {
     use wire::get_count_result::Outcome;
     let answered = get::many(&api.counters, read::<GetCountsBody>(&body)?.into()).await?;
@@ -100,12 +100,12 @@ pub(crate) async fn get_counts(State(api): Counters, Said(body): Said) -> Answer
     }))
 }
 
-#[utoipa::path(post, path = "/v1/clear_count", request_body = ClearCountBody, responses((status = 200, body = AddedBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/clear_count", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
 pub(crate) async fn clear_count(State(api): Counters, Said(body): Said) -> Answer<AddedBody> {
     answer(clear::one(&api.counters, read::<ClearCountBody>(&body)?.try_into()?).await)
 }
 
-#[utoipa::path(post, path = "/v1/clear_counts", request_body = ClearCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/clear_counts", request_body = ClearCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
 pub(crate) async fn clear_counts(State(api): Counters, Said(body): Said) -> Answer<ResultsBody<AddedBody>> {
     use wire::clear_count_result::Outcome;
     let answered = clear::many(&api.counters, read::<ClearCountsBody>(&body)?.try_into()?).await?;
@@ -117,12 +117,12 @@ pub(crate) async fn clear_counts(State(api): Counters, Said(body): Said) -> Answ
     }))
 }
 
-#[utoipa::path(post, path = "/v1/list_counters", request_body = ListCountersBody, responses((status = 200, body = CountersBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/list_counters", request_body = ListCountersBody, responses((status = 200, body = CountersBody), Faults))]
 pub(crate) async fn list_counters(State(api): Counters, Said(body): Said) -> Answer<CountersBody> {
     answer(list::counters(&api.counters, read::<ListCountersBody>(&body)?.into()).await)
 }
 
-#[utoipa::path(post, path = "/v1/list_events", request_body = ListEventsBody, responses((status = 200, body = EventsBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(post, path = "/v1/list_events", request_body = ListEventsBody, responses((status = 200, body = EventsBody), Faults))]
 pub(crate) async fn list_events(State(api): Counters, Said(body): Said) -> Answer<EventsBody> {
     answer(list::events(&api.counters, read::<ListEventsBody>(&body)?.try_into()?).await)
 }
@@ -152,19 +152,19 @@ pub(crate) struct NamespacesBody {
 #[derive(Deserialize)]
 struct Change(serde_json::Map<String, serde_json::Value>);
 
-#[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespacesBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespacesBody), Faults))]
 pub(crate) async fn list_namespaces(State(api): Counters) -> Answer<NamespacesBody> {
     let all = api.counters.namespaces().await.map_err(crate::api::status::of_call)?;
     Ok(Json(NamespacesBody { namespaces: all.into_iter().map(NamespaceBody::from).collect() }))
 }
 
-#[utoipa::path(get, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), responses((status = 200, body = NamespaceBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(get, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn get_namespace(State(api): Counters, Named(name): Named<String>) -> Answer<NamespaceBody> {
     let name = namespaces::name(name)?;
     answer(api.counters.namespace(&name).await.map_err(crate::api::status::of_call))
 }
 
-#[utoipa::path(put, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), request_body(content = NamespaceConfig, description = "what is absent stays as it is"), responses((status = 200, body = NamespaceBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(put, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), request_body(content = NamespaceConfig, description = "what is absent stays as it is"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_namespace(
     State(api): Counters,
     Named(name): Named<String>,
@@ -184,7 +184,7 @@ pub(crate) async fn put_namespace(
     answer(put.await.map_err(crate::api::status::of_call))
 }
 
-#[utoipa::path(put, path = "/v1/namespaces/{namespace}/persistence_configuration", params(("namespace" = String, Path)), request_body(content = String, description = "a control plane's JSON with comments, as it stands"), responses((status = 200, body = NamespaceBody), (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+#[utoipa::path(put, path = "/v1/namespaces/{namespace}/persistence_configuration", params(("namespace" = String, Path)), request_body(content = String, description = "a control plane's JSON with comments, as it stands"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_persistence_configuration(
     State(api): Counters,
     Named(name): Named<String>,

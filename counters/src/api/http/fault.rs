@@ -9,7 +9,7 @@ use std::fmt::Display;
 use tallystone_proto::{RpcStatus, code_name};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, RpcStatusExt as _, StatusExt as _};
-use utoipa::ToSchema;
+use utoipa::{IntoResponses, ToSchema};
 
 /// Why a call, or one item of a batch, was refused.
 #[derive(Serialize, ToSchema)]
@@ -35,6 +35,18 @@ pub(crate) struct Fault {
     applied: Option<String>,
     #[serde(skip)]
     status: StatusCode,
+}
+
+/// What every call may answer instead of what it is for, as OpenAPI has it.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "described, and never made")]
+pub(super) enum Faults {
+    /// The call was refused; nothing has changed.
+    #[response(status = "4XX")]
+    Refused(FaultBody),
+    /// The service or its store failed. Of STORE_UNAVAILABLE, `applied` says whether anything may have changed.
+    #[response(status = "5XX")]
+    Failed(FaultBody),
 }
 
 impl FaultBody {

@@ -8,6 +8,7 @@ mod messages;
 
 pub(super) use calls::*;
 pub(super) use fault::FaultBody;
+use fault::Faults;
 pub(super) use messages::*;
 
 use super::{Api, openapi};
