@@ -56,7 +56,8 @@ struct Waiting {
     server: usize,
     request: DequeueRequest,
     since_ms: u64,
-    /// When it began to wait.
+    /// When it asked: a server remembers what it is told while its dequeue is under way, which may be that the dequeue
+    /// itself has taken the mark of who waits.
     told: u64,
     /// Something was there for it after the last step.
     is_served: bool,
@@ -83,10 +84,16 @@ impl<'a> Wakes<'a> {
         Wakes { told, patience, waiting: Vec::new(), plans: [None; QUEUES] }
     }
 
-    /// After a call that was answered alike: whoever had to be told was told. `swept` is Redis's own answer.
+    /// How often a server was told of a shard so far.
+    pub(super) fn told(&self, server: usize, shard: &Shard) -> u64 {
+        self.told[server].times(shard)
+    }
+
+    /// After a call that was answered alike: whoever had to be told was told. `told`: how often its server was before it.
+    /// `swept` is Redis's own answer.
     pub(super) async fn after(
         &mut self,
-        (queue, server): (usize, usize),
+        (queue, server, told): (usize, usize, u64),
         (call, answer): (&Call, &Answer),
         swept: Option<&Swept>,
         (oracle, shard, now_ms): (&Oracle, &Shard, u64),
@@ -98,7 +105,6 @@ impl<'a> Wakes<'a> {
             }
             (Call::Dequeue(requests, true), Answer::Dequeued(Ok(dequeued))) => {
                 let hungry = requests.iter().zip(&dequeued.leases).filter(|(_, leases)| **leases == Ok(Vec::new()));
-                let told = self.told[server].times(shard);
                 let waiting = |request: &DequeueRequest| {
                     let request = request.clone();
                     Waiting { queue, server, request, since_ms: now_ms, told, is_served: false }

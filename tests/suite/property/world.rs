@@ -141,6 +141,7 @@ impl Play<'_> {
         };
         let (redis, again) = (&self.servers[step.server], &self.servers[1 - step.server]);
         self.calls.push(format!("queue {}, server {}: {call:?}", step.queue, step.server));
+        let told = self.wakes.told(step.server, shard);
         let answer = call.on(&self.oracle, shard).await;
         let answer_of_redis = call.on(redis, shard).await;
         let mut swept = None;
@@ -151,7 +152,7 @@ impl Play<'_> {
         let (answer, answer_of_redis) = (answer.comparable(), answer_of_redis.comparable());
         same("the answer", &answer, &answer_of_redis)?;
         let place = (&self.oracle, shard, now_ms);
-        self.wakes.after((step.queue, step.server), (&call, &answer), swept.as_ref(), place).await?;
+        self.wakes.after((step.queue, step.server, told), (&call, &answer), swept.as_ref(), place).await?;
         self.tokens.learn(step.queue, &answer);
         let ids = touched(&call, &answer);
         let seen = see(redis, shard, &ids).await;
