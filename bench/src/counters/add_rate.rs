@@ -117,9 +117,13 @@ fn typed(counter_type: CounterType) -> NamespaceConfig {
 async fn sample(plan: &CountersPlan, rig: &Rig, side: Side, counters: &Arc<Counters>) -> Result<(Sample, f64)> {
     rig.flush().await?;
     let adds = plan.sizes.adds;
-    let source = |seed| match side {
-        Side::Eventual | Side::RawTokens => Source::new(counters, seed),
-        Side::BestEffort | Side::RawCounts => Source::new(counters, seed).without_tokens(),
+    let source = |seed| {
+        // Callers that are faster than others draw what is beyond that as they go.
+        let source = Source::new(counters, seed).drawn_ahead(adds as usize / CALLERS * 5 / 4);
+        match side {
+            Side::Eventual | Side::RawTokens => source,
+            Side::BestEffort | Side::RawCounts => source.without_tokens(),
+        }
     };
     let service = match side {
         Side::Eventual => Service::start(plan, rig, typed(CounterType::Eventual), Rollups::by_worker()).await?,

@@ -39,11 +39,11 @@ impl Counters {
         &self.names
     }
 
-    pub(super) fn draw(&self, rng: &mut SmallRng) -> &str {
+    fn draw(&self, rng: &mut SmallRng) -> u32 {
         let all = self.up_to.last().copied().unwrap_or_default();
         let at = rng.random::<f64>() * all;
         let number = self.up_to.partition_point(|sum| *sum <= at);
-        &self.names[number.min(self.names.len() - 1)]
+        number.min(self.names.len() - 1) as u32
     }
 }
 
@@ -52,13 +52,16 @@ pub(super) struct Source {
     counters: Arc<Counters>,
     rng: SmallRng,
     token_bytes: Option<RangeInclusive<usize>>,
+    /// Which counters are met next, the last first, as far as they are drawn already.
+    drawn: Vec<u32>,
 }
 
 impl Source {
     /// The seed decides, tokens apart.
     pub(super) fn new(counters: &Arc<Counters>, seed: u64) -> Source {
         let rng = SmallRng::seed_from_u64(seed);
-        Source { counters: counters.clone(), rng, token_bytes: Some(TOKEN_BYTES..=TOKEN_BYTES) }
+        let token_bytes = Some(TOKEN_BYTES..=TOKEN_BYTES);
+        Source { counters: counters.clone(), rng, token_bytes, drawn: Vec::new() }
     }
 
     /// With tokens of these lengths, each as often as any other.
@@ -71,8 +74,15 @@ impl Source {
         Source { token_bytes: None, ..self }
     }
 
+    /// So many counters are drawn now, and not while adds are measured: a draw takes as long as many an add.
+    pub(super) fn drawn_ahead(mut self, count: usize) -> Source {
+        self.drawn = (0..count).map(|_| self.counters.draw(&mut self.rng)).collect();
+        self
+    }
+
     pub(super) fn counter(&mut self) -> String {
-        self.counters.draw(&mut self.rng).to_owned()
+        let number = self.drawn.pop().unwrap_or_else(|| self.counters.draw(&mut self.rng));
+        self.counters.names[number as usize].clone()
     }
 
     pub(super) fn add(&mut self) -> Add {

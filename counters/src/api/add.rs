@@ -1,7 +1,7 @@
 //! AddCount, AddAndGetCount and their batches (N2, N3).
 
 use super::status::{of_call, of_item};
-use super::wire::{batch, event, merged, namespace, sorted};
+use super::wire::{asked, batch, merged, namespace, sorted};
 use super::wire_v1 as wire;
 use crate::log::{Appended, Change};
 use crate::names::CounterName;
@@ -12,8 +12,8 @@ use tonic::Status;
 
 pub(super) async fn one(counters: &Counters, request: wire::AddCountRequest) -> Result<wire::AddCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let event = event(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
-    let appended = counters.append(&name, vec![event]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
+    let asked = asked(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let appended = counters.append(&name, vec![asked]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     Ok(added(appended))
 }
 
@@ -22,9 +22,9 @@ pub(super) async fn one_and_get(
     request: wire::AddCountRequest,
 ) -> Result<wire::AddAndGetCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let event = event(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
-    let counter = [event.counter.clone()];
-    let appended = counters.append(&name, vec![event]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
+    let asked = asked(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let counter = [asked.counter.clone()];
+    let appended = counters.append(&name, vec![asked]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     let count = counters.get(&name, &counter).await.map_err(|refusal| of_call(after_add(refusal)))?;
     Ok(added_and_got(appended, count[0]))
 }
@@ -36,9 +36,9 @@ pub(super) async fn many(
     use wire::add_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
-    let adds = request.adds.into_iter().map(|add| event(add.counter, Change::Add(add.delta), add.token));
-    let (events, verdicts) = sorted(adds);
-    let appended = counters.append(&name, events).await.map_err(of_call)?;
+    let adds = request.adds.into_iter().map(|add| asked(add.counter, Change::Add(add.delta), add.token));
+    let (asked, verdicts) = sorted(adds);
+    let appended = counters.append(&name, asked).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::AddCountResult {
         outcome: Some(match result {
             Ok(appended) => Outcome::Ok(added(appended)),
@@ -55,10 +55,10 @@ pub(super) async fn many_and_get(
     use wire::add_and_get_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
-    let adds = request.adds.into_iter().map(|add| event(add.counter, Change::Add(add.delta), add.token));
-    let (events, verdicts) = sorted(adds);
-    let names: Vec<CounterName> = events.iter().map(|event| event.counter.clone()).collect();
-    let appended = counters.append(&name, events).await.map_err(of_call)?;
+    let adds = request.adds.into_iter().map(|add| asked(add.counter, Change::Add(add.delta), add.token));
+    let (asked, verdicts) = sorted(adds);
+    let names: Vec<CounterName> = asked.iter().map(|asked| asked.counter.clone()).collect();
+    let appended = counters.append(&name, asked).await.map_err(of_call)?;
     let counts = counters.get(&name, &names).await.map_err(|refusal| of_call(after_add(refusal)))?;
     let answers = appended.into_iter().zip(counts).map(|(appended, count)| appended.map(|appended| (appended, count)));
     let results = merged(verdicts, answers).enumerate().map(|(index, result)| wire::AddAndGetCountResult {

@@ -1,7 +1,7 @@
 //! ClearCount and its batch (N2): an event in the order of the adds.
 
 use super::status::{of_call, of_item};
-use super::wire::{batch, event, merged, namespace, sorted};
+use super::wire::{asked, batch, merged, namespace, sorted};
 use super::wire_v1 as wire;
 use crate::log::{Appended, Change};
 use crate::service::Counters;
@@ -12,8 +12,8 @@ pub(super) async fn one(
     request: wire::ClearCountRequest,
 ) -> Result<wire::ClearCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let event = event(request.counter, Change::Clear, request.token).map_err(of_call)?;
-    let appended = counters.append(&name, vec![event]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
+    let asked = asked(request.counter, Change::Clear, request.token).map_err(of_call)?;
+    let appended = counters.append(&name, vec![asked]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     Ok(cleared(appended))
 }
 
@@ -24,9 +24,9 @@ pub(super) async fn many(
     use wire::clear_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("clears", request.clears.len())?;
-    let (events, verdicts) =
-        sorted(request.clears.into_iter().map(|clear| event(clear.counter, Change::Clear, clear.token)));
-    let appended = counters.append(&name, events).await.map_err(of_call)?;
+    let (asked, verdicts) =
+        sorted(request.clears.into_iter().map(|clear| asked(clear.counter, Change::Clear, clear.token)));
+    let appended = counters.append(&name, asked).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::ClearCountResult {
         outcome: Some(match result {
             Ok(appended) => Outcome::Ok(cleared(appended)),

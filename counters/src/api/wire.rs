@@ -1,10 +1,11 @@
 //! What several calls have in common: tokens, batches and names.
 
 use super::wire_v1 as wire;
-use crate::log::{Change, NewEvent};
+use crate::log::Change;
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
 use crate::refusal::Refusal;
+use crate::service::Asked;
 use tonic::Status;
 
 /// Items of one call.
@@ -25,27 +26,19 @@ pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
     }
 }
 
-/// An event with the caller's token and time, or with one of our own: then it happens when it is counted.
-pub(super) fn event(
-    counter: String,
-    change: Change,
-    token: Option<wire::IdempotencyToken>,
-) -> Result<NewEvent, Refusal> {
+/// A change, with the caller's token and time if it has them.
+pub(super) fn asked(counter: String, change: Change, token: Option<wire::IdempotencyToken>) -> Result<Asked, Refusal> {
     let counter = CounterName::parse(counter)?;
-    let (token, time_ms) = match token {
-        None => (Token::drawn(), None),
-        Some(wire::IdempotencyToken { token, generation_time_ms }) => {
-            let bad_time =
-                |_| Refusal::invalid("token.generation_time_ms", format!("is {generation_time_ms}; Unix ms"));
-            let time_ms = u64::try_from(generation_time_ms).map_err(bad_time)?;
-            if time_ms == 0 {
-                let why = "is missing: the same event said later could not be known again";
-                return Err(Refusal::invalid("token.generation_time_ms", why));
-            }
-            (Token::parse(token)?, Some(time_ms))
+    let event = |wire::IdempotencyToken { token, generation_time_ms }| {
+        let bad_time = |_| Refusal::invalid("token.generation_time_ms", format!("is {generation_time_ms}; Unix ms"));
+        let time_ms = u64::try_from(generation_time_ms).map_err(bad_time)?;
+        if time_ms == 0 {
+            let why = "is missing: the same event said later could not be known again";
+            return Err(Refusal::invalid("token.generation_time_ms", why));
         }
+        Ok((Token::parse(token)?, time_ms))
     };
-    Ok(NewEvent { counter, token, time_ms, change })
+    Ok(Asked { counter, change, event: token.map(event).transpose()? })
 }
 
 pub(super) fn counter_type(counter_type: CounterType) -> wire::CounterType {

@@ -1,12 +1,13 @@
 //! Which namespaces there are, as this server believes; it learns of changes within a second, or when a shard says so.
 
-use super::gather::Gather;
+use super::gather::{Gather, Pace};
 use super::touches::Touches;
 use crate::log::{Appended, EventLog, NewEvent};
 use crate::names::{CounterName, NamespaceName};
 use crate::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use crate::refusal::Refusal;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc};
@@ -22,6 +23,11 @@ pub(super) enum Stored {
     Stale(NewEvent),
 }
 
+/// A script costs 24 µs before it has done anything: few of them, with many events each.
+const EVENTS: Pace = Pace { wait: Duration::from_millis(1), in_flight: 2 };
+/// A pipeline costs next to nothing, so none waits for company: what comes while two are on their way gathers.
+const CACHED: Pace = Pace { wait: Duration::ZERO, in_flight: 2 };
+
 impl From<Refusal> for Stored {
     fn from(refusal: Refusal) -> Stored {
         Stored::Done(Err(refusal))
@@ -34,7 +40,9 @@ pub(crate) struct Open {
     pub(super) events: Gather<NewEvent, Stored>,
     pub(super) cached: Gather<(CounterName, i64), Result<(), Refusal>>,
     pub(super) touches: Touches,
-    /// Cancelled when there is a later revision.
+    /// A shard does not go by this revision.
+    refused: AtomicBool,
+    /// Cancelled when it is taken up anew.
     pub(super) until: CancellationToken,
 }
 
@@ -42,7 +50,7 @@ impl Open {
     fn new(store: RedisNamespace) -> Open {
         let (log, cache) = (store.clone(), store.clone());
         Open {
-            events: Gather::start(move |events: Vec<NewEvent>| {
+            events: Gather::start(EVENTS, move |events: Vec<NewEvent>| {
                 let log = log.clone();
                 async move {
                     let results = log.append(&events).await;
@@ -53,14 +61,20 @@ impl Open {
                     results.into_iter().zip(events).map(stored).collect()
                 }
             }),
-            cached: Gather::start(move |adds: Vec<(CounterName, i64)>| {
+            cached: Gather::start(CACHED, move |adds: Vec<(CounterName, i64)>| {
                 let cache = cache.clone();
                 async move { cache.cache_add(&adds).await }
             }),
             touches: Touches::default(),
+            refused: AtomicBool::new(false),
             until: CancellationToken::new(),
             store,
         }
+    }
+
+    /// A shard has said so: there is a later revision, or it has lost this one.
+    pub(super) fn is_refused(&self) {
+        self.refused.store(true, Ordering::Relaxed);
     }
 }
 
@@ -99,12 +113,14 @@ impl Directory {
     /// [`Refusal::Stale`]: there is none yet.
     pub(super) async fn later(&self, name: &NamespaceName, than: u64) -> Result<Arc<Open>, Refusal> {
         let _one_at_a_time = self.opening.lock().await;
-        if let Some(open) = self.known(name).filter(|open| open.store.revision() > than) {
+        let known = self.known(name);
+        if let Some(open) = known.clone().filter(|open| open.store.revision() > than) {
             return Ok(open);
         }
         let not_found = || Refusal::NamespaceNotFound { namespace: name.to_string() };
         let found = self.namespaces.get(name).await?.ok_or_else(not_found)?;
         if found.revision <= than {
+            known.iter().for_each(|open| open.is_refused());
             return Err(Refusal::Stale);
         }
         self.take_up(found).await
@@ -139,13 +155,20 @@ impl Directory {
 
     async fn look(&self) -> Result<(), Refusal> {
         for namespace in self.namespaces.all().await? {
-            let known = self.known(&namespace.name).map_or(0, |open| open.store.revision());
-            if known < namespace.revision {
-                match self.later(&namespace.name, known).await {
-                    // Changed once more meanwhile: the next look finds it.
-                    Ok(_) | Err(Refusal::Stale) => {}
-                    Err(refusal) => return Err(refusal),
+            let (revision, known) = (namespace.revision, self.known(&namespace.name));
+            let taken_up = match known.as_ref().map(|open| (open.store.revision(), open)) {
+                // A shard that came back without its last change refuses what everybody else goes by: it is told again.
+                Some((same, open)) if same == revision && open.refused.load(Ordering::Relaxed) => {
+                    let _one_at_a_time = self.opening.lock().await;
+                    self.take_up(namespace).await
                 }
+                Some((same_or_later, _)) if same_or_later >= revision => continue,
+                _ => self.later(&namespace.name, known.map_or(0, |open| open.store.revision())).await,
+            };
+            match taken_up {
+                // Changed once more meanwhile: the next look finds it.
+                Ok(_) | Err(Refusal::Stale) => {}
+                Err(refusal) => return Err(refusal),
             }
         }
         Ok(())

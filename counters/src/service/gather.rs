@@ -8,12 +8,17 @@ use tallystone_model::Applied;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-/// How long the first of them waits for others.
-const WAIT: Duration = Duration::from_millis(1);
 /// Items that do not wait for more.
 const FULL: usize = 4_096;
-/// What is in the store at once: while the one is written, the next one gathers.
-const IN_FLIGHT: usize = 2;
+
+/// When what has gathered leaves.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    /// How long the first of them waits for others.
+    pub(super) wait: Duration,
+    /// What is in the store at once: while the one is written, the next one gathers.
+    pub(super) in_flight: usize,
+}
 
 /// Items, and where their results go.
 struct Call<I, R> {
@@ -26,13 +31,13 @@ pub(super) struct Gather<I, R>(mpsc::UnboundedSender<Call<I, R>>);
 
 impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {
     /// `store` takes items and answers as many results.
-    pub(super) fn start<F, Fut>(store: F) -> Self
+    pub(super) fn start<F, Fut>(pace: Pace, store: F) -> Self
     where
         F: Fn(Vec<I>) -> Fut + Send + 'static,
         Fut: Future<Output = Vec<R>> + Send + 'static,
     {
         let (calls, receiver) = mpsc::unbounded_channel();
-        tokio::spawn(run(store, receiver));
+        tokio::spawn(run(pace, store, receiver));
         Gather(calls)
     }
 
@@ -54,7 +59,7 @@ impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {
 /// What of a flush belongs to whom.
 type Part<R> = (usize, oneshot::Sender<Vec<R>>);
 
-async fn run<I, R, F, Fut>(store: F, mut calls: mpsc::UnboundedReceiver<Call<I, R>>)
+async fn run<I, R, F, Fut>(pace: Pace, store: F, mut calls: mpsc::UnboundedReceiver<Call<I, R>>)
 where
     F: Fn(Vec<I>) -> Fut,
     Fut: Future<Output = Vec<R>>,
@@ -63,7 +68,7 @@ where
     let (mut items, mut parts): (Vec<I>, Vec<Part<R>>) = (Vec::new(), Vec::new());
     let mut leave_at = Instant::now();
     loop {
-        let may_leave = !items.is_empty() && in_flight.len() < IN_FLIGHT;
+        let may_leave = !items.is_empty() && in_flight.len() < pace.in_flight;
         if may_leave && (items.len() >= FULL || leave_at <= Instant::now()) {
             let parts = std::mem::take(&mut parts);
             let stored = store(std::mem::take(&mut items));
@@ -81,7 +86,7 @@ where
             call = calls.recv() => {
                 let Some(mut call) = call else { break };
                 if items.is_empty() {
-                    leave_at = Instant::now() + WAIT;
+                    leave_at = Instant::now() + pace.wait;
                 }
                 loop {
                     parts.push((call.items.len(), call.answer));
@@ -92,7 +97,7 @@ where
                     }
                 }
             }
-            () = sleep_until(leave_at), if !items.is_empty() && in_flight.len() < IN_FLIGHT => {}
+            () = sleep_until(leave_at), if !items.is_empty() && in_flight.len() < pace.in_flight => {}
         }
     }
     // Nobody can ask any more; who has asked is answered.
@@ -109,6 +114,8 @@ mod tests {
     use futures::future::join_all;
     use std::sync::{Arc, Mutex};
 
+    const PACE: Pace = Pace { wait: Duration::from_millis(1), in_flight: 2 };
+
     #[derive(Debug, PartialEq)]
     struct Twice(u32);
 
@@ -121,7 +128,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_of_one_millisecond_go_together_and_each_gets_its_own_results() {
         let flushes = Arc::new(Mutex::new(Vec::new()));
-        let gather = Gather::start({
+        let gather = Gather::start(PACE, {
             let flushes = flushes.clone();
             move |items: Vec<u32>| {
                 flushes.lock().unwrap().push(items.len());
@@ -138,11 +145,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_full_flush_waits_for_nobody() {
-        let gather = Gather::start(|items: Vec<u32>| async move { items.into_iter().map(Twice).collect() });
+        let gather = Gather::start(PACE, |items: Vec<u32>| async move { items.into_iter().map(Twice).collect() });
         let begin = Instant::now();
         assert_eq!(gather.ask(vec![1; FULL]).await.len(), FULL);
         assert_eq!(begin.elapsed(), Duration::ZERO);
         assert_eq!(gather.ask(vec![1]).await, [Twice(1)]);
-        assert!(begin.elapsed() >= WAIT, "one alone waits for others");
+        assert!(begin.elapsed() >= PACE.wait, "one alone waits for others");
     }
 }

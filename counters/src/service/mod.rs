@@ -14,7 +14,7 @@ pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 
 use crate::checkpoints::Checkpoints;
 use crate::log::{Appended, Change, Event, EventLog, GRANULE_MS, NewEvent};
-use crate::names::{CounterName, NamespaceName};
+use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::{CounterType, NamespaceConfig};
 use crate::read::accurate;
 use crate::redis::{ListedPage, Namespace, RedisNamespaces};
@@ -31,6 +31,27 @@ use tokio_util::sync::CancellationToken;
 /// How often a call is made anew because the namespace has been changed meanwhile.
 const STALE_TRIES: usize = 5;
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+
+/// A change as its caller asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Of which counter.
+    pub counter: CounterName,
+    /// What is to be done.
+    pub change: Change,
+    /// Which event it is, and when it happened, in Unix ms; `None`: it happens when it is counted, and nobody says it twice.
+    pub event: Option<(Token, u64)>,
+}
+
+impl From<Asked> for NewEvent {
+    fn from(Asked { counter, change, event }: Asked) -> NewEvent {
+        let (token, time_ms) = match event {
+            Some((token, time_ms)) => (token, Some(time_ms)),
+            None => (Token::drawn(), None),
+        };
+        NewEvent { counter, token, time_ms, change }
+    }
+}
 
 /// A count, and what is promised of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,20 +111,21 @@ impl Counters {
     pub async fn append(
         &self,
         namespace: &NamespaceName,
-        events: Vec<NewEvent>,
+        asked: Vec<Asked>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
         let mut open = self.directory.get(namespace).await?;
-        let clears_now = events.iter().any(|event| event.change == Change::Clear && event.time_ms.is_none());
         let results = match open.store.config().counter_type {
-            CounterType::BestEffort => append_cached(&open, events).await,
+            CounterType::BestEffort => append_cached(&open, asked).await,
             CounterType::Eventual | CounterType::Accurate => {
+                let clears_now = asked.iter().any(|asked| asked.change == Change::Clear && asked.event.is_none());
                 if clears_now {
                     // What has happened in any shard happened before them, whatever clocks show.
                     let latest_ms = self.tick(namespace, &mut open, 0).await?;
                     self.tick(namespace, &mut open, latest_ms).await?;
                 }
-                let mut results = vec![Err(Refusal::Stale); events.len()];
-                let (mut numbers, mut events): (Vec<usize>, Vec<NewEvent>) = ((0..events.len()).collect(), events);
+                let mut results = vec![Err(Refusal::Stale); asked.len()];
+                let mut numbers: Vec<usize> = (0..asked.len()).collect();
+                let mut events: Vec<NewEvent> = asked.into_iter().map(NewEvent::from).collect();
                 for tries_left in (0..STALE_TRIES).rev() {
                     let (mut stale, mut again) = (Vec::new(), Vec::new());
                     for (number, stored) in numbers.into_iter().zip(open.events.ask(events).await) {
@@ -268,13 +290,13 @@ impl Counters {
     }
 }
 
-async fn append_cached(open: &Open, events: Vec<NewEvent>) -> Vec<Result<Appended, Refusal>> {
+async fn append_cached(open: &Open, asked: Vec<Asked>) -> Vec<Result<Appended, Refusal>> {
     // Cleared first and then added to: a batch is not in any order.
     let appended = Appended { time_ms: 0, duplicate: false };
-    let mut results = vec![Ok(appended); events.len()];
+    let mut results = vec![Ok(appended); asked.len()];
     let (mut cleared, mut clears, mut added) = <(Vec<usize>, Vec<CounterName>, Vec<usize>)>::default();
-    let mut adds = Vec::with_capacity(events.len());
-    for (number, NewEvent { counter, change, .. }) in events.into_iter().enumerate() {
+    let mut adds = Vec::with_capacity(asked.len());
+    for (number, Asked { counter, change, .. }) in asked.into_iter().enumerate() {
         match change {
             Change::Clear => {
                 cleared.push(number);

@@ -1,7 +1,7 @@
 //! What a namespace may be told, and by whom it is heard (N1).
 
 use super::house::{House, until};
-use tallystone_client::{Cardinality, Code, CounterType, Namespace, NamespaceConfig, Result};
+use tallystone_client::{Cardinality, Code, CounterType, Namespace, NamespaceConfig, NewAdd, Result};
 
 /// As the seed prints it.
 pub(super) const SEED: &str = include_str!("../../../counters/src/namespace/seed.json5");
@@ -160,4 +160,27 @@ async fn n1_two_servers_that_change_a_namespace_at_once_do_not_undo_each_other()
         let found = house.clients[0].get_namespace("ns").await.expect("a namespace").config;
         assert_eq!((found.coalesce_ms, found.capacity_bytes), (Some(number), Some(10_000 + number)));
     }
+}
+
+#[tokio::test]
+async fn n1_a_shard_that_has_lost_a_change_is_told_again() {
+    let house = House::with_rollups().await;
+    let quick = |accept_limit_ms| NamespaceConfig {
+        accept_limit_ms: Some(accept_limit_ms),
+        coalesce_ms: Some(0),
+        ..NamespaceConfig::default()
+    };
+    house.put("lost", quick(1_000)).await;
+    let mut connection = house.redis.connection().await;
+    let keys: Vec<String> = redis::cmd("KEYS").arg("tc:{lost/?}:state").query_async(&mut connection).await.unwrap();
+    assert!(!keys.is_empty());
+    let states: Vec<Vec<u8>> = redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.unwrap();
+    house.put("lost", quick(1_500)).await;
+    // As after a failover to a replica that the last writes had not reached.
+    let pairs: Vec<_> = keys.iter().zip(&states).collect();
+    redis::cmd("MSET").arg(pairs).query_async::<()>(&mut connection).await.unwrap();
+    for client in &house.clients {
+        until(async || client.add("lost", NewAdd::new("c", 1)).await, Result::is_ok).await.expect("it counts");
+    }
+    house.until_entry("lost", "c", |entry| entry.count == 2).await;
 }
