@@ -24,6 +24,8 @@ pub const SLOTS_MIN: u64 = 16;
 pub const SLOTS_MAX: u64 = 65_536;
 /// The state of a shard of the event log; `counter/shard.lua` names its fields.
 pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4I4I5I6I5";
+/// Where in it the revision of its namespace stands: its first field.
+pub const STATE_REVISION: Range<usize> = 0..6;
 /// Where in it the shard's clock stands: its fourth field.
 pub const STATE_CLOCK: Range<usize> = 18..24;
 /// Where it says before what time records may be gone: its eleventh field.
@@ -209,7 +211,7 @@ mod tests {
             Some(*end - width..*end)
         });
         let fields: Vec<Range<usize>> = ends.collect();
-        assert_eq!([&fields[3], &fields[10]], [&STATE_CLOCK, &STATE_PRUNED]);
+        assert_eq!([&fields[0], &fields[3], &fields[10]], [&STATE_REVISION, &STATE_CLOCK, &STATE_PRUNED]);
     }
 
     #[test]
