@@ -28,11 +28,13 @@ pub enum ConnectError {
         /// Its version.
         found: String,
     },
-    /// Its queues are laid out otherwise.
+    /// What it keeps is laid out otherwise.
     #[error(
-        "the queues in this Redis were written in format {found}, this server reads format {read}: use the version that wrote them, or an empty Redis (for `tallystone dev`, another or an empty data folder)"
+        "the {what} in this Redis were written in format {found}, this server reads format {read}: use the version that wrote them, or an empty Redis (for `tallystone dev`, another or an empty data folder)"
     )]
     Format {
+        /// Of what.
+        what: &'static str,
         /// Theirs.
         found: u64,
         /// The server's.

@@ -20,7 +20,8 @@ for i = 1, #counters do
     for j = 1, #p.entries do
       -- It waits since the granule that came first, which need not be the earliest.
       if (p.entries[j][1] + 1) * GRANULE_MS == since then
-        waits(counter, (first_granule(p) + 1) * GRANULE_MS + lag_ms - due_after_ms)
+        local sooner = (first_granule(p) + 1) * GRANULE_MS + lag_ms - due_after_ms
+        if sooner < since then waits(counter, sooner) end
         break
       end
     end

@@ -42,7 +42,7 @@ pub struct RollupWorkers {
 
 /// A namespace that is worked on.
 struct Running {
-    revision: u64,
+    namespace: Namespace,
     until: CancellationToken,
     tasks: JoinSet<()>,
 }
@@ -82,8 +82,9 @@ impl RollupWorkers {
                 }
             };
             for namespace in all {
-                let known = running.get(&namespace.name).map_or(0, |running| running.revision);
-                if known == namespace.revision || namespace.config.counter_type == CounterType::BestEffort {
+                // A registry that has lost its last change gives that one's number to another.
+                let is_known = running.get(&namespace.name).is_some_and(|running| running.namespace == namespace);
+                if is_known || namespace.config.counter_type == CounterType::BestEffort {
                     continue;
                 }
                 let name = namespace.name.clone();
@@ -114,7 +115,7 @@ impl RollupWorkers {
             tasks.spawn(self.work_on(queue, store.clone(), until.clone()));
         }
         tracing::info!(namespace = %namespace.name, revision = namespace.revision, "rolling up");
-        Ok(Running { revision: namespace.revision, until, tasks })
+        Ok(Running { namespace: namespace.clone(), until, tasks })
     }
 
     /// Works on one queue, for as long as this revision holds.

@@ -15,7 +15,7 @@ use anyhow::Result;
 use std::ops::RangeInclusive;
 use tallystone_client::NamespaceConfig;
 
-/// As callers make them: part of a UUID, a UUID, an id of an order.
+/// As callers make them, in hex digits: part of a UUID, a UUID, an id of an order. Records keep those in half the bytes.
 const TOKEN_BYTES: RangeInclusive<usize> = 16..=32;
 /// The keys of the events of all shards and buckets.
 const EVENTS: &str = "tc:*:events:*";
@@ -49,7 +49,7 @@ async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
     let events = (batches * BATCH as u64) as f64;
     let rate = grouped(plan.sizes.per_s);
     let what = format!(
-        "Redis memory per event that is not rolled up, {} at {rate}/s, tokens of {} to {} bytes",
+        "Redis memory per event that is not rolled up, {} at {rate}/s, tokens of {} to {} hex digits",
         grouped(events as u64),
         TOKEN_BYTES.start(),
         TOKEN_BYTES.end()

@@ -10,8 +10,8 @@ use redis::{Cmd, Pipeline, Value};
 use std::collections::HashMap;
 
 const INCRBY: &str = "INCRBY";
-/// Counters of one pipeline, each on a connection of its own. Redis reads 16 KiB at a time and syncs its file after each
-/// part; more and shorter pipelines cost more calls of the system (docs/decisions/0023).
+/// Commands of one pipeline, each on another connection than the one before. Redis reads 16 KiB at a time and syncs its
+/// file after each part; more and shorter pipelines cost more calls of the system (docs/decisions/0023).
 const PIPELINE: usize = 400;
 /// Of an i64 as text.
 const SUM_BYTES_MAX: usize = 20;
@@ -49,21 +49,23 @@ impl RedisNamespace {
         results
     }
 
-    /// They go by size and not by shard, since one Redis has all shards.
+    /// They go by number and not by shard, since one Redis has all shards. Where they begin is left to chance, so that
+    /// flushes under way together do not meet.
     async fn increment(&self, sums: &[(&CounterName, i64)]) -> Vec<Result<(), Refusal>> {
-        let prefixes = self.cached_prefixes();
-        let pipelines = sums.chunks(PIPELINE).zip((0..SHARDS).cycle());
-        let results = join_all(pipelines.map(|(sums, number)| self.increment_on(sums, &prefixes, number))).await;
+        let step = if self.config.ttl_ms > 0 || self.may_have_had_ttl() { 2 } else { 1 };
+        let (prefixes, first) = (self.cached_prefixes(), rand::random_range(0..SHARDS));
+        let pipelines = sums.chunks(PIPELINE / step).zip((0..SHARDS).cycle().skip(first.into()));
+        let results = join_all(pipelines.map(|(sums, link)| self.increment_on(link, sums, &prefixes, step))).await;
         results.into_iter().flatten().collect()
     }
 
     async fn increment_on(
         &self,
+        link: u16,
         sums: &[(&CounterName, i64)],
         prefixes: &[String],
-        link: u16,
+        step: usize,
     ) -> Vec<Result<(), Refusal>> {
-        let step = if self.config.ttl_ms > 0 || self.may_have_had_ttl() { 2 } else { 1 };
         let (mut commands, mut key) = (Pipeline::with_capacity(sums.len() * step), String::new());
         for (counter, sum) in sums {
             key.clear();

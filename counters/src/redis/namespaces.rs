@@ -7,9 +7,12 @@ use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
-use tallystone_link::{Clock, ConnectError, Link, ReplicaWait};
+use tallystone_link::{Clock, ConnectError, Format, Link, ReplicaWait};
 use tallystone_lua::counter::{Answer, CounterScript, NAMESPACES};
 use tallystone_model::Applied;
+
+/// How counters are laid out.
+const FORMAT: Format = Format { what: "counters", key: "tc:format", used: NAMESPACES, number: 2 };
 
 /// All namespaces of a Redis.
 #[derive(Clone)]
@@ -45,6 +48,7 @@ impl RedisNamespaces {
         let namespaces = RedisNamespaces::new(tallystone_link::client(url)?, replicas, Clock::Redis);
         let shown = tallystone_link::without_password(url);
         tallystone_link::check_suited(&namespaces.links[0], &shown, allow_volatile).await?;
+        FORMAT.check(&namespaces.links[0], &shown).await?;
         namespaces.links[0].load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
         Ok(namespaces)
     }
@@ -69,7 +73,8 @@ impl RedisNamespaces {
         Ok(all)
     }
 
-    /// Makes a namespace or changes it; the answer holds for every server, since shards refuse the revisions before.
+    /// Makes a namespace or changes it. From the answer on no shard takes an event by a revision before; reads, and adds
+    /// to best-effort counters, go by the new one when their server has looked (a second).
     ///
     /// # Errors
     /// [`Refusal::Stale`]: somebody else was changing it. [`Refusal::Invalid`]: also for what cannot change.

@@ -72,9 +72,13 @@ impl Open {
         }
     }
 
-    /// A shard has said so: there is a later revision, or it has lost this one.
-    pub(super) fn is_refused(&self) {
+    /// A shard has refused what goes by this revision: there is a later one, or the shard has lost this one.
+    pub(super) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
+    }
+
+    fn is(&self, namespace: &Namespace) -> bool {
+        self.store.revision() == namespace.revision && *self.store.config() == namespace.config
     }
 }
 
@@ -95,7 +99,7 @@ impl Directory {
         Directory { namespaces, open, opening, news, opened: Mutex::new(opened) }
     }
 
-    fn known(&self, name: &NamespaceName) -> Option<Arc<Open>> {
+    pub(super) fn known(&self, name: &NamespaceName) -> Option<Arc<Open>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
@@ -103,24 +107,22 @@ impl Directory {
     pub(super) async fn get(&self, name: &NamespaceName) -> Result<Arc<Open>, Refusal> {
         match self.known(name) {
             Some(open) => Ok(open),
-            None => self.later(name, 0).await,
+            None => self.other(name, None).await,
         }
     }
 
-    /// A namespace, as a later revision than this one has it.
+    /// A namespace otherwise than so, for who cannot go on with that.
     ///
     /// # Errors
-    /// [`Refusal::Stale`]: there is none yet.
-    pub(super) async fn later(&self, name: &NamespaceName, than: u64) -> Result<Arc<Open>, Refusal> {
+    /// [`Refusal::Stale`]: the registry has it no otherwise (yet).
+    pub(super) async fn other(&self, name: &NamespaceName, than: Option<&Arc<Open>>) -> Result<Arc<Open>, Refusal> {
         let _one_at_a_time = self.opening.lock().await;
-        let known = self.known(name);
-        if let Some(open) = known.clone().filter(|open| open.store.revision() > than) {
+        if let Some(open) = self.known(name).filter(|open| than.is_none_or(|than| !Arc::ptr_eq(open, than))) {
             return Ok(open);
         }
         let not_found = || Refusal::NamespaceNotFound { namespace: name.to_string() };
         let found = self.namespaces.get(name).await?.ok_or_else(not_found)?;
-        if found.revision <= than {
-            known.iter().for_each(|open| open.is_refused());
+        if than.is_some_and(|than| than.is(&found)) {
             return Err(Refusal::Stale);
         }
         self.take_up(found).await
@@ -155,15 +157,17 @@ impl Directory {
 
     async fn look(&self) -> Result<(), Refusal> {
         for namespace in self.namespaces.all().await? {
-            let (revision, known) = (namespace.revision, self.known(&namespace.name));
-            let taken_up = match known.as_ref().map(|open| (open.store.revision(), open)) {
-                // A shard that came back without its last change refuses what everybody else goes by: it is told again.
-                Some((same, open)) if same == revision && open.refused.load(Ordering::Relaxed) => {
+            let known = self.known(&namespace.name);
+            let taken_up = match &known {
+                Some(open) if !open.is(&namespace) => self.other(&namespace.name, known.as_ref()).await,
+                Some(open) if open.refused.load(Ordering::Relaxed) => {
+                    let (name, revision) = (&namespace.name, namespace.revision);
+                    tracing::warn!(%name, revision, "the store has lost its last change of this namespace; it is told again");
                     let _one_at_a_time = self.opening.lock().await;
                     self.take_up(namespace).await
                 }
-                Some((same_or_later, _)) if same_or_later >= revision => continue,
-                _ => self.later(&namespace.name, known.map_or(0, |open| open.store.revision())).await,
+                Some(_) => continue,
+                None => self.get(&namespace.name).await,
             };
             match taken_up {
                 // Changed once more meanwhile: the next look finds it.

@@ -152,4 +152,25 @@ mod tests {
         assert_eq!(gather.ask(vec![1]).await, [Twice(1)]);
         assert!(begin.elapsed() >= PACE.wait, "one alone waits for others");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn n4_without_a_wait_a_call_leaves_at_once_and_what_comes_while_two_are_under_way_goes_together() {
+        let (flushes, begin) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+        let gather = Gather::start(Pace { wait: Duration::ZERO, in_flight: 2 }, {
+            let flushes = flushes.clone();
+            move |items: Vec<u32>| {
+                flushes.lock().unwrap().push((items.len(), begin.elapsed().as_millis()));
+                async move {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    items.into_iter().map(Twice).collect()
+                }
+            }
+        });
+        let ask = async |number: u32| {
+            tokio::time::sleep(Duration::from_millis(number.into())).await;
+            assert_eq!(gather.ask(vec![number]).await, [Twice(number)]);
+        };
+        join_all((0..6).map(ask)).await;
+        assert_eq!(*flushes.lock().unwrap(), [(1, 0), (1, 1), (4, 10)]);
+    }
 }

@@ -1,4 +1,4 @@
-//! The counters as a service: which namespaces there are, adds gathered for a millisecond, reads that hurry rollups on,
+//! The counters as a service: which namespaces there are, adds gathered for a millisecond where they are events, reads that hurry rollups on,
 //! rollups made due in the queue, and retention.
 //!
 //! What lives here: [`Counters`] and what runs beside it. What may not: the wire (`api/`), the store (`redis/`), and
@@ -141,7 +141,8 @@ impl Counters {
                     if numbers.is_empty() || tries_left == 0 {
                         break;
                     }
-                    open = match self.directory.later(namespace, open.store.revision()).await {
+                    open.refuse();
+                    open = match self.directory.other(namespace, Some(&open)).await {
                         Ok(open) => open,
                         Err(refusal) => {
                             // Of those only: what has been stored is.
@@ -178,7 +179,10 @@ impl Counters {
     async fn tick(&self, namespace: &NamespaceName, open: &mut Arc<Open>, at_least_ms: u64) -> Result<u64, Refusal> {
         for _ in 0..STALE_TRIES {
             match open.store.tick(at_least_ms).await {
-                Err(Refusal::Stale) => *open = self.directory.later(namespace, open.store.revision()).await?,
+                Err(Refusal::Stale) => {
+                    open.refuse();
+                    *open = self.directory.other(namespace, Some(open)).await?;
+                }
                 // It counts nothing.
                 Err(Refusal::Unavailable { why, .. }) => {
                     return Err(Refusal::Unavailable { applied: Applied::No, why });
@@ -259,7 +263,8 @@ impl Counters {
         Ok(page)
     }
 
-    /// Makes a namespace or changes it; when this answers, every server goes by it.
+    /// Makes a namespace or changes it. When this answers, every server's events go by it; reads, and adds to best-effort
+    /// counters, within a second.
     pub async fn put_namespace(
         &self,
         name: &NamespaceName,
@@ -271,7 +276,7 @@ impl Counters {
             return before.ok_or(Refusal::Stale);
         }
         let namespace = self.directory.namespaces.replace(name, before.as_ref(), config).await?;
-        if let Err(refusal) = self.directory.later(name, namespace.revision - 1).await {
+        if let Err(refusal) = self.directory.other(name, self.directory.known(name).as_ref()).await {
             // It stands, and the shards go by it: this server finds that with the next call or look.
             tracing::debug!(%name, %refusal, "a change is not taken up yet");
         }
@@ -330,7 +335,7 @@ async fn prune(open: Arc<Open>) {
             match open.store.prune(shard).await {
                 Ok(0) => {}
                 Ok(slices) => tracing::info!(namespace = %open.store.name(), shard, slices, "slices of events dropped"),
-                Err(Refusal::Stale) => return,
+                Err(Refusal::Stale) => return open.refuse(),
                 Err(error) => tracing::warn!(namespace = %open.store.name(), shard, %error, "cannot drop old events"),
             }
         }

@@ -80,7 +80,7 @@ pub(super) async fn run(open: Arc<Open>) {
             match open.store.touch(touched).await {
                 Ok(true) => open.touches.hurried.notify_one(),
                 Ok(false) => {}
-                Err(Refusal::Stale) => return,
+                Err(Refusal::Stale) => return open.refuse(),
                 // Nothing is lost by it: every add has its own mark (N9).
                 Err(error) => tracing::debug!(%error, "reads were not told"),
             }

@@ -45,7 +45,7 @@ pub(super) async fn run(open: Arc<Open>, queue: Client) {
                 () = tokio::time::sleep(pause) => {}
                 () = trigger.open.touches.hurried.notified() => tokio::time::sleep(TOGETHER).await,
             },
-            Err(Failed::Store(Refusal::Stale)) => return trigger.open.is_refused(),
+            Err(Failed::Store(Refusal::Stale)) => return trigger.open.refuse(),
             Err(error) => {
                 tracing::warn!(%namespace, %error, "cannot tell which counters are due");
                 tokio::time::sleep(PAUSE).await;

@@ -6,7 +6,6 @@
 //! not: rules of the queue (the scripts), combining and waiting (`engine/`), the wire (`api/`).
 
 mod dequeue;
-mod format;
 mod indexes;
 mod outbox;
 mod reply;
@@ -22,7 +21,7 @@ use redis::{Cmd, Value};
 use reply::{Reply, defect, unreadable};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use tallystone_link::Link;
+use tallystone_link::{Format, Link};
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::{QueueName, Refusal, Shard};
@@ -90,6 +89,9 @@ impl Drop for RedisStore {
     }
 }
 
+/// How queues are laid out.
+const FORMAT: Format = Format { what: "queues", key: "ts:format", used: keys::QUEUES, number: 2 };
+
 impl RedisStore {
     /// Connects, checks version and durability, and loads the scripts.
     pub async fn connect(options: RedisOptions) -> Result<RedisStore, ConnectError> {
@@ -98,7 +100,7 @@ impl RedisStore {
         let link = Link::new(client, replicas, scripts());
         let shown = tallystone_link::without_password(&options.url);
         tallystone_link::check_suited(&link, &shown, options.allow_volatile).await?;
-        format::check(&link, &shown).await?;
+        FORMAT.check(&link, &shown).await?;
         let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
         let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;

@@ -120,14 +120,14 @@ async fn n11_a_read_pulls_a_waiting_counter_forward() {
     // An event of an earlier time comes later.
     place.append_one(add("c", "u", NOON_MS - 2_000, 1)).await.expect("counted");
     place.append_one(add("c", "v", NOON_MS + 1_000, 1)).await.expect("counted");
-    place.store.touch(&[(counter("c"), false), (counter("never"), false)]).await.expect("touched");
+    assert_eq!(place.store.touch(&[(counter("c"), false), (counter("never"), false)]).await, Ok(true));
     let sealed_ms = NOON_MS - 2_000 + GRANULE_MS + 5_000 + SKEW_MS;
     place.at(sealed_ms - 1);
     assert_eq!(place.due(1_000).await, []);
     place.pass(1);
     assert_eq!(place.due(60_000).await, [(counter("c"), sealed_ms)]);
     // It is held now, for a rollup that is on its way: nothing pulls it forward.
-    place.store.touch(&[(counter("c"), true)]).await.expect("touched");
+    assert_eq!(place.store.touch(&[(counter("c"), true)]).await, Ok(false));
     place.pass(59_999);
     assert_eq!(place.due(1_000).await, []);
     place.pass(1);
@@ -140,10 +140,10 @@ async fn n11_a_read_of_an_idle_counter_makes_it_due_where_that_is_asked_for() {
     place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
     assert_eq!(place.settled("c").await, 1);
     place.pass(60_000);
-    place.store.touch(&[(counter("c"), false)]).await.expect("touched");
+    assert_eq!(place.store.touch(&[(counter("c"), false)]).await, Ok(false));
     assert_eq!(place.due(1_000).await, []);
     let now_ms = place.now_ms();
-    place.store.touch(&[(counter("c"), true)]).await.expect("touched");
+    assert_eq!(place.store.touch(&[(counter("c"), true)]).await, Ok(true));
     assert_eq!(place.due(1_000).await, [(counter("c"), now_ms)], "in one of its shards");
     assert!(matches!(place.roll_up("c").await, RolledUp::Committed { .. }));
     assert!(place.checkpoint("c").await.exact_to_ms > now_ms - 6_000);

@@ -47,6 +47,43 @@ async fn n4_what_a_full_store_refuses_is_unavailable_and_certainly_not_counted()
     assert_eq!(house.count(0, NS, "c").await.count, 2);
 }
 
+/// More counters than go into one pipeline, some of them met twice, some that cannot take it.
+#[tokio::test]
+async fn n4_of_a_batch_each_item_has_its_own_answer() {
+    const COUNTERS: i64 = 900;
+    let house = House::without_rollups().await;
+    for (namespace, ttl_ms) in [("kept", 0), ("brief", 3_600_000)] {
+        let counter_type = Some(CounterType::BestEffort);
+        house
+            .put(namespace, NamespaceConfig { counter_type, ttl_ms: Some(ttl_ms), ..NamespaceConfig::default() })
+            .await;
+        let client = &house.clients[0];
+        let name = |number: i64| format!("c{number:03}");
+        let is_full = |number: i64| number % 100 == 50;
+        for number in (0..COUNTERS).filter(|number| is_full(*number)) {
+            client.add(namespace, NewAdd::new(name(number), i64::MAX - 1)).await.expect("an add");
+        }
+        // The first hundred again: of a full one the first add fits, the second does not.
+        let numbers: Vec<i64> = (0..COUNTERS).chain(0..100).collect();
+        let delta = |at: usize| if at < COUNTERS as usize { numbers[at] + 1 } else { 1 };
+        let adds = numbers.iter().enumerate().map(|(at, number)| NewAdd::new(name(*number), delta(at)));
+        let answers = client.add_many(namespace, adds.collect()).await.expect("answers");
+        assert_eq!(answers.len(), numbers.len());
+        for (at, answer) in answers.iter().enumerate() {
+            // Together they are too much; one by one, in their order, what fits counts.
+            let fits = !is_full(numbers[at]) || delta(at) == 1;
+            let reason = answer.as_ref().err().map(|error| error.reason.clone());
+            assert_eq!(reason, (!fits).then(|| "OVERFLOW".to_owned()), "{namespace} {at}");
+        }
+        let names: Vec<String> = (0..COUNTERS).map(name).collect();
+        for (number, counted) in (0..).zip(client.get_many(namespace, names).await.expect("counts")) {
+            let added = number + 1 + i64::from(number < 100);
+            let count = if is_full(number) { i64::MAX - 1 + i64::from(number < 100) } else { added };
+            assert_eq!(counted.expect("a count").count, count, "{namespace} {number}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn n4_best_effort_has_no_tokens_and_is_gone_after_its_ttl() {
     let house = House::without_rollups().await;

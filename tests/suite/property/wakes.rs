@@ -56,8 +56,8 @@ struct Waiting {
     server: usize,
     request: DequeueRequest,
     since_ms: u64,
-    /// When it asked: a server remembers what it is told while its dequeue is under way, which may be that the dequeue
-    /// itself has taken the mark of who waits.
+    /// When it began to wait; when it asked, if its dequeue moved what fell due: that takes the mark of who waits, and
+    /// the tell may be there before the answer. A server remembers what it is told while it asks.
     told: u64,
     /// Something was there for it after the last step.
     is_served: bool,
@@ -89,7 +89,7 @@ impl<'a> Wakes<'a> {
         self.told[server].times(shard)
     }
 
-    /// After a call that was answered alike: whoever had to be told was told. `told`: how often its server was before it.
+    /// After a call that was answered alike: whoever had to be told was told. `told`: how often its server was told before it waits.
     /// `swept` is Redis's own answer.
     pub(super) async fn after(
         &mut self,

@@ -224,8 +224,8 @@ impl<S: HistoryStore> Indexer<'_, S> {
         Ok(())
     }
 
-    /// Has the client read on from where we are, without asking Kafka whether that is still there. What is read twice
-    /// changes nothing.
+    /// Has the client read on from where we are, without asking Kafka whether that is still there; a second time, from
+    /// what is committed: the client forgets where we were. What is read twice changes nothing.
     fn begin_again(&self, stuck: &Stuck) {
         let (consumer, topic) = (self.consumer.get(), &self.options.kafka.topic);
         let position = consumer.position().ok();

@@ -28,18 +28,19 @@ impl Reader {
             ("fetch.queue.backoff.ms", "10"),
             ("partition.assignment.strategy", "cooperative-sticky"),
             ("auto.commit.interval.ms", "1000"),
-            ("statistics.interval.ms", "5000"),
         ];
         let fixed = [
             ("group.id", options.group.as_str()),
             ("enable.auto.commit", "true"),
             ("enable.auto.offset.store", "false"),
             ("auto.offset.reset", "earliest"),
+            // Metrics, and what is stuck, come of it.
+            ("statistics.interval.ms", "5000"),
         ];
         let config = options.kafka.client(&defaults, &fixed)?;
         let (stuck, told) = mpsc::unbounded_channel();
         let topic = options.kafka.topic.clone();
-        let consumer = config.create_with_context(Watch { metrics, topic, waiting: Mutex::default(), stuck });
+        let consumer = config.create_with_context(Watch { metrics, topic, validating: Mutex::default(), stuck });
         let consumer = consumer.map_err(|error| KafkaConfigError::Refused(error.to_string()))?;
         Ok((Reader(Some(Arc::new(consumer))), told))
     }
@@ -89,12 +90,28 @@ pub(super) struct Stuck {
 const VALIDATING: &str = "validate-epoch-wait";
 const LOOKS: u32 = 3;
 
+/// How often in a row partitions were seen waiting so.
+#[derive(Default)]
+struct Validating(BTreeMap<i32, u32>);
+
+impl Validating {
+    /// Whether a partition that is seen in this state has to be read anew.
+    fn look(&mut self, partition: i32, state: &str) -> bool {
+        if state != VALIDATING {
+            self.0.remove(&partition);
+            return false;
+        }
+        let looks = self.0.entry(partition).or_default();
+        *looks += 1;
+        looks.is_multiple_of(LOOKS)
+    }
+}
+
 /// What the client tells on the side.
 pub(super) struct Watch {
     metrics: Metrics,
     topic: String,
-    /// How often in a row partitions were seen waiting.
-    waiting: Mutex<BTreeMap<i32, u32>>,
+    validating: Mutex<Validating>,
     stuck: mpsc::UnboundedSender<Stuck>,
 }
 
@@ -116,15 +133,9 @@ impl ClientContext for Watch {
             .map(|(number, partition)| (*number, partition.consumer_lag_stored))
             .collect();
         self.metrics.lag(&lags);
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut validating = self.validating.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, partition) in &topic.partitions {
-            if partition.fetch_state != VALIDATING {
-                waiting.remove(number);
-                continue;
-            }
-            let looks = waiting.entry(*number).or_default();
-            *looks += 1;
-            if looks.is_multiple_of(LOOKS) {
+            if validating.look(*number, &partition.fetch_state) {
                 let committed = u64::try_from(partition.committed_offset).is_ok().then_some(partition.committed_offset);
                 // Nobody reads any more: then it is ending.
                 let _ = self.stuck.send(Stuck { partition: *number, committed });
@@ -143,5 +154,22 @@ impl ConsumerContext for Watch {
             }
             Rebalance::Error(error) => tracing::warn!(%error, "the group"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q19_a_partition_is_read_anew_when_it_was_seen_waiting_three_times_in_a_row() {
+        let mut validating = Validating::default();
+        let mut look = |partition, state| validating.look(partition, state);
+        assert_eq!([look(1, VALIDATING), look(1, VALIDATING), look(1, "active")], [false; 3]);
+        assert_eq!([look(1, VALIDATING), look(2, VALIDATING), look(1, VALIDATING)], [false; 3]);
+        assert!(look(1, VALIDATING));
+        assert!(!look(2, VALIDATING));
+        // It may be stuck again.
+        assert_eq!([look(1, VALIDATING), look(1, VALIDATING), look(1, VALIDATING)], [false, false, true]);
     }
 }
