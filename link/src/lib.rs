@@ -1,8 +1,8 @@
 //! The connection to Redis: one multiplexed connection, made anew when it breaks, and what a failure means for the
 //! write that met it.
 //!
-//! What lives here: [`Link`] and its [`Failure`], which Redis is good enough (`suited`), and whose data (`format`). What may not: which scripts
-//! there are, which keys, and what a reply says.
+//! What lives here: [`Link`] and its [`Failure`], which Redis is good enough (`suited`), and whose data (`format`). What
+//! may not: which scripts there are, which keys, and what a reply says.
 
 mod format;
 mod suited;

@@ -24,7 +24,8 @@ pub(super) trait Adder: Send + Sized + 'static {
     fn add(&mut self, adds: Vec<Add>) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// So many adds in batches, of a source for each caller by its number, as fast as they are answered; the latency is that of a call.
+/// So many adds in batches, of a source for each caller by its number, as fast as they are answered; the latency is that
+/// of a call.
 pub(super) async fn add_all<A: Adder>(callers: Vec<A>, adds: u64, source: impl Fn(u64) -> Source) -> Result<Total> {
     let next = Arc::new(AtomicU64::new(0));
     let callers: Vec<(A, Source)> = callers.into_iter().zip((0..).map(source)).collect();

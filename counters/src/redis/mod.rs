@@ -36,8 +36,8 @@ pub fn scripts() -> impl Iterator<Item = &'static str> {
     CounterScript::ALL.iter().map(|script| script.source())
 }
 
-/// Connections to one Redis, one for each shard; best effort takes any of them. Redis reads some kilobytes from each that has something to say, then
-/// makes all of it durable with one fsync: on one connection a large batch would cost several.
+/// Connections to one Redis, one for each shard; best effort takes any of them. Redis reads some kilobytes from each that
+/// has something to say, then makes all of it durable with one fsync: on one connection a large batch would cost several.
 pub type Links = Arc<[Link]>;
 
 /// A namespace on a Redis: its event log and its checkpoints.

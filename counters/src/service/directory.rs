@@ -128,6 +128,15 @@ impl Directory {
         self.take_up(found).await
     }
 
+    /// A namespace otherwise than as a shard has refused it: there is a later revision, or the shard has lost this one.
+    ///
+    /// # Errors
+    /// As [`other`](Directory::other); the next look has the shard told again.
+    pub(super) async fn instead_of(&self, refused: &Arc<Open>) -> Result<Arc<Open>, Refusal> {
+        refused.refuse();
+        self.other(refused.store.name(), Some(refused)).await
+    }
+
     async fn take_up(&self, namespace: Namespace) -> Result<Arc<Open>, Refusal> {
         let open = Arc::new(Open::new(self.namespaces.open(&namespace).await?));
         let mut all = self.open.write().unwrap_or_else(PoisonError::into_inner);
@@ -158,16 +167,15 @@ impl Directory {
     async fn look(&self) -> Result<(), Refusal> {
         for namespace in self.namespaces.all().await? {
             let known = self.known(&namespace.name);
-            let taken_up = match &known {
-                Some(open) if !open.is(&namespace) => self.other(&namespace.name, known.as_ref()).await,
+            let taken_up = match known.as_ref().filter(|open| open.is(&namespace)) {
+                None => self.other(&namespace.name, known.as_ref()).await,
                 Some(open) if open.refused.load(Ordering::Relaxed) => {
                     let (name, revision) = (&namespace.name, namespace.revision);
-                    tracing::warn!(%name, revision, "the store has lost its last change of this namespace; it is told again");
+                    tracing::warn!(%name, revision, "the store has lost its last change; it is told again");
                     let _one_at_a_time = self.opening.lock().await;
                     self.take_up(namespace).await
                 }
                 Some(_) => continue,
-                None => self.get(&namespace.name).await,
             };
             match taken_up {
                 // Changed once more meanwhile: the next look finds it.

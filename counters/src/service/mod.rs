@@ -1,5 +1,5 @@
-//! The counters as a service: which namespaces there are, adds gathered for a millisecond where they are events, reads that hurry rollups on,
-//! rollups made due in the queue, and retention.
+//! The counters as a service: which namespaces there are, adds gathered for a millisecond where they are events, reads
+//! that hurry rollups on, rollups made due in the queue, and retention.
 //!
 //! What lives here: [`Counters`] and what runs beside it. What may not: the wire (`api/`), the store (`redis/`), and
 //! summing (`rollup`): that is the workers'.
@@ -39,7 +39,8 @@ pub struct Asked {
     pub counter: CounterName,
     /// What is to be done.
     pub change: Change,
-    /// Which event it is, and when it happened, in Unix ms; `None`: it happens when it is counted, and nobody says it twice.
+    /// Which event it is, and when it happened, in Unix ms; `None`: it happens when it is counted, and nobody says it
+    /// twice.
     pub event: Option<(Token, u64)>,
 }
 
@@ -120,8 +121,8 @@ impl Counters {
                 let clears_now = asked.iter().any(|asked| asked.change == Change::Clear && asked.event.is_none());
                 if clears_now {
                     // What has happened in any shard happened before them, whatever clocks show.
-                    let latest_ms = self.tick(namespace, &mut open, 0).await?;
-                    self.tick(namespace, &mut open, latest_ms).await?;
+                    let latest_ms = self.tick(&mut open, 0).await?;
+                    self.tick(&mut open, latest_ms).await?;
                 }
                 let mut results = vec![Err(Refusal::Stale); asked.len()];
                 let mut numbers: Vec<usize> = (0..asked.len()).collect();
@@ -141,8 +142,7 @@ impl Counters {
                     if numbers.is_empty() || tries_left == 0 {
                         break;
                     }
-                    open.refuse();
-                    open = match self.directory.other(namespace, Some(&open)).await {
+                    open = match self.directory.instead_of(&open).await {
                         Ok(open) => open,
                         Err(refusal) => {
                             // Of those only: what has been stored is.
@@ -152,7 +152,7 @@ impl Counters {
                     };
                 }
                 if clears_now {
-                    self.acknowledge_clears(namespace, &mut open, &mut results).await;
+                    self.acknowledge_clears(&mut open, &mut results).await;
                 }
                 results
             }
@@ -162,27 +162,19 @@ impl Counters {
     }
 
     /// A clear is acknowledged when it is sure that whatever happens from now on, in any shard, happens after it.
-    async fn acknowledge_clears(
-        &self,
-        namespace: &NamespaceName,
-        open: &mut Arc<Open>,
-        results: &mut [Result<Appended, Refusal>],
-    ) {
+    async fn acknowledge_clears(&self, open: &mut Arc<Open>, results: &mut [Result<Appended, Refusal>]) {
         let Some(latest_ms) = results.iter().flatten().map(|appended| appended.time_ms).max() else { return };
-        if let Err(refusal) = self.tick(namespace, open, latest_ms + 1).await {
+        if let Err(refusal) = self.tick(open, latest_ms + 1).await {
             let why = refusal.to_string();
             let unknown = || Refusal::Unavailable { applied: Applied::Unknown, why: why.clone() };
             results.iter_mut().filter(|result| result.is_ok()).for_each(|result| *result = Err(unknown()));
         }
     }
 
-    async fn tick(&self, namespace: &NamespaceName, open: &mut Arc<Open>, at_least_ms: u64) -> Result<u64, Refusal> {
+    async fn tick(&self, open: &mut Arc<Open>, at_least_ms: u64) -> Result<u64, Refusal> {
         for _ in 0..STALE_TRIES {
             match open.store.tick(at_least_ms).await {
-                Err(Refusal::Stale) => {
-                    open.refuse();
-                    *open = self.directory.other(namespace, Some(open)).await?;
-                }
+                Err(Refusal::Stale) => *open = self.directory.instead_of(open).await?,
                 // It counts nothing.
                 Err(Refusal::Unavailable { why, .. }) => {
                     return Err(Refusal::Unavailable { applied: Applied::No, why });
@@ -263,8 +255,8 @@ impl Counters {
         Ok(page)
     }
 
-    /// Makes a namespace or changes it. When this answers, every server's events go by it; reads, and adds to best-effort
-    /// counters, within a second.
+    /// Makes a namespace or changes it. When this answers, every server's events go by it; reads, and adds to
+    /// best-effort counters, within a second.
     pub async fn put_namespace(
         &self,
         name: &NamespaceName,

@@ -63,7 +63,7 @@ async fn n4_of_a_batch_each_item_has_its_own_answer() {
         for number in (0..COUNTERS).filter(|number| is_full(*number)) {
             client.add(namespace, NewAdd::new(name(number), i64::MAX - 1)).await.expect("an add");
         }
-        // The first hundred again: of a full one the first add fits, the second does not.
+        // The first hundred again, by 1 each: that still fits a full one, what it got before does not.
         let numbers: Vec<i64> = (0..COUNTERS).chain(0..100).collect();
         let delta = |at: usize| if at < COUNTERS as usize { numbers[at] + 1 } else { 1 };
         let adds = numbers.iter().enumerate().map(|(at, number)| NewAdd::new(name(*number), delta(at)));

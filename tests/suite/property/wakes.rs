@@ -89,8 +89,8 @@ impl<'a> Wakes<'a> {
         self.told[server].times(shard)
     }
 
-    /// After a call that was answered alike: whoever had to be told was told. `told`: how often its server was told before it waits.
-    /// `swept` is Redis's own answer.
+    /// After a call that was answered alike: whoever had to be told was told. `told`: how often its server was told before
+    /// it waits. `swept` is Redis's own answer.
     pub(super) async fn after(
         &mut self,
         (queue, server, told): (usize, usize, u64),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tallystone_model::oracle::Oracle;
 use tallystone_model::store::{Depth, Swept};
-use tallystone_model::{Cause, Event, Message, MessageId, Refusal, Shard, State, Store};
+use tallystone_model::{Cause, Message, MessageId, Refusal, Shard, State, Store};
 use tallystone_server::store::{self, RedisStore};
 use tallystone_tests::{Clock, TestRedis};
 
@@ -141,15 +141,12 @@ impl Play<'_> {
         };
         let (redis, again) = (&self.servers[step.server], &self.servers[1 - step.server]);
         self.calls.push(format!("queue {}, server {}: {call:?}", step.queue, step.server));
-        let (told, events) = (self.wakes.told(step.server, shard), self.oracle.events(shard).len());
+        let before = self.wakes.told(step.server, shard);
+        let is_due = self.next_due_ms(shard).await.is_some_and(|due_ms| due_ms <= now_ms);
         let answer = call.on(&self.oracle, shard).await;
         let answer_of_redis = call.on(redis, shard).await;
-        // What fell due in this very call may have been told before its answer was there.
-        let fell_due = |event: &Event| matches!(event.by, Cause::WindowElapsed | Cause::LeaseExpired);
-        let told = match self.oracle.events(shard)[events..].iter().any(fell_due) {
-            true => told,
-            false => self.wakes.told(step.server, shard),
-        };
+        // What falls due in this very call may have been told before its answer was there.
+        let told = if is_due { before } else { self.wakes.told(step.server, shard) };
         let mut swept = None;
         if let (Answer::Swept(Ok(oracle)), Answer::Swept(Ok(redis))) = (&answer, &answer_of_redis) {
             looks_in_time(oracle, redis)?;
