@@ -139,7 +139,7 @@ mod tests {
     /// The main job on the month's first 600 rows, on a real Redis.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn q4_flights_fly_one_at_a_time_in_order_exactly_once() {
-        let month = &include_bytes!("../../../data/flights-2013-01.csv.gz")[..];
+        let month = &include_bytes!("../../../lab/demo/data/flights-2013-01.csv.gz")[..];
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let lines: Vec<String> =
             BufReader::new(flate2::read::GzDecoder::new(month)).lines().take(601).collect::<Result<_, _>>().unwrap();

@@ -68,7 +68,7 @@ pub struct QueueArgs {
     /// Run the server on so many threads of its own, instead of the bench's: --profile then tells its CPU apart
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_threads: usize,
-    /// Where peers/install put BullMQ [default: bench/peers of the source tree]
+    /// Where peers/install put BullMQ [default: lab/bench/peers of the source tree]
     #[arg(long, value_name = "DIR")]
     pub peers: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Other queues, where `bench/peers/install` put them. One that is not there is said to be missing, never left out.
+//! Other queues, where `lab/bench/peers/install` put them. One that is not there is said to be missing, never left out.
 
 pub(crate) mod beanstalkd;
 pub(crate) mod bullmq;
@@ -8,7 +8,7 @@ use std::path::Path;
 use tokio::process::Command;
 
 /// What a row says of a peer that is not there.
-pub(crate) const NOT_INSTALLED: &str = "not installed: run bench/peers/install";
+pub(crate) const NOT_INSTALLED: &str = "not installed: run lab/bench/peers/install";
 
 /// A command that ends with us, even when we are killed.
 pub(crate) fn mortal(program: impl AsRef<OsStr>, dir: &Path) -> Command {

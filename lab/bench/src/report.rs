@@ -257,7 +257,7 @@ mod tests {
         let row = Row::new("f", "w", "/s", &samples(1.0), reference, Goal::RatioAtLeast(1.0));
         let json = serde_json::to_value(&row).unwrap();
         assert_eq!((&json["met"], &json["reference"], &json["ratio"]), (&Value::Null, &Value::Null, &Value::Null));
-        assert!(table(&[row]).to_string().contains("bench/peers/install"));
+        assert!(table(&[row]).to_string().contains("lab/bench/peers/install"));
     }
 
     #[test]
