@@ -81,7 +81,7 @@ impl Encoder {
         wire.priority = event.priority;
         wire.metadata.clone_from(event.metadata.pairs());
         wire.attempts = event.attempts;
-        wire.fence = event.fence;
+        wire.fencing_token = event.fencing_token;
         wire.due_ms = event.due_ms as i64;
         wire.coalesced = event.coalesced;
         wire.payload.clone_from(&event.payload);
@@ -137,7 +137,7 @@ pub fn decode(value: &[u8], now_ms: u64) -> Result<Recorded, Undecodable> {
         priority: wire.priority,
         metadata: Metadata::parse(wire.metadata)?,
         attempts: wire.attempts,
-        fence: signed("fence", wire.fence)?,
+        fencing_token: signed("fencing_token", wire.fencing_token)?,
         worker: wire.worker,
         due_ms: or_zero(wire.due_ms, |ms| Ok(check_range("due_ms", ms, AT_MS_MIN, due_ms_max)?))?,
         reason: wire.reason,
@@ -228,7 +228,7 @@ mod tests {
                     priority: counts.2,
                     metadata: Metadata::parse(names.2).unwrap(),
                     attempts: counts.1,
-                    fence: numbers.3,
+                    fencing_token: numbers.3,
                     worker: texts.0,
                     due_ms: counts.3,
                     reason: texts.1,
@@ -297,7 +297,7 @@ mod tests {
             ("due_ms", refused(|event| event.due_ms = i64::MAX)),
             ("sequence", refused(|event| event.sequence = u64::MAX)),
             ("offset", refused(|event| event.offset = u64::MAX)),
-            ("fence", refused(|event| event.fence = u64::MAX)),
+            ("fencing_token", refused(|event| event.fencing_token = u64::MAX)),
             ("metadata", refused(|event| event.metadata = [("k".to_owned(), String::new())].into())),
             ("worker", refused(|event| event.worker = "w".repeat(129))),
             ("reason", refused(|event| event.reason = "\n".to_owned())),

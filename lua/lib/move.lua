@@ -61,16 +61,16 @@ end
 
 -- Remembers how the present lease ends, so that its holder's repeated call gets the same answer (Q10).
 local function end_lease(m, how, to)
-  m.ended_fence, m.ended_how, m.ended_version = m.fence, how + to, m.version + 1
+  m.ended_fencing_token, m.ended_how, m.ended_version = m.fencing_token, how + to, m.version + 1
 end
 
 -- The delay after a spent attempt; the same arithmetic as Backoff::delay_ms of the model.
-local function backoff_ms(attempts, fence)
+local function backoff_ms(attempts, fencing_token)
   if backoff_kind == 0 then return 0 end
   local full = backoff_base_ms
   if backoff_kind == 2 then full = full * 2 ^ math.min(attempts - 1, 46) end
   full = math.min(full, backoff_max_ms)
-  local draw = (fence % 1000003) * 48271 % 2147483647
+  local draw = (fencing_token % 1000003) * 48271 % 2147483647
   return full - math.floor(math.floor(full * backoff_jitter / 100) * (draw % 1000) / 1000)
 end
 
@@ -80,7 +80,7 @@ local function end_run(m, how, by, reason, delay_ms)
   local marked = m.flags % 2 == 1
   local to, due = ERRORED, 0
   if marked or m.attempts < (own_max_attempts or default_max_attempts) then
-    delay_ms = delay_ms or backoff_ms(m.attempts, m.fence)
+    delay_ms = delay_ms or backoff_ms(m.attempts, m.fencing_token)
     if delay_ms > 0 then to, due = INVISIBLE, now + delay_ms else to = PENDING end
   end
   leave(m, to)

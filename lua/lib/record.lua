@@ -26,7 +26,7 @@ end
 
 local function decode_head(id, head)
   local m, tail = {id = id}, nil
-  m.state, m.version, m.since, m.due, m.ended_fence, m.ended_how, m.ended_version, m.flags, m.attempts, m.fence,
+  m.state, m.version, m.since, m.due, m.ended_fencing_token, m.ended_how, m.ended_version, m.flags, m.attempts, m.fencing_token,
     m.lease_ms, m.extended, m.seq, m.enqueued, m.worker, m.reason, tail = unpick(HEAD, head)
   m.fixed = sub(head, tail)
   return m
@@ -34,14 +34,14 @@ end
 
 local function decode_body(id, body)
   local seq, enqueued = unpick('>I7I6', body)
-  return {id = id, state = PENDING, version = 1, since = enqueued, due = 0, ended_fence = 0, ended_how = 0,
-    ended_version = 0, flags = 0, attempts = 0, fence = 0, lease_ms = 0, extended = NOT_EXTENDED, seq = seq,
+  return {id = id, state = PENDING, version = 1, since = enqueued, due = 0, ended_fencing_token = 0, ended_how = 0,
+    ended_version = 0, flags = 0, attempts = 0, fencing_token = 0, lease_ms = 0, extended = NOT_EXTENDED, seq = seq,
     enqueued = enqueued, worker = '', reason = '', fixed = fixed_of_body(body)}
 end
 
 local function encode_head(m)
-  return pack(HEAD, m.state, m.version, m.since, m.due, m.ended_fence, m.ended_how, m.ended_version, m.flags,
-    m.attempts, m.fence, m.lease_ms, m.extended, m.seq, m.enqueued, #m.worker, m.worker, #m.reason, m.reason) .. m.fixed
+  return pack(HEAD, m.state, m.version, m.since, m.due, m.ended_fencing_token, m.ended_how, m.ended_version, m.flags,
+    m.attempts, m.fencing_token, m.lease_ms, m.extended, m.seq, m.enqueued, #m.worker, m.worker, #m.reason, m.reason) .. m.fixed
 end
 
 local function load_message(id)
@@ -52,8 +52,8 @@ local function load_message(id)
 end
 
 -- Whether a lease ended so: then the call that ended it is repeated (Q10).
-local function ended_by(fence, how, ended_fence, ended_how)
-  return ended_fence == fence and ended_how - ended_how % 16 == how
+local function ended_by(fencing_token, how, ended_fencing_token, ended_how)
+  return ended_fencing_token == fencing_token and ended_how - ended_how % 16 == how
 end
 
 local function member_of(m)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- cancel: take messages out for good (Q5, Q10).
--- ARGV head, then id, fence (0: none), force (0 | 1), reason of each item.
+-- ARGV head, then id, fencing token (0: none), force (0 | 1), reason of each item.
 -- RETURNS {OK, code(1) state(1) version(4) of each}
 --@include shard
 --@include record
@@ -9,16 +9,16 @@
 --@include index
 --@include move
 
-local function cancel(m, fence, force, reason)
-  if fence > 0 and ended_by(fence, ENDED_CANCEL, m.ended_fence, m.ended_how) then
+local function cancel(m, fencing_token, force, reason)
+  if fencing_token > 0 and ended_by(fencing_token, ENDED_CANCEL, m.ended_fencing_token, m.ended_how) then
     return OK, CANCELED, m.ended_version
   end
   if m.state == CANCELED then return OK, CANCELED, m.version end
   if m.state > RUNNING then return WRONG_STATE, m.state, 0 end
-  local holds = m.state == RUNNING and fence == m.fence and now < m.due
+  local holds = m.state == RUNNING and fencing_token == m.fencing_token and now < m.due
   if not holds and not force then
     -- A token that does not hold the message is that of a dead lease, whatever the state.
-    if fence > 0 then return LEASE_LOST, m.state, 0 end
+    if fencing_token > 0 then return LEASE_LOST, m.state, 0 end
     if m.state == RUNNING then return WRONG_STATE, RUNNING, 0 end
   end
   if m.state == RUNNING then

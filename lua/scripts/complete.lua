@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- complete: end leases with success (Q5, Q10, Q11, Q12).
--- ARGV head, then id, fence of each item. RETURNS {OK, code(1) state(1) version(4) of each}
+-- ARGV head, then id, fencing token of each item. RETURNS {OK, code(1) state(1) version(4) of each}
 --@include shard
 --@include record
 --@include event
@@ -74,7 +74,7 @@ local function share(version)
 end
 
 for i = 1, items do
-  local id, fence, head = ids[i], tonumber(ARGV[4 + 2 * i]), heads[i]
+  local id, fencing_token, head = ids[i], tonumber(ARGV[4 + 2 * i]), heads[i]
   if seen[id] then
     flush()
     head = call('HGET', K_HEAD, id)
@@ -83,8 +83,8 @@ for i = 1, items do
   if not head then
     results[i] = refuse(id)
   else
-    local state, version, _, due, ended_fence, ended_how, ended_version, flags, attempts, held = unpick(FRONT, head)
-    if state == RUNNING and held == fence and now < due then
+    local state, version, _, due, ended_fencing_token, ended_how, ended_version, flags, attempts, held = unpick(FRONT, head)
+    if state == RUNNING and held == fencing_token and now < due then
       version = version + 1
       if flags % 2 == 1 then
         flush()
@@ -106,7 +106,7 @@ for i = 1, items do
         if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), RUNNING, COMPLETED) end
         results[i] = completed
       end
-    elseif ended_by(fence, ENDED_COMPLETE, ended_fence, ended_how) then
+    elseif ended_by(fencing_token, ENDED_COMPLETE, ended_fencing_token, ended_how) then
       results[i] = char(OK, ended_how % 16) .. pack('>I4', ended_version)
     else
       results[i] = refuse(id, state)

@@ -68,11 +68,11 @@ end
 local function replay(r, raw)
   local at = 7
   while at <= #raw do
-    local fence, id
-    fence, id, at = unpick('>I7Bc0', raw, at)
+    local fencing_token, id
+    fencing_token, id, at = unpick('>I7Bc0', raw, at)
     local head = call('HGET', K_HEAD, id)
     local m = head and decode_head(id, head)
-    if m and m.state == RUNNING and m.fence == fence and now < m.due then
+    if m and m.state == RUNNING and m.fencing_token == fencing_token and now < m.due then
       give(r, id, head, call('HGET', K_BODY, id), 0, 0)
     end
   end
@@ -142,7 +142,7 @@ local function lease_from_ready(next_request, last_request, wanted)
       local m = decode_head(id, head)
       local left = m.version > 1 and sub(head, 6, 11) or ''
       m.state, m.since, m.due, m.version, m.attempts = RUNNING, now, due, m.version + 1, m.attempts + 1
-      m.fence, m.lease_ms, m.extended, m.worker = seq, lease_ms, NOT_EXTENDED, worker
+      m.fencing_token, m.lease_ms, m.extended, m.worker = seq, lease_ms, NOT_EXTENDED, worker
       if m.flags >= REDRIVEN then m.flags = m.flags - REDRIVEN end
       head = encode_head(m)
       add_event(event_front(PENDING, RUNNING, BY_DEQUEUE, m.version, ''), id, left, head)
@@ -210,7 +210,7 @@ local function lease_filtered(r)
     leave(best, RUNNING)
     S[SEQ] = S[SEQ] + 1
     best.lease_ms = r.lease_ms > 0 and r.lease_ms or own_lease_ms or default_lease_ms
-    best.due, best.attempts, best.fence = now + best.lease_ms, best.attempts + 1, S[SEQ]
+    best.due, best.attempts, best.fencing_token = now + best.lease_ms, best.attempts + 1, S[SEQ]
     best.extended, best.worker, best.flags = NOT_EXTENDED, r.worker, best.flags % REDRIVEN
     enter(best, RUNNING, BY_DEQUEUE, '')
     local body = call('HGET', K_BODY, best.id)

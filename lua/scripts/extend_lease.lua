@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- extend_lease: a lease ends at now + lease_ms; the same request again answers the same (Q10, Q11).
--- ARGV head, then id, fence, lease_ms (0: as granted), request (8 bytes, zeros: none) of each item.
+-- ARGV head, then id, fencing token, lease_ms (0: as granted), request (8 bytes, zeros: none) of each item.
 -- RETURNS {OK, code(1) state(1) expires_at(6) of each}
 --@include shard
 --@include record
@@ -11,12 +11,12 @@
 
 local results = {}
 for i = 1, (#ARGV - 4) / 4 do
-  local id, fence, lease_ms, request = ARGV[1 + 4 * i], tonumber(ARGV[2 + 4 * i]), tonumber(ARGV[3 + 4 * i]), ARGV[4 + 4 * i]
+  local id, fencing_token, lease_ms, request = ARGV[1 + 4 * i], tonumber(ARGV[2 + 4 * i]), tonumber(ARGV[3 + 4 * i]), ARGV[4 + 4 * i]
   local m = load_message(id)
   local code, state, expires = NOT_FOUND, 0, 0
   if m then
     code, state = LEASE_LOST, m.state
-    if m.state == RUNNING and m.fence == fence and now < m.due then
+    if m.state == RUNNING and m.fencing_token == fencing_token and now < m.due then
       if request == NOT_EXTENDED or m.extended ~= request then
         leave(m, RUNNING)
         m.due, m.extended = now + (lease_ms > 0 and lease_ms or m.lease_ms), request

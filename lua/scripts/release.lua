@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- release: give leases back; the message runs again now, later, or never (Q5, Q10, Q11).
--- ARGV head, then id, fence, delay_ms (-1: the queue's backoff), reason of each item.
+-- ARGV head, then id, fencing token, delay_ms (-1: the queue's backoff), reason of each item.
 -- RETURNS {OK, code(1) state(1) version(4) of each}
 --@include shard
 --@include record
@@ -11,14 +11,14 @@
 
 local results = {}
 for i = 1, (#ARGV - 4) / 4 do
-  local id, fence, delay_ms, reason = ARGV[1 + 4 * i], tonumber(ARGV[2 + 4 * i]), tonumber(ARGV[3 + 4 * i]), ARGV[4 + 4 * i]
+  local id, fencing_token, delay_ms, reason = ARGV[1 + 4 * i], tonumber(ARGV[2 + 4 * i]), tonumber(ARGV[3 + 4 * i]), ARGV[4 + 4 * i]
   local m = load_message(id)
   local code, state, version = NOT_FOUND, 0, 0
   if m then
-    if m.state == RUNNING and m.fence == fence and now < m.due then
+    if m.state == RUNNING and m.fencing_token == fencing_token and now < m.due then
       end_run(m, ENDED_RELEASE, BY_RELEASE, reason, delay_ms >= 0 and delay_ms or nil)
       code, state, version = OK, m.state, m.version
-    elseif ended_by(fence, ENDED_RELEASE, m.ended_fence, m.ended_how) then
+    elseif ended_by(fencing_token, ENDED_RELEASE, m.ended_fencing_token, m.ended_how) then
       code, state, version = OK, m.ended_how % 16, m.ended_version
     else
       code, state = LEASE_LOST, m.state

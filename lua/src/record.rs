@@ -203,7 +203,7 @@ struct Head {
     due_ms: u64,
     flags: u8,
     attempts: u32,
-    fence: u64,
+    fencing_token: u64,
     sequence: u64,
     enqueued_at_ms: u64,
     worker: String,
@@ -220,7 +220,7 @@ impl Head {
             due_ms: 0,
             flags: 0,
             attempts: 0,
-            fence: 0,
+            fencing_token: 0,
             sequence,
             enqueued_at_ms,
             worker: String::new(),
@@ -237,13 +237,25 @@ impl Head {
         let _ended = front.bytes(7 + 1 + 4)?;
         let flags = front.number(1)? as u8;
         let attempts = front.number(2)? as u32;
-        let fence = front.number(7)?;
+        let fencing_token = front.number(7)?;
         let _lease_and_extension = front.bytes(4 + 8)?;
         let sequence = front.number(7)?;
         let enqueued_at_ms = front.number(6)?;
         let worker = reader.text()?;
         let reason = reader.text()?;
-        Ok(Head { state, version, since_ms, due_ms, flags, attempts, fence, sequence, enqueued_at_ms, worker, reason })
+        Ok(Head {
+            state,
+            version,
+            since_ms,
+            due_ms,
+            flags,
+            attempts,
+            fencing_token,
+            sequence,
+            enqueued_at_ms,
+            worker,
+            reason,
+        })
     }
 }
 
@@ -268,7 +280,7 @@ pub fn decode_lease(id: &[u8], head: &[u8], body: &Bytes, default_max_attempts: 
         payload: payload_of(body)?,
         priority: fixed.priority,
         metadata: fixed.metadata,
-        fence: head.fence,
+        fencing_token: head.fencing_token,
         attempt: head.attempts,
         max_attempts: fixed.max_attempts.unwrap_or(default_max_attempts),
         enqueued_at_ms: head.enqueued_at_ms,
@@ -309,7 +321,7 @@ pub fn decode_message(
         enqueued_at_ms: head.enqueued_at_ms,
         state_since_ms: head.since_ms,
         due_ms: if head.state.is_terminal() { head.since_ms + retention_ms } else { head.due_ms },
-        fence: head.fence,
+        fencing_token: head.fencing_token,
         worker: head.worker,
         reason: head.reason,
         coalesced: head.state == State::Running && head.flags & 1 == 1,
@@ -374,7 +386,7 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
             priority,
             metadata,
             attempts: head.attempts,
-            fence: head.fence,
+            fencing_token: head.fencing_token,
             worker: head.worker,
             due_ms: if is_due { head.due_ms } else { 0 },
             reason,

@@ -60,8 +60,8 @@ pub struct Backoff {
 
 impl Backoff {
     /// The delay after `attempts` spent attempts. The jitter is drawn from the fencing token of the lapsed lease,
-    /// so that every store draws the same: `(fence mod 1000003) * 48271 mod 2147483647` is exact in doubles too.
-    pub fn delay_ms(&self, attempts: u32, fence: u64) -> u64 {
+    /// so that every store draws the same: `(fencing token mod 1000003) * 48271 mod 2147483647` is exact in doubles too.
+    pub fn delay_ms(&self, attempts: u32, fencing_token: u64) -> u64 {
         let full = match self.kind {
             BackoffKind::None => return 0,
             BackoffKind::Fixed => self.base_ms,
@@ -72,7 +72,7 @@ impl Backoff {
             }
         }
         .min(self.max_ms);
-        let draw = (fence % 1_000_003) * 48_271 % 2_147_483_647;
+        let draw = (fencing_token % 1_000_003) * 48_271 % 2_147_483_647;
         full - full * u64::from(self.jitter_percent) / 100 * (draw % 1_000) / 1_000
     }
 }
@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(delays, [100, 200, 400, 800, 1_000, 1_000]);
         assert_eq!(backoff.delay_ms(1_000, 1), 1_000);
         let jittered = Backoff { jitter_percent: 50, ..backoff };
-        for fence in 0..1_000 {
-            assert!((50..=100).contains(&jittered.delay_ms(1, fence)));
+        for fencing_token in 0..1_000 {
+            assert!((50..=100).contains(&jittered.delay_ms(1, fencing_token)));
         }
     }
 }

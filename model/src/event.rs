@@ -37,7 +37,7 @@ pub struct Event {
     /// Attempts spent.
     pub attempts: u32,
     /// The present or last lease's fencing token; 0 before the first.
-    pub fence: u64,
+    pub fencing_token: u64,
     /// The present or last lease's holder; empty before the first.
     pub worker: String,
     /// Invisible: visible at; running: lease expires at; else 0.

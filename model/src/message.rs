@@ -74,7 +74,7 @@ pub struct Lease {
     /// Its metadata.
     pub metadata: Metadata,
     /// The fencing token: rises with every lease given in the queue shard (Q11).
-    pub fence: u64,
+    pub fencing_token: u64,
     /// 1 for the first run.
     pub attempt: u32,
     /// The message's own bound, or the queue's.
@@ -119,7 +119,7 @@ pub struct Message {
     /// Invisible: visible at; running: lease expires at; terminal: collected at; pending: 0.
     pub due_ms: u64,
     /// The last lease's; 0 before the first.
-    pub fence: u64,
+    pub fencing_token: u64,
     /// The last lease's holder; empty before the first.
     pub worker: String,
     /// The last reason given, or "lease expired".

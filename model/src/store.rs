@@ -8,9 +8,9 @@
 //! - The shard has one sequence: every accepted message takes the next number as its place among equal
 //!   priorities, every lease the next as its fencing token. It starts at the microseconds of the creation of the
 //!   queue, so that a queue deleted and made anew never gives out a token twice.
-//! - A lease lives while its message is running, carries its fence, and `now < expires_at`. How the last lease of
-//!   a message *ended* (fence, state, version) is remembered until the next lease ends: a repeated Complete,
-//!   Release or Cancel with that fence, of the same verb, answers what the first did. Any other call on a dead lease
+//! - A lease lives while its message is running, carries its fencing token, and `now < expires_at`. How the last lease of
+//!   a message *ended* (fencing token, state, version) is remembered until the next lease ends: a repeated Complete,
+//!   Release or Cancel with that fencing token, of the same verb, answers what the first did. Any other call on a dead lease
 //!   is [`Refusal::LeaseLost`].
 //! - A coalesced mark (Q12) ends when the message leaves running: by Complete it is pending again; by Release or a
 //!   lapsed lease it goes where it would with all attempts left; attempts restart at 0. By Cancel it is canceled.
@@ -86,7 +86,7 @@ pub struct LeaseRef {
     /// The message.
     pub id: MessageId,
     /// The fencing token.
-    pub fence: u64,
+    pub fencing_token: u64,
 }
 
 /// One item of ExtendLease.
@@ -124,7 +124,7 @@ pub struct Cancellation {
     /// The message.
     pub id: MessageId,
     /// The holder's token, for a running message; 0: none.
-    pub fence: u64,
+    pub fencing_token: u64,
     /// An operator's: no token needed.
     pub force: bool,
     /// Why.
@@ -298,7 +298,7 @@ pub trait Store: Send + Sync + 'static {
     fn release(&self, shard: &Shard, releases: Vec<Release>) -> impl Future<Output = Items<Transition>> + Send;
 
     /// Canceled already: answers that. Completed, errored: WrongState. Running: by a live lease, or forced; with
-    /// another fence LeaseLost, with none WrongState.
+    /// another fencing token LeaseLost, with none WrongState.
     fn cancel(&self, shard: &Shard, cancellations: Vec<Cancellation>)
     -> impl Future<Output = Items<Transition>> + Send;
 

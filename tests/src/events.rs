@@ -43,7 +43,7 @@ impl Life {
             priority: 0,
             metadata: Metadata::default(),
             attempts: 0,
-            fence: 0,
+            fencing_token: 0,
             worker: String::new(),
             due_ms: 0,
             reason: String::new(),
@@ -118,7 +118,7 @@ impl Life {
     /// Leased to a worker for 30 seconds.
     pub fn leased(mut self, worker: &str) -> Self {
         self.event.worker = worker.to_owned();
-        self.event.fence = BEGIN_MS * 1_000 + number();
+        self.event.fencing_token = BEGIN_MS * 1_000 + number();
         self.event.attempts += 1;
         self.event.due_ms = self.event.at_ms + 30_000;
         self.step(Some(State::Running), Cause::Dequeue, "")

@@ -40,13 +40,13 @@ pub struct Snapshot {
 }
 
 /// The lease of a message with this token, living or not.
-pub fn lease_ref(id: &str, fence: u64) -> LeaseRef {
-    LeaseRef { id: crate::build::id(id), fence }
+pub fn lease_ref(id: &str, fencing_token: u64) -> LeaseRef {
+    LeaseRef { id: crate::build::id(id), fencing_token }
 }
 
 /// What names this lease in later calls.
 pub fn to(lease: &Lease) -> LeaseRef {
-    LeaseRef { id: lease.id.clone(), fence: lease.fence }
+    LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token }
 }
 
 fn only<T>(items: Items<T>) -> Result<T, Refusal> {
@@ -150,8 +150,12 @@ impl<S: Probe> TestQueue<S> {
 
     /// Cancels a message, forced or not.
     pub async fn cancel_as(&self, lease: LeaseRef, force: bool, reason: &str) -> Result<Transition, Refusal> {
-        let LeaseRef { id, fence } = lease;
-        only(self.store.cancel(&self.shard, vec![Cancellation { id, fence, force, reason: reason.to_owned() }]).await)
+        let LeaseRef { id, fencing_token } = lease;
+        only(
+            self.store
+                .cancel(&self.shard, vec![Cancellation { id, fencing_token, force, reason: reason.to_owned() }])
+                .await,
+        )
     }
 
     /// Redrives a message.
@@ -367,5 +371,5 @@ pub fn sorted(mut ids: Vec<String>) -> Vec<String> {
 
 /// A token that no lease has.
 pub fn no_lease(id: &str) -> LeaseRef {
-    LeaseRef { id: self::id(id), fence: 0 }
+    LeaseRef { id: self::id(id), fencing_token: 0 }
 }

@@ -95,7 +95,7 @@ fn message_text(message: &Message) -> String {
         Ok(text) => text.chars().map(visible).collect(),
         Err(_) => format!("{} bytes that are no text; --json shows them", message.payload.len()),
     };
-    let fence = if message.fencing_token == 0 { String::new() } else { message.fencing_token.to_string() };
+    let fencing_token = if message.fencing_token == 0 { String::new() } else { message.fencing_token.to_string() };
     let coalesced = if message.coalesced { "runs again when it completes" } else { "" };
     let lines = [
         ("state", message.state.to_string()),
@@ -104,7 +104,7 @@ fn message_text(message: &Message) -> String {
         ("priority", message.priority.to_string()),
         ("attempts", format!("{} of {}", message.attempts, message.max_attempts)),
         ("worker", message.worker.clone()),
-        ("fencing token", fence),
+        ("fencing token", fencing_token),
         ("reason", message.reason.clone()),
         ("coalesced", coalesced.to_owned()),
         ("enqueued", time(message.enqueued_at_ms)),

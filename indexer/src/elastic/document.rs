@@ -35,7 +35,8 @@ pub(super) struct Historic<'a> {
     at_ms: u64,
     spent_ms: u64,
     worker: Cow<'a, str>,
-    fence: u64,
+    #[serde(rename = "fence")]
+    fencing_token: u64,
     attempts: u32,
     reason: Cow<'a, str>,
     due_ms: u64,
@@ -67,7 +68,8 @@ pub(super) struct Current<'a> {
     /// Shown.
     metadata: Cow<'a, BTreeMap<String, String>>,
     attempts: u32,
-    fence: u64,
+    #[serde(rename = "fence")]
+    fencing_token: u64,
     worker: Cow<'a, str>,
     reason: Cow<'a, str>,
     enqueued_at_ms: u64,
@@ -87,7 +89,7 @@ pub(super) fn flaw(recorded: &Recorded) -> Option<String> {
     }
     let numbers = [
         ("sequence", event.sequence),
-        ("fence", event.fence),
+        ("fence", event.fencing_token),
         ("since_ms", event.since_ms),
         ("from_since_ms", event.from_since_ms),
         ("due_ms", event.due_ms),
@@ -125,7 +127,7 @@ impl<'a> Historic<'a> {
             at_ms: event.at_ms,
             spent_ms: fold::spent_ms(event),
             worker: event.worker.as_str().into(),
-            fence: event.fence,
+            fencing_token: event.fencing_token,
             attempts: event.attempts,
             reason: event.reason.as_str().into(),
             due_ms: event.due_ms,
@@ -145,7 +147,7 @@ impl From<Historic<'_>> for Transition {
             at_ms: document.at_ms as i64,
             spent_ms: document.spent_ms as i64,
             worker: document.worker.into_owned(),
-            fence: document.fence,
+            fencing_token: document.fencing_token,
             attempt: document.attempts,
             reason: document.reason.into_owned(),
             due_ms: document.due_ms as i64,
@@ -183,7 +185,7 @@ impl<'a> Current<'a> {
             metadata_pairs: metadata.iter().map(|(key, value)| pair(key, value)).collect(),
             metadata: Cow::Borrowed(metadata),
             attempts: event.attempts,
-            fence: event.fence,
+            fencing_token: event.fencing_token,
             worker: event.worker.as_str().into(),
             reason: event.last_reason.as_str().into(),
             enqueued_at_ms: event.enqueued_at_ms,
@@ -208,7 +210,7 @@ impl From<Current<'_>> for IndexedMessage {
             priority: document.priority,
             metadata: document.metadata.into_owned(),
             attempts: document.attempts,
-            fence: document.fence,
+            fencing_token: document.fencing_token,
             worker: document.worker.into_owned(),
             reason: document.reason.into_owned(),
             enqueued_at_ms: document.enqueued_at_ms as i64,
@@ -248,7 +250,7 @@ mod tests {
             priority: -7,
             metadata: Metadata::parse([("k".to_owned(), "v".to_owned())].into()).unwrap(),
             attempts: 8,
-            fence: 9,
+            fencing_token: 9,
             worker: "w".to_owned(),
             due_ms: 3_010,
             reason: "this".to_owned(),
@@ -302,7 +304,7 @@ mod tests {
         let absurd = [
             ("at_ms", Event { at_ms: u64::MAX, ..event() }),
             ("enqueued_at_ms", Event { enqueued_at_ms: 9_000_000_000_000, ..event() }),
-            ("fence", Event { fence: 1 << 63, ..event() }),
+            ("fence", Event { fencing_token: 1 << 63, ..event() }),
             ("sequence", Event { sequence: u64::MAX, ..event() }),
         ];
         for (field, event) in absurd {

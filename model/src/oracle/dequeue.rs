@@ -42,7 +42,10 @@ impl QueueShard {
             leases.push(self.lease(&id, request));
         }
         if !request.request_id.is_empty() {
-            let refs = leases.iter().map(|lease| LeaseRef { id: lease.id.clone(), fence: lease.fence }).collect();
+            let refs = leases
+                .iter()
+                .map(|lease| LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token })
+                .collect();
             self.requests.insert(request.request_id.clone(), refs);
         }
         Ok(leases)
@@ -53,7 +56,7 @@ impl QueueShard {
         let given = self.requests.get(request_id).map(Vec::as_slice).unwrap_or_default();
         given
             .iter()
-            .filter_map(|lease| self.messages.get(&lease.id).filter(|r| r.is_held_by(lease.fence, self.now_ms)))
+            .filter_map(|lease| self.messages.get(&lease.id).filter(|r| r.is_held_by(lease.fencing_token, self.now_ms)))
             .map(|record| record.lease(&self.queue.config))
             .collect()
     }
@@ -79,10 +82,10 @@ impl QueueShard {
     }
 
     fn lease(&mut self, id: &MessageId, request: &DequeueRequest) -> Lease {
-        let fence = self.next_sequence();
+        let fencing_token = self.next_sequence();
         let (now_ms, default_ms) = (self.now_ms, self.queue.config.lease_ms);
         self.step(id, State::Running, Cause::Dequeue, "", |record| {
-            record.fence = fence;
+            record.fencing_token = fencing_token;
             record.worker = request.worker.clone();
             record.granted_ms = request.lease_ms.or(record.content.lease_ms).unwrap_or(default_ms);
             record.due_ms = now_ms + record.granted_ms;

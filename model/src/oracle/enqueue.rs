@@ -66,7 +66,7 @@ impl QueueShard {
             due_ms,
             priority: content.priority,
             attempts: 0,
-            fence: 0,
+            fencing_token: 0,
             worker: String::new(),
             granted_ms: 0,
             extension_id: String::new(),

@@ -9,8 +9,8 @@ use crate::store::{Extended, Extension, LeaseRef, Release, Transition};
 impl QueueShard {
     pub(super) fn complete(&mut self, lease: &LeaseRef) -> Result<Transition, Refusal> {
         let record = self.record(&lease.id)?;
-        if !record.is_held_by(lease.fence, self.now_ms) {
-            return record.ended_as(lease.fence, Cause::Complete);
+        if !record.is_held_by(lease.fencing_token, self.now_ms) {
+            return record.ended_as(lease.fencing_token, Cause::Complete);
         }
         let to = if record.coalesced { State::Pending } else { State::Completed };
         Ok(self.end_lease(&lease.id, (to, 0), Cause::Complete, ""))
@@ -19,7 +19,7 @@ impl QueueShard {
     pub(super) fn extend_lease(&mut self, extension: &Extension) -> Result<Extended, Refusal> {
         let id = &extension.lease.id;
         let record = self.record(id)?;
-        if !record.is_held_by(extension.lease.fence, self.now_ms) {
+        if !record.is_held_by(extension.lease.fencing_token, self.now_ms) {
             return Err(Refusal::LeaseLost { id: id.to_string(), state: record.state });
         }
         if !extension.request_id.is_empty() && extension.request_id == record.extension_id {
@@ -35,8 +35,8 @@ impl QueueShard {
 
     pub(super) fn release(&mut self, release: &Release) -> Result<Transition, Refusal> {
         let record = self.record(&release.lease.id)?;
-        if !record.is_held_by(release.lease.fence, self.now_ms) {
-            return record.ended_as(release.lease.fence, Cause::Release);
+        if !record.is_held_by(release.lease.fencing_token, self.now_ms) {
+            return record.ended_as(release.lease.fencing_token, Cause::Release);
         }
         let to = self.after_attempt(record, release.delay_ms);
         Ok(self.end_lease(&release.lease.id, to, Cause::Release, &release.reason))
@@ -48,6 +48,6 @@ impl QueueShard {
         if record.attempts >= record.max_attempts(config) && !record.coalesced {
             return (State::Errored, 0);
         }
-        self.after(delay_ms.unwrap_or_else(|| config.retry_backoff.delay_ms(record.attempts, record.fence)))
+        self.after(delay_ms.unwrap_or_else(|| config.retry_backoff.delay_ms(record.attempts, record.fencing_token)))
     }
 }

@@ -9,18 +9,18 @@ use crate::store::{Cancellation, MessagePatch, Purged, Transition};
 
 impl QueueShard {
     pub(super) fn cancel(&mut self, cancellation: &Cancellation) -> Result<Transition, Refusal> {
-        let Cancellation { id, fence, force, reason } = cancellation;
+        let Cancellation { id, fencing_token, force, reason } = cancellation;
         let record = self.record(id)?;
-        if let Ok(transition) = record.ended_as(*fence, Cause::Cancel) {
+        if let Ok(transition) = record.ended_as(*fencing_token, Cause::Cancel) {
             return Ok(transition);
         }
-        let by_holder = record.is_held_by(*fence, self.now_ms);
+        let by_holder = record.is_held_by(*fencing_token, self.now_ms);
         match record.state {
             State::Canceled => return Ok(record.transition()),
             State::Completed | State::Errored => return Err(record.wrong_state()),
             _ if by_holder || *force => {}
             // A token that does not hold the message is that of a dead lease, whatever the state.
-            _ if *fence != 0 => return record.ended_as(*fence, Cause::Cancel),
+            _ if *fencing_token != 0 => return record.ended_as(*fencing_token, Cause::Cancel),
             State::Running => return Err(record.wrong_state()),
             State::Pending | State::Invisible => {}
         }

@@ -9,7 +9,7 @@ use crate::store::Transition;
 /// How a lease ended: what a repetition of the call that ended it answers (Q10).
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
-    pub(super) fence: u64,
+    pub(super) fencing_token: u64,
     pub(super) by: Cause,
     pub(super) transition: Transition,
 }
@@ -31,7 +31,7 @@ pub(super) struct Record {
     pub(super) priority: i64,
     pub(super) attempts: u32,
     /// Of the present or last lease; 0 before the first.
-    pub(super) fence: u64,
+    pub(super) fencing_token: u64,
     /// Of the present or last lease; empty before the first.
     pub(super) worker: String,
     /// The length the present or last lease was granted for.
@@ -64,15 +64,15 @@ impl Record {
     }
 
     /// Whether this fencing token holds the message now (Q11).
-    pub(super) fn is_held_by(&self, fence: u64, now_ms: u64) -> bool {
-        self.state == State::Running && self.fence == fence && now_ms < self.due_ms
+    pub(super) fn is_held_by(&self, fencing_token: u64, now_ms: u64) -> bool {
+        self.state == State::Running && self.fencing_token == fencing_token && now_ms < self.due_ms
     }
 
     /// What `verb` with a fencing token that does not hold the message answers: what the same verb did when it
     /// ended that lease, if that was the last to end; else the lease is lost.
-    pub(super) fn ended_as(&self, fence: u64, verb: Cause) -> Result<Transition, Refusal> {
+    pub(super) fn ended_as(&self, fencing_token: u64, verb: Cause) -> Result<Transition, Refusal> {
         match &self.ended {
-            Some(ended) if ended.fence == fence && ended.by == verb => Ok(ended.transition),
+            Some(ended) if ended.fencing_token == fencing_token && ended.by == verb => Ok(ended.transition),
             _ => Err(Refusal::LeaseLost { id: self.content.id.to_string(), state: self.state }),
         }
     }
@@ -97,7 +97,7 @@ impl Record {
             payload: self.content.payload.clone(),
             priority: self.priority,
             metadata: self.content.metadata.clone(),
-            fence: self.fence,
+            fencing_token: self.fencing_token,
             attempt: self.attempts,
             max_attempts: self.max_attempts(config),
             enqueued_at_ms: self.enqueued_at_ms,
@@ -123,7 +123,7 @@ impl Record {
             enqueued_at_ms: self.enqueued_at_ms,
             state_since_ms: self.state_since_ms,
             due_ms: if self.state.is_terminal() { self.collect_at_ms(config) } else { self.due_ms },
-            fence: self.fence,
+            fencing_token: self.fencing_token,
             worker: self.worker.clone(),
             reason: self.reason.clone(),
             coalesced: self.coalesced,

@@ -107,7 +107,7 @@ impl QueueShard {
             record.coalesced = false;
         });
         if let Some(record) = self.messages.get_mut(id) {
-            record.ended = Some(Ended { fence: record.fence, by, transition });
+            record.ended = Some(Ended { fencing_token: record.fencing_token, by, transition });
         }
         transition
     }
@@ -147,7 +147,7 @@ impl QueueShard {
             priority: record.priority,
             metadata: record.content.metadata.clone(),
             attempts: record.attempts,
-            fence: record.fence,
+            fencing_token: record.fencing_token,
             worker: record.worker.clone(),
             due_ms: record.due_ms,
             reason: reason.to_owned(),

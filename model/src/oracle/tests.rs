@@ -44,8 +44,8 @@ impl World {
         now(self.oracle.dequeue(&self.shard, vec![request], true)).unwrap().leases.remove(0).unwrap()
     }
 
-    fn complete(&self, id: &str, fence: u64) -> Result<Transition, Refusal> {
-        let lease = LeaseRef { id: self::id(id), fence };
+    fn complete(&self, id: &str, fencing_token: u64) -> Result<Transition, Refusal> {
+        let lease = LeaseRef { id: self::id(id), fencing_token };
         now(self.oracle.complete(&self.shard, vec![lease])).unwrap().remove(0)
     }
 }
@@ -64,10 +64,10 @@ fn q5_one_life_from_enqueue_to_collection() {
     let world = world(QueueConfig::default());
     world.enqueue(message("a", 1, "x")).unwrap();
     let lease = world.dequeue(1).remove(0);
-    assert_eq!((lease.attempt, lease.version, lease.fence), (1, 2, 1_000_000_002));
+    assert_eq!((lease.attempt, lease.version, lease.fencing_token), (1, 2, 1_000_000_002));
     let done = Transition { state: State::Completed, version: 3 };
-    assert_eq!(world.complete("a", lease.fence), Ok(done));
-    assert_eq!(world.complete("a", lease.fence), Ok(done), "a repetition answers the same");
+    assert_eq!(world.complete("a", lease.fencing_token), Ok(done));
+    assert_eq!(world.complete("a", lease.fencing_token), Ok(done), "a repetition answers the same");
     world.clock.fetch_add(600_000, Ordering::SeqCst);
     assert_eq!(now(world.oracle.sweep(&world.shard)).unwrap().collected, 1);
     let events = world.oracle.take_events(&world.shard);
@@ -84,7 +84,7 @@ fn q4_a_value_runs_once_at_a_time() {
     }
     let leases = world.dequeue(9);
     assert_eq!(leases.iter().map(|lease| lease.id.as_str()).collect::<Vec<_>>(), ["a", "c"]);
-    world.complete("a", leases[0].fence).unwrap();
+    world.complete("a", leases[0].fencing_token).unwrap();
     assert_eq!(world.dequeue(9)[0].id, id("b"));
 }
 
@@ -95,9 +95,9 @@ fn q11_a_lapsed_lease_is_lost_at_its_very_end() {
     let lease = world.dequeue(1).remove(0);
     world.clock.store(lease.expires_at_ms, Ordering::SeqCst);
     let lost = |state| Err(Refusal::LeaseLost { id: "a".to_owned(), state });
-    assert_eq!(world.complete("a", lease.fence), lost(State::Running));
+    assert_eq!(world.complete("a", lease.fencing_token), lost(State::Running));
     assert_eq!(now(world.oracle.sweep(&world.shard)).unwrap().expired, 1);
-    assert_eq!(world.complete("a", lease.fence), lost(State::Errored));
+    assert_eq!(world.complete("a", lease.fencing_token), lost(State::Errored));
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) async fn handle<S: Store>(
 fn parse(cancellation: pb::Cancellation) -> Result<Cancellation, Refusal> {
     Ok(Cancellation {
         id: wire::id(cancellation.id)?,
-        fence: cancellation.fencing_token,
+        fencing_token: cancellation.fencing_token,
         force: cancellation.force,
         reason: wire::text("reason", cancellation.reason, REASON_BYTES_MAX)?,
     })

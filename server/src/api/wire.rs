@@ -58,12 +58,12 @@ pub(super) fn page_size(size: i32) -> Result<usize, Status> {
 }
 
 pub(super) fn lease_ref(lease: pb::LeaseRef) -> Result<LeaseRef, Refusal> {
-    Ok(LeaseRef { id: id(lease.id)?, fence: lease.fencing_token })
+    Ok(LeaseRef { id: id(lease.id)?, fencing_token: lease.fencing_token })
 }
 
 pub(super) fn lease_release(release: pb::LeaseRelease) -> Result<Release, Refusal> {
     Ok(Release {
-        lease: LeaseRef { id: id(release.id)?, fence: release.fencing_token },
+        lease: LeaseRef { id: id(release.id)?, fencing_token: release.fencing_token },
         delay_ms: release.delay_ms.map(|value| check_range("delay_ms", value, 0, DELAY_MS_MAX)).transpose()?,
         reason: text("reason", release.reason, REASON_BYTES_MAX)?,
     })
@@ -71,7 +71,7 @@ pub(super) fn lease_release(release: pb::LeaseRelease) -> Result<Release, Refusa
 
 pub(super) fn lease_extension(extension: pb::LeaseExtension, request_id: &str) -> Result<Extension, Refusal> {
     Ok(Extension {
-        lease: LeaseRef { id: id(extension.id)?, fence: extension.fencing_token },
+        lease: LeaseRef { id: id(extension.id)?, fencing_token: extension.fencing_token },
         lease_ms: lease_ms(extension.lease_ms)?,
         request_id: request_id.to_owned(),
     })
@@ -88,7 +88,7 @@ pub(super) fn to_lease(lease: Lease) -> pb::Lease {
         payload: lease.payload,
         priority: lease.priority,
         metadata: lease.metadata.into_pairs(),
-        fencing_token: lease.fence,
+        fencing_token: lease.fencing_token,
         attempt: to_i32(lease.attempt),
         max_attempts: to_i32(lease.max_attempts),
         enqueued_at_ms: to_i64(lease.enqueued_at_ms),
@@ -146,7 +146,7 @@ pub(super) fn to_message(message: Message) -> pb::Message {
         enqueued_at_ms: to_i64(message.enqueued_at_ms),
         state_since_ms: to_i64(message.state_since_ms),
         due_ms: to_i64(message.due_ms),
-        fencing_token: message.fence,
+        fencing_token: message.fencing_token,
         worker: message.worker,
         reason: message.reason,
         coalesced: message.coalesced,

@@ -49,7 +49,8 @@ impl Granted {
 impl Drop for Granted {
     fn drop(&mut self) {
         if let Some((lanes, shard)) = self.back.take() {
-            let leases = self.leases.drain(..).map(|lease| LeaseRef { id: lease.id, fence: lease.fence });
+            let leases =
+                self.leases.drain(..).map(|lease| LeaseRef { id: lease.id, fencing_token: lease.fencing_token });
             give_back(&lanes, &shard, leases, "caller gone");
         }
     }

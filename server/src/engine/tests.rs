@@ -164,7 +164,7 @@ async fn q5_the_sweeper_moves_what_is_due_and_collects_without_anyone_asking() {
     let later = NewMessage { invisibility_ms: Some(3_000), ..NewMessage::new(id_of("a"), 0) };
     rig.engine.enqueue(&queue("q"), vec![later, NewMessage::new(id_of("b"), 0)], 0).await.unwrap();
     let lease = rig.wait("q", HOUR).await.unwrap().unwrap().remove(0);
-    let lease = LeaseRef { id: lease.id, fence: lease.fence };
+    let lease = LeaseRef { id: lease.id, fencing_token: lease.fencing_token };
     let depth = async || rig.store.oracle.depth(&shard_of("q"), None).await.unwrap();
     rig.pass(Duration::from_millis(3_500)).await;
     assert_eq!((depth().await.pending, depth().await.running), (1, 1), "the window has elapsed");
@@ -172,7 +172,7 @@ async fn q5_the_sweeper_moves_what_is_due_and_collects_without_anyone_asking() {
     assert_eq!((depth().await.pending, depth().await.running), (2, 0), "the lease has run out");
     let lost = rig.engine.complete(&queue("q"), vec![lease]).await.unwrap();
     assert!(matches!(lost[0], Err(Refusal::LeaseLost { .. })));
-    let cancel = |id| Cancellation { id: id_of(id), fence: 0, force: false, reason: String::new() };
+    let cancel = |id| Cancellation { id: id_of(id), fencing_token: 0, force: false, reason: String::new() };
     let canceled = rig.engine.cancel(&queue("q"), vec![cancel("a"), cancel("b")]).await.unwrap();
     assert!(canceled.iter().all(Result::is_ok));
     rig.pass(Duration::from_millis(59_000)).await;

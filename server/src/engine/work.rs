@@ -128,20 +128,20 @@ impl WorkSession {
     /// The lease is on its way to the worker.
     pub(crate) fn handed_over(&mut self, lease: &Lease) {
         if let Some(held) = &mut self.held {
-            held.insert(lease.id.clone(), lease.fence);
+            held.insert(lease.id.clone(), lease.fencing_token);
         }
     }
 
     /// Gives back leases that were not handed over.
     pub(crate) fn give_back(&self, leases: impl IntoIterator<Item = Lease>) {
-        let leases = leases.into_iter().map(|lease| LeaseRef { id: lease.id, fence: lease.fence });
+        let leases = leases.into_iter().map(|lease| LeaseRef { id: lease.id, fencing_token: lease.fencing_token });
         give_back(&self.lanes, &self.shard, leases, "stream closed");
     }
 
     /// The worker has finished with this lease, or has lost it.
     pub(crate) fn finished(&mut self, lease: &LeaseRef) {
         if let Some(held) = &mut self.held
-            && held.get(&lease.id) == Some(&lease.fence)
+            && held.get(&lease.id) == Some(&lease.fencing_token)
         {
             held.remove(&lease.id);
         }
@@ -152,7 +152,7 @@ impl Drop for WorkSession {
     fn drop(&mut self) {
         // Behind what the worker has submitted, so that a Complete on its way wins over the release.
         let held = self.held.take().unwrap_or_default();
-        let leases = held.into_iter().map(|(id, fence)| LeaseRef { id, fence });
+        let leases = held.into_iter().map(|(id, fencing_token)| LeaseRef { id, fencing_token });
         give_back(&self.lanes, &self.shard, leases, "stream closed");
         self.lanes.send(&self.shard, Command::CloseStream(self.id));
     }

@@ -260,7 +260,7 @@ impl Store for RedisStore {
 
     async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
         let fill = |lease: &LeaseRef, command: &mut Cmd| {
-            command.arg(lease.fence);
+            command.arg(lease.fencing_token);
         };
         self.transitions(shard, Script::Complete, &leases, |lease| &lease.id, fill).await
     }
@@ -270,7 +270,7 @@ impl Store for RedisStore {
         for extensions in extensions.chunks(BATCH_ITEMS_MAX) {
             let add = |_: &View, command: &mut Cmd| {
                 for extension in extensions {
-                    command.arg(stored_id(&extension.lease.id)).arg(extension.lease.fence);
+                    command.arg(stored_id(&extension.lease.id)).arg(extension.lease.fencing_token);
                     command.arg(extension.lease_ms.unwrap_or(0)).arg(&extension_mark(&extension.request_id)[..]);
                 }
                 Ok(())
@@ -289,14 +289,14 @@ impl Store for RedisStore {
     async fn release(&self, shard: &Shard, releases: Vec<Release>) -> Items<Transition> {
         let fill = |release: &Release, command: &mut Cmd| {
             let delay_ms = release.delay_ms.map_or(-1, |delay_ms| delay_ms as i64);
-            command.arg(release.lease.fence).arg(delay_ms).arg(&release.reason);
+            command.arg(release.lease.fencing_token).arg(delay_ms).arg(&release.reason);
         };
         self.transitions(shard, Script::Release, &releases, |release| &release.lease.id, fill).await
     }
 
     async fn cancel(&self, shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition> {
         let fill = |cancellation: &Cancellation, command: &mut Cmd| {
-            command.arg(cancellation.fence).arg(u8::from(cancellation.force)).arg(&cancellation.reason);
+            command.arg(cancellation.fencing_token).arg(u8::from(cancellation.force)).arg(&cancellation.reason);
         };
         self.transitions(shard, Script::Cancel, &cancellations, |cancellation| &cancellation.id, fill).await
     }

@@ -54,8 +54,8 @@ async fn q5_every_arrow_of_the_table_is_taken_and_no_other<S: Probe>(stage: &Sta
     queue.release(to(&queue.take_one().await), None, "").await.expect("a live lease");
     // Canceled from each live state, and back.
     for (name, state) in [("b", State::Invisible), ("c", State::Pending), ("d", State::Running)] {
-        let fence = bring(&queue, m(name, -9), state).await;
-        queue.cancel(lease_ref(name, fence), "").await.expect("a live message");
+        let fencing_token = bring(&queue, m(name, -9), state).await;
+        queue.cancel(lease_ref(name, fencing_token), "").await.expect("a live message");
     }
     queue.redrive("b").await.expect("a canceled message");
     queue.cancel(no_lease("b"), "").await.expect("a pending message");
@@ -143,7 +143,7 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         metadata: Metadata::parse(metadata.map(|(key, value)| (key.to_owned(), value.to_owned())).into())
             .expect("pairs"),
         attempts: 0,
-        fence: 0,
+        fencing_token: 0,
         worker: String::new(),
         due_ms: 0,
         reason: String::new(),
@@ -161,7 +161,7 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         from_since_ms: enqueued_ms,
         since_ms: enqueued_ms + 10,
         attempts: 1,
-        fence: lease.fence,
+        fencing_token: lease.fencing_token,
         worker: "worker ü".to_owned(),
         due_ms: lease.expires_at_ms,
         ..expected

@@ -69,17 +69,17 @@ async fn q12_the_first_content_stays<S: Probe>(stage: &Stage<S>) {
 async fn q12_a_running_message_runs_again_after_it_completes<S: Probe>(stage: &Stage<S>) {
     for config in [simple(), exclusive()] {
         let queue = stage.queue(config).await;
-        let fence = bring(&queue, keyed("m", 5, "k"), State::Running).await;
+        let fencing_token = bring(&queue, keyed("m", 5, "k"), State::Running).await;
         queue.put([keyed("n", 4, "k"), coalescing(keyed("m", 3, "k"))]).await;
         let marked = queue.get("m").await;
         assert_eq!((marked.coalesced, marked.priority, marked.version), (true, 3, 3));
-        assert_eq!(queue.complete(lease_ref("m", fence)).await, went(State::Pending, 4));
-        assert_eq!(queue.complete(lease_ref("m", fence)).await, went(State::Pending, 4), "again");
+        assert_eq!(queue.complete(lease_ref("m", fencing_token)).await, went(State::Pending, 4));
+        assert_eq!(queue.complete(lease_ref("m", fencing_token)).await, went(State::Pending, 4), "again");
         let waits = queue.get("m").await;
         assert_eq!((waits.coalesced, waits.attempts, waits.due_ms), (false, 0, 0));
         let again = queue.take_one().await;
         assert_eq!((again.id.as_str(), again.attempt), ("m", 1), "more urgent than n by now");
-        assert_eq!(queue.complete(lease_ref("m", again.fence)).await, went(State::Completed, 6), "once only");
+        assert_eq!(queue.complete(lease_ref("m", again.fencing_token)).await, went(State::Completed, 6), "once only");
     }
 }
 
@@ -93,9 +93,9 @@ async fn q12_a_mark_gives_all_attempts_back<S: Probe>(stage: &Stage<S>) {
     ] {
         let config = QueueConfig { max_attempts: 1, retry_backoff, ..simple() };
         let queue = stage.queue(config.clone()).await;
-        let fence = bring(&queue, message("m", 5), State::Running).await;
+        let fencing_token = bring(&queue, message("m", 5), State::Running).await;
         queue.put([coalescing(message("m", 5))]).await;
-        assert_eq!(queue.release(lease_ref("m", fence), delay_ms, "later").await, went(state, 4));
+        assert_eq!(queue.release(lease_ref("m", fencing_token), delay_ms, "later").await, went(state, 4));
         let released = queue.get("m").await;
         assert_eq!((released.attempts, released.coalesced, released.reason.as_str()), (0, false, "later"));
         if delay_ms.is_none() {
@@ -124,13 +124,13 @@ async fn q12_a_mark_is_made_once<S: Probe>(stage: &Stage<S>) {
 async fn q12_a_marked_message_can_be_canceled<S: Probe>(stage: &Stage<S>) {
     for force in [false, true] {
         let queue = stage.queue(exclusive()).await;
-        let fence = bring(&queue, keyed("m", 5, "k"), State::Running).await;
+        let fencing_token = bring(&queue, keyed("m", 5, "k"), State::Running).await;
         queue.put([coalescing(keyed("m", 5, "k"))]).await;
-        let lease = lease_ref("m", if force { 0 } else { fence });
+        let lease = lease_ref("m", if force { 0 } else { fencing_token });
         assert_eq!(queue.cancel_as(lease, force, "enough").await, went(State::Canceled, 4));
         let canceled = queue.get("m").await;
         assert_eq!((canceled.coalesced, canceled.attempts), (false, 1));
-        assert_eq!(queue.complete(lease_ref("m", fence)).await, lost("m", State::Canceled));
+        assert_eq!(queue.complete(lease_ref("m", fencing_token)).await, lost("m", State::Canceled));
     }
 }
 
@@ -138,14 +138,18 @@ async fn q12_a_terminal_message_makes_place_for_a_new_one<S: Probe>(stage: &Stag
     for state in [State::Completed, State::Canceled, State::Errored] {
         for config in [simple(), exclusive()] {
             let queue = stage.queue(config).await;
-            let fence = bring(&queue, keyed("m", 5, "k"), state).await;
+            let fencing_token = bring(&queue, keyed("m", 5, "k"), state).await;
             stage.clock.advance(10);
             // Another key is no conflict: nothing live stands in the way.
             let enqueued = queue.put([coalescing(keyed("m", 7, "other"))]).await.remove(0);
             assert_eq!(enqueued.enqueued_at_ms, stage.clock.now_ms());
             let anew = queue.get("m").await;
-            assert_eq!((anew.state, anew.version, anew.priority, anew.fence), (State::Pending, 1, 7, 0));
-            assert_eq!(queue.complete(lease_ref("m", fence)).await, lost("m", State::Pending), "an older life's");
+            assert_eq!((anew.state, anew.version, anew.priority, anew.fencing_token), (State::Pending, 1, 7, 0));
+            assert_eq!(
+                queue.complete(lease_ref("m", fencing_token)).await,
+                lost("m", State::Pending),
+                "an older life's"
+            );
             assert_eq!(queue.take_ids(2).await, ["m"]);
         }
     }

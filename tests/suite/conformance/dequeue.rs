@@ -155,7 +155,7 @@ async fn q5_a_dequeue_sees_what_fell_due_this_moment<S: Probe>(stage: &Stage<S>)
     stage.clock.advance(1);
     let second = queue.take_one().await;
     assert_eq!((second.id.as_str(), second.attempt, second.version), ("window", 2, 5));
-    assert!(second.fence > first.fence);
+    assert!(second.fencing_token > first.fencing_token);
 }
 
 async fn q5_a_dequeue_moves_all_that_is_due_however_much<S: Probe>(stage: &Stage<S>) {
@@ -198,8 +198,8 @@ async fn q11_tokens_rise_with_every_lease_of_the_queue<S: Probe>(stage: &Stage<S
         let filters = if turn == 1 { vec![filter(&[(KEY, "k0")]), filter(&[(KEY, "k1")])] } else { vec![] };
         let wish = DequeueRequest { filters, lease_ms: Some(1_000), ..request(6) };
         for lease in queue.through(&stage.other).try_take(wish).await.expect("an open queue") {
-            assert!(lease.fence > last, "{} after {last}", lease.fence);
-            last = lease.fence;
+            assert!(lease.fencing_token > last, "{} after {last}", lease.fencing_token);
+            last = lease.fencing_token;
         }
         stage.clock.advance(1_000);
     }

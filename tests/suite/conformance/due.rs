@@ -71,13 +71,13 @@ async fn q5_a_lapsed_lease_goes_the_way_of_a_failed_attempt<S: Probe>(stage: &St
         (backoff, 1, State::Errored, 600_000),
     ] {
         let queue = stage.queue(QueueConfig { retry_backoff, max_attempts, ..exclusive() }).await;
-        let fence = bring(&queue, keyed("m", 1, "k"), State::Running).await;
+        let fencing_token = bring(&queue, keyed("m", 1, "k"), State::Running).await;
         // Seen late: what follows counts from when it was seen.
         assert_eq!(queue.pass(31_000).await.expired, 1);
         let lapsed = queue.get("m").await;
         let due_ms = if due_in_ms == 0 { 0 } else { stage.clock.now_ms() + due_in_ms };
         assert_eq!((lapsed.state, lapsed.due_ms, lapsed.version), (state, due_ms, 3));
-        assert_eq!((lapsed.attempts, lapsed.fence, lapsed.worker.as_str()), (1, fence, "w"));
+        assert_eq!((lapsed.attempts, lapsed.fencing_token, lapsed.worker.as_str()), (1, fencing_token, "w"));
         assert_eq!((lapsed.reason.as_str(), lapsed.state_since_ms), ("lease expired", stage.clock.now_ms()));
     }
 }
@@ -95,8 +95,8 @@ async fn delays<S: Probe>(stage: &Stage<S>, retry_backoff: Backoff, attempts: u3
             _ => assert_eq!(queue.pass(30_000).await.expired, 1),
         }
         let delay_ms = queue.get("m").await.due_ms.saturating_sub(stage.clock.now_ms());
-        assert_eq!(delay_ms, retry_backoff.delay_ms(attempt, lease.fence), "attempt {attempt}");
-        delays.push((delay_ms, lease.fence));
+        assert_eq!(delay_ms, retry_backoff.delay_ms(attempt, lease.fencing_token), "attempt {attempt}");
+        delays.push((delay_ms, lease.fencing_token));
         stage.clock.advance(delay_ms);
     }
     delays

@@ -39,7 +39,7 @@ fn accepted(message: &NewMessage, at_ms: u64) -> Message {
         enqueued_at_ms: at_ms,
         state_since_ms: at_ms,
         due_ms: 0,
-        fence: 0,
+        fencing_token: 0,
         worker: String::new(),
         reason: String::new(),
         coalesced: false,
@@ -118,7 +118,7 @@ async fn q3_the_whole_range_of_priorities_sorts_exactly<S: Probe>(stage: &Stage<
         let filters = if at % 2 == 0 { vec![] } else { vec![filter(&[(KEY, "k")])] };
         let lease = queue.try_take(DequeueRequest { filters, ..request(1) }).await.expect("a queue").remove(0);
         assert_eq!(lease.priority, priority);
-        queue.complete(lease_ref(lease.id.as_str(), lease.fence)).await.expect("a live lease");
+        queue.complete(lease_ref(lease.id.as_str(), lease.fencing_token)).await.expect("a live lease");
     }
 }
 
@@ -131,7 +131,7 @@ async fn q3_equal_priorities_run_in_order_of_arrival<S: Probe>(stage: &Stage<S>)
         }
         let lease = queue.take_one().await;
         assert_eq!(lease.id, id("z"));
-        queue.release(lease_ref("z", lease.fence), Some(0), "").await.expect("a live lease");
+        queue.release(lease_ref("z", lease.fencing_token), Some(0), "").await.expect("a live lease");
         assert_eq!(queue.take_ids(9).await, ["z", "q", "y", "b", "x", "a"], "z has kept its place");
     }
 }

@@ -27,7 +27,7 @@ async fn q4_one_of_a_value_runs_the_others_wait_however_urgent<S: Probe>(stage: 
     assert_eq!(queue.take_ids(9).await, ["free"]);
     queue.complete(to(&a)).await.expect("a live lease");
     assert_eq!(queue.take_ids(9).await, ["urgent"]);
-    queue.complete(lease_ref("urgent", queue.get("urgent").await.fence)).await.expect("a live lease");
+    queue.complete(lease_ref("urgent", queue.get("urgent").await.fencing_token)).await.expect("a live lease");
     assert_eq!(queue.take_ids(9).await, ["b"]);
 }
 

@@ -99,7 +99,7 @@ async fn q8_filters_follow_every_change_of_a_message<S: Probe>(stage: &Stage<S>)
         assert_eq!(queue.take_where(1, &jfk).await, [""; 0]);
         stage.clock.advance(50);
         assert_eq!(queue.take_where(1, &jfk).await, ["c"]);
-        queue.release(lease_ref("c", queue.get("c").await.fence), Some(0), "").await.expect("a live lease");
+        queue.release(lease_ref("c", queue.get("c").await.fencing_token), Some(0), "").await.expect("a live lease");
         queue.cancel(no_lease("c"), "").await.expect("a pending message");
         assert_eq!(queue.take_where(1, &jfk).await, [""; 0]);
         queue.redrive("c").await.expect("a canceled message");

@@ -40,19 +40,19 @@ async fn end<S: Probe>(queue: &TestQueue<S>, how: &str, lease: LeaseRef) -> Resu
 async fn running<S: Probe>(stage: &Stage<S>, how: &str) -> (TestQueue<S>, u64) {
     let queue = stage.queue(exclusive()).await;
     let max_attempts = if how == "error" { Some(1) } else { None };
-    let fence = bring(&queue, NewMessage { max_attempts, ..keyed("m", 1, "k") }, State::Running).await;
-    (queue, fence)
+    let fencing_token = bring(&queue, NewMessage { max_attempts, ..keyed("m", 1, "k") }, State::Running).await;
+    (queue, fencing_token)
 }
 
 async fn q10_a_repeated_end_of_a_lease_answers_the_same_and_changes_nothing<S: Probe>(stage: &Stage<S>) {
     for how in ENDS {
-        let (queue, fence) = running(stage, how).await;
-        let first = end(&queue, how, lease_ref("m", fence)).await;
+        let (queue, fencing_token) = running(stage, how).await;
+        let first = end(&queue, how, lease_ref("m", fencing_token)).await;
         assert!(first.is_ok(), "{how}: {first:?}");
         let before = queue.snapshot().await;
         // After the lease would have expired, too, and through another server.
         for _ in 0..3 {
-            assert_eq!(end(&queue.through(&stage.other), how, lease_ref("m", fence)).await, first, "{how}");
+            assert_eq!(end(&queue.through(&stage.other), how, lease_ref("m", fencing_token)).await, first, "{how}");
             stage.clock.advance(20_000);
         }
         assert_eq!(queue.snapshot().await, before, "{how}");
@@ -62,11 +62,11 @@ async fn q10_a_repeated_end_of_a_lease_answers_the_same_and_changes_nothing<S: P
 async fn q10_only_the_verb_that_ended_a_lease_is_answered_again<S: Probe>(stage: &Stage<S>) {
     for how in ENDS {
         for other in ENDS {
-            let (queue, fence) = running(stage, how).await;
-            let first = end(&queue, how, lease_ref("m", fence)).await.expect("a live lease");
+            let (queue, fencing_token) = running(stage, how).await;
+            let first = end(&queue, how, lease_ref("m", fencing_token)).await.expect("a live lease");
             let before = queue.snapshot().await;
             let release = |how: &str| matches!(how, "release" | "release later" | "error");
-            let answer = end(&queue, other, lease_ref("m", fence)).await;
+            let answer = end(&queue, other, lease_ref("m", fencing_token)).await;
             if how == other || (release(how) && release(other)) {
                 assert_eq!(answer, Ok(first), "{other} after {how}");
             } else if other == "cancel" && first.state.is_terminal() {
@@ -74,7 +74,11 @@ async fn q10_only_the_verb_that_ended_a_lease_is_answered_again<S: Probe>(stage:
             } else {
                 assert_eq!(answer, lost("m", first.state), "{other} after {how}");
             }
-            assert_eq!(queue.extend(lease_ref("m", fence), None, "").await, lost("m", first.state), "after {how}");
+            assert_eq!(
+                queue.extend(lease_ref("m", fencing_token), None, "").await,
+                lost("m", first.state),
+                "after {how}"
+            );
             assert_eq!(queue.snapshot().await, before, "{other} after {how}");
         }
     }
@@ -99,8 +103,8 @@ async fn q10_a_repetition_is_answered_until_the_next_lease_has_ended<S: Probe>(s
 }
 
 async fn q10_a_repeated_extension_answers_the_same_and_changes_nothing<S: Probe>(stage: &Stage<S>) {
-    let (queue, fence) = running(stage, "complete").await;
-    let lease = || lease_ref("m", fence);
+    let (queue, fencing_token) = running(stage, "complete").await;
+    let lease = || lease_ref("m", fencing_token);
     stage.clock.advance(1_000);
     let first = queue.extend(lease(), Some(40_000), "x").await;
     assert_eq!(first, Ok(stage.clock.now_ms() + 40_000));
@@ -127,15 +131,15 @@ async fn q10_a_repeated_extension_answers_the_same_and_changes_nothing<S: Probe>
 
 async fn q11_a_lease_is_dead_the_moment_it_expires<S: Probe>(stage: &Stage<S>) {
     for how in ENDS {
-        let (queue, fence) = running(stage, how).await;
+        let (queue, fencing_token) = running(stage, how).await;
         stage.clock.advance(30_000);
         let before = queue.snapshot().await;
-        assert_eq!(end(&queue, how, lease_ref("m", fence)).await, lost("m", State::Running), "{how}");
-        assert_eq!(queue.extend(lease_ref("m", fence), None, "").await, lost("m", State::Running));
+        assert_eq!(end(&queue, how, lease_ref("m", fencing_token)).await, lost("m", State::Running), "{how}");
+        assert_eq!(queue.extend(lease_ref("m", fencing_token), None, "").await, lost("m", State::Running));
         assert_eq!(queue.snapshot().await, before);
-        let (queue, fence) = running(stage, how).await;
+        let (queue, fencing_token) = running(stage, how).await;
         stage.clock.advance(29_999);
-        assert!(end(&queue, how, lease_ref("m", fence)).await.is_ok(), "{how} in its last millisecond");
+        assert!(end(&queue, how, lease_ref("m", fencing_token)).await.is_ok(), "{how} in its last millisecond");
     }
 }
 
@@ -158,9 +162,9 @@ async fn q11_a_lost_lease_is_refused_in_every_state_and_changes_nothing<S: Probe
         }
         assert_eq!(queue.state("m").await, state);
         let before = queue.snapshot().await;
-        for fence in [stale, stale + 100, u64::MAX] {
+        for fencing_token in [stale, stale + 100, u64::MAX] {
             for how in ENDS {
-                let answer = end(&queue, how, lease_ref("m", fence)).await;
+                let answer = end(&queue, how, lease_ref("m", fencing_token)).await;
                 match (how, state) {
                     ("cancel", State::Canceled) => {
                         assert_eq!(answer, went(State::Canceled, queue.get("m").await.version))
@@ -169,7 +173,7 @@ async fn q11_a_lost_lease_is_refused_in_every_state_and_changes_nothing<S: Probe
                     _ => assert_eq!(answer, lost("m", state), "{how}, {state}"),
                 }
             }
-            assert_eq!(queue.extend(lease_ref("m", fence), None, "").await, lost("m", state), "{state}");
+            assert_eq!(queue.extend(lease_ref("m", fencing_token), None, "").await, lost("m", state), "{state}");
         }
         assert_eq!(queue.snapshot().await, before, "{state}");
     }
@@ -212,17 +216,17 @@ async fn q5_release_goes_where_it_is_told<S: Probe>(stage: &Stage<S>) {
         (backoff, Some(700), 700),
     ] {
         let queue = stage.queue(QueueConfig { retry_backoff, ..simple() }).await;
-        let fence = bring(&queue, message("m", 1), State::Running).await;
+        let fencing_token = bring(&queue, message("m", 1), State::Running).await;
         stage.clock.advance(10);
         let now_ms = stage.clock.now_ms();
         let (state, due_ms) = match due_in_ms {
             0 => (State::Pending, 0),
             due_in_ms => (State::Invisible, now_ms + due_in_ms),
         };
-        assert_eq!(queue.release(lease_ref("m", fence), delay_ms, "no gate").await, went(state, 3));
+        assert_eq!(queue.release(lease_ref("m", fencing_token), delay_ms, "no gate").await, went(state, 3));
         let released = queue.get("m").await;
         assert_eq!((released.state, released.due_ms, released.state_since_ms), (state, due_ms, now_ms));
-        assert_eq!((released.attempts, released.fence, released.worker.as_str()), (1, fence, "w"));
+        assert_eq!((released.attempts, released.fencing_token, released.worker.as_str()), (1, fencing_token, "w"));
         assert_eq!(released.reason, "no gate");
     }
 }
@@ -289,7 +293,8 @@ async fn q7_full_batches_of_every_verb<S: Probe>(stage: &Stage<S>) {
         let release = |lease: &LeaseRef| Release { lease: lease.clone(), delay_ms: None, reason: String::new() };
         all(store.release(shard, leases.iter().map(release).collect()).await, State::Pending);
         all(store.complete(shard, take().await).await, State::Completed);
-        let cancel = |LeaseRef { id, fence }| Cancellation { id, fence, force: false, reason: String::new() };
+        let cancel =
+            |LeaseRef { id, fencing_token }| Cancellation { id, fencing_token, force: false, reason: String::new() };
         all(store.cancel(shard, take().await.into_iter().map(cancel).collect()).await, State::Canceled);
         let canceled: Vec<MessageId> = (0..some).map(|n| id(&format!("1/{n}"))).collect();
         all(store.redrive(shard, canceled.clone()).await, State::Pending);

@@ -62,18 +62,18 @@ fn bound_for(message: NewMessage, state: State) -> NewMessage {
 async fn bring<S: Probe>(queue: &TestQueue<S>, message: NewMessage, state: State) -> u64 {
     let id = message.id.to_string();
     queue.put([bound_for(message, state)]).await;
-    let mut fence = 0;
+    let mut fencing_token = 0;
     if matches!(state, State::Running | State::Completed | State::Errored) {
         let lease = queue.take_one().await;
         assert_eq!(lease.id.as_str(), id, "it is the most urgent");
-        fence = lease.fence;
+        fencing_token = lease.fencing_token;
     }
     let moved = match state {
-        State::Completed => queue.complete(lease_ref(&id, fence)).await,
-        State::Errored => queue.release(lease_ref(&id, fence), None, "broken").await,
+        State::Completed => queue.complete(lease_ref(&id, fencing_token)).await,
+        State::Errored => queue.release(lease_ref(&id, fencing_token), None, "broken").await,
         State::Canceled => queue.cancel(no_lease(&id), "unwanted").await,
-        State::Invisible | State::Pending | State::Running => return fence,
+        State::Invisible | State::Pending | State::Running => return fencing_token,
     };
     assert_eq!(moved.expect("a transition").state, state);
-    fence
+    fencing_token
 }

@@ -116,14 +116,14 @@ async fn q7_an_update_that_changes_nothing_writes_nothing<S: Probe>(stage: &Stag
 async fn q7_a_running_message_takes_a_priority_for_its_next_run<S: Probe>(stage: &Stage<S>) {
     for config in [simple(), exclusive()] {
         let queue = stage.queue(config).await;
-        let fence = bring(&queue, keyed("m", 5, "k"), State::Running).await;
+        let fencing_token = bring(&queue, keyed("m", 5, "k"), State::Running).await;
         queue.put([keyed("n", 4, "k")]).await;
         for visible_at_ms in [0, stage.clock.now_ms() + 9] {
             let patch = MessagePatch { priority: Some(1), visible_at_ms: Some(visible_at_ms) };
             assert_eq!(queue.update("m", patch).await, wrong("m", State::Running));
         }
         assert_eq!(queue.reprioritize("m", 3).await, went(State::Running, 3));
-        queue.release(lease_ref("m", fence), Some(0), "").await.expect("a live lease");
+        queue.release(lease_ref("m", fencing_token), Some(0), "").await.expect("a live lease");
         let lease = queue.take_one().await;
         assert_eq!((lease.id.as_str(), lease.priority), ("m", 3));
     }
@@ -161,8 +161,8 @@ async fn q7_purge_takes_every_state_but_running<S: Probe>(stage: &Stage<S>) {
         by[1..],
         [(Some(State::Pending), Some(State::Canceled), Cause::Purge), (Some(State::Canceled), None, Cause::Collect)]
     );
-    let fence = queue.get("running").await.fence;
-    assert_eq!(queue.complete(lease_ref("running", fence)).await, went(State::Completed, 3));
+    let fencing_token = queue.get("running").await.fencing_token;
+    assert_eq!(queue.complete(lease_ref("running", fencing_token)).await, went(State::Completed, 3));
     assert_eq!((queue.purge(false).await, queue.purge(false).await), (1, 0));
     assert_eq!(queue.pass(600_000).await.collected, 0);
 }
@@ -171,10 +171,10 @@ async fn q7_purge_takes_running_messages_where_asked<S: Probe>(stage: &Stage<S>)
     let queue = stage.queue(exclusive()).await;
     one_of_each(&queue).await;
     queue.put([NewMessage { coalesce: true, ..keyed("running", 1, "running") }]).await;
-    let fence = queue.get("running").await.fence;
+    let fencing_token = queue.get("running").await.fencing_token;
     assert_eq!(queue.purge(true).await, 6);
     assert_eq!(queue.depth().await, Depth::default());
-    assert_eq!(queue.complete(lease_ref("running", fence)).await, missing("running"));
+    assert_eq!(queue.complete(lease_ref("running", fencing_token)).await, missing("running"));
     let causes: Vec<Cause> = queue.events_of("running").await.iter().map(|event| event.by).collect();
     assert_eq!(causes, [Cause::Enqueue, Cause::Dequeue, Cause::Coalesce, Cause::Purge, Cause::Collect]);
     assert!(stage.store.delete_queue(queue.name()).await.is_ok(), "nothing live is left");

@@ -31,10 +31,10 @@ async fn q8_a_filter_overtakes_the_head_of_a_value<S: Probe>(stage: &Stage<S>) {
     assert_eq!(queue.take_where(9, &from("JFK")).await, ["b"]);
     assert_eq!(queue.list(State::Pending).await, ["e", "a", "c", "d"], "the head waits, too");
     assert_eq!(queue.take_where(9, &from("EWR")).await, [""; 0]);
-    queue.complete(lease_ref("b", queue.get("b").await.fence)).await.expect("a live lease");
+    queue.complete(lease_ref("b", queue.get("b").await.fencing_token)).await.expect("a live lease");
     assert_eq!(queue.list(State::Pending).await, ["a", "e", "c", "d"]);
     assert_eq!(queue.take_where(9, &from("JFK")).await, ["d"]);
-    queue.release(lease_ref("d", queue.get("d").await.fence), Some(0), "").await.expect("a live lease");
+    queue.release(lease_ref("d", queue.get("d").await.fencing_token), Some(0), "").await.expect("a live lease");
     assert_eq!(queue.take_ids(9).await, ["a", "e"]);
 }
 
@@ -151,8 +151,8 @@ async fn q8_many_lists_parked_under_one_value<S: Probe>(stage: &Stage<S>) {
     for turn in [many - 1, 0, many / 2] {
         let next = queue.take_where(9, &from(&format!("o{turn}"))).await;
         assert_eq!(next, [format!("m{turn:04}")], "the value is free, whatever list asks first");
-        let fence = queue.get(&next[0]).await.fence;
-        queue.complete(lease_ref(&next[0], fence)).await.expect("a live lease");
+        let fencing_token = queue.get(&next[0]).await.fencing_token;
+        queue.complete(lease_ref(&next[0], fencing_token)).await.expect("a live lease");
     }
     assert_eq!(queue.take_ids(9).await, ["m0001"]);
 }

@@ -44,7 +44,7 @@ async fn q1_every_verb_refuses_a_queue_that_is_not_there<S: Probe>(stage: &Stage
     let lease = || lease_ref("m", 1);
     let extension = Extension { lease: lease(), lease_ms: None, request_id: String::new() };
     let release = Release { lease: lease(), delay_ms: None, reason: String::new() };
-    let cancellation = Cancellation { id: id("m"), fence: 0, force: true, reason: String::new() };
+    let cancellation = Cancellation { id: id("m"), fencing_token: 0, force: true, reason: String::new() };
     let refused = [
         ("update_queue", store.update_queue(&name, QueuePatch::default()).await.err()),
         ("get_queue", store.get_queue(&name).await.err()),
@@ -100,9 +100,9 @@ async fn q1_queues_are_listed_by_prefix_in_pages<S: Probe>(stage: &Stage<S>) {
 
 async fn q1_queues_know_nothing_of_each_other<S: Probe>(stage: &Stage<S>) {
     let [one, two] = [stage.queue(exclusive()).await, stage.queue(exclusive()).await];
-    let fence = bring(&one, keyed("m", 1, "k"), State::Running).await;
+    let fencing_token = bring(&one, keyed("m", 1, "k"), State::Running).await;
     bring(&two, keyed("m", 2, "k"), State::Pending).await;
-    assert_eq!(two.complete(lease_ref("m", fence)).await, lost("m", State::Pending));
+    assert_eq!(two.complete(lease_ref("m", fencing_token)).await, lost("m", State::Pending));
     assert_eq!(two.take_ids(9).await, ["m"], "its key is free here");
     one.purge(true).await;
     assert_eq!(two.state("m").await, State::Running);
@@ -169,9 +169,9 @@ async fn q11_a_queue_made_anew_never_repeats_a_token<S: Probe>(stage: &Stage<S>)
     let mut last = 0;
     for _ in 0..5 {
         stage.store.create_queue(&name, simple()).await.expect("a new queue");
-        let fence = bring(&queue, message("m", 1), State::Completed).await;
-        assert!(fence > last, "{fence} after {last}");
-        last = fence;
+        let fencing_token = bring(&queue, message("m", 1), State::Completed).await;
+        assert!(fencing_token > last, "{fencing_token} after {last}");
+        last = fencing_token;
         stage.store.delete_queue(&name).await.expect("no live messages");
         stage.clock.advance(1);
     }

@@ -68,7 +68,7 @@ async fn q10_a_request_whose_leases_are_over_is_a_new_one<S: Probe>(stage: &Stag
         stage.clock.advance(1);
         let second = queue.try_take(named("r", 2)).await.expect("an open queue");
         assert_eq!(ids(&second), ids(&first), "the most urgent again");
-        assert!(second.iter().all(|lease| lease.attempt == 2 && lease.fence > first[1].fence));
+        assert!(second.iter().all(|lease| lease.attempt == 2 && lease.fencing_token > first[1].fencing_token));
         assert_eq!(queue.try_take(named("r", 2)).await, Ok(second.clone()), "and known again");
         for lease in &second {
             queue.complete(to(lease)).await.expect("a live lease");
@@ -91,7 +91,7 @@ async fn q10_a_request_lives_as_long_as_its_leases_are_extended<S: Probe>(stage:
         }
         let again = queue.try_take(named("r", 2)).await.expect("an open queue");
         assert_eq!(ids(&again), ["m1"]);
-        assert_eq!(again[0].fence, leases[1].fence);
+        assert_eq!(again[0].fencing_token, leases[1].fencing_token);
         assert_eq!(again[0].expires_at_ms, leases[1].leased_at_ms + 80_000);
     }
 }

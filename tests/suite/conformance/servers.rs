@@ -77,7 +77,7 @@ async fn q13_an_acknowledged_write_is_seen_through_every_server<S: Probe>(stage:
     seen(&there, State::Pending).await;
     assert_eq!(there.take_where(1, std::slice::from_ref(&mine)).await, ["m"]);
     seen(&here, State::Running).await;
-    here.complete(lease_ref("m", here.get("m").await.fence)).await.expect("a live lease");
+    here.complete(lease_ref("m", here.get("m").await.fencing_token)).await.expect("a live lease");
     seen(&there, State::Completed).await;
 }
 
@@ -153,7 +153,7 @@ async fn q18_a_waiting_server_is_told_of_all_that_makes_a_message_runnable<S: Pr
     for what in ["enqueue", "complete", "release", "cancel", "window", "lapse", "redrive", "show", "coalesced", "purge"]
     {
         let queue = stage.queue(exclusive()).await;
-        let fence = bring(&queue, keyed("runs", 1, "k"), State::Running).await;
+        let fencing_token = bring(&queue, keyed("runs", 1, "k"), State::Running).await;
         bring(&queue, keyed("hides", 1, "l"), State::Invisible).await;
         bring(&queue, keyed("ended", 1, "m"), State::Canceled).await;
         if matches!(what, "complete" | "cancel" | "purge") {
@@ -162,7 +162,7 @@ async fn q18_a_waiting_server_is_told_of_all_that_makes_a_message_runnable<S: Pr
         // The other server asks, gets nothing, and holds its callers.
         let asked = stage.other.dequeue(&queue.shard, vec![request(1)], true).await.expect("an open queue");
         assert_eq!(asked.leases, [Ok(vec![])]);
-        let lease = lease_ref("runs", fence);
+        let lease = lease_ref("runs", fencing_token);
         match what {
             "enqueue" => drop(queue.put([keyed("new", 1, "n")]).await),
             "complete" => drop(queue.complete(lease).await.expect("a live lease")),

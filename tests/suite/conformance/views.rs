@@ -24,7 +24,7 @@ async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &St
     for state in State::ALL {
         let queue = stage.queue(QueueConfig { terminal_retention_ms: 7_000, ..simple() }).await;
         let enqueued_at_ms = stage.clock.now_ms();
-        let fence = bring(&queue, message("m", 5), state).await;
+        let fencing_token = bring(&queue, message("m", 5), state).await;
         let (due_ms, version, reason) = match state {
             State::Invisible => (enqueued_at_ms + 60_000, 1, ""),
             State::Pending => (0, 1, ""),
@@ -33,7 +33,7 @@ async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &St
             State::Canceled => (enqueued_at_ms + 7_000, 2, "unwanted"),
             State::Errored => (enqueued_at_ms + 7_000, 3, "broken"),
         };
-        let has_run = fence != 0;
+        let has_run = fencing_token != 0;
         let expected = Message {
             id: id("m"),
             state,
@@ -48,7 +48,7 @@ async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &St
             enqueued_at_ms,
             state_since_ms: enqueued_at_ms,
             due_ms,
-            fence,
+            fencing_token,
             worker: if has_run { "w".to_owned() } else { String::new() },
             reason: reason.to_owned(),
             coalesced: false,
@@ -136,7 +136,7 @@ async fn q7_a_page_token_of_nobodys_is_refused<S: Probe>(stage: &Stage<S>) {
 async fn q7_explain_gathers_the_facts_of_each_state<S: Probe>(stage: &Stage<S>) {
     for state in State::ALL {
         let queue = stage.queue(exclusive()).await;
-        let fence = bring(&queue, keyed("m", 1, "k"), state).await;
+        let fencing_token = bring(&queue, keyed("m", 1, "k"), state).await;
         let message = queue.get("m").await;
         let facts = Facts { message, dequeue_blocked: false, holder: None, key_head: None, ahead: 0 };
         assert_eq!(queue.facts("m").await, facts);
@@ -153,7 +153,7 @@ async fn q7_explain_gathers_the_facts_of_each_state<S: Probe>(stage: &Stage<S>) 
         assert_eq!(queue.through(&stage.other).facts("m").await, Facts { dequeue_blocked: true, ..facts });
         let waits = matches!(state, State::Invisible | State::Pending);
         assert_eq!(kinds().await, if waits { vec![HindranceKind::QueuePaused, kind] } else { vec![kind] });
-        assert_eq!(queue.get("m").await.fence, fence);
+        assert_eq!(queue.get("m").await.fencing_token, fencing_token);
     }
     let queue = stage.queue(simple()).await;
     let nobody = queue.store.explain(&queue.shard, &id("none")).await;
@@ -179,7 +179,7 @@ async fn q7_explain_names_what_is_in_the_way<S: Probe>(stage: &Stage<S>) {
     assert_eq!((hindrance.worker.as_str(), hindrance.until_ms), ("w", lease.expires_at_ms));
     let expires_at_ms = queue.extend(to(&lease), Some(90_000), "").await.expect("a live lease");
     assert_eq!(queue.facts("b").await.holder, Some(Holder { expires_at_ms, ..holder }));
-    queue.complete(lease_ref("a", lease.fence)).await.expect("a live lease");
+    queue.complete(lease_ref("a", lease.fencing_token)).await.expect("a live lease");
     assert_eq!(queue.facts("b").await.holder, None);
     assert_eq!(queue.facts("c").await.key_head, Some(id("b")));
 }

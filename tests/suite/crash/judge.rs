@@ -6,35 +6,38 @@ use std::collections::BTreeMap;
 use tallystone_client::State;
 
 /// Every violation found. `final_fences` are the tokens that the messages have at last.
-pub(crate) fn judge(history: &[Op], final_fences: &BTreeMap<String, u64>) -> Vec<String> {
+pub(crate) fn judge(history: &[Op], final_fencing_tokens: &BTreeMap<String, u64>) -> Vec<String> {
     let mut found = [leases::check(history), versions::check(history)].concat();
     let mut completions: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     for op in history {
         match &op.what {
             What::Enqueued { id, .. } => drop(completions.entry(id).or_default()),
-            What::Leased { id, fence, .. } => {
+            What::Leased { id, fencing_token, .. } => {
                 let newest = newest.entry(id).or_default();
-                *newest = (*newest).max(*fence);
+                *newest = (*newest).max(*fencing_token);
             }
-            What::Ended { id, fence, end: End::To(State::Completed, _) } => {
-                completions.entry(id).or_default().push(*fence);
+            What::Ended { id, fencing_token, end: End::To(State::Completed, _) } => {
+                completions.entry(id).or_default().push(*fencing_token);
             }
             _ => {}
         }
     }
-    for (id, fences) in completions {
-        match fences.as_slice() {
+    for (id, fencing_tokens) in completions {
+        match fencing_tokens.as_slice() {
             [] => found.push(format!("message {id}: accepted, and never completed")),
-            [fence] => {
-                let (newest, last) = (newest.get(id), final_fences.get(id));
-                if newest != Some(fence) || last != Some(fence) {
+            [fencing_token] => {
+                let (newest, last) = (newest.get(id), final_fencing_tokens.get(id));
+                if newest != Some(fencing_token) || last != Some(fencing_token) {
                     found.push(format!(
-                        "message {id}: completed with fence {fence}, but {newest:?} is the newest given out, and {last:?} its last"
+                        "message {id}: completed with fencing token {fencing_token}, but {newest:?} is the newest given out, and {last:?} its last"
                     ));
                 }
             }
-            fences => found.push(format!("message {id}: completed {} times, with fences {fences:?}", fences.len())),
+            fencing_tokens => found.push(format!(
+                "message {id}: completed {} times, with fencing tokens {fencing_tokens:?}",
+                fencing_tokens.len()
+            )),
         }
     }
     found
@@ -53,18 +56,21 @@ mod tests {
         op(0, What::Enqueued { id: "a".to_owned(), origin: String::new() })
     }
 
-    fn leased(begin_ms: u64, fence: u64, version: u32) -> Op {
-        op(begin_ms, What::Leased { id: "a".to_owned(), key: None, fence, lease_ms: 1_000, version, kept: false })
+    fn leased(begin_ms: u64, fencing_token: u64, version: u32) -> Op {
+        op(
+            begin_ms,
+            What::Leased { id: "a".to_owned(), key: None, fencing_token, lease_ms: 1_000, version, kept: false },
+        )
     }
 
-    fn ended(begin_ms: u64, fence: u64, end: End) -> Op {
-        op(begin_ms, What::Ended { id: "a".to_owned(), fence, end })
+    fn ended(begin_ms: u64, fencing_token: u64, end: End) -> Op {
+        op(begin_ms, What::Ended { id: "a".to_owned(), fencing_token, end })
     }
 
     #[test]
     fn bad_histories_are_caught() {
         let completed = |version| End::To(State::Completed, version);
-        for (words, last_fence, history) in [
+        for (words, last_fencing_token, history) in [
             ("never completed", 0, vec![enqueued()]),
             ("never completed", 1, vec![enqueued(), leased(10, 1, 2), ended(20, 1, End::Lost)]),
             (
@@ -85,7 +91,7 @@ mod tests {
             ),
             ("its last", 7, vec![enqueued(), leased(10, 1, 2), ended(20, 1, completed(3))]),
         ] {
-            let found = judge(&history, &[("a".to_owned(), last_fence)].into());
+            let found = judge(&history, &[("a".to_owned(), last_fencing_token)].into());
             assert!(found.iter().any(|violation| violation.contains(words)), "{words}: {found:?}");
         }
     }

@@ -110,8 +110,8 @@ impl Load {
 
     fn leased(&self, begin_us: u64, lease: &Lease, kept: bool) {
         let key = self.exclusive.then(|| lease.metadata[KEY].clone());
-        let Lease { id, fencing_token: fence, version, .. } = lease.clone();
-        self.recorder.record(begin_us, What::Leased { id, key, fence, lease_ms: LEASE_MS, version, kept });
+        let Lease { id, fencing_token, version, .. } = lease.clone();
+        self.recorder.record(begin_us, What::Leased { id, key, fencing_token, lease_ms: LEASE_MS, version, kept });
     }
 
     async fn complete(&self, via: usize, lease: &Lease) {
@@ -138,8 +138,8 @@ impl Load {
     }
 
     fn ended(&self, begin_us: u64, lease: LeaseRef, end: End) {
-        let LeaseRef { id, fencing_token: fence } = lease;
-        self.recorder.record(begin_us, What::Ended { id, fence, end });
+        let LeaseRef { id, fencing_token } = lease;
+        self.recorder.record(begin_us, What::Ended { id, fencing_token, end });
         if matches!(end, End::To(State::Completed, _)) {
             self.completed.send_modify(|count| *count += 1);
             let _ = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));

@@ -160,7 +160,7 @@ impl Orphan {
         for place in 1..=2 {
             let lease = take(client).await;
             assert_eq!(lease.id, format!("{}/{place}", self.key));
-            assert!(lease.fencing_token > self.lease.fencing_token, "fences rise across crashes");
+            assert!(lease.fencing_token > self.lease.fencing_token, "fencing tokens rise across crashes");
             let complete = client.complete(ORPHANS, vec![(&lease).into()]).await;
             assert_eq!(only(complete).expect("a lease that lives").state, State::Completed);
         }
@@ -217,8 +217,8 @@ async fn conclude(machines: &Machines, load: &Load) {
         }
     }
     let history = load.recorder.history();
-    let fences = messages.values().map(|message| (message.id.clone(), message.fencing_token)).collect();
-    let violations = judge(&history, &fences);
+    let fencing_tokens = messages.values().map(|message| (message.id.clone(), message.fencing_token)).collect();
+    let violations = judge(&history, &fencing_tokens);
     assert!(violations.is_empty(), "{queue}: {} violations: {violations:#?}", violations.len());
 
     let mut accepted: Vec<&str> = Vec::new();

@@ -125,7 +125,7 @@ fn event(id: &str, sequence: u64, version: u32) -> Recorded {
         priority: 5,
         metadata: Metadata::parse([("carrier".to_owned(), "UA".to_owned())].into()).expect("metadata"),
         attempts: u32::from(version > 1),
-        fence: u64::from(version > 1),
+        fencing_token: u64::from(version > 1),
         worker: if version > 1 { "w".to_owned() } else { String::new() },
         due_ms: if version > 1 { at_ms + 30_000 } else { 0 },
         reason: String::new(),

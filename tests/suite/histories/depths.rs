@@ -95,8 +95,12 @@ mod tests {
         vec![
             enqueued(0, 10, "a", "JFK"),
             enqueued(0, 10, "b", "LGA"),
-            op(20, 30, What::Leased { id: id(), key: None, fence: 1, lease_ms: 1_000, version: 2, kept: false }),
-            op(5_000, 5_010, What::Ended { id: id(), fence: 1, end: End::To(State::Completed, 3) }),
+            op(
+                20,
+                30,
+                What::Leased { id: id(), key: None, fencing_token: 1, lease_ms: 1_000, version: 2, kept: false },
+            ),
+            op(5_000, 5_010, What::Ended { id: id(), fencing_token: 1, end: End::To(State::Completed, 3) }),
         ]
     }
 

@@ -33,11 +33,11 @@ pub(crate) enum What {
     /// Accepted by an Enqueue.
     Enqueued { id: String, origin: String },
     /// Leased, by a Dequeue, or (`kept`) by a Work stream, whose worker extends it unseen; `key` in an exclusive queue.
-    Leased { id: String, key: Option<String>, fence: u64, lease_ms: u64, version: u32, kept: bool },
+    Leased { id: String, key: Option<String>, fencing_token: u64, lease_ms: u64, version: u32, kept: bool },
     /// Extended; `ok` is false where the lease was found lost.
-    Extended { id: String, fence: u64, lease_ms: u64, ok: bool },
+    Extended { id: String, fencing_token: u64, lease_ms: u64, ok: bool },
     /// Completed or released by the holder of a lease.
-    Ended { id: String, fence: u64, end: End },
+    Ended { id: String, fencing_token: u64, end: End },
     /// Canceled, redriven or updated. These answer the same when somebody else has done the same before.
     Changed { id: String, state: State, version: u32 },
     /// Looked at; `None`: not there.

@@ -1,4 +1,4 @@
-//! No message and no key is leased twice at once, fences rise, and nobody ends a lease that is lost (Q4, Q11, Q13).
+//! No message and no key is leased twice at once, fencing tokens rise, and nobody ends a lease that is lost (Q4, Q11, Q13).
 //!
 //! A lease is known only by what its worker saw, so each has two bounds: it lived *at least* until `alive_until_us`,
 //! counted from the invocation of its Dequeue or last extension, and it was *certainly* over from `over_from_us` on,
@@ -14,7 +14,7 @@ const CLOCK_SLACK_US: u64 = 5_000;
 pub(crate) struct Hold<'a> {
     pub(crate) id: &'a str,
     key: Option<&'a str>,
-    fence: u64,
+    fencing_token: u64,
     /// The Dequeue.
     pub(crate) granted: Span,
     /// It was alive from its grant at least until here.
@@ -35,7 +35,7 @@ pub(crate) fn check(history: &[Op]) -> Vec<String> {
         }
     }
     for ((kind, name), group) in &mut groups {
-        group.sort_by_key(|hold| hold.fence);
+        group.sort_by_key(|hold| hold.fencing_token);
         check_group(&format!("{kind} {name}"), group, &mut found);
     }
     check_ends(history, &holds, &mut found);
@@ -48,24 +48,24 @@ pub(crate) fn holds(history: &[Op]) -> Vec<Hold<'_>> {
     let mut holds: BTreeMap<(&str, u64), Hold> = BTreeMap::new();
     let mut twice = Vec::new();
     for op in history {
-        if let What::Leased { id, key, fence, lease_ms, kept, .. } = &op.what {
+        if let What::Leased { id, key, fencing_token, lease_ms, kept, .. } = &op.what {
             let hold = Hold {
                 id,
                 key: key.as_deref(),
-                fence: *fence,
+                fencing_token: *fencing_token,
                 granted: op.span,
                 alive_until_us: until(op.span.begin_us, *lease_ms).saturating_sub(CLOCK_SLACK_US),
                 over_from_us: (!kept).then(|| until(op.span.end_us, *lease_ms) + CLOCK_SLACK_US),
             };
             // The same token given out twice stays visible as two leases.
-            twice.extend(holds.insert((id, *fence), hold));
+            twice.extend(holds.insert((id, *fencing_token), hold));
         }
     }
     let mut by_time: Vec<&Op> = history.iter().collect();
     by_time.sort_by_key(|op| op.span.begin_us);
     for op in &by_time {
-        if let What::Extended { id, fence, lease_ms, ok: true } = &op.what
-            && let Some(hold) = holds.get_mut(&(id.as_str(), *fence))
+        if let What::Extended { id, fencing_token, lease_ms, ok: true } = &op.what
+            && let Some(hold) = holds.get_mut(&(id.as_str(), *fencing_token))
         {
             hold.alive_until_us = until(op.span.begin_us, *lease_ms).saturating_sub(CLOCK_SLACK_US);
             hold.over_from_us = Some(until(op.span.end_us, *lease_ms) + CLOCK_SLACK_US);
@@ -74,8 +74,8 @@ pub(crate) fn holds(history: &[Op]) -> Vec<Hold<'_>> {
     let mut changed: HashMap<&str, Vec<Span>> = HashMap::new();
     for op in by_time {
         match &op.what {
-            What::Ended { id, fence, end } if *end != End::Lost => {
-                if let Some(hold) = holds.get_mut(&(id.as_str(), *fence)) {
+            What::Ended { id, fencing_token, end } if *end != End::Lost => {
+                if let Some(hold) = holds.get_mut(&(id.as_str(), *fencing_token)) {
                     hold.alive_until_us = hold.alive_until_us.min(op.span.begin_us);
                     if *end != End::Unknown {
                         hold.over_from_us = hold.over_from_us.map(|over| over.min(op.span.end_us));
@@ -97,13 +97,13 @@ pub(crate) fn holds(history: &[Op]) -> Vec<Hold<'_>> {
     holds
 }
 
-/// Leases of one message or key, in the order of their fences.
+/// Leases of one message or key, in the order of their fencing tokens.
 fn check_group(name: &str, group: &[&Hold], found: &mut Vec<String>) {
     let mut longest: Option<&Hold> = None;
     let mut latest: Option<&Hold> = None;
     for pair in group.windows(2) {
-        if pair[0].fence == pair[1].fence {
-            found.push(format!("{name}: fence {} was given twice", pair[0].fence));
+        if pair[0].fencing_token == pair[1].fencing_token {
+            found.push(format!("{name}: fencing token {} was given twice", pair[0].fencing_token));
         }
     }
     for hold in group {
@@ -111,14 +111,17 @@ fn check_group(name: &str, group: &[&Hold], found: &mut Vec<String>) {
             && before.alive_until_us >= hold.granted.end_us
         {
             found.push(format!(
-                "{name}: leased with fence {} by {} µs, while fence {} lived until {} µs at least",
-                hold.fence, hold.granted.end_us, before.fence, before.alive_until_us
+                "{name}: leased with fencing token {} by {} µs, while fencing token {} lived until {} µs at least",
+                hold.fencing_token, hold.granted.end_us, before.fencing_token, before.alive_until_us
             ));
         }
         if let Some(before) = latest
             && hold.granted.before(before.granted)
         {
-            found.push(format!("{name}: fence {} was given after fence {}", before.fence, hold.fence));
+            found.push(format!(
+                "{name}: fencing token {} was given after fencing token {}",
+                before.fencing_token, hold.fencing_token
+            ));
         }
         if longest.is_none_or(|longest| longest.alive_until_us < hold.alive_until_us) {
             longest = Some(hold);
@@ -131,39 +134,47 @@ fn check_group(name: &str, group: &[&Hold], found: &mut Vec<String>) {
 
 /// Nobody ends or extends a lease that is over, and nobody is told that a living lease is lost.
 fn check_ends(history: &[Op], holds: &[Hold], found: &mut Vec<String>) {
-    let by_fence: HashMap<(&str, u64), &Hold> = holds.iter().map(|hold| ((hold.id, hold.fence), hold)).collect();
+    let by_fencing_token: HashMap<(&str, u64), &Hold> =
+        holds.iter().map(|hold| ((hold.id, hold.fencing_token), hold)).collect();
     let mut by_id: HashMap<&str, Vec<&Hold>> = HashMap::new();
     for hold in holds {
         by_id.entry(hold.id).or_default().push(hold);
     }
     for Op { span, what } in history {
-        let (id, fence, accepted) = match what {
-            What::Ended { id, fence, end: End::To(..) } | What::Extended { id, fence, ok: true, .. } => {
-                (id.as_str(), *fence, true)
-            }
-            What::Ended { id, fence, end: End::Lost } | What::Extended { id, fence, ok: false, .. } => {
-                (id.as_str(), *fence, false)
+        let (id, fencing_token, accepted) = match what {
+            What::Ended { id, fencing_token, end: End::To(..) }
+            | What::Extended { id, fencing_token, ok: true, .. } => (id.as_str(), *fencing_token, true),
+            What::Ended { id, fencing_token, end: End::Lost } | What::Extended { id, fencing_token, ok: false, .. } => {
+                (id.as_str(), *fencing_token, false)
             }
             _ => continue,
         };
-        let Some(hold) = by_fence.get(&(id, fence)) else {
-            found.push(format!("message {id}: an answer about fence {fence}, which nobody was given"));
+        let Some(hold) = by_fencing_token.get(&(id, fencing_token)) else {
+            found.push(format!("message {id}: an answer about fencing token {fencing_token}, which nobody was given"));
             continue;
         };
         if !accepted {
             if span.end_us <= hold.alive_until_us {
                 let alive_us = hold.alive_until_us;
-                found.push(format!("message {id}: fence {fence} was called lost, but lived until {alive_us} µs"));
+                found.push(format!(
+                    "message {id}: fencing token {fencing_token} was called lost, but lived until {alive_us} µs"
+                ));
             }
             continue;
         }
-        let newer = by_id[id].iter().find(|other| other.fence > fence && other.granted.before(*span));
+        let newer = by_id[id].iter().find(|other| other.fencing_token > fencing_token && other.granted.before(*span));
         if let Some(newer) = newer {
-            found.push(format!("message {id}: fence {fence} acted after fence {} was given out", newer.fence));
+            found.push(format!(
+                "message {id}: fencing token {fencing_token} acted after fencing token {} was given out",
+                newer.fencing_token
+            ));
         }
         let is_end = matches!(what, What::Ended { .. });
         if is_end && hold.over_from_us.is_some_and(|over| over < span.begin_us) {
-            found.push(format!("message {id}: fence {fence} acted at {} µs, when it was over", span.begin_us));
+            found.push(format!(
+                "message {id}: fencing token {fencing_token} acted at {} µs, when it was over",
+                span.begin_us
+            ));
         }
     }
 }
@@ -203,17 +214,17 @@ mod tests {
     }
 
     /// A lease of a second.
-    fn leased(begin_ms: u64, end_ms: u64, id: &str, key: &str, fence: u64) -> Op {
+    fn leased(begin_ms: u64, end_ms: u64, id: &str, key: &str, fencing_token: u64) -> Op {
         let (id, key) = (id.to_owned(), (!key.is_empty()).then(|| key.to_owned()));
-        op(begin_ms, end_ms, What::Leased { id, key, fence, lease_ms: 1_000, version: 1, kept: false })
+        op(begin_ms, end_ms, What::Leased { id, key, fencing_token, lease_ms: 1_000, version: 1, kept: false })
     }
 
-    fn ended(begin_ms: u64, end_ms: u64, id: &str, fence: u64, end: End) -> Op {
-        op(begin_ms, end_ms, What::Ended { id: id.to_owned(), fence, end })
+    fn ended(begin_ms: u64, end_ms: u64, id: &str, fencing_token: u64, end: End) -> Op {
+        op(begin_ms, end_ms, What::Ended { id: id.to_owned(), fencing_token, end })
     }
 
-    fn extended(begin_ms: u64, end_ms: u64, id: &str, fence: u64, lease_ms: u64, ok: bool) -> Op {
-        op(begin_ms, end_ms, What::Extended { id: id.to_owned(), fence, lease_ms, ok })
+    fn extended(begin_ms: u64, end_ms: u64, id: &str, fencing_token: u64, lease_ms: u64, ok: bool) -> Op {
+        op(begin_ms, end_ms, What::Extended { id: id.to_owned(), fencing_token, lease_ms, ok })
     }
 
     const COMPLETED: End = End::To(State::Completed, 3);
@@ -226,15 +237,15 @@ mod tests {
             op(begin_ms, end_ms, What::Changed { id: "a".to_owned(), state: State::Canceled, version: 3 })
         };
         for (words, history) in [
-            ("while fence 1 lived", vec![lease.clone(), leased(500, 600, "a", "", 2)]),
-            ("while fence 1 lived", vec![leased(0, 10, "a", "k", 1), leased(500, 600, "b", "k", 2)]),
+            ("while fencing token 1 lived", vec![lease.clone(), leased(500, 600, "a", "", 2)]),
+            ("while fencing token 1 lived", vec![leased(0, 10, "a", "k", 1), leased(500, 600, "b", "k", 2)]),
             // An extension makes it longer, and so does the first of two leases that ends last.
             (
-                "while fence 1 lived",
+                "while fencing token 1 lived",
                 vec![lease.clone(), extended(900, 910, "a", 1, 1_000, true), leased(1_500, 1_600, "a", "", 2)],
             ),
             (
-                "while fence 1 lived",
+                "while fencing token 1 lived",
                 vec![
                     leased(0, 10, "a", "k", 1),
                     extended(100, 110, "a", 1, 9_000, true),
@@ -244,9 +255,9 @@ mod tests {
                 ],
             ),
             ("was given twice", vec![lease.clone(), leased(1_500, 1_510, "a", "", 1)]),
-            ("was given after fence", vec![leased(0, 10, "a", "", 2), leased(1_500, 1_510, "a", "", 1)]),
+            ("was given after fencing token", vec![leased(0, 10, "a", "", 2), leased(1_500, 1_510, "a", "", 1)]),
             (
-                "acted after fence 2",
+                "acted after fencing token 2",
                 vec![lease.clone(), leased(1_100, 1_110, "a", "", 2), ended(1_120, 1_130, "a", 1, COMPLETED)],
             ),
             ("when it was over", vec![lease.clone(), ended(1_020, 1_030, "a", 1, COMPLETED)]),

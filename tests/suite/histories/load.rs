@@ -242,8 +242,8 @@ impl Load {
 
     fn leased(&self, begin_us: u64, lease: &Lease, lease_ms: u64, kept: bool) {
         let key = self.exclusive.then(|| lease.metadata[KEY].clone());
-        let Lease { id, fencing_token: fence, version, .. } = lease.clone();
-        self.recorder.record(begin_us, What::Leased { id, key, fence, lease_ms, version, kept });
+        let Lease { id, fencing_token, version, .. } = lease.clone();
+        self.recorder.record(begin_us, What::Leased { id, key, fencing_token, lease_ms, version, kept });
     }
 
     /// Ends a lease in one of the ways there are.
@@ -288,8 +288,8 @@ impl Load {
             Err(refused) if refused.is_lease_lost() => false,
             Err(refused) => panic!("ExtendLease: {refused}"),
         };
-        let (id, fence) = (lease.id.clone(), lease.fencing_token);
-        self.recorder.record(begin_us, What::Extended { id, fence, lease_ms, ok });
+        let (id, fencing_token) = (lease.id.clone(), lease.fencing_token);
+        self.recorder.record(begin_us, What::Extended { id, fencing_token, lease_ms, ok });
     }
 
     /// Cancels by the lease; a message that an operator has canceled meanwhile answers just that.
@@ -311,7 +311,7 @@ impl Load {
             Err(refused) if refused.is_lease_lost() => End::Lost,
             Err(refused) => panic!("the end of a lease: {refused}"),
         };
-        self.recorder.record(begin_us, What::Ended { id: lease.id.clone(), fence: lease.fencing_token, end });
+        self.recorder.record(begin_us, What::Ended { id: lease.id.clone(), fencing_token: lease.fencing_token, end });
     }
 
     /// A worker on a Work stream, one message at a time, leases extended by the client.
@@ -336,7 +336,7 @@ impl Load {
                     Outcome::Lost(_) => End::Unknown,
                 };
                 let LeaseRef { id, fencing_token } = lease.clone();
-                load.recorder.record(begin_us, What::Ended { id, fence: fencing_token, end });
+                load.recorder.record(begin_us, What::Ended { id, fencing_token, end });
             });
         let stats = worker.run_until(shutdown, move |lease: Lease| {
             let (load, free_since_us, ended_us) = (self.clone(), free_since_us.clone(), ended_us.clone());

@@ -93,7 +93,11 @@ mod tests {
     }
 
     fn leased(begin_us: u64, end_us: u64, version: u32) -> Op {
-        op(begin_us, end_us, What::Leased { id: id(), key: None, fence: 1, lease_ms: 1_000, version, kept: false })
+        op(
+            begin_us,
+            end_us,
+            What::Leased { id: id(), key: None, fencing_token: 1, lease_ms: 1_000, version, kept: false },
+        )
     }
 
     fn seen(begin_us: u64, end_us: u64, found: Option<(State, u32)>) -> Op {
@@ -101,7 +105,7 @@ mod tests {
     }
 
     fn completed(begin_us: u64, end_us: u64, version: u32) -> Op {
-        op(begin_us, end_us, What::Ended { id: id(), fence: 1, end: End::To(State::Completed, version) })
+        op(begin_us, end_us, What::Ended { id: id(), fencing_token: 1, end: End::To(State::Completed, version) })
     }
 
     #[test]

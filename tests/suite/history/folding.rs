@@ -196,7 +196,7 @@ fn indexed(shard: &Shard, message: &Message) -> IndexedMessage {
         priority: message.priority,
         metadata: message.metadata.pairs().clone(),
         attempts: message.attempts,
-        fence: message.fence,
+        fencing_token: message.fencing_token,
         worker: message.worker.clone(),
         reason: message.reason.clone(),
         enqueued_at_ms: message.enqueued_at_ms as i64,

@@ -69,7 +69,7 @@ fn event(id: &str, sequence: u64, version: u32) -> Recorded {
         priority: 5,
         metadata: Metadata::default(),
         attempts: 1,
-        fence: 1,
+        fencing_token: 1,
         worker: "w".to_owned(),
         due_ms: 0,
         reason: String::new(),

@@ -57,7 +57,7 @@ fn life(name: &str, versions: u32) -> Vec<Recorded> {
             priority: 0,
             metadata: Metadata::default(),
             attempts: version / 2,
-            fence: u64::from(version / 2),
+            fencing_token: u64::from(version / 2),
             worker: String::new(),
             due_ms: 0,
             reason: String::new(),

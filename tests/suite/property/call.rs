@@ -17,16 +17,16 @@ impl Tokens {
         let Answer::Dequeued(Ok(dequeued)) = answer else { return };
         for lease in dequeued.leases.iter().flatten().flatten() {
             let known = self.0.entry((queue, lease.id.clone())).or_default();
-            if !known.contains(&lease.fence) {
-                known.push(lease.fence);
+            if !known.contains(&lease.fencing_token) {
+                known.push(lease.fencing_token);
             }
         }
     }
 
     fn lease(&self, queue: usize, held: Held) -> LeaseRef {
         let given = held.token_of.and_then(|of| self.0.get(&(queue, id_of(of))));
-        let fence = given.and_then(|given| given.iter().rev().nth(held.back)).copied().unwrap_or(0);
-        LeaseRef { id: id_of(held.id), fence }
+        let fencing_token = given.and_then(|given| given.iter().rev().nth(held.back)).copied().unwrap_or(0);
+        LeaseRef { id: id_of(held.id), fencing_token }
     }
 }
 
@@ -93,8 +93,8 @@ impl Call {
             }
             Act::Cancel(items) => {
                 let cancellation = |(held, force, reason): &(Held, bool, String)| {
-                    let LeaseRef { id, fence } = lease(held);
-                    Cancellation { id, fence, force: *force, reason: reason.clone() }
+                    let LeaseRef { id, fencing_token } = lease(held);
+                    Cancellation { id, fencing_token, force: *force, reason: reason.clone() }
                 };
                 Call::Cancel(items.iter().map(cancellation).collect())
             }

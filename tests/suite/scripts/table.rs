@@ -16,7 +16,7 @@ pub(super) struct Table {
     redis: ::redis::aio::MultiplexedConnection,
     started_ms: u64,
     /// The tokens of each message's leases, in order.
-    fences: HashMap<String, Vec<u64>>,
+    fencing_tokens: HashMap<String, Vec<u64>>,
 }
 
 impl Table {
@@ -30,7 +30,7 @@ impl Table {
             shard: Shard::first(&stage.queue_name()),
         };
         let (store, started_ms) = (stage.store.clone(), stage.clock.now_ms());
-        let mut table = Table { queue, store, redis, started_ms, fences: HashMap::new() };
+        let mut table = Table { queue, store, redis, started_ms, fencing_tokens: HashMap::new() };
         let mut reply = String::new();
         let mut found = Vec::new();
         for line in written.lines() {
@@ -89,7 +89,12 @@ impl Table {
             }
             "cancel" | "force_cancel" => {
                 let force = verb == "force_cancel";
-                let cancel = |LeaseRef { id, fence }| Cancellation { id, fence, force, reason: "why".to_owned() };
+                let cancel = |LeaseRef { id, fencing_token }| Cancellation {
+                    id,
+                    fencing_token,
+                    force,
+                    reason: "why".to_owned(),
+                };
                 let cancellations = self.leases(&words).into_iter().map(cancel).collect();
                 transitions(&words, store.cancel(shard, cancellations).await)
             }
@@ -186,9 +191,9 @@ impl Table {
         };
         let mut text: Vec<String> = Vec::new();
         for lease in leases {
-            let fences = self.fences.entry(lease.id.to_string()).or_default();
-            if !fences.contains(&lease.fence) {
-                fences.push(lease.fence);
+            let fencing_tokens = self.fencing_tokens.entry(lease.id.to_string()).or_default();
+            if !fencing_tokens.contains(&lease.fencing_token) {
+                fencing_tokens.push(lease.fencing_token);
             }
             let until = lease.expires_at_ms - self.started_ms;
             text.push(format!("{} v{} attempt {} until {until}", lease.id, lease.version, lease.attempt));
@@ -220,13 +225,13 @@ impl Table {
         let lease = |word: &&str| {
             let (name, nth) =
                 word.split_once('#').map_or((*word, None), |(name, nth)| (name, Some(number(nth) as usize)));
-            let fences = self.fences.get(name).map(Vec::as_slice).unwrap_or_default();
-            let fence = match nth {
-                None => fences.last().copied().unwrap_or(0),
+            let fencing_tokens = self.fencing_tokens.get(name).map(Vec::as_slice).unwrap_or_default();
+            let fencing_token = match nth {
+                None => fencing_tokens.last().copied().unwrap_or(0),
                 Some(0) => 0,
-                Some(nth) => fences[nth - 1],
+                Some(nth) => fencing_tokens[nth - 1],
             };
-            LeaseRef { id: id(name), fence }
+            LeaseRef { id: id(name), fencing_token }
         };
         words.iter().map(lease).collect()
     }

@@ -28,7 +28,8 @@ pub(super) fn judge(plan: &[Planned], log: &Entries) -> Verdict {
     for acknowledged in &log.acknowledged {
         completions[acknowledged.flight as usize] += 1;
     }
-    let confirmed: HashSet<(FlightNo, u64)> = log.acknowledged.iter().map(|ack| (ack.flight, ack.fence)).collect();
+    let confirmed: HashSet<(FlightNo, u64)> =
+        log.acknowledged.iter().map(|ack| (ack.flight, ack.fencing_token)).collect();
     let mut take_offs = vec![0_u64; plan.len()];
     for run in &log.runs {
         take_offs[run.flight as usize] += 1;
@@ -81,7 +82,7 @@ fn out_of_order(flights: &[FlightNo], runs: &[&Run], confirmed: &HashSet<(Flight
             next += 1;
         }
         violations += u64::from(flights.get(next) != Some(&run.flight));
-        if confirmed.contains(&(run.flight, run.fence)) {
+        if confirmed.contains(&(run.flight, run.fencing_token)) {
             completed.insert(run.flight);
         }
     }
@@ -100,16 +101,16 @@ mod tests {
             .into()
     }
 
-    fn run(flight: FlightNo, fence: u64, took_off_ns: u64, ended_ns: u64, landed: bool) -> Run {
-        Run { flight, worker: 0, attempt: 1, fence, took_off_ns, ended_ns, landed, queued_ms: 0 }
+    fn run(flight: FlightNo, fencing_token: u64, took_off_ns: u64, ended_ns: u64, landed: bool) -> Run {
+        Run { flight, worker: 0, attempt: 1, fencing_token, took_off_ns, ended_ns, landed, queued_ms: 0 }
     }
 
     /// A log of landed flights, each confirmed.
     fn log(runs: &[(FlightNo, u64, u64)]) -> Entries {
         let mut log = Entries::default();
-        for (fence, (flight, took_off_ns, ended_ns)) in (1..).zip(runs) {
-            log.runs.push(run(*flight, fence, *took_off_ns, *ended_ns, true));
-            log.acknowledged.push(Acknowledged { flight: *flight, fence });
+        for (fencing_token, (flight, took_off_ns, ended_ns)) in (1..).zip(runs) {
+            log.runs.push(run(*flight, fencing_token, *took_off_ns, *ended_ns, true));
+            log.acknowledged.push(Acknowledged { flight: *flight, fencing_token });
         }
         log
     }
@@ -145,7 +146,7 @@ mod tests {
     fn a_double_completion_is_seen() {
         let mut twice = good();
         twice.runs.push(run(0, 9, 7, 8, true));
-        twice.acknowledged.push(Acknowledged { flight: 0, fence: 9 });
+        twice.acknowledged.push(Acknowledged { flight: 0, fencing_token: 9 });
         let verdict = judge(&plan(), &twice);
         assert_eq!((verdict.completed, verdict.duplicates_completed, verdict.redelivered), (4, 1, 1));
         assert_eq!(verdict.order_violations, 1, "it flew again after it was completed");

@@ -28,7 +28,7 @@ pub(super) struct Run {
     pub(super) flight: FlightNo,
     pub(super) worker: u32,
     pub(super) attempt: u32,
-    pub(super) fence: u64,
+    pub(super) fencing_token: u64,
     /// Nanoseconds since the log began.
     pub(super) took_off_ns: u64,
     pub(super) ended_ns: u64,
@@ -42,7 +42,7 @@ pub(super) struct Run {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acknowledged {
     pub(super) flight: FlightNo,
-    pub(super) fence: u64,
+    pub(super) fencing_token: u64,
 }
 
 impl Log {
@@ -63,20 +63,20 @@ impl Log {
             return (entries.runs.len(), Flying { log: Arc::clone(self), run: None });
         };
         let queued_ms = lease.leased_at_ms.saturating_sub(lease.enqueued_at_ms);
-        let (attempt, fence) = (lease.attempt, lease.fencing_token);
+        let (attempt, fencing_token) = (lease.attempt, lease.fencing_token);
         let mut entries = self.entries();
         let run = entries.runs.len();
         // The clock is read under the lock, so that the order of the log is that of its times.
         let took_off_ns = self.now_ns();
         let (ended_ns, landed) = (u64::MAX, false);
-        entries.runs.push(Run { flight, worker, attempt, fence, took_off_ns, ended_ns, landed, queued_ms });
+        entries.runs.push(Run { flight, worker, attempt, fencing_token, took_off_ns, ended_ns, landed, queued_ms });
         (run, Flying { log: Arc::clone(self), run: Some(run) })
     }
 
     /// Notes a confirmed completion.
     pub(super) fn acknowledge(&self, lease: &LeaseRef) {
         if let Some(flight) = self.plan.number(&lease.id) {
-            self.entries().acknowledged.push(Acknowledged { flight, fence: lease.fencing_token });
+            self.entries().acknowledged.push(Acknowledged { flight, fencing_token: lease.fencing_token });
         }
     }
 

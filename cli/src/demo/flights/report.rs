@@ -293,7 +293,9 @@ fn killed_worker(killed: Killed, plan: &Plan, log: &Entries) -> KilledWorker {
     let is_lost = |run: &&Run| run.worker == killed.worker && (!run.landed || is_flown_again(run));
     let flights = log.runs.iter().filter(is_lost).map(|lost| {
         let is_rescue = |run: &&Run| {
-            let confirmed = || log.acknowledged.iter().any(|ack| (ack.flight, ack.fence) == (run.flight, run.fence));
+            let confirmed = || {
+                log.acknowledged.iter().any(|ack| (ack.flight, ack.fencing_token) == (run.flight, run.fencing_token))
+            };
             run.flight == lost.flight && run.worker != killed.worker && confirmed()
         };
         let rescue = log.runs.iter().find(is_rescue);

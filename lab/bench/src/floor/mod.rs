@@ -2,7 +2,7 @@
 //!
 //! A message is a hash, the queue a sorted set by priority, the running ones a sorted set by lease expiry, and
 //! every transition one entry of a capped stream. A batch is one script call that loops over its messages. There
-//! is no server in between: the client calls Redis. And there is less to do: no check of a repeated id, no fence,
+//! is no server in between: the client calls Redis. And there is less to do: no check of a repeated id, no fencing token,
 //! no attempts, no retention (a completed message is deleted), no exclusivity, no filters.
 
 use crate::load::{Client, Draft};

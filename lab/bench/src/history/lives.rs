@@ -100,7 +100,7 @@ fn event(number: u64, version: u32, moment: u64) -> Event {
         priority: (number % 1_000) as i64,
         metadata: Metadata::parse(pairs).expect("valid metadata"),
         attempts: u32::from(is_leased),
-        fence: if is_leased { START_MS * 1_000 + number * 2 + 1 } else { 0 },
+        fencing_token: if is_leased { START_MS * 1_000 + number * 2 + 1 } else { 0 },
         worker: if is_leased { format!("worker-{:02}@gate", number % 50) } else { String::new() },
         due_ms: if version == 2 { at_ms(moment) + 30_000 } else { 0 },
         reason: String::new(),

@@ -133,12 +133,12 @@ async fn q11_bad_items_of_the_lease_verbs() {
     let mut server = TestServer::start().await;
     server.enqueue("q", &["a", "b", "c", "d"]).await;
     let leases = server.queue.dequeue(dequeue("q", 4, 0)).await.unwrap().into_inner().leases;
-    let fence: Vec<u64> = leases.iter().map(|lease| lease.fencing_token).collect();
+    let fencing_token: Vec<u64> = leases.iter().map(|lease| lease.fencing_token).collect();
     let long = "r".repeat(256);
     let lost = because(Code::FailedPrecondition, "LEASE_LOST");
 
     let lease = |id: &str, fencing_token| pb::LeaseRef { id: id.to_owned(), fencing_token };
-    let leases = vec![lease("", 1), lease("a", fence[0]), lease("b", fence[1] + 9), lease("z", 1)];
+    let leases = vec![lease("", 1), lease("a", fencing_token[0]), lease("b", fencing_token[1] + 9), lease("z", 1)];
     let request = pb::CompleteRequest { queue: "q".to_owned(), leases };
     let results = server.queue.complete(request).await.unwrap().into_inner().results;
     let ids: Vec<&str> = results.iter().map(|result| result.id.as_str()).collect();
@@ -150,10 +150,10 @@ async fn q11_bad_items_of_the_lease_verbs() {
 
     let release = |id: &str, fencing_token| pb::LeaseRelease { id: id.to_owned(), fencing_token, ..Default::default() };
     let releases = vec![
-        pb::LeaseRelease { delay_ms: Some(-1), ..release("b", fence[1]) },
-        pb::LeaseRelease { delay_ms: Some(i64::MAX), ..release("b", fence[1]) },
-        pb::LeaseRelease { reason: long.clone(), ..release("b", fence[1]) },
-        release("b", fence[1]),
+        pb::LeaseRelease { delay_ms: Some(-1), ..release("b", fencing_token[1]) },
+        pb::LeaseRelease { delay_ms: Some(i64::MAX), ..release("b", fencing_token[1]) },
+        pb::LeaseRelease { reason: long.clone(), ..release("b", fencing_token[1]) },
+        release("b", fencing_token[1]),
     ];
     let request = pb::ReleaseRequest { queue: "q".to_owned(), releases };
     let results = server.queue.release(request).await.unwrap().into_inner().results;
@@ -162,7 +162,7 @@ async fn q11_bad_items_of_the_lease_verbs() {
     }
     assert_eq!(item(&results[3]).unwrap().state(), pb::State::Pending);
 
-    let extend = |lease_ms| pb::LeaseExtension { id: "c".to_owned(), fencing_token: fence[2], lease_ms };
+    let extend = |lease_ms| pb::LeaseExtension { id: "c".to_owned(), fencing_token: fencing_token[2], lease_ms };
     let extensions = vec![extend(Some(0)), extend(Some(i64::MAX)), extend(Some(60_000))];
     let request = pb::ExtendLeaseRequest { queue: "q".to_owned(), extensions, request_id: String::new() };
     let results = server.queue.extend_lease(request).await.unwrap().into_inner().results;

@@ -44,7 +44,10 @@ async fn q20_a_trace_tells_every_transition_in_order<S: Archive>(desk: &Desk<S>)
     assert_eq!((row(3).spent_ms, row(3).worker.as_str(), row(3).attempt), (10, "w1", 1));
     assert_eq!(states(4), (State::Running as i32, State::Running as i32, Cause::ExtendLease));
     assert_eq!(row(4).spent_ms, 1_000, "so far");
-    assert_eq!((row(5).spent_ms, row(5).reason.as_str(), row(5).fence), (1_250, "no gate", row(3).fence));
+    assert_eq!(
+        (row(5).spent_ms, row(5).reason.as_str(), row(5).fencing_token),
+        (1_250, "no gate", row(3).fencing_token)
+    );
     assert_eq!((row(6).reason.as_str(), row(6).attempt, row(6).worker.as_str()), ("", 2, "w2"));
     assert_eq!((states(7).2, row(7).reason.as_str()), (Cause::LeaseExpired, "lease expired"));
     assert_eq!((row(7).priority, row(8).priority), (-3, 4));

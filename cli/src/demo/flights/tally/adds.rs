@@ -108,7 +108,7 @@ mod tests {
             flight,
             worker,
             attempt: 1,
-            fence: 1,
+            fencing_token: 1,
             took_off_ns: 1,
             ended_ns: 2,
             landed,
