@@ -4,18 +4,18 @@ use crate::bench::BenchArgs;
 use crate::check::CheckArgs;
 use crate::completions::CompletionsArgs;
 use crate::counter::CounterArgs;
-use crate::counters::{CountersArgs, WorkerArgs};
+use crate::counters::{CountersArgs, RollupWorkerArgs};
 use crate::demo::FlightsArgs;
 use crate::dev::DevArgs;
-use crate::failure::EXIT_CODES;
+use crate::error::EXIT_CODES;
+use crate::global::Global;
 use crate::history::HistoryVerb;
 use crate::indexer::IndexerArgs;
-use crate::logs::LogFormat;
 use crate::msg::MsgVerb;
 use crate::queue::QueueVerb;
 use crate::server::ServerArgs;
 use crate::work::WorkArgs;
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 /// A priority work queue: earliest deadline first, one at a time per key, durable; and exact distributed counters.
 #[derive(Debug, Parser)]
@@ -27,27 +27,6 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// What every verb knows.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Options of every verb")]
-pub(crate) struct Global {
-    /// The server to talk to [default: http://127.0.0.1:7600]
-    #[arg(long, global = true, env = "TALLYSTONE_SERVER", value_name = "URL", hide_env_values = true)]
-    pub(crate) server: Option<String>,
-
-    /// Write JSON: one object, or one per line for lists
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-
-    /// What to log on stderr, such as debug or tallystone_server=trace [default: info for what serves, else warn]
-    #[arg(long, global = true, env = "RUST_LOG", value_name = "FILTER", hide_env_values = true)]
-    pub(crate) log: Option<String>,
-
-    /// What log lines look like
-    #[arg(long, global = true, env = "TALLYSTONE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
-    pub(crate) log_format: LogFormat,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Serve the queue from a Redis
@@ -57,7 +36,7 @@ pub(crate) enum Verb {
     /// Serve counters from a Redis, over gRPC and HTTP
     Counters(CountersArgs),
     /// Roll counters up, as the queue says
-    Worker(WorkerArgs),
+    RollupWorker(RollupWorkerArgs),
     /// Serve queue and counters from a private Redis whose data survives restarts
     Dev(DevArgs),
     /// Create, look at and change queues

@@ -1,7 +1,7 @@
 //! `tallystone check [QUEUE…]`
 
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{grouped, table};
 use clap::Args;
 use serde::Serialize;
@@ -20,7 +20,7 @@ struct Report {
     violations: Vec<Violation>,
 }
 
-pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), CliError> {
     let mut names = args.queues;
     if names.is_empty() {
         names.extend(session.queues("").await?.into_iter().map(|summary| summary.queue.name));
@@ -32,12 +32,12 @@ pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), Failur
     session.output.many(&reports, text)?;
     match reports.iter().map(|report| report.violations.len()).sum() {
         0 => Ok(()),
-        1 => Err(Failure::refused("1 violation was found")),
-        found => Err(Failure::refused(format!("{found} violations were found"))),
+        1 => Err(CliError::refused("1 violation was found")),
+        found => Err(CliError::refused(format!("{found} violations were found"))),
     }
 }
 
-async fn check(queue: String, session: &Session) -> Result<Report, Failure> {
+async fn check(queue: String, session: &Session) -> Result<Report, CliError> {
     let mut report = Report { queue, checked: 0, violations: Vec::new() };
     let mut cursor = String::new();
     loop {

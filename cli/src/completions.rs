@@ -1,9 +1,8 @@
 //! `tallystone completions SHELL`
 
-use crate::args::Cli;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::Output;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
 #[derive(Args, Debug)]
@@ -12,8 +11,8 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-pub(crate) fn run(args: CompletionsArgs, output: Output) -> Result<(), Failure> {
+pub(crate) fn run(args: CompletionsArgs, program: &mut Command, output: Output) -> Result<(), CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "tallystone", &mut script);
+    clap_complete::generate(args.shell, program, "tallystone", &mut script);
     output.line(String::from_utf8_lossy(&script).trim_end())
 }

@@ -1,7 +1,7 @@
 //! Configuration of `server` and `dev`: defaults, then a TOML file, then the environment, then flags. What comes
 //! later wins; a key that nobody knows is an error that names it.
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use figment::Figment;
 use figment::error::Kind;
@@ -39,7 +39,7 @@ pub(crate) struct ConfigFlags {
 }
 
 /// Lays the layers over each other.
-pub(crate) fn load<C>(file: Option<&Path>, flags: impl Serialize) -> Result<C, Failure>
+pub(crate) fn load<C>(file: Option<&Path>, flags: impl Serialize) -> Result<C, CliError>
 where
     C: Default + Serialize + DeserializeOwned,
 {
@@ -52,7 +52,7 @@ where
     if let Some(path) = file {
         // Figment takes a file that is not there for an empty one.
         std::fs::File::open(path)
-            .map_err(|error| Failure::usage(format!("cannot read the configuration {}: {error}", path.display())))?;
+            .map_err(|error| CliError::usage(format!("cannot read the configuration {}: {error}", path.display())))?;
         layers = layers.merge(Toml::file_exact(path));
     }
     for (name, _) in std::env::vars_os() {
@@ -64,7 +64,7 @@ where
             && let Some(near) = nearest(&key, keys.iter().copied())
         {
             let (name, near) = (name.to_string_lossy(), near.to_uppercase());
-            return Err(Failure::usage(format!("configuration: unknown key in the environment: {name}"))
+            return Err(CliError::usage(format!("configuration: unknown key in the environment: {name}"))
                 .hint(format!("did you mean {ENVIRONMENT_PREFIX}{near}?")));
         }
     }
@@ -79,7 +79,7 @@ fn keys_of(config: &impl Serialize) -> Vec<String> {
     }
 }
 
-fn explain(error: figment::Error, file: Option<&Path>, keys: &[&str]) -> Failure {
+fn explain(error: figment::Error, file: Option<&Path>, keys: &[&str]) -> CliError {
     let source = match error.metadata.as_ref().map(|metadata| metadata.name.as_ref()) {
         Some(name) if name.contains("environment") => "the environment".to_owned(),
         Some(name) if name.contains("TOML") => file.map_or_else(String::new, |path| path.display().to_string()),
@@ -89,17 +89,17 @@ fn explain(error: figment::Error, file: Option<&Path>, keys: &[&str]) -> Failure
         // The file is no TOML. What has a bar is a picture of the line: not for one line of ours.
         let text = error.kind.to_string();
         let text: Vec<&str> = text.lines().filter(|line| !line.contains('|')).collect();
-        return Failure::usage(format!("configuration: {source}: {}", text.join(": ")));
+        return CliError::usage(format!("configuration: {source}: {}", text.join(": ")));
     }
     let key = error.path.join(".");
     if let Kind::UnknownField(name, expected) = &error.kind {
-        let failure = Failure::usage(format!("configuration: unknown key `{key}` in {source}"));
+        let failure = CliError::usage(format!("configuration: unknown key `{key}` in {source}"));
         return match nearest(name, expected.iter().copied()) {
             Some(near) => failure.hint(format!("did you mean `{near}`?")),
             None => failure.hint(format!("the keys are {}", expected.join(", "))),
         };
     }
-    let failure = Failure::usage(format!("configuration: `{key}` in {source}: {}", error.kind));
+    let failure = CliError::usage(format!("configuration: `{key}` in {source}: {}", error.kind));
     if source == "the environment" && keys.contains(&key.as_str()) {
         return failure.hint(format!("it is set by {ENVIRONMENT_PREFIX}{}", key.to_uppercase()));
     }

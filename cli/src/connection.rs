@@ -1,8 +1,8 @@
 //! The connection of a verb to the server, and what is said when a call fails.
 
-use crate::args::Global;
 use crate::config::nearest;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::global::Global;
 use crate::output::Output;
 use std::time::Duration;
 use tallystone_client::{Client, Code, Error, QueueSummary, Refused};
@@ -20,19 +20,23 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) async fn connect(global: &Global, output: Output) -> Result<Session, Failure> {
+    pub(crate) async fn connect(global: &Global, output: Output) -> Result<Session, CliError> {
         let url = server_url(global.server.as_deref());
         let client = Client::builder(&url).retry_for(RETRY_FOR).connect().await;
-        Ok(Session { client: client.map_err(|error| failure(&error))?, output })
+        Ok(Session { client: client.map_err(|error| cli_error(&error))?, output })
     }
 
     /// Makes a call about a queue; a queue that is not there is answered with one whose name is like it.
-    pub(crate) async fn ask<T>(&self, queue: &str, call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+    pub(crate) async fn ask<T>(
+        &self,
+        queue: &str,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, CliError> {
         let error = match call.await {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let failure = failure(&error);
+        let failure = cli_error(&error);
         if error.refused().is_none_or(|refused| refused.reason != "QUEUE_NOT_FOUND") {
             return Err(failure);
         }
@@ -46,11 +50,11 @@ impl Session {
     }
 
     /// All queues whose names begin so.
-    pub(crate) async fn queues(&self, prefix: &str) -> Result<Vec<QueueSummary>, Failure> {
+    pub(crate) async fn queues(&self, prefix: &str) -> Result<Vec<QueueSummary>, CliError> {
         let (mut queues, mut page_token) = (Vec::new(), String::new());
         loop {
             let page =
-                self.client.list_queues(prefix, PAGE_SIZE, &page_token).await.map_err(|error| failure(&error))?;
+                self.client.list_queues(prefix, PAGE_SIZE, &page_token).await.map_err(|error| cli_error(&error))?;
             queues.extend(page.items);
             page_token = page.next_page_token;
             if page_token.is_empty() {
@@ -70,24 +74,24 @@ pub(crate) fn server_url(given: Option<&str>) -> String {
 }
 
 /// What a failed call means to the person at the keyboard.
-pub(crate) fn failure(error: &Error) -> Failure {
+pub(crate) fn cli_error(error: &Error) -> CliError {
     match error {
         Error::Refused(refused) => refusal(refused),
-        Error::Connect { .. } => Failure::unavailable(error)
+        Error::Connect { .. } => CliError::unavailable(error)
             .hint("`tallystone dev` starts a server here; --server or TALLYSTONE_SERVER names another"),
-        Error::Unavailable { .. } => Failure::unavailable(error).hint("it is safe to run the same command again"),
-        Error::Protocol(_) => Failure::unavailable(error).hint("is this a Tallystone server of the same version?"),
+        Error::Unavailable { .. } => CliError::unavailable(error).hint("it is safe to run the same command again"),
+        Error::Protocol(_) => CliError::unavailable(error).hint("is this a Tallystone server of the same version?"),
     }
 }
 
 /// What a refused call or item means.
-pub(crate) fn refusal(refused: &Refused) -> Failure {
+pub(crate) fn refusal(refused: &Refused) -> CliError {
     if refused.code == Code::Unimplemented {
-        return Failure::refused("this server does not have that service").hint(
+        return CliError::refused("this server does not have that service").hint(
             "history: start it with --history-file, or with --elasticsearch; queues: ask a server, not an indexer",
         );
     }
-    let failure = Failure::refused(&refused.message).reason(refused.reason.clone());
+    let failure = CliError::refused(&refused.message).reason(refused.reason.clone());
     match refused.reason.as_str() {
         "QUEUE_NOT_EMPTY" => failure.hint("`tallystone queue purge` empties it, `queue delete --force` does both"),
         "QUEUE_EXISTS" => {

@@ -3,7 +3,7 @@
 
 use crate::config::{ConfigFlags, load};
 use crate::counters;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::history::{History, elastic_options, kafka_options};
 use crate::indexer::indexing;
 use crate::output::Output;
@@ -78,22 +78,22 @@ struct Running {
     process_id: u32,
 }
 
-pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
+pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
     let file = args.flags.config.clone();
     let flags = Flags { flags: args.flags, addresses: args.addresses };
     let mut config: ServerConfig = load(file.as_deref(), flags)?;
     if config.kafka.is_some() != config.elasticsearch.is_some() {
-        return Err(Failure::usage("kafka and elasticsearch go together: events go through the one into the other"));
+        return Err(CliError::usage("kafka and elasticsearch go together: events go through the one into the other"));
     }
-    config.check().map_err(Failure::usage)?;
+    config.check().map_err(CliError::usage)?;
     if config.redis_url != ServerConfig::default().redis_url {
-        return Err(Failure::usage("redis_url: `dev` brings a Redis of its own")
+        return Err(CliError::usage("redis_url: `dev` brings a Redis of its own")
             .hint("`tallystone server` serves from another"));
     }
     // First of all that starts: a signal from here on stops what was started.
-    let shutdown = Shutdown::listen().map_err(Failure::usage)?;
+    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-        Failure::usage(format!("cannot listen on {}: {error}", config.listen))
+        CliError::usage(format!("cannot listen on {}: {error}", config.listen))
             .hint("is a server running already? --listen 127.0.0.1:0 takes a free port")
     })?;
     let counters_port = if config.listen.port() == 0 { 0 } else { COUNTERS_PORT };
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
     if let Some(address) = config.metrics_listen {
         // Bound when the server starts: what is wrong with it is to be said before all is said to be ready.
         std::net::TcpListener::bind(address)
-            .map_err(|error| Failure::usage(format!("cannot serve metrics on {address}: {error}")))?;
+            .map_err(|error| CliError::usage(format!("cannot serve metrics on {address}: {error}")))?;
     }
     let data_dir = args.data_dir.unwrap_or_else(|| data_dir_of("dev"));
     let options = PrivateRedisOptions { port: args.redis_port, ..PrivateRedisOptions::new(&data_dir) };
@@ -110,7 +110,7 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), Failure> {
     config.redis_url = redis.url();
     if args.full && config.history_file.is_some() {
         redis.stop().await;
-        return Err(Failure::usage("history_file is set beside --full: events go to one of them"));
+        return Err(CliError::usage("history_file is set beside --full: events go to one of them"));
     }
     let full = match args.full {
         true => Some(Full::start(&data_dir).await?),
@@ -141,19 +141,19 @@ struct Listeners {
 }
 
 /// The counters and their worker, with a namespace to try them in: its counts are exact at once.
-async fn counting(redis_url: &str, server: &str, listener: TcpListener) -> Result<BesideTask, Failure> {
+async fn counting(redis_url: &str, server: &str, listener: TcpListener) -> Result<BesideTask, CliError> {
     let connect = async || {
         let connected = RedisNamespaces::connect(redis_url, false, ReplicaWait::default()).await;
         connected.map_err(|error| cannot_serve(&error))
     };
     let (namespaces, of_worker) = (connect().await?, connect().await?);
-    let name = NamespaceName::parse(NAMESPACE).map_err(Failure::usage)?;
-    if namespaces.get(&name).await.map_err(Failure::unavailable)?.is_none() {
+    let name = NamespaceName::parse(NAMESPACE).map_err(CliError::usage)?;
+    if namespaces.get(&name).await.map_err(CliError::unavailable)?.is_none() {
         let config =
             NamespaceConfig { counter_type: CounterType::Accurate, num_queues: 1, ..NamespaceConfig::default() };
-        namespaces.put(&name, config).await.map_err(Failure::unavailable)?;
+        namespaces.put(&name, config).await.map_err(CliError::unavailable)?;
     }
-    let queue = Client::builder(server).connect_lazy().map_err(Failure::usage)?;
+    let queue = Client::builder(server).connect_lazy().map_err(CliError::usage)?;
     Ok(Box::new(move |stopping| {
         async move {
             let worker = tokio::spawn(counters::working(of_worker, queue.clone(), stopping.clone()));
@@ -194,7 +194,7 @@ fn without_user(url: &str) -> String {
 }
 
 impl Full {
-    async fn start(data_dir: &Path) -> Result<Full, Failure> {
+    async fn start(data_dir: &Path) -> Result<Full, CliError> {
         let kafka = PrivateKafka::start(PrivateKafkaOptions::new(data_dir.join("kafka")));
         let elasticsearch =
             PrivateElasticsearch::start(PrivateElasticsearchOptions::new(data_dir.join("elasticsearch")));
@@ -214,12 +214,12 @@ async fn serve(
     data_dir: &Path,
     shutdown: Shutdown,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let store = RedisStore::connect(redis_options(&config)).await.map_err(|error| cannot_serve(&error))?;
     let store = Arc::new(store);
     let mut beside = History::open(&config)?.beside(&store);
     if let (Some(kafka), Some(elastic)) = (kafka_options(&config)?, elastic_options(&config)) {
-        let elastic = Arc::new(Elastic::new(elastic).map_err(Failure::usage)?);
+        let elastic = Arc::new(Elastic::new(elastic).map_err(CliError::usage)?);
         let options = IndexerOptions { kafka, ..IndexerOptions::default() };
         beside.tasks.push(Box::new(|stopping| {
             indexing(elastic, options, stopping)
@@ -228,7 +228,7 @@ async fn serve(
         }));
     }
     let address =
-        |listener: &TcpListener| listener.local_addr().map_err(Failure::usage).map(|at| format!("http://{at}"));
+        |listener: &TcpListener| listener.local_addr().map_err(CliError::usage).map(|at| format!("http://{at}"));
     let (server, counters) = (address(&listeners.queue)?, address(&listeners.counters)?);
     beside.tasks.push(counting(&redis.url(), &server, listeners.counters).await?);
     let running = Running {
@@ -238,7 +238,7 @@ async fn serve(
         kafka: config.kafka.clone(),
         elasticsearch: config.elasticsearch.as_deref().map(without_user),
         metrics: config.metrics_listen.map(|address| format!("http://{address}/metrics")),
-        data_dir: data_dir.canonicalize().map_err(Failure::usage)?,
+        data_dir: data_dir.canonicalize().map_err(CliError::usage)?,
         process_id: std::process::id(),
     };
     output.one(&running, banner)?;
@@ -255,11 +255,11 @@ async fn serve(
     if let Some(full) = full
         && (full.kafka.has_ended() || full.elasticsearch.has_ended())
     {
-        return Err(Failure::unavailable("the Kafka or the Elasticsearch of this `dev` has ended")
+        return Err(CliError::unavailable("the Kafka or the Elasticsearch of this `dev` has ended")
             .hint("nothing is lost; their logs are in the data folder; start `tallystone dev --full` again"));
     }
     match redis.has_ended() {
-        true => Err(Failure::unavailable("the private Redis has ended: was it killed, or out of memory?")
+        true => Err(CliError::unavailable("the private Redis has ended: was it killed, or out of memory?")
             .hint("what it acknowledged is on the disk; start `tallystone dev` again")),
         false => Ok(()),
     }

@@ -1,7 +1,7 @@
 //! `tallystone indexer`: from Kafka into Elasticsearch, and the service that answers from there.
 
 use crate::config::{ConfigFlags, load};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::history;
 use crate::server::{HistoryAddresses, cannot_serve};
 use crate::shutdown::Shutdown;
@@ -112,27 +112,27 @@ impl IndexerConfig {
     }
 }
 
-pub(crate) async fn run(args: IndexerArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: IndexerArgs) -> Result<(), CliError> {
     let file = args.flags.config.clone();
     let flags = Flags { flags: args.flags, addresses: args.addresses, indexer_group: args.group };
     let config: IndexerConfig = load(file.as_deref(), flags)?;
     let server = config.as_server();
-    server.check().map_err(Failure::usage)?;
+    server.check().map_err(CliError::usage)?;
     let (events, bytes) = (config.indexer_batch_events, config.indexer_batch_bytes);
     if !(1..=100_000).contains(&events) || !(64 * 1024..=1 << 30).contains(&bytes) {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "indexer_batch_events: from 1 to 100000; indexer_batch_bytes: from 65536 to 1073741824",
         ));
     }
     let kafka = history::kafka_options(&server)?
-        .ok_or_else(|| Failure::usage("kafka is not set: where are the events?").hint("--kafka HOST:PORT"))?;
+        .ok_or_else(|| CliError::usage("kafka is not set: where are the events?").hint("--kafka HOST:PORT"))?;
     let elastic = history::elastic_options(&server).ok_or_else(|| {
-        Failure::usage("elasticsearch is not set: where do they go?").hint("--elasticsearch http://HOST:9200")
+        CliError::usage("elasticsearch is not set: where do they go?").hint("--elasticsearch http://HOST:9200")
     })?;
-    let elastic = Arc::new(Elastic::new(elastic).map_err(Failure::usage)?);
-    let shutdown = Shutdown::listen().map_err(Failure::usage)?;
+    let elastic = Arc::new(Elastic::new(elastic).map_err(CliError::usage)?);
+    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-        Failure::usage(format!("cannot listen on {}: {error}", config.listen)).hint("--listen takes another address")
+        CliError::usage(format!("cannot listen on {}: {error}", config.listen)).hint("--listen takes another address")
     })?;
     let options = IndexerOptions {
         group: config.indexer_group.clone(),
@@ -143,7 +143,7 @@ pub(crate) async fn run(args: IndexerArgs) -> Result<(), Failure> {
     let stopping = CancellationToken::new();
     let _stop_in_any_case = stopping.clone().drop_guard();
     let routes = Routes::new(HistoryApi::new(elastic.clone()).service());
-    let address = listener.local_addr().map_err(Failure::usage)?;
+    let address = listener.local_addr().map_err(CliError::usage)?;
     tracing::info!(%address, group = options.group, "indexing");
     let stop = async {
         shutdown.requested().await;
@@ -168,7 +168,7 @@ pub(crate) async fn indexing(
     elastic: Arc<Elastic>,
     options: IndexerOptions,
     stopping: CancellationToken,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let pruning = tokio::spawn(stopping.clone().run_until_cancelled_owned(history::prune(elastic.clone())));
     let indexed = index(elastic, options, stopping.cancelled_owned()).await;
     pruning.abort();

@@ -1,6 +1,6 @@
 //! Structured logs, on stderr.
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
@@ -15,9 +15,9 @@ pub(crate) enum LogFormat {
 }
 
 /// Starts logging. The filter is in the syntax of `RUST_LOG`: `info`, `tallystone_server=debug,warn`.
-pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
+pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), CliError> {
     let filter = EnvFilter::try_new(filter)
-        .map_err(|error| Failure::usage(format!("--log {filter:?}: {error}")).hint("for example --log debug"))?;
+        .map_err(|error| CliError::usage(format!("--log {filter:?}: {error}")).hint("for example --log debug"))?;
     let stderr = std::io::stderr;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
     match format {

@@ -14,7 +14,9 @@ mod counters;
 mod demo;
 mod dev;
 mod duration;
-mod failure;
+mod error;
+mod global;
+
 mod history;
 mod indexer;
 mod logs;
@@ -27,9 +29,9 @@ mod shutdown;
 mod work;
 
 use args::{Cli, Demo, Verb};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use connection::Session;
-use failure::Failure;
+use error::CliError;
 use msg::MsgVerb;
 use output::Output;
 use queue::QueueVerb;
@@ -49,11 +51,11 @@ fn main() -> ExitCode {
     }
     let done = match runtime.enable_all().build() {
         Ok(runtime) => runtime.block_on(run(cli, output)),
-        Err(error) => Err(Failure::unavailable(format_args!("cannot start threads: {error}"))),
+        Err(error) => Err(CliError::unavailable(format_args!("cannot start threads: {error}"))),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.print(output),
+        Err(error) => error.print(output.json),
     }
 }
 
@@ -63,10 +65,10 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().saturating_sub(1).max(1))
 }
 
-async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
+async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     let global = cli.global;
     let filter = global.log.as_deref().unwrap_or(
-        if matches!(cli.verb, Verb::Server(_) | Verb::Indexer(_) | Verb::Counters(_) | Verb::Worker(_)) {
+        if matches!(cli.verb, Verb::Server(_) | Verb::Indexer(_) | Verb::Counters(_) | Verb::RollupWorker(_)) {
             "info"
         } else {
             "warn"
@@ -78,7 +80,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Verb::Server(args) => server::run(args).await,
         Verb::Indexer(args) => indexer::run(args).await,
         Verb::Counters(args) => counters::run(args, global.server).await,
-        Verb::Worker(args) => counters::run_worker(args, global.server).await,
+        Verb::RollupWorker(args) => counters::run_worker(args, global.server).await,
         Verb::Dev(args) => dev::run(args, output).await,
         Verb::Queue(QueueVerb::Stats(args)) => {
             let session = args.history.session(&global, output).await?;
@@ -100,6 +102,6 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Verb::Check(args) => check::run(args, &connect().await?).await,
         Verb::Demo(Demo::Flights(args)) => demo::flights(args, global.server, output).await,
         Verb::Bench(args) => bench::run(args, output).await,
-        Verb::Completions(args) => completions::run(args, output),
+        Verb::Completions(args) => completions::run(args, &mut Cli::command(), output),
     }
 }

@@ -1,6 +1,6 @@
 //! What a verb says on stdout: tables and sentences for people, JSON for programs.
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
@@ -13,12 +13,12 @@ pub(crate) struct Output {
 
 impl Output {
     /// One value: a JSON object on one line, or what `people` makes of it.
-    pub(crate) fn one<T: Serialize>(self, value: &T, people: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+    pub(crate) fn one<T: Serialize>(self, value: &T, people: impl FnOnce(&T) -> String) -> Result<(), CliError> {
         if self.json { self.line(&json(value)?) } else { self.line(people(value).trim_end()) }
     }
 
     /// Many values: a JSON object per line, or what `people` makes of them all.
-    pub(crate) fn many<T: Serialize>(self, values: &[T], people: impl FnOnce(&[T]) -> String) -> Result<(), Failure> {
+    pub(crate) fn many<T: Serialize>(self, values: &[T], people: impl FnOnce(&[T]) -> String) -> Result<(), CliError> {
         if self.json {
             return values.iter().try_for_each(|value| self.line(&json(value)?));
         }
@@ -26,7 +26,7 @@ impl Output {
     }
 
     /// A remark on what was shown: beside JSON it goes to stderr.
-    pub(crate) fn remark(self, line: &str) -> Result<(), Failure> {
+    pub(crate) fn remark(self, line: &str) -> Result<(), CliError> {
         if self.json {
             eprintln!("{line}");
             return Ok(());
@@ -35,19 +35,19 @@ impl Output {
     }
 
     /// One line, as it is.
-    pub(crate) fn line(self, line: &str) -> Result<(), Failure> {
+    pub(crate) fn line(self, line: &str) -> Result<(), CliError> {
         let mut stdout = std::io::stdout().lock();
         match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
             Ok(()) => Ok(()),
             // The reader has seen enough: `tallystone msg ls … | head`.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-            Err(error) => Err(Failure::usage(format!("cannot write the output: {error}"))),
+            Err(error) => Err(CliError::usage(format!("cannot write the output: {error}"))),
         }
     }
 }
 
-fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|error| Failure::usage(format!("cannot write the output as JSON: {error}")))
+fn json<T: Serialize>(value: &T) -> Result<String, CliError> {
+    serde_json::to_string(value).map_err(|error| CliError::usage(format!("cannot write the output as JSON: {error}")))
 }
 
 /// A plain table: a header, columns, no frame. Columns whose header starts with `#` are numbers.

@@ -1,7 +1,7 @@
 //! `tallystone server`
 
 use crate::config::{ConfigFlags, load};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::history::History;
 use crate::shutdown::Shutdown;
 use clap::Args;
@@ -84,26 +84,26 @@ struct Flags {
     embedded: EmbeddedFlags,
 }
 
-pub(crate) async fn run(args: ServerArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: ServerArgs) -> Result<(), CliError> {
     let file = args.flags.config.clone();
     let ServerArgs { flags, redis, addresses, embedded } = args;
     let config: ServerConfig = load(file.as_deref(), Flags { flags, redis, addresses, embedded })?;
-    config.check().map_err(Failure::usage)?;
-    let shutdown = Shutdown::listen().map_err(Failure::usage)?;
+    config.check().map_err(CliError::usage)?;
+    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let history = History::open(&config)?;
     tallystone_server::serve(config, |store| history.beside(store), shutdown.requested()).await.map_err(|error| {
         match &error {
             ServeError::Redis(ConnectError::Unreachable { .. }) => {
                 cannot_serve(&error).hint("--redis-url names another; `tallystone dev` brings a Redis of its own along")
             }
-            ServeError::Redis(_) | ServeError::Config(_) => Failure::usage(&error),
+            ServeError::Redis(_) | ServeError::Config(_) => CliError::usage(&error),
             _ => cannot_serve(&error),
         }
     })
 }
 
 /// Why a server does not start, or ended.
-pub(crate) fn cannot_serve(error: &(dyn std::error::Error + 'static)) -> Failure {
+pub(crate) fn cannot_serve(error: &(dyn std::error::Error + 'static)) -> CliError {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -114,5 +114,5 @@ pub(crate) fn cannot_serve(error: &(dyn std::error::Error + 'static)) -> Failure
         }
         source = cause.source();
     }
-    Failure::unavailable(text)
+    CliError::unavailable(text)
 }

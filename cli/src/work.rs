@@ -2,7 +2,7 @@
 
 use crate::connection::Session;
 use crate::duration::parse_ms;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::msg::pair;
 use crate::output::grouped;
 use crate::shutdown::Shutdown;
@@ -63,7 +63,7 @@ struct OutcomeLine<'a> {
     outcome: &'static str,
 }
 
-pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliError> {
     let queue = session.ask(&args.queue, session.client.get_queue(&args.queue)).await?;
     let key = match queue.config.queue_type {
         Some(QueueType::Exclusive { key }) => Some(key),
@@ -94,7 +94,7 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), Failure
         None => worker,
     };
 
-    let shutdown = Shutdown::listen().map_err(Failure::usage)?;
+    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let handler = move |lease| {
         let program = program.clone();
         async move { program.run(lease).await }

@@ -1,8 +1,8 @@
 //! `tallystone counter add COUNTER [DELTA]`: one event by flags, or many as NDJSON.
 
-use super::{CounterSession, InNamespace, TokenArgs, count_text, exactness, failure, now_ms, repeat_hint};
+use super::{CounterSession, InNamespace, TokenArgs, cli_error, count_text, exactness, now_ms, repeat_hint};
 use crate::duration::format_time;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::ndjson::Sending;
 use clap::Args;
 use serde::Serialize;
@@ -29,10 +29,10 @@ pub(crate) struct AddArgs {
     pub(crate) within: InNamespace,
 }
 
-pub(crate) async fn run(args: AddArgs, session: &CounterSession) -> Result<(), Failure> {
+pub(crate) async fn run(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {
     if args.counter == "-" {
         if args.delta.is_some() || args.get || args.token.is_given() {
-            return Err(Failure::usage("with `-` the lines say counter, delta, token and generation_time_ms"));
+            return Err(CliError::usage("with `-` the lines say counter, delta, token and generation_time_ms"));
         }
         return many(args.within.namespace, session).await;
     }
@@ -58,7 +58,7 @@ struct Counted {
     exact_to_ms: u64,
 }
 
-async fn one(args: AddArgs, session: &CounterSession) -> Result<(), Failure> {
+async fn one(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {
     let (namespace, delta, token) = (args.within.namespace, args.delta.unwrap_or(1), args.token.into_token());
     let add = NewAdd::new(&args.counter, delta).token(token.clone());
     let outcome = match args.get {
@@ -95,14 +95,15 @@ fn text(outcome: &Outcome<'_>) -> String {
     text
 }
 
-async fn many(namespace: String, session: &CounterSession) -> Result<(), Failure> {
+async fn many(namespace: String, session: &CounterSession) -> Result<(), CliError> {
     let to = ("namespace", namespace.clone());
     let sending = Sending { path: PathBuf::from("-"), to, done: ("Counted", "adds"), in_flight: IN_FLIGHT };
     sending
         .run(session.output, async |adds: Vec<NewAdd>| match session.client.add_many(&namespace, adds).await {
             Ok(results) => Ok(results),
             Err(error @ Error::Unavailable { .. }) => {
-                Err(failure(&error).hint("run it again with the same input: lines that carry a token are counted once"))
+                Err(cli_error(&error)
+                    .hint("run it again with the same input: lines that carry a token are counted once"))
             }
             Err(error) => Err(session.explained(&namespace, &error).await),
         })

@@ -2,7 +2,7 @@
 
 use super::{CounterSession, InNamespace, TokenArgs, repeat_hint};
 use crate::duration::format_time;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use serde::Serialize;
 use tallystone_client::{Cleared, IdempotencyToken, NewClear};
@@ -27,7 +27,7 @@ struct Outcome<'a> {
     cleared: Cleared,
 }
 
-pub(crate) async fn run(args: ClearArgs, session: &CounterSession) -> Result<(), Failure> {
+pub(crate) async fn run(args: ClearArgs, session: &CounterSession) -> Result<(), CliError> {
     let (namespace, token) = (args.within.namespace, args.token.into_token());
     let clear = NewClear::new(&args.counter).token(token.clone());
     let cleared = match session.client.clear(&namespace, clear).await {

@@ -2,7 +2,7 @@
 
 use super::{CounterSession, InNamespace, PAGE_SIZE, count_text};
 use crate::duration::format_time;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::history::parse_moment;
 use crate::output::table;
 use clap::Args;
@@ -22,7 +22,7 @@ pub(crate) struct EventsArgs {
     within: InNamespace,
 }
 
-pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<(), Failure> {
+pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<(), CliError> {
     let namespace = &args.within.namespace;
     // What is not given, the server decides by the store's clock.
     let (since, until) = (args.since.unwrap_or(0), args.until.unwrap_or(0));

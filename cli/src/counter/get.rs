@@ -1,7 +1,7 @@
 //! `tallystone counter get COUNTER…`
 
 use super::{CounterSession, InNamespace, count_text, exactness, now_ms, refusal};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::msg::BATCH_ITEMS_MAX;
 use crate::output::table;
 use clap::Args;
@@ -29,13 +29,13 @@ pub(crate) struct Outcome {
     error: Option<String>,
 }
 
-pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), Failure> {
+pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), CliError> {
     let (counters, namespace) = (&args.counters, &args.within.namespace);
     let outcomes = counts(counters, namespace, session).await?;
     session.output.many(&outcomes, |outcomes| text(outcomes, now_ms()))?;
     match outcomes.iter().filter(|outcome| outcome.error.is_some()).count() {
         0 => Ok(()),
-        refused => Err(Failure::refused(format!("{refused} of {} were refused", outcomes.len()))),
+        refused => Err(CliError::refused(format!("{refused} of {} were refused", outcomes.len()))),
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn counts(
     counters: &[String],
     namespace: &str,
     session: &CounterSession,
-) -> Result<Vec<Outcome>, Failure> {
+) -> Result<Vec<Outcome>, CliError> {
     let mut outcomes = Vec::with_capacity(counters.len());
     for some in counters.chunks(BATCH_ITEMS_MAX) {
         let results = session.ask(namespace, session.client.get_many(namespace, some.to_vec())).await?;

@@ -1,7 +1,7 @@
 //! `tallystone counter ls`
 
 use super::{CounterSession, InNamespace, PAGE_SIZE, count_text, time_or_nothing};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::table;
 use clap::Args;
 use tallystone_client::CounterEntry;
@@ -12,7 +12,7 @@ pub(crate) struct LsArgs {
     within: InNamespace,
 }
 
-pub(crate) async fn run(args: LsArgs, session: &CounterSession) -> Result<(), Failure> {
+pub(crate) async fn run(args: LsArgs, session: &CounterSession) -> Result<(), CliError> {
     let namespace = &args.within.namespace;
     let (mut page_token, mut empty) = (String::new(), true);
     // Page by page, so that any number of counters takes bounded memory.

@@ -13,7 +13,7 @@ mod watch;
 use crate::config::nearest;
 use crate::connection::{self, RETRY_FOR, server_url};
 use crate::duration::{format_ago, format_time};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::history::parse_moment;
 use crate::output::{Output, grouped};
 use clap::{Args, Subcommand};
@@ -58,10 +58,10 @@ pub(crate) enum CounterVerb {
     Namespace(namespace::NamespaceVerb),
 }
 
-pub(crate) async fn run(args: CounterArgs, output: Output) -> Result<(), Failure> {
+pub(crate) async fn run(args: CounterArgs, output: Output) -> Result<(), CliError> {
     let url = server_url(Some(&args.server_of_counters));
     let client = CounterClient::builder(url).retry_for(RETRY_FOR).connect().await;
-    let session = &CounterSession { client: client.map_err(|error| failure(&error))?, output };
+    let session = &CounterSession { client: client.map_err(|error| cli_error(&error))?, output };
     match args.verb {
         CounterVerb::Add(args) => add::run(args, session).await,
         CounterVerb::Get(args) => get::run(args, session).await,
@@ -81,15 +81,15 @@ pub(crate) struct CounterSession {
 
 impl CounterSession {
     /// Makes a call about a namespace; one that is not there is answered with one whose name is like it.
-    async fn ask<T>(&self, namespace: &str, call: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+    async fn ask<T>(&self, namespace: &str, call: impl Future<Output = Result<T, Error>>) -> Result<T, CliError> {
         match call.await {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.explained(namespace, &error).await),
         }
     }
 
-    async fn explained(&self, namespace: &str, error: &Error) -> Failure {
-        let failure = failure(error);
+    async fn explained(&self, namespace: &str, error: &Error) -> CliError {
+        let failure = cli_error(error);
         if error.refused().is_none_or(|refused| refused.reason != "NAMESPACE_NOT_FOUND") {
             return failure;
         }
@@ -143,22 +143,22 @@ fn repeat_hint(token: &IdempotencyToken) -> String {
 }
 
 /// What a failed call means to the person at the keyboard.
-fn failure(error: &Error) -> Failure {
+fn cli_error(error: &Error) -> CliError {
     match error {
         Error::Refused(refused) => refusal(refused),
-        Error::Connect { .. } => Failure::unavailable(error)
+        Error::Connect { .. } => CliError::unavailable(error)
             .hint("`tallystone dev` starts counters here; --counters or TALLYSTONE_COUNTERS names another server"),
-        Error::Unavailable { .. } | Error::Protocol(_) => connection::failure(error),
+        Error::Unavailable { .. } | Error::Protocol(_) => connection::cli_error(error),
     }
 }
 
 /// What a refused call means.
-fn refusal(refused: &Refused) -> Failure {
+fn refusal(refused: &Refused) -> CliError {
     if refused.code == Code::Unimplemented {
-        return Failure::refused("this server has no counters")
+        return CliError::refused("this server has no counters")
             .hint("--counters or TALLYSTONE_COUNTERS names one that has");
     }
-    let failure = Failure::refused(&refused.message).reason(refused.reason.clone());
+    let failure = CliError::refused(&refused.message).reason(refused.reason.clone());
     match refused.reason.as_str() {
         "TOO_OLD" => failure.hint(
             "its time is further back than the accept limit of `tallystone counter namespace get`; is the clock right?",

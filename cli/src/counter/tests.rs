@@ -119,7 +119,7 @@ fn only_counts_that_differ_are_told() {
 
 #[test]
 fn failures_say_what_to_do() {
-    let json = |failure: Failure| serde_json::to_string(&failure).unwrap();
+    let json = |failure: CliError| serde_json::to_string(&failure).unwrap();
     let refused = |code, reason: &str| Refused {
         code,
         reason: reason.to_owned(),
@@ -128,10 +128,10 @@ fn failures_say_what_to_do() {
         metadata: Default::default(),
     };
     let connect = Error::Connect { url: "u".to_owned(), message: "refused".to_owned() };
-    assert!(json(failure(&connect)).contains("tallystone dev"));
-    assert!(json(failure(&connect)).contains("--counters"));
+    assert!(json(cli_error(&connect)).contains("tallystone dev"));
+    assert!(json(cli_error(&connect)).contains("--counters"));
     assert!(json(refusal(&refused(Code::OutOfRange, "TOO_OLD"))).contains("accept limit"));
     assert!(json(refusal(&refused(Code::Unimplemented, ""))).contains("no counters"));
     let unavailable = Error::Unavailable { applied: Applied::Unknown, message: "gone".to_owned() };
-    assert!(json(failure(&unavailable)).contains("may have been written"));
+    assert!(json(cli_error(&unavailable)).contains("may have been written"));
 }

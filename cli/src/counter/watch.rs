@@ -3,7 +3,7 @@
 use super::get::{Outcome, counts};
 use super::{CounterSession, InNamespace, count_text, now_ms};
 use crate::duration::{format_time, parse_ms};
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use serde::Serialize;
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct Seen<'a> {
 }
 
 /// Until a signal ends it, or the server is gone for longer than a call is repeated.
-pub(crate) async fn run(args: WatchArgs, session: &CounterSession) -> Result<(), Failure> {
+pub(crate) async fn run(args: WatchArgs, session: &CounterSession) -> Result<(), CliError> {
     let mut ticks = tokio::time::interval(Duration::from_millis(args.interval));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::unsuited;
 use crate::connection::server_url;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::server::RedisPromises;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub(crate) struct CountersArgs {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct WorkerArgs {
+pub(crate) struct RollupWorkerArgs {
     #[command(flatten)]
     flags: WorkerFlags,
     #[command(flatten)]
@@ -94,7 +94,7 @@ impl CountersArgs {
     }
 }
 
-impl WorkerArgs {
+impl RollupWorkerArgs {
     pub(super) fn file(&self) -> Option<PathBuf> {
         self.flags.config.clone()
     }
@@ -120,7 +120,7 @@ pub(super) struct CountersConfig {
 /// The configuration of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct WorkerConfig {
+pub(super) struct RollupWorkerConfig {
     pub(super) metrics_listen: Option<SocketAddr>,
     #[serde(flatten)]
     pub(super) redis: RedisConfig,
@@ -155,41 +155,41 @@ impl Default for CountersConfig {
     }
 }
 
-impl Default for WorkerConfig {
+impl Default for RollupWorkerConfig {
     fn default() -> Self {
-        WorkerConfig { metrics_listen: None, redis: RedisConfig::default(), server: server_url(None) }
+        RollupWorkerConfig { metrics_listen: None, redis: RedisConfig::default(), server: server_url(None) }
     }
 }
 
 impl CountersConfig {
     /// Checks what the server's configuration has too, as there.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), CliError> {
         self.redis.check(self.listen, self.metrics_listen)
     }
 
-    pub(super) fn queue(&self) -> Result<Client, Failure> {
+    pub(super) fn queue(&self) -> Result<Client, CliError> {
         queue(&self.server)
     }
 }
 
-impl WorkerConfig {
-    pub(super) fn check(&self) -> Result<(), Failure> {
+impl RollupWorkerConfig {
+    pub(super) fn check(&self) -> Result<(), CliError> {
         self.redis.check(ServerConfig::default().listen, self.metrics_listen)
     }
 
-    pub(super) fn queue(&self) -> Result<Client, Failure> {
+    pub(super) fn queue(&self) -> Result<Client, CliError> {
         queue(&self.server)
     }
 }
 
 /// The queue may start later than what needs it.
-fn queue(server: &str) -> Result<Client, Failure> {
+fn queue(server: &str) -> Result<Client, CliError> {
     let client = Client::builder(server_url(Some(server))).call_timeout(Duration::from_secs(5)).connect_lazy();
-    client.map_err(|error| Failure::usage(format!("server: {error}")))
+    client.map_err(|error| CliError::usage(format!("server: {error}")))
 }
 
 impl RedisConfig {
-    fn check(&self, listen: SocketAddr, metrics_listen: Option<SocketAddr>) -> Result<(), Failure> {
+    fn check(&self, listen: SocketAddr, metrics_listen: Option<SocketAddr>) -> Result<(), CliError> {
         let RedisConfig { redis_url, allow_volatile, replicas_min, replica_wait_ms } = self.clone();
         let server = ServerConfig {
             listen,
@@ -200,10 +200,10 @@ impl RedisConfig {
             replica_wait_ms,
             ..ServerConfig::default()
         };
-        server.check().map_err(Failure::usage)
+        server.check().map_err(CliError::usage)
     }
 
-    pub(super) async fn connect(&self) -> Result<RedisNamespaces, Failure> {
+    pub(super) async fn connect(&self) -> Result<RedisNamespaces, CliError> {
         let replicas = ReplicaWait { replicas_min: self.replicas_min, wait_ms: self.replica_wait_ms };
         let connected = RedisNamespaces::connect(&self.redis_url, self.allow_volatile, replicas).await;
         connected.map_err(|error| unsuited(&error))
@@ -220,7 +220,7 @@ mod tests {
     fn what_the_help_says_is_so() {
         let mut cli = Cli::command();
         let mut help = |verb| cli.find_subcommand_mut(verb).expect("a verb").render_long_help().to_string();
-        let (counters, worker, server) = (help("counters"), help("worker"), help("server"));
+        let (counters, worker, server) = (help("counters"), help("rollup-worker"), help("server"));
         let CountersConfig { listen, redis, .. } = CountersConfig::default();
         assert!(counters.contains(&format!("[default: {listen}]")), "{counters}");
         for text in [&counters, &worker] {

@@ -1,8 +1,8 @@
-//! `tallystone worker`: rolls counters up, as the queue says.
+//! `tallystone rollup-worker`: rolls counters up, as the queue says.
 
-use super::config::{WorkerArgs, WorkerConfig};
+use super::config::{RollupWorkerArgs, RollupWorkerConfig};
 use crate::config::load;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::server::cannot_serve;
 use crate::shutdown::Shutdown;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use tallystone_server::serve_metrics;
 use tallystone_workers::{Records, RollupWorkers, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) async fn run(args: WorkerArgs, server: Option<String>) -> Result<(), Failure> {
+pub(crate) async fn run(args: RollupWorkerArgs, server: Option<String>) -> Result<(), CliError> {
     let (file, name, records) = (args.file(), args.name.clone(), args.records.clone());
-    let config: WorkerConfig = load(file.as_deref(), args.flags(server))?;
+    let config: RollupWorkerConfig = load(file.as_deref(), args.flags(server))?;
     config.check()?;
-    let shutdown = Shutdown::listen().map_err(Failure::usage)?;
+    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let records = match records {
         None => None,
         Some(path) => {
             let opened = Records::open(&path);
-            Some(Arc::new(opened.map_err(|error| Failure::usage(format!("--records {}: {error}", path.display())))?))
+            Some(Arc::new(opened.map_err(|error| CliError::usage(format!("--records {}: {error}", path.display())))?))
         }
     };
     if let Some(address) = config.metrics_listen {

@@ -10,8 +10,8 @@ pub(crate) use flights::FlightsArgs;
 use crate::counters;
 use flights::Tallies;
 
-use crate::connection::{failure, server_url};
-use crate::failure::Failure;
+use crate::connection::{cli_error, server_url};
+use crate::error::CliError;
 use crate::history::{History, demo_file};
 use crate::output::Output;
 use crate::server::cannot_serve;
@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// `demo flights`: on the server named, or on one of its own.
-pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, output: Output) -> Result<(), Failure> {
+pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, output: Output) -> Result<(), CliError> {
     args.quiet |= output.json;
     let own = match &server {
         Some(_) => None,
@@ -48,14 +48,14 @@ pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, outpu
     flown
 }
 
-async fn fly(args: FlightsArgs, url: &str, tallies: Option<Tallies>, output: Output) -> Result<(), Failure> {
-    let client = Client::connect(url).await.map_err(|error| failure(&error))?;
+async fn fly(args: FlightsArgs, url: &str, tallies: Option<Tallies>, output: Output) -> Result<(), CliError> {
+    let client = Client::connect(url).await.map_err(|error| cli_error(&error))?;
     let report = flights::run(args, client, tallies).await.map_err(|error| match error.downcast_ref::<Error>() {
-        Some(error) => failure(error),
-        None => Failure::usage(format!("{error:#}")),
+        Some(error) => cli_error(error),
+        None => CliError::usage(format!("{error:#}")),
     })?;
     output.one(&report, ToString::to_string)?;
-    if report.passed() { Ok(()) } else { Err(Failure::refused("a check failed")) }
+    if report.passed() { Ok(()) } else { Err(CliError::refused("a check failed")) }
 }
 
 /// A server and its private Redis, as durable as any, whose data goes when the demo ends.
@@ -66,19 +66,19 @@ struct OwnServer {
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<(), tallystone_server::ServeError>>,
     stop_counters: CancellationToken,
-    counted: JoinHandle<Result<(), Failure>>,
+    counted: JoinHandle<Result<(), CliError>>,
     _data: tempfile::TempDir,
 }
 
 impl OwnServer {
-    async fn start(history_file: PathBuf) -> Result<Self, Failure> {
-        let data = tempfile::tempdir().map_err(Failure::usage)?;
+    async fn start(history_file: PathBuf) -> Result<Self, CliError> {
+        let data = tempfile::tempdir().map_err(CliError::usage)?;
         let options = PrivateRedisOptions::new(data.path());
         let redis = PrivateRedis::start(options).await.map_err(|error| cannot_serve(&error))?;
         let options = RedisOptions { url: redis.url(), ..RedisOptions::default() };
         let store = Arc::new(RedisStore::connect(options).await.map_err(|error| cannot_serve(&error))?);
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::usage)?;
-        let url = format!("http://{}", listener.local_addr().map_err(Failure::usage)?);
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(CliError::usage)?;
+        let url = format!("http://{}", listener.local_addr().map_err(CliError::usage)?);
         make_room(&history_file);
         let mut config =
             ServerConfig { redis_url: redis.url(), history_file: Some(history_file), ..ServerConfig::default() };
@@ -93,9 +93,9 @@ impl OwnServer {
         let served = tokio::spawn(tallystone_server::serve_redis(store, listener, config, beside, Box::pin(shutdown)));
         let connected = RedisNamespaces::connect(&redis.url(), false, ReplicaWait::default()).await;
         let namespaces = connected.map_err(|error| cannot_serve(&error))?;
-        let queue = Client::builder(&url).connect_lazy().map_err(Failure::usage)?;
+        let queue = Client::builder(&url).connect_lazy().map_err(CliError::usage)?;
         let listener = counters::listen(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
-        let counters_url = format!("http://{}", listener.local_addr().map_err(Failure::usage)?);
+        let counters_url = format!("http://{}", listener.local_addr().map_err(CliError::usage)?);
         let stop_counters = CancellationToken::new();
         let counted = tokio::spawn(counters::serving(namespaces, queue, listener, None, stop_counters.clone()));
         Ok(OwnServer { url, counters_url, redis, stop, served, stop_counters, counted, _data: data })

@@ -1,7 +1,7 @@
 //! What a server runs and serves beside the queue, so that there is a history: the relay into Kafka or into the embedded
 //! store, and the service that answers questions from the embedded store or from Elasticsearch.
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use futures::FutureExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,25 +34,25 @@ pub(crate) struct History {
 
 impl History {
     /// What the configuration asks for.
-    pub(crate) fn open(config: &ServerConfig) -> Result<History, Failure> {
+    pub(crate) fn open(config: &ServerConfig) -> Result<History, CliError> {
         let mut history = History::default();
         if let Some(path) = &config.history_file {
             if let Some(dir) = path.parent() {
                 std::fs::create_dir_all(dir)
-                    .map_err(|error| Failure::usage(format!("cannot make {}: {error}", dir.display())))?;
+                    .map_err(|error| CliError::usage(format!("cannot make {}: {error}", dir.display())))?;
             }
             let options = EmbeddedOptions {
                 path: path.clone(),
                 retention_ms: config.history_retention_ms,
                 max_bytes: config.history_bytes_max,
             };
-            history.embedded = Some(Arc::new(Embedded::open(options).map_err(Failure::usage)?));
+            history.embedded = Some(Arc::new(Embedded::open(options).map_err(CliError::usage)?));
         }
         if let Some(kafka) = kafka_options(config)? {
-            history.kafka = Some(KafkaSink::new(&kafka).map_err(Failure::usage)?);
+            history.kafka = Some(KafkaSink::new(&kafka).map_err(CliError::usage)?);
         }
         if let Some(options) = elastic_options(config) {
-            history.elastic = Some(Arc::new(Elastic::new(options).map_err(Failure::usage)?));
+            history.elastic = Some(Arc::new(Elastic::new(options).map_err(CliError::usage)?));
         }
         // To the embedded store it is a row, and may come every time.
         let watermark_every = if history.kafka.is_some() { WATERMARK_EVERY } else { Duration::ZERO };
@@ -94,17 +94,17 @@ fn relay<K: Sink>(store: &Arc<RedisStore>, sink: K, options: RelayOptions, healt
 }
 
 /// Which Kafka, if any.
-pub(crate) fn kafka_options(config: &ServerConfig) -> Result<Option<KafkaOptions>, Failure> {
+pub(crate) fn kafka_options(config: &ServerConfig) -> Result<Option<KafkaOptions>, CliError> {
     let Some(brokers) = &config.kafka else { return Ok(None) };
     let brokers = brokers.strip_prefix("kafka://").unwrap_or(brokers);
     if brokers.contains("://") {
-        return Err(Failure::usage(format!("kafka: {brokers:?} is not like HOST:PORT[,HOST:PORT]")));
+        return Err(CliError::usage(format!("kafka: {brokers:?} is not like HOST:PORT[,HOST:PORT]")));
     }
     let mut properties = BTreeMap::new();
     for property in &config.kafka_properties {
         let (key, value) = property
             .split_once('=')
-            .ok_or_else(|| Failure::usage(format!("kafka_properties: '{property}' is not like key=value")))?;
+            .ok_or_else(|| CliError::usage(format!("kafka_properties: '{property}' is not like key=value")))?;
         properties.insert(key.to_owned(), value.to_owned());
     }
     let options = KafkaOptions {
@@ -115,7 +115,7 @@ pub(crate) fn kafka_options(config: &ServerConfig) -> Result<Option<KafkaOptions
         retention_ms: config.kafka_retention_ms,
         properties,
     };
-    options.check().map_err(Failure::usage)?;
+    options.check().map_err(CliError::usage)?;
     Ok(Some(options))
 }
 

@@ -3,8 +3,8 @@
 //! A queue at work cannot be compared at one moment. So: list the queue, wait until the watermark is past that, list
 //! the index, and look again at what differs until it is seen to differ while it stood still.
 
-use crate::connection::{Session, failure};
-use crate::failure::Failure;
+use crate::connection::{Session, cli_error};
+use crate::error::CliError;
 use crate::output::{grouped, table};
 use clap::Args;
 use futures::{StreamExt, TryStreamExt};
@@ -48,7 +48,7 @@ struct Difference {
     difference: String,
 }
 
-pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), CliError> {
     let mut names = args.queues;
     if names.is_empty() {
         names.extend(session.queues("").await?.into_iter().map(|summary| summary.queue.name));
@@ -60,12 +60,12 @@ pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), Failur
     session.output.many(&reports, text)?;
     match reports.iter().map(|report| report.differences.len() as u64 + report.more_differences).sum::<u64>() {
         0 => Ok(()),
-        1 => Err(Failure::refused("1 difference was found")),
-        found => Err(Failure::refused(format!("{found} differences were found"))),
+        1 => Err(CliError::refused("1 difference was found")),
+        found => Err(CliError::refused(format!("{found} differences were found"))),
     }
 }
 
-async fn check(queue: String, traces: bool, session: &Session) -> Result<Report, Failure> {
+async fn check(queue: String, traces: bool, session: &Session) -> Result<Report, CliError> {
     let mut live = HashMap::new();
     for state in State::ALL {
         let mut page_token = String::new();
@@ -85,7 +85,7 @@ async fn check(queue: String, traces: bool, session: &Session) -> Result<Report,
     let mut search = Search { queue: report.queue.clone(), page_size: PAGE, ..Search::default() };
     let mut all: Vec<String> = Vec::new();
     loop {
-        let found = session.client.search_messages(search.clone()).await.map_err(|error| failure(&error))?;
+        let found = session.client.search_messages(search.clone()).await.map_err(|error| cli_error(&error))?;
         for message in &found.messages {
             if traces {
                 all.push(message.id.clone());
@@ -105,7 +105,7 @@ async fn check(queue: String, traces: bool, session: &Session) -> Result<Report,
     }
     let traces = futures::stream::iter(all).map(|id| {
         let queue = &report.queue;
-        async move { Ok::<_, Failure>((incomplete_twice(queue, &id, session).await?, id)) }
+        async move { Ok::<_, CliError>((incomplete_twice(queue, &id, session).await?, id)) }
     });
     let incomplete: Vec<(Option<String>, String)> = traces.buffer_unordered(AT_ONCE).try_collect().await?;
     for (difference, id) in incomplete {
@@ -127,12 +127,12 @@ impl Report {
 }
 
 /// Waits until the index has all that has happened until now.
-async fn caught_up(session: &Session) -> Result<(), Failure> {
+async fn caught_up(session: &Session) -> Result<(), CliError> {
     match session.client.history_caught_up(WAIT).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(Failure::unavailable(format!("the index has not caught up within {WAIT:?}"))
+        Ok(false) => Err(CliError::unavailable(format!("the index has not caught up within {WAIT:?}"))
             .hint("are the relay and the indexer running? /metrics says how far behind they are")),
-        Err(error) => Err(failure(&error)),
+        Err(error) => Err(cli_error(&error)),
     }
 }
 
@@ -142,7 +142,7 @@ async fn look_again(
     queue: &str,
     mut suspects: Vec<String>,
     session: &Session,
-) -> Result<Vec<(String, String)>, Failure> {
+) -> Result<Vec<(String, String)>, CliError> {
     let mut differences = Vec::new();
     for _ in 0..TRIES {
         if suspects.is_empty() {
@@ -150,19 +150,19 @@ async fn look_again(
         }
         let before = futures::stream::iter(std::mem::take(&mut suspects)).map(|id| async move {
             let said = message(queue, &id, session).await?.as_ref().map(Said::by_queue);
-            Ok::<_, Failure>((id, said))
+            Ok::<_, CliError>((id, said))
         });
         let before: Vec<(String, Option<Said>)> = before.buffer_unordered(AT_ONCE).try_collect().await?;
         caught_up(session).await?;
         let compared = futures::stream::iter(before).map(|(id, before)| async move {
             // Two: an earlier message of the id should be gone by now.
             let search = Search { queue: queue.to_owned(), id: id.clone(), page_size: 2, ..Search::default() };
-            let found = session.client.search_messages(search).await.map_err(|error| failure(&error))?;
+            let found = session.client.search_messages(search).await.map_err(|error| cli_error(&error))?;
             let after = message(queue, &id, session).await?.as_ref().map(Said::by_queue);
             if before != after {
                 return Ok((id, None));
             }
-            Ok::<_, Failure>((id, Some(difference(before, &found.messages))))
+            Ok::<_, CliError>((id, Some(difference(before, &found.messages))))
         });
         let compared: Vec<(String, Option<Option<String>>)> = compared.buffer_unordered(AT_ONCE).try_collect().await?;
         for (id, verdict) in compared {
@@ -189,7 +189,7 @@ fn difference(queue: Option<Said>, index: &[IndexedMessage]) -> Option<String> {
 }
 
 /// The same, twice where something is wrong: at work, a message may be ahead of its transitions for a moment.
-async fn incomplete_twice(queue: &str, id: &str, session: &Session) -> Result<Option<String>, Failure> {
+async fn incomplete_twice(queue: &str, id: &str, session: &Session) -> Result<Option<String>, CliError> {
     match incomplete(queue, id, session).await? {
         None => Ok(None),
         Some(_) => {
@@ -200,20 +200,20 @@ async fn incomplete_twice(queue: &str, id: &str, session: &Session) -> Result<Op
 }
 
 /// A message as the queue has it; `None`: it is not there.
-async fn message(queue: &str, id: &str, session: &Session) -> Result<Option<Message>, Failure> {
+async fn message(queue: &str, id: &str, session: &Session) -> Result<Option<Message>, CliError> {
     match session.client.get_message(queue, id).await {
         Ok(message) => Ok(Some(message)),
         Err(error) if error.refused().is_some_and(|refused| refused.reason == "MESSAGE_NOT_FOUND") => Ok(None),
-        Err(error) => Err(failure(&error)),
+        Err(error) => Err(cli_error(&error)),
     }
 }
 
 /// What is wrong with the trace of a message.
-async fn incomplete(queue: &str, id: &str, session: &Session) -> Result<Option<String>, Failure> {
+async fn incomplete(queue: &str, id: &str, session: &Session) -> Result<Option<String>, CliError> {
     let (mut page_token, mut last, mut state) = (String::new(), (0, 0), None);
     loop {
         let trace = session.client.trace_message(queue, id, 0, PAGE, &page_token).await;
-        let trace = trace.map_err(|error| failure(&error))?;
+        let trace = trace.map_err(|error| cli_error(&error))?;
         if let Some(gap) = trace.gaps.first() {
             let why = if gap.first_version == 1 { ": past the retention, unless they were lost" } else { "" };
             let (first, last) = (gap.first_version, gap.last_version);

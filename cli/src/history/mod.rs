@@ -9,7 +9,7 @@ pub(crate) use beside::{History, elastic_options, kafka_options, prune};
 pub(crate) use source::{HistoryFlags, demo_file};
 
 use crate::duration::{format_ago, format_time};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::msg::pairs_text;
 use clap::Subcommand;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,7 +21,7 @@ pub(crate) enum HistoryVerb {
     Check(check::CheckArgs),
 }
 
-pub(crate) async fn run(verb: HistoryVerb, session: &crate::connection::Session) -> Result<(), Failure> {
+pub(crate) async fn run(verb: HistoryVerb, session: &crate::connection::Session) -> Result<(), CliError> {
     match verb {
         HistoryVerb::Check(args) => check::run(args, session).await,
     }

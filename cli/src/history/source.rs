@@ -1,10 +1,10 @@
 //! Where a question about history goes: to a server, or straight to the file of an embedded store that no server has
 //! open, such as the one that the last demo left.
 
-use crate::args::Global;
 use crate::connection::Session;
 use crate::dev::data_dir_of;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::global::Global;
 use crate::output::Output;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) fn demo_file() -> PathBuf {
 impl HistoryFlags {
     /// Who answers: the file, if one is named; else the server; else, where no server was named and none is there, the
     /// last demo.
-    pub(crate) async fn session(&self, global: &Global, output: Output) -> Result<Session, Failure> {
+    pub(crate) async fn session(&self, global: &Global, output: Output) -> Result<Session, CliError> {
         if let Some(file) = &self.file {
             return of_file(file, output).await;
         }
@@ -50,17 +50,17 @@ impl HistoryFlags {
 }
 
 /// Serves the file to this process alone.
-async fn of_file(file: &Path, output: Output) -> Result<Session, Failure> {
+async fn of_file(file: &Path, output: Output) -> Result<Session, CliError> {
     if !file.exists() {
-        return Err(Failure::usage(format!("there is no history {}", file.display())));
+        return Err(CliError::usage(format!("there is no history {}", file.display())));
     }
-    let embedded = Embedded::open(EmbeddedOptions::new(file)).map_err(Failure::usage)?;
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(Failure::usage)?;
-    let url = format!("http://{}", listener.local_addr().map_err(Failure::usage)?);
+    let embedded = Embedded::open(EmbeddedOptions::new(file)).map_err(CliError::usage)?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(CliError::usage)?;
+    let url = format!("http://{}", listener.local_addr().map_err(CliError::usage)?);
     let service = HistoryApi::new(Arc::new(embedded)).service();
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).map(|stream| stream.map(Corked::new));
     // Until this process ends, which is when the answer has been shown.
     tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-    let client = Client::connect(url).await.map_err(|error| crate::connection::failure(&error))?;
+    let client = Client::connect(url).await.map_err(|error| crate::connection::cli_error(&error))?;
     Ok(Session { client, output })
 }

@@ -2,7 +2,7 @@
 
 use super::{BATCH_ITEMS_MAX, ItemOutcome, show_outcomes};
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use tallystone_client::Cancellation;
 
@@ -21,7 +21,7 @@ pub(crate) struct CancelArgs {
     reason: String,
 }
 
-pub(crate) async fn run(args: CancelArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: CancelArgs, session: &Session) -> Result<(), CliError> {
     let mut outcomes = Vec::new();
     for ids in args.ids.chunks(BATCH_ITEMS_MAX) {
         let cancellation =

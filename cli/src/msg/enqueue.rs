@@ -3,7 +3,7 @@
 use super::pair;
 use crate::connection::{self, Session};
 use crate::duration::parse_ms;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::ndjson::{Sending, open, unreadable};
 use clap::Args;
 use std::io::Read;
@@ -58,7 +58,7 @@ struct Message {
     coalesce: bool,
 }
 
-pub(crate) async fn run(args: EnqueueArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: EnqueueArgs, session: &Session) -> Result<(), CliError> {
     match args.file {
         Some(file) => many(args.queue, file, usize::from(args.in_flight), session).await,
         None => one(&args.queue, args.message.into_message()?, session).await,
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: EnqueueArgs, session: &Session) -> Result<(), Fail
 }
 
 impl Message {
-    fn into_message(self) -> Result<NewMessage, Failure> {
+    fn into_message(self) -> Result<NewMessage, CliError> {
         let payload = match (self.payload, self.payload_file) {
             (Some(text), _) => text.into_bytes(),
             (None, Some(path)) => {
@@ -92,7 +92,7 @@ impl Message {
     }
 }
 
-async fn one(queue: &str, message: NewMessage, session: &Session) -> Result<(), Failure> {
+async fn one(queue: &str, message: NewMessage, session: &Session) -> Result<(), CliError> {
     let results = session.ask(queue, session.client.enqueue(queue, vec![message])).await?;
     for result in results {
         let enqueued = result.map_err(|refused| connection::refusal(&refused))?;
@@ -101,7 +101,7 @@ async fn one(queue: &str, message: NewMessage, session: &Session) -> Result<(), 
     Ok(())
 }
 
-async fn many(queue: String, path: PathBuf, in_flight: usize, session: &Session) -> Result<(), Failure> {
+async fn many(queue: String, path: PathBuf, in_flight: usize, session: &Session) -> Result<(), CliError> {
     let to = ("queue", queue.clone());
     let sending = Sending { path, to, done: ("Enqueued", "messages"), in_flight };
     sending
@@ -112,8 +112,8 @@ async fn many(queue: String, path: PathBuf, in_flight: usize, session: &Session)
 }
 
 /// Why the rest was not sent.
-fn stopped(error: &Error) -> Failure {
-    let failure = connection::failure(error);
+fn stopped(error: &Error) -> CliError {
+    let failure = connection::cli_error(error);
     if !error.is_unavailable() {
         return failure;
     }

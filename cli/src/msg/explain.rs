@@ -2,7 +2,7 @@
 
 use crate::connection::Session;
 use crate::duration::format_time;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use tallystone_client::{Explanation, Hindrance};
 
@@ -14,7 +14,7 @@ pub(crate) struct ExplainArgs {
     id: String,
 }
 
-pub(crate) async fn run(args: ExplainArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: ExplainArgs, session: &Session) -> Result<(), CliError> {
     let explanation = session.ask(&args.queue, session.client.explain(&args.queue, &args.id)).await?;
     session.output.one(&explanation, text)
 }

@@ -2,7 +2,7 @@
 
 use super::message_text;
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 
 #[derive(Args, Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct GetArgs {
     id: String,
 }
 
-pub(crate) async fn run(args: GetArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: GetArgs, session: &Session) -> Result<(), CliError> {
     let message = session.ask(&args.queue, session.client.get_message(&args.queue, &args.id)).await?;
     session.output.one(&message, message_text)
 }

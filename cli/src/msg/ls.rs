@@ -3,7 +3,7 @@
 use super::{BATCH_ITEMS_MAX, pairs_text};
 use crate::connection::Session;
 use crate::duration::format_time;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::table;
 use clap::Args;
 use tallystone_client::{Message, State};
@@ -20,7 +20,7 @@ pub(crate) struct LsArgs {
     limit: usize,
 }
 
-pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError> {
     let (mut left, mut page_token, mut empty) = (args.limit, String::new(), true);
     // Page by page, so that any number of messages takes bounded memory.
     while left > 0 {

@@ -13,7 +13,7 @@ mod update;
 
 use crate::connection::Session;
 use crate::duration::format_time;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::table;
 pub(crate) use search::run as search;
 pub(crate) use trace::{drawn, run as trace};
@@ -48,7 +48,7 @@ pub(crate) enum MsgVerb {
     Search(search::SearchArgs),
 }
 
-pub(crate) async fn run(verb: MsgVerb, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(verb: MsgVerb, session: &Session) -> Result<(), CliError> {
     match verb {
         MsgVerb::Enqueue(args) => enqueue::run(args, session).await,
         MsgVerb::Get(args) => get::run(args, session).await,
@@ -140,7 +140,7 @@ impl ItemOutcome {
 }
 
 /// Shows what became of each item; fails where some were refused.
-fn show_outcomes(outcomes: &[ItemOutcome], session: &Session) -> Result<(), Failure> {
+fn show_outcomes(outcomes: &[ItemOutcome], session: &Session) -> Result<(), CliError> {
     session.output.many(outcomes, |outcomes| {
         let text = |outcome: &ItemOutcome| match (&outcome.transition, &outcome.error) {
             (Some(transition), _) => transition.state.to_string(),
@@ -150,7 +150,7 @@ fn show_outcomes(outcomes: &[ItemOutcome], session: &Session) -> Result<(), Fail
     })?;
     match outcomes.iter().filter(|outcome| outcome.error.is_some()).count() {
         0 => Ok(()),
-        refused => Err(Failure::refused(format!("{refused} of {} were refused", outcomes.len()))),
+        refused => Err(CliError::refused(format!("{refused} of {} were refused", outcomes.len()))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{BATCH_ITEMS_MAX, ItemOutcome, show_outcomes};
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use tallystone_client::State;
 
@@ -18,7 +18,7 @@ pub(crate) struct RedriveArgs {
     all: Option<State>,
 }
 
-pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), CliError> {
     let Some(state) = args.all else {
         for ids in args.ids.chunks(BATCH_ITEMS_MAX) {
             show_outcomes(&redrive(&args.queue, ids.to_vec(), session).await?, session)?;
@@ -26,7 +26,9 @@ pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), Fail
         return Ok(());
     };
     if !matches!(state, State::Errored | State::Canceled) {
-        return Err(Failure::usage(format!("{state} messages cannot be redriven")).hint("errored or canceled ones can"));
+        return Err(
+            CliError::usage(format!("{state} messages cannot be redriven")).hint("errored or canceled ones can")
+        );
     }
     for round in 0.. {
         // What is redriven leaves the state, so the first page is always the next.
@@ -45,7 +47,7 @@ pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), Fail
     Ok(())
 }
 
-async fn redrive(queue: &str, ids: Vec<String>, session: &Session) -> Result<Vec<ItemOutcome>, Failure> {
+async fn redrive(queue: &str, ids: Vec<String>, session: &Session) -> Result<Vec<ItemOutcome>, CliError> {
     let results = session.ask(queue, session.client.redrive(queue, ids.clone())).await?;
     Ok(ids.into_iter().zip(results).map(|(id, result)| ItemOutcome::new(id, result)).collect())
 }

@@ -1,9 +1,9 @@
 //! `tallystone msg search`
 
 use super::{pair, pairs_text, visible};
-use crate::connection::{Session, failure};
+use crate::connection::{Session, cli_error};
 use crate::duration::format_time;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::history::{HistoryFlags, behind, parse_moment};
 use crate::output::table;
 use clap::Args;
@@ -48,7 +48,7 @@ pub(crate) struct SearchArgs {
     pub(crate) history: HistoryFlags,
 }
 
-pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), CliError> {
     let mut search = Search {
         queue: args.queue.unwrap_or_default(),
         id: args.id.unwrap_or_default(),
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), Failu
     let (mut left, mut empty) = (args.limit, true);
     while left > 0 {
         search.page_size = left.min(PAGE) as u32;
-        let found = session.client.search_messages(search.clone()).await.map_err(|error| failure(&error))?;
+        let found = session.client.search_messages(search.clone()).await.map_err(|error| cli_error(&error))?;
         if !found.messages.is_empty() {
             empty = false;
             session.output.many(&found.messages, |messages| {

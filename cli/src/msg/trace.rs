@@ -1,9 +1,9 @@
 //! `tallystone msg trace [QUEUE] ID`
 
 use super::{pairs_text, visible};
-use crate::connection::{Session, failure};
+use crate::connection::{Session, cli_error};
 use crate::duration::{format_ms, format_time};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::history::{HistoryFlags, behind};
 use clap::Args;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ pub(crate) struct TraceArgs {
     pub(crate) history: HistoryFlags,
 }
 
-pub(crate) async fn run(args: TraceArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: TraceArgs, session: &Session) -> Result<(), CliError> {
     let (queues, id) = match args.message.as_slice() {
         [queue, id] => (vec![queue.clone()], id),
         [id] => (queues_of(id, session).await?, id),
@@ -36,16 +36,16 @@ pub(crate) async fn run(args: TraceArgs, session: &Session) -> Result<(), Failur
     }
     match found {
         true => Ok(()),
-        false => Err(Failure::refused(format!("history knows no message '{id}'")).hint(
+        false => Err(CliError::refused(format!("history knows no message '{id}'")).hint(
             "`tallystone msg search --id` shows what it knows; what was enqueued just now may not be indexed yet",
         )),
     }
 }
 
 /// The queues in which history knows the id.
-async fn queues_of(id: &str, session: &Session) -> Result<Vec<String>, Failure> {
+async fn queues_of(id: &str, session: &Session) -> Result<Vec<String>, CliError> {
     let search = Search { id: id.to_owned(), include_gone: true, page_size: 100, ..Search::default() };
-    let found = session.client.search_messages(search).await.map_err(|error| failure(&error))?;
+    let found = session.client.search_messages(search).await.map_err(|error| cli_error(&error))?;
     let mut queues: Vec<String> = found.messages.into_iter().map(|message| message.queue).collect();
     queues.sort();
     queues.dedup();
@@ -53,12 +53,12 @@ async fn queues_of(id: &str, session: &Session) -> Result<Vec<String>, Failure> 
 }
 
 /// Shows one message's transitions, page by page; `false`: there are none.
-async fn trace(queue: &str, id: &str, sequence: u64, session: &Session) -> Result<bool, Failure> {
+async fn trace(queue: &str, id: &str, sequence: u64, session: &Session) -> Result<bool, CliError> {
     let (mut page_token, mut before) = (String::new(), None);
     let mut found = false;
     loop {
         let trace = session.client.trace_message(queue, id, sequence, PAGE, &page_token).await;
-        let trace = trace.map_err(|error| failure(&error))?;
+        let trace = trace.map_err(|error| cli_error(&error))?;
         if trace.transitions.is_empty() && trace.gaps.is_empty() {
             return Ok(found);
         }

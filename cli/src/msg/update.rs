@@ -2,7 +2,7 @@
 
 use super::{ItemOutcome, show_outcomes};
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use std::time::SystemTime;
 use tallystone_client::MessagePatch;
@@ -21,14 +21,14 @@ pub(crate) struct UpdateArgs {
     visible_at: Option<SystemTime>,
 }
 
-pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), CliError> {
     let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let patch = MessagePatch {
         priority: args.priority,
         visible_at_ms: args.visible_at.map(|time| since_epoch(time).as_millis().try_into().unwrap_or(u64::MAX)),
     };
     if patch == MessagePatch::default() {
-        return Err(Failure::usage("nothing to change").hint("--priority and --visible-at say what"));
+        return Err(CliError::usage("nothing to change").hint("--priority and --visible-at say what"));
     }
     let transition = session.ask(&args.queue, session.client.update_message(&args.queue, &args.id, patch)).await?;
     show_outcomes(&[ItemOutcome::new(args.id, Ok(transition))], session)

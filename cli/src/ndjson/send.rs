@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, read_batches};
 use super::{Item, Reader};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Output, grouped};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -85,8 +85,8 @@ impl Sending {
     pub(crate) async fn run<T: Item, A>(
         self,
         output: Output,
-        send: impl AsyncFn(Vec<T>) -> Result<Vec<Result<A, Refused>>, Failure>,
-    ) -> Result<(), Failure> {
+        send: impl AsyncFn(Vec<T>) -> Result<Vec<Result<A, Refused>>, CliError>,
+    ) -> Result<(), CliError> {
         let Sending { path, to, done, in_flight } = self;
         let input = open(&path)?;
         let bytes_total = std::fs::metadata(&path).ok().filter(|metadata| metadata.is_file()).map(|file| file.len());
@@ -135,7 +135,7 @@ impl Sending {
             (None, 0) => Ok(()),
             (None, refused) => {
                 let lines = grouped(report.accepted + refused);
-                Err(Failure::refused(format!("{} of {lines} lines were refused", grouped(refused))))
+                Err(CliError::refused(format!("{} of {lines} lines were refused", grouped(refused))))
             }
         }
     }
@@ -177,7 +177,7 @@ fn progress(bytes_total: Option<u64>, json: bool) -> ProgressBar {
 }
 
 /// A file to read, or stdin.
-pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>, Failure> {
+pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>, CliError> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(io::stdin()));
     }
@@ -185,8 +185,8 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>, Failure> {
 }
 
 /// What is wrong with a file.
-pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    Failure::usage(format!("cannot read {}: {error}", path.display()))
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
+    CliError::usage(format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{ConfigArgs, describe_text};
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use tallystone_client::{QueueConfig, QueueType};
 
@@ -20,7 +20,7 @@ pub(crate) struct CreateArgs {
     config: ConfigArgs,
 }
 
-pub(crate) async fn run(args: CreateArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: CreateArgs, session: &Session) -> Result<(), CliError> {
     let queue_type = match args.exclusive {
         Some(key) => Some(QueueType::Exclusive { key }),
         None => args.simple.then_some(QueueType::Simple),

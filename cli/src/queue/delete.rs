@@ -1,7 +1,7 @@
 //! `tallystone queue delete NAME`
 
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ struct Report {
     deleted: String,
 }
 
-pub(crate) async fn run(args: DeleteArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: DeleteArgs, session: &Session) -> Result<(), CliError> {
     session.ask(&args.name, session.client.delete_queue(&args.name, args.force)).await?;
     session.output.one(&Report { deleted: args.name }, |report| format!("Deleted {}.", report.deleted))
 }

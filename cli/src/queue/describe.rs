@@ -2,7 +2,7 @@
 
 use super::describe_text;
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::msg::pair;
 use crate::output::grouped;
 use clap::Args;
@@ -17,7 +17,7 @@ pub(crate) struct DescribeArgs {
     filter: Vec<(String, String)>,
 }
 
-pub(crate) async fn run(args: DescribeArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: DescribeArgs, session: &Session) -> Result<(), CliError> {
     let queue = session.ask(&args.name, session.client.get_queue(&args.name)).await?;
     let mut pairs = args.filter.into_iter();
     let filter =

@@ -2,7 +2,7 @@
 
 use super::type_text;
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{grouped, table};
 use clap::Args;
 use tallystone_client::QueueSummary;
@@ -14,7 +14,7 @@ pub(crate) struct LsArgs {
     prefix: String,
 }
 
-pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError> {
     let queues = session.queues(&args.prefix).await?;
     session.output.many(&queues, |queues| match queues {
         [] => "No queues. `tallystone queue create NAME` makes one; so does the first `msg enqueue`.".to_owned(),

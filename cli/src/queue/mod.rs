@@ -14,7 +14,7 @@ pub(crate) use stats::run as stats;
 
 use crate::connection::Session;
 use crate::duration::{format_ms, format_time, parse_ms};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::grouped;
 use clap::{Args, Subcommand};
 use tallystone_client::{Backoff, BackoffKind, QueueConfig, QueueInfo, QueueType};
@@ -41,7 +41,7 @@ pub(crate) enum QueueVerb {
     Stats(stats::StatsArgs),
 }
 
-pub(crate) async fn run(verb: QueueVerb, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(verb: QueueVerb, session: &Session) -> Result<(), CliError> {
     match verb {
         QueueVerb::Create(args) => create::run(args, session).await,
         QueueVerb::Ls(args) => ls::run(args, session).await,

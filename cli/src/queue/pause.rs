@@ -1,7 +1,7 @@
 //! `tallystone queue pause NAME`
 
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use tallystone_client::QueueConfig;
 
@@ -11,7 +11,7 @@ pub(crate) struct PauseArgs {
     name: String,
 }
 
-pub(crate) async fn run(args: PauseArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: PauseArgs, session: &Session) -> Result<(), CliError> {
     let config = QueueConfig { dequeue_blocked: Some(true), ..QueueConfig::default() };
     let queue = session.ask(&args.name, session.client.update_queue(&args.name, config)).await?;
     session

@@ -1,7 +1,7 @@
 //! `tallystone queue purge NAME`
 
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::grouped;
 use clap::Args;
 use serde::Serialize;
@@ -21,7 +21,7 @@ struct Report {
     purged: u64,
 }
 
-pub(crate) async fn run(args: PurgeArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: PurgeArgs, session: &Session) -> Result<(), CliError> {
     let mut report = Report { queue: args.name, purged: 0 };
     loop {
         let step = session.client.purge_queue(&report.queue, args.include_running);

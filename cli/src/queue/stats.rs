@@ -1,8 +1,8 @@
 //! `tallystone queue stats NAME`
 
-use crate::connection::{Session, failure};
+use crate::connection::{Session, cli_error};
 use crate::duration::{format_ms, format_time, parse_ms};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::history::{HistoryFlags, behind, parse_moment};
 use crate::output::{grouped, table};
 use clap::Args;
@@ -29,10 +29,10 @@ pub(crate) struct StatsArgs {
     pub(crate) history: HistoryFlags,
 }
 
-pub(crate) async fn run(args: StatsArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: StatsArgs, session: &Session) -> Result<(), CliError> {
     let (since, until) = (args.since.unwrap_or(0), args.until.unwrap_or(0));
     let ask = async |interval_ms| {
-        session.client.queue_stats(&args.queue, since, until, interval_ms).await.map_err(|error| failure(&error))
+        session.client.queue_stats(&args.queue, since, until, interval_ms).await.map_err(|error| cli_error(&error))
     };
     let stats = match args.interval {
         Some(interval_ms) => ask(interval_ms).await?,
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: StatsArgs, session: &Session) -> Result<(), Failur
                 .client
                 .queue_stats(&args.queue, whole.from_ms, whole.to_ms, interval_ms)
                 .await
-                .map_err(|error| failure(&error))?
+                .map_err(|error| cli_error(&error))?
         }
     };
     session.output.one(&stats, |stats| text(&args.queue, stats))

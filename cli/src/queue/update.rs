@@ -2,7 +2,7 @@
 
 use super::{ConfigArgs, describe_text};
 use crate::connection::Session;
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 use tallystone_client::QueueConfig;
 
@@ -14,11 +14,11 @@ pub(crate) struct UpdateArgs {
     config: ConfigArgs,
 }
 
-pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), Failure> {
+pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), CliError> {
     let config = args.config.into_config();
     if config == QueueConfig::default() {
         return Err(
-            Failure::usage("nothing to change").hint("`tallystone queue update --help` lists what can be changed")
+            CliError::usage("nothing to change").hint("`tallystone queue update --help` lists what can be changed")
         );
     }
     let queue = session.ask(&args.name, session.client.update_queue(&args.name, config)).await?;

@@ -43,7 +43,7 @@ impl WorkerProcess {
     pub(super) fn start(&mut self) {
         let records = self.dir.join(format!("{}-{}.records", self.name, self.lives.len()));
         let path = records.to_str().expect("a plain path");
-        let args = ["worker", "--redis-url", &self.redis_url, "--server", &self.queue_url, "--name", &self.name];
+        let args = ["rollup-worker", "--redis-url", &self.redis_url, "--server", &self.queue_url, "--name", &self.name];
         let args = [&args[..], &["--records", path, "--log", "error"]].concat();
         self.process = Some(Running::start(program::command(&args)));
         self.lives.push(Life { records, killed_us: None });

@@ -1,7 +1,7 @@
 //! `tallystone counter namespace get NAME`
 
 use super::{CounterSession, describe_text};
-use crate::failure::Failure;
+use crate::error::CliError;
 use clap::Args;
 
 #[derive(Args, Debug)]
@@ -10,7 +10,7 @@ pub(crate) struct GetArgs {
     name: String,
 }
 
-pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), Failure> {
+pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), CliError> {
     let namespace = session.ask(&args.name, session.client.get_namespace(&args.name)).await?;
     session.output.one(&namespace, describe_text)
 }

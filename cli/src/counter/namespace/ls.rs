@@ -1,14 +1,14 @@
 //! `tallystone counter namespace ls`
 
 use super::{CounterSession, cardinality_text, type_text};
-use crate::counter::failure;
+use crate::counter::cli_error;
 use crate::duration::format_ms;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::table;
 use tallystone_client::Namespace;
 
-pub(crate) async fn run(session: &CounterSession) -> Result<(), Failure> {
-    let namespaces = session.client.list_namespaces().await.map_err(|error| failure(&error))?;
+pub(crate) async fn run(session: &CounterSession) -> Result<(), CliError> {
+    let namespaces = session.client.list_namespaces().await.map_err(|error| cli_error(&error))?;
     session.output.many(&namespaces, |namespaces| match namespaces {
         [] => "No namespaces. `tallystone counter namespace put NAME` makes one.".to_owned(),
         namespaces => {

@@ -6,7 +6,7 @@ mod put;
 
 use super::CounterSession;
 use crate::duration::format_ms;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::grouped;
 use clap::Subcommand;
 use tallystone_client::{Cardinality, CounterType, Namespace};
@@ -24,7 +24,7 @@ pub(crate) enum NamespaceVerb {
     Ls,
 }
 
-pub(crate) async fn run(verb: NamespaceVerb, session: &CounterSession) -> Result<(), Failure> {
+pub(crate) async fn run(verb: NamespaceVerb, session: &CounterSession) -> Result<(), CliError> {
     match verb {
         NamespaceVerb::Put(args) => put::run(args, session).await,
         NamespaceVerb::Get(args) => get::run(args, session).await,

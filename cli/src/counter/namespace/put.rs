@@ -2,7 +2,7 @@
 
 use super::{CounterSession, describe_text};
 use crate::duration::parse_ms;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::ndjson::{open, unreadable};
 use clap::Args;
 use std::io::Read;
@@ -110,14 +110,14 @@ impl ConfigArgs {
     }
 }
 
-pub(crate) async fn run(args: PutArgs, session: &CounterSession) -> Result<(), Failure> {
+pub(crate) async fn run(args: PutArgs, session: &CounterSession) -> Result<(), CliError> {
     let namespace = match args.file {
         Some(path) => {
             let mut json = String::new();
             let read = open(&path)?.take(FILE_BYTES_MAX).read_to_string(&mut json);
             read.map_err(|error| unreadable(&path, &error))?;
             if json.trim().is_empty() {
-                return Err(Failure::usage(format!("{} is empty", path.display())));
+                return Err(CliError::usage(format!("{} is empty", path.display())));
             }
             session.ask(&args.name, session.client.put_persistence_configuration(&args.name, &json)).await?
         }

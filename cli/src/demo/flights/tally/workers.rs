@@ -33,7 +33,7 @@ impl Workers {
         let start = |name: &&str| {
             // They end with us, even when we are killed.
             let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", "KILL", "--"]).arg(&program).arg("worker");
+            command.args(["--pdeathsig", "KILL", "--"]).arg(&program).arg("rollup-worker");
             command.args(["--redis-url", &at.redis_url, "--server", &at.server, "--name", name, "--log", "error"]);
             command.arg("--records").arg(records(dir.path(), name));
             command.env_remove("TALLYSTONE_CONFIG").stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);

@@ -1,6 +1,5 @@
 //! How a verb fails: one line, a hint, an exit code.
 
-use crate::output::Output;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -23,7 +22,7 @@ pub(crate) enum Code {
 
 /// Why a verb failed.
 #[derive(Debug, Serialize)]
-pub(crate) struct Failure {
+pub(crate) struct CliError {
     /// One line.
     error: String,
     /// The reason of the wire's ErrorInfo, where the server gave one.
@@ -36,46 +35,46 @@ pub(crate) struct Failure {
     code: Code,
 }
 
-impl Failure {
+impl CliError {
     fn new(code: Code, error: impl std::fmt::Display) -> Self {
         // Errors of libraries may span lines; ours do not.
         let error = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
-        Failure { error, reason: None, hint: None, code }
+        CliError { error, reason: None, hint: None, code }
     }
 
     /// The queue said no.
     pub(crate) fn refused(error: impl std::fmt::Display) -> Self {
-        Failure::new(Code::Refused, error)
+        CliError::new(Code::Refused, error)
     }
 
     /// Wrong arguments, configuration or files.
     pub(crate) fn usage(error: impl std::fmt::Display) -> Self {
-        Failure::new(Code::Usage, error)
+        CliError::new(Code::Usage, error)
     }
 
     /// No answer.
     pub(crate) fn unavailable(error: impl std::fmt::Display) -> Self {
-        Failure::new(Code::Unavailable, error)
+        CliError::new(Code::Unavailable, error)
     }
 
     /// With where it happened before it.
     pub(crate) fn at(self, place: impl std::fmt::Display) -> Self {
-        Failure { error: format!("{place}: {}", self.error), ..self }
+        CliError { error: format!("{place}: {}", self.error), ..self }
     }
 
     /// With what to do about it.
     pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
-        Failure { hint: Some(hint.into()), ..self }
+        CliError { hint: Some(hint.into()), ..self }
     }
 
     /// With the wire's reason.
     pub(crate) fn reason(self, reason: impl Into<String>) -> Self {
-        Failure { reason: Some(reason.into()), ..self }
+        CliError { reason: Some(reason.into()), ..self }
     }
 
-    /// Says it on stderr and answers the exit code.
-    pub(crate) fn print(&self, output: Output) -> ExitCode {
-        if output.json {
+    /// Prints the error on stderr and returns the exit code.
+    pub(crate) fn print(&self, json: bool) -> ExitCode {
+        if json {
             eprintln!("{}", serde_json::to_string(self).unwrap_or_else(|error| error.to_string()));
         } else {
             eprintln!("error: {}", self.error);
@@ -87,7 +86,7 @@ impl Failure {
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for CliError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.error)
     }

@@ -1,0 +1,25 @@
+//! The options that every verb knows. They stand apart from the verbs (`args.rs`), so that a verb can use them.
+
+use crate::logs::LogFormat;
+use clap::Args;
+
+/// Options of every verb.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Options of every verb")]
+pub(crate) struct Global {
+    /// The server to talk to [default: http://127.0.0.1:7600]
+    #[arg(long, global = true, env = "TALLYSTONE_SERVER", value_name = "URL", hide_env_values = true)]
+    pub(crate) server: Option<String>,
+
+    /// Write JSON: one object, or one per line for lists
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// What to log on stderr, such as debug or tallystone_server=trace [default: info for verbs that serve, else warn]
+    #[arg(long, global = true, env = "RUST_LOG", value_name = "FILTER", hide_env_values = true)]
+    pub(crate) log: Option<String>,
+
+    /// The format of log lines
+    #[arg(long, global = true, env = "TALLYSTONE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+}
