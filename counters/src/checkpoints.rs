@@ -37,7 +37,7 @@ pub enum Commit {
 
 /// A new checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct CheckpointUpdate {
     /// Of which counter.
     pub counter: CounterName,
     /// The one that it was reckoned from.
@@ -53,5 +53,5 @@ pub trait Checkpoints: Send + Sync {
 
     /// Puts each `after` in the place of a checkpoint that is exact to `before.exact_to_ms`, unless that was written
     /// under a later lease.
-    fn commit(&self, steps: &[Step]) -> impl Future<Output = Result<Vec<Commit>, Refusal>> + Send;
+    fn commit(&self, updates: &[CheckpointUpdate]) -> impl Future<Output = Result<Vec<Commit>, Refusal>> + Send;
 }

@@ -21,8 +21,8 @@ pub mod service;
 
 mod metrics;
 
-pub use checkpoints::{Checkpoint, Checkpoints, Commit, LeaseOrder, Step};
-pub use log::{Appended, Change, Closed, Due, Event, EventLog, Granule, NewEvent, Pending, Sealed, Settled, Told};
+pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
+pub use log::{Appended, Change, Closed, Due, Event, EventLog, EventScan, NewEvent, Pending, Sealed, Settled, Window};
 pub use names::{CounterName, NamespaceName, Token};
 pub use namespace::NamespaceConfig;
 pub use refusal::Refusal;

@@ -4,7 +4,7 @@
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
 use std::ops::Range;
-pub use tallystone_lua::counter::GRANULE_MS;
+pub use tallystone_lua::counter::WINDOW_MS;
 
 /// What an event does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +37,10 @@ pub struct Appended {
     pub duplicate: bool,
 }
 
-/// The sum of the adds of one counter in one granule of time, in one shard of the log.
+/// The sum of the adds of one counter in one window of time, in one shard of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granule {
-    /// It begins at this times [`GRANULE_MS`].
+pub struct Window {
+    /// It begins at this times [`WINDOW_MS`].
     pub number: u64,
     /// Of its adds.
     pub sum: i64,
@@ -50,10 +50,10 @@ pub struct Granule {
     pub cleared_ms: Option<u64>,
 }
 
-impl Granule {
+impl Window {
     /// When it begins.
     pub fn begin_ms(&self) -> u64 {
-        self.number * GRANULE_MS
+        self.number * WINDOW_MS
     }
 }
 
@@ -65,7 +65,7 @@ pub struct Pending {
     /// In which direction nothing more is taken.
     pub closed: Closed,
     /// In no order.
-    pub granules: Vec<Granule>,
+    pub windows: Vec<Window>,
 }
 
 /// Which adds are refused because the counter nears the end of its range (N2).
@@ -83,7 +83,7 @@ pub enum Closed {
 /// What is pending of a counter, of which a part is sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// No event before this time can come any more; a multiple of [`GRANULE_MS`].
+    /// No event before this time can come any more; a multiple of [`WINDOW_MS`].
     pub sealed_to_ms: u64,
     /// By shard of the log.
     pub pending: Vec<(u16, Pending)>,
@@ -113,11 +113,11 @@ pub struct Event {
 
 /// Some events of one counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// All that there are before the granule `next`, in the order of their times.
+pub struct EventScan {
+    /// All that there are before the window `next`, in the order of their times.
     pub events: Vec<Event>,
-    /// The granule to go on with.
-    pub next: u64,
+    /// The window to go on with.
+    pub next_window: u64,
 }
 
 /// The event log of one namespace. What takes several counters answers for each, in their order, or for none.
@@ -134,12 +134,12 @@ pub trait EventLog: Send + Sync {
     /// The same; and from now on refuses what is older than the accept limit and the skew allow, in all their shards.
     fn seal(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Sealed>, Refusal>> + Send;
 
-    /// The sum of a counter's adds in one granule of a shard that happened after a time: of a sealed granule.
+    /// The sum of a counter's adds in one window of a shard that happened after a time: of a sealed window.
     fn sum_after(
         &self,
         counter: &CounterName,
         shard: u16,
-        granule: u64,
+        window: u64,
         after_ms: u64,
     ) -> impl Future<Output = Result<i64, Refusal>> + Send;
 
@@ -159,14 +159,14 @@ pub trait EventLog: Send + Sync {
     /// `true` are due at once though nothing is (N11). Whether any of them is due sooner now.
     fn touch(&self, touched: &[(CounterName, bool)]) -> impl Future<Output = Result<bool, Refusal>> + Send;
 
-    /// A counter's events of these granules (N12): of all of them, or of the first of them as soon as there are `enough`
+    /// A counter's events of these windows (N12): of all of them, or of the first of them as soon as there are `enough`
     /// or it has been much to look at.
     fn events(
         &self,
         counter: &CounterName,
-        granules: Range<u64>,
+        windows: Range<u64>,
         enough: usize,
-    ) -> impl Future<Output = Result<Told, Refusal>> + Send;
+    ) -> impl Future<Output = Result<EventScan, Refusal>> + Send;
 
     /// Drops the slices of a shard that are past `delete_after` and rolled up; how many they were.
     fn prune(&self, shard: u16) -> impl Future<Output = Result<u64, Refusal>> + Send;

@@ -4,7 +4,7 @@ use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::log::EventLog;
 use crate::names::CounterName;
 use crate::refusal::Refusal;
-use crate::rollup::{Window, counted};
+use crate::rollup::{RollupSpan, counted};
 
 /// The counts with everything that was acknowledged before the call, each with the checkpoint that it was reckoned from.
 pub async fn accurate(
@@ -20,8 +20,8 @@ pub async fn accurate(
         if after.iter().zip(&before).all(|(after, before)| after.exact_to_ms == before.exact_to_ms) {
             let mut counts = Vec::with_capacity(counters.len());
             for ((counter, before), pending) in counters.iter().zip(before).zip(pending) {
-                let window = Window { from_ms: before.exact_to_ms, to_ms: u64::MAX };
-                counts.push((counted(log, counter, before.count, &pending, window).await?, before));
+                let span = RollupSpan { from_ms: before.exact_to_ms, to_ms: u64::MAX };
+                counts.push((counted(log, counter, before.count, &pending, span).await?, before));
             }
             return Ok(counts);
         }

@@ -4,8 +4,8 @@
 //! checkpoint, settle. After a crash between any two of them the next rollup comes to the identical sum, since what it
 //! sums is what the first one summed, or is settled already by the time that the checkpoint says.
 
-use crate::checkpoints::{Checkpoint, Checkpoints, Commit, LeaseOrder, Step};
-use crate::log::{Closed, EventLog, GRANULE_MS, Pending, Settled};
+use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
+use crate::log::{Closed, EventLog, Pending, Settled, WINDOW_MS};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 
@@ -17,7 +17,7 @@ pub const COUNT_SOFT_MAX: i64 = 1 << 62;
 pub enum RolledUp {
     /// This checkpoint stands, in place of one that was exact to `from_ms`.
     Committed {
-        /// Where the window began.
+        /// Where the span began.
         from_ms: u64,
         /// What stands now.
         checkpoint: Checkpoint,
@@ -59,14 +59,14 @@ async fn roll_up_all(
     let before = checkpoints.read(&counters).await?;
     let sealed = log.seal(&counters).await?;
     let mut results: Vec<Result<RolledUp, Refusal>> = jobs.iter().map(|_| Ok(RolledUp::Nothing)).collect();
-    let (mut numbers, mut steps, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut numbers, mut updates, mut settled) = (Vec::new(), Vec::new(), Vec::new());
     for (number, ((job, before), sealed)) in jobs.iter().zip(before).zip(sealed).enumerate() {
         let to_ms = sealed.sealed_to_ms;
         if to_ms <= before.exact_to_ms {
             continue;
         }
-        let window = Window { from_ms: before.exact_to_ms, to_ms };
-        let count = match counted(log, &job.counter, before.count, &sealed.pending, window).await {
+        let span = RollupSpan { from_ms: before.exact_to_ms, to_ms };
+        let count = match counted(log, &job.counter, before.count, &sealed.pending, span).await {
             Ok(count) => count,
             Err(refusal @ Refusal::Internal(_)) => {
                 results[number] = Err(refusal);
@@ -88,17 +88,17 @@ async fn roll_up_all(
         let last_write_ms = before.last_write_ms.max(seen_ms.unwrap_or_default());
         let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease };
         numbers.push(number);
-        steps.push(Step { counter: job.counter.clone(), before, after });
+        updates.push(CheckpointUpdate { counter: job.counter.clone(), before, after });
         settled.push(settle);
     }
-    let commits = checkpoints.commit(&steps).await?;
+    let commits = checkpoints.commit(&updates).await?;
     let mut done = Vec::with_capacity(settled.len());
-    for (((number, step), settle), commit) in numbers.into_iter().zip(&steps).zip(settled).zip(commits) {
+    for (((number, update), settle), commit) in numbers.into_iter().zip(&updates).zip(settled).zip(commits) {
         results[number] = Ok(match commit {
             Commit::Lost => RolledUp::Lost,
             Commit::Done => {
                 done.push(settle);
-                RolledUp::Committed { from_ms: step.before.exact_to_ms, checkpoint: step.after }
+                RolledUp::Committed { from_ms: update.before.exact_to_ms, checkpoint: update.after }
             }
         });
     }
@@ -106,44 +106,43 @@ async fn roll_up_all(
     Ok(results)
 }
 
-/// A span of time; its bounds are bounds of granules.
+/// A span of time; its bounds are bounds of windows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
+pub(crate) struct RollupSpan {
     pub(crate) from_ms: u64,
     pub(crate) to_ms: u64,
 }
 
-impl Window {
+impl RollupSpan {
     fn has(&self, begin_ms: u64) -> bool {
-        self.from_ms <= begin_ms && begin_ms + GRANULE_MS <= self.to_ms
+        self.from_ms <= begin_ms && begin_ms + WINDOW_MS <= self.to_ms
     }
 }
 
-/// The count, after all that is pending within the window: the last clear, and every add after it.
+/// The count, after all that is pending within the span: the last clear, and every add after it.
 pub(crate) async fn counted(
     log: &impl EventLog,
     counter: &CounterName,
     before: i64,
     pending: &[(u16, Pending)],
-    window: Window,
+    span: RollupSpan,
 ) -> Result<i64, Refusal> {
     let of_shard = |(shard, pending): &'_ (u16, Pending)| {
         let shard = *shard;
-        pending.granules.clone().into_iter().map(move |granule| (shard, granule))
+        pending.windows.clone().into_iter().map(move |window| (shard, window))
     };
-    let granules: Vec<_> =
-        pending.iter().flat_map(of_shard).filter(|(_, granule)| window.has(granule.begin_ms())).collect();
-    let cleared_ms = granules.iter().filter_map(|(_, granule)| granule.cleared_ms).max();
+    let windows: Vec<_> = pending.iter().flat_map(of_shard).filter(|(_, window)| span.has(window.begin_ms())).collect();
+    let cleared_ms = windows.iter().filter_map(|(_, window)| window.cleared_ms).max();
     // Sums of single shards fit 64 bits; that of all of them need not on the way.
     let mut count = if cleared_ms.is_some() { 0 } else { i128::from(before) };
-    for (shard, granule) in granules {
-        count += match (granule.adds_ms, cleared_ms) {
+    for (shard, window) in windows {
+        count += match (window.adds_ms, cleared_ms) {
             (None, _) => 0,
             (Some((_, last_ms)), Some(cleared_ms)) if last_ms <= cleared_ms => 0,
             (Some((first_ms, _)), Some(cleared_ms)) if first_ms <= cleared_ms => {
-                i128::from(log.sum_after(counter, shard, granule.number, cleared_ms).await?)
+                i128::from(log.sum_after(counter, shard, window.number, cleared_ms).await?)
             }
-            _ => i128::from(granule.sum),
+            _ => i128::from(window.sum),
         };
     }
     i64::try_from(count).map_err(|_| Refusal::Internal(format!("'{counter}' has come to {count}")))

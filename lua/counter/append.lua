@@ -7,20 +7,20 @@
 -- fields I2
 -- items, one after the other: field I2, counter I2, time_ms I6, flags B, delta i8, length of what follows B; then its
 -- record up to its id: length of the rest B, length of the delta B (0: a clear), and the delta in as few bytes as hold it.
--- id: offset in its granule I2, hash of the counter 12, packed token. With it a record ends.
--- RETURNS {OK, now_ms, codes: one byte for each item, or '' for OK to all} | {RELAID, version, layout}: a field is the
--- number of a granule and of one of its slots, and the caller knew a layout of slots that is no longer the last one
+-- id: offset in its window I2, hash of the counter 12, packed token. With it a record ends.
+-- RETURNS {OK, now_ms, codes: one byte for each item, or '' for OK to all} | {LAYOUT_CHANGED, version, layout}: a field is the
+-- number of a window and of one of its slots, and the caller knew a layout of slots that is no longer the last one
 -- WHY records stand in slots, several to a field: a field of its own costs 90 bytes for 20 of use. Not more of them: with
--- each record that comes its whole slot is written. How many slots a granule
+-- each record that comes its whole slot is written. How many slots a window
 -- has only changes for times that no event has yet, so an id is always looked for where it was put.
 -- WHY ids are arguments of their own and all else is one: Redis hashes every byte of every string that Lua makes.
--- WHY two ways of counting: Lua's numbers are exact to 2^53. What is smaller, and happens in the latest granule of its
+-- WHY two ways of counting: Lua's numbers are exact to 2^53. What is smaller, and happens in the latest window of its
 -- counter, takes the short way: one record unpacked in part, and packed. All else takes the long way, in halves.
 --@include shard
 local find, char = string.find, string.char
 local accept_limit_ms, future_limit_ms, close_after_ms, bound_high, bound_low, counters, counts_at =
   unpick('>I6I6I6I4I4I2', ARGV[4])
-if S[VERSION] ~= tonumber(ARGV[3]) then return {RELAID, S[VERSION], call('GET', K_LAYOUT)} end
+if S[VERSION] ~= tonumber(ARGV[3]) then return {LAYOUT_CHANGED, S[VERSION], call('GET', K_LAYOUT)} end
 
 local EVENTS, ITEMS, FIRST_COUNTER, FIRST_FIELD = 5, 5, 6, 6 + counters
 local CLEAR, STAMPED, WIDE = 1, 2, 4
@@ -55,12 +55,12 @@ local function recorded(slot, id)
   end
 end
 
--- The short way: a pending record as a list, of which only the latest granule is unpacked; or, once it has gone the long
+-- The short way: a pending record as a list, of which only the latest window is unpacked; or, once it has gone the long
 -- way, what `read_pending` makes of it, as `entries`.
 local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER, SUM, SIZE, FIRST, FINAL, CLEARED, REST =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 local SHORT, SHORT_BYTES, NEWEST = '>I6BI6i8I5i8i8I2I2I2', 48, '>I5i8i8I2I2I2'
--- More than this of older granules goes to a field of its own when the next one begins.
+-- More than this of older windows goes to a field of its own when the next one begins.
 local REST_BYTES_MAX = 4 * ENTRY_BYTES
 
 local function take(counter)
@@ -90,7 +90,7 @@ local function size_of(high, low)
 end
 
 -- The long way; `at` is where the item stands.
-local function count_long(p, at, granule, offset, is_clear)
+local function count_long(p, at, window, offset, is_clear)
   local high, low = unpick('>i4I4', ARGV[ITEMS], at + 11)
   local size_high, size_low = 0, 0
   if not is_clear then
@@ -99,11 +99,11 @@ local function count_long(p, at, granule, offset, is_clear)
     if all_high > bound_high or all_high == bound_high and all_low > bound_low then return OVERFLOW end
     p.high, p.low = all_high, all_low
   end
-  local e = p.by_granule[granule]
+  local e = p.by_window[window]
   if not e then
-    e = {granule, 0, 0, 0, 0, 65535, 0, 0}
+    e = {window, 0, 0, 0, 0, 65535, 0, 0}
     p.entries[#p.entries + 1] = e
-    p.by_granule[granule] = e
+    p.by_window[window] = e
   end
   if is_clear then
     if offset + 1 > e[8] then e[8] = offset + 1 end
@@ -116,9 +116,9 @@ local function count_long(p, at, granule, offset, is_clear)
   return OK
 end
 
-local oldest = math.max(S[OPEN], S[FENCE], now - accept_limit_ms)
+local oldest = math.max(S[OPEN], S[SEALED_TO], now - accept_limit_ms)
 local latest, expired = now + future_limit_ms, math.max(now - close_after_ms, S[PRUNED])
-local now_granule = floor(now / GRANULE_MS)
+local now_window = floor(now / WINDOW_MS)
 local items, pending, was_clean, codes, added = ARGV[ITEMS], {}, {}, {}, 0
 local all_ok = true
 at = 1
@@ -128,14 +128,14 @@ for i = FIRST_ID, #ARGV do
   field, counter, time, flags, delta, length, at = unpick('>I2I2I6Bi8B', items, at)
   local record, code, slot = sub(items, at, at + length - 1), OK, slots[field]
   at = at + length
-  local is_clear, granule = flags % 2 == CLEAR, floor(time / GRANULE_MS)
+  local is_clear, window = flags % 2 == CLEAR, floor(time / WINDOW_MS)
   if flags % WIDE >= STAMPED then
-    -- It happens now; its field is that of a granule.
-    if granule ~= now_granule then
+    -- It happens now; its field is that of a window.
+    if window ~= now_window then
       code = RESTAMP
     else
       time = now
-      id = pack('>I2', now % GRANULE_MS) .. sub(id, 3)
+      id = pack('>I2', now % WINDOW_MS) .. sub(id, 3)
     end
   end
   if code ~= OK then
@@ -163,26 +163,26 @@ for i = FIRST_ID, #ARGV do
       elseif delta > 0 and closed == CLOSED_UP or delta < 0 and closed == CLOSED_DOWN then
         code = OVERFLOW
       end
-      local offset = time - granule * GRANULE_MS
+      local offset = time - window * WINDOW_MS
       if code == OK then
-        if not p.entries and (flags >= WIDE or granule < p[NUMBER] or p[GROSS] + size >= EXACT) then
+        if not p.entries and (flags >= WIDE or window < p[NUMBER] or p[GROSS] + size >= EXACT) then
           local long = read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], packed(p)))
           long[CHANGED] = p[CHANGED]
           p = long
           pending[counter] = p
         end
         if p.entries then
-          was_clean[counter] = was_clean[counter] or #p.entries == 0 and granule
-          code = count_long(p, item, granule, offset, is_clear)
+          was_clean[counter] = was_clean[counter] or #p.entries == 0 and window
+          code = count_long(p, item, window, offset, is_clear)
           if code == OK and time > p.last_write then p.last_write = time end
         else
-          if granule > p[NUMBER] then
+          if window > p[NUMBER] then
             if p[NUMBER] == 0 then
-              was_clean[counter] = granule
+              was_clean[counter] = window
             else
               p[REST] = pack(NEWEST, unpack(p, NUMBER, CLEARED)) .. p[REST]
             end
-            p[NUMBER], p[SUM], p[SIZE], p[FIRST], p[FINAL], p[CLEARED] = granule, 0, 0, 65535, 0, 0
+            p[NUMBER], p[SUM], p[SIZE], p[FIRST], p[FINAL], p[CLEARED] = window, 0, 0, 65535, 0, 0
           end
           if is_clear then
             if offset + 1 > p[CLEARED] then p[CLEARED] = offset + 1 end
@@ -197,7 +197,7 @@ for i = FIRST_ID, #ARGV do
       if code == OK then
         p[CHANGED] = true
         slots[field] = slot .. record .. id
-        if granule > S[LATEST] then S[LATEST] = granule end
+        if window > S[LATEST] then S[LATEST] = window end
         added = added + 1
       end
     end
@@ -217,26 +217,26 @@ if added == 0 then
   return {OK, now, answer}
 end
 
--- Slots follow the rate, three to six records to one: up at once, down after ten minutes. For granules only in which no
+-- Slots follow the rate, three to six records to one: up at once, down after ten minutes. For windows only in which no
 -- event is yet.
-if S[GRANULE] ~= now_granule then
-  S[LAST] = S[GRANULE] == now_granule - 1 and S[ARRIVED] or 0
-  S[GRANULE], S[ARRIVED] = now_granule, 0
+if S[WINDOW] ~= now_window then
+  S[LAST] = S[WINDOW] == now_window - 1 and S[ARRIVED] or 0
+  S[WINDOW], S[ARRIVED] = now_window, 0
 end
 S[ARRIVED] = S[ARRIVED] + added
 local n = S[SLOTS]
 while S[ARRIVED] > 6 * n and n < SLOTS_MAX do n = n * 2 end
-if n == S[SLOTS] and now_granule > S[RELAID_AT] + 600000 / GRANULE_MS then
+if n == S[SLOTS] and now_window > S[LAYOUT_FROM] + 600000 / WINDOW_MS then
   while math.max(S[ARRIVED], S[LAST]) < n and n > SLOTS_MIN do n = n / 2 end
 end
 if n ~= S[SLOTS] then
   local from = S[LATEST] + 1
   local layout = call('GET', K_LAYOUT)
-  if S[RELAID_AT] == from then layout = sub(layout, 1, #layout - 9) end
+  if S[LAYOUT_FROM] == from then layout = sub(layout, 1, #layout - 9) end
   -- What is of times only of which all records are gone: a rollup that is late may need any others, however old.
-  while #layout > 9 and unpick('>I5', layout, 10) * GRANULE_MS <= S[PRUNED] do layout = sub(layout, 10) end
+  while #layout > 9 and unpick('>I5', layout, 10) * WINDOW_MS <= S[PRUNED] do layout = sub(layout, 10) end
   call('SET', K_LAYOUT, layout .. pack('>I5I4', from, n))
-  S[SLOTS], S[VERSION], S[RELAID_AT] = n, S[VERSION] + 1, from
+  S[SLOTS], S[VERSION], S[LAYOUT_FROM] = n, S[VERSION] + 1, from
 end
 
 fields, at = 0, counts_at
@@ -268,8 +268,8 @@ for i = 1, counters do
     write[#write + 1] = counter
     write[#write + 1] = packed(p)
     if was_clean[i] then
-      local first = p.entries and first_granule(p) or was_clean[i]
-      dirty[#dirty + 1] = string.format('%.0f', (first + 1) * GRANULE_MS)
+      local first = p.entries and first_window(p) or was_clean[i]
+      dirty[#dirty + 1] = string.format('%.0f', (first + 1) * WINDOW_MS)
       dirty[#dirty + 1] = counter
     end
   end

@@ -5,10 +5,10 @@
 -- WHY one fence for all counters of a shard: a fence of its own would have to outlive each counter's pending record, or
 -- a clock set back would let an event in behind a rollup.
 --@include shard
-local to = floor((now - tonumber(ARGV[3])) / GRANULE_MS) * GRANULE_MS
-if to > S[FENCE] then S[FENCE] = to end
+local to = floor((now - tonumber(ARGV[3])) / WINDOW_MS) * WINDOW_MS
+if to > S[SEALED_TO] then S[SEALED_TO] = to end
 close_shard()
 local found = call('HMGET', K_PENDING, unpack(ARGV, 4))
-local out = {OK, S[FENCE]}
+local out = {OK, S[SEALED_TO]}
 for i = 1, #found do out[i + 2] = whole(ARGV[i + 3], found[i]) or '' end
 return out

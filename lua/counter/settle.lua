@@ -24,13 +24,13 @@ for i = 1, #counters do
   local p = read_pending(whole(counter, raws[i]))
   local left = {}
   for j = 1, #p.entries do
-    if (p.entries[j][1] + 1) * GRANULE_MS > settled_to then left[#left + 1] = p.entries[j] end
+    if (p.entries[j][1] + 1) * WINDOW_MS > settled_to then left[#left + 1] = p.entries[j] end
   end
   p.entries = left
   local is_last_word, was_closed = settled_to >= p.closed_to, p.closed
   if is_last_word then p.closed, p.closed_to = tonumber(ARGV[at + 2]), settled_to end
   if #left > 0 then
-    waits(counter, (first_granule(p) + 1) * GRANULE_MS)
+    waits(counter, (first_window(p) + 1) * WINDOW_MS)
   elseif is_last_word and again_after_ms > 0 then
     waits(counter, now + again_after_ms - due_after_ms)
   elseif is_last_word and p.closed > 0 and p.closed ~= was_closed then

@@ -18,9 +18,9 @@ for i = 1, #counters do
   if since then
     local p = read_pending(whole(counter, call('HGET', K_PENDING, counter)))
     for j = 1, #p.entries do
-      -- It waits since the granule that came first, which need not be the earliest.
-      if (p.entries[j][1] + 1) * GRANULE_MS == since then
-        local sooner = (first_granule(p) + 1) * GRANULE_MS + lag_ms - due_after_ms
+      -- It waits since the window that came first, which need not be the earliest.
+      if (p.entries[j][1] + 1) * WINDOW_MS == since then
+        local sooner = (first_window(p) + 1) * WINDOW_MS + lag_ms - due_after_ms
         if sooner < since then waits(counter, sooner) end
         break
       end

@@ -10,15 +10,15 @@ pub const NAMES: [&str; 4] = [
     "state",   // string: revision, fence, clock, the rate of late
     "pending", // hash: counter → what no rollup has settled
     "dirty",   // sorted set: since when a rollup is waited for → counter
-    "layout",  // string: from which granule on a granule has how many slots
+    "layout",  // string: from which window on a window has how many slots
 ];
 /// The registry of namespaces.
 pub const NAMESPACES: &str = "tc:namespaces";
-/// Time in the event log comes in granules: sums are kept and fences stand at their bounds only.
-pub const GRANULE_MS: u64 = 500;
+/// Time in the event log comes in windows: sums are kept and fences stand at their bounds only.
+pub const WINDOW_MS: u64 = 500;
 /// The longest that an event's time may be behind.
 pub const ACCEPT_MS_MAX: u64 = 3_600_000;
-/// Slots of records in one granule, at least: few enough to be full at a low rate, and enough for a burst.
+/// Slots of records in one window, at least: few enough to be full at a low rate, and enough for a burst.
 pub const SLOTS_MIN: u64 = 16;
 /// At most.
 pub const SLOTS_MAX: u64 = 65_536;
@@ -34,7 +34,7 @@ pub const STATE_PRUNED: Range<usize> = 50..56;
 pub const CLOSED_UP: u8 = 1;
 /// See [`CLOSED_UP`].
 pub const CLOSED_DOWN: u8 = 2;
-/// Beside those in one byte: the counter has many granules pending, and the older ones stand in a field of their own,
+/// Beside those in one byte: the counter has many windows pending, and the older ones stand in a field of their own,
 /// so that an add need not write them again.
 pub const HAS_OLDER: u8 = 4;
 /// Before the counter's name, that field. No name has a control character.
@@ -67,7 +67,7 @@ pub enum Answer {
     /// Item: another rollup was faster, or has the lease by now.
     Lost = 9,
     /// The slots of events are laid out otherwise by now.
-    Relaid = 10,
+    LayoutChanged = 10,
     /// Item: its field is of another time than now.
     Restamp = 11,
 }
@@ -85,7 +85,7 @@ impl Answer {
         (Answer::Overflow, "OVERFLOW"),
         (Answer::Expired, "EXPIRED"),
         (Answer::Lost, "LOST"),
-        (Answer::Relaid, "RELAID"),
+        (Answer::LayoutChanged, "LAYOUT_CHANGED"),
         (Answer::Restamp, "RESTAMP"),
     ];
 
@@ -136,7 +136,7 @@ fn prelude() -> String {
     for (answer, name) in Answer::ALL {
         local(name, &(answer as u8));
     }
-    local("GRANULE_MS", &GRANULE_MS);
+    local("WINDOW_MS", &WINDOW_MS);
     local("ACCEPT_MS_MAX", &ACCEPT_MS_MAX);
     local("SLOTS_MIN", &SLOTS_MIN);
     local("SLOTS_MAX", &SLOTS_MAX);

@@ -2,7 +2,7 @@
 
 use crate::metrics;
 use crate::pacer::Pacer;
-use crate::records::{Record, Records, Step, now_us};
+use crate::records::{Record, Records, RollupStage, now_us};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -67,9 +67,9 @@ impl Batches {
         }
         let (jobs, waiting): (Vec<Job>, Vec<_>) =
             by_counter.into_values().map(|leased| (leased.job, leased.done)).unzip();
-        self.record(jobs.iter().map(|job| (job, Step::Begin)));
+        self.record(jobs.iter().map(|job| (job, RollupStage::Begin)));
         let results = roll_up(&self.store, &self.store, &jobs).await;
-        self.record(jobs.iter().zip(&results).map(|(job, result)| (job, step(result))));
+        self.record(jobs.iter().zip(&results).map(|(job, result)| (job, stage(result))));
         let now_ms = self.store.now_ms();
         for (done, result) in waiting.into_iter().zip(results) {
             metrics::rolled_up(&result, now_ms);
@@ -82,25 +82,25 @@ impl Batches {
         jobs.len()
     }
 
-    fn record<'a>(&self, steps: impl Iterator<Item = (&'a Job, Step)>) {
+    fn record<'a>(&self, stages: impl Iterator<Item = (&'a Job, RollupStage)>) {
         let Some(records) = &self.records else { return };
-        let record = |(job, step): (&Job, Step)| Record {
+        let record = |(job, stage): (&Job, RollupStage)| Record {
             at_us: now_us(),
             worker: self.worker.clone(),
             namespace: self.store.name().to_string(),
             counter: job.counter.to_string(),
             fencing_token: job.lease.fencing_token,
-            step,
+            stage,
         };
-        records.write(&steps.map(record).collect::<Vec<_>>());
+        records.write(&stages.map(record).collect::<Vec<_>>());
     }
 }
 
-fn step(result: &Result<RolledUp, Refusal>) -> Step {
+fn stage(result: &Result<RolledUp, Refusal>) -> RollupStage {
     match result {
-        Ok(RolledUp::Committed { .. }) => Step::Committed,
-        Ok(RolledUp::Nothing) => Step::Nothing,
-        Ok(RolledUp::Lost) => Step::Lost,
-        Err(_) => Step::Failed,
+        Ok(RolledUp::Committed { .. }) => RollupStage::Committed,
+        Ok(RolledUp::Nothing) => RollupStage::Nothing,
+        Ok(RolledUp::Lost) => RollupStage::Lost,
+        Err(_) => RollupStage::Failed,
     }
 }

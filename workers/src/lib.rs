@@ -14,6 +14,6 @@ mod records;
 mod rollups;
 mod workers;
 
-pub use records::{Record, Records, Step};
+pub use records::{Record, Records, RollupStage};
 pub use rollups::{Rollup, overlapping, rollups};
 pub use workers::{RollupWorkers, WorkerOptions};

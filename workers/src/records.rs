@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Where in a rollup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum RollupStage {
     /// It begins.
     Begin,
     /// It has committed a checkpoint.
@@ -38,7 +38,7 @@ pub struct Record {
     /// Of the lease.
     pub fencing_token: u64,
     /// What happened.
-    pub step: Step,
+    pub stage: RollupStage,
 }
 
 /// A file of them.
@@ -84,16 +84,16 @@ mod tests {
     fn records_read_back_but_for_a_line_that_was_cut_off() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("records");
-        let record = |step| Record {
+        let record = |stage| Record {
             at_us: 1,
             worker: "w".into(),
             namespace: "n".into(),
             counter: "c".into(),
             fencing_token: 2,
-            step,
+            stage,
         };
-        Records::open(&path).unwrap().write(&[record(Step::Begin), record(Step::Committed)]);
+        Records::open(&path).unwrap().write(&[record(RollupStage::Begin), record(RollupStage::Committed)]);
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"at_us\":3,\"wor").unwrap();
-        assert_eq!(Records::read(&path).unwrap(), [record(Step::Begin), record(Step::Committed)]);
+        assert_eq!(Records::read(&path).unwrap(), [record(RollupStage::Begin), record(RollupStage::Committed)]);
     }
 }

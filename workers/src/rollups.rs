@@ -1,6 +1,6 @@
 //! What workers' records say: which rollups there were, and whether two of one counter ran at the same time (N8).
 
-use crate::records::{Record, Step};
+use crate::records::{Record, RollupStage};
 use std::collections::BTreeMap;
 
 /// What a worker did for one counter.
@@ -16,8 +16,8 @@ pub struct Rollup {
     pub begin_us: u64,
     /// When it ended, or its worker was killed; `u64::MAX`: neither.
     pub end_us: u64,
-    /// How it ended; [`Step::Begin`]: it did not.
-    pub step: Step,
+    /// How it ended; [`RollupStage::Begin`]: it did not.
+    pub stage: RollupStage,
 }
 
 /// The rollups of these records, which are of workers with different names, each in the order in which it wrote them.
@@ -31,17 +31,17 @@ pub fn rollups(
 ) -> Result<Vec<Rollup>, String> {
     let (mut begun, mut all) = (BTreeMap::new(), Vec::new());
     for record in records {
-        let Record { at_us, worker, namespace, counter, fencing_token, step } = record;
+        let Record { at_us, worker, namespace, counter, fencing_token, stage } = record;
         let key = (worker.clone(), namespace.clone(), counter.clone(), fencing_token);
-        if step == Step::Begin {
+        if stage == RollupStage::Begin {
             let of = (namespace, counter);
-            let rollup = Rollup { of, worker, fencing_token, begin_us: at_us, end_us: u64::MAX, step };
+            let rollup = Rollup { of, worker, fencing_token, begin_us: at_us, end_us: u64::MAX, stage };
             if let Some(before) = begun.insert(key, rollup) {
                 return Err(format!("{before:?} begins twice"));
             }
         } else {
             let rollup: Rollup = begun.remove(&key).ok_or_else(|| format!("{key:?} ends and was not begun"))?;
-            all.push(Rollup { end_us: at_us, step, ..rollup });
+            all.push(Rollup { end_us: at_us, stage, ..rollup });
         }
     }
     all.extend(
@@ -76,9 +76,9 @@ pub fn overlapping(rollups: &[Rollup]) -> Vec<(&Rollup, &Rollup)> {
 mod tests {
     use super::*;
 
-    fn record(worker: &str, at_us: u64, counter: &str, fencing_token: u64, step: Step) -> Record {
+    fn record(worker: &str, at_us: u64, counter: &str, fencing_token: u64, stage: RollupStage) -> Record {
         let (worker, namespace) = (worker.to_owned(), "n".to_owned());
-        Record { at_us, worker, namespace, counter: counter.to_owned(), fencing_token, step }
+        Record { at_us, worker, namespace, counter: counter.to_owned(), fencing_token, stage }
     }
 
     fn overlaps(records: &[&[Record]], killed_us: Option<u64>) -> usize {
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn n8_overlaps_are_caught_and_what_follows_is_none() {
-        let one = [record("w", 10, "a", 1, Step::Begin), record("w", 20, "a", 1, Step::Committed)];
-        let after = [record("v", 20, "a", 2, Step::Begin), record("v", 30, "a", 2, Step::Nothing)];
-        let other = [record("v", 15, "b", 2, Step::Begin), record("v", 18, "b", 2, Step::Lost)];
-        let within = [record("w", 12, "a", 3, Step::Begin), record("w", 13, "a", 3, Step::Committed)];
-        let late = [record("v", 19, "a", 4, Step::Begin), record("v", 25, "a", 4, Step::Lost)];
+        let one = [record("w", 10, "a", 1, RollupStage::Begin), record("w", 20, "a", 1, RollupStage::Committed)];
+        let after = [record("v", 20, "a", 2, RollupStage::Begin), record("v", 30, "a", 2, RollupStage::Nothing)];
+        let other = [record("v", 15, "b", 2, RollupStage::Begin), record("v", 18, "b", 2, RollupStage::Lost)];
+        let within = [record("w", 12, "a", 3, RollupStage::Begin), record("w", 13, "a", 3, RollupStage::Committed)];
+        let late = [record("v", 19, "a", 4, RollupStage::Begin), record("v", 25, "a", 4, RollupStage::Lost)];
         assert_eq!(overlaps(&[&one, &after, &other], None), 0);
         assert_eq!(overlaps(&[&one, &within], None), 1);
         assert_eq!(overlaps(&[&within, &late, &one], None), 2);
@@ -99,16 +99,16 @@ mod tests {
 
     #[test]
     fn n8_a_rollup_of_a_killed_worker_ends_with_it() {
-        let begun = [record("killed", 10, "a", 1, Step::Begin)];
-        let next = [record("w", 50, "a", 2, Step::Begin), record("w", 60, "a", 2, Step::Committed)];
+        let begun = [record("killed", 10, "a", 1, RollupStage::Begin)];
+        let next = [record("w", 50, "a", 2, RollupStage::Begin), record("w", 60, "a", 2, RollupStage::Committed)];
         let found = [Some(40), Some(55), None].map(|killed_us| overlaps(&[&begun, &next], killed_us));
         assert_eq!(found, [0, 1, 1]);
     }
 
     #[test]
     fn records_that_cannot_be_are_refused() {
-        let begin = record("w", 10, "a", 1, Step::Begin);
+        let begin = record("w", 10, "a", 1, RollupStage::Begin);
         assert!(rollups([begin.clone(), begin], |_| None).unwrap_err().ends_with("begins twice"));
-        assert!(rollups([record("w", 9, "a", 1, Step::Lost)], |_| None).unwrap_err().ends_with("was not begun"));
+        assert!(rollups([record("w", 9, "a", 1, RollupStage::Lost)], |_| None).unwrap_err().ends_with("was not begun"));
     }
 }

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use tallystone_client::Client;
 use tallystone_counters::api::Api;
 use tallystone_counters::redis::RedisNamespaces;
-use tallystone_counters::service::Counters;
+use tallystone_counters::service::CounterService;
 use tallystone_server::serve_only;
 use tallystone_server::store::ConnectError;
 use tokio::net::TcpListener;
@@ -60,7 +60,7 @@ pub(crate) async fn serving(
     stopping: CancellationToken,
 ) -> Result<(), CliError> {
     let _stop_in_any_case = stopping.clone().drop_guard();
-    let counters = Counters::new(namespaces, Some(queue));
+    let counters = CounterService::new(namespaces, Some(queue));
     let beside = tokio::spawn(counters.clone().run(stopping.clone()));
     let served = serve_only(listener, metrics_listen, Api::new(counters).routes(), stopping.clone()).await;
     stopping.cancel();

@@ -1,28 +1,31 @@
 //! AddCount, AddAndGetCount and their batches (N2, N3).
 
 use super::status::{of_call, of_item};
-use super::wire::{asked, batch, merged, namespace, sorted};
+use super::wire::{batch, change_request, merged, namespace, sorted};
 use super::wire_v1 as wire;
 use crate::log::{Appended, Change};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
-use crate::service::{Count, Counters};
+use crate::service::{Count, CounterService};
 use tallystone_model::Applied;
 use tonic::Status;
 
-pub(super) async fn one(counters: &Counters, request: wire::AddCountRequest) -> Result<wire::AddCountResponse, Status> {
+pub(super) async fn one(
+    counters: &CounterService,
+    request: wire::AddCountRequest,
+) -> Result<wire::AddCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let asked = asked(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let asked = change_request(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
     let appended = counters.append(&name, vec![asked]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     Ok(added(appended))
 }
 
 pub(super) async fn one_and_get(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::AddCountRequest,
 ) -> Result<wire::AddAndGetCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let asked = asked(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let asked = change_request(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
     let counter = [asked.counter.clone()];
     let appended = counters.append(&name, vec![asked]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     let count = counters.get(&name, &counter).await.map_err(|refusal| of_call(after_add(refusal)))?;
@@ -30,13 +33,13 @@ pub(super) async fn one_and_get(
 }
 
 pub(super) async fn many(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::AddCountsRequest,
 ) -> Result<wire::AddCountsResponse, Status> {
     use wire::add_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
-    let adds = request.adds.into_iter().map(|add| asked(add.counter, Change::Add(add.delta), add.token));
+    let adds = request.adds.into_iter().map(|add| change_request(add.counter, Change::Add(add.delta), add.token));
     let (asked, verdicts) = sorted(adds);
     let appended = counters.append(&name, asked).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::AddCountResult {
@@ -49,13 +52,13 @@ pub(super) async fn many(
 }
 
 pub(super) async fn many_and_get(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::AddCountsRequest,
 ) -> Result<wire::AddAndGetCountsResponse, Status> {
     use wire::add_and_get_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
-    let adds = request.adds.into_iter().map(|add| asked(add.counter, Change::Add(add.delta), add.token));
+    let adds = request.adds.into_iter().map(|add| change_request(add.counter, Change::Add(add.delta), add.token));
     let (asked, verdicts) = sorted(adds);
     let names: Vec<CounterName> = asked.iter().map(|asked| asked.counter.clone()).collect();
     let appended = counters.append(&name, asked).await.map_err(of_call)?;

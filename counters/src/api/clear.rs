@@ -1,31 +1,31 @@
 //! ClearCount and its batch (N2): an event in the order of the adds.
 
 use super::status::{of_call, of_item};
-use super::wire::{asked, batch, merged, namespace, sorted};
+use super::wire::{batch, change_request, merged, namespace, sorted};
 use super::wire_v1 as wire;
 use crate::log::{Appended, Change};
-use crate::service::Counters;
+use crate::service::CounterService;
 use tonic::Status;
 
 pub(super) async fn one(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::ClearCountRequest,
 ) -> Result<wire::ClearCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let asked = asked(request.counter, Change::Clear, request.token).map_err(of_call)?;
+    let asked = change_request(request.counter, Change::Clear, request.token).map_err(of_call)?;
     let appended = counters.append(&name, vec![asked]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     Ok(cleared(appended))
 }
 
 pub(super) async fn many(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::ClearCountsRequest,
 ) -> Result<wire::ClearCountsResponse, Status> {
     use wire::clear_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("clears", request.clears.len())?;
     let (asked, verdicts) =
-        sorted(request.clears.into_iter().map(|clear| asked(clear.counter, Change::Clear, clear.token)));
+        sorted(request.clears.into_iter().map(|clear| change_request(clear.counter, Change::Clear, clear.token)));
     let appended = counters.append(&name, asked).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::ClearCountResult {
         outcome: Some(match result {

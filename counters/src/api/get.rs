@@ -4,10 +4,13 @@ use super::status::{of_call, of_item};
 use super::wire::{batch, counter_type, merged, namespace, sorted};
 use super::wire_v1 as wire;
 use crate::names::CounterName;
-use crate::service::{Count, Counters};
+use crate::service::{Count, CounterService};
 use tonic::Status;
 
-pub(super) async fn one(counters: &Counters, request: wire::GetCountRequest) -> Result<wire::GetCountResponse, Status> {
+pub(super) async fn one(
+    counters: &CounterService,
+    request: wire::GetCountRequest,
+) -> Result<wire::GetCountResponse, Status> {
     let name = namespace(request.namespace)?;
     let counter = CounterName::parse(request.counter).map_err(of_call)?;
     let counts = counters.get(&name, &[counter]).await.map_err(of_call)?;
@@ -15,7 +18,7 @@ pub(super) async fn one(counters: &Counters, request: wire::GetCountRequest) -> 
 }
 
 pub(super) async fn many(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::GetCountsRequest,
 ) -> Result<wire::GetCountsResponse, Status> {
     use wire::get_count_result::Outcome;

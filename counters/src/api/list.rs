@@ -5,9 +5,9 @@ use super::wire::namespace;
 use super::wire_v1 as wire;
 use crate::log::{Change, Event};
 use crate::names::CounterName;
-use crate::redis::Listed;
+use crate::redis::ListedCounter;
 use crate::refusal::Refusal;
-use crate::service::Counters;
+use crate::service::CounterService;
 use tonic::Status;
 
 const PAGE_ITEMS: usize = 100;
@@ -22,13 +22,13 @@ fn page_size(size: i32) -> Result<usize, Status> {
 }
 
 pub(super) async fn counters(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::ListCountersRequest,
 ) -> Result<wire::ListCountersResponse, Status> {
     let name = namespace(request.namespace)?;
     let count = page_size(request.page_size)?;
     let page = counters.list(&name, &request.page_token, count).await.map_err(of_call)?;
-    let entry = |Listed { counter, checkpoint }: Listed| wire::CounterEntry {
+    let entry = |ListedCounter { counter, checkpoint }: ListedCounter| wire::CounterEntry {
         counter: counter.to_string(),
         count: checkpoint.count,
         exact_to_ms: checkpoint.exact_to_ms as i64,
@@ -39,7 +39,7 @@ pub(super) async fn counters(
 }
 
 pub(super) async fn events(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::ListEventsRequest,
 ) -> Result<wire::ListEventsResponse, Status> {
     let name = namespace(request.namespace)?;
@@ -52,9 +52,9 @@ pub(super) async fn events(
     if within.end > 0 && within.end < within.start {
         return Err(of_call(Refusal::invalid("to_ms", "is before from_ms")));
     }
-    let from = position(&request.page_token)?.map(|(granule, seen, end_ms)| {
+    let from = position(&request.page_token)?.map(|(window, seen, end_ms)| {
         within.end = if within.end == 0 { end_ms } else { within.end };
-        (granule, seen)
+        (window, seen)
     });
     let page = counters.events(&name, &counter, within, from, count).await.map_err(of_call)?;
     let event = |Event { time_ms, token, change }: Event| {
@@ -64,20 +64,20 @@ pub(super) async fn events(
         };
         wire::CounterEvent { event_time_ms: time_ms as i64, token: token.to_string(), delta, clear }
     };
-    let token = |(granule, seen)| format!("{granule}.{seen}.{}", page.end_ms);
+    let token = |(window, seen)| format!("{window}.{seen}.{}", page.end_ms);
     let next_page_token = page.next.map(token).unwrap_or_default();
     Ok(wire::ListEventsResponse { events: page.events.into_iter().map(event).collect(), next_page_token })
 }
 
-/// A granule, how many of its events are before, and where the list ends.
+/// A window, how many of its events are before, and where the list ends.
 fn position(token: &str) -> Result<Option<(u64, usize, u64)>, Status> {
     if token.is_empty() {
         return Ok(None);
     }
     let read = || {
-        let (granule, rest) = token.split_once('.')?;
+        let (window, rest) = token.split_once('.')?;
         let (seen, end_ms) = rest.split_once('.')?;
-        Some((granule.parse().ok()?, seen.parse().ok()?, end_ms.parse().ok()?))
+        Some((window.parse().ok()?, seen.parse().ok()?, end_ms.parse().ok()?))
     };
     let unknown = || of_call(Refusal::invalid("page_token", "is none that this list has given"));
     read().map(Some).ok_or_else(unknown)

@@ -13,7 +13,7 @@ mod openapi;
 mod status;
 mod wire;
 
-use crate::service::Counters;
+use crate::service::CounterService;
 use std::sync::Arc;
 use tallystone_proto::counter::v1 as wire_v1;
 use tallystone_proto::counter::v1::counter_admin_server::{CounterAdmin, CounterAdminServer};
@@ -28,12 +28,12 @@ const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Both services, over gRPC and over HTTP.
 #[derive(Clone)]
 pub struct Api {
-    counters: Arc<Counters>,
+    counters: Arc<CounterService>,
 }
 
 impl Api {
     /// Answers from these counters.
-    pub fn new(counters: Arc<Counters>) -> Api {
+    pub fn new(counters: Arc<CounterService>) -> Api {
         Api { counters }
     }
 

@@ -7,11 +7,11 @@ use crate::names::NamespaceName;
 use crate::namespace::{Cardinality, CounterType, NamespaceConfig};
 use crate::redis::Namespace;
 use crate::refusal::Refusal;
-use crate::service::Counters;
+use crate::service::CounterService;
 use tonic::Status;
 
 pub(super) async fn put(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::PutNamespaceRequest,
 ) -> Result<wire::PutNamespaceResponse, Status> {
     let wire::PutNamespaceRequest { name, config, persistence_configuration } = request;
@@ -28,14 +28,14 @@ pub(super) async fn put(
 }
 
 pub(super) async fn get(
-    counters: &Counters,
+    counters: &CounterService,
     request: wire::GetNamespaceRequest,
 ) -> Result<wire::GetNamespaceResponse, Status> {
     let found = counters.namespace(&self::name(request.name)?).await.map_err(of_call)?;
     Ok(wire::GetNamespaceResponse { namespace: Some(into_wire(found)) })
 }
 
-pub(super) async fn list(counters: &Counters) -> Result<wire::ListNamespacesResponse, Status> {
+pub(super) async fn list(counters: &CounterService) -> Result<wire::ListNamespacesResponse, Status> {
     let all = counters.namespaces().await.map_err(of_call)?;
     Ok(wire::ListNamespacesResponse { namespaces: all.into_iter().map(into_wire).collect() })
 }

@@ -5,7 +5,7 @@ use crate::log::Change;
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
 use crate::refusal::Refusal;
-use crate::service::Asked;
+use crate::service::ChangeRequest;
 use tonic::Status;
 
 /// Items of one call.
@@ -27,7 +27,11 @@ pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
 }
 
 /// A change, with the caller's token and time if it has them.
-pub(super) fn asked(counter: String, change: Change, token: Option<wire::IdempotencyToken>) -> Result<Asked, Refusal> {
+pub(super) fn change_request(
+    counter: String,
+    change: Change,
+    token: Option<wire::IdempotencyToken>,
+) -> Result<ChangeRequest, Refusal> {
     let counter = CounterName::parse(counter)?;
     let event = |wire::IdempotencyToken { token, generation_time_ms }| {
         let bad_time = |_| Refusal::invalid("token.generation_time_ms", format!("is {generation_time_ms}; Unix ms"));
@@ -38,7 +42,7 @@ pub(super) fn asked(counter: String, change: Change, token: Option<wire::Idempot
         }
         Ok((Token::parse(token)?, time_ms))
     };
-    Ok(Asked { counter, change, event: token.map(event).transpose()? })
+    Ok(ChangeRequest { counter, change, event: token.map(event).transpose()? })
 }
 
 pub(super) fn counter_type(counter_type: CounterType) -> wire::CounterType {

@@ -2,7 +2,7 @@
 
 mod seed;
 
-use crate::log::GRANULE_MS;
+use crate::log::WINDOW_MS;
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
 use crate::rollup::COUNT_SOFT_MAX;
@@ -156,7 +156,7 @@ impl NamespaceConfig {
         self.accept_limit_ms + SKEW_MS
     }
 
-    /// How long after its first granule is over a rollup is due: all that is coalesced has come, and no more can.
+    /// How long after its first window is over a rollup is due: all that is coalesced has come, and no more can.
     pub(crate) fn due_after_ms(&self) -> u64 {
         self.coalesce_ms + self.lag_ms()
     }
@@ -170,13 +170,13 @@ impl NamespaceConfig {
 
 /// Where a counter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct Placement {
     hash: u128,
 }
 
-impl Place {
-    pub(crate) fn of(counter: &CounterName) -> Place {
-        Place { hash: xxh3_128(counter.as_str().as_bytes()) }
+impl Placement {
+    pub(crate) fn of(counter: &CounterName) -> Placement {
+        Placement { hash: xxh3_128(counter.as_str().as_bytes()) }
     }
 
     /// The shard that has its checkpoint.
@@ -204,7 +204,7 @@ impl Place {
     }
 }
 
-const _: () = assert!(FUTURE_LIMIT_MS >= GRANULE_MS, "slots are laid out anew for granules that begin after it");
+const _: () = assert!(FUTURE_LIMIT_MS >= WINDOW_MS, "slots are laid out anew for windows that begin after it");
 
 #[cfg(test)]
 mod tests {
@@ -230,10 +230,11 @@ mod tests {
         let counter = CounterName::parse("c").unwrap();
         for buckets_per_id in [1, 3, 8] {
             let config = NamespaceConfig { buckets_per_id, ..Default::default() };
-            let place = Place::of(&counter);
-            let all: std::collections::BTreeSet<u16> = place.shards(&config).collect();
+            let placement = Placement::of(&counter);
+            let all: std::collections::BTreeSet<u16> = placement.shards(&config).collect();
             let tokens = (0..200).map(|n| Token::parse(n.to_string()).unwrap());
-            let met: std::collections::BTreeSet<u16> = tokens.map(|token| place.of_event(&token, &config).0).collect();
+            let met: std::collections::BTreeSet<u16> =
+                tokens.map(|token| placement.of_event(&token, &config).0).collect();
             assert_eq!(all.len(), usize::from(buckets_per_id));
             assert_eq!(met, all);
         }

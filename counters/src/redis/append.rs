@@ -4,8 +4,8 @@ use super::layout::{Layout, field};
 use super::record::{self, Item};
 use super::token::pack;
 use super::{RedisNamespace, defect};
-use crate::log::{Appended, Change, GRANULE_MS, NewEvent};
-use crate::namespace::{FUTURE_LIMIT_MS, Place, SHARDS};
+use crate::log::{Appended, Change, NewEvent, WINDOW_MS};
+use crate::namespace::{FUTURE_LIMIT_MS, Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::collections::HashMap;
@@ -23,10 +23,10 @@ const TIME_MS_MAX: u64 = 1 << 47;
 const TRIES: usize = 10;
 
 /// An event with where it goes.
-struct Placed<'a> {
+struct PlacedEvent<'a> {
     number: usize,
     event: &'a NewEvent,
-    place: Place,
+    placement: Placement,
     slot_hash: u32,
 }
 
@@ -35,15 +35,15 @@ type Outcome = (usize, Result<Appended, Refusal>);
 impl RedisNamespace {
     pub(super) async fn append_all(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
         let mut results: Vec<Option<Result<Appended, Refusal>>> = vec![None; events.len()];
-        let mut shards: [Vec<Placed<'_>>; SHARDS as usize] = Default::default();
+        let mut shards: [Vec<PlacedEvent<'_>>; SHARDS as usize] = Default::default();
         for (number, event) in events.iter().enumerate() {
             if let Some(refusal) = self.refused_at_once(event) {
                 results[number] = Some(Err(refusal));
                 continue;
             }
-            let place = Place::of(&event.counter);
-            let (shard, slot_hash) = place.of_event(&event.token, &self.config);
-            shards[usize::from(shard)].push(Placed { number, event, place, slot_hash });
+            let placement = Placement::of(&event.counter);
+            let (shard, slot_hash) = placement.of_event(&event.token, &self.config);
+            shards[usize::from(shard)].push(PlacedEvent { number, event, placement, slot_hash });
         }
         let calls =
             (0..SHARDS).zip(&shards).flat_map(|(shard, placed)| placed.chunks(EVENTS_MAX).map(move |now| (shard, now)));
@@ -68,10 +68,10 @@ impl RedisNamespace {
         }
     }
 
-    /// One script call, or several where the events are of very many times, or happen in the next granule.
-    async fn append_to(&self, shard: u16, placed: &[Placed<'_>]) -> Vec<Outcome> {
+    /// One script call, or several where the events are of very many times, or happen in the next window.
+    async fn append_to(&self, shard: u16, placed: &[PlacedEvent<'_>]) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(placed.len());
-        let mut now: Vec<&Placed<'_>> = placed.iter().collect();
+        let mut now: Vec<&PlacedEvent<'_>> = placed.iter().collect();
         let mut guess_ms = self.now.now_ms();
         for tries_left in (0..TRIES).rev() {
             let mut later = Vec::new();
@@ -130,10 +130,10 @@ struct Call<'a> {
     namespace: &'a RedisNamespace,
     shard: u16,
     now_ms: u64,
-    counters: HashMap<Place, u16>,
+    counters: HashMap<Placement, u16>,
     names: Vec<&'a str>,
     buckets: Vec<(u64, Bucket)>,
-    items: Vec<(Item, Spot)>,
+    items: Vec<(Item, ItemSlot)>,
 }
 
 /// The fields of one hash of records.
@@ -143,10 +143,10 @@ struct Bucket {
     fields: Vec<(u64, u32)>,
 }
 
-/// Where an item goes: which bucket of the call, which granule, and what decides over the slot.
-struct Spot {
+/// Where an item goes: which bucket of the call, which window, and what decides over the slot.
+struct ItemSlot {
     bucket: usize,
-    granule: u64,
+    window: u64,
     slot_hash: u32,
 }
 
@@ -157,7 +157,7 @@ impl<'a> Call<'a> {
     }
 
     /// Whether there is room for one more.
-    fn take(&mut self, placed: &Placed<'a>) -> bool {
+    fn take(&mut self, placed: &PlacedEvent<'a>) -> bool {
         let event = placed.event;
         let time_ms = event.time_ms.unwrap_or(self.now_ms);
         let number = time_ms / (self.namespace.config.seconds_per_bucket * 1_000);
@@ -170,16 +170,16 @@ impl<'a> Call<'a> {
                 self.buckets.len() - 1
             }
         };
-        let counter = match self.counters.entry(placed.place) {
+        let counter = match self.counters.entry(placed.placement) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
                 self.names.push(event.counter.as_str());
                 *new.insert(self.names.len() as u16)
             }
         };
-        let (id, stamped) = (placed.place.id(), event.time_ms.is_none());
+        let (id, stamped) = (placed.placement.id(), event.time_ms.is_none());
         let item = Item { counter, time_ms, stamped, id, token: pack(&event.token), change: event.change };
-        self.items.push((item, Spot { bucket, granule: time_ms / GRANULE_MS, slot_hash: placed.slot_hash }));
+        self.items.push((item, ItemSlot { bucket, window: time_ms / WINDOW_MS, slot_hash: placed.slot_hash }));
         true
     }
 
@@ -201,10 +201,10 @@ impl<'a> Call<'a> {
                     let answer = |code: &u8| Answer::from_code((*code).into()).ok_or_else(|| defect("an unknown code"));
                     return Ok((now_ms, codes.iter().map(answer).collect::<Result<_, _>>()?));
                 }
-                Answer::Relaid => {
+                Answer::LayoutChanged => {
                     let version = reply.number()?;
                     let raw = reply.bytes()?.ok_or_else(|| defect("no layout"))?;
-                    known.heard(&layout, Layout::decode(version, &raw));
+                    known.replace(&layout, Layout::decode(version, &raw));
                 }
                 Answer::Stale | Answer::NoShard => return Err(Refusal::Stale),
                 other => return Err(defect(&format!("{other:?} to an append"))),
@@ -217,14 +217,14 @@ impl<'a> Call<'a> {
         for (_, bucket) in &mut self.buckets {
             *bucket = Bucket::default();
         }
-        let (mut granule, mut slots) = (u64::MAX, 1);
+        let (mut window, mut slots) = (u64::MAX, 1);
         let mut numbers = Vec::with_capacity(self.items.len());
         for (_, spot) in &self.items {
-            if spot.granule != granule {
-                (granule, slots) = (spot.granule, layout.slots(spot.granule));
+            if spot.window != window {
+                (window, slots) = (spot.window, layout.slots(spot.window));
             }
             let Bucket { numbers: known, fields } = &mut self.buckets[spot.bucket].1;
-            let slot = (granule, spot.slot_hash % slots);
+            let slot = (window, spot.slot_hash % slots);
             numbers.push(*known.entry(slot).or_insert_with(|| {
                 fields.push(slot);
                 fields.len()
@@ -258,8 +258,8 @@ impl<'a> Call<'a> {
             record::item(&mut items, item, (firsts[spot.bucket] + number) as u16);
         }
         command.arg(layout.version).arg(parameters).arg(items).arg(&self.names);
-        for (granule, slot) in self.buckets.iter().flat_map(|(_, bucket)| &bucket.fields) {
-            command.arg(&field(*granule, *slot)[..]);
+        for (window, slot) in self.buckets.iter().flat_map(|(_, bucket)| &bucket.fields) {
+            command.arg(&field(*window, *slot)[..]);
         }
         let mut id = Vec::with_capacity(128);
         for (item, _) in &self.items {

@@ -3,7 +3,7 @@
 use super::checkpoints::{homes, in_order};
 use super::{RedisNamespace, defect, of_link};
 use crate::names::CounterName;
-use crate::namespace::{Place, SHARDS};
+use crate::namespace::{Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::{join_all, try_join_all};
 use redis::{Cmd, Pipeline, Value};
@@ -69,7 +69,7 @@ impl RedisNamespace {
         let (mut commands, mut key) = (Pipeline::with_capacity(sums.len() * step), String::new());
         for (counter, sum) in sums {
             key.clear();
-            key.push_str(&prefixes[usize::from(Place::of(counter).home())]);
+            key.push_str(&prefixes[usize::from(Placement::of(counter).home())]);
             key.push_str(counter.as_str());
             let mut command = Cmd::with_capacity(3, INCRBY.len() + key.len() + SUM_BYTES_MAX);
             command.arg(INCRBY).arg(&key).arg(sum);

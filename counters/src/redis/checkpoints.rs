@@ -1,9 +1,9 @@
 //! The rollup store: one hash of each shard, a counter's checkpoint in its home shard.
 
 use super::{RedisNamespace, call, defect, record};
-use crate::checkpoints::{Checkpoint, Checkpoints, Commit, Step};
+use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit};
 use crate::names::CounterName;
-use crate::namespace::{Place, SHARDS};
+use crate::namespace::{Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use tallystone_lua::counter::{Answer, CounterScript};
@@ -24,10 +24,10 @@ impl Checkpoints for RedisNamespace {
         in_order(counters.len(), try_join_all(homes(counters.iter()).map(read)).await?)
     }
 
-    async fn commit(&self, steps: &[Step]) -> Result<Vec<Commit>, Refusal> {
+    async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
         let commit = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = call(CounterScript::Commit, &[self.keys(shard).counts()]);
-            for Step { counter, before, after } in numbers.iter().map(|number| &steps[*number]) {
+            for CheckpointUpdate { counter, before, after } in numbers.iter().map(|number| &updates[*number]) {
                 command.arg(counter.as_str()).arg(before.exact_to_ms).arg(record::encode_checkpoint(after));
             }
             let mut reply = self.run(shard, &command).await?;
@@ -39,7 +39,7 @@ impl Checkpoints for RedisNamespace {
             let answers = numbers.iter().map(answer).collect::<Result<Vec<Commit>, Refusal>>()?;
             Ok::<_, Refusal>((numbers, answers))
         };
-        in_order(steps.len(), try_join_all(homes(steps.iter().map(|step| &step.counter)).map(commit)).await?)
+        in_order(updates.len(), try_join_all(homes(updates.iter().map(|step| &step.counter)).map(commit)).await?)
     }
 }
 
@@ -47,7 +47,7 @@ impl Checkpoints for RedisNamespace {
 pub(super) fn homes<'a>(counters: impl Iterator<Item = &'a CounterName>) -> impl Iterator<Item = (u16, Vec<usize>)> {
     let mut shards: [Vec<usize>; SHARDS as usize] = Default::default();
     for (number, counter) in counters.enumerate() {
-        shards[usize::from(Place::of(counter).home())].push(number);
+        shards[usize::from(Placement::of(counter).home())].push(number);
     }
     (0..SHARDS).zip(shards).filter(|(_, numbers)| !numbers.is_empty())
 }

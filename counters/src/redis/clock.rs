@@ -9,7 +9,7 @@ use tallystone_link::Clock;
 use tallystone_lua::counter::CounterScript;
 
 /// What was heard counts for one to two of these: clocks drift, and are set.
-const WINDOW: Duration = Duration::from_secs(10);
+const ESTIMATE_PERIOD: Duration = Duration::from_secs(10);
 
 impl RedisNamespace {
     /// What happens from now on, in any shard, happens at this time or later; the latest time that a shard's clock shows:
@@ -28,13 +28,13 @@ impl RedisNamespace {
 pub(super) struct StoreClock {
     clock: Clock,
     began: Instant,
-    heard: Mutex<Heard>,
+    heard: Mutex<ClockEstimates>,
 }
 
-/// The store's time when this process began, by the fastest answer of this window and of the last.
+/// The store's time when this process began, by the fastest answer of this period and of the last.
 #[derive(Default)]
-struct Heard {
-    window: u64,
+struct ClockEstimates {
+    period: u64,
     best_ms: Option<u64>,
     before_ms: Option<u64>,
 }
@@ -47,12 +47,12 @@ impl StoreClock {
     /// An answer said so.
     pub(super) fn heard(&self, now_ms: u64) {
         let since = self.began.elapsed();
-        let window = since.as_secs() / WINDOW.as_secs();
+        let period = since.as_secs() / ESTIMATE_PERIOD.as_secs();
         let begin_ms = now_ms.saturating_sub(since.as_millis() as u64);
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if heard.window != window {
-            let before_ms = if window == heard.window + 1 { heard.best_ms } else { None };
-            *heard = Heard { window, best_ms: None, before_ms };
+        if heard.period != period {
+            let before_ms = if period == heard.period + 1 { heard.best_ms } else { None };
+            *heard = ClockEstimates { period, best_ms: None, before_ms };
         }
         heard.best_ms = heard.best_ms.max(Some(begin_ms));
     }

@@ -4,9 +4,9 @@
 use super::layout::Layout;
 use super::record::{self, read};
 use super::{RedisNamespace, defect, of_link};
-use crate::log::{Event, GRANULE_MS, Told};
+use crate::log::{Event, EventScan, WINDOW_MS};
 use crate::names::CounterName;
-use crate::namespace::Place;
+use crate::namespace::Placement;
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use futures::stream::{StreamExt, iter};
@@ -18,7 +18,7 @@ use tallystone_lua::counter::STATE_PRUNED;
 const BUCKETS_MAX: u64 = 2_048;
 /// Fields that one command names.
 const FIELDS_MAX: u64 = 1_000;
-/// Stretches of granules that one call reads at most, and how many at once.
+/// Stretches of windows that one call reads at most, and how many at once.
 const STRETCHES_MAX: usize = 256;
 const STRETCHES_AT_ONCE: usize = 4;
 
@@ -32,60 +32,61 @@ struct Shard {
     lengths: Vec<u64>,
 }
 
-/// Granules of one bucket, so few that one or two commands to each shard tell their records.
+/// Windows of one bucket, so few that one or two commands to each shard tell their records.
 struct Stretch {
-    granules: Range<u64>,
+    windows: Range<u64>,
     bucket: u64,
     /// The bucket has so few fields that it is asked which they are.
     is_sparse: bool,
 }
 
 impl RedisNamespace {
-    /// Events from a granule on, of whole granules: until there are `enough`, or that was much to look at.
-    pub(super) async fn told(
+    /// Events from a window on, of whole windows: until there are `enough`, or that was much to look at.
+    pub(super) async fn scan_events(
         &self,
         counter: &CounterName,
-        granules: Range<u64>,
+        windows: Range<u64>,
         enough: usize,
-    ) -> Result<Told, Refusal> {
-        let mut shards = try_join_all(Place::of(counter).shards(&self.config).map(|shard| self.shard(shard))).await?;
+    ) -> Result<EventScan, Refusal> {
+        let mut shards =
+            try_join_all(Placement::of(counter).shards(&self.config).map(|shard| self.shard(shard))).await?;
         let kept_from_ms = shards.iter().map(|shard| shard.kept_from_ms).min().unwrap_or_default();
-        let first = granules.start.max(kept_from_ms / GRANULE_MS);
-        if first >= granules.end {
-            return Ok(Told { events: Vec::new(), next: granules.end });
+        let first = windows.start.max(kept_from_ms / WINDOW_MS);
+        if first >= windows.end {
+            return Ok(EventScan { events: Vec::new(), next_window: windows.end });
         }
-        let per_bucket = self.config.seconds_per_bucket * 1_000 / GRANULE_MS;
+        let per_bucket = self.config.seconds_per_bucket * 1_000 / WINDOW_MS;
         let first_bucket = first / per_bucket;
-        let buckets = first_bucket..granules.end.div_ceil(per_bucket).min(first_bucket + BUCKETS_MAX);
+        let buckets = first_bucket..windows.end.div_ceil(per_bucket).min(first_bucket + BUCKETS_MAX);
         let lengths = try_join_all(shards.iter().map(|shard| self.lengths(shard.number, buckets.clone()))).await?;
         shards.iter_mut().zip(lengths).for_each(|(shard, lengths)| shard.lengths = lengths);
 
-        let looked_to = granules.end.min(buckets.end * per_bucket);
+        let looked_to = windows.end.min(buckets.end * per_bucket);
         let there = buckets.clone().flat_map(|bucket| {
             let within = first.max(bucket * per_bucket)..looked_to.min((bucket + 1) * per_bucket);
             stretches(&shards, bucket, (bucket - first_bucket) as usize, within)
         });
         let mut some: Vec<Stretch> = there.take(STRETCHES_MAX + 1).collect();
-        let mut told = Told { events: Vec::new(), next: looked_to };
+        let mut scan = EventScan { events: Vec::new(), next_window: looked_to };
         if some.len() > STRETCHES_MAX
             && let Some(left) = some.pop()
         {
-            told.next = left.granules.start;
+            scan.next_window = left.windows.start;
         }
         let shards = &shards;
         let read = async |stretch: Stretch| {
-            let end = stretch.granules.end;
+            let end = stretch.windows.end;
             (end, self.stretch(counter, shards, first_bucket, stretch).await)
         };
         let mut read = iter(some).map(read).buffered(STRETCHES_AT_ONCE);
         while let Some((end, events)) = read.next().await {
-            told.events.append(&mut events?);
-            if told.events.len() >= enough {
-                told.next = end;
+            scan.events.append(&mut events?);
+            if scan.events.len() >= enough {
+                scan.next_window = end;
                 break;
             }
         }
-        Ok(told)
+        Ok(scan)
     }
 
     async fn shard(&self, number: u16) -> Result<Shard, Refusal> {
@@ -116,8 +117,8 @@ impl RedisNamespace {
         let of_shard = async |shard: &Shard| {
             let key = self.keys(shard.number).events(self.config.seconds_per_bucket, stretch.bucket);
             let fields = match stretch.is_sparse {
-                true => self.fields(shard.number, &key, &stretch.granules).await?,
-                false => stretch.granules.clone().flat_map(|granule| shard.layout.fields(granule)).collect(),
+                true => self.fields(shard.number, &key, &stretch.windows).await?,
+                false => stretch.windows.clone().flat_map(|window| shard.layout.fields(window)).collect(),
             };
             let command = |some: &[[u8; 9]]| {
                 let mut command = redis::cmd("HMGET");
@@ -132,7 +133,7 @@ impl RedisNamespace {
             let mut events = Vec::new();
             for (field, slot) in fields.iter().zip(slots.into_iter().flatten()) {
                 let slot = slot.unwrap_or_default();
-                record::events(&slot, Place::of(counter).id(), read(&field[..5]), &mut events)?;
+                record::events(&slot, Placement::of(counter).id(), read(&field[..5]), &mut events)?;
             }
             Ok::<_, Refusal>(events)
         };
@@ -141,12 +142,12 @@ impl RedisNamespace {
         Ok(events)
     }
 
-    /// The fields of a bucket that are of these granules.
-    async fn fields(&self, shard: u16, key: &str, granules: &Range<u64>) -> Result<Vec<[u8; 9]>, Refusal> {
+    /// The fields of a bucket that are of these windows.
+    async fn fields(&self, shard: u16, key: &str, windows: &Range<u64>) -> Result<Vec<[u8; 9]>, Refusal> {
         let found: Vec<Vec<u8>> = self.query(shard, redis::cmd("HKEYS").arg(key)).await?;
         let known = found.into_iter().map(|field| field.try_into().map_err(|_| defect("an unknown field of events")));
         let mut fields = known.collect::<Result<Vec<[u8; 9]>, Refusal>>()?;
-        fields.retain(|field| granules.contains(&read(&field[..5])));
+        fields.retain(|field| windows.contains(&read(&field[..5])));
         Ok(fields)
     }
 
@@ -174,9 +175,9 @@ fn stretches(shards: &[Shard], bucket: u64, number: usize, within: Range<u64>) -
     let (mut next, mut stretches) = (within.start, Vec::new());
     while next < within.end && length > 0 {
         let slots = shards.iter().map(|shard| shard.layout.slots(next)).max().unwrap_or(1);
-        let granules = if is_sparse { u64::MAX } else { (FIELDS_MAX / u64::from(slots)).max(1) };
-        let end = within.end.min(next.saturating_add(granules));
-        stretches.push(Stretch { granules: next..end, bucket, is_sparse });
+        let windows = if is_sparse { u64::MAX } else { (FIELDS_MAX / u64::from(slots)).max(1) };
+        let end = within.end.min(next.saturating_add(windows));
+        stretches.push(Stretch { windows: next..end, bucket, is_sparse });
         next = end;
     }
     stretches

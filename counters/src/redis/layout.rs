@@ -1,9 +1,9 @@
-//! Where records stand: how many slots a granule of a shard has, as far as this process knows.
+//! Where records stand: how many slots a window of a shard has, as far as this process knows.
 
 use super::record::read;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// From which granule on a granule has how many slots. The shard changes it for times to come only.
+/// From which window on a window has how many slots. The shard changes it for times to come only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) version: u64,
@@ -17,37 +17,37 @@ impl Layout {
         Layout { version, entries: raw.chunks_exact(9).map(entry).collect() }
     }
 
-    /// Slots of a granule.
-    pub(super) fn slots(&self, granule: u64) -> u32 {
-        self.entries.iter().rev().find(|(from, _)| *from <= granule).map_or(1, |(_, slots)| *slots)
+    /// Slots of a window.
+    pub(super) fn slots(&self, window: u64) -> u32 {
+        self.entries.iter().rev().find(|(from, _)| *from <= window).map_or(1, |(_, slots)| *slots)
     }
 
-    /// The fields that a granule can have.
-    pub(super) fn fields(&self, granule: u64) -> impl Iterator<Item = [u8; 9]> + use<> {
-        (0..self.slots(granule)).map(move |slot| field(granule, slot))
+    /// The fields that a window can have.
+    pub(super) fn fields(&self, window: u64) -> impl Iterator<Item = [u8; 9]> + use<> {
+        (0..self.slots(window)).map(move |slot| field(window, slot))
     }
 }
 
 /// The field of a slot.
-pub(super) fn field(granule: u64, slot: u32) -> [u8; 9] {
+pub(super) fn field(window: u64, slot: u32) -> [u8; 9] {
     let mut field = [0; 9];
-    field[..5].copy_from_slice(&granule.to_be_bytes()[3..]);
+    field[..5].copy_from_slice(&window.to_be_bytes()[3..]);
     field[5..].copy_from_slice(&slot.to_be_bytes());
     field
 }
 
 /// The layout of one shard, as last heard.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Arc<Layout>>);
+pub(super) struct LayoutCache(Mutex<Arc<Layout>>);
 
-impl Known {
+impl LayoutCache {
     pub(super) fn get(&self) -> Arc<Layout> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The shard says that this is no longer the last one, but that one is. It is believed even if its version is an
     /// earlier one: a shard may have lost what it did last. An answer to who knew less than is known by now is no news.
-    pub(super) fn heard(&self, was: &Arc<Layout>, is: Layout) {
+    pub(super) fn replace(&self, was: &Arc<Layout>, is: Layout) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&known, was) {
             *known = Arc::new(is);
@@ -60,21 +60,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_granule_has_the_slots_of_the_last_entry_that_begins_before_it() {
+    fn a_window_has_the_slots_of_the_last_entry_that_begins_before_it() {
         let raw = [field(0, 16), field(100, 64), field(200, 32)].concat();
         let layout = Layout::decode(3, &raw);
-        assert_eq!([0, 99, 100, 199, 200, 9_999].map(|granule| layout.slots(granule)), [16, 16, 64, 64, 32, 32]);
+        assert_eq!([0, 99, 100, 199, 200, 9_999].map(|window| layout.slots(window)), [16, 16, 64, 64, 32, 32]);
     }
 
     #[test]
     fn what_a_shard_says_in_answer_to_the_layout_that_is_known_holds() {
-        let known = Known::default();
-        let nothing = known.get();
-        known.heard(&nothing, Layout::decode(3, &field(0, 64)));
-        known.heard(&nothing, Layout::decode(2, &field(0, 32)));
-        let last = known.get();
+        let cache = LayoutCache::default();
+        let nothing = cache.get();
+        cache.replace(&nothing, Layout::decode(3, &field(0, 64)));
+        cache.replace(&nothing, Layout::decode(2, &field(0, 32)));
+        let last = cache.get();
         assert_eq!(last.version, 3, "a late answer is not news");
-        known.heard(&last, Layout::decode(2, &field(0, 32)));
-        assert_eq!(known.get().version, 2, "the shard has lost the last one");
+        cache.replace(&last, Layout::decode(2, &field(0, 32)));
+        assert_eq!(cache.get().version, 2, "the shard has lost the last one");
     }
 }

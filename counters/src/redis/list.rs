@@ -3,13 +3,13 @@
 use super::{RedisNamespace, record};
 use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::names::CounterName;
-use crate::namespace::{CounterType, Place, SHARDS};
+use crate::namespace::{CounterType, Placement, SHARDS};
 use crate::refusal::Refusal;
 use tallystone_lua::counter::OLDER_FIELD;
 
 /// A counter with its last checkpoint; of a BEST_EFFORT one, only the count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedCounter {
     /// Its name.
     pub counter: CounterName,
     /// What is known of it.
@@ -18,9 +18,9 @@ pub struct Listed {
 
 /// Some of them, in no order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListedPage {
+pub struct CounterPage {
     /// None, too, may be a page.
-    pub counters: Vec<Listed>,
+    pub counters: Vec<ListedCounter>,
     /// Where to go on; `None`: that was all.
     pub next: Option<String>,
 }
@@ -62,14 +62,14 @@ impl Position {
 
 impl RedisNamespace {
     /// About so many counters, from a token that an earlier page gave, or from the beginning.
-    pub async fn list(&self, token: &str, count: usize) -> Result<ListedPage, Refusal> {
+    pub async fn list(&self, token: &str, count: usize) -> Result<CounterPage, Refusal> {
         let unknown = || Refusal::invalid("page_token", "is none that this list has given");
         let begin = Position { is_pending: false, shard: 0, cursor: 0 };
         let mut position = if token.is_empty() { begin } else { Position::parse(token).ok_or_else(unknown)? };
         if self.config.counter_type == CounterType::BestEffort {
             return self.list_cached(position.cursor, count).await;
         }
-        let mut page = ListedPage::default();
+        let mut page = CounterPage::default();
         loop {
             let (cursor, mut listed) = match position.is_pending {
                 false => self.scan_checkpoints(position.shard, position.cursor, count).await?,
@@ -87,37 +87,42 @@ impl RedisNamespace {
         }
     }
 
-    async fn scan_checkpoints(&self, shard: u16, cursor: u64, count: usize) -> Result<(u64, Vec<Listed>), Refusal> {
+    async fn scan_checkpoints(
+        &self,
+        shard: u16,
+        cursor: u64,
+        count: usize,
+    ) -> Result<(u64, Vec<ListedCounter>), Refusal> {
         let mut command = redis::cmd("HSCAN");
         command.arg(self.keys(shard).counts()).arg(cursor).arg("COUNT").arg(count);
         let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
         let listed = |(name, raw): (String, Vec<u8>)| {
-            Ok(Listed { counter: CounterName::parse(name)?, checkpoint: record::decode_checkpoint(&raw)? })
+            Ok(ListedCounter { counter: CounterName::parse(name)?, checkpoint: record::decode_checkpoint(&raw)? })
         };
         Ok((next, pairs.into_iter().map(listed).collect::<Result<_, Refusal>>()?))
     }
 
     /// Those that no rollup has seen yet, told by their home shard only.
-    async fn scan_pending(&self, shard: u16, cursor: u64, count: usize) -> Result<(u64, Vec<Listed>), Refusal> {
+    async fn scan_pending(&self, shard: u16, cursor: u64, count: usize) -> Result<(u64, Vec<ListedCounter>), Refusal> {
         let mut command = redis::cmd("HSCAN");
         command.arg(self.keys(shard).key("pending")).arg(cursor).arg("COUNT").arg(count);
         let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
         let mut counters = Vec::new();
         for (name, _) in pairs.into_iter().filter(|(name, _)| !name.starts_with(OLDER_FIELD)) {
             let counter = CounterName::parse(name)?;
-            let place = Place::of(&counter);
+            let placement = Placement::of(&counter);
             // Of the shards that have something of it, the first one tells.
-            if self.tells(&counter, place, shard).await? {
+            if self.tells(&counter, placement, shard).await? {
                 counters.push(counter);
             }
         }
         let checkpoints = self.read(&counters).await?;
         let new = counters.into_iter().zip(checkpoints).filter(|(_, checkpoint)| *checkpoint == Checkpoint::default());
-        Ok((next, new.map(|(counter, checkpoint)| Listed { counter, checkpoint }).collect()))
+        Ok((next, new.map(|(counter, checkpoint)| ListedCounter { counter, checkpoint }).collect()))
     }
 
-    async fn tells(&self, counter: &CounterName, place: Place, shard: u16) -> Result<bool, Refusal> {
-        for earlier in place.shards(&self.config).take_while(|earlier| *earlier != shard) {
+    async fn tells(&self, counter: &CounterName, placement: Placement, shard: u16) -> Result<bool, Refusal> {
+        for earlier in placement.shards(&self.config).take_while(|earlier| *earlier != shard) {
             let mut command = redis::cmd("HEXISTS");
             command.arg(self.keys(earlier).key("pending")).arg(counter.as_str());
             if self.query(earlier, &command).await? {
@@ -127,11 +132,12 @@ impl RedisNamespace {
         Ok(true)
     }
 
-    async fn list_cached(&self, cursor: u64, count: usize) -> Result<ListedPage, Refusal> {
+    async fn list_cached(&self, cursor: u64, count: usize) -> Result<CounterPage, Refusal> {
         let (next, names) = self.cache_scan(cursor, count).await?;
         let counts = self.cache_get(&names).await?;
-        let listed = |(counter, count)| Listed { counter, checkpoint: Checkpoint { count, ..Checkpoint::default() } };
+        let listed =
+            |(counter, count)| ListedCounter { counter, checkpoint: Checkpoint { count, ..Checkpoint::default() } };
         let next = (next > 0).then(|| Position { is_pending: false, shard: 0, cursor: next }.token());
-        Ok(ListedPage { counters: names.into_iter().zip(counts).map(listed).collect(), next })
+        Ok(CounterPage { counters: names.into_iter().zip(counts).map(listed).collect(), next })
     }
 }

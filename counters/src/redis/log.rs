@@ -1,11 +1,11 @@
-//! The event log: records in slots, sums by granule beside them. How events get there is in `append`.
+//! The event log: records in slots, sums by window beside them. How events get there is in `append`.
 
 use super::layout::Layout;
 use super::record::{self, closed_code};
 use super::{RedisNamespace, defect, of_link};
-use crate::log::{Appended, Due, EventLog, GRANULE_MS, NewEvent, Pending, Sealed, Settled, Told};
+use crate::log::{Appended, Due, EventLog, EventScan, NewEvent, Pending, Sealed, Settled, WINDOW_MS};
 use crate::names::CounterName;
-use crate::namespace::{Cardinality, Place, SHARDS};
+use crate::namespace::{Cardinality, Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use redis::Value;
@@ -24,7 +24,7 @@ impl EventLog for RedisNamespace {
         let read = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = redis::cmd("HMGET");
             command.arg(self.keys(shard).key("pending"));
-            // Both parts of a record at once: an append may move granules from the one to the other.
+            // Both parts of a record at once: an append may move windows from the one to the other.
             for name in names(counters, &numbers) {
                 command.arg(name).arg(format!("{OLDER_FIELD}{name}"));
             }
@@ -57,10 +57,10 @@ impl EventLog for RedisNamespace {
         Ok(sealed.into_iter().map(of_counter).collect())
     }
 
-    async fn sum_after(&self, counter: &CounterName, shard: u16, granule: u64, after_ms: u64) -> Result<i64, Refusal> {
-        let (id, after) = (Place::of(counter).id(), after_ms.checked_sub(granule * GRANULE_MS));
+    async fn sum_after(&self, counter: &CounterName, shard: u16, window: u64, after_ms: u64) -> Result<i64, Refusal> {
+        let (id, after) = (Placement::of(counter).id(), after_ms.checked_sub(window * WINDOW_MS));
         let mut sum = 0;
-        for slot in self.slots(shard, granule).await? {
+        for slot in self.slots(shard, window).await? {
             sum += record::sum_after(&slot, id, after)?;
         }
         i64::try_from(sum).map_err(|_| Refusal::Internal(format!("'{counter}' has a sum of {sum}")))
@@ -76,7 +76,7 @@ impl EventLog for RedisNamespace {
             command.arg(self.config.due_after_ms());
             for Settled { counter, to_ms, closed } in numbers.iter().map(|number| &settled[*number]) {
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
-                command.arg(if shard == Place::of(counter).home() { again_after_ms } else { 0 });
+                command.arg(if shard == Placement::of(counter).home() { again_after_ms } else { 0 });
             }
             self.run(shard, &command).await.map(drop)
         };
@@ -84,7 +84,7 @@ impl EventLog for RedisNamespace {
     }
 
     async fn close(&self, closing: &Settled) -> Result<(), Refusal> {
-        let done = Place::of(&closing.counter).shards(&self.config).map(async |shard| {
+        let done = Placement::of(&closing.counter).shards(&self.config).map(async |shard| {
             let mut command = self.log_call(CounterScript::Close, &self.keys(shard).log());
             command.arg(closing.to_ms);
             command.arg(closed_code(closing.closed)).arg(closing.counter.as_str());
@@ -112,7 +112,7 @@ impl EventLog for RedisNamespace {
             let mut command = self.log_call(CounterScript::Touch, &self.keys(shard).log());
             command.arg(self.config.due_after_ms()).arg(self.config.lag_ms());
             for (counter, though_idle) in numbers.iter().map(|number| &touched[*number]) {
-                let though_idle = *though_idle && shard == Place::of(counter).home();
+                let though_idle = *though_idle && shard == Placement::of(counter).home();
                 command.arg(counter.as_str()).arg(u8::from(though_idle));
             }
             self.run(shard, &command).await?.number()
@@ -121,8 +121,8 @@ impl EventLog for RedisNamespace {
         Ok(hurried.into_iter().any(|counters| counters > 0))
     }
 
-    async fn events(&self, counter: &CounterName, granules: Range<u64>, enough: usize) -> Result<Told, Refusal> {
-        self.told(counter, granules, enough).await
+    async fn events(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {
+        self.scan_events(counter, windows, enough).await
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
@@ -146,22 +146,22 @@ impl RedisNamespace {
     ) -> impl Iterator<Item = (u16, Vec<usize>)> {
         let mut shards: [Vec<usize>; SHARDS as usize] = Default::default();
         for (number, counter) in counters.into_iter().enumerate() {
-            for shard in Place::of(counter).shards(&self.config) {
+            for shard in Placement::of(counter).shards(&self.config) {
                 shards[usize::from(shard)].push(number);
             }
         }
         (0..SHARDS).zip(shards).filter(|(_, numbers)| !numbers.is_empty())
     }
 
-    /// The records of one granule of a shard, slot by slot.
-    async fn slots(&self, shard: u16, granule: u64) -> Result<Vec<Vec<u8>>, Refusal> {
+    /// The records of one window of a shard, slot by slot.
+    async fn slots(&self, shard: u16, window: u64) -> Result<Vec<Vec<u8>>, Refusal> {
         let keys = self.keys(shard);
         let layout = self.link(shard).call(redis::cmd("GET").arg(keys.key("layout"))).await.map_err(of_link)?;
         let Value::BulkString(layout) = layout else { return Ok(Vec::new()) };
         let bucket_s = self.config.seconds_per_bucket;
         let mut command = redis::cmd("HMGET");
-        command.arg(keys.events(bucket_s, granule * GRANULE_MS / (bucket_s * 1_000)));
-        for field in Layout::decode(0, &layout).fields(granule) {
+        command.arg(keys.events(bucket_s, window * WINDOW_MS / (bucket_s * 1_000)));
+        for field in Layout::decode(0, &layout).fields(window) {
             command.arg(&field[..]);
         }
         let found: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;

@@ -17,7 +17,7 @@ mod prune;
 mod record;
 mod token;
 
-pub use list::{Listed, ListedPage};
+pub use list::{CounterPage, ListedCounter};
 pub use namespaces::{Namespace, RedisNamespaces};
 
 use crate::names::NamespaceName;
@@ -25,7 +25,7 @@ use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
 use clock::StoreClock;
 use futures::future::try_join_all;
-use layout::Known;
+use layout::LayoutCache;
 use redis::{Cmd, FromRedisValue, Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{Clock, Link};
@@ -50,7 +50,7 @@ pub struct RedisNamespace {
     clock: Clock,
     /// What time it is there, as far as this process knows.
     now: Arc<StoreClock>,
-    layouts: Arc<[Known; SHARDS as usize]>,
+    layouts: Arc<[LayoutCache; SHARDS as usize]>,
 }
 
 impl RedisNamespace {

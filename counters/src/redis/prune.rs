@@ -1,7 +1,7 @@
 //! Retention: slices of events go when they are past `delete_after`, and only those that are rolled up.
 
 use super::{RedisNamespace, of_link, record};
-use crate::log::GRANULE_MS;
+use crate::log::WINDOW_MS;
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{CounterScript, OLDER_FIELD};
 
@@ -57,7 +57,7 @@ impl RedisNamespace {
         Ok((reply.number()?, reply.number()?))
     }
 
-    /// When the first granule begins of which something is pending in a shard.
+    /// When the first window begins of which something is pending in a shard.
     async fn first_pending_ms(&self, shard: u16) -> Result<Option<u64>, Refusal> {
         let key = self.keys(shard).key("pending");
         let (mut cursor, mut first) = (0_u64, None);
@@ -66,11 +66,11 @@ impl RedisNamespace {
             command.arg(&key).arg(cursor).arg("COUNT").arg(SCAN_COUNT);
             let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
             for (name, raw) in pairs {
-                let granules = match name.starts_with(OLDER_FIELD) {
-                    true => record::granules(&raw)?,
-                    false => record::pending(&raw)?.granules,
+                let windows = match name.starts_with(OLDER_FIELD) {
+                    true => record::windows(&raw)?,
+                    false => record::pending(&raw)?.windows,
                 };
-                let earliest = granules.iter().map(|granule| granule.number * GRANULE_MS).min();
+                let earliest = windows.iter().map(|window| window.number * WINDOW_MS).min();
                 first = [first, earliest].into_iter().flatten().min();
             }
             if next == 0 {

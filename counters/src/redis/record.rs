@@ -3,7 +3,7 @@
 use super::defect;
 use super::token::{Packed, unpack};
 use crate::checkpoints::{Checkpoint, LeaseOrder};
-use crate::log::{Change, Closed, Event, GRANULE_MS, Granule, Pending};
+use crate::log::{Change, Closed, Event, Pending, WINDOW_MS, Window};
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{CLOSED_DOWN, CLOSED_UP, HAS_OLDER};
 
@@ -36,22 +36,22 @@ pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
         CLOSED_DOWN => Closed::Down,
         _ => Closed::No,
     };
-    Ok(Pending { last_write_ms: read(&head[..6]), closed, granules: granules(entries)? })
+    Ok(Pending { last_write_ms: read(&head[..6]), closed, windows: windows(entries)? })
 }
 
-/// The granules of a pending record, or its older ones that stand apart.
-pub(super) fn granules(entries: &[u8]) -> Result<Vec<Granule>, Refusal> {
+/// The windows of a pending record, or its older ones that stand apart.
+pub(super) fn windows(entries: &[u8]) -> Result<Vec<Window>, Refusal> {
     if !entries.len().is_multiple_of(ENTRY_BYTES) {
         return Err(defect("an unreadable pending record"));
     }
-    Ok(entries.chunks_exact(ENTRY_BYTES).map(granule).collect())
+    Ok(entries.chunks_exact(ENTRY_BYTES).map(window).collect())
 }
 
-fn granule(entry: &[u8]) -> Granule {
+fn window(entry: &[u8]) -> Window {
     let number = read(&entry[..5]);
-    let at = |offset: u64| number * GRANULE_MS + offset;
+    let at = |offset: u64| number * WINDOW_MS + offset;
     let (first, last, cleared) = (read(&entry[21..23]), read(&entry[23..25]), read(&entry[25..27]));
-    Granule {
+    Window {
         number,
         sum: read(&entry[5..13]) as i64,
         adds_ms: (first <= last).then(|| (at(first), at(last))),
@@ -114,7 +114,7 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16) {
 
 /// What a record ends with, and says which event it is: its time, its counter, its token.
 pub(super) fn id(out: &mut Vec<u8>, item: &Item) {
-    put(out, item.time_ms % GRANULE_MS, 2);
+    put(out, item.time_ms % WINDOW_MS, 2);
     out.extend_from_slice(&item.id);
     out.extend_from_slice(item.token.as_bytes());
 }
@@ -154,7 +154,7 @@ fn read_record(record: &[u8]) -> Option<Record<'_>> {
     Some(Record { offset: read(&id[..2]), id: &id[2..], token, change })
 }
 
-/// The sum of the adds of one counter that happened after an offset, in a slot of one granule.
+/// The sum of the adds of one counter that happened after an offset, in a slot of one window.
 pub(super) fn sum_after(slot: &[u8], id: [u8; ID_BYTES], after: Option<u64>) -> Result<i128, Refusal> {
     let mut sum = 0;
     for record in records(slot) {
@@ -169,12 +169,12 @@ pub(super) fn sum_after(slot: &[u8], id: [u8; ID_BYTES], after: Option<u64>) -> 
     Ok(sum)
 }
 
-/// The events of one counter in a slot of one granule.
-pub(super) fn events(slot: &[u8], id: [u8; ID_BYTES], granule: u64, into: &mut Vec<Event>) -> Result<(), Refusal> {
+/// The events of one counter in a slot of one window.
+pub(super) fn events(slot: &[u8], id: [u8; ID_BYTES], window: u64, into: &mut Vec<Event>) -> Result<(), Refusal> {
     for record in records(slot) {
         let Record { offset, id: of, token, change } = record?;
         if of == id {
-            into.push(Event { time_ms: granule * GRANULE_MS + offset, token: unpack(token)?, change });
+            into.push(Event { time_ms: window * WINDOW_MS + offset, token: unpack(token)?, change });
         }
     }
     Ok(())

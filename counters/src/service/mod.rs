@@ -1,7 +1,7 @@
 //! The counters as a service: which namespaces there are, adds gathered for a millisecond where they are events, reads
 //! that hurry rollups on, rollups made due in the queue, and retention.
 //!
-//! What lives here: [`Counters`] and what runs beside it. What may not: the wire (`api/`), the store (`redis/`), and
+//! What lives here: [`CounterService`] and what runs beside it. What may not: the wire (`api/`), the store (`redis/`), and
 //! summing (`rollup`): that is the workers'.
 
 mod directory;
@@ -13,11 +13,11 @@ mod trigger;
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 
 use crate::checkpoints::Checkpoints;
-use crate::log::{Appended, Change, Event, EventLog, GRANULE_MS, NewEvent};
+use crate::log::{Appended, Change, Event, EventLog, NewEvent, WINDOW_MS};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::{CounterType, NamespaceConfig};
 use crate::read::accurate;
-use crate::redis::{ListedPage, Namespace, RedisNamespaces};
+use crate::redis::{CounterPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
 use directory::{Directory, Open, Stored};
 use futures::future::BoxFuture;
@@ -34,7 +34,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
 /// A change as its caller asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ChangeRequest {
     /// Of which counter.
     pub counter: CounterName,
     /// What is to be done.
@@ -44,8 +44,8 @@ pub struct Asked {
     pub event: Option<(Token, u64)>,
 }
 
-impl From<Asked> for NewEvent {
-    fn from(Asked { counter, change, event }: Asked) -> NewEvent {
+impl From<ChangeRequest> for NewEvent {
+    fn from(ChangeRequest { counter, change, event }: ChangeRequest) -> NewEvent {
         let (token, time_ms) = match event {
             Some((token, time_ms)) => (token, Some(time_ms)),
             None => (Token::drawn(), None),
@@ -70,7 +70,7 @@ pub struct Count {
 pub struct EventPage {
     /// In the order of their times.
     pub events: Vec<Event>,
-    /// The granule that the next page begins with, and how many of its events are before it; `None`: that was all.
+    /// The window that the next page begins with, and how many of its events are before it; `None`: that was all.
     pub next: Option<(u64, usize)>,
     /// Where the list ends, in Unix ms: the next page is asked for with the same, or it would go on for as long as
     /// something comes.
@@ -78,15 +78,15 @@ pub struct EventPage {
 }
 
 /// All counters of a Redis.
-pub struct Counters {
+pub struct CounterService {
     directory: Directory,
     queue: Option<Client>,
 }
 
-impl Counters {
+impl CounterService {
     /// Serves the namespaces of a Redis, and makes rollups due in the queue behind this client; without one, nobody is told.
-    pub fn new(namespaces: RedisNamespaces, queue: Option<Client>) -> Arc<Counters> {
-        Arc::new(Counters { directory: Directory::new(namespaces), queue })
+    pub fn new(namespaces: RedisNamespaces, queue: Option<Client>) -> Arc<CounterService> {
+        Arc::new(CounterService { directory: Directory::new(namespaces), queue })
     }
 
     /// What runs beside the calls, until the token is cancelled: changes of namespaces are noticed, rollups become due,
@@ -112,7 +112,7 @@ impl Counters {
     pub async fn append(
         &self,
         namespace: &NamespaceName,
-        asked: Vec<Asked>,
+        asked: Vec<ChangeRequest>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
         let mut open = self.directory.get(namespace).await?;
         let results = match open.store.config().counter_type {
@@ -209,7 +209,7 @@ impl Counters {
     }
 
     /// Some of a namespace's counters.
-    pub async fn list(&self, namespace: &NamespaceName, token: &str, count: usize) -> Result<ListedPage, Refusal> {
+    pub async fn list(&self, namespace: &NamespaceName, token: &str, count: usize) -> Result<CounterPage, Refusal> {
         self.directory.get(namespace).await?.store.list(token, count).await
     }
 
@@ -226,32 +226,32 @@ impl Counters {
         if open.store.config().counter_type == CounterType::BestEffort {
             return Err(Refusal::invalid("namespace", "is BEST_EFFORT: it keeps no events"));
         }
-        let future_ms = open.store.now_ms() + crate::namespace::FUTURE_LIMIT_MS + GRANULE_MS;
+        let future_ms = open.store.now_ms() + crate::namespace::FUTURE_LIMIT_MS + WINDOW_MS;
         let end_ms = if within_ms.end == 0 { future_ms } else { within_ms.end.min(future_ms) };
         let begin_ms = if within_ms.start == 0 { end_ms.saturating_sub(600_000) } else { within_ms.start };
-        let (first, seen) = from.unwrap_or((begin_ms / GRANULE_MS, 0));
-        let end = end_ms.div_ceil(GRANULE_MS);
+        let (first, seen) = from.unwrap_or((begin_ms / WINDOW_MS, 0));
+        let end = end_ms.div_ceil(WINDOW_MS);
         let mut page = EventPage { end_ms, ..EventPage::default() };
         if first >= end {
             return Ok(page);
         }
-        let told = open.store.events(counter, first..end, count.saturating_add(seen)).await?;
-        let (mut granule, mut number) = (first, 0);
-        for event in told.events {
-            if event.time_ms / GRANULE_MS != granule {
-                (granule, number) = (event.time_ms / GRANULE_MS, 0);
+        let scan = open.store.events(counter, first..end, count.saturating_add(seen)).await?;
+        let (mut window, mut number) = (first, 0);
+        for event in scan.events {
+            if event.time_ms / WINDOW_MS != window {
+                (window, number) = (event.time_ms / WINDOW_MS, 0);
             }
             number += 1;
-            if (granule == first && number <= seen) || !(begin_ms..end_ms).contains(&event.time_ms) {
+            if (window == first && number <= seen) || !(begin_ms..end_ms).contains(&event.time_ms) {
                 continue;
             }
             if page.events.len() == count {
-                page.next = Some((granule, number - 1));
+                page.next = Some((window, number - 1));
                 return Ok(page);
             }
             page.events.push(event);
         }
-        page.next = (told.next < end).then_some((told.next, 0));
+        page.next = (scan.next_window < end).then_some((scan.next_window, 0));
         Ok(page)
     }
 
@@ -287,13 +287,13 @@ impl Counters {
     }
 }
 
-async fn append_cached(open: &Open, asked: Vec<Asked>) -> Vec<Result<Appended, Refusal>> {
+async fn append_cached(open: &Open, asked: Vec<ChangeRequest>) -> Vec<Result<Appended, Refusal>> {
     // Cleared first and then added to: a batch is not in any order.
     let appended = Appended { time_ms: 0, duplicate: false };
     let mut results = vec![Ok(appended); asked.len()];
     let (mut cleared, mut clears, mut added) = <(Vec<usize>, Vec<CounterName>, Vec<usize>)>::default();
     let mut adds = Vec::with_capacity(asked.len());
-    for (number, Asked { counter, change, .. }) in asked.into_iter().enumerate() {
+    for (number, ChangeRequest { counter, change, .. }) in asked.into_iter().enumerate() {
         match change {
             Change::Clear => {
                 cleared.push(number);

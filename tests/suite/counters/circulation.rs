@@ -2,72 +2,72 @@
 
 use super::*;
 use tallystone_counters::Event;
-use tallystone_counters::log::GRANULE_MS;
+use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::namespace::{Cardinality, SKEW_MS};
 
 #[tokio::test]
 async fn n8_a_thousand_adds_in_a_window_are_due_once_and_together() {
-    let mut place = Place::new("coalesce", NamespaceConfig::default()).await;
-    let window_ms = place.config.coalesce_ms;
+    let mut ns = TestNamespace::new("coalesce", NamespaceConfig::default()).await;
+    let coalesce_ms = ns.config.coalesce_ms;
     for number in 0..1_000 {
-        place.at(NOON_MS + number * window_ms / 1_000);
-        let now_ms = place.now_ms();
-        place.append_one(add("c", &format!("t{number}"), now_ms, 1)).await.expect("counted");
+        ns.at(NOON_MS + number * coalesce_ms / 1_000);
+        let now_ms = ns.now_ms();
+        ns.append_one(add("c", &format!("t{number}"), now_ms, 1)).await.expect("counted");
     }
     let mut jobs = 0;
     for _ in 0..200 {
-        place.pass(100);
+        ns.pass(100);
         // A counter is due in each shard that has events of it: who is asked first rolls up all of them.
-        for shard in 0..place.store.shards() {
-            for (name, _) in place.store.due(shard, 10, 60_000).await.expect("an answer").counters {
-                let rolled_up = place.roll_up(name.as_str()).await;
+        for shard in 0..ns.store.shards() {
+            for (name, _) in ns.store.due(shard, 10, 60_000).await.expect("an answer").counters {
+                let rolled_up = ns.roll_up(name.as_str()).await;
                 jobs += usize::from(matches!(rolled_up, RolledUp::Committed { .. }));
             }
         }
     }
-    assert_eq!((jobs, place.count("c").await), (1, 1_000));
+    assert_eq!((jobs, ns.count("c").await), (1, 1_000));
 }
 
 #[tokio::test]
 async fn n9_a_due_counter_is_held_and_not_lost() {
-    let mut place = Place::new("held", one_shard(Cardinality::High)).await;
+    let mut ns = TestNamespace::new("held", one_shard(Cardinality::High)).await;
     let adds = [add("c", "t", NOON_MS, 1), add("c", "u", NOON_MS + 1_000, 1)];
-    assert!(place.store.append(&adds).await.iter().all(Result::is_ok));
-    let due_ms = NOON_MS + GRANULE_MS + place.config.coalesce_ms + 5_000 + SKEW_MS;
-    place.at(due_ms - 1);
-    assert_eq!(place.due(1_000).await, []);
-    place.pass(1);
-    assert_eq!(place.due(1_000).await, [(counter("c"), due_ms)]);
+    assert!(ns.store.append(&adds).await.iter().all(Result::is_ok));
+    let due_ms = NOON_MS + WINDOW_MS + ns.config.coalesce_ms + 5_000 + SKEW_MS;
+    ns.at(due_ms - 1);
+    assert_eq!(ns.due(1_000).await, []);
+    ns.pass(1);
+    assert_eq!(ns.due(1_000).await, [(counter("c"), due_ms)]);
     // Whoever was told may have died.
-    place.pass(999);
-    assert_eq!(place.due(1_000).await, []);
-    place.pass(1);
-    assert_eq!(place.due(1_000).await, [(counter("c"), due_ms + 1_000)]);
-    place.roll_up("c").await;
-    place.pass(3_600_000);
-    assert_eq!(place.due(1_000).await, [], "nothing is left of it");
+    ns.pass(999);
+    assert_eq!(ns.due(1_000).await, []);
+    ns.pass(1);
+    assert_eq!(ns.due(1_000).await, [(counter("c"), due_ms + 1_000)]);
+    ns.roll_up("c").await;
+    ns.pass(3_600_000);
+    assert_eq!(ns.due(1_000).await, [], "nothing is left of it");
 }
 
 #[tokio::test]
 async fn n9_the_longest_waiting_are_told_first_and_the_next_one_is_named() {
-    let place = Place::new("order", one_shard(Cardinality::High)).await;
-    let home = home(&place, "c0").await;
+    let ns = TestNamespace::new("order", one_shard(Cardinality::High)).await;
+    let home = home(&ns, "c0").await;
     let mut names = Vec::new();
     for number in 0..100 {
         let name = format!("c{number}");
-        let now_ms = place.now_ms();
-        place.append_one(add(&name, "t", now_ms, 1)).await.expect("counted");
-        if place.store.pending(&[counter(&name)]).await.expect("pending")[0][0].0 == home {
+        let now_ms = ns.now_ms();
+        ns.append_one(add(&name, "t", now_ms, 1)).await.expect("counted");
+        if ns.store.pending(&[counter(&name)]).await.expect("pending")[0][0].0 == home {
             names.push(counter(&name));
         }
-        place.pass(GRANULE_MS);
+        ns.pass(WINDOW_MS);
     }
-    place.pass(60_000);
+    ns.pass(60_000);
     assert!(names.len() > 4, "{names:?}");
-    let first = place.store.due(home, 2, 10_000).await.expect("an answer");
-    assert_eq!((first.counters.len(), first.dirty, first.now_ms), (2, names.len() as u64, place.now_ms()));
+    let first = ns.store.due(home, 2, 10_000).await.expect("an answer");
+    assert_eq!((first.counters.len(), first.dirty, first.now_ms), (2, names.len() as u64, ns.now_ms()));
     assert!(first.next_ms.is_some_and(|next_ms| next_ms <= first.now_ms), "more wait");
-    let rest = place.store.due(home, 1_000, 20_000).await.expect("an answer");
+    let rest = ns.store.due(home, 1_000, 20_000).await.expect("an answer");
     assert_eq!(rest.next_ms, Some(rest.now_ms + 10_000), "the two that are held");
     let told: Vec<CounterName> = first.counters.into_iter().chain(rest.counters).map(|(name, _)| name).collect();
     assert_eq!(told, names);
@@ -76,24 +76,24 @@ async fn n9_the_longest_waiting_are_told_first_and_the_next_one_is_named() {
 #[tokio::test]
 async fn n10_low_counters_are_due_again_with_nothing_new_and_high_ones_are_not() {
     for cardinality in [Cardinality::Low, Cardinality::Medium, Cardinality::High] {
-        let mut place = Place::new("again", NamespaceConfig { cardinality, ..NamespaceConfig::default() }).await;
+        let mut ns = TestNamespace::new("again", NamespaceConfig { cardinality, ..NamespaceConfig::default() }).await;
         let adds: Vec<NewEvent> = (0..32).map(|number| add("c", &format!("t{number}"), NOON_MS, 1)).collect();
-        assert!(place.store.append(&adds).await.iter().all(Result::is_ok));
-        assert_eq!(place.settled("c").await, 32);
+        assert!(ns.store.append(&adds).await.iter().all(Result::is_ok));
+        assert_eq!(ns.settled("c").await, 32);
         for round in 0..3 {
-            let rolled_up_ms = place.now_ms();
-            place.pass(place.config.coalesce_ms - 1);
-            assert_eq!(place.due(1_000).await, [], "{cardinality:?} {round}");
-            place.pass(1);
-            let due = place.due(1_000).await;
+            let rolled_up_ms = ns.now_ms();
+            ns.pass(ns.config.coalesce_ms - 1);
+            assert_eq!(ns.due(1_000).await, [], "{cardinality:?} {round}");
+            ns.pass(1);
+            let due = ns.due(1_000).await;
             if cardinality != Cardinality::Low {
                 assert_eq!(due, []);
                 continue;
             }
             // In one of its shards only.
-            assert_eq!(due, [(counter("c"), rolled_up_ms + place.config.coalesce_ms)]);
-            assert!(matches!(place.roll_up("c").await, RolledUp::Committed { .. }));
-            let checkpoint = place.checkpoint("c").await;
+            assert_eq!(due, [(counter("c"), rolled_up_ms + ns.config.coalesce_ms)]);
+            assert!(matches!(ns.roll_up("c").await, RolledUp::Committed { .. }));
+            let checkpoint = ns.checkpoint("c").await;
             assert_eq!((checkpoint.count, checkpoint.last_write_ms), (32, NOON_MS));
             assert!(checkpoint.exact_to_ms > rolled_up_ms - 5_000, "it is exact to a later time though nothing came");
         }
@@ -102,75 +102,75 @@ async fn n10_low_counters_are_due_again_with_nothing_new_and_high_ones_are_not()
 
 #[tokio::test]
 async fn n10_a_counter_leaves_circulation_when_its_namespace_does() {
-    let mut place = Place::new("leaves", one_shard(Cardinality::Low)).await;
-    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
-    assert_eq!(place.settled("c").await, 1);
-    place.reconfigure(one_shard(Cardinality::High)).await;
-    place.pass(60_000);
-    assert_eq!(place.due(1_000).await.len(), 1);
-    place.roll_up("c").await;
-    place.pass(60_000);
-    assert_eq!(place.due(1_000).await, []);
+    let mut ns = TestNamespace::new("leaves", one_shard(Cardinality::Low)).await;
+    ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    assert_eq!(ns.settled("c").await, 1);
+    ns.reconfigure(one_shard(Cardinality::High)).await;
+    ns.pass(60_000);
+    assert_eq!(ns.due(1_000).await.len(), 1);
+    ns.roll_up("c").await;
+    ns.pass(60_000);
+    assert_eq!(ns.due(1_000).await, []);
 }
 
 #[tokio::test]
 async fn n11_a_read_pulls_a_waiting_counter_forward() {
-    let place = Place::new("touch", one_shard(Cardinality::High)).await;
-    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    let ns = TestNamespace::new("touch", one_shard(Cardinality::High)).await;
+    ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
     // An event of an earlier time comes later.
-    place.append_one(add("c", "u", NOON_MS - 2_000, 1)).await.expect("counted");
-    place.append_one(add("c", "v", NOON_MS + 1_000, 1)).await.expect("counted");
-    assert_eq!(place.store.touch(&[(counter("c"), false), (counter("never"), false)]).await, Ok(true));
-    let sealed_ms = NOON_MS - 2_000 + GRANULE_MS + 5_000 + SKEW_MS;
-    place.at(sealed_ms - 1);
-    assert_eq!(place.due(1_000).await, []);
-    place.pass(1);
-    assert_eq!(place.due(60_000).await, [(counter("c"), sealed_ms)]);
+    ns.append_one(add("c", "u", NOON_MS - 2_000, 1)).await.expect("counted");
+    ns.append_one(add("c", "v", NOON_MS + 1_000, 1)).await.expect("counted");
+    assert_eq!(ns.store.touch(&[(counter("c"), false), (counter("never"), false)]).await, Ok(true));
+    let sealed_ms = NOON_MS - 2_000 + WINDOW_MS + 5_000 + SKEW_MS;
+    ns.at(sealed_ms - 1);
+    assert_eq!(ns.due(1_000).await, []);
+    ns.pass(1);
+    assert_eq!(ns.due(60_000).await, [(counter("c"), sealed_ms)]);
     // It is held now, for a rollup that is on its way: nothing pulls it forward.
-    assert_eq!(place.store.touch(&[(counter("c"), true)]).await, Ok(false));
-    place.pass(59_999);
-    assert_eq!(place.due(1_000).await, []);
-    place.pass(1);
-    assert_eq!(place.due(1_000).await, [(counter("c"), sealed_ms + 60_000)]);
+    assert_eq!(ns.store.touch(&[(counter("c"), true)]).await, Ok(false));
+    ns.pass(59_999);
+    assert_eq!(ns.due(1_000).await, []);
+    ns.pass(1);
+    assert_eq!(ns.due(1_000).await, [(counter("c"), sealed_ms + 60_000)]);
 }
 
 #[tokio::test]
 async fn n11_a_read_of_an_idle_counter_makes_it_due_where_that_is_asked_for() {
-    let mut place = Place::new("idle", NamespaceConfig::default()).await;
-    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
-    assert_eq!(place.settled("c").await, 1);
-    place.pass(60_000);
-    assert_eq!(place.store.touch(&[(counter("c"), false)]).await, Ok(false));
-    assert_eq!(place.due(1_000).await, []);
-    let now_ms = place.now_ms();
-    assert_eq!(place.store.touch(&[(counter("c"), true)]).await, Ok(true));
-    assert_eq!(place.due(1_000).await, [(counter("c"), now_ms)], "in one of its shards");
-    assert!(matches!(place.roll_up("c").await, RolledUp::Committed { .. }));
-    assert!(place.checkpoint("c").await.exact_to_ms > now_ms - 6_000);
-    place.pass(60_000);
-    assert_eq!(place.due(1_000).await, []);
+    let mut ns = TestNamespace::new("idle", NamespaceConfig::default()).await;
+    ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    assert_eq!(ns.settled("c").await, 1);
+    ns.pass(60_000);
+    assert_eq!(ns.store.touch(&[(counter("c"), false)]).await, Ok(false));
+    assert_eq!(ns.due(1_000).await, []);
+    let now_ms = ns.now_ms();
+    assert_eq!(ns.store.touch(&[(counter("c"), true)]).await, Ok(true));
+    assert_eq!(ns.due(1_000).await, [(counter("c"), now_ms)], "in one of its shards");
+    assert!(matches!(ns.roll_up("c").await, RolledUp::Committed { .. }));
+    assert!(ns.checkpoint("c").await.exact_to_ms > now_ms - 6_000);
+    ns.pass(60_000);
+    assert_eq!(ns.due(1_000).await, []);
 }
 
 #[tokio::test]
-async fn n12_the_events_of_a_granule_are_told_in_the_order_of_their_times() {
-    let place = Place::new("events", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
+async fn n12_the_events_of_a_window_are_told_in_the_order_of_their_times() {
+    let ns = TestNamespace::new("events", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
     let mut expected = Vec::new();
     for number in 0..60_u64 {
-        let time_ms = NOON_MS + (number * 7) % GRANULE_MS;
+        let time_ms = NOON_MS + (number * 7) % WINDOW_MS;
         let change = if number % 10 == 3 { Change::Clear } else { Change::Add(1 - (1 << (number % 40))) };
         let event = event("c", &format!("t{}", number % 13), time_ms, change);
-        assert_eq!(place.append_one(event.clone()).await, counted(time_ms));
-        place.append_one(NewEvent { counter: counter("d"), ..event.clone() }).await.expect("another counter's");
+        assert_eq!(ns.append_one(event.clone()).await, counted(time_ms));
+        ns.append_one(NewEvent { counter: counter("d"), ..event.clone() }).await.expect("another counter's");
         expected.push(Event { time_ms, token: event.token, change });
     }
-    for begin_ms in [NOON_MS - 1, NOON_MS + GRANULE_MS] {
-        place.append_one(add("c", "beside", begin_ms, 1)).await.expect("of the granules beside");
+    for begin_ms in [NOON_MS - 1, NOON_MS + WINDOW_MS] {
+        ns.append_one(add("c", "beside", begin_ms, 1)).await.expect("of the windows beside");
     }
     expected.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
-    let granule = NOON_MS / GRANULE_MS;
-    assert_eq!(place.events("c", granule).await, expected);
-    assert_eq!(place.events("c", granule - 2).await, []);
-    assert_eq!(place.events("never", granule).await, []);
+    let window = NOON_MS / WINDOW_MS;
+    assert_eq!(ns.events("c", window).await, expected);
+    assert_eq!(ns.events("c", window - 2).await, []);
+    assert_eq!(ns.events("never", window).await, []);
 }
 
 fn one_shard(cardinality: Cardinality) -> NamespaceConfig {
@@ -178,41 +178,41 @@ fn one_shard(cardinality: Cardinality) -> NamespaceConfig {
 }
 
 /// The only shard of a counter.
-async fn home(place: &Place, name: &str) -> u16 {
-    place.pending(name).await[0].0
+async fn home(ns: &TestNamespace, name: &str) -> u16 {
+    ns.pending(name).await[0].0
 }
 
 #[tokio::test]
 async fn n8_what_waits_goes_by_another_coalesce_ms_at_once() {
     let hour = NamespaceConfig { coalesce_ms: 3_600_000, ..one_shard(Cardinality::High) };
-    let mut place = Place::new("coalesce", hour.clone()).await;
-    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("an add");
-    place.pass(60_000);
-    assert!(place.due(0).await.is_empty(), "it waits for an hour");
+    let mut ns = TestNamespace::new("coalesce", hour.clone()).await;
+    ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("an add");
+    ns.pass(60_000);
+    assert!(ns.due(0).await.is_empty(), "it waits for an hour");
     let none = NamespaceConfig { coalesce_ms: 0, ..hour.clone() };
-    place.reconfigure(none.clone()).await;
-    let due = place.due(0).await;
-    // Its granule, the accept limit and the skew.
+    ns.reconfigure(none.clone()).await;
+    let due = ns.due(0).await;
+    // Its window, the accept limit and the skew.
     assert_eq!(due, [(counter("c"), NOON_MS + 500 + 5_000 + 100)]);
     // And back, before anybody has rolled it up.
-    place.reconfigure(hour).await;
-    assert!(place.due(0).await.is_empty());
-    place.reconfigure(none).await;
-    place.roll_up("c").await;
-    assert_eq!((place.count("c").await, place.due(0).await), (1, vec![]));
+    ns.reconfigure(hour).await;
+    assert!(ns.due(0).await.is_empty());
+    ns.reconfigure(none).await;
+    ns.roll_up("c").await;
+    assert_eq!((ns.count("c").await, ns.due(0).await), (1, vec![]));
 }
 
 #[tokio::test]
 async fn n7_what_happens_after_a_tick_happens_later_in_every_shard() {
-    let mut place = Place::new("tick", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
-    place.pass(30_000);
-    place.set_back(30_000).await;
+    let mut ns = TestNamespace::new("tick", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
+    ns.pass(30_000);
+    ns.set_back(30_000).await;
     // One shard is ahead of the others by a second, as where each has last been called at another time.
-    place.server_at(NOON_MS + 31_000).await.due(3, 0, 0).await.expect("an answer");
-    let latest_ms = place.store.tick(0).await.expect("its clocks");
+    ns.server_at(NOON_MS + 31_000).await.due(3, 0, 0).await.expect("an answer");
+    let latest_ms = ns.store.tick(0).await.expect("its clocks");
     assert_eq!(latest_ms, NOON_MS + 31_000);
-    assert_eq!(place.store.tick(latest_ms + 7).await, Ok(latest_ms + 7));
-    for shard in 0..place.store.shards() {
-        assert_eq!(place.store.due(shard, 0, 0).await.expect("an answer").now_ms, latest_ms + 7, "shard {shard}");
+    assert_eq!(ns.store.tick(latest_ms + 7).await, Ok(latest_ms + 7));
+    for shard in 0..ns.store.shards() {
+        assert_eq!(ns.store.due(shard, 0, 0).await.expect("an answer").now_ms, latest_ms + 7, "shard {shard}");
     }
 }

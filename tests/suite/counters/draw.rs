@@ -63,7 +63,7 @@ pub(super) fn some_counters(random: &mut StdRng) -> Vec<CounterName> {
 /// The events of one call.
 pub(super) fn batch(
     random: &mut StdRng,
-    place: &Place,
+    ns: &TestNamespace,
     deltas: Deltas,
     told: &[(NewEvent, Option<u64>)],
 ) -> Vec<NewEvent> {
@@ -72,7 +72,7 @@ pub(super) fn batch(
     for _ in 0..count {
         let event = match events.choose(random) {
             Some(again) if random.random_ratio(1, 10) => again.clone(),
-            _ => any_event(random, place, deltas, told),
+            _ => any_event(random, ns, deltas, told),
         };
         events.push(event);
     }
@@ -81,13 +81,13 @@ pub(super) fn batch(
         let is_stamped: bool = random.random();
         for event in &mut events {
             event.counter = counter("hot");
-            event.time_ms = (!is_stamped).then(|| place.now_ms());
+            event.time_ms = (!is_stamped).then(|| ns.now_ms());
         }
     }
     events
 }
 
-fn any_event(random: &mut StdRng, place: &Place, deltas: Deltas, told: &[(NewEvent, Option<u64>)]) -> NewEvent {
+fn any_event(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas, told: &[(NewEvent, Option<u64>)]) -> NewEvent {
     if let Some((event, happened_ms)) = told.iter().choose(random)
         && random.random_ratio(1, 3)
     {
@@ -100,16 +100,16 @@ fn any_event(random: &mut StdRng, place: &Place, deltas: Deltas, told: &[(NewEve
     }
     let change = match random.random_range(0..12) {
         0 => Change::Clear,
-        _ => Change::Add(delta(random, place, deltas)),
+        _ => Change::Add(delta(random, ns, deltas)),
     };
     let (counter, is_stamped) = (any_counter(random), random.random_ratio(1, 4));
     // One that happens when it is counted may be tried again after the others of its call: its token is its own.
     let token = any_token(random, if is_stamped { &[36, 64] } else { &[1, 3, 36, 64] });
-    NewEvent { counter, token, time_ms: (!is_stamped).then(|| time_ms(random, place)), change }
+    NewEvent { counter, token, time_ms: (!is_stamped).then(|| time_ms(random, ns)), change }
 }
 
-fn time_ms(random: &mut StdRng, place: &Place) -> u64 {
-    let (now_ms, limit_ms) = (place.now_ms(), place.config.accept_limit_ms);
+fn time_ms(random: &mut StdRng, ns: &TestNamespace) -> u64 {
+    let (now_ms, limit_ms) = (ns.now_ms(), ns.config.accept_limit_ms);
     match random.random_range(0..6) {
         0 => now_ms,
         1 => now_ms - limit_ms,
@@ -119,8 +119,8 @@ fn time_ms(random: &mut StdRng, place: &Place) -> u64 {
     }
 }
 
-fn delta(random: &mut StdRng, place: &Place, deltas: Deltas) -> i64 {
-    let most = Model::delta_max(&place.config);
+fn delta(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas) -> i64 {
+    let most = Model::delta_max(&ns.config);
     let small = random.random_range(-300..=300);
     let size = match deltas {
         Deltas::Mixed if random.random_ratio(1, 12) => return random.random_range(-(1 << 55)..=1 << 55),

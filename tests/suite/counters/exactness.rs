@@ -42,7 +42,7 @@ async fn n5_random_programs_count_what_the_model_counts() {
 
 struct Program {
     random: StdRng,
-    place: Place,
+    ns: TestNamespace,
     model: Model,
     deltas: Deltas,
     /// What was sent, and when it happened if it counted.
@@ -50,17 +50,17 @@ struct Program {
     /// A server that has not heard of the last change.
     stale: Option<RedisNamespace>,
     leases: Vec<LeaseOrder>,
-    /// Where a window has begun of which a rollup was told that it stands: no other may begin there.
-    windows: BTreeSet<(CounterName, u64)>,
+    /// Where a span has begun of which a rollup was told that it stands: no other may begin there.
+    spans: BTreeSet<(CounterName, u64)>,
 }
 
 impl Program {
     async fn new(seed: u64, redis: Arc<TestRedis>) -> Program {
         let mut random = StdRng::seed_from_u64(seed);
-        let place = Place::on(redis, "exactness", draw::config(&mut random)).await;
+        let ns = TestNamespace::on(redis, "exactness", draw::config(&mut random)).await;
         let deltas = one(&mut random, &[Deltas::Mixed, Deltas::AroundWide, Deltas::Extreme]);
-        let (model, windows) = (Model::new(&place.config), BTreeSet::new());
-        Program { random, model, place, deltas, told: Vec::new(), stale: None, leases: Vec::new(), windows }
+        let (model, spans) = (Model::new(&ns.config), BTreeSet::new());
+        Program { random, model, ns, deltas, told: Vec::new(), stale: None, leases: Vec::new(), spans }
     }
 
     async fn step(&mut self) {
@@ -68,7 +68,7 @@ impl Program {
             0..9 => self.append().await,
             9 | 10 => {
                 let ms = one(&mut self.random, &[1, 100, 700, 3_000, 40_000]);
-                self.place.pass(self.random.random_range(0..=ms));
+                self.ns.pass(self.random.random_range(0..=ms));
             }
             11..14 => self.roll_up_what_is_due().await,
             14 => self.roll_up_beside_all_else().await,
@@ -77,23 +77,23 @@ impl Program {
             17 => {
                 let touched: Vec<_> =
                     some_counters(&mut self.random).into_iter().map(|name| (name, self.random.random())).collect();
-                self.place.store.touch(&touched).await.expect("touched");
+                self.ns.store.touch(&touched).await.expect("touched");
             }
             18 => self.change_the_namespace().await,
             _ if self.random.random() => {
                 let back_ms = one(&mut self.random, &[1, 499, 2_000, 30_000]);
-                self.place.set_back(back_ms).await;
+                self.ns.set_back(back_ms).await;
             }
             _ => {
-                let mut connection = self.place.redis.connection().await;
+                let mut connection = self.ns.redis.connection().await;
                 redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.expect("forgotten");
             }
         }
     }
 
     async fn append(&mut self) {
-        let events = draw::batch(&mut self.random, &self.place, self.deltas, &self.told);
-        let now_ms = self.place.now_ms();
+        let events = draw::batch(&mut self.random, &self.ns, self.deltas, &self.told);
+        let now_ms = self.ns.now_ms();
         if let Some(stale) = &self.stale
             && self.random.random_ratio(1, 4)
         {
@@ -104,7 +104,7 @@ impl Program {
                 "{answers:?}"
             );
         }
-        let answers = self.place.store.append(&events).await;
+        let answers = self.ns.store.append(&events).await;
         self.model.append(&events, &answers, now_ms);
         for (event, answer) in events.into_iter().zip(answers) {
             self.told.push((event, answer.ok().map(|appended| appended.time_ms)));
@@ -113,10 +113,10 @@ impl Program {
 
     /// As workers do, some of which die on the way.
     async fn roll_up_what_is_due(&mut self) {
-        let due: BTreeSet<CounterName> = self.place.due(2_000).await.into_iter().map(|(name, _)| name).collect();
-        let jobs: Vec<Job> = due.iter().map(|name| self.place.job(name)).collect();
-        let store = self.place.store.clone();
-        let narrow = self.place.narrow(self.random.random_range(1..=self.place.config.buckets_per_id)).await;
+        let due: BTreeSet<CounterName> = self.ns.due(2_000).await.into_iter().map(|(name, _)| name).collect();
+        let jobs: Vec<Job> = due.iter().map(|name| self.ns.job(name)).collect();
+        let store = self.ns.store.clone();
+        let narrow = self.ns.narrow(self.random.random_range(1..=self.ns.config.buckets_per_id)).await;
         let of_one_call = self.random.random_range(1..=NAMES.len());
         for jobs in jobs.chunks(of_one_call) {
             let last = one(&mut self.random, &[Last::Lost, Last::InPart, Last::Unheard]);
@@ -138,7 +138,7 @@ impl Program {
     /// A worker is stopped at any of its steps; meanwhile time passes, events come, and another rolls up, under a later
     /// lease or an earlier one.
     async fn roll_up_beside_all_else(&mut self) {
-        let mut leases = [self.place.lease(), self.place.lease()];
+        let mut leases = [self.ns.lease(), self.ns.lease()];
         if self.random.random() {
             leases.reverse();
         }
@@ -146,14 +146,14 @@ impl Program {
             let job = |counter| Job { counter, lease };
             some_counters(&mut self.random).into_iter().map(job).collect::<Vec<Job>>()
         });
-        let store = self.place.store.clone();
+        let store = self.ns.store.clone();
         let stopped = Stopped::after(self.random.random_range(0..6), &store);
         let first = roll_up(&stopped, &stopped, &jobs[0]);
         let second = async {
             if self.random.random() {
                 self.append().await;
             }
-            self.place.pass(self.random.random_range(0..=2_000));
+            self.ns.pass(self.random.random_range(0..=2_000));
             if self.random.random() {
                 self.append().await;
             }
@@ -175,8 +175,8 @@ impl Program {
             return;
         };
         let jobs = [Job { counter: any_counter(&mut self.random), lease }];
-        let before = self.place.checkpoint(jobs[0].counter.as_str()).await;
-        let store = self.place.store.clone();
+        let before = self.ns.checkpoint(jobs[0].counter.as_str()).await;
+        let store = self.ns.store.clone();
         let rolled_up = roll_up(&store, &store, &jobs).await.remove(0).expect("a rollup");
         match rolled_up {
             RolledUp::Committed { .. } => assert!(before.lease <= lease, "{before:?} gave way to {lease:?}"),
@@ -190,8 +190,8 @@ impl Program {
     /// An accurate read is stopped at any of its steps while a rollup goes by.
     async fn read_beside_a_rollup(&mut self) {
         let (names, others) = (some_counters(&mut self.random), some_counters(&mut self.random));
-        let jobs: Vec<Job> = others.iter().map(|name| self.place.job(name)).collect();
-        let store = self.place.store.clone();
+        let jobs: Vec<Job> = others.iter().map(|name| self.ns.job(name)).collect();
+        let store = self.ns.store.clone();
         let stopped = Stopped::after(self.random.random_range(0..6), &store);
         let read = accurate(&stopped, &stopped, &names);
         let (counts, results) = stopped.meanwhile(read, roll_up(&store, &store, &jobs)).await;
@@ -205,12 +205,12 @@ impl Program {
 
     /// The server that has not heard of it can do nothing any more.
     async fn change_the_namespace(&mut self) {
-        let config = draw::changed(&mut self.random, &self.place.config);
-        let stale = self.place.store.clone();
-        self.model.reconfigure(&config, self.place.now_ms());
-        self.place.reconfigure(config).await;
+        let config = draw::changed(&mut self.random, &self.ns.config);
+        let stale = self.ns.store.clone();
+        self.model.reconfigure(&config, self.ns.now_ms());
+        self.ns.reconfigure(config).await;
         let name = any_counter(&mut self.random);
-        let settled = Settled { counter: name.clone(), to_ms: self.place.now_ms(), closed: Closed::Up };
+        let settled = Settled { counter: name.clone(), to_ms: self.ns.now_ms(), closed: Closed::Up };
         assert_eq!(stale.seal(std::slice::from_ref(&name)).await, Err(Refusal::Stale));
         assert_eq!(stale.settle(std::slice::from_ref(&settled)).await, Err(Refusal::Stale));
         assert_eq!(stale.close(&settled).await, Err(Refusal::Stale));
@@ -223,30 +223,30 @@ impl Program {
         if let RolledUp::Committed { from_ms, checkpoint } = rolled_up {
             self.leases.push(job.lease);
             assert!(*from_ms < checkpoint.exact_to_ms && checkpoint.lease == job.lease, "{checkpoint:?}");
-            assert!(self.windows.insert((job.counter.clone(), *from_ms)), "two windows begin at {from_ms}: {job:?}");
+            assert!(self.spans.insert((job.counter.clone(), *from_ms)), "two spans begin at {from_ms}: {job:?}");
         }
     }
 
     /// A checkpoint is the model's count at its time, whatever happened on the way to it.
     async fn look_at(&self, jobs: &[Job]) {
         for Job { counter: name, .. } in jobs {
-            let checkpoint = self.place.checkpoint(name.as_str()).await;
+            let checkpoint = self.ns.checkpoint(name.as_str()).await;
             assert_eq!(checkpoint.count, self.model.count(name, checkpoint.exact_to_ms), "'{name}' at {checkpoint:?}");
             assert!(checkpoint.last_write_ms <= self.model.last_write_ms(name), "'{name}' at {checkpoint:?}");
-            assert!(checkpoint.exact_to_ms <= self.place.now_ms() - 500, "nothing that can still come");
+            assert!(checkpoint.exact_to_ms <= self.ns.now_ms() - 500, "nothing that can still come");
         }
     }
 
     /// Nothing but what the log itself says is due is rolled up, and everything is exact (N9).
     async fn come_to_rest(mut self) {
-        let config = self.place.config.clone();
+        let config = self.ns.config.clone();
         // Whatever waits by what the namespace is told now, and whatever the clock was set back.
-        self.place.at(self.place.now_ms() + 30_000);
-        let store = self.place.store.clone();
+        self.ns.at(self.ns.now_ms() + 30_000);
+        let store = self.ns.store.clone();
         for shard in 0..store.shards() {
             loop {
                 let due = store.due(shard, 2, 60_000).await.expect("an answer");
-                let jobs: Vec<Job> = due.counters.iter().map(|(name, _)| self.place.job(name)).collect();
+                let jobs: Vec<Job> = due.counters.iter().map(|(name, _)| self.ns.job(name)).collect();
                 for (job, result) in jobs.iter().zip(roll_up(&store, &store, &jobs).await) {
                     assert!(matches!(result.expect("a rollup"), RolledUp::Committed { .. }), "{job:?}");
                 }
@@ -260,19 +260,19 @@ impl Program {
         }
         for name in NAMES {
             let expected = self.model.count(&counter(name), u64::MAX);
-            let checkpoint = self.place.checkpoint(name).await;
+            let checkpoint = self.ns.checkpoint(name).await;
             assert_eq!(checkpoint.count, expected, "'{name}' at rest");
             assert_eq!(checkpoint.last_write_ms, self.model.last_write_ms(&counter(name)), "'{name}' at rest");
-            let pending = self.place.pending(name).await;
-            assert!(pending.iter().all(|(_, pending)| pending.granules.is_empty()), "{pending:?}");
-            for (granule, events) in self.model.events(&counter(name)) {
-                assert_eq!(self.place.events(name, granule).await, events, "'{name}' in {granule}");
+            let pending = self.ns.pending(name).await;
+            assert!(pending.iter().all(|(_, pending)| pending.windows.is_empty()), "{pending:?}");
+            for (window, events) in self.model.events(&counter(name)) {
+                assert_eq!(self.ns.events(name, window).await, events, "'{name}' in {window}");
             }
             // Nothing is closed, and nothing is held against it, that the count does not ask for.
             for (token, delta) in [("one more", 1), ("one less", -1)] {
-                let answer = self.place.append_one(add_now(name, token, delta)).await;
+                let answer = self.ns.append_one(add_now(name, token, delta)).await;
                 let is_full = expected.unsigned_abs() >= COUNT_SOFT_MAX.unsigned_abs() && (expected > 0) == (delta > 0);
-                let expected = if is_full { Err(Refusal::Overflow) } else { counted(self.place.now_ms()) };
+                let expected = if is_full { Err(Refusal::Overflow) } else { counted(self.ns.now_ms()) };
                 assert_eq!(answer, expected, "'{name}'");
             }
         }

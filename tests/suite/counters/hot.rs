@@ -1,8 +1,8 @@
-//! Counters with many granules pending, the older of which stand apart from the record that adds write (N5).
+//! Counters with many windows pending, the older of which stand apart from the record that adds write (N5).
 
 use super::*;
 use std::ops::Range;
-use tallystone_counters::log::GRANULE_MS;
+use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::{Closed, Settled, read};
 
 /// All of a counter at one place, and open for long.
@@ -10,111 +10,108 @@ fn config() -> NamespaceConfig {
     NamespaceConfig { buckets_per_id: 1, accept_limit_ms: 60_000, ..NamespaceConfig::default() }
 }
 
-/// An add to each of these granules, in turn: of 1, 2, 4 …
-async fn add_to_granules(place: &Place, numbers: Range<u64>) {
+/// An add to each of these windows, in turn: of 1, 2, 4 …
+async fn add_to_windows(ns: &TestNamespace, numbers: Range<u64>) {
     for number in numbers {
-        let event = add("c", &format!("t{number}"), place.now_ms(), 1 << number);
-        assert_eq!(place.append_one(event).await, counted(place.now_ms()));
-        place.pass(GRANULE_MS);
+        let event = add("c", &format!("t{number}"), ns.now_ms(), 1 << number);
+        assert_eq!(ns.append_one(event).await, counted(ns.now_ms()));
+        ns.pass(WINDOW_MS);
     }
 }
 
-/// What is pending, the latest granule first.
-async fn sums(place: &Place) -> Vec<i64> {
-    place.pending("c").await.iter().flat_map(|(_, pending)| &pending.granules).map(|granule| granule.sum).collect()
+/// What is pending, the latest window first.
+async fn sums(ns: &TestNamespace) -> Vec<i64> {
+    ns.pending("c").await.iter().flat_map(|(_, pending)| &pending.windows).map(|window| window.sum).collect()
 }
 
 /// The fields that what is pending is in.
-async fn fields(place: &Place) -> Vec<String> {
-    let home = place.pending("c").await[0].0;
-    let mut connection = place.redis.connection().await;
-    let key = format!("tc:{{{}/{home}}}:pending", place.name);
+async fn fields(ns: &TestNamespace) -> Vec<String> {
+    let home = ns.pending("c").await[0].0;
+    let mut connection = ns.redis.connection().await;
+    let key = format!("tc:{{{}/{home}}}:pending", ns.name);
     let mut fields: Vec<String> = redis::cmd("HKEYS").arg(key).query_async(&mut connection).await.expect("fields");
     fields.sort();
     fields
 }
 
 #[tokio::test]
-async fn n5_a_hot_counter_is_whole_though_its_older_granules_stand_apart() {
-    let mut place = Place::new("hot", config()).await;
-    add_to_granules(&place, 0..5).await;
-    assert_eq!(fields(&place).await, ["c"], "few granules are one record");
-    add_to_granules(&place, 5..20).await;
-    assert_eq!(fields(&place).await, ["\u{1}c", "c"]);
+async fn n5_a_hot_counter_is_whole_though_its_older_windows_stand_apart() {
+    let mut ns = TestNamespace::new("hot", config()).await;
+    add_to_windows(&ns, 0..5).await;
+    assert_eq!(fields(&ns).await, ["c"], "few windows are one record");
+    add_to_windows(&ns, 5..20).await;
+    assert_eq!(fields(&ns).await, ["\u{1}c", "c"]);
     let all: Vec<i64> = (0..20).rev().map(|number| 1 << number).collect();
-    assert_eq!(sums(&place).await, all);
-    assert_eq!(read::accurate(&place.store, &place.store, &[counter("c")]).await.expect("counts")[0].0, (1 << 20) - 1);
+    assert_eq!(sums(&ns).await, all);
+    assert_eq!(read::accurate(&ns.store, &ns.store, &[counter("c")]).await.expect("counts")[0].0, (1 << 20) - 1);
     for number in 0..20 {
-        let event = add("c", &format!("t{number}"), NOON_MS + number * GRANULE_MS, 1 << number);
-        assert_eq!(place.append_one(event).await, duplicate(NOON_MS + number * GRANULE_MS));
+        let event = add("c", &format!("t{number}"), NOON_MS + number * WINDOW_MS, 1 << number);
+        assert_eq!(ns.append_one(event).await, duplicate(NOON_MS + number * WINDOW_MS));
     }
-    let listed = place.store.list("", 10).await.expect("a page").counters;
+    let listed = ns.store.list("", 10).await.expect("a page").counters;
     assert!(listed.iter().all(|listed| listed.counter == counter("c")), "{listed:?}");
     // The last of it is out of its window, too.
-    place.pass(2 * GRANULE_MS);
-    assert_eq!(place.settled("c").await, (1 << 20) - 1);
-    assert!(fields(&place).await.is_empty(), "nothing is left of it");
+    ns.pass(2 * WINDOW_MS);
+    assert_eq!(ns.settled("c").await, (1 << 20) - 1);
+    assert!(fields(&ns).await.is_empty(), "nothing is left of it");
 }
 
 #[tokio::test]
-async fn n5_an_add_to_a_granule_that_stands_apart_is_counted_there() {
-    let place = Place::new("hot-late", config()).await;
-    add_to_granules(&place, 0..20).await;
-    let late_ms = NOON_MS + 3 * GRANULE_MS + 7;
-    assert_eq!(place.append_one(add("c", "late", late_ms, 1 << 40)).await, counted(late_ms));
+async fn n5_an_add_to_a_window_that_stands_apart_is_counted_there() {
+    let ns = TestNamespace::new("hot-late", config()).await;
+    add_to_windows(&ns, 0..20).await;
+    let late_ms = NOON_MS + 3 * WINDOW_MS + 7;
+    assert_eq!(ns.append_one(add("c", "late", late_ms, 1 << 40)).await, counted(late_ms));
     let mut all: Vec<i64> = (0..20).rev().map(|number| 1 << number).collect();
     all[16] += 1 << 40;
-    assert_eq!(sums(&place).await, all);
-    assert_eq!(fields(&place).await, ["c"], "what was read as a whole is written as a whole");
-    // And apart once more, behind granules that stand apart already.
-    add_to_granules(&place, 20..40).await;
+    assert_eq!(sums(&ns).await, all);
+    assert_eq!(fields(&ns).await, ["c"], "what was read as a whole is written as a whole");
+    // And apart once more, behind windows that stand apart already.
+    add_to_windows(&ns, 20..40).await;
     let mut later: Vec<i64> = (20..40).rev().map(|number| 1 << number).collect();
     later.append(&mut all);
-    assert_eq!((sums(&place).await, fields(&place).await.len()), (later, 2));
+    assert_eq!((sums(&ns).await, fields(&ns).await.len()), (later, 2));
 }
 
 #[tokio::test]
 async fn n7_a_rollup_takes_what_its_window_has_of_a_hot_counter_and_leaves_the_rest() {
-    let mut place = Place::new("hot-window", NamespaceConfig { accept_limit_ms: 5_000, ..config() }).await;
-    add_to_granules(&place, 0..30).await;
-    // Ten granules and a skew ago.
-    let rolled_up = place.roll_up("c").await;
-    let settled = place.count("c").await;
+    let mut ns = TestNamespace::new("hot-window", NamespaceConfig { accept_limit_ms: 5_000, ..config() }).await;
+    add_to_windows(&ns, 0..30).await;
+    // Ten windows and a skew ago.
+    let rolled_up = ns.roll_up("c").await;
+    let settled = ns.count("c").await;
     assert!(settled > 0 && (settled + 1).count_ones() == 1, "a beginning of 1 + 2 + 4 …: {rolled_up:?}");
-    let left = sums(&place).await;
+    let left = sums(&ns).await;
     assert!(left.len() >= 10 && left.last() == Some(&(settled + 1)), "{settled} and {left:?}");
     assert_eq!(settled + left.iter().sum::<i64>(), (1 << 30) - 1);
-    assert_eq!(fields(&place).await, ["c"]);
-    assert_eq!(place.settled("c").await, (1 << 30) - 1);
+    assert_eq!(fields(&ns).await, ["c"]);
+    assert_eq!(ns.settled("c").await, (1 << 30) - 1);
 }
 
 #[tokio::test]
-async fn n2_a_hot_counter_is_closed_and_opened_with_its_older_granules() {
-    let place = Place::new("hot-closed", config()).await;
-    add_to_granules(&place, 0..20).await;
-    let all = sums(&place).await;
+async fn n2_a_hot_counter_is_closed_and_opened_with_its_older_windows() {
+    let ns = TestNamespace::new("hot-closed", config()).await;
+    add_to_windows(&ns, 0..20).await;
+    let all = sums(&ns).await;
     let closing = Settled { counter: counter("c"), to_ms: NOON_MS, closed: Closed::Up };
-    place.store.close(&closing).await.expect("closed");
-    assert_eq!(sums(&place).await, all);
-    let now_ms = place.now_ms();
-    assert_eq!(place.append_one(add("c", "up", now_ms, 1)).await, Err(Refusal::Overflow));
-    // As many granules again, in the other direction: those stand apart, and the counter is closed as before.
+    ns.store.close(&closing).await.expect("closed");
+    assert_eq!(sums(&ns).await, all);
+    let now_ms = ns.now_ms();
+    assert_eq!(ns.append_one(add("c", "up", now_ms, 1)).await, Err(Refusal::Overflow));
+    // As many windows again, in the other direction: those stand apart, and the counter is closed as before.
     for number in 0..20 {
-        assert_eq!(
-            place.append_one(add("c", &format!("d{number}"), place.now_ms(), -1)).await,
-            counted(place.now_ms())
-        );
-        place.pass(GRANULE_MS);
+        assert_eq!(ns.append_one(add("c", &format!("d{number}"), ns.now_ms(), -1)).await, counted(ns.now_ms()));
+        ns.pass(WINDOW_MS);
     }
-    assert_eq!((sums(&place).await.len(), fields(&place).await.len()), (40, 2));
-    assert_eq!(place.append_one(add("c", "up", place.now_ms(), 1)).await, Err(Refusal::Overflow));
-    place.store.settle(&[Settled { closed: Closed::No, to_ms: NOON_MS + 1, ..closing }]).await.expect("opened");
-    assert_eq!(place.append_one(add("c", "up", place.now_ms(), 1)).await, counted(place.now_ms()));
-    assert_eq!(sums(&place).await.len(), 41);
+    assert_eq!((sums(&ns).await.len(), fields(&ns).await.len()), (40, 2));
+    assert_eq!(ns.append_one(add("c", "up", ns.now_ms(), 1)).await, Err(Refusal::Overflow));
+    ns.store.settle(&[Settled { closed: Closed::No, to_ms: NOON_MS + 1, ..closing }]).await.expect("opened");
+    assert_eq!(ns.append_one(add("c", "up", ns.now_ms(), 1)).await, counted(ns.now_ms()));
+    assert_eq!(sums(&ns).await.len(), 41);
 }
 
 #[tokio::test]
-async fn n12_granules_that_stand_apart_keep_their_events_from_being_dropped() {
+async fn n12_windows_that_stand_apart_keep_their_events_from_being_dropped() {
     let retention = NamespaceConfig {
         accept_limit_ms: 1_000,
         close_after_ms: 60_000,
@@ -123,15 +120,15 @@ async fn n12_granules_that_stand_apart_keep_their_events_from_being_dropped() {
         seconds_per_slice: 60,
         ..config()
     };
-    let mut place = Place::new("hot-kept", retention).await;
-    let home = place.pending("c").await[0].0;
-    while place.store.prune(home).await.expect("an answer") > 0 {}
-    add_to_granules(&place, 0..20).await;
-    assert_eq!(fields(&place).await.len(), 2);
+    let mut ns = TestNamespace::new("hot-kept", retention).await;
+    let home = ns.pending("c").await[0].0;
+    while ns.store.prune(home).await.expect("an answer") > 0 {}
+    add_to_windows(&ns, 0..20).await;
+    assert_eq!(fields(&ns).await.len(), 2);
     // Their slice is past its retention.
-    place.at(NOON_MS + 122_000);
-    assert_eq!(place.store.prune(home).await, Ok(0));
-    assert_eq!(sums(&place).await.len(), 20);
-    assert_eq!(place.settled("c").await, (1 << 20) - 1);
-    assert!(place.store.prune(home).await.expect("an answer") > 0);
+    ns.at(NOON_MS + 122_000);
+    assert_eq!(ns.store.prune(home).await, Ok(0));
+    assert_eq!(sums(&ns).await.len(), 20);
+    assert_eq!(ns.settled("c").await, (1 << 20) - 1);
+    assert!(ns.store.prune(home).await.expect("an answer") > 0);
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_counters::redis::RedisNamespace;
 use tallystone_counters::{
-    Appended, Checkpoint, Checkpoints, Commit, CounterName, Due, EventLog, NewEvent, Pending, Refusal, Sealed, Settled,
-    Step, Told,
+    Appended, Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, Due, EventLog, EventScan, NewEvent,
+    Pending, Refusal, Sealed, Settled,
 };
 use tallystone_model::Applied;
 use tokio::sync::Semaphore;
@@ -73,8 +73,8 @@ impl EventLog for Dying<'_> {
         self.step(self.store.seal(counters), self.narrow.seal(counters)).await
     }
 
-    async fn sum_after(&self, counter: &CounterName, shard: u16, granule: u64, after: u64) -> Result<i64, Refusal> {
-        let call = || self.store.sum_after(counter, shard, granule, after);
+    async fn sum_after(&self, counter: &CounterName, shard: u16, window: u64, after: u64) -> Result<i64, Refusal> {
+        let call = || self.store.sum_after(counter, shard, window, after);
         self.step(call(), call()).await
     }
 
@@ -94,8 +94,8 @@ impl EventLog for Dying<'_> {
         self.store.touch(touched).await
     }
 
-    async fn events(&self, counter: &CounterName, granules: Range<u64>, enough: usize) -> Result<Told, Refusal> {
-        self.store.events(counter, granules, enough).await
+    async fn events(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {
+        self.store.events(counter, windows, enough).await
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
@@ -116,9 +116,9 @@ impl Checkpoints for Dying<'_> {
         self.step(self.store.read(counters), self.narrow.read(counters)).await
     }
 
-    async fn commit(&self, steps: &[Step]) -> Result<Vec<Commit>, Refusal> {
-        let (some, _) = steps.split_at(steps.len() / 2);
-        self.step(self.store.commit(steps), self.store.commit(some)).await
+    async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
+        let (some, _) = updates.split_at(updates.len() / 2);
+        self.step(self.store.commit(updates), self.store.commit(some)).await
     }
 }
 
@@ -175,8 +175,8 @@ impl EventLog for Stopped<'_> {
         self.step(self.store.seal(counters)).await
     }
 
-    async fn sum_after(&self, counter: &CounterName, shard: u16, granule: u64, after: u64) -> Result<i64, Refusal> {
-        self.step(self.store.sum_after(counter, shard, granule, after)).await
+    async fn sum_after(&self, counter: &CounterName, shard: u16, window: u64, after: u64) -> Result<i64, Refusal> {
+        self.step(self.store.sum_after(counter, shard, window, after)).await
     }
 
     async fn settle(&self, settled: &[Settled]) -> Result<(), Refusal> {
@@ -195,8 +195,8 @@ impl EventLog for Stopped<'_> {
         self.store.touch(touched).await
     }
 
-    async fn events(&self, counter: &CounterName, granules: Range<u64>, enough: usize) -> Result<Told, Refusal> {
-        self.store.events(counter, granules, enough).await
+    async fn events(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {
+        self.store.events(counter, windows, enough).await
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
@@ -217,7 +217,7 @@ impl Checkpoints for Stopped<'_> {
         self.step(self.store.read(counters)).await
     }
 
-    async fn commit(&self, steps: &[Step]) -> Result<Vec<Commit>, Refusal> {
-        self.step(self.store.commit(steps)).await
+    async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
+        self.step(self.store.commit(updates)).await
     }
 }

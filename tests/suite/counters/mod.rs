@@ -1,19 +1,19 @@
 //! The counters: their event log, their checkpoints and their rollups on a real Redis, beside a model of what a counter is.
 //!
-//! What lives here: random programs against the model (`exactness`, which `draw` draws), one rule each (`bounds`, `windows`,
-//! `slots`, `told`, `hot`, `circulation`, `servers`), and the stores that they interrupt. What may not: the queue, and the wire.
+//! What lives here: random programs against the model (`exactness`, which `draw` draws), one rule each (`bounds`, `sealing`,
+//! `slots`, `event_pages`, `hot`, `circulation`, `servers`), and the stores that they interrupt. What may not: the queue, and the wire.
 
 mod bounds;
 mod circulation;
 mod draw;
+mod event_pages;
 mod exactness;
 mod hot;
 mod interrupted;
 mod model;
+mod sealing;
 mod servers;
 mod slots;
-mod told;
-mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ use tallystone_tests::TestRedis;
 const NOON_MS: u64 = 1_795_176_000_000;
 
 /// A namespace of one test's own, on a clock that the test moves.
-struct Place {
+struct TestNamespace {
     redis: Arc<TestRedis>,
     clock_ms: Arc<AtomicU64>,
     name: NamespaceName,
@@ -42,16 +42,16 @@ struct Place {
     peak_ms: u64,
 }
 
-impl Place {
-    async fn new(test: &str, config: NamespaceConfig) -> Place {
-        Place::on(TestRedis::shared().await, test, config).await
+impl TestNamespace {
+    async fn new(test: &str, config: NamespaceConfig) -> TestNamespace {
+        TestNamespace::on(TestRedis::shared().await, test, config).await
     }
 
-    async fn on(redis: Arc<TestRedis>, test: &str, config: NamespaceConfig) -> Place {
+    async fn on(redis: Arc<TestRedis>, test: &str, config: NamespaceConfig) -> TestNamespace {
         let name = NamespaceName::parse(format!("{test}-{:08x}", rand::random::<u32>())).expect("a namespace");
         let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
         let store = open(&redis, &name, &config, &clock_ms, 1).await.expect("a namespace");
-        Place { redis, clock_ms, name, config, revision: 1, store, leases: 0, peak_ms: 0 }
+        TestNamespace { redis, clock_ms, name, config, revision: 1, store, leases: 0, peak_ms: 0 }
     }
 
     /// One more server, which has this revision of the configuration.
@@ -141,9 +141,9 @@ impl Place {
         due
     }
 
-    /// The events of one granule.
-    async fn events(&self, name: &str, granule: u64) -> Vec<Event> {
-        self.store.events(&counter(name), granule..granule + 1, usize::MAX).await.expect("events").events
+    /// The events of one window.
+    async fn events(&self, name: &str, window: u64) -> Vec<Event> {
+        self.store.events(&counter(name), window..window + 1, usize::MAX).await.expect("events").events
     }
 
     async fn append_one(&self, event: NewEvent) -> Result<Appended, Refusal> {

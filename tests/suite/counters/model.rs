@@ -2,7 +2,7 @@
 
 use super::{counted, duplicate};
 use std::collections::{BTreeMap, BTreeSet};
-use tallystone_counters::log::GRANULE_MS;
+use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::namespace::FUTURE_LIMIT_MS;
 use tallystone_counters::rollup::COUNT_SOFT_MAX;
 use tallystone_counters::{Appended, Change, CounterName, Event, NamespaceConfig, NewEvent, Refusal, Token};
@@ -122,15 +122,15 @@ impl Model {
         of_counter.map(|(_, time_ms, _)| *time_ms).max().unwrap_or_default()
     }
 
-    /// Its events, by granule, in the order of their times.
+    /// Its events, by window, in the order of their times.
     pub(super) fn events(&self, counter: &CounterName) -> BTreeMap<u64, Vec<Event>> {
-        let mut granules: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
+        let mut windows: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
         // The ids are in that order.
         for ((_, time_ms, token), change) in self.events.iter().filter(|((name, ..), _)| name == counter) {
             let event = Event { time_ms: *time_ms, token: token.clone(), change: *change };
-            granules.entry(time_ms / GRANULE_MS).or_default().push(event);
+            windows.entry(time_ms / WINDOW_MS).or_default().push(event);
         }
-        granules
+        windows
     }
 }
 

@@ -8,13 +8,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn n1_a_server_with_an_old_configuration_is_told() {
-    let place = Place::new("revision", NamespaceConfig::default()).await;
+    let ns = TestNamespace::new("revision", NamespaceConfig::default()).await;
     let config = NamespaceConfig { accept_limit_ms: 60_000, ..NamespaceConfig::default() };
-    let newer = place.server(&config, 2).await;
+    let newer = ns.server(&config, 2).await;
     let old = add("c", "t", NOON_MS - 30_000, 1);
-    assert_eq!(place.append_one(old.clone()).await, Err(Refusal::Stale));
+    assert_eq!(ns.append_one(old.clone()).await, Err(Refusal::Stale));
     assert_eq!(newer.expect("the newer").append(&[old]).await, [counted(NOON_MS - 30_000)]);
-    assert_eq!(place.server(&config, 1).await.err(), Some(Refusal::Stale));
+    assert_eq!(ns.server(&config, 1).await.err(), Some(Refusal::Stale));
 }
 
 #[tokio::test]
@@ -42,16 +42,16 @@ async fn n1_a_change_of_a_namespace_reaches_every_server_before_it_is_answered()
 
 #[tokio::test]
 async fn n5_an_event_that_happens_when_it_is_counted_goes_by_the_clock_of_its_shard() {
-    let mut place = Place::new("stamp", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
-    // Some shards are ahead of what the server takes for the time, by some granules.
+    let mut ns = TestNamespace::new("stamp", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
+    // Some shards are ahead of what the server takes for the time, by some windows.
     let ahead_ms = NOON_MS + 1_700;
-    let ahead = place.server_at(ahead_ms).await;
+    let ahead = ns.server_at(ahead_ms).await;
     for shard in [1, 4] {
         ahead.due(shard, 0, 0).await.expect("an answer");
     }
     let adds: Vec<NewEvent> = (0..64).map(|number| add_now("c", &format!("t{number}"), 1)).collect();
     let mut times: Vec<u64> = Vec::new();
-    for answer in place.store.append(&adds).await {
+    for answer in ns.store.append(&adds).await {
         let answer = answer.expect("counted");
         assert!(!answer.duplicate);
         times.push(answer.time_ms);
@@ -61,34 +61,34 @@ async fn n5_an_event_that_happens_when_it_is_counted_goes_by_the_clock_of_its_sh
     // Where it was counted it is found under the time that was answered.
     let again: Vec<NewEvent> =
         adds.iter().zip(&times).map(|(add, time_ms)| NewEvent { time_ms: Some(*time_ms), ..add.clone() }).collect();
-    for (answer, time_ms) in place.store.append(&again).await.into_iter().zip(times) {
+    for (answer, time_ms) in ns.store.append(&again).await.into_iter().zip(times) {
         assert_eq!(answer, duplicate(time_ms));
     }
-    assert_eq!(place.settled("c").await, 64);
-    let last_write_ms = place.checkpoint("c").await.last_write_ms;
+    assert_eq!(ns.settled("c").await, 64);
+    let last_write_ms = ns.checkpoint("c").await.last_write_ms;
     assert_eq!(last_write_ms, ahead_ms);
 }
 
 #[tokio::test]
 async fn n3_a_shard_that_has_lost_how_its_slots_are_laid_out_is_believed() {
     let config = NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() };
-    let place = Place::new("replica", config).await;
-    place.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
-    let home = place.pending("c").await[0].0;
-    let mut connection = place.redis.connection().await;
-    let keys = ["state", "layout"].map(|key| format!("tc:{{{}/{home}}}:{key}", place.name));
+    let ns = TestNamespace::new("replica", config).await;
+    ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    let home = ns.pending("c").await[0].0;
+    let mut connection = ns.redis.connection().await;
+    let keys = ["state", "layout"].map(|key| format!("tc:{{{}/{home}}}:{key}", ns.name));
     let before: Vec<Vec<u8>> = redis::cmd("MGET").arg(&keys).query_async(&mut connection).await.expect("values");
     let burst: Vec<NewEvent> = (0..400).map(|number| add("c", &format!("t{number}"), NOON_MS, 1)).collect();
-    assert!(place.store.append(&burst).await.iter().all(Result::is_ok));
+    assert!(ns.store.append(&burst).await.iter().all(Result::is_ok));
     // The server knows the new layout; then a replica takes over that had not heard of it.
-    assert_eq!(place.append_one(add("c", "u", NOON_MS + 1_000, 1)).await, counted(NOON_MS + 1_000));
+    assert_eq!(ns.append_one(add("c", "u", NOON_MS + 1_000, 1)).await, counted(NOON_MS + 1_000));
     let mut set = redis::cmd("MSET");
     for (key, value) in keys.iter().zip(&before) {
         set.arg(key).arg(value);
     }
     set.exec_async(&mut connection).await.expect("set");
     // Who does not believe it asks for ever.
-    let answer = place.append_one(add("c", "v", NOON_MS + 1_000, 1));
+    let answer = ns.append_one(add("c", "v", NOON_MS + 1_000, 1));
     assert_eq!(tokio::time::timeout(PATIENCE, answer).await, Ok(counted(NOON_MS + 1_000)));
-    assert_eq!(place.append_one(add("c", "t", NOON_MS, 1)).await, duplicate(NOON_MS));
+    assert_eq!(ns.append_one(add("c", "t", NOON_MS, 1)).await, duplicate(NOON_MS));
 }

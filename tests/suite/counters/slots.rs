@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::BTreeMap;
-use tallystone_counters::log::GRANULE_MS;
+use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::read;
 
 /// One shard for each counter: a burst is at one place.
@@ -22,11 +22,11 @@ async fn all_answer(store: &RedisNamespace, events: &[NewEvent], answer: Result<
 
 #[tokio::test]
 async fn n5_thousands_of_events_in_one_call_are_counted_once() {
-    let mut place = Place::new("long", narrow()).await;
+    let mut ns = TestNamespace::new("long", narrow()).await;
     // More than one script call takes, of one shard; each twice, far from each other and next to each other.
     let once: Vec<NewEvent> = (0..1_700).map(|number| add("c", &format!("t{number}"), NOON_MS, number)).collect();
     let twice = [once.clone(), once.iter().flat_map(|event| [event.clone(), event.clone()]).collect()].concat();
-    let answers = place.store.append(&twice).await;
+    let answers = ns.store.append(&twice).await;
     let mut counted_at: BTreeMap<&Token, usize> = BTreeMap::new();
     for (event, answer) in twice.iter().zip(&answers) {
         let answer = answer.as_ref().expect("counted, or there already");
@@ -34,7 +34,7 @@ async fn n5_thousands_of_events_in_one_call_are_counted_once() {
         *counted_at.entry(&event.token).or_default() += usize::from(!answer.duplicate);
     }
     assert!(counted_at.len() == 1_700 && counted_at.values().all(|counted| *counted == 1), "{counted_at:?}");
-    assert_eq!(place.settled("c").await, 1_699 * 1_700 / 2);
+    assert_eq!(ns.settled("c").await, 1_699 * 1_700 / 2);
 }
 
 #[tokio::test]
@@ -46,57 +46,57 @@ async fn n5_events_of_hundreds_of_buckets_of_time_are_counted_in_one_call() {
         close_after_ms: 3_600_000,
         ..narrow()
     };
-    let mut place = Place::new("buckets", config).await;
+    let mut ns = TestNamespace::new("buckets", config).await;
     // There and back, so that a second call comes to buckets that the first one had.
     let times = (0..450_u64).chain((0..450).rev());
     let adds: Vec<NewEvent> =
         times.enumerate().map(|(number, s)| add("c", &format!("t{number}"), NOON_MS - s * 1_000, 1)).collect();
-    for (event, answer) in adds.iter().zip(place.store.append(&adds).await) {
+    for (event, answer) in adds.iter().zip(ns.store.append(&adds).await) {
         assert_eq!(answer, counted(event.time_ms.expect("a time")));
     }
-    for (event, answer) in adds.iter().zip(place.store.append(&adds).await) {
+    for (event, answer) in adds.iter().zip(ns.store.append(&adds).await) {
         assert_eq!(answer, duplicate(event.time_ms.expect("a time")));
     }
-    assert_eq!(place.events("c", (NOON_MS - 100_000) / GRANULE_MS).await.len(), 2);
-    place.pass(600_000);
-    assert_eq!(place.settled("c").await, 900);
+    assert_eq!(ns.events("c", (NOON_MS - 100_000) / WINDOW_MS).await.len(), 2);
+    ns.pass(600_000);
+    assert_eq!(ns.settled("c").await, 900);
 }
 
 #[tokio::test]
 async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
-    let mut place = Place::new("relaid", narrow()).await;
-    let (other, third) = (place.server(&place.config, 1).await, place.server(&place.config, 1).await);
+    let mut ns = TestNamespace::new("layout-changed", narrow()).await;
+    let (other, third) = (ns.server(&ns.config, 1).await, ns.server(&ns.config, 1).await);
     let (other, third) = (other.expect("its stores"), third.expect("its stores"));
     all_answer(&other, &[add("c", "other", NOON_MS, 1)], counted(NOON_MS)).await;
-    // Each time more than 6 for each slot, each time in a later granule; the other server hears of it from the answers.
+    // Each time more than 6 for each slot, each time in a later window; the other server hears of it from the answers.
     let mut bursts = Vec::new();
     for (number, size) in [110, 210, 400, 800, 60].into_iter().enumerate() {
-        let now_ms = place.now_ms();
+        let now_ms = ns.now_ms();
         // So far ahead as events may be, before slots are laid out anew: for later times only.
         let before: Vec<NewEvent> =
             (0..20).map(|event| add("c", &format!("{number} {event}"), now_ms + 1_000, 1)).collect();
-        all_answer(&place.store, &before, counted(now_ms + 1_000)).await;
+        all_answer(&ns.store, &before, counted(now_ms + 1_000)).await;
         bursts.push((now_ms, burst(size, now_ms)));
-        all_answer(&place.store, &bursts[number].1, counted(now_ms)).await;
+        all_answer(&ns.store, &bursts[number].1, counted(now_ms)).await;
         // Some are of times that are laid out otherwise than now.
         let ahead = add("c", &format!("ahead {number}"), now_ms + 1_000, 1);
         all_answer(&other, std::slice::from_ref(&ahead), counted(now_ms + 1_000)).await;
-        all_answer(&place.store, &[ahead], duplicate(now_ms + 1_000)).await;
-        all_answer(&place.store, &before, duplicate(now_ms + 1_000)).await;
-        place.pass(750);
+        all_answer(&ns.store, &[ahead], duplicate(now_ms + 1_000)).await;
+        all_answer(&ns.store, &before, duplicate(now_ms + 1_000)).await;
+        ns.pass(750);
     }
-    assert_eq!(slots(&place, "c").await, [16, 32, 64, 128, 256]);
+    assert_eq!(slots(&ns, "c").await, [16, 32, 64, 128, 256]);
     for (now_ms, burst) in &bursts {
-        for store in [&place.store, &other, &third] {
+        for store in [&ns.store, &other, &third] {
             all_answer(store, burst, duplicate(*now_ms)).await;
         }
         let mut expected: Vec<&Token> = burst.iter().map(|event| &event.token).collect();
         expected.sort();
-        let told = place.events("c", *now_ms / GRANULE_MS).await;
+        let told = ns.events("c", *now_ms / WINDOW_MS).await;
         let of_burst = told.iter().filter(|event| event.time_ms == *now_ms && expected.contains(&&event.token));
         assert_eq!(of_burst.map(|event| &event.token).collect::<Vec<&Token>>(), expected);
     }
-    // A clear cuts a granule of many slots in two: the sum of what came after it is found in all of them.
+    // A clear cuts a window of many slots in two: the sum of what came after it is found in all of them.
     let (now_ms, _) = bursts[3];
     all_answer(&other, &[event("c", "clear", now_ms - 1, Change::Clear)], counted(now_ms - 1)).await;
     all_answer(&other, &[add("c", "before", now_ms - 2, 1_000)], counted(now_ms - 2)).await;
@@ -104,30 +104,30 @@ async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
     // Its burst, the last one, and those ahead of the burst before it, of its own and of the last.
     let after = 800 + 60 + 3 * 21;
     assert_eq!(read::accurate(&third, &third, &names).await.expect("counts")[0].0, after);
-    assert_eq!(place.settled("c").await, after);
+    assert_eq!(ns.settled("c").await, after);
 }
 
-/// How many slots granules have, from one change to the next, in the home shard of a counter.
-async fn slots(place: &Place, name: &str) -> Vec<u16> {
-    let home = place.pending(name).await[0].0;
-    let mut connection = place.redis.connection().await;
-    let key = format!("tc:{{{}/{home}}}:layout", place.name);
+/// How many slots windows have, from one change to the next, in the home shard of a counter.
+async fn slots(ns: &TestNamespace, name: &str) -> Vec<u16> {
+    let home = ns.pending(name).await[0].0;
+    let mut connection = ns.redis.connection().await;
+    let key = format!("tc:{{{}/{home}}}:layout", ns.name);
     let raw: Vec<u8> = redis::cmd("GET").arg(key).query_async(&mut connection).await.expect("a layout");
-    // Of each the number of the first granule in five bytes, and the number of slots in four.
+    // Of each the number of the first window in five bytes, and the number of slots in four.
     raw.chunks_exact(9).map(|entry| u16::from_be_bytes([entry[7], entry[8]])).collect()
 }
 
 #[tokio::test]
 async fn n12_events_are_told_as_long_as_they_are_kept_however_slots_were_laid_out_since() {
     let config = NamespaceConfig { close_after_ms: 60_000, delete_after_ms: 3_600_000, ..narrow() };
-    let place = Place::new("kept", config).await;
+    let ns = TestNamespace::new("kept", config).await;
     // Nobody looks for their tokens any more; they are kept, all the same.
     for size in [300, 600, 1_200] {
-        all_answer(&place.store, &burst(size, place.now_ms()), counted(place.now_ms())).await;
-        place.pass(600_000);
+        all_answer(&ns.store, &burst(size, ns.now_ms()), counted(ns.now_ms())).await;
+        ns.pass(600_000);
     }
     for (number, size) in [300, 600, 1_200].into_iter().enumerate() {
-        assert_eq!(place.events("c", (NOON_MS + 600_000 * number as u64) / GRANULE_MS).await.len(), size);
+        assert_eq!(ns.events("c", (NOON_MS + 600_000 * number as u64) / WINDOW_MS).await.len(), size);
     }
 }
 
@@ -141,29 +141,29 @@ async fn n8_events_that_wait_for_their_rollup_are_summed_however_slots_were_laid
         seconds_per_slice: 60,
         ..narrow()
     };
-    let mut place = Place::new("waits", config).await;
-    // Slots are many, then; and a clear cuts the granule in two, so that its records are read.
-    all_answer(&place.store, &burst(3_000, place.now_ms()), counted(NOON_MS)).await;
-    place.pass(GRANULE_MS);
-    let now_ms = place.now_ms();
-    all_answer(&place.store, &[event("c", "clear", now_ms, Change::Clear)], counted(now_ms)).await;
-    place.pass(1);
-    all_answer(&place.store, &burst(40, now_ms + 1), counted(now_ms + 1)).await;
+    let mut ns = TestNamespace::new("waits", config).await;
+    // Slots are many, then; and a clear cuts the window in two, so that its records are read.
+    all_answer(&ns.store, &burst(3_000, ns.now_ms()), counted(NOON_MS)).await;
+    ns.pass(WINDOW_MS);
+    let now_ms = ns.now_ms();
+    all_answer(&ns.store, &[event("c", "clear", now_ms, Change::Clear)], counted(now_ms)).await;
+    ns.pass(1);
+    all_answer(&ns.store, &burst(40, now_ms + 1), counted(now_ms + 1)).await;
     // Long past their retention slots are laid out otherwise, and more than once.
     for size in [4_000, 9_000, 20_000] {
-        place.pass(200_000);
-        all_answer(&place.store, &burst(size, place.now_ms()), counted(place.now_ms())).await;
+        ns.pass(200_000);
+        all_answer(&ns.store, &burst(size, ns.now_ms()), counted(ns.now_ms())).await;
     }
     let all = 40 + 4_000 + 9_000 + 20_000;
     let names = [counter("c")];
-    assert_eq!(read::accurate(&place.store, &place.store, &names).await.expect("counts")[0].0, all);
-    let home = place.pending("c").await[0].0;
-    assert_eq!(place.store.prune(home).await, Ok(0), "nothing of what waits goes");
-    assert_eq!(place.settled("c").await, all);
-    place.pass(200_000);
-    let layouts = slots(&place, "c").await.len();
-    while place.store.prune(home).await.expect("an answer") > 0 {}
-    place.pass(700_000);
-    all_answer(&place.store, &burst(41_000, place.now_ms()), counted(place.now_ms())).await;
-    assert!(slots(&place, "c").await.len() < layouts, "what nobody needs any more goes");
+    assert_eq!(read::accurate(&ns.store, &ns.store, &names).await.expect("counts")[0].0, all);
+    let home = ns.pending("c").await[0].0;
+    assert_eq!(ns.store.prune(home).await, Ok(0), "nothing of what waits goes");
+    assert_eq!(ns.settled("c").await, all);
+    ns.pass(200_000);
+    let layouts = slots(&ns, "c").await.len();
+    while ns.store.prune(home).await.expect("an answer") > 0 {}
+    ns.pass(700_000);
+    all_answer(&ns.store, &burst(41_000, ns.now_ms()), counted(ns.now_ms())).await;
+    assert!(slots(&ns, "c").await.len() < layouts, "what nobody needs any more goes");
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tallystone_client::{CounterClient, IdempotencyToken, NamespaceConfig, NewAdd};
-use tallystone_workers::{Step, overlapping};
+use tallystone_workers::{RollupStage, overlapping};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -92,7 +92,7 @@ async fn n5_n8_a_crowd_adds_up_and_no_two_rollups_overlap() {
     }
     let rolled_up = begin.elapsed();
     let rollups = all_rollups(&machines.lives());
-    let committed = rollups.iter().filter(|rollup| rollup.step == Step::Committed);
+    let committed = rollups.iter().filter(|rollup| rollup.stage == RollupStage::Committed);
     let (of_hot, of_cold): (Vec<_>, Vec<_>) = committed.partition(|rollup| rollup.of.1 == HOT);
     let hot_adds = hot_adds.load(Ordering::Relaxed);
     let mut workers: Vec<&str> = of_cold.iter().map(|rollup| rollup.worker.as_str()).collect();

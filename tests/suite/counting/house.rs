@@ -10,7 +10,7 @@ use std::time::Duration;
 use tallystone_client::{Client, Counted, CounterClient, CounterEntry, NamespaceConfig};
 use tallystone_counters::api::Api;
 use tallystone_counters::redis::RedisNamespaces;
-use tallystone_counters::service::Counters;
+use tallystone_counters::service::CounterService;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_server::serve_only;
@@ -78,7 +78,7 @@ impl House {
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let url = format!("http://{}", listener.local_addr().expect("a bound port"));
-            let counters = Counters::new(connect().await, queue.clone());
+            let counters = CounterService::new(connect().await, queue.clone());
             let routes = Api::new(counters.clone()).routes();
             tasks.spawn(counters.run(CancellationToken::new()));
             tasks.spawn(async { serve_only(listener, None, routes, CancellationToken::new()).await.expect("no end") });

@@ -10,7 +10,7 @@ use tallystone_client::{
     Applied, Cardinality, Client, CounterType, Dequeue, Error, IdempotencyToken, NamespaceConfig, NewAdd, NewClear,
     NewMessage, QueueConfig,
 };
-use tallystone_workers::Step;
+use tallystone_workers::RollupStage;
 use tokio::time::sleep;
 
 const NS: &str = "ns";
@@ -21,7 +21,7 @@ fn prompt() -> NamespaceConfig {
 }
 
 fn committed(house: &House, namespace: &str) -> usize {
-    house.records(namespace).iter().filter(|record| record.step == Step::Committed).count()
+    house.records(namespace).iter().filter(|record| record.stage == RollupStage::Committed).count()
 }
 
 async fn add(house: &House, namespace: &str, counter: &str, delta: i64) {
@@ -219,7 +219,7 @@ async fn n8_all_that_comes_within_coalesce_ms_is_one_rollup() {
 fn largest_batch(house: &House, from: usize) -> usize {
     let (mut largest, mut run) = (0, 0);
     for record in &house.records(NS)[from..] {
-        run = if record.step == Step::Begin { run + 1 } else { 0 };
+        run = if record.stage == RollupStage::Begin { run + 1 } else { 0 };
         largest = largest.max(run);
     }
     largest

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{IdempotencyToken, NamespaceConfig, NewAdd, NewClear};
 use tallystone_counters::{Checkpoint, Checkpoints, CounterName};
-use tallystone_workers::{Rollup, Step};
+use tallystone_workers::{Rollup, RollupStage};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
@@ -33,7 +33,7 @@ struct Expected {
 
 /// Adds to each counter before and after a clear in the same half second, which a rollup has to look at record by record.
 async fn add(machines: &Machines, round: u64, expected: &mut Expected) {
-    // The clear cuts a granule in two: a moment in the middle of the last one that is over, after what earlier rounds added.
+    // The clear cuts a window in two: a moment in the middle of the last one that is over, after what earlier rounds added.
     let cut_ms = loop {
         let cut_ms = now_ms() / 500 * 500 - 250;
         if cut_ms > expected.cut_ms {
@@ -59,7 +59,7 @@ async fn add(machines: &Machines, round: u64, expected: &mut Expected) {
 /// the commit: the checkpoint is then written under a lease that came after the counter's rollup before.
 async fn in_hand(machines: &Machines, store: &impl Checkpoints) -> Vec<Rollup> {
     let rollups = all_rollups(machines.workers[0].lives());
-    let (begun, ended): (Vec<_>, Vec<_>) = rollups.into_iter().partition(|rollup| rollup.step == Step::Begin);
+    let (begun, ended): (Vec<_>, Vec<_>) = rollups.into_iter().partition(|rollup| rollup.stage == RollupStage::Begin);
     let names: Vec<_> = begun.iter().map(|rollup| CounterName::parse(rollup.of.1.clone()).expect("a name")).collect();
     let checkpoints = store.read(&names).await.expect("their checkpoints");
     let is_open = |(rollup, checkpoint): &(Rollup, Checkpoint)| {
@@ -132,16 +132,16 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
             .filter(|rollup| in_hand.iter().any(|begun| begun.of == rollup.of && begun.begin_us == rollup.begin_us))
             .collect();
         assert_eq!(ended.len(), in_hand.len());
-        if ended.iter().all(|rollup| rollup.step != Step::Begin) {
+        if ended.iter().all(|rollup| rollup.stage != RollupStage::Begin) {
             break ended;
         }
         assert!(Instant::now() < give_up_at + SOON, "it does not go on");
         sleep(Duration::from_millis(10)).await;
     };
     for rollup in &ended {
-        assert!(matches!(rollup.step, Step::Lost | Step::Nothing), "{rollup:?}");
+        assert!(matches!(rollup.stage, RollupStage::Lost | RollupStage::Nothing), "{rollup:?}");
     }
-    assert!(ended.iter().any(|rollup| rollup.step == Step::Lost), "all of them had nothing to do");
+    assert!(ended.iter().any(|rollup| rollup.stage == RollupStage::Lost), "all of them had nothing to do");
     // Its commits changed nothing, and both go on as if nothing had been.
     let after = listed(&machines.clients[0], NAMESPACE).await;
     let counts = |entries: &BTreeMap<String, tallystone_client::CounterEntry>| -> BTreeMap<String, i64> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tallystone_counters::log::GRANULE_MS;
+use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
     Change, Checkpoints, CounterName, EventLog, Job, LeaseOrder, NamespaceConfig, NamespaceName, NewEvent, RolledUp,
@@ -16,15 +16,15 @@ use tallystone_tests::TestRedis;
 /// 2026-11-20, 12:00 UTC.
 const NOON_MS: u64 = 1_795_176_000_000;
 
-struct Place {
+struct TestNamespace {
     redis: Arc<TestRedis>,
     name: NamespaceName,
     store: RedisNamespace,
     clock_ms: Arc<AtomicU64>,
 }
 
-impl Place {
-    async fn new(test: &str, config: NamespaceConfig) -> Place {
+impl TestNamespace {
+    async fn new(test: &str, config: NamespaceConfig) -> TestNamespace {
         let redis = TestRedis::shared().await;
         let name = NamespaceName::parse(format!("{test}-{:08x}", rand::random::<u32>())).expect("a name");
         let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
@@ -32,7 +32,7 @@ impl Place {
         let namespaces = RedisNamespaces::new(client, ReplicaWait::default(), Clock::Test(clock_ms.clone()));
         let namespace = namespaces.put(&name, config).await.expect("a namespace");
         let store = namespaces.open(&namespace).await.expect("its stores");
-        Place { redis, name, store, clock_ms }
+        TestNamespace { redis, name, store, clock_ms }
     }
 
     fn at(&self, ms: u64) {
@@ -66,8 +66,8 @@ impl Place {
     }
 
     async fn events(&self, counter: &CounterName, time_ms: u64) -> usize {
-        let granule = time_ms / GRANULE_MS;
-        self.store.events(counter, granule..granule + 1, usize::MAX).await.expect("events").events.len()
+        let window = time_ms / WINDOW_MS;
+        self.store.events(counter, window..window + 1, usize::MAX).await.expect("events").events.len()
     }
 
     /// The hashes in which there are events.
@@ -86,11 +86,11 @@ fn counter() -> CounterName {
 #[tokio::test]
 async fn n5_buckets_per_id_spreads_one_counter_over_so_many_shards() {
     for buckets_per_id in [1, 4, 8] {
-        let place = Place::new("spread", NamespaceConfig { buckets_per_id, ..NamespaceConfig::default() }).await;
-        place.add(&counter(), 0..200, NOON_MS).await;
-        let pending = place.store.pending(&[counter()]).await.expect("what is pending").remove(0);
-        let shards = pending.iter().filter(|(_, pending)| !pending.granules.is_empty()).count();
-        assert_eq!((shards, place.buckets().await.len()), (buckets_per_id.into(), buckets_per_id.into()));
+        let ns = TestNamespace::new("spread", NamespaceConfig { buckets_per_id, ..NamespaceConfig::default() }).await;
+        ns.add(&counter(), 0..200, NOON_MS).await;
+        let pending = ns.store.pending(&[counter()]).await.expect("what is pending").remove(0);
+        let shards = pending.iter().filter(|(_, pending)| !pending.windows.is_empty()).count();
+        assert_eq!((shards, ns.buckets().await.len()), (buckets_per_id.into(), buckets_per_id.into()));
     }
 }
 
@@ -104,11 +104,11 @@ async fn n1_seconds_per_bucket_is_how_much_time_is_in_one_place() {
             accept_limit_ms: 60_000,
             ..NamespaceConfig::default()
         };
-        let place = Place::new("buckets", config).await;
+        let ns = TestNamespace::new("buckets", config).await;
         for second in 0..10 {
-            place.add(&counter(), 0..2, NOON_MS - 60_000 + second * 1_000).await;
+            ns.add(&counter(), 0..2, NOON_MS - 60_000 + second * 1_000).await;
         }
-        assert_eq!(place.buckets().await.len(), expected, "{seconds_per_bucket}");
+        assert_eq!(ns.buckets().await.len(), expected, "{seconds_per_bucket}");
     }
 }
 
@@ -125,41 +125,41 @@ fn slices_of(seconds_per_slice: u64) -> NamespaceConfig {
 #[tokio::test]
 async fn n12_events_go_a_slice_at_a_time_when_all_of_it_is_past_delete_after() {
     for slice_s in [60, 600] {
-        let place = Place::new("slices", slices_of(slice_s)).await;
+        let ns = TestNamespace::new("slices", slices_of(slice_s)).await;
         let (first_ms, slice_end_ms) = (NOON_MS + 500, NOON_MS + slice_s * 1_000);
-        place.add(&counter(), 0..50, first_ms).await;
-        place.at(slice_end_ms + 10_000);
-        place.add(&counter(), 50..70, slice_end_ms + 10_000).await;
-        place.at(slice_end_ms + 20_000);
-        place.roll_up(&counter()).await;
+        ns.add(&counter(), 0..50, first_ms).await;
+        ns.at(slice_end_ms + 10_000);
+        ns.add(&counter(), 50..70, slice_end_ms + 10_000).await;
+        ns.at(slice_end_ms + 20_000);
+        ns.roll_up(&counter()).await;
 
-        place.at(slice_end_ms + 120_000 - 1);
-        place.prune().await;
-        assert_eq!(place.events(&counter(), first_ms).await, 50, "of {slice_s} s: a moment too early");
-        place.at(slice_end_ms + 120_000);
-        assert!(place.prune().await > 0);
-        assert_eq!(place.events(&counter(), first_ms).await, 0, "of {slice_s} s");
+        ns.at(slice_end_ms + 120_000 - 1);
+        ns.prune().await;
+        assert_eq!(ns.events(&counter(), first_ms).await, 50, "of {slice_s} s: a moment too early");
+        ns.at(slice_end_ms + 120_000);
+        assert!(ns.prune().await > 0);
+        assert_eq!(ns.events(&counter(), first_ms).await, 0, "of {slice_s} s");
         // The next slice has its time yet.
-        assert_eq!(place.events(&counter(), slice_end_ms + 10_000).await, 20);
-        place.at(slice_end_ms + slice_s * 1_000 + 120_000);
-        assert!(place.prune().await > 0);
-        assert_eq!(place.buckets().await, BTreeSet::new());
+        assert_eq!(ns.events(&counter(), slice_end_ms + 10_000).await, 20);
+        ns.at(slice_end_ms + slice_s * 1_000 + 120_000);
+        assert!(ns.prune().await > 0);
+        assert_eq!(ns.buckets().await, BTreeSet::new());
         // The count has no need of them.
-        assert_eq!(place.store.read(&[counter()]).await.expect("a checkpoint")[0].count, 70);
+        assert_eq!(ns.store.read(&[counter()]).await.expect("a checkpoint")[0].count, 70);
     }
 }
 
 #[tokio::test]
 async fn n12_events_that_are_not_rolled_up_stay_however_old_they_are() {
-    let place = Place::new("kept", slices_of(60)).await;
-    place.add(&counter(), 0..50, NOON_MS + 500).await;
+    let ns = TestNamespace::new("kept", slices_of(60)).await;
+    ns.add(&counter(), 0..50, NOON_MS + 500).await;
     for hours in 1..4 {
-        place.at(NOON_MS + hours * 3_600_000);
-        place.prune().await;
-        assert_eq!(place.events(&counter(), NOON_MS + 500).await, 50, "after {hours} hours");
+        ns.at(NOON_MS + hours * 3_600_000);
+        ns.prune().await;
+        assert_eq!(ns.events(&counter(), NOON_MS + 500).await, 50, "after {hours} hours");
     }
-    place.roll_up(&counter()).await;
-    place.prune().await;
-    assert_eq!(place.buckets().await, BTreeSet::new());
-    assert_eq!(place.store.read(&[counter()]).await.expect("a checkpoint")[0].count, 50);
+    ns.roll_up(&counter()).await;
+    ns.prune().await;
+    assert_eq!(ns.buckets().await, BTreeSet::new());
+    assert_eq!(ns.store.read(&[counter()]).await.expect("a checkpoint")[0].count, 50);
 }

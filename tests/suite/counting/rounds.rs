@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::NamespaceConfig;
-use tallystone_workers::{Step, overlapping};
+use tallystone_workers::{RollupStage, overlapping};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
@@ -163,7 +163,7 @@ async fn conclude(machines: &Machines, load: &Load, restarted: Instant) {
     let converged = machines.until_rolled_up(NAMESPACE, &expected).await;
     let lives = machines.lives();
     let rollups = all_rollups(&lives);
-    let ended = |step| rollups.iter().filter(|rollup| rollup.step == step).count();
+    let ended = |stage| rollups.iter().filter(|rollup| rollup.stage == stage).count();
     {
         let ledger = load.ledger.lock().unwrap();
         println!(
@@ -172,11 +172,11 @@ async fn conclude(machines: &Machines, load: &Load, restarted: Instant) {
             ledger.duplicates,
             ledger.too_old,
             rollups.len(),
-            ended(Step::Committed),
-            ended(Step::Nothing),
-            ended(Step::Lost),
-            ended(Step::Failed),
-            ended(Step::Begin),
+            ended(RollupStage::Committed),
+            ended(RollupStage::Nothing),
+            ended(RollupStage::Lost),
+            ended(RollupStage::Failed),
+            ended(RollupStage::Begin),
         );
     }
     println!("exact {:?} after the last restart", converged.saturating_duration_since(restarted));

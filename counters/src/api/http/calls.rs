@@ -16,7 +16,7 @@ use tallystone_proto::RpcStatus;
 use utoipa::ToSchema;
 
 type Answer<T> = Result<Json<T>, FaultBody>;
-type Counters = State<Api>;
+type ApiState = State<Api>;
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FaultBody> {
     serde_json::from_slice(body).map_err(FaultBody::malformed)
@@ -39,17 +39,17 @@ fn results<R, W, T: From<W>>(
 }
 
 #[utoipa::path(post, path = "/v1/add_count", request_body = AddCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn add_count(State(api): Counters, Said(body): Said) -> Answer<AddedBody> {
+pub(crate) async fn add_count(State(api): ApiState, Said(body): Said) -> Answer<AddedBody> {
     answer(add::one(&api.counters, read::<AddCountBody>(&body)?.try_into()?).await)
 }
 
 #[utoipa::path(post, path = "/v1/add_and_get_count", request_body = AddCountBody, responses((status = 200, body = AddedAndCountedBody), Faults))]
-pub(crate) async fn add_and_get_count(State(api): Counters, Said(body): Said) -> Answer<AddedAndCountedBody> {
+pub(crate) async fn add_and_get_count(State(api): ApiState, Said(body): Said) -> Answer<AddedAndCountedBody> {
     answer(add::one_and_get(&api.counters, read::<AddCountBody>(&body)?.try_into()?).await)
 }
 
 #[utoipa::path(post, path = "/v1/add_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
-pub(crate) async fn add_counts(State(api): Counters, Said(body): Said) -> Answer<ResultsBody<AddedBody>> {
+pub(crate) async fn add_counts(State(api): ApiState, Said(body): Said) -> Answer<ResultsBody<AddedBody>> {
     use wire::add_count_result::Outcome;
     let answered = add::many(&api.counters, read::<AddCountsBody>(&body)?.try_into()?).await?;
     Ok(results(answered.results, |result| {
@@ -62,7 +62,7 @@ pub(crate) async fn add_counts(State(api): Counters, Said(body): Said) -> Answer
 
 #[utoipa::path(post, path = "/v1/add_and_get_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedAndCountedBody>), Faults))]
 pub(crate) async fn add_and_get_counts(
-    State(api): Counters,
+    State(api): ApiState,
     Said(body): Said,
 ) -> Answer<ResultsBody<AddedAndCountedBody>> {
     use wire::add_and_get_count_result::Outcome;
@@ -76,20 +76,20 @@ pub(crate) async fn add_and_get_counts(
 }
 
 #[utoipa::path(post, path = "/v1/get_count", request_body = GetCountBody, responses((status = 200, body = CountBody), Faults))]
-pub(crate) async fn get_count(State(api): Counters, Said(body): Said) -> Answer<CountBody> {
+pub(crate) async fn get_count(State(api): ApiState, Said(body): Said) -> Answer<CountBody> {
     answer(get::one(&api.counters, read::<GetCountBody>(&body)?.into()).await)
 }
 
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/counters/{counter}", params(("namespace" = String, Path), ("counter" = String, Path, description = "may have slashes")), responses((status = 200, body = CountBody), Faults))]
 pub(crate) async fn read_count(
-    State(api): Counters,
+    State(api): ApiState,
     Named((namespace, counter)): Named<(String, String)>,
 ) -> Answer<CountBody> {
     answer(get::one(&api.counters, wire::GetCountRequest { namespace, counter }).await)
 }
 
 #[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), Faults))]
-pub(crate) async fn get_counts(State(api): Counters, Said(body): Said) -> Answer<ResultsBody<CountBody>> {
+pub(crate) async fn get_counts(State(api): ApiState, Said(body): Said) -> Answer<ResultsBody<CountBody>> {
     use wire::get_count_result::Outcome;
     let answered = get::many(&api.counters, read::<GetCountsBody>(&body)?.into()).await?;
     Ok(results(answered.results, |result| {
@@ -101,12 +101,12 @@ pub(crate) async fn get_counts(State(api): Counters, Said(body): Said) -> Answer
 }
 
 #[utoipa::path(post, path = "/v1/clear_count", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn clear_count(State(api): Counters, Said(body): Said) -> Answer<AddedBody> {
+pub(crate) async fn clear_count(State(api): ApiState, Said(body): Said) -> Answer<AddedBody> {
     answer(clear::one(&api.counters, read::<ClearCountBody>(&body)?.try_into()?).await)
 }
 
 #[utoipa::path(post, path = "/v1/clear_counts", request_body = ClearCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
-pub(crate) async fn clear_counts(State(api): Counters, Said(body): Said) -> Answer<ResultsBody<AddedBody>> {
+pub(crate) async fn clear_counts(State(api): ApiState, Said(body): Said) -> Answer<ResultsBody<AddedBody>> {
     use wire::clear_count_result::Outcome;
     let answered = clear::many(&api.counters, read::<ClearCountsBody>(&body)?.try_into()?).await?;
     Ok(results(answered.results, |result| {
@@ -118,12 +118,12 @@ pub(crate) async fn clear_counts(State(api): Counters, Said(body): Said) -> Answ
 }
 
 #[utoipa::path(post, path = "/v1/list_counters", request_body = ListCountersBody, responses((status = 200, body = CountersBody), Faults))]
-pub(crate) async fn list_counters(State(api): Counters, Said(body): Said) -> Answer<CountersBody> {
+pub(crate) async fn list_counters(State(api): ApiState, Said(body): Said) -> Answer<CountersBody> {
     answer(list::counters(&api.counters, read::<ListCountersBody>(&body)?.into()).await)
 }
 
 #[utoipa::path(post, path = "/v1/list_events", request_body = ListEventsBody, responses((status = 200, body = EventsBody), Faults))]
-pub(crate) async fn list_events(State(api): Counters, Said(body): Said) -> Answer<EventsBody> {
+pub(crate) async fn list_events(State(api): ApiState, Said(body): Said) -> Answer<EventsBody> {
     answer(list::events(&api.counters, read::<ListEventsBody>(&body)?.try_into()?).await)
 }
 
@@ -153,20 +153,20 @@ pub(crate) struct NamespacesBody {
 struct Change(serde_json::Map<String, serde_json::Value>);
 
 #[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespacesBody), Faults))]
-pub(crate) async fn list_namespaces(State(api): Counters) -> Answer<NamespacesBody> {
+pub(crate) async fn list_namespaces(State(api): ApiState) -> Answer<NamespacesBody> {
     let all = api.counters.namespaces().await.map_err(crate::api::status::of_call)?;
     Ok(Json(NamespacesBody { namespaces: all.into_iter().map(NamespaceBody::from).collect() }))
 }
 
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), responses((status = 200, body = NamespaceBody), Faults))]
-pub(crate) async fn get_namespace(State(api): Counters, Named(name): Named<String>) -> Answer<NamespaceBody> {
+pub(crate) async fn get_namespace(State(api): ApiState, Named(name): Named<String>) -> Answer<NamespaceBody> {
     let name = namespaces::name(name)?;
     answer(api.counters.namespace(&name).await.map_err(crate::api::status::of_call))
 }
 
 #[utoipa::path(put, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), request_body(content = NamespaceConfig, description = "what is absent stays as it is"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_namespace(
-    State(api): Counters,
+    State(api): ApiState,
     Named(name): Named<String>,
     Said(body): Said,
 ) -> Answer<NamespaceBody> {
@@ -186,7 +186,7 @@ pub(crate) async fn put_namespace(
 
 #[utoipa::path(put, path = "/v1/namespaces/{namespace}/persistence_configuration", params(("namespace" = String, Path)), request_body(content = String, description = "a control plane's JSON with comments, as it stands"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_persistence_configuration(
-    State(api): Counters,
+    State(api): ApiState,
     Named(name): Named<String>,
     Said(body): Said,
 ) -> Answer<NamespaceBody> {

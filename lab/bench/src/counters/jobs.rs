@@ -12,7 +12,7 @@ use crate::sample::{Sample, Samples};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_workers::{Records, Step, WorkerOptions};
+use tallystone_workers::{Records, RollupStage, WorkerOptions};
 
 /// How long the rollup may take beyond the time when it is due.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ async fn sample(plan: &CountersPlan, rig: &Rig) -> Result<usize> {
     let service = Service::start(plan, rig, config, Rollups::By(worker)).await?;
     let counters = Counters::zipf(1);
     let (caller, mut source) = (service.callers(1).await?.remove(0), Source::new(&counters, 0));
-    // Nine tenths of the window: the first add opens it, wherever in a granule that is.
+    // Nine tenths of the window: the first add opens it, wherever in a window that is.
     let per_s = adds as f64 / (0.9 * Duration::from_millis(window_ms).as_secs_f64());
     let pace = Pace::of(adds, per_s);
     pace.run(move |_| {
@@ -52,7 +52,7 @@ async fn sample(plan: &CountersPlan, rig: &Rig) -> Result<usize> {
     service.rolled_up(counters.names(), now_ms(), due_after + PATIENCE).await?;
     tokio::time::sleep(TWICE).await;
     service.stop().await?;
-    let begun = Records::read(&path)?.into_iter().filter(|record| record.step == Step::Begin).count();
+    let begun = Records::read(&path)?.into_iter().filter(|record| record.stage == RollupStage::Begin).count();
     ensure!(begun > 0, "the count is there without a rollup");
     Ok(begun)
 }

@@ -23,8 +23,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// What the figure cannot tell apart.
 const POLL: Duration = Duration::from_millis(10);
-/// A rollup is due when the granule of its first event is over, too.
-const GRANULE: Duration = Duration::from_millis(tallystone_counters::log::GRANULE_MS);
+/// A rollup is due when the window of its first event is over, too.
+const WINDOW: Duration = Duration::from_millis(tallystone_counters::log::WINDOW_MS);
 /// How long the last probes may take beyond that.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How much later than the accept limit an add may be in the count.
@@ -92,7 +92,7 @@ async fn sample(
     rig.flush().await?;
     let sizes = &plan.sizes;
     let service = Service::start(plan, rig, sizes.namespace(coalesce_ms), Rollups::by_worker()).await?;
-    let due_after = GRANULE + Duration::from_millis(sizes.accept_limit_ms + coalesce_ms);
+    let due_after = WINDOW + Duration::from_millis(sizes.accept_limit_ms + coalesce_ms);
     let warm_up = due_after + sizes.warm_up;
     let probing = sizes.probe_every * u32::try_from(sizes.probes)?;
     let (callers, mut source) = (service.callers(CONNECTIONS).await?, Source::new(counters, 0));

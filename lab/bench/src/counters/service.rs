@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tallystone_client::{Client, CounterClient, NamespaceConfig, connector};
 use tallystone_counters::api::Api;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
-use tallystone_counters::service::Counters;
+use tallystone_counters::service::CounterService;
 use tallystone_counters::{Checkpoints, CounterName, NamespaceName};
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_proto::counter::v1::{AddCount, AddCountsRequest, IdempotencyToken, add_count_result};
@@ -99,7 +99,7 @@ impl Service {
         let (queue_url, stop) = (queue.as_ref().map(Ours::url), stopping.clone());
         let served = on("counters", threads, &mut runtimes)?.spawn(async move {
             let queue = queue_url.map(|url| client(&url)).transpose()?;
-            let counters = Counters::new(connect(&redis_url).await?, queue);
+            let counters = CounterService::new(connect(&redis_url).await?, queue);
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
             // Nobody waits for it any more: then it is stopping, too.
             let _ = listening.send(listener.local_addr()?);

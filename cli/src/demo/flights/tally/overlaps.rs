@@ -5,7 +5,7 @@ use super::workers::Killed;
 use anyhow::{Error, Result};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
-use tallystone_workers::{Record, Step, overlapping, rollups};
+use tallystone_workers::{Record, RollupStage, overlapping, rollups};
 
 /// What all workers did.
 #[derive(Clone, Debug, Serialize)]
@@ -23,12 +23,12 @@ impl Overlaps {
     pub(super) fn of(namespace: &str, records: &[Record], killed: Option<&Killed>) -> Result<Overlaps> {
         let killed_us = |worker: &str| killed.filter(|killed| killed.name == worker).map(|killed| killed.at_us);
         let rollups = rollups(of_namespace(namespace, records).cloned(), killed_us).map_err(Error::msg)?;
-        let ended = |step| rollups.iter().filter(|rollup| rollup.step == step).count() as u64;
+        let ended = |stage| rollups.iter().filter(|rollup| rollup.stage == stage).count() as u64;
         let overlapped: BTreeSet<_> = overlapping(&rollups).into_iter().map(|(_, rollup)| &rollup.of).collect();
         Ok(Overlaps {
             begun: rollups.len() as u64,
-            committed: ended(Step::Committed),
-            lost: ended(Step::Lost),
+            committed: ended(RollupStage::Committed),
+            lost: ended(RollupStage::Lost),
             overlapped: overlapped.len() as u64,
         })
     }
@@ -43,8 +43,8 @@ pub(super) fn story(namespace: &str, records: &[Record], killed: &Killed) -> Kil
     let own = || of_namespace(namespace, records).filter(|record| record.worker == killed.name);
     let mut in_hand: HashMap<&str, u64> = HashMap::new();
     for record in own() {
-        match record.step {
-            Step::Begin => drop(in_hand.insert(&record.counter, record.at_us)),
+        match record.stage {
+            RollupStage::Begin => drop(in_hand.insert(&record.counter, record.at_us)),
             _ => drop(in_hand.remove(record.counter.as_str())),
         }
     }
@@ -52,13 +52,13 @@ pub(super) fn story(namespace: &str, records: &[Record], killed: &Killed) -> Kil
         of_namespace(namespace, records).any(|record| {
             record.counter == counter
                 && record.worker != killed.name
-                && record.step == Step::Committed
+                && record.stage == RollupStage::Committed
                 && record.at_us > killed.at_us
         })
     };
     KilledWorker {
         name: killed.name.to_owned(),
-        begun: own().filter(|record| record.step == Step::Begin).count() as u64,
+        begun: own().filter(|record| record.stage == RollupStage::Begin).count() as u64,
         in_hand: in_hand.len() as u64,
         taken_over: in_hand.keys().filter(|counter| by_another(counter)).count() as u64,
     }
@@ -68,21 +68,21 @@ pub(super) fn story(namespace: &str, records: &[Record], killed: &Killed) -> Kil
 mod tests {
     use super::*;
 
-    fn record(worker: &str, counter: &str, at_us: u64, step: Step) -> Record {
+    fn record(worker: &str, counter: &str, at_us: u64, stage: RollupStage) -> Record {
         let (worker, counter) = (worker.to_owned(), counter.to_owned());
-        Record { at_us, worker, namespace: "n".to_owned(), counter, fencing_token: 1, step }
+        Record { at_us, worker, namespace: "n".to_owned(), counter, fencing_token: 1, stage }
     }
 
     #[test]
     fn n8_rollups_that_touch_do_not_overlap_and_a_killed_one_ends_with_its_worker() {
         let mut records = vec![
-            record("a", "x", 1, Step::Begin),
-            record("a", "x", 5, Step::Committed),
-            record("b", "x", 5, Step::Begin),
-            record("b", "x", 9, Step::Nothing),
-            record("a", "y", 10, Step::Begin),
-            record("b", "y", 20, Step::Begin),
-            record("b", "y", 30, Step::Committed),
+            record("a", "x", 1, RollupStage::Begin),
+            record("a", "x", 5, RollupStage::Committed),
+            record("b", "x", 5, RollupStage::Begin),
+            record("b", "x", 9, RollupStage::Nothing),
+            record("a", "y", 10, RollupStage::Begin),
+            record("b", "y", 20, RollupStage::Begin),
+            record("b", "y", 30, RollupStage::Committed),
         ];
         let killed = Killed { name: "a", at_us: 15 };
         let overlaps = Overlaps::of("n", &records, Some(&killed)).unwrap();
@@ -94,8 +94,8 @@ mod tests {
             1,
             "one that never ended overlaps all after it"
         );
-        records.push(record("b", "x", 4, Step::Begin));
-        records.push(record("b", "x", 6, Step::Committed));
+        records.push(record("b", "x", 4, RollupStage::Begin));
+        records.push(record("b", "x", 6, RollupStage::Committed));
         assert_eq!(Overlaps::of("n", &records, Some(&killed)).unwrap().overlapped, 1);
     }
 }

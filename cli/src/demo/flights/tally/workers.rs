@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tallystone_workers::{Record, Records, Step};
+use tallystone_workers::{Record, Records, RollupStage};
 use tokio::process::{Child, Command};
 
 const NAMES: [&str; 2] = ["rollup-1", "rollup-2"];
@@ -49,7 +49,7 @@ impl Workers {
         let (doomed, path) = (&mut self.processes[0], records(self.dir.path(), NAMES[0]));
         loop {
             let begun = match path.exists() {
-                true => Records::read(&path)?.iter().filter(|record| record.step == Step::Begin).count() as u64,
+                true => Records::read(&path)?.iter().filter(|record| record.stage == RollupStage::Begin).count() as u64,
                 false => 0,
             };
             if begun >= rollups {
