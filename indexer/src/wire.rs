@@ -8,6 +8,13 @@ use tallystone_model::names::{check_range, check_text};
 use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Refusal, Shard, State};
 use tallystone_proto::event::v1 as wire;
 
+/// The header that gives a record's type.
+pub(crate) const TYPE_HEADER: &str = "tallystone-type";
+/// The header's value for an event.
+pub(crate) const EVENT: &[u8] = b"event";
+/// The header's value for a watermark.
+pub(crate) const WATERMARK: &[u8] = b"watermark";
+
 /// 2000-01-01: nothing that this service knows of happened before.
 const AT_MS_MIN: u64 = 946_684_800_000;
 /// How far the store's clock may be ahead of the reader's.

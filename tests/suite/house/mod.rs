@@ -18,13 +18,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["tallystone-proto", "tallystone-model", "tallystone-lua", "tallystone-link", "tallystone-client"],
     ),
     ("tallystone-workers", &["tallystone-client", "tallystone-counters"]),
-    ("tallystone-indexer", &["tallystone-proto", "tallystone-model"]),
+    ("tallystone-kafka", &[]),
+    ("tallystone-indexer", &["tallystone-proto", "tallystone-model", "tallystone-kafka"]),
     (
         "tallystone-bench",
         &[
             "tallystone-proto",
             "tallystone-model",
             "tallystone-local",
+            "tallystone-kafka",
             "tallystone-server",
             "tallystone-client",
             "tallystone-indexer",

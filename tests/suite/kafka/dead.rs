@@ -6,7 +6,7 @@ use rdkafka::Message;
 use rdkafka::config::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
-use tallystone_indexer::kafka::KafkaSink;
+use tallystone_indexer::kafka::{KafkaSink, dead_letter_topic};
 use tallystone_indexer::wire;
 
 /// Somebody else who writes to the topic.
@@ -48,7 +48,7 @@ async fn q19_what_can_never_be_indexed_goes_aside_with_its_reason_and_the_rest_g
     after.until_events(40).await;
     running.stop().await;
 
-    let all = records(&topic.brokers, &topic.dead_letter_topic()).await;
+    let all = records(&topic.brokers, &dead_letter_topic(&topic)).await;
     let of = |key: &str| {
         let mut found = all.iter().filter(|record| record.key() == Some(key.as_bytes()));
         let record = found.next().unwrap_or_else(|| panic!("no dead letter of {key}"));
@@ -93,7 +93,7 @@ async fn q19_a_dead_letter_that_is_too_large_with_its_reason_leaves_its_place() 
     let running = Running::start(&keeper, &topic);
     keeper.until_events(2).await;
     running.stop().await;
-    let all = records(&topic.brokers, &topic.dead_letter_topic()).await;
+    let all = records(&topic.brokers, &dead_letter_topic(&topic)).await;
     assert_eq!(all.len(), 1);
     assert_eq!((all[0].key(), all[0].payload()), (None, None));
     assert!(header(&all[0], "tallystone-source-offset").is_some());

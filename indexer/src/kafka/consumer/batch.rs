@@ -1,27 +1,29 @@
-//! What was read of several partitions: events, watermarks, and what is neither.
+//! One batch: records of several partitions, decoded into events, watermarks and dead letters.
 
-use super::IndexerOptions;
+use super::options::IndexerOptions;
 use crate::clock::now_ms;
-use crate::kafka::{EVENT, TYPE, WATERMARK};
-use crate::wire::{Undecodable, decode, decode_watermark};
+use crate::wire::{EVENT, TYPE_HEADER, Undecodable, WATERMARK, decode, decode_watermark};
 use rdkafka::Message;
 use rdkafka::message::Headers;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tallystone_model::Recorded;
 
-/// A record as it was read.
+/// How much of an unknown record type is quoted, in bytes.
+const QUOTED_TYPE_BYTES_MAX: usize = 64;
+
+/// A record as it was read from Kafka.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Original {
+pub(super) struct SourceRecord {
     pub(super) partition: i32,
     pub(super) offset: i64,
     pub(super) key: Option<Vec<u8>>,
     pub(super) value: Option<Vec<u8>>,
 }
 
-impl Original {
-    fn of(record: &impl Message) -> Original {
-        Original {
+impl SourceRecord {
+    fn of(record: &impl Message) -> SourceRecord {
+        SourceRecord {
             partition: record.partition(),
             offset: record.offset(),
             key: record.key().map(<[u8]>::to_vec),
@@ -30,22 +32,22 @@ impl Original {
     }
 }
 
-/// Records as they were read, their bytes one behind the other: hardly one of them is ever asked for again.
+/// The source records of events, in one buffer: a record is needed again only if the store rejects its event.
 #[derive(Default)]
-pub(super) struct Originals {
+pub(super) struct SourceRecords {
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    spans: Vec<RecordSpan>,
 }
 
-/// Where one of them is.
-struct Place {
+/// One record in the buffer.
+struct RecordSpan {
     partition: i32,
     offset: i64,
     key: Option<Range<usize>>,
     value: Option<Range<usize>>,
 }
 
-impl Originals {
+impl SourceRecords {
     fn push(&mut self, record: &impl Message) {
         let mut keep = |bytes: Option<&[u8]>| {
             let begin = self.bytes.len();
@@ -53,24 +55,24 @@ impl Originals {
             Some(begin..self.bytes.len())
         };
         let (key, value) = (keep(record.key()), keep(record.payload()));
-        self.places.push(Place { partition: record.partition(), offset: record.offset(), key, value });
+        self.spans.push(RecordSpan { partition: record.partition(), offset: record.offset(), key, value });
     }
 
-    pub(super) fn get(&self, number: usize) -> Option<Original> {
-        let place = self.places.get(number)?;
+    pub(super) fn get(&self, index: usize) -> Option<SourceRecord> {
+        let span = self.spans.get(index)?;
         let bytes = |range: &Option<Range<usize>>| range.clone().map(|range| self.bytes[range].to_vec());
-        let (key, value) = (bytes(&place.key), bytes(&place.value));
-        Some(Original { partition: place.partition, offset: place.offset, key, value })
+        let (key, value) = (bytes(&span.key), bytes(&span.value));
+        Some(SourceRecord { partition: span.partition, offset: span.offset, key, value })
     }
 }
 
 /// A record that can never be indexed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeadLetter {
-    pub(super) original: Original,
-    /// Why, in one word.
+    pub(super) source: SourceRecord,
+    /// The reason in one word, for a metric.
     pub(super) kind: &'static str,
-    /// Why.
+    /// The reason.
     pub(super) why: String,
 }
 
@@ -78,10 +80,10 @@ pub(super) struct DeadLetter {
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) events: Vec<Recorded>,
-    /// Of each event, the record.
-    pub(super) originals: Originals,
-    pub(super) dead: Vec<DeadLetter>,
-    /// The newest of each partition.
+    /// The source record of each event.
+    pub(super) sources: SourceRecords,
+    pub(super) dead_letters: Vec<DeadLetter>,
+    /// The newest watermark of each partition, Unix ms.
     pub(super) watermarks: BTreeMap<u32, u64>,
     /// Of each partition, the offset after the last record.
     pub(super) next_offsets: BTreeMap<i32, i64>,
@@ -94,40 +96,42 @@ impl Batch {
     }
 
     pub(super) fn is_full(&self, options: &IndexerOptions) -> bool {
-        self.events.len() + self.dead.len() >= options.batch_events_max || self.bytes >= options.batch_bytes_max
+        let records = self.events.len() + self.dead_letters.len();
+        records >= options.batch_events_max || self.bytes >= options.batch_bytes_max
     }
 
-    pub(super) fn take(&mut self, record: &impl Message) {
+    /// Decodes one record into the batch.
+    pub(super) fn push(&mut self, record: &impl Message) {
         let partition = record.partition();
         self.next_offsets.insert(partition, record.offset() + 1);
         let headers = record.headers();
-        let header = headers.as_ref().and_then(|headers| headers.iter().find(|header| header.key == TYPE));
-        let read = match header.and_then(|header| header.value).unwrap_or_default() {
-            // Our clock only tells what cannot be a time at all.
-            EVENT => decode(record.payload().unwrap_or_default(), now_ms()).map(Some),
-            WATERMARK => decode_watermark(record.payload().unwrap_or_default(), now_ms()).map(|up_to_ms| {
-                // A partition's number is not below zero.
+        let header = headers.as_ref().and_then(|headers| headers.iter().find(|header| header.key == TYPE_HEADER));
+        let value = record.payload().unwrap_or_default();
+        // Decoding uses this machine's clock only to refuse times that cannot be true.
+        let decoded = match header.and_then(|header| header.value).unwrap_or_default() {
+            EVENT => decode(value, now_ms()).map(Some),
+            WATERMARK => decode_watermark(value, now_ms()).map(|up_to_ms| {
+                // Kafka numbers partitions from 0.
                 let newest = self.watermarks.entry(partition.unsigned_abs()).or_default();
                 *newest = up_to_ms.max(*newest);
                 None
             }),
-            // Nobody needs more of a wrong one to know that it is wrong.
             other => {
-                let shown = other.get(..64).unwrap_or(other);
-                Err(Undecodable::UnknownType(String::from_utf8_lossy(shown).into_owned()))
+                let quoted = other.get(..QUOTED_TYPE_BYTES_MAX).unwrap_or(other);
+                Err(Undecodable::UnknownType(String::from_utf8_lossy(quoted).into_owned()))
             }
         };
-        match read {
+        match decoded {
             Ok(Some(recorded)) => {
                 self.bytes += size(record);
                 self.events.push(recorded);
-                self.originals.push(record);
+                self.sources.push(record);
             }
             Ok(None) => {}
             Err(undecodable) => {
                 self.bytes += size(record);
                 let (kind, why) = (undecodable.kind(), undecodable.to_string());
-                self.dead.push(DeadLetter { original: Original::of(record), kind, why });
+                self.dead_letters.push(DeadLetter { source: SourceRecord::of(record), kind, why });
             }
         }
     }

@@ -1,8 +1,9 @@
-//! What the indexer counts.
+//! The metrics of an indexer.
 
 use metrics::{Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tallystone_kafka::ReaderObserver;
 
 const EVENTS: &str = "tallystone_indexer_events_total";
 const DEAD_LETTERS: &str = "tallystone_indexer_dead_letters_total";
@@ -11,7 +12,7 @@ const BATCH_SECONDS: &str = "tallystone_indexer_batch_seconds";
 const STORE_RETRIES: &str = "tallystone_indexer_store_retries_total";
 const LAG: &str = "tallystone_indexer_lag_records";
 
-/// Handles, so that counting costs nothing.
+/// Handles of the metrics, so that counting needs no lookup.
 #[derive(Clone)]
 pub(super) struct Metrics {
     events: Counter,
@@ -22,16 +23,16 @@ pub(super) struct Metrics {
 
 impl Metrics {
     pub(super) fn new() -> Metrics {
-        describe_counter!(EVENTS, "events that the store has taken, repeated ones included");
+        describe_counter!(EVENTS, "events that the store has recorded, repeated ones included");
         describe_counter!(DEAD_LETTERS, "records that can never be indexed, by reason");
-        describe_histogram!(BATCH_EVENTS, "events handed to the store at a time");
+        describe_histogram!(BATCH_EVENTS, "events in one call of the store");
         describe_histogram!(
             BATCH_SECONDS,
             metrics::Unit::Seconds,
-            "until the store has taken a batch, retries included"
+            "time until the store has recorded a batch, retries included"
         );
-        describe_counter!(STORE_RETRIES, "batches that the store did not take at that moment");
-        describe_gauge!(LAG, "records of a partition of ours that are not indexed yet");
+        describe_counter!(STORE_RETRIES, "calls of the store that failed and are repeated");
+        describe_gauge!(LAG, "records of an assigned partition that are not indexed yet");
         Metrics {
             events: counter!(EVENTS),
             batch_events: histogram!(BATCH_EVENTS),
@@ -49,15 +50,17 @@ impl Metrics {
     pub(super) fn dead_letter(&self, reason: &'static str) {
         counter!(DEAD_LETTERS, "reason" => reason).increment(1);
     }
+}
 
-    pub(super) fn lag(&self, lags: &BTreeMap<i32, i64>) {
-        for (partition, lag) in lags {
+impl ReaderObserver for Metrics {
+    fn lag(&self, records_by_partition: &BTreeMap<i32, i64>) {
+        for (partition, lag) in records_by_partition {
             gauge!(LAG, "partition" => partition.to_string()).set(*lag as f64);
         }
     }
 
-    /// Somebody else's from now on.
-    pub(super) fn forget(&self, partitions: impl Iterator<Item = i32>) {
+    /// The partition's lag is reported by its next owner.
+    fn revoked(&self, partitions: &[i32]) {
         for partition in partitions {
             gauge!(LAG, "partition" => partition.to_string()).set(0.0);
         }

@@ -1,88 +1,90 @@
-//! How far the index is: the watermarks of the partitions, told to the store.
+//! Reports the watermarks of the partitions to the store: everything before them is recorded.
 
-use crate::kafka::topic::Topic;
 use crate::{HistoryError, HistoryStore, Source};
 use futures::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tallystone_kafka::Topic;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-/// The least time between two times that the store is told of one partition.
-const PACE: Duration = Duration::from_secs(1);
+/// The least time between two reports.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// What the store is to be told.
+/// Watermarks by partition, Unix ms.
+type Watermarks = BTreeMap<u32, u64>;
+
+/// The watermarks that are reached and not reported yet.
 pub(super) struct Progress<S> {
     store: Arc<S>,
     topic: Arc<Topic>,
-    /// Of each partition, up to when all has been recorded and the store has not been told.
-    reached: BTreeMap<u32, u64>,
-    telling: Option<AbortOnDropHandle<Result<BTreeMap<u32, u64>, HistoryError>>>,
+    reached: Watermarks,
+    /// The report in flight. It returns the watermarks that the store did not take.
+    report: Option<AbortOnDropHandle<Result<Watermarks, HistoryError>>>,
     next_at: Instant,
 }
 
 impl<S: HistoryStore> Progress<S> {
     pub(super) fn new(store: Arc<S>, topic: Arc<Topic>) -> Self {
-        Progress { store, topic, reached: BTreeMap::new(), telling: None, next_at: Instant::now() }
+        Progress { store, topic, reached: Watermarks::new(), report: None, next_at: Instant::now() }
     }
 
-    /// All before these watermarks has been recorded.
-    pub(super) fn reached(&mut self, watermarks: BTreeMap<u32, u64>) {
+    /// Everything before these watermarks is recorded.
+    pub(super) fn reached(&mut self, watermarks: Watermarks) {
         for (partition, up_to_ms) in watermarks {
             let newest = self.reached.entry(partition).or_default();
             *newest = up_to_ms.max(*newest);
         }
     }
 
-    /// Tells the store when it is time to. Answers when there was something to do; may be dropped at any time.
+    /// Waits for the next step, a report's begin or end, and takes it. Cancel-safe.
     pub(super) async fn advance(&mut self) -> Result<(), HistoryError> {
-        if let Some(telling) = self.telling.as_mut() {
-            let told = telling.await;
-            self.telling = None;
-            // What could not be told now is told with the next.
-            let untold = told.unwrap_or_else(|_| Ok(BTreeMap::new()))?;
-            self.reached(untold);
+        if let Some(report) = self.report.as_mut() {
+            let reported = report.await;
+            self.report = None;
+            // The next report repeats what the store did not take.
+            let unreported = reported.unwrap_or_else(|_| Ok(Watermarks::new()))?;
+            self.reached(unreported);
             return Ok(());
         }
         if self.reached.is_empty() {
             std::future::pending::<()>().await;
         }
         sleep_until(self.next_at).await;
-        self.next_at = Instant::now() + PACE;
-        let reached = std::mem::take(&mut self.reached);
-        let telling = tell(self.store.clone(), self.topic.clone(), reached);
-        self.telling = Some(AbortOnDropHandle::new(tokio::spawn(telling)));
+        self.next_at = Instant::now() + REPORT_EVERY;
+        let report = report(self.store.clone(), self.topic.clone(), std::mem::take(&mut self.reached));
+        self.report = Some(AbortOnDropHandle::new(tokio::spawn(report)));
         Ok(())
     }
 }
 
-/// Tells the store of several partitions at once; what it has not taken.
-async fn tell<S: HistoryStore>(
+/// Reports all watermarks at once. Returns those that the store did not take.
+async fn report<S: HistoryStore>(
     store: Arc<S>,
     topic: Arc<Topic>,
-    reached: BTreeMap<u32, u64>,
-) -> Result<BTreeMap<u32, u64>, HistoryError> {
+    reached: Watermarks,
+) -> Result<Watermarks, HistoryError> {
     let Ok(of) = topic.partitions().await else { return Ok(reached) };
     if reached.keys().any(|number| *number >= of) {
-        // It has grown since it was asked.
-        topic.forget().await;
+        // The topic has more partitions than the cached number says.
+        topic.forget_partitions().await;
         return Ok(reached);
     }
     let store = &store;
-    let tell = |(number, up_to_ms): (u32, u64)| async move {
+    let advance = |(number, up_to_ms): (u32, u64)| async move {
         (number, up_to_ms, store.advance(Source { number, of }, up_to_ms).await)
     };
-    let mut untold = BTreeMap::new();
-    for (number, up_to_ms, told) in join_all(reached.into_iter().map(tell)).await {
-        match told {
+    let mut unreported = Watermarks::new();
+    for (number, up_to_ms, advanced) in join_all(reached.into_iter().map(advance)).await {
+        match advanced {
             Ok(()) => {}
             Err(HistoryError::Unavailable(why)) => {
-                tracing::debug!(number, why, "the store was not told how far the index is");
-                untold.insert(number, up_to_ms);
+                tracing::debug!(number, why, "the store did not take a watermark");
+                unreported.insert(number, up_to_ms);
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(untold)
+    Ok(unreported)
 }

@@ -17,7 +17,7 @@ use anyhow::{Result, bail};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tallystone_indexer::HistoryStore;
-use tallystone_indexer::kafka::KafkaOptions;
+use tallystone_kafka::KafkaOptions;
 use tallystone_server::store::RedisStore;
 use tallystone_server::{Beside, ServerConfig, redis_options};
 

@@ -8,7 +8,8 @@ use elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, Transp
 use elasticsearch::http::{Method, Url};
 use serde_json::Value;
 use std::time::Duration;
-use tallystone_indexer::kafka::{KafkaOptions, KafkaSink};
+use tallystone_indexer::kafka::KafkaSink;
+use tallystone_kafka::KafkaOptions;
 use tallystone_indexer::{Elastic, ElasticOptions};
 use tallystone_local::{PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions};
 use tallystone_model::Sink;

@@ -1,22 +1,22 @@
-//! Which Kafka, which topic, and how librdkafka is set up for it.
+//! Which Kafka cluster and topic to use, and how librdkafka is configured for them.
 
 use rdkafka::ClientConfig;
 use std::collections::BTreeMap;
 
-/// Which Kafka, and which topic of it.
+/// A Kafka cluster and the events topic in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaOptions {
-    /// Where to find it: `HOST:PORT`, several with commas between.
+    /// Bootstrap brokers: `HOST:PORT`, separated by commas.
     pub brokers: String,
-    /// The topic of the events.
+    /// The events topic.
     pub topic: String,
-    /// Partitions of a topic that is made.
+    /// Partitions of the topic if this program creates it.
     pub partitions: u32,
-    /// Copies of a topic that is made; `None`: as the cluster is configured.
+    /// Replicas of the topic if this program creates it; `None`: the cluster's default.
     pub replication_factor: Option<u16>,
-    /// How long a topic that is made keeps what it has, Unix ms by the time of the records.
+    /// Retention of the topic if this program creates it, in ms by record timestamp.
     pub retention_ms: u64,
-    /// More properties of librdkafka: TLS, SASL, sizes.
+    /// More librdkafka properties: TLS, SASL, buffer sizes.
     pub properties: BTreeMap<String, String>,
 }
 
@@ -33,26 +33,26 @@ impl Default for KafkaOptions {
     }
 }
 
-/// Options that cannot be used.
+/// Why the options cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KafkaConfigError {
-    /// Tallystone's promises hang on it.
-    #[error("the property {0} of Kafka cannot be changed: exactly once in the index hangs on it")]
+    /// Exactly-once indexing depends on this property.
+    #[error("the Kafka property {0} cannot be changed: exactly-once indexing depends on it")]
     Fixed(String),
-    /// librdkafka does not know it, or not this value.
-    #[error("Kafka's client cannot be set up: {0}")]
+    /// librdkafka does not know a property, or refuses its value.
+    #[error("the Kafka client cannot be set up: {0}")]
     Refused(String),
-    /// The topic's name, or its number of partitions.
+    /// A field is out of range.
     #[error("{field}: {why}")]
     Invalid {
-        /// Which option.
+        /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with its value.
         why: String,
     },
 }
 
-/// What nobody may change, whichever client uses it.
+/// Properties that no configuration may change, whichever client uses them.
 const FIXED: [&str; 9] = [
     "acks",
     "request.required.acks",
@@ -65,20 +65,22 @@ const FIXED: [&str; 9] = [
     "bootstrap.servers",
 ];
 
+/// Kafka allows 249 bytes; the rest is room for a suffix such as `.dead`.
+const TOPIC_BYTES_MAX: usize = 240;
+
 impl KafkaOptions {
-    /// Checks what can be checked without asking Kafka.
+    /// Checks everything that needs no connection to Kafka.
     pub fn check(&self) -> Result<(), KafkaConfigError> {
         let invalid = |field, why: String| Err(KafkaConfigError::Invalid { field, why });
         let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        // The longest that Kafka takes is 249; what is put behind it for dead letters counts too.
-        if !(1..=240).contains(&self.topic.len()) || !self.topic.chars().all(legal) {
-            return invalid("topic", format!("{:?}; 1 to 240 of A-Z a-z 0-9 . _ -", self.topic));
+        if !(1..=TOPIC_BYTES_MAX).contains(&self.topic.len()) || !self.topic.chars().all(legal) {
+            return invalid("topic", format!("{:?}; 1 to {TOPIC_BYTES_MAX} of A-Z a-z 0-9 . _ -", self.topic));
         }
         if !(1..=10_000).contains(&self.partitions) {
             return invalid("partitions", format!("is {}; from 1 to 10000", self.partitions));
         }
         if self.brokers.trim().is_empty() {
-            return invalid("brokers", "is empty; HOST:PORT, several with commas between".to_owned());
+            return invalid("brokers", "is empty; HOST:PORT, separated by commas".to_owned());
         }
         match self.properties.keys().find(|name| FIXED.contains(&name.as_str())) {
             Some(name) => Err(KafkaConfigError::Fixed(name.clone())),
@@ -86,13 +88,8 @@ impl KafkaOptions {
         }
     }
 
-    /// Where records go that can never be indexed.
-    pub fn dead_letter_topic(&self) -> String {
-        format!("{}.dead", self.topic)
-    }
-
-    /// What every client has; `defaults` may be changed by the properties, `fixed` not.
-    pub(super) fn client(
+    /// The configuration of one client. The user's properties override `defaults`; `fixed` overrides both.
+    pub(crate) fn client_config(
         &self,
         defaults: &[(&str, &str)],
         fixed: &[(&str, &str)],
@@ -100,9 +97,9 @@ impl KafkaOptions {
         self.check()?;
         let mut config = ClientConfig::new();
         config.set("client.id", "tallystone");
-        // Back soon where Kafka was away.
+        // Reconnect soon after an outage.
         config.set("reconnect.backoff.max.ms", "1000");
-        // More partitions are seen soon: without their watermarks no answer says how far it goes.
+        // Find added partitions soon: the history watermark does not advance until each partition has one.
         config.set("topic.metadata.refresh.interval.ms", "10000");
         for (name, value) in defaults {
             config.set(*name, *value);
@@ -123,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q19_what_the_promises_hang_on_cannot_be_changed() {
+    fn q19_properties_behind_exactly_once_cannot_be_changed() {
         let options = |name: &str, value: &str| KafkaOptions {
             properties: [(name.to_owned(), value.to_owned())].into(),
             ..KafkaOptions::default()
@@ -132,7 +129,7 @@ mod tests {
         assert_eq!(options("acks", "1").check(), Err(KafkaConfigError::Fixed("acks".to_owned())));
         assert!(KafkaOptions { topic: "a b".to_owned(), ..KafkaOptions::default() }.check().is_err());
         assert!(KafkaOptions { partitions: 0, ..KafkaOptions::default() }.check().is_err());
-        let changed = options("linger.ms", "50").client(&[("linger.ms", "5")], &[("acks", "all")]).unwrap();
+        let changed = options("linger.ms", "50").client_config(&[("linger.ms", "5")], &[("acks", "all")]).unwrap();
         assert_eq!((changed.get("linger.ms"), changed.get("acks")), (Some("50"), Some("all")));
     }
 }

@@ -1,0 +1,185 @@
+//! The read loop: records into batches, batches to the store, and backpressure while the store is slow.
+
+use super::batch::Batch;
+use super::dead_letters::DeadLetters;
+use super::metrics::Metrics;
+use super::options::{IndexerError, IndexerOptions};
+use super::progress::Progress;
+use super::retry::retry_while;
+use super::settle::{SettledBatch, Settler};
+use crate::{HistoryError, HistoryStore};
+use futures::FutureExt;
+use futures::stream::{FuturesOrdered, StreamExt};
+use rdkafka::error::KafkaError;
+use rdkafka::message::BorrowedMessage;
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_kafka::{GroupReader, StuckPartition, Topic};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+
+/// How long the reader is not polled while the store is slow. Then the partitions are paused and polling goes on,
+/// because the group drops a member that does not poll.
+const UNPOLLED_MAX: Duration = Duration::from_secs(5);
+/// How long a stop waits for batches that the store is working on.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Fills the store until `shutdown` completes. Waits through outages of Kafka and of the store. At the end the
+/// offsets of everything recorded are committed.
+pub async fn run<S: HistoryStore>(
+    store: Arc<S>,
+    options: IndexerOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), IndexerError> {
+    let topic = Arc::new(Topic::events(&options.kafka)?);
+    let dead_letters = DeadLetters::new(&options.kafka)?;
+    let metrics = Metrics::new();
+    let (reader, stuck) = GroupReader::new(&options.kafka, &options.group, metrics.clone())?;
+    let settler = Arc::new(Settler { store: store.clone(), dead_letters, metrics, topic: topic.clone() });
+    tokio::pin!(shutdown);
+    let ensured = retry_while("Kafka does not create the topic", || topic.ensure(), |_| true);
+    tokio::select! {
+        () = &mut shutdown => return Ok(()),
+        ensured = ensured => ensured?,
+    }
+    reader.subscribe()?;
+    let indexer = Indexer {
+        reader: &reader,
+        settler,
+        progress: Progress::new(store, topic),
+        batch: Batch::default(),
+        settling: FuturesOrdered::new(),
+        intake: Intake::Open,
+        stuck,
+        options: &options,
+    };
+    let ended = indexer.index(shutdown).await;
+    reader.close().await;
+    ended
+}
+
+/// Whether the indexer takes records from the reader.
+enum Intake {
+    /// It does.
+    Open,
+    /// The batch is full and the store is busy. At this time the partitions are paused.
+    FullUntil(Instant),
+    /// The partitions are paused; the reader is polled and returns no records.
+    Paused,
+}
+
+struct Indexer<'a, S> {
+    reader: &'a GroupReader<Metrics>,
+    settler: Arc<Settler<S>>,
+    progress: Progress<S>,
+    /// Records read and not yet handed to the store.
+    batch: Batch,
+    settling: FuturesOrdered<AbortOnDropHandle<Result<SettledBatch, HistoryError>>>,
+    intake: Intake,
+    stuck: mpsc::UnboundedReceiver<StuckPartition>,
+    options: &'a IndexerOptions,
+}
+
+impl<S: HistoryStore> Indexer<'_, S> {
+    async fn index(mut self, shutdown: impl Future<Output = ()>) -> Result<(), IndexerError> {
+        tokio::pin!(shutdown);
+        let mut records = self.reader.records();
+        loop {
+            self.hand_over();
+            self.update_intake()?;
+            let pause_at = match self.intake {
+                Intake::FullUntil(at) => Some(at),
+                _ => None,
+            };
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(settled) = self.settling.next() => self.settled(settled.unwrap_or_else(task_failed)?),
+                advanced = self.progress.advance() => advanced?,
+                Some(stuck) = self.stuck.recv() => self.reader.restart(&stuck),
+                () = sleep_until(pause_at.unwrap_or_else(Instant::now)), if pause_at.is_some() => {
+                    self.reader.pause()?;
+                    self.intake = Intake::Paused;
+                }
+                Some(record) = records.next(), if pause_at.is_none() => {
+                    self.take(record)?;
+                    // Takes what librdkafka has fetched already, up to a full batch.
+                    while !self.batch.is_full(self.options)
+                        && let Some(Some(record)) = records.next().now_or_never()
+                    {
+                        self.take(record)?;
+                    }
+                }
+            }
+        }
+        self.finish().await
+    }
+
+    /// Hands the batch to the store: any batch if the store is idle, else only a full one.
+    fn hand_over(&mut self) {
+        let is_due = match self.settling.len() {
+            0 => !self.batch.is_empty(),
+            in_flight => in_flight < self.options.batches_max && self.batch.is_full(self.options),
+        };
+        if is_due {
+            let batch = std::mem::take(&mut self.batch);
+            let settling = tokio::spawn(self.settler.clone().settle(batch));
+            self.settling.push_back(AbortOnDropHandle::new(settling));
+        }
+    }
+
+    fn settled(&mut self, settled: SettledBatch) {
+        if let Err(error) = self.reader.store_offsets(&settled.next_offsets) {
+            tracing::debug!(%error, "offsets of partitions that another indexer has by now");
+        }
+        self.progress.reached(settled.watermarks);
+    }
+
+    /// Stops the intake while the batch is full, and opens it again once it is not.
+    fn update_intake(&mut self) -> Result<(), KafkaError> {
+        let is_full = self.batch.is_full(self.options);
+        match self.intake {
+            Intake::Open if is_full => self.intake = Intake::FullUntil(Instant::now() + UNPOLLED_MAX),
+            Intake::FullUntil(_) if !is_full => self.intake = Intake::Open,
+            Intake::Paused if !is_full => {
+                self.reader.resume()?;
+                self.intake = Intake::Open;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: Result<BorrowedMessage<'_>, KafkaError>) -> Result<(), KafkaError> {
+        match record {
+            Ok(record) => {
+                self.batch.push(&record);
+                if matches!(self.intake, Intake::Paused) {
+                    // The record is of a partition that was assigned after the pause.
+                    self.reader.pause()?;
+                }
+            }
+            Err(error @ KafkaError::MessageConsumptionFatal(_)) => return Err(error),
+            Err(error) => tracing::debug!(%error, "nothing read"),
+        }
+        Ok(())
+    }
+
+    /// Waits for the batches that the store is working on, for a bounded time, and stores their offsets.
+    async fn finish(mut self) -> Result<(), IndexerError> {
+        let give_up_at = Instant::now() + STOP_TIMEOUT;
+        while let Ok(Some(settled)) = tokio::time::timeout_at(give_up_at, self.settling.next()).await {
+            self.settled(settled.unwrap_or_else(task_failed)?);
+        }
+        Ok(())
+    }
+}
+
+/// A batch's task ended without a result: it panicked, or the runtime is shutting down.
+fn task_failed(error: tokio::task::JoinError) -> Result<SettledBatch, HistoryError> {
+    match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Err(HistoryError::Unavailable("the program is shutting down".to_owned())),
+    }
+}

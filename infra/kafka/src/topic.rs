@@ -1,0 +1,132 @@
+//! A topic: created if it is missing, and its current number of partitions.
+
+use crate::logging::LogContext;
+use crate::options::{KafkaConfigError, KafkaOptions};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// How long an admin request waits for Kafka.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the number of partitions is cached.
+const PARTITIONS_CACHED: Duration = Duration::from_secs(10);
+
+/// How a topic is created if it is missing. A topic that exists keeps its own settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicSpec {
+    /// Its name.
+    pub name: String,
+    /// Its number of partitions.
+    pub partitions: u32,
+    /// Its retention in ms by record timestamp; `None`: records are kept until somebody deletes them.
+    pub retention_ms: Option<u64>,
+    /// The largest record batch in bytes; `None`: the cluster's default.
+    pub message_bytes_max: Option<u32>,
+}
+
+/// A topic of one cluster, with an admin client.
+pub struct Topic {
+    spec: TopicSpec,
+    replication: i32,
+    admin: Arc<AdminClient<LogContext>>,
+    /// The number of partitions, and when Kafka reported it.
+    cached_partitions: Mutex<Option<(u32, Instant)>>,
+}
+
+impl Topic {
+    /// The events topic that the options name.
+    pub fn events(options: &KafkaOptions) -> Result<Topic, KafkaConfigError> {
+        let spec = TopicSpec {
+            name: options.topic.clone(),
+            partitions: options.partitions,
+            retention_ms: Some(options.retention_ms),
+            message_bytes_max: None,
+        };
+        Topic::new(options, spec)
+    }
+
+    /// Another topic of the same cluster. Checks the options; connects to Kafka at the first request.
+    pub fn new(options: &KafkaOptions, spec: TopicSpec) -> Result<Topic, KafkaConfigError> {
+        let admin = options.client_config(&[], &[])?.create_with_context(LogContext);
+        Ok(Topic {
+            spec,
+            replication: options.replication_factor.map_or(-1, i32::from),
+            admin: Arc::new(admin.map_err(|error| KafkaConfigError::Refused(error.to_string()))?),
+            cached_partitions: Mutex::new(None),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Creates the topic if it is missing. A client that may not create topics gets `Ok`: somebody else has created
+    /// it, or the next request fails because it is missing.
+    pub async fn ensure(&self) -> Result<(), KafkaError> {
+        use RDKafkaErrorCode::{
+            ClusterAuthorizationFailed, InvalidConfig, TopicAlreadyExists, TopicAuthorizationFailed,
+        };
+        let retention = [("retention.ms", self.spec.retention_ms.map_or("-1".to_owned(), |ms| ms.to_string()))];
+        let mut settings = retention.to_vec();
+        // Records carry the time of Redis. One whose time is ahead of Kafka's clock must not block those behind it.
+        settings.push(("message.timestamp.after.max.ms", i64::MAX.to_string()));
+        settings.push(("message.timestamp.type", "CreateTime".to_owned()));
+        settings.extend(self.spec.message_bytes_max.map(|bytes| ("max.message.bytes", bytes.to_string())));
+        let mut created = self.create(&settings).await?;
+        if created == Err(InvalidConfig) {
+            // An older Kafka, or another server with its protocol, does not know all of the settings.
+            created = self.create(&retention).await?;
+        }
+        match created {
+            Ok(()) => tracing::info!(topic = self.name(), partitions = self.spec.partitions, "created the topic"),
+            Err(TopicAlreadyExists) => {}
+            Err(code @ (TopicAuthorizationFailed | ClusterAuthorizationFailed)) => {
+                tracing::debug!(topic = self.name(), %code, "not allowed to create topics");
+            }
+            Err(code) => return Err(KafkaError::AdminOp(code)),
+        }
+        Ok(())
+    }
+
+    async fn create(&self, settings: &[(&str, String)]) -> Result<Result<(), RDKafkaErrorCode>, KafkaError> {
+        let replication = TopicReplication::Fixed(self.replication);
+        let mut topic = NewTopic::new(&self.spec.name, self.spec.partitions as i32, replication);
+        for (name, value) in settings {
+            topic = topic.set(name, value);
+        }
+        let timeouts =
+            AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT)).operation_timeout(Some(REQUEST_TIMEOUT));
+        let created = self.admin.create_topics([&topic], &timeouts).await?.into_iter().next();
+        Ok(created.map_or(Ok(()), |created| created.map(|_| ()).map_err(|(_, code)| code)))
+    }
+
+    /// The number of partitions: from Kafka, or cached for at most ten seconds.
+    pub async fn partitions(&self) -> Result<u32, KafkaError> {
+        let mut cached = self.cached_partitions.lock().await;
+        if let Some((count, read_at)) = *cached
+            && read_at.elapsed() < PARTITIONS_CACHED
+        {
+            return Ok(count);
+        }
+        let (admin, name) = (self.admin.clone(), self.spec.name.clone());
+        let metadata = tokio::task::spawn_blocking(move || {
+            let metadata = admin.inner().fetch_metadata(Some(&name), REQUEST_TIMEOUT)?;
+            Ok(metadata.topics().first().map_or(0, |topic| topic.partitions().len() as u32))
+        });
+        match metadata.await.unwrap_or(Err(KafkaError::Canceled))? {
+            0 => Err(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopicOrPartition)),
+            count => {
+                *cached = Some((count, Instant::now()));
+                Ok(count)
+            }
+        }
+    }
+
+    /// Drops the cached number of partitions, so that the next call reads it from Kafka.
+    pub async fn forget_partitions(&self) {
+        *self.cached_partitions.lock().await = None;
+    }
+}
