@@ -32,7 +32,7 @@ local function write_events()
     added = added + count
   end
   S[ADDED] = added
-  -- Past this nothing is kept for a sink that does not take it (docs/operations.md: the outbox).
+  -- Past this nothing is kept for a sink that does not take it (docs/operations/history.md).
   if added - S[ACKED] > outbox_keep then
     call('XTRIM', K_OUTBOX, 'MINID', string.format('%.0f', added - outbox_keep))
   end
