@@ -16,23 +16,23 @@ impl Client {
     /// refused (`QUEUE_EXISTS`).
     pub async fn create_queue(&self, name: &str, config: QueueConfig) -> Result<QueueInfo> {
         let request = wire::CreateQueueRequest { name: name.to_owned(), config: Some(config.into_wire()) };
-        let info = self.patience.call(Duration::ZERO, request, rpc!(self.admin, create_queue)).await?;
-        Ok(QueueInfo::from_wire(info))
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, create_queue)).await?;
+        Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
     /// Changes what `config` sets; in force at once, on every server.
     pub async fn update_queue(&self, name: &str, config: QueueConfig) -> Result<QueueInfo> {
         let update_mask = Some(prost_types::FieldMask { paths: config.field_names() });
         let request = wire::UpdateQueueRequest { name: name.to_owned(), config: Some(config.into_wire()), update_mask };
-        let info = self.patience.call(Duration::ZERO, request, rpc!(self.admin, update_queue)).await?;
-        Ok(QueueInfo::from_wire(info))
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, update_queue)).await?;
+        Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
     /// The queue as it stands.
     pub async fn get_queue(&self, name: &str) -> Result<QueueInfo> {
         let request = wire::GetQueueRequest { name: name.to_owned() };
-        let info = self.patience.call(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
-        Ok(QueueInfo::from_wire(info))
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
+        Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
     /// Queues by name; `page_size` 0 is the server's default. The first page has the empty token.
@@ -79,13 +79,15 @@ impl Client {
     /// Exact counts by state, of the whole queue or of what passes the filter.
     pub async fn depth(&self, queue: &str, filter: Option<Filter>) -> Result<Depth> {
         let request = wire::DepthRequest { queue: queue.to_owned(), filter: filter.map(Filter::into_wire) };
-        Ok(Depth::from_wire(self.patience.call(Duration::ZERO, request, rpc!(self.admin, depth)).await?))
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
+        Ok(Depth::from_wire(response.counts.unwrap_or_default()))
     }
 
     /// One message as it stands.
     pub async fn get_message(&self, queue: &str, id: &str) -> Result<Message> {
         let request = wire::GetMessageRequest { queue: queue.to_owned(), id: id.to_owned() };
-        Message::from_wire(self.patience.call(Duration::ZERO, request, rpc!(self.admin, get_message)).await?)
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, get_message)).await?;
+        Message::from_wire(response.message.unwrap_or_default())
     }
 
     /// Messages of one state: pending ones most urgent first, the others by due time. `page_size` 0 is the
@@ -111,8 +113,8 @@ impl Client {
     /// Changes the priority or the visibility of a message that has not ended.
     pub async fn update_message(&self, queue: &str, id: &str, patch: MessagePatch) -> Result<Transition> {
         let request = patch.into_wire(queue, id);
-        let transition = self.patience.call(Duration::ZERO, request, rpc!(self.admin, update_message)).await?;
-        Ok(Transition::from_wire(&transition)?)
+        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, update_message)).await?;
+        Ok(Transition::from_wire(&response.transition.unwrap_or_default())?)
     }
 
     /// Errored and canceled messages back to pending, with all their attempts.

@@ -168,7 +168,7 @@ impl QueueConfig {
             shards: config.shards.map(count),
             retry_backoff: config.retry_backoff.map(|backoff| Backoff {
                 kind: match backoff.kind() {
-                    wire::retry_backoff::Kind::None => BackoffKind::None,
+                    wire::retry_backoff::Kind::Unspecified | wire::retry_backoff::Kind::None => BackoffKind::None,
                     wire::retry_backoff::Kind::Fixed => BackoffKind::Fixed,
                     wire::retry_backoff::Kind::Exponential => BackoffKind::Exponential,
                 },

@@ -289,15 +289,7 @@ impl Client {
     pub async fn indexed_depth(&self, queue: &str, metadata: BTreeMap<String, String>) -> Result<(Depth, Watermark)> {
         let request = wire::IndexedDepthRequest { queue: queue.to_owned(), metadata };
         let depth = self.patience.call(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?;
-        let counts = Depth {
-            invisible: depth.invisible,
-            pending: depth.pending,
-            running: depth.running,
-            completed: depth.completed,
-            canceled: depth.canceled,
-            errored: depth.errored,
-        };
-        Ok((counts, Watermark::from_wire(depth.watermark)))
+        Ok((Depth::from_wire(depth.counts.unwrap_or_default()), Watermark::from_wire(depth.watermark)))
     }
 }
 
@@ -338,16 +330,16 @@ impl Watermark {
 }
 
 impl TracedTransition {
-    fn from_wire(transition: wire::Transition) -> Self {
-        let by = Cause::try_from(transition.by).unwrap_or_default();
+    fn from_wire(transition: wire::TracedTransition) -> Self {
+        let cause = Cause::try_from(transition.cause).unwrap_or_default();
         TracedTransition {
             version: transition.version,
-            from: State::from_wire(transition.from),
-            to: State::from_wire(transition.to),
+            from: State::from_wire(transition.from_state),
+            to: State::from_wire(transition.to_state),
             at_ms: from_wire(transition.at_ms),
             worker: transition.worker,
             reason: transition.reason,
-            by: by.as_str_name().to_lowercase(),
+            by: cause_name(cause),
             spent_ms: from_wire(transition.spent_ms),
             attempt: transition.attempt,
             fencing_token: transition.fencing_token,
@@ -374,7 +366,7 @@ impl IndexedMessage {
             worker: message.worker,
             reason: message.reason,
             enqueued_at_ms: from_wire(message.enqueued_at_ms),
-            state_since_ms: from_wire(message.since_ms),
+            state_since_ms: from_wire(message.state_since_ms),
             changed_at_ms: from_wire(message.changed_at_ms),
             due_ms: from_wire(message.due_ms),
             coalesced: message.coalesced,
@@ -403,6 +395,11 @@ impl Activity {
             reasons: activity.reasons.into_iter().map(reason).collect(),
         }
     }
+}
+
+/// `dequeue` for `CAUSE_DEQUEUE`.
+fn cause_name(cause: Cause) -> String {
+    cause.as_str_name().trim_start_matches("CAUSE_").to_lowercase()
 }
 
 fn text_or_nothing<S: serde::Serializer>(payload: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {

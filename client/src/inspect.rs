@@ -52,15 +52,9 @@ impl Depth {
         self.invisible + self.pending + self.running
     }
 
-    pub(crate) fn from_wire(depth: wire::DepthResponse) -> Self {
-        Depth {
-            invisible: from_wire(depth.invisible),
-            pending: from_wire(depth.pending),
-            running: from_wire(depth.running),
-            completed: from_wire(depth.completed),
-            canceled: from_wire(depth.canceled),
-            errored: from_wire(depth.errored),
-        }
+    pub(crate) fn from_wire(counts: wire::StateCounts) -> Self {
+        let wire::StateCounts { invisible, pending, running, completed, canceled, errored } = counts;
+        Depth { invisible, pending, running, completed, canceled, errored }
     }
 }
 

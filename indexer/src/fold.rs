@@ -3,7 +3,7 @@
 
 use tallystone_model::{Cause, Event, Recorded, State};
 use tallystone_proto::event::v1 as event;
-use tallystone_proto::history::v1::{IndexedMessage, Transition};
+use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 use tallystone_proto::queue::v1 as queue;
 
 /// What names a message for ever: queue, shard, sequence.
@@ -23,13 +23,13 @@ pub fn wire_cause(cause: Cause) -> event::Cause {
 }
 
 /// One row of a trace.
-pub fn transition(event: &Event) -> Transition {
-    Transition {
+pub fn transition(event: &Event) -> TracedTransition {
+    TracedTransition {
         sequence: event.sequence,
         version: event.version,
-        from: wire_state(event.from).into(),
-        to: wire_state(event.to).into(),
-        by: wire_cause(event.by).into(),
+        from_state: wire_state(event.from).into(),
+        to_state: wire_state(event.to).into(),
+        cause: wire_cause(event.by).into(),
         at_ms: event.at_ms as i64,
         spent_ms: spent_ms(event) as i64,
         worker: event.worker.clone(),
@@ -94,7 +94,7 @@ pub fn message(recorded: &Recorded) -> IndexedMessage {
         worker: changing.worker.to_owned(),
         reason: changing.reason.to_owned(),
         enqueued_at_ms: event.enqueued_at_ms as i64,
-        since_ms: changing.since_ms,
+        state_since_ms: changing.since_ms,
         changed_at_ms: changing.changed_at_ms,
         due_ms: changing.due_ms,
         coalesced: changing.coalesced,

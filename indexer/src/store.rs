@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use tallystone_model::{MessageId, QueueName, Recorded, State};
-use tallystone_proto::history::v1::{Activity, IndexedMessage, Transition};
+use tallystone_proto::history::v1::{Activity, IndexedMessage, TracedTransition};
 
 /// The last millisecond of the year 2200: later times make no sensible index, and are no time of ours.
 pub const TIME_MS_MAX: u64 = 7_289_654_399_999;
@@ -56,7 +56,7 @@ pub struct TraceQuery {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     /// By sequence, then version.
-    pub transitions: Vec<Transition>,
+    pub transitions: Vec<TracedTransition>,
     /// There are more than the limit.
     pub more: bool,
     /// The newest message of those asked for, as its newest transition left it, payload included.

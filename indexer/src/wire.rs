@@ -78,12 +78,12 @@ impl Encoder {
         wire.offset = recorded.offset;
         wire.sequence = event.sequence;
         wire.version = event.version;
-        wire.from = wire_state(event.from).into();
-        wire.to = wire_state(event.to).into();
-        wire.by = wire_cause(event.by).into();
+        wire.from_state = wire_state(event.from).into();
+        wire.to_state = wire_state(event.to).into();
+        wire.cause = wire_cause(event.by).into();
         wire.at_ms = event.at_ms as i64;
-        wire.from_since_ms = event.from_since_ms as i64;
-        wire.since_ms = event.since_ms as i64;
+        wire.from_state_since_ms = event.from_since_ms as i64;
+        wire.state_since_ms = event.since_ms as i64;
         wire.enqueued_at_ms = event.enqueued_at_ms as i64;
         wire.priority = event.priority;
         wire.metadata.clone_from(event.metadata.pairs());
@@ -110,14 +110,14 @@ pub fn decode(value: &[u8], now_ms: u64) -> Result<Recorded, Undecodable> {
     let wire = wire::Event::decode(value).map_err(|error| Undecodable::Malformed(error.to_string()))?;
     let number = u16::try_from(wire.shard).map_err(|_| invalid("shard", wire.shard))?;
     let shard = Shard { queue: QueueName::parse("queue", &wire.queue)?, number };
-    let (from, to) = (state("from", wire.from)?, state("to", wire.to)?);
+    let (from, to) = (state("from_state", wire.from_state)?, state("to_state", wire.to_state)?);
     if from.is_none() && to.is_none() {
         return Err(Undecodable::Invalid("it neither leaves nor enters a state".to_owned()));
     }
     if wire.version == 0 {
         return Err(invalid("version", 0));
     }
-    let by = u8::try_from(wire.by).ok().and_then(Cause::from_code).ok_or_else(|| invalid("by", wire.by))?;
+    let by = u8::try_from(wire.cause).ok().and_then(Cause::from_code).ok_or_else(|| invalid("cause", wire.cause))?;
     for (field, text, bytes_max) in [
         ("worker", &wire.worker, WORKER_BYTES_MAX),
         ("reason", &wire.reason, REASON_BYTES_MAX),
@@ -137,8 +137,8 @@ pub fn decode(value: &[u8], now_ms: u64) -> Result<Recorded, Undecodable> {
         to,
         by,
         at_ms: time("at_ms", wire.at_ms, now_ms)?,
-        from_since_ms: or_zero(wire.from_since_ms, |ms| time("from_since_ms", ms, now_ms))?,
-        since_ms: time("since_ms", wire.since_ms, now_ms)?,
+        from_since_ms: or_zero(wire.from_state_since_ms, |ms| time("from_state_since_ms", ms, now_ms))?,
+        since_ms: time("state_since_ms", wire.state_since_ms, now_ms)?,
         sequence: signed("sequence", wire.sequence)?,
         enqueued_at_ms: time("enqueued_at_ms", wire.enqueued_at_ms, now_ms)?,
         priority: wire.priority,
@@ -271,10 +271,10 @@ mod tests {
             id: "m".to_owned(),
             sequence: 1,
             version: 1,
-            to: State::Pending as i32,
-            by: Cause::Enqueue as i32,
+            to_state: State::Pending as i32,
+            cause: Cause::Enqueue as i32,
             at_ms,
-            since_ms: at_ms,
+            state_since_ms: at_ms,
             enqueued_at_ms: at_ms,
             ..wire::Event::default()
         };
@@ -290,16 +290,16 @@ mod tests {
             ("queue", refused(|event| event.queue = "a b".to_owned())),
             ("id", refused(|event| event.id = String::new())),
             ("shard", refused(|event| event.shard = 65_536)),
-            ("from", refused(|event| event.from = 7)),
-            ("to", refused(|event| event.to = -1)),
-            ("state", refused(|event| event.to = 0)),
-            ("by", refused(|event| event.by = 14)),
-            ("by", refused(|event| event.by = 0)),
+            ("from_state", refused(|event| event.from_state = 7)),
+            ("to_state", refused(|event| event.to_state = -1)),
+            ("state", refused(|event| event.to_state = 0)),
+            ("cause", refused(|event| event.cause = 14)),
+            ("cause", refused(|event| event.cause = 0)),
             ("version", refused(|event| event.version = 0)),
             ("at_ms", refused(|event| event.at_ms = too_late)),
             ("at_ms", refused(|event| event.at_ms = 0)),
-            ("since_ms", refused(|event| event.since_ms = -1)),
-            ("from_since_ms", refused(|event| event.from_since_ms = too_late)),
+            ("state_since_ms", refused(|event| event.state_since_ms = -1)),
+            ("from_state_since_ms", refused(|event| event.from_state_since_ms = too_late)),
             ("enqueued_at_ms", refused(|event| event.enqueued_at_ms = i64::MAX)),
             ("due_ms", refused(|event| event.due_ms = i64::MAX)),
             ("sequence", refused(|event| event.sequence = u64::MAX)),

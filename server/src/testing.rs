@@ -222,13 +222,13 @@ impl TestServer {
         self.queue.enqueue(request).await.unwrap().into_inner().results
     }
 
-    pub(crate) async fn depth(&mut self, queue: &str) -> pb::DepthResponse {
+    pub(crate) async fn depth(&mut self, queue: &str) -> pb::StateCounts {
         let request = pb::DepthRequest { queue: queue.to_owned(), filter: None };
-        self.admin.depth(request).await.unwrap().into_inner()
+        self.admin.depth(request).await.unwrap().into_inner().counts.unwrap()
     }
 
     /// Waits until the queue's depth is as wished; every look is a call, for the store tells nobody of other changes.
-    pub(crate) async fn until_depth(&mut self, queue: &str, wished: impl Fn(&pb::DepthResponse) -> bool) {
+    pub(crate) async fn until_depth(&mut self, queue: &str, wished: impl Fn(&pb::StateCounts) -> bool) {
         let until = async {
             while !wished(&self.depth(queue).await) {
                 tokio::task::yield_now().await;

@@ -42,14 +42,16 @@ impl CounterClient {
 
     /// Adds to a counter and reads it right after.
     pub async fn add_and_get(&self, namespace: &str, add: NewAdd) -> Result<AddedAndCounted> {
-        let request = add.into_request(namespace);
+        let wire::AddCountRequest { namespace, counter, delta, token } = add.into_request(namespace);
+        let request = wire::AddAndGetCountRequest { namespace, counter, delta, token };
         let response = self.call(request, rpc!(self.counters, add_and_get_count)).await?;
         Ok(AddedAndCounted::from_wire(response))
     }
 
     /// Adds to counters, at most 1,000 at once, and reads them right after.
     pub async fn add_and_get_many(&self, namespace: &str, adds: Vec<NewAdd>) -> Items<AddedAndCounted> {
-        let (count, request) = (adds.len(), adds_request(namespace, adds));
+        let (count, wire::AddCountsRequest { namespace, adds }) = (adds.len(), adds_request(namespace, adds));
+        let request = wire::AddAndGetCountsRequest { namespace, adds };
         let response = self.call(request, rpc!(self.counters, add_and_get_counts)).await?;
         let ok = |ok| Ok(AddedAndCounted::from_wire(ok));
         items(count, response.results, outcome!(wire::add_and_get_count_result::Outcome, ok))

@@ -122,7 +122,7 @@ impl Counters for Script {
 
     async fn add_and_get_count(
         &self,
-        _: Request<wire::AddCountRequest>,
+        _: Request<wire::AddAndGetCountRequest>,
     ) -> Result<Response<wire::AddAndGetCountResponse>, Status> {
         Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
     }
@@ -133,7 +133,7 @@ impl Counters for Script {
 
     async fn add_and_get_counts(
         &self,
-        _: Request<wire::AddCountsRequest>,
+        _: Request<wire::AddAndGetCountsRequest>,
     ) -> Result<Response<wire::AddAndGetCountsResponse>, Status> {
         Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
     }

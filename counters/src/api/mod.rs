@@ -54,9 +54,10 @@ impl CountersRpc for Api {
 
     async fn add_and_get_count(
         &self,
-        request: Request<AddCountRequest>,
+        request: Request<AddAndGetCountRequest>,
     ) -> Result<Response<AddAndGetCountResponse>, Status> {
-        add::one_and_get(&self.counters, request.into_inner()).await.map(Response::new)
+        let AddAndGetCountRequest { namespace, counter, delta, token } = request.into_inner();
+        add::one_and_get(&self.counters, AddCountRequest { namespace, counter, delta, token }).await.map(Response::new)
     }
 
     async fn add_counts(&self, request: Request<AddCountsRequest>) -> Result<Response<AddCountsResponse>, Status> {
@@ -65,9 +66,10 @@ impl CountersRpc for Api {
 
     async fn add_and_get_counts(
         &self,
-        request: Request<AddCountsRequest>,
+        request: Request<AddAndGetCountsRequest>,
     ) -> Result<Response<AddAndGetCountsResponse>, Status> {
-        add::many_and_get(&self.counters, request.into_inner()).await.map(Response::new)
+        let AddAndGetCountsRequest { namespace, adds } = request.into_inner();
+        add::many_and_get(&self.counters, AddCountsRequest { namespace, adds }).await.map(Response::new)
     }
 
     async fn get_count(&self, request: Request<GetCountRequest>) -> Result<Response<GetCountResponse>, Status> {

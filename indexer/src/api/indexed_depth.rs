@@ -3,6 +3,7 @@
 use super::{status, watermark, wire};
 use crate::store::{DepthQuery, HistoryStore};
 use tallystone_proto::history::v1 as pb;
+use tallystone_proto::queue::v1::StateCounts;
 use tonic::Status;
 
 pub(super) async fn handle(
@@ -13,6 +14,6 @@ pub(super) async fn handle(
     let reached = watermark::reached(store).await?;
     let depth = store.depth(&query).await.map_err(status::of_store)?;
     let [invisible, pending, running, completed, canceled, errored] = depth;
-    let watermark = Some(reached.watermark());
-    Ok(pb::IndexedDepthResponse { invisible, pending, running, completed, canceled, errored, watermark })
+    let counts = Some(StateCounts { invisible, pending, running, completed, canceled, errored });
+    Ok(pb::IndexedDepthResponse { counts, watermark: Some(reached.watermark()) })
 }

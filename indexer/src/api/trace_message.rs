@@ -48,9 +48,9 @@ pub(super) async fn handle(
 }
 
 /// How many fit a page; at least one.
-fn fitting(transitions: &[pb::Transition]) -> usize {
+fn fitting(transitions: &[pb::TracedTransition]) -> usize {
     let mut bytes = 0;
-    let mut over = |transition: &pb::Transition| {
+    let mut over = |transition: &pb::TracedTransition| {
         bytes += transition.encoded_len() + 8;
         bytes > PAGE_BYTES
     };
@@ -59,10 +59,10 @@ fn fitting(transitions: &[pb::Transition]) -> usize {
 
 /// The versions missing before each transition: those of a message have no gaps, and begin with 1. What the page
 /// before ended with is not missing.
-fn gaps(after: Option<(u64, u32)>, transitions: &[pb::Transition]) -> Vec<pb::Gap> {
+fn gaps(after: Option<(u64, u32)>, transitions: &[pb::TracedTransition]) -> Vec<pb::Gap> {
     let mut last = after;
     let mut gaps = Vec::new();
-    for &pb::Transition { sequence, version, .. } in transitions {
+    for &pb::TracedTransition { sequence, version, .. } in transitions {
         let first_version = match last {
             Some((of, last_version)) if of == sequence => last_version.saturating_add(1),
             _ => 1,
@@ -78,7 +78,7 @@ fn gaps(after: Option<(u64, u32)>, transitions: &[pb::Transition]) -> Vec<pb::Ga
 /// The versions missing behind the last transition of a message that is known in a later one.
 fn gap_at_the_end(
     after: Option<(u64, u32)>,
-    transitions: &[pb::Transition],
+    transitions: &[pb::TracedTransition],
     message: &pb::IndexedMessage,
 ) -> Option<pb::Gap> {
     let last = transitions.last().map(|transition| (transition.sequence, transition.version)).or(after);
@@ -94,8 +94,9 @@ fn gap_at_the_end(
 mod tests {
     use super::*;
 
-    fn transitions(versions: &[(u64, u32)]) -> Vec<pb::Transition> {
-        let transition = |&(sequence, version)| pb::Transition { sequence, version, ..pb::Transition::default() };
+    fn transitions(versions: &[(u64, u32)]) -> Vec<pb::TracedTransition> {
+        let transition =
+            |&(sequence, version)| pb::TracedTransition { sequence, version, ..pb::TracedTransition::default() };
         versions.iter().map(transition).collect()
     }
 
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn q20_a_page_is_no_larger_than_a_client_reads() {
         let long = |count: usize, reason: usize| {
-            let transition = pb::Transition { reason: "x".repeat(reason), ..pb::Transition::default() };
+            let transition = pb::TracedTransition { reason: "x".repeat(reason), ..pb::TracedTransition::default() };
             vec![transition; count]
         };
         assert_eq!(fitting(&long(0, 0)), 0);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tallystone_model::{Cause, Recorded, State};
-use tallystone_proto::history::v1::{IndexedMessage, Transition};
+use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 
 /// Between the key and the value of a pair; names have no control characters.
 const PAIR: char = '\u{1f}';
@@ -136,14 +136,14 @@ impl<'a> Historic<'a> {
     }
 }
 
-impl From<Historic<'_>> for Transition {
-    fn from(document: Historic<'_>) -> Transition {
-        Transition {
+impl From<Historic<'_>> for TracedTransition {
+    fn from(document: Historic<'_>) -> TracedTransition {
+        TracedTransition {
             sequence: document.sequence,
             version: document.version,
-            from: fold::wire_state(document.from).into(),
-            to: fold::wire_state(document.to).into(),
-            by: fold::wire_cause(document.by).into(),
+            from_state: fold::wire_state(document.from).into(),
+            to_state: fold::wire_state(document.to).into(),
+            cause: fold::wire_cause(document.by).into(),
             at_ms: document.at_ms as i64,
             spent_ms: document.spent_ms as i64,
             worker: document.worker.into_owned(),
@@ -214,7 +214,7 @@ impl From<Current<'_>> for IndexedMessage {
             worker: document.worker.into_owned(),
             reason: document.reason.into_owned(),
             enqueued_at_ms: document.enqueued_at_ms as i64,
-            since_ms: document.since_ms as i64,
+            state_since_ms: document.since_ms as i64,
             changed_at_ms: document.changed_at_ms as i64,
             due_ms: document.due_ms as i64,
             coalesced: document.coalesced,
@@ -268,7 +268,7 @@ mod tests {
     fn q19_documents_say_of_every_arrow_what_the_fold_says() {
         for arrow in ARROWS {
             let recorded = recorded(Event { from: arrow.from, to: arrow.to, by: arrow.by, ..event() });
-            let transition: Transition = reread::<Historic<'_>>(&Historic::of(&recorded)).into();
+            let transition: TracedTransition = reread::<Historic<'_>>(&Historic::of(&recorded)).into();
             assert_eq!(transition, fold::transition(&recorded.event), "{arrow:?}");
             let message: IndexedMessage = reread(&Current::of(&recorded)).into();
             assert_eq!(message, fold::message(&recorded), "{arrow:?}");

@@ -8,7 +8,7 @@ use super::search::Found;
 use crate::store::{HistoryError, Trace, TraceQuery};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tallystone_proto::history::v1::{IndexedMessage, Transition};
+use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 
 /// The server answers at most 10,000 at once.
 const PAGE: usize = 2_000;
@@ -20,8 +20,8 @@ pub(super) async fn trace(elastic: &Elastic, query: &TraceQuery) -> Result<Trace
 }
 
 /// At most the limit, and whether there are more.
-async fn transitions(elastic: &Elastic, query: &TraceQuery) -> Result<(Vec<Transition>, bool), HistoryError> {
-    let mut transitions: Vec<Transition> = Vec::new();
+async fn transitions(elastic: &Elastic, query: &TraceQuery) -> Result<(Vec<TracedTransition>, bool), HistoryError> {
+    let mut transitions: Vec<TracedTransition> = Vec::new();
     let mut after = query.after;
     while transitions.len() <= query.limit {
         let size = PAGE.min(query.limit + 1 - transitions.len());
@@ -36,7 +36,7 @@ async fn transitions(elastic: &Elastic, query: &TraceQuery) -> Result<(Vec<Trans
         }
         let found: Found<Historic> = elastic.link.search(&elastic.names.historic, &body).await?;
         let full = found.hits.hits.len() == size;
-        transitions.extend(found.into_sources().map(|document| -> Transition { document.into() }));
+        transitions.extend(found.into_sources().map(|document| -> TracedTransition { document.into() }));
         if !full {
             break;
         }

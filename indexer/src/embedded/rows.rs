@@ -4,7 +4,7 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row};
 use std::collections::BTreeMap;
 use tallystone_model::QueueName;
-use tallystone_proto::history::v1::{IndexedMessage, Transition};
+use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 
 /// The columns of `current AS c` in the order of [`message`].
 pub(super) const MESSAGE_COLUMNS: &str = "c.shard, c.id, c.sequence, c.state, c.gone, c.version, c.priority, \
@@ -32,7 +32,7 @@ pub(super) fn message(queue: &str, row: &Row) -> rusqlite::Result<IndexedMessage
         worker: row.get(10)?,
         reason: row.get(11)?,
         enqueued_at_ms: row.get(12)?,
-        since_ms: row.get(13)?,
+        state_since_ms: row.get(13)?,
         changed_at_ms: row.get(14)?,
         due_ms: row.get(15)?,
         coalesced: row.get(16)?,
@@ -41,13 +41,13 @@ pub(super) fn message(queue: &str, row: &Row) -> rusqlite::Result<IndexedMessage
 }
 
 /// A row of `historic`.
-pub(super) fn transition(row: &Row) -> rusqlite::Result<Transition> {
-    Ok(Transition {
+pub(super) fn transition(row: &Row) -> rusqlite::Result<TracedTransition> {
+    Ok(TracedTransition {
         sequence: unsigned(row, 0)?,
         version: row.get(1)?,
-        from: row.get(2)?,
-        to: row.get(3)?,
-        by: row.get(4)?,
+        from_state: row.get(2)?,
+        to_state: row.get(3)?,
+        cause: row.get(4)?,
         at_ms: row.get(5)?,
         spent_ms: row.get(6)?,
         worker: row.get(7)?,

@@ -111,7 +111,7 @@ impl Ours {
         let give_up_at = Instant::now() + COLLECT_LIMIT;
         while Instant::now() < give_up_at {
             let request = DepthRequest { queue: queue.to_owned(), filter: None };
-            if admin.depth(request).await?.into_inner().completed == 0 {
+            if admin.depth(request).await?.into_inner().counts.unwrap_or_default().completed == 0 {
                 return Ok(());
             }
             tokio::time::sleep(COLLECT_POLL).await;

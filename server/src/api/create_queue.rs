@@ -9,11 +9,11 @@ use tonic::Status;
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
     request: pb::CreateQueueRequest,
-) -> Result<pb::QueueInfo, Status> {
+) -> Result<pb::CreateQueueResponse, Status> {
     let name = wire::name(&request.name)?;
     let template = engine.context.config.template(&name);
     let config = queue_config::parse(request.config.unwrap_or_default(), template)
         .map_err(|refusal| status::within("config", refusal))?;
     let queue = engine.context.store.create_queue(&name, config).await.map_err(status::of_call)?;
-    Ok(queue_config::to_info(queue))
+    Ok(pb::CreateQueueResponse { queue: Some(queue_config::to_info(queue)) })
 }

@@ -18,5 +18,5 @@ pub(super) async fn handle<S: Store>(
         .transpose()
         .map_err(|refusal| status::at_field("filter".to_owned(), refusal))?;
     let depth = engine.context.store.depth(&shard(&queue), filter.as_ref()).await.map_err(status::of_call)?;
-    Ok(wire::to_depth(depth))
+    Ok(pb::DepthResponse { counts: Some(wire::to_counts(depth)) })
 }

@@ -9,11 +9,11 @@ use tonic::Status;
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
     request: pb::GetMessageRequest,
-) -> Result<pb::Message, Status> {
+) -> Result<pb::GetMessageResponse, Status> {
     let queue = wire::queue(&request.queue)?;
     let id = wire::id(request.id).map_err(status::of_call)?;
     let messages = engine.context.store.get_messages(&shard(&queue), vec![id]).await.map_err(status::of_call)?;
     let unanswered = || Err(Refusal::Internal("the store left the message out".to_owned()));
     let message = messages.into_iter().next().unwrap_or_else(unanswered).map_err(status::of_call)?;
-    Ok(wire::to_message(message))
+    Ok(pb::GetMessageResponse { message: Some(wire::to_message(message)) })
 }

@@ -9,8 +9,8 @@ use tonic::Status;
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
     request: pb::GetQueueRequest,
-) -> Result<pb::QueueInfo, Status> {
+) -> Result<pb::GetQueueResponse, Status> {
     let name = wire::name(&request.name)?;
     let queue = engine.context.store.get_queue(&name).await.map_err(status::of_call)?;
-    Ok(queue_config::to_info(queue))
+    Ok(pb::GetQueueResponse { queue: Some(queue_config::to_info(queue)) })
 }

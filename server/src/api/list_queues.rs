@@ -23,9 +23,10 @@ pub(super) async fn handle<S: Store>(
     let store = &engine.context.store;
     let page = store.list_queues(&request.prefix, &request.page_token, limit).await.map_err(status::of_call)?;
     let summary = async |queue: Queue| match store.depth(&shard(&queue.name), None).await {
-        Ok(depth) => {
-            Ok(Some(pb::QueueSummary { queue: Some(queue_config::to_info(queue)), depth: Some(wire::to_depth(depth)) }))
-        }
+        Ok(depth) => Ok(Some(pb::QueueSummary {
+            queue: Some(queue_config::to_info(queue)),
+            depth: Some(wire::to_counts(depth)),
+        })),
         // Deleted since the page was read.
         Err(Refusal::QueueNotFound { .. }) => Ok(None),
         Err(refusal) => Err(status::of_call(refusal)),

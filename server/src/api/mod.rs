@@ -170,15 +170,21 @@ impl<S: Store> Queue for Api<S> {
 
 #[tonic::async_trait]
 impl<S: Store> QueueAdmin for Api<S> {
-    async fn create_queue(&self, request: Request<CreateQueueRequest>) -> Result<Response<QueueInfo>, Status> {
+    async fn create_queue(
+        &self,
+        request: Request<CreateQueueRequest>,
+    ) -> Result<Response<CreateQueueResponse>, Status> {
         self.observe("CreateQueue", create_queue::handle(&self.engine, request.into_inner())).await
     }
 
-    async fn update_queue(&self, request: Request<UpdateQueueRequest>) -> Result<Response<QueueInfo>, Status> {
+    async fn update_queue(
+        &self,
+        request: Request<UpdateQueueRequest>,
+    ) -> Result<Response<UpdateQueueResponse>, Status> {
         self.observe("UpdateQueue", update_queue::handle(&self.engine, request.into_inner())).await
     }
 
-    async fn get_queue(&self, request: Request<GetQueueRequest>) -> Result<Response<QueueInfo>, Status> {
+    async fn get_queue(&self, request: Request<GetQueueRequest>) -> Result<Response<GetQueueResponse>, Status> {
         self.observe("GetQueue", get_queue::handle(&self.engine, request.into_inner())).await
     }
 
@@ -201,7 +207,7 @@ impl<S: Store> QueueAdmin for Api<S> {
         self.observe("Depth", depth::handle(&self.engine, request.into_inner())).await
     }
 
-    async fn get_message(&self, request: Request<GetMessageRequest>) -> Result<Response<Message>, Status> {
+    async fn get_message(&self, request: Request<GetMessageRequest>) -> Result<Response<GetMessageResponse>, Status> {
         self.observe("GetMessage", get_message::handle(&self.engine, request.into_inner())).await
     }
 
@@ -212,7 +218,10 @@ impl<S: Store> QueueAdmin for Api<S> {
         self.observe("ListMessages", list_messages::handle(&self.engine, request.into_inner())).await
     }
 
-    async fn update_message(&self, request: Request<UpdateMessageRequest>) -> Result<Response<Transition>, Status> {
+    async fn update_message(
+        &self,
+        request: Request<UpdateMessageRequest>,
+    ) -> Result<Response<UpdateMessageResponse>, Status> {
         self.observe("UpdateMessage", update_message::handle(&self.engine, request.into_inner())).await
     }
 

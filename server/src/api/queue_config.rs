@@ -63,8 +63,8 @@ fn backoff(backoff: pb::RetryBackoff) -> Result<Backoff, Refusal> {
             Ok(Kind::None) => BackoffKind::None,
             Ok(Kind::Fixed) => BackoffKind::Fixed,
             Ok(Kind::Exponential) => BackoffKind::Exponential,
-            Err(_) => {
-                let why = format!("is {}; NONE (0), FIXED (1) or EXPONENTIAL (2)", backoff.kind);
+            Ok(Kind::Unspecified) | Err(_) => {
+                let why = format!("is {}; KIND_NONE (1), KIND_FIXED (2) or KIND_EXPONENTIAL (3)", backoff.kind);
                 return Err(Refusal::invalid("retry_backoff.kind", why));
             }
         },
@@ -72,6 +72,15 @@ fn backoff(backoff: pb::RetryBackoff) -> Result<Backoff, Refusal> {
         max_ms: check_range("retry_backoff.max_ms", backoff.max_ms, 0, i64::MAX as u64)?,
         jitter_percent: check_range("retry_backoff.jitter_percent", backoff.jitter_percent.into(), 0, 100)? as u8,
     })
+}
+
+fn backoff_kind(kind: BackoffKind) -> pb::retry_backoff::Kind {
+    use pb::retry_backoff::Kind;
+    match kind {
+        BackoffKind::None => Kind::None,
+        BackoffKind::Fixed => Kind::Fixed,
+        BackoffKind::Exponential => Kind::Exponential,
+    }
 }
 
 fn indexes(indexes: Vec<pb::FilterIndex>) -> Result<Vec<IndexKeys>, Refusal> {
@@ -109,7 +118,7 @@ fn to_config(config: QueueConfig) -> pb::QueueConfig {
         terminal_retention_ms: Some(to_i64(config.terminal_retention_ms)),
         shards: Some(i32::from(config.shards)),
         retry_backoff: Some(pb::RetryBackoff {
-            kind: backoff.kind as i32,
+            kind: backoff_kind(backoff.kind).into(),
             base_ms: to_i64(backoff.base_ms),
             max_ms: to_i64(backoff.max_ms),
             jitter_percent: backoff.jitter_percent.into(),

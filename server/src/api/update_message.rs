@@ -14,7 +14,7 @@ const VISIBLE_AT_MS_MAX: u64 = 253_402_300_799_999;
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
     request: pb::UpdateMessageRequest,
-) -> Result<pb::Transition, Status> {
+) -> Result<pb::UpdateMessageResponse, Status> {
     let queue = wire::queue(&request.queue)?;
     let id = wire::id(request.id).map_err(status::of_call)?;
     if request.priority.is_none() && request.visible_at_ms.is_none() {
@@ -30,5 +30,5 @@ pub(super) async fn handle<S: Store>(
     let shard = shard(&queue);
     let transition = engine.context.store.update_message(&shard, &id, patch).await.map_err(status::of_call)?;
     engine.changed(&shard);
-    Ok(wire::to_transition(transition))
+    Ok(pb::UpdateMessageResponse { transition: Some(wire::to_transition(transition)) })
 }

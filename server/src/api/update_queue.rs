@@ -9,7 +9,7 @@ use tonic::Status;
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
     request: pb::UpdateQueueRequest,
-) -> Result<pb::QueueInfo, Status> {
+) -> Result<pb::UpdateQueueResponse, Status> {
     let name = wire::name(&request.name)?;
     let paths = request.update_mask.unwrap_or_default().paths;
     if paths.is_empty() {
@@ -24,7 +24,7 @@ pub(super) async fn handle<S: Store>(
     let queue = engine.context.store.update_queue(&name, patch).await.map_err(status::of_call)?;
     // Resumed, or with other bounds: those who wait may find something now.
     engine.lanes.look(&shard(&name));
-    Ok(queue_config::to_info(queue))
+    Ok(pb::UpdateQueueResponse { queue: Some(queue_config::to_info(queue)) })
 }
 
 fn patch(paths: &[String], config: QueueConfig) -> Result<QueuePatch, Refusal> {

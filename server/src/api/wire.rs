@@ -120,15 +120,9 @@ pub(super) fn to_extension_result(id: String, result: Result<Extended, RpcStatus
     pb::LeaseExtensionResult { id, outcome: Some(outcome) }
 }
 
-pub(super) fn to_depth(depth: Depth) -> pb::DepthResponse {
-    pb::DepthResponse {
-        invisible: to_i64(depth.invisible),
-        pending: to_i64(depth.pending),
-        running: to_i64(depth.running),
-        completed: to_i64(depth.completed),
-        canceled: to_i64(depth.canceled),
-        errored: to_i64(depth.errored),
-    }
+pub(super) fn to_counts(depth: Depth) -> pb::StateCounts {
+    let Depth { invisible, pending, running, completed, canceled, errored } = depth;
+    pb::StateCounts { invisible, pending, running, completed, canceled, errored }
 }
 
 pub(super) fn to_message(message: Message) -> pb::Message {

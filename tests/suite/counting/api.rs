@@ -108,6 +108,8 @@ async fn n2_n3_bad_adds_are_refused_each_for_its_reason_and_change_nothing() {
         let mut counters = wire.counters.clone();
         let refused = counters.add_count(request.clone()).await.expect_err("a bad add");
         assert_eq!(said(refused), expected, "{request:?}");
+        let wire::AddCountRequest { namespace, counter, delta, token } = request;
+        let request = wire::AddAndGetCountRequest { namespace, counter, delta, token };
         let refused = counters.add_and_get_count(request.clone()).await.expect_err("a bad add");
         assert_eq!(said(refused), expected, "{request:?}");
     }
@@ -173,9 +175,8 @@ async fn n2_bad_reads_clears_and_lists_are_refused() {
     let clears = vec![ClearCount { counter: "c".into(), token: None }; 1_001];
     refused!(clear_counts, ClearCountsRequest { namespace: ns(), clears }, invalid("clears"));
     let adds = vec![AddCount { counter: "c".into(), delta: 1, token: None }; 1_001];
-    let adds = AddCountsRequest { namespace: ns(), adds };
-    refused!(add_counts, adds.clone(), invalid("adds"));
-    refused!(add_and_get_counts, adds, invalid("adds"));
+    refused!(add_counts, AddCountsRequest { namespace: ns(), adds: adds.clone() }, invalid("adds"));
+    refused!(add_and_get_counts, AddAndGetCountsRequest { namespace: ns(), adds }, invalid("adds"));
     let list =
         |page_size, page_token: &str| ListCountersRequest { namespace: ns(), page_size, page_token: page_token.into() };
     for (request, field) in [(list(-1, ""), "page_size"), (list(1_001, ""), "page_size"), (list(1, "?"), "page_token")]

@@ -99,12 +99,12 @@ async fn q10_every_call_can_be_repeated() {
 
     let config = QueueConfig { lease_ms: Some(60_000), ..QueueConfig::default() };
     let created = twice!(wire.admin.create_queue(CreateQueueRequest { name: queue(), config: Some(config) }));
-    assert_eq!(created.revision, 1);
+    assert_eq!(created.queue.unwrap_or_default().revision, 1);
     let config = QueueConfig { max_attempts: Some(7), ..QueueConfig::default() };
     let update_mask = Some(prost_types::FieldMask { paths: vec!["max_attempts".to_owned()] });
     let updated =
         twice!(wire.admin.update_queue(UpdateQueueRequest { name: queue(), config: Some(config), update_mask }));
-    assert_eq!(updated.revision, 2);
+    assert_eq!(updated.queue.unwrap_or_default().revision, 2);
 
     // Enqueue: a batch with a bad item, an invisible one, and the same id twice.
     let invisible = NewMessage { invisibility_ms: Some(600_000), ..message("invisible", 9) };
@@ -151,10 +151,10 @@ async fn q10_every_call_can_be_repeated() {
     assert_eq!(states(&twice!(wire.admin.redrive(redrive)).results), [State::Pending, State::Pending]);
     let (id, visible_at_ms) = ("invisible".to_owned(), Some(4_000_000_000_000));
     let update = UpdateMessageRequest { queue: queue(), id, priority: Some(-9), visible_at_ms };
-    assert_eq!(twice!(wire.admin.update_message(update)).state(), State::Invisible);
+    assert_eq!(twice!(wire.admin.update_message(update)).transition.unwrap_or_default().state(), State::Invisible);
     let id = "invisible".to_owned();
     let update = UpdateMessageRequest { queue: queue(), id, priority: None, visible_at_ms: Some(1) };
-    assert_eq!(twice!(wire.admin.update_message(update)).state(), State::Pending);
+    assert_eq!(twice!(wire.admin.update_message(update)).transition.unwrap_or_default().state(), State::Pending);
 
     work_streams(&mut wire).await;
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_indexer::{SearchQuery, fold};
 use tallystone_model::oracle::Oracle;
 use tallystone_model::{Message, Recorded, Refusal, Shard, State, Store};
-use tallystone_proto::history::v1::{IndexedMessage, Transition};
+use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 use tallystone_tests::{Archive, Clock, Desk};
 
 over_history_stores!(q19_random_lives_fold_to_what_the_oracle_says);
@@ -171,7 +171,7 @@ async fn compare<S: Archive>(desk: &Desk<S>, oracle: &Oracle, shard: &Shard) {
     found.iter_mut().for_each(|message| (message.sequence, message.changed_at_ms) = (0, 0));
     assert_eq!(found, expected, "what {} has", shard.queue);
     assert_eq!(desk.depth(&[]).await, depth, "the depth of {}", shard.queue);
-    let mut traces: BTreeMap<String, Vec<Transition>> = BTreeMap::new();
+    let mut traces: BTreeMap<String, Vec<TracedTransition>> = BTreeMap::new();
     for event in oracle.events(shard) {
         traces.entry(event.id.to_string()).or_default().push(fold::transition(&event));
     }
@@ -200,7 +200,7 @@ fn indexed(shard: &Shard, message: &Message) -> IndexedMessage {
         worker: message.worker.clone(),
         reason: message.reason.clone(),
         enqueued_at_ms: message.enqueued_at_ms as i64,
-        since_ms: message.state_since_ms as i64,
+        state_since_ms: message.state_since_ms as i64,
         changed_at_ms: 0,
         due_ms: if message.state.is_terminal() { 0 } else { message.due_ms as i64 },
         coalesced: message.coalesced,

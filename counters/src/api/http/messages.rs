@@ -323,7 +323,8 @@ impl From<wire::AddAndGetCountResponse> for AddedAndCountedBody {
 
 impl From<wire::GetCountResponse> for CountBody {
     fn from(answer: wire::GetCountResponse) -> Self {
-        let counter_type = answer.counter_type().as_str_name();
+        // The seed spells the types without the prefix that protobuf's enum values carry.
+        let counter_type = answer.counter_type().as_str_name().trim_start_matches("COUNTER_TYPE_");
         CountBody { count: answer.count, exact_to_ms: answer.exact_to_ms, counter_type }
     }
 }

@@ -57,7 +57,7 @@ async fn q3_a_bad_message_is_refused_and_its_neighbours_go_through() {
         assert_eq!(refused_item(status), invalid(&fields[i]));
         assert_eq!(ok.id, format!("good-{i}"));
     }
-    assert_eq!(server.depth("q").await.pending, count as i64);
+    assert_eq!(server.depth("q").await.pending, count as u64);
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn q7_calls_as_a_whole() {
     assert_eq!(refused(server.queue.extend_lease(extend).await), invalid("request_id"));
     let cancel = pb::CancelRequest { queue: "q".to_owned(), cancellations: vec![] };
     assert_eq!(refused(server.queue.cancel(cancel).await), invalid("cancellations"));
-    assert_eq!(server.depth("q").await, pb::DepthResponse::default());
+    assert_eq!(server.depth("q").await, pb::StateCounts::default());
     assert_eq!(server.store.calls("enqueue"), 0, "nothing has reached the store");
 }
 
@@ -190,7 +190,7 @@ async fn q11_bad_items_of_the_lease_verbs() {
     assert_eq!(item(&results[2]).unwrap_err(), wrong_state, "it is running");
     assert_eq!(item(&results[3]).unwrap_err(), wrong_state, "it has completed");
     assert_eq!(item(&results[4]).unwrap().state(), pb::State::Canceled);
-    let depth = pb::DepthResponse { pending: 1, running: 1, completed: 1, canceled: 1, ..Default::default() };
+    let depth = pb::StateCounts { pending: 1, running: 1, completed: 1, canceled: 1, ..Default::default() };
     assert_eq!(server.depth("q").await, depth);
 }
 
@@ -280,10 +280,11 @@ async fn q2_bad_configurations() {
         (pb::QueueConfig { shards: Some(2), ..base() }, "config.shards"),
         (pb::QueueConfig { shards: Some(65_537), ..base() }, "config.shards"),
         (pb::QueueConfig { max_depth: Some(-1), ..base() }, "config.max_depth"),
+        (backoff(0, 1, 1, 0), "config.retry_backoff.kind"),
         (backoff(7, 1, 1, 0), "config.retry_backoff.kind"),
-        (backoff(1, -1, 1, 0), "config.retry_backoff.base_ms"),
-        (backoff(2, 10, 5, 0), "config.retry_backoff.max_ms"),
-        (backoff(2, 10, 50, 101), "config.retry_backoff.jitter_percent"),
+        (backoff(2, -1, 1, 0), "config.retry_backoff.base_ms"),
+        (backoff(3, 10, 5, 0), "config.retry_backoff.max_ms"),
+        (backoff(3, 10, 50, 101), "config.retry_backoff.jitter_percent"),
         (pb::QueueConfig { indexes: vec![index(&[])], ..base() }, "config.indexes"),
         (pb::QueueConfig { indexes: (0..9).map(|i| index(&[&format!("k{i}")])).collect(), ..base() }, "config.indexes"),
     ] {
@@ -305,7 +306,7 @@ async fn q2_bad_configurations() {
     let request = pb::UpdateQueueRequest { name: "q".to_owned(), config, update_mask };
     assert_eq!(refused(server.admin.update_queue(request).await), invalid("config.lease_ms"));
     let request = pb::GetQueueRequest { name: "q".to_owned() };
-    assert_eq!(server.admin.get_queue(request).await.unwrap().into_inner().revision, 1);
+    assert_eq!(server.admin.get_queue(request).await.unwrap().into_inner().queue.unwrap().revision, 1);
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ async fn q5_a_message_goes_through_its_life() {
         pb::UpdateMessageRequest { queue: "q".to_owned(), id: "b".to_owned(), priority: Some(-9), visible_at_ms: None };
     server.admin.update_message(request).await.unwrap();
     let request = pb::GetMessageRequest { queue: "q".to_owned(), id: "b".to_owned() };
-    let b = server.admin.get_message(request).await.unwrap().into_inner();
+    let b = server.admin.get_message(request).await.unwrap().into_inner().message.unwrap();
     assert_eq!((b.state(), b.priority), (pb::State::Pending, -9));
 
     let request = pb::CheckQueueRequest { queue: "q".to_owned(), cursor: String::new() };
@@ -53,11 +53,11 @@ async fn q5_a_message_goes_through_its_life() {
     let request = pb::PurgeQueueRequest { name: "q".to_owned(), include_running: false };
     let purged = server.admin.purge_queue(request).await.unwrap().into_inner();
     assert!(!purged.more);
-    assert_eq!(server.depth("q").await, pb::DepthResponse::default());
+    assert_eq!(server.depth("q").await, pb::StateCounts::default());
     let request = pb::ListQueuesRequest::default();
     let listed = server.admin.list_queues(request).await.unwrap().into_inner().queues;
     assert_eq!(listed[0].queue.as_ref().unwrap().name, "q");
-    assert_eq!(listed[0].depth, Some(pb::DepthResponse::default()));
+    assert_eq!(listed[0].depth, Some(pb::StateCounts::default()));
 }
 
 #[tokio::test]
@@ -73,14 +73,19 @@ async fn q2_a_configuration_comes_back_as_it_was_given() {
         dequeue_blocked: Some(true),
         terminal_retention_ms: Some(0),
         shards: Some(1),
-        retry_backoff: Some(pb::RetryBackoff { kind: 2, base_ms: 100, max_ms: 1_000, jitter_percent: 10 }),
+        retry_backoff: Some(pb::RetryBackoff {
+            kind: pb::retry_backoff::Kind::Exponential.into(),
+            base_ms: 100,
+            max_ms: 1_000,
+            jitter_percent: 10,
+        }),
         max_depth: Some(9),
         indexes: vec![pb::FilterIndex { keys: vec!["carrier".to_owned(), "origin".to_owned()] }],
     };
     server.create("q", config.clone()).await;
     server.create("q", config.clone()).await;
     let request = pb::GetQueueRequest { name: "q".to_owned() };
-    let info = server.admin.get_queue(request).await.unwrap().into_inner();
+    let info = server.admin.get_queue(request).await.unwrap().into_inner().queue.unwrap();
     assert_eq!(info.config, Some(config.clone()));
     // What GetQueue answers may be sent back, and a named field that is absent goes back to its default.
     let paths = ["max_attempts", "dequeue_blocked", "indexes"].map(str::to_owned).to_vec();
@@ -90,7 +95,7 @@ async fn q2_a_configuration_comes_back_as_it_was_given() {
         config: Some(changed.clone()),
         update_mask: Some(prost_types::FieldMask { paths }),
     };
-    let info = server.admin.update_queue(request).await.unwrap().into_inner();
+    let info = server.admin.update_queue(request).await.unwrap().into_inner().queue.unwrap();
     assert_eq!(info.config, Some(pb::QueueConfig { max_attempts: Some(5), ..changed }));
     assert_eq!(info.revision, 2);
 }

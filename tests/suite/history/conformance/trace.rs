@@ -4,7 +4,7 @@ use std::slice::from_ref;
 use tallystone_indexer::{Trace, fold};
 use tallystone_model::State;
 use tallystone_proto::event::v1::Cause;
-use tallystone_proto::history::v1::{IndexedMessage, Transition};
+use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 use tallystone_tests::{Archive, BEGIN_MS, Desk, Life, events_of};
 
 over_history_stores!(
@@ -18,7 +18,7 @@ over_history_stores!(
 );
 
 /// The transitions of lives, as the store must tell them.
-fn told(lives: &[Life]) -> Vec<Transition> {
+fn told(lives: &[Life]) -> Vec<TracedTransition> {
     events_of(lives).iter().map(|recorded| fold::transition(&recorded.event)).collect()
 }
 
@@ -36,7 +36,7 @@ async fn q20_a_trace_tells_every_transition_in_order<S: Archive>(desk: &Desk<S>)
     assert_eq!(trace, Trace { transitions: told(from_ref(&life)), more: false, message: message(&life) });
     // Some of it by hand, so that the folding is not only compared with itself.
     let row = |version: usize| &trace.transitions[version - 1];
-    let states = |version: usize| (row(version).from, row(version).to, row(version).by());
+    let states = |version: usize| (row(version).from_state, row(version).to_state, row(version).cause());
     assert_eq!(states(1), (0, State::Invisible as i32, Cause::Enqueue));
     assert_eq!((row(1).version, row(1).spent_ms, row(1).due_ms), (1, 0, BEGIN_MS as i64 + 500));
     assert_eq!(states(2), (State::Invisible as i32, State::Pending as i32, Cause::WindowElapsed));
@@ -95,7 +95,7 @@ async fn q20_a_trace_comes_in_pages<S: Archive>(desk: &Desk<S>) {
             if !page.more {
                 break;
             }
-            after = transitions.last().map(|row: &Transition| (row.sequence, row.version));
+            after = transitions.last().map(|row: &TracedTransition| (row.sequence, row.version));
         }
         assert_eq!(transitions, all, "{limit} per page");
     }
