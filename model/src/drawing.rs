@@ -1,18 +1,17 @@
-//! The drawing of the state machine in `docs/states.md`, made from the one table.
+//! `docs/states.md` and `docs/images/states.svg`, generated from the table of transitions.
 
 use crate::state::{ARROWS, State};
 
-/// The page: a Mermaid diagram and a table of every arrow.
+/// `docs/states.md`: the picture and a table of every transition.
 pub fn page() -> String {
-    let name = |state: Option<State>| state.map_or("[*]", State::name);
     let mut page = String::from(
-        "# States of a message\nMade from the table in `model/src/state.rs` by a test, which fails when they differ; \
-         `UPDATE_DOCS=1 ./test` writes it anew.\n\n```mermaid\nstateDiagram-v2\n",
+        "# States of a message\n\
+         This page and its picture are generated from the table in `model/src/state.rs`. A test fails when they differ from \
+         it; `UPDATE_DOCS=1 cargo test -p tallystone-model` writes them.\n\n\
+         ![The states of a message and the calls that change them](images/states.svg)\n\n\
+         The picture leaves out transitions that keep the state. `–` means that the message does not exist.\n\n\
+         | from | to | by | when |\n|---|---|---|---|\n",
     );
-    for arrow in ARROWS.iter().filter(|arrow| arrow.from != arrow.to) {
-        page += &format!("  {} --> {}: {:?}\n", name(arrow.from), name(arrow.to), arrow.by);
-    }
-    page += "```\n\n| from | to | by | when |\n|---|---|---|---|\n";
     for arrow in ARROWS {
         let cell = |state: Option<State>| state.map_or("–", State::name);
         page += &format!("| {} | {} | {:?} | {} |\n", cell(arrow.from), cell(arrow.to), arrow.by, arrow.when);
@@ -20,14 +19,123 @@ pub fn page() -> String {
     page
 }
 
+/// Where the picture has a transition: its curve, and the position and alignment of its label.
+struct Route {
+    from: Option<State>,
+    to: Option<State>,
+    curve: &'static str,
+    label: (i32, i32, &'static str),
+}
+
+const fn route(from: Option<State>, to: Option<State>, curve: &'static str, label: (i32, i32, &'static str)) -> Route {
+    Route { from, to, curve, label }
+}
+
+const INVISIBLE: Option<State> = Some(State::Invisible);
+const PENDING: Option<State> = Some(State::Pending);
+const RUNNING: Option<State> = Some(State::Running);
+const COMPLETED: Option<State> = Some(State::Completed);
+const CANCELED: Option<State> = Some(State::Canceled);
+const ERRORED: Option<State> = Some(State::Errored);
+
+/// One route for each pair of different states in the table of transitions.
+const ROUTES: &[Route] = &[
+    route(None, PENDING, "M51 230 L271 230", (130, 222, "middle")),
+    route(None, INVISIBLE, "M46 219 Q90 84 271 74", (84, 122, "end")),
+    route(INVISIBLE, PENDING, "M356 102 L356 206", (366, 162, "start")),
+    route(PENDING, INVISIBLE, "M324 208 L324 104", (315, 194, "end")),
+    route(PENDING, RUNNING, "M409 222 Q515 196 621 222", (515, 200, "middle")),
+    route(RUNNING, PENDING, "M621 240 Q515 268 409 242", (540, 276, "middle")),
+    route(RUNNING, INVISIBLE, "M660 208 Q610 88 410 78", (588, 106, "start")),
+    route(RUNNING, COMPLETED, "M720 208 Q770 90 911 80", (808, 126, "start")),
+    route(RUNNING, ERRORED, "M759 230 L911 230", (833, 222, "middle")),
+    route(RUNNING, CANCELED, "M690 252 L690 376", (700, 350, "start")),
+    route(PENDING, CANCELED, "M376 252 Q470 370 621 386", (500, 346, "start")),
+    route(CANCELED, PENDING, "M621 398 Q420 392 346 254", (384, 352, "end")),
+    route(INVISIBLE, CANCELED, "M276 92 C120 190 170 462 636 417", (204, 340, "end")),
+    route(ERRORED, PENDING, "M950 252 C800 345 540 345 398 253", (836, 312, "start")),
+    route(COMPLETED, None, "M1044 92 Q1096 140 1104 215", (1092, 140, "start")),
+    route(ERRORED, None, "M1049 230 L1090 230", (1070, 221, "middle")),
+    route(CANCELED, None, "M759 404 Q1060 390 1100 245", (1000, 376, "start")),
+];
+
+/// The centre, in pixels, of each state's box.
+const fn centre(state: State) -> (i32, i32) {
+    match state {
+        State::Invisible => (340, 80),
+        State::Pending => (340, 230),
+        State::Running => (690, 230),
+        State::Completed => (980, 80),
+        State::Canceled => (690, 398),
+        State::Errored => (980, 230),
+    }
+}
+
+/// `docs/images/states.svg`: boxes for states, an arrow for each pair of states, labelled with all its causes.
+pub fn picture() -> String {
+    let mut svg = String::from(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1170 460\" role=\"img\" \
+         font-family=\"ui-sans-serif,system-ui,sans-serif\" font-size=\"13\">\n\
+         <title>The states of a message and the calls that change them</title>\n\
+         <defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
+         orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"#475569\"/></marker></defs>\n\
+         <rect width=\"1170\" height=\"460\" rx=\"12\" fill=\"#f8fafc\"/>\n",
+    );
+    for Route { from, to, curve, label: (x, y, align) } in ROUTES {
+        let causes = ARROWS.iter().filter(|arrow| (arrow.from, arrow.to) == (*from, *to));
+        let causes: Vec<String> = causes.map(|arrow| format!("{:?}", arrow.by)).collect();
+        svg += &format!(
+            "<path d=\"{curve}\" fill=\"none\" stroke=\"#475569\" stroke-width=\"1.5\" marker-end=\"url(#tip)\"/>\n\
+             <text x=\"{x}\" y=\"{y}\" text-anchor=\"{align}\" fill=\"#334155\" stroke=\"#f8fafc\" stroke-width=\"4\" \
+             paint-order=\"stroke\">{}</text>\n",
+            causes.join(", ")
+        );
+    }
+    for state in State::ALL {
+        let (x, y) = centre(state);
+        let fill = match state {
+            State::Running => "#2563eb",
+            State::Completed => "#15803d",
+            State::Errored => "#b91c1c",
+            State::Canceled => "#6b7280",
+            State::Invisible | State::Pending => "#1e293b",
+        };
+        svg += &format!(
+            "<rect x=\"{}\" y=\"{}\" width=\"136\" height=\"40\" rx=\"20\" fill=\"{fill}\"/>\n\
+             <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" fill=\"#ffffff\" font-size=\"16\" font-weight=\"600\">{}</text>\n",
+            x - 68,
+            y - 20,
+            y + 5,
+            state.name()
+        );
+    }
+    svg += "<circle cx=\"42\" cy=\"230\" r=\"8\" fill=\"#1e293b\"/>\n\
+            <circle cx=\"1102\" cy=\"230\" r=\"10\" fill=\"none\" stroke=\"#1e293b\" stroke-width=\"2\"/>\n\
+            <circle cx=\"1102\" cy=\"230\" r=\"5\" fill=\"#1e293b\"/>\n</svg>\n";
+    svg
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
     #[test]
     fn q5_the_drawing_is_the_table() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/states.md");
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(path, super::page()).unwrap();
+        for (file, expected) in [("states.md", page()), ("images/states.svg", picture())] {
+            let path = format!("{}/../docs/{file}", env!("CARGO_MANIFEST_DIR"));
+            if std::env::var_os("UPDATE_DOCS").is_some() {
+                std::fs::write(&path, &expected).unwrap();
+            }
+            assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), expected, "{file}: run with UPDATE_DOCS=1");
         }
-        assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), super::page(), "run with UPDATE_DOCS=1");
+    }
+
+    #[test]
+    fn q5_the_picture_has_a_route_for_each_pair_of_states() {
+        let moves: BTreeSet<_> = ARROWS.iter().filter(|a| a.from != a.to).map(|a| (a.from, a.to)).collect();
+        let routes: BTreeSet<_> = ROUTES.iter().map(|route| (route.from, route.to)).collect();
+        assert_eq!(routes.len(), ROUTES.len(), "a pair of states has two routes");
+        assert_eq!(routes, moves);
     }
 }
