@@ -1,0 +1,90 @@
+//! The workspace as cargo describes it: which crates there are, where, and what they depend on.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The crates of this repository.
+pub(super) struct Workspace {
+    pub(super) root: PathBuf,
+    pub(super) members: Vec<Member>,
+}
+
+/// One crate.
+pub(super) struct Member {
+    pub(super) name: String,
+    /// Below the root: `infra/link`.
+    pub(super) folder: String,
+    /// The crates of this workspace that it uses, those that only its tests use excepted.
+    pub(super) uses: BTreeSet<String>,
+    /// The first file of each of its targets: library, program, tests, examples.
+    pub(super) roots: Vec<PathBuf>,
+}
+
+impl Workspace {
+    pub(super) fn read() -> Workspace {
+        let output = std::process::Command::new(env!("CARGO"))
+            .args(["metadata", "--no-deps", "--offline", "--locked", "--format-version", "1"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo runs");
+        assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+        let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+        let root = PathBuf::from(text(&metadata["workspace_root"]));
+        let packages = metadata["packages"].as_array().expect("packages");
+        let names: BTreeSet<&str> = packages.iter().map(|package| text(&package["name"])).collect();
+        let members = packages.iter().map(|package| Member::of(package, &root, &names)).collect();
+        Workspace { root, members }
+    }
+
+    /// A path below the root, as people write it.
+    pub(super) fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
+    }
+
+    /// The files of the repository with one of these extensions, what is built or hidden excepted.
+    pub(super) fn files(&self, extensions: &[&str]) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        collect(&self.root, extensions, &mut files);
+        files.sort();
+        files
+    }
+}
+
+impl Member {
+    fn of(package: &Value, root: &Path, names: &BTreeSet<&str>) -> Member {
+        let manifest = Path::new(text(&package["manifest_path"]));
+        let folder =
+            manifest.parent().and_then(|folder| folder.strip_prefix(root).ok()).expect("a folder below the root");
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        let normal = dependencies.filter(|dependency| dependency["kind"].is_null());
+        let uses = normal.map(|dependency| text(&dependency["name"])).filter(|name| names.contains(name));
+        let targets = package["targets"].as_array().into_iter().flatten();
+        let roots =
+            targets.filter(|target| target["kind"][0] != "custom-build").map(|target| text(&target["src_path"]));
+        Member {
+            name: text(&package["name"]).to_owned(),
+            folder: folder.display().to_string(),
+            uses: uses.map(str::to_owned).collect(),
+            roots: roots.map(PathBuf::from).collect(),
+        }
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn collect(folder: &Path, extensions: &[&str], files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        if path.is_dir() {
+            if !name.starts_with('.') && !["target", "node_modules"].contains(&name.as_ref()) {
+                collect(&path, extensions, files);
+            }
+        } else if path.extension().is_some_and(|extension| extensions.iter().any(|wanted| extension == *wanted)) {
+            files.push(path);
+        }
+    }
+}
