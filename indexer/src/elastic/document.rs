@@ -1,5 +1,5 @@
-//! The documents: what is written of an event, and how it is read again. Each is a function of one event alone, so
-//! that a repetition is the same document, byte for byte.
+//! The documents: what is written of an event, and how it is read. Each is a function of one event alone, so writing
+//! an event again writes the same bytes.
 
 use super::names::DATED_MS;
 use crate::fold;
@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use tallystone_model::{Cause, Recorded, State};
 use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 
-/// Between the key and the value of a pair; names have no control characters.
-const PAIR: char = '\u{1f}';
+/// Separates the key and the value of a metadata pair. Neither contains control characters.
+const PAIR_SEPARATOR: char = '\u{1f}';
 
 /// A transition, in the index of its day.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Historic<'a> {
+pub(super) struct HistoricDocument<'a> {
     queue: Cow<'a, str>,
     shard: u16,
     id: Cow<'a, str>,
@@ -26,7 +26,7 @@ pub(super) struct Historic<'a> {
     from: Option<State>,
     #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<State>,
-    /// The state entered or left, where that was from or to another: what statistics count.
+    /// The state entered and the state left if they differ. Statistics count these fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     entered: Option<State>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,17 +43,17 @@ pub(super) struct Historic<'a> {
     priority: i64,
 }
 
-/// The begin of a message's payload, which only its first event has. Apart from the message, whose document each
-/// event replaces; and not with the transition, which a message may outlive.
+/// The beginning of a message's payload, which only its first event carries. It is a document of its own because each
+/// event replaces the document of the message, and the message may outlive the document of its first transition.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Payload {
+pub(super) struct PayloadDocument {
     /// Base64.
     payload: String,
 }
 
-/// A message as its newest transition left it.
+/// A message after its newest transition.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Current<'a> {
+pub(super) struct CurrentDocument<'a> {
     queue: Cow<'a, str>,
     shard: u16,
     id: Cow<'a, str>,
@@ -62,10 +62,10 @@ pub(super) struct Current<'a> {
     gone: bool,
     pub(super) version: u32,
     priority: i64,
-    /// Searched.
+    /// For searches: each pair as one term.
     #[serde(default)]
     metadata_pairs: Vec<String>,
-    /// Shown.
+    /// For responses; not indexed.
     metadata: Cow<'a, BTreeMap<String, String>>,
     attempts: u32,
     #[serde(rename = "fence")]
@@ -79,7 +79,7 @@ pub(super) struct Current<'a> {
     coalesced: bool,
 }
 
-/// Why an event can have no document; `None`: it can.
+/// Why the server can hold no document of this event; `None`: it can.
 pub(super) fn flaw(recorded: &Recorded) -> Option<String> {
     let event = &recorded.event;
     for (name, at_ms) in [("at_ms", event.at_ms), ("enqueued_at_ms", event.enqueued_at_ms)] {
@@ -94,26 +94,26 @@ pub(super) fn flaw(recorded: &Recorded) -> Option<String> {
         ("from_since_ms", event.from_since_ms),
         ("due_ms", event.due_ms),
     ];
-    // The server's integers have a sign.
+    // The server's integers are signed.
     let (name, number) = numbers.into_iter().find(|(_, number)| i64::try_from(*number).is_err())?;
     Some(format!("{name} {number} is above {}", i64::MAX))
 }
 
-/// A metadata pair as one word.
+/// A metadata pair as one term.
 pub(super) fn pair(key: &str, value: &str) -> String {
-    format!("{key}{PAIR}{value}")
+    format!("{key}{PAIR_SEPARATOR}{value}")
 }
 
-/// What names the transition for ever.
+/// The id of a transition's document. It never changes.
 pub(super) fn transition_key(message_key: &str, version: u32) -> String {
     format!("{message_key}/{version}")
 }
 
-impl<'a> Historic<'a> {
-    pub(super) fn of(recorded: &'a Recorded) -> Historic<'a> {
+impl<'a> HistoricDocument<'a> {
+    pub(super) fn of(recorded: &'a Recorded) -> HistoricDocument<'a> {
         let event = &recorded.event;
         let moved = event.from != event.to;
-        Historic {
+        HistoricDocument {
             queue: recorded.shard.queue.as_str().into(),
             shard: recorded.shard.number,
             id: event.id.as_str().into(),
@@ -136,8 +136,8 @@ impl<'a> Historic<'a> {
     }
 }
 
-impl From<Historic<'_>> for TracedTransition {
-    fn from(document: Historic<'_>) -> TracedTransition {
+impl From<HistoricDocument<'_>> for TracedTransition {
+    fn from(document: HistoricDocument<'_>) -> TracedTransition {
         TracedTransition {
             sequence: document.sequence,
             version: document.version,
@@ -156,28 +156,28 @@ impl From<Historic<'_>> for TracedTransition {
     }
 }
 
-impl Payload {
-    /// `None`: the event has none.
-    pub(super) fn of(recorded: &Recorded) -> Option<Payload> {
-        recorded.event.payload.as_ref().map(|payload| Payload { payload: BASE64.encode(payload) })
+impl PayloadDocument {
+    /// `None`: the event carries no payload.
+    pub(super) fn of(recorded: &Recorded) -> Option<PayloadDocument> {
+        recorded.event.payload.as_ref().map(|payload| PayloadDocument { payload: BASE64.encode(payload) })
     }
 
-    /// The bytes; `None`: somebody else wrote it.
+    /// The bytes; `None`: another program wrote something that is not Base64.
     pub(super) fn decode(self) -> Option<bytes::Bytes> {
         BASE64.decode(self.payload).ok().map(Into::into)
     }
 }
 
-impl<'a> Current<'a> {
-    pub(super) fn of(recorded: &'a Recorded) -> Current<'a> {
+impl<'a> CurrentDocument<'a> {
+    pub(super) fn of(recorded: &'a Recorded) -> CurrentDocument<'a> {
         let event = &recorded.event;
         let metadata = event.metadata.pairs();
-        Current {
+        CurrentDocument {
             queue: recorded.shard.queue.as_str().into(),
             shard: recorded.shard.number,
             id: event.id.as_str().into(),
             sequence: event.sequence,
-            // An event has one of the two; one without would have nothing to say.
+            // Every event has at least one of the two; decoding refuses others.
             state: event.to.or(event.from).unwrap_or(State::Pending),
             gone: event.to.is_none(),
             version: event.version,
@@ -197,8 +197,8 @@ impl<'a> Current<'a> {
     }
 }
 
-impl From<Current<'_>> for IndexedMessage {
-    fn from(document: Current<'_>) -> IndexedMessage {
+impl From<CurrentDocument<'_>> for IndexedMessage {
+    fn from(document: CurrentDocument<'_>) -> IndexedMessage {
         IndexedMessage {
             queue: document.queue.into_owned(),
             shard: document.shard.into(),
@@ -265,21 +265,21 @@ mod tests {
     }
 
     #[test]
-    fn q19_documents_say_of_every_arrow_what_the_fold_says() {
+    fn q19_documents_equal_the_fold_for_every_arrow() {
         for arrow in ARROWS {
             let recorded = recorded(Event { from: arrow.from, to: arrow.to, by: arrow.by, ..event() });
-            let transition: TracedTransition = reread::<Historic<'_>>(&Historic::of(&recorded)).into();
+            let transition: TracedTransition = reread::<HistoricDocument<'_>>(&HistoricDocument::of(&recorded)).into();
             assert_eq!(transition, fold::transition(&recorded.event), "{arrow:?}");
-            let message: IndexedMessage = reread(&Current::of(&recorded)).into();
+            let message: IndexedMessage = reread(&CurrentDocument::of(&recorded)).into();
             assert_eq!(message, fold::message(&recorded), "{arrow:?}");
         }
     }
 
     #[test]
-    fn q20_only_what_changes_the_state_is_entered_and_left() {
+    fn q20_only_a_change_of_state_is_entered_and_left() {
         let moved = |from, to| {
             let recorded = recorded(Event { from, to, ..event() });
-            let document = Historic::of(&recorded);
+            let document = HistoricDocument::of(&recorded);
             (document.left, document.entered)
         };
         let (pending, running) = (Some(State::Pending), Some(State::Running));
@@ -290,16 +290,16 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_comes_back_as_it_was() {
+    fn a_payload_is_read_as_it_was_written() {
         for payload in [Some(bytes::Bytes::new()), event().payload] {
-            let document = Payload::of(&recorded(Event { payload: payload.clone(), ..event() })).unwrap();
+            let document = PayloadDocument::of(&recorded(Event { payload: payload.clone(), ..event() })).unwrap();
             assert_eq!(reread(&document).decode(), payload);
         }
-        assert_eq!(Payload::of(&recorded(Event { payload: None, ..event() })), None);
+        assert_eq!(PayloadDocument::of(&recorded(Event { payload: None, ..event() })), None);
     }
 
     #[test]
-    fn numbers_that_the_server_has_no_room_for_are_named() {
+    fn numbers_beyond_the_servers_range_are_named() {
         assert_eq!(flaw(&recorded(event())), None);
         let absurd = [
             ("at_ms", Event { at_ms: u64::MAX, ..event() }),

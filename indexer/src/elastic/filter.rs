@@ -1,29 +1,29 @@
-//! What is looked for, in the server's query language. Always built of values, never of text, so that nothing a
-//! caller writes can be anything but a value.
+//! Conditions in the server's query language. They are built as JSON values, never as text, so a caller's text
+//! cannot change the query.
 
 use super::document::pair;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Conditions that all hold.
+/// Conditions that must all be true.
 #[derive(Default)]
 pub(super) struct Filter(Vec<Value>);
 
 impl Filter {
-    /// The field has this value.
+    /// The field equals this value.
     pub(super) fn term(mut self, field: &str, value: impl Into<Value>) -> Filter {
         self.0.push(json!({ "term": { field: value.into() } }));
         self
     }
 
-    /// The field has one of these values.
+    /// The field equals one of these values.
     pub(super) fn any_of(mut self, field: &str, values: impl IntoIterator<Item = impl Into<Value>>) -> Filter {
         let values: Vec<Value> = values.into_iter().map(Into::into).collect();
         self.0.push(json!({ "terms": { field: values } }));
         self
     }
 
-    /// The field is at least `from`, and below `to`.
+    /// `from <= field < to`.
     pub(super) fn range(mut self, field: &str, from: Option<u64>, to: Option<u64>) -> Filter {
         let mut range = serde_json::Map::new();
         range.extend(from.map(|from| ("gte".to_owned(), from.into())));
@@ -34,25 +34,25 @@ impl Filter {
         self
     }
 
-    /// The field contains the text; ASCII letters match in either case (the server folds no others).
+    /// The field contains the text. ASCII letters match in either case; the server folds no others.
     pub(super) fn contains(mut self, field: &str, text: &str) -> Filter {
         let pattern = format!("*{}*", escape(text));
         self.0.push(json!({ "wildcard": { field: { "value": pattern, "case_insensitive": true } } }));
         self
     }
 
-    /// Every pair is in the metadata.
-    pub(super) fn has(self, metadata: &BTreeMap<String, String>) -> Filter {
+    /// The metadata has every one of these pairs.
+    pub(super) fn pairs(self, metadata: &BTreeMap<String, String>) -> Filter {
         metadata.iter().fold(self, |filter, (key, value)| filter.term("metadata_pairs", pair(key, value)))
     }
 
-    /// The query. It ranks nothing.
+    /// The query. It computes no scores.
     pub(super) fn query(self) -> Value {
         json!({ "bool": { "filter": self.0 } })
     }
 }
 
-/// As a wildcard that matches only this text.
+/// A wildcard pattern that matches only this text.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_text_stays_a_value() {
+    fn text_cannot_change_the_query() {
         let text = r#""}},{"match_all":{}}"#;
         let query = Filter::default().term("worker", text).query();
         assert_eq!(query, json!({ "bool": { "filter": [{ "term": { "worker": text } }] } }));
@@ -78,23 +78,23 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_matches_only_the_text() {
+    fn wildcards_in_the_text_are_escaped() {
         assert_eq!(escape(r"a*b?c\d [x]"), r"a\*b\?c\\d [x]");
         let query = Filter::default().contains("reason", "*").query();
         assert_eq!(query["bool"]["filter"][0]["wildcard"]["reason"]["value"], r"*\**");
     }
 
     #[test]
-    fn a_range_without_bounds_is_no_condition() {
+    fn a_range_without_bounds_adds_no_condition() {
         assert_eq!(Filter::default().range("at_ms", None, None).query(), Filter::default().query());
         let query = Filter::default().range("at_ms", Some(1), Some(2)).query();
         assert_eq!(query["bool"]["filter"][0], json!({ "range": { "at_ms": { "gte": 1, "lt": 2 } } }));
     }
 
     #[test]
-    fn a_pair_is_one_word() {
+    fn a_pair_is_one_term() {
         let metadata = BTreeMap::from([("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d".to_owned())]);
-        let query = Filter::default().has(&metadata).query();
+        let query = Filter::default().pairs(&metadata).query();
         assert_eq!(query["bool"]["filter"][1], json!({ "term": { "metadata_pairs": "c\u{1f}d" } }));
     }
 }

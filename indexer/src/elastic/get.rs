@@ -1,47 +1,53 @@
-//! Documents by their names, as they were written last, shown or not.
+//! Documents by id. Unlike a search, it returns the newest write, refreshed or not.
 
-use super::link::{Link, once_settled, refusal};
+use super::client::ElasticClient;
+use super::reply::server_error;
+use super::retry::retry_while_shards_start;
 use crate::store::HistoryError;
 use elasticsearch::http::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Each of them; `None`: it is not there, or its index is not.
+/// The document of each id, in order; `None`: the document or its index is missing.
 pub(super) async fn get<T: DeserializeOwned>(
-    link: &Link,
+    client: &ElasticClient,
     index: &str,
     ids: &[impl AsRef<str>],
 ) -> Result<Vec<Option<T>>, HistoryError> {
     let ids: Vec<&str> = ids.iter().map(AsRef::as_ref).collect();
-    once_settled(|| get_now(link, index, &ids)).await
+    retry_while_shards_start(|| get_once(client, index, &ids)).await
 }
 
-async fn get_now<T: DeserializeOwned>(link: &Link, index: &str, ids: &[&str]) -> Result<Vec<Option<T>>, HistoryError> {
+async fn get_once<T: DeserializeOwned>(
+    client: &ElasticClient,
+    index: &str,
+    ids: &[&str],
+) -> Result<Vec<Option<T>>, HistoryError> {
     let query = [("filter_path", "docs._id,docs._source,docs.error.type,docs.error.reason")];
-    let reply = link.send(Method::Post, &format!("{index}/_mget"), &query, Some(&json!({ "ids": ids }))).await?;
-    let got: Got<T> = reply.read()?;
-    let document = |document: Document<T>| match document.error {
-        Some(error) if error.kind != "index_not_found_exception" => Err(refusal(503, &error.kind, &error.reason)),
-        _ => Ok(document.source),
+    let reply = client.send(Method::Post, &format!("{index}/_mget"), &query, Some(&json!({ "ids": ids }))).await?;
+    let response: MultiGetResponse<T> = reply.read()?;
+    let document = |found: FoundDocument<T>| match found.error {
+        Some(error) if error.kind != "index_not_found_exception" => Err(server_error(503, &error.kind, &error.reason)),
+        _ => Ok(found.source),
     };
-    got.docs.into_iter().map(document).collect()
+    response.docs.into_iter().map(document).collect()
 }
 
 #[derive(Deserialize)]
-struct Got<T> {
-    docs: Vec<Document<T>>,
+struct MultiGetResponse<T> {
+    docs: Vec<FoundDocument<T>>,
 }
 
 #[derive(Deserialize)]
-struct Document<T> {
+struct FoundDocument<T> {
     #[serde(rename = "_source")]
     source: Option<T>,
-    error: Option<Failure>,
+    error: Option<DocumentError>,
 }
 
 #[derive(Deserialize)]
-struct Failure {
+struct DocumentError {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]

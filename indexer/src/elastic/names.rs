@@ -1,4 +1,4 @@
-//! What the indices are called. A day is in a name, so that a whole day can be dropped.
+//! The names of the indices. Transitions have an index per day, so that a whole day can be dropped.
 
 use crate::store::{HistoryError, TIME_MS_MAX};
 use std::ops::RangeInclusive;
@@ -6,29 +6,29 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
 
-/// Times that have an index: the years 1970 to 2200. What lies outside is a broken clock, and would leave an index
-/// that no retention ever reaches.
+/// Times that have an index: the years 1970 to 2200. A time outside comes from a broken clock, and its index would
+/// never reach the end of its retention.
 pub(super) const DATED_MS: RangeInclusive<u64> = 0..=TIME_MS_MAX;
 pub(super) const DAY_MS: u64 = 86_400_000;
 const PREFIX_BYTES_MAX: usize = 64;
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year].[month].[day]");
 
-/// The names under one prefix.
+/// The names of one prefix.
 #[derive(Debug)]
-pub(super) struct Names {
-    /// Messages as they stand.
+pub(super) struct IndexNames {
+    /// Messages: one document each.
     pub(super) current: String,
-    /// What messages carried, as far as events tell it.
+    /// The beginnings of payloads.
     pub(super) payload: String,
-    /// Where the sources are.
+    /// The watermarks of the sources.
     pub(super) progress: String,
-    /// The pattern of all days of transitions.
+    /// Transitions: the pattern of the indices of all days.
     pub(super) historic: String,
     day_prefix: String,
 }
 
-impl Names {
-    pub(super) fn new(prefix: &str) -> Result<Names, HistoryError> {
+impl IndexNames {
+    pub(super) fn new(prefix: &str) -> Result<IndexNames, HistoryError> {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
         if !prefix.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
             || !prefix.chars().all(allowed)
@@ -38,7 +38,7 @@ impl Names {
                 "the index prefix {prefix:.80?} is not 1 to {PREFIX_BYTES_MAX} of a-z 0-9 - _, the first a letter or digit"
             )));
         }
-        Ok(Names {
+        Ok(IndexNames {
             current: format!("{prefix}-current"),
             payload: format!("{prefix}-payload"),
             progress: format!("{prefix}-progress"),
@@ -47,7 +47,7 @@ impl Names {
         })
     }
 
-    /// The index of transitions of the day; `None`: outside of [`DATED_MS`].
+    /// The index of transitions at this time, Unix ms; `None`: the time is outside of [`DATED_MS`].
     pub(super) fn day(&self, at_ms: u64) -> Option<String> {
         if !DATED_MS.contains(&at_ms) {
             return None;
@@ -56,7 +56,7 @@ impl Names {
         Some(format!("{}{day}", self.day_prefix))
     }
 
-    /// When the day of an index is over; `None`: it is none of ours.
+    /// The end of an index's day, Unix ms; `None`: the index is not one of transitions.
     pub(super) fn day_ends_ms(&self, index: &str) -> Option<u64> {
         let day = Date::parse(index.strip_prefix(&self.day_prefix)?, DAY).ok()?;
         let begin_ms = u64::try_from(day.midnight().assume_utc().unix_timestamp()).ok()? * 1_000;
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn q19_a_day_is_an_index_and_an_index_a_day() {
-        let names = Names::new("t").unwrap();
+        let names = IndexNames::new("t").unwrap();
         assert_eq!(names.day(0).unwrap(), "t-historic-1970.01.01");
         assert_eq!(names.day(1_795_219_199_999).unwrap(), "t-historic-2026.11.20");
         assert_eq!(names.day(1_795_219_200_000).unwrap(), "t-historic-2026.11.21");
@@ -83,10 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_that_no_index_may_have() {
+    fn invalid_prefixes_are_refused() {
         for bad in ["", "-a", "_a", "A", "a*", "a,b", "a/b", "a b", &"a".repeat(65)] {
-            assert!(Names::new(bad).is_err(), "{bad}");
+            assert!(IndexNames::new(bad).is_err(), "{bad}");
         }
-        assert!(Names::new("tally-stone_2").is_ok());
+        assert!(IndexNames::new("tally-stone_2").is_ok());
     }
 }

@@ -1,27 +1,27 @@
-//! Where Elasticsearch is and how to use it.
+//! The address of Elasticsearch, and how its indices are created.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What an [`Elastic`](super::Elastic) is told.
+/// The options of an [`Elastic`](super::Elastic).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ElasticOptions {
-    /// `http://` or `https://`, with a user and a password in it where the server asks for them.
+    /// `http://` or `https://`, with user and password if the server needs them.
     pub url: String,
-    /// What the names of all indices and templates begin with: a-z 0-9 - _.
+    /// The prefix of all index and template names: a-z 0-9 - _.
     pub prefix: String,
-    /// Primary shards of new indices of messages and transitions.
+    /// Primary shards of a new index of messages or transitions.
     pub shards: u16,
-    /// Copies of each shard, besides the primary.
+    /// Replicas of each primary shard.
     pub replicas: u16,
     /// How long transitions, and messages that are gone, are kept.
     pub retention_ms: u64,
-    /// The longest wait for the answer to one request.
+    /// The longest wait for the response to one request.
     pub request_timeout: Duration,
 }
 
 impl ElasticOptions {
-    /// The defaults, at this address.
+    /// The defaults, with this address.
     pub fn new(url: impl Into<String>) -> Self {
         ElasticOptions {
             url: url.into(),

@@ -1,11 +1,11 @@
-//! Takes transitions: one document each, and the newest of each message as the message itself. The payload that comes
-//! with a first one is a document of its own.
+//! Writes events: one document per transition, the newest event of each message as the message, and the payload that
+//! comes with a first event as a document of its own.
 //!
-//! An event is rejected when one of its documents can never be; the others may be there.
+//! An event is rejected when one of its documents can never be written. Its other documents may be written all the same.
 
-use super::Elastic;
-use super::bulk::{Action, Bulk, External, Target};
-use super::document::{Current, Historic, Payload, flaw, transition_key};
+use super::bulk::{Action, Bulk, ExternalVersion, Target};
+use super::cluster::Cluster;
+use super::document::{CurrentDocument, HistoricDocument, PayloadDocument, flaw, transition_key};
 use crate::fold::message_key;
 use crate::store::{HistoryError, Rejected};
 use bytes::Bytes;
@@ -13,23 +13,18 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use tallystone_model::Recorded;
 
-pub(super) async fn record(elastic: &Elastic, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
-    let recorded = write(elastic, events).await;
-    if let Err(HistoryError::Unavailable(_)) = &recorded {
-        elastic.templates.doubt().await;
-    }
-    recorded
+pub(super) async fn record(cluster: &Cluster, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
+    cluster.write(write(cluster, events)).await
 }
 
-async fn write(elastic: &Elastic, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
-    elastic.templates.ensure(elastic).await?;
+async fn write(cluster: &Cluster, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
     let mut rejected: BTreeMap<usize, String> = BTreeMap::new();
     let mut bulk = Bulk::default();
-    let mut messages = Messages::of(gather(elastic, events, &mut bulk, &mut rejected), events);
-    // One round, unless a newest event can never be written: then it is the next one's turn.
+    let mut messages = Messages::of(push_transitions(cluster, events, &mut bulk, &mut rejected), events);
+    // One round is enough, unless the newest event of a message is rejected. Then the next round writes the one before.
     loop {
-        messages.push_newest(elastic, events, &mut bulk);
-        for refused in std::mem::take(&mut bulk).send(&elastic.link, &[]).await? {
+        messages.push_newest(cluster, events, &mut bulk);
+        for refused in std::mem::take(&mut bulk).send(&cluster.client, &[]).await? {
             rejected.entry(refused.number).or_insert(refused.why);
         }
         messages.keep_rejected(&rejected);
@@ -40,25 +35,25 @@ async fn write(elastic: &Elastic, events: &[Recorded]) -> Result<Vec<Rejected>, 
     Ok(rejected.into_iter().map(|(index, why)| Rejected { index, why }).collect())
 }
 
-/// The bodies of the requests that would write these events where none is refused.
-pub(super) fn requests(elastic: &Elastic, events: &[Recorded]) -> Vec<Bytes> {
+/// The bodies of the requests that write these events if the server refuses none.
+pub(super) fn requests(cluster: &Cluster, events: &[Recorded]) -> Vec<Bytes> {
     let mut bulk = Bulk::default();
-    let told = gather(elastic, events, &mut bulk, &mut BTreeMap::new());
-    Messages::of(told, events).push_newest(elastic, events, &mut bulk);
+    let accepted = push_transitions(cluster, events, &mut bulk, &mut BTreeMap::new());
+    Messages::of(accepted, events).push_newest(cluster, events, &mut bulk);
     bulk.requests()
 }
 
-/// Everything but the messages themselves; answers the numbers of the events that are told of.
-fn gather(
-    elastic: &Elastic,
+/// Adds the documents of transitions and payloads. Returns the indices of the events that are not rejected.
+fn push_transitions(
+    cluster: &Cluster,
     events: &[Recorded],
     bulk: &mut Bulk,
     rejected: &mut BTreeMap<usize, String>,
 ) -> Vec<usize> {
-    let mut told = Vec::with_capacity(events.len());
+    let mut accepted = Vec::with_capacity(events.len());
     for (number, recorded) in events.iter().enumerate() {
         let at_ms = recorded.event.at_ms;
-        let day = match (flaw(recorded), elastic.names.day(at_ms)) {
+        let day = match (flaw(recorded), cluster.names.day(at_ms)) {
             (None, Some(day)) => day,
             (flaw, _) => {
                 rejected.insert(number, flaw.unwrap_or_else(|| format!("at_ms {at_ms} has no day")));
@@ -67,21 +62,21 @@ fn gather(
         };
         let key = message_key(recorded);
         let target = Target { index: &day, id: &transition_key(&key, recorded.event.version), version: None };
-        bulk.push(number, &Action::Create(target), Some(&Historic::of(recorded)));
-        if let Some(payload) = Payload::of(recorded) {
-            let target = Target { index: &elastic.names.payload, id: &key, version: None };
+        bulk.push(number, &Action::Create(target), Some(&HistoricDocument::of(recorded)));
+        if let Some(payload) = PayloadDocument::of(recorded) {
+            let target = Target { index: &cluster.names.payload, id: &key, version: None };
             bulk.push(number, &Action::Create(target), Some(&payload));
         }
-        told.push(number);
+        accepted.push(number);
     }
-    told
+    accepted
 }
 
-/// The events by message: of those given together, only the newest is written as the message.
+/// The events of one call grouped by message: only the newest event of each is written as the message.
 struct Messages {
-    /// The numbers of the events: those of one message together, the newest last.
+    /// Indices of events, grouped by message, each group in the order of versions.
     order: Vec<usize>,
-    /// Of each message, where in `order` they are.
+    /// The group of each message in `order`.
     spans: Vec<Range<usize>>,
 }
 
@@ -101,16 +96,16 @@ impl Messages {
         self.order[span.end - 1]
     }
 
-    fn push_newest(&self, elastic: &Elastic, events: &[Recorded], bulk: &mut Bulk) {
+    fn push_newest(&self, cluster: &Cluster, events: &[Recorded], bulk: &mut Bulk) {
         for span in &self.spans {
             let number = self.newest(span);
-            let version = External::version(events[number].event.version.into());
-            let target = Target { index: &elastic.names.current, id: &message_key(&events[number]), version };
-            bulk.push(number, &Action::Index(target), Some(&Current::of(&events[number])));
+            let version = ExternalVersion::of(events[number].event.version.into());
+            let target = Target { index: &cluster.names.current, id: &message_key(&events[number]), version };
+            bulk.push(number, &Action::Index(target), Some(&CurrentDocument::of(&events[number])));
         }
     }
 
-    /// Only the messages whose newest event was rejected; of those, the events that were not.
+    /// Keeps the messages whose newest event was rejected, with their events that were not.
     fn keep_rejected(&mut self, rejected: &BTreeMap<usize, String>) {
         let mut spans = std::mem::take(&mut self.spans);
         spans.retain_mut(|span| {

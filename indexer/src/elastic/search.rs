@@ -1,51 +1,27 @@
-//! Messages by what is known of them.
+//! Messages by their fields.
 
-use super::Elastic;
-use super::document::Current;
+use super::cluster::Cluster;
+use super::document::CurrentDocument;
 use super::filter::Filter;
+use super::response::SearchResponse;
 use crate::store::{HistoryError, Position, SearchQuery};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tallystone_proto::history::v1::IndexedMessage;
 
-/// The server answers at most 10,000 at once; so many are a few megabytes.
+/// Messages in one response, a few megabytes. The server's limit is 10,000.
 const PAGE: usize = 1_000;
 
-/// What a search finds.
-#[derive(Deserialize)]
-pub(super) struct Found<T> {
-    pub(super) hits: Hits<T>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Hits<T> {
-    pub(super) hits: Vec<Hit<T>>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Hit<T> {
-    #[serde(rename = "_id")]
-    pub(super) id: String,
-    #[serde(rename = "_source")]
-    pub(super) source: T,
-}
-
-impl<T> Found<T> {
-    pub(super) fn into_sources(self) -> impl Iterator<Item = T> {
-        self.hits.hits.into_iter().map(|hit| hit.source)
-    }
-}
-
-/// However many are asked for, page by page: a server only ever looks for what comes after the page before.
-pub(super) async fn search(elastic: &Elastic, query: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
+/// Reads up to the limit page by page; each page begins after the last message of the one before.
+pub(super) async fn search(cluster: &Cluster, query: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
     let mut messages: Vec<IndexedMessage> = Vec::new();
     let mut after = query.after.clone();
     while messages.len() < query.limit {
         let size = PAGE.min(query.limit - messages.len());
-        let found: Found<Current> = elastic.link.search(&elastic.names.current, &body(query, after, size)).await?;
-        let full = found.hits.hits.len() == size;
+        let body = body(query, after, size);
+        let found: SearchResponse<CurrentDocument> = cluster.client.search(&cluster.names.current, &body).await?;
+        let is_full = found.len() == size;
         messages.extend(found.into_sources().map(IndexedMessage::from));
-        if !full {
+        if !is_full {
             break;
         }
         after = messages.last().map(Position::of);
@@ -68,7 +44,7 @@ fn body(query: &SearchQuery, after: Option<Position>, size: usize) -> Value {
 }
 
 fn filter(query: &SearchQuery) -> Filter {
-    let mut filter = Filter::default().has(&query.metadata);
+    let mut filter = Filter::default().pairs(&query.metadata);
     if let Some(queue) = &query.queue {
         filter = filter.term("queue", queue.as_str());
     }
@@ -96,7 +72,7 @@ mod tests {
     use tallystone_model::{QueueName, State};
 
     #[test]
-    fn every_condition_is_in_the_query() {
+    fn the_query_has_every_condition() {
         let query = SearchQuery {
             queue: QueueName::parse("queue", "q").ok(),
             states: [State::Running, State::Errored].into(),
@@ -119,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_goes_on_after_the_last_one() {
+    fn a_page_begins_after_the_last_message_of_the_page_before() {
         let query = SearchQuery { include_gone: true, limit: 1, ..SearchQuery::default() };
         let after = Position { enqueued_at_ms: 5, sequence: u64::MAX >> 1, queue: "q".to_owned(), shard: 3 };
         let body = body(&query, Some(after), 1);

@@ -1,10 +1,11 @@
-//! How messages went through a queue.
+//! Statistics of a queue: what was entered and left, for how long, and for which reasons.
 //!
-//! One aggregation over spans of time. The parts of a long span are asked for some at a time: each state of each part
-//! has a histogram on the server, and a thousand parts at once would not fit a small one.
+//! One aggregation over spans of time. Intervals are requested a few at a time: the server keeps a histogram per state
+//! and interval, and those of a thousand intervals would exceed the memory of a small server.
 
-use super::Elastic;
+use super::cluster::Cluster;
 use super::filter::Filter;
+use super::response::TermsAggregation;
 use crate::store::{HistoryError, StatsQuery};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Deserialize;
@@ -13,43 +14,43 @@ use std::collections::BTreeMap;
 use tallystone_model::State;
 use tallystone_proto::history::v1::{Activity, ReasonCount, StateActivity};
 
-/// Parts in one request.
-const PARTS: usize = 50;
-/// Requests at once.
-const AT_ONCE: usize = 2;
-/// Reasons in one answer, and how many each shard offers for it.
+/// Intervals in one request.
+const INTERVALS_PER_REQUEST: usize = 50;
+/// Requests in flight.
+const REQUESTS_AT_ONCE: usize = 2;
+/// Reasons returned, and how many each shard offers for them.
 const REASONS: usize = 20;
-const REASONS_OF_SHARD: usize = 1_000;
+const REASONS_PER_SHARD: usize = 1_000;
 /// Significant digits of the histograms: within a tenth of a percent.
 const DIGITS: u8 = 3;
 
-/// From the first, up to but not including the second.
+/// From the first time up to but not including the second, Unix ms.
 type Span = (u64, u64);
 
-pub(super) async fn stats(elastic: &Elastic, query: &StatsQuery) -> Result<Vec<Activity>, HistoryError> {
-    let parts = parts(query);
+pub(super) async fn stats(cluster: &Cluster, query: &StatsQuery) -> Result<Vec<Activity>, HistoryError> {
+    let intervals = intervals(query);
     let whole = vec![(query.from_ms, query.to_ms)];
-    let requests = std::iter::once(whole).chain(parts.chunks(PARTS).map(<[Span]>::to_vec));
-    let requests: Vec<_> = requests.map(|spans| activity(elastic, query, spans)).collect();
-    let answers = stream::iter(requests).buffered(AT_ONCE);
-    let activities: Vec<Vec<Activity>> = answers.try_collect().await?;
+    let requests = std::iter::once(whole).chain(intervals.chunks(INTERVALS_PER_REQUEST).map(<[Span]>::to_vec));
+    let requests: Vec<_> = requests.map(|spans| activity(cluster, query, spans)).collect();
+    let responses = stream::iter(requests).buffered(REQUESTS_AT_ONCE);
+    let activities: Vec<Vec<Activity>> = responses.try_collect().await?;
     Ok(activities.into_iter().flatten().collect())
 }
 
-/// The intervals; the last may be shorter.
-fn parts(query: &StatsQuery) -> Vec<Span> {
+/// The intervals of the query's span; the last may be shorter.
+fn intervals(query: &StatsQuery) -> Vec<Span> {
     let Some(interval_ms) = query.interval_ms.filter(|interval_ms| *interval_ms > 0) else { return Vec::new() };
     let begins = std::iter::successors(Some(query.from_ms), |begin| begin.checked_add(interval_ms));
     let within = begins.take_while(|begin| *begin < query.to_ms);
     within.map(|begin| (begin, begin.saturating_add(interval_ms).min(query.to_ms))).collect()
 }
 
-/// What happened in each of these spans, which follow one another.
-async fn activity(elastic: &Elastic, query: &StatsQuery, spans: Vec<Span>) -> Result<Vec<Activity>, HistoryError> {
-    let answer: Answer = elastic.link.search(&elastic.names.historic, &body(query, &spans)).await?;
-    // Without an index there is no aggregation.
-    let mut buckets: Vec<Bucket> = answer.aggregations.map(|found| found.spans.buckets).unwrap_or_default();
-    buckets.resize_with(spans.len(), Bucket::default);
+/// What happened in each of these adjacent spans.
+async fn activity(cluster: &Cluster, query: &StatsQuery, spans: Vec<Span>) -> Result<Vec<Activity>, HistoryError> {
+    let response: StatsResponse = cluster.client.search(&cluster.names.historic, &body(query, &spans)).await?;
+    // The response has no aggregations if there is no index.
+    let mut buckets: Vec<SpanBucket> = response.aggregations.map(|found| found.spans.buckets).unwrap_or_default();
+    buckets.resize_with(spans.len(), SpanBucket::default);
     Ok(spans.iter().zip(buckets).map(|(span, bucket)| bucket.activity(*span)).collect())
 }
 
@@ -80,12 +81,12 @@ fn body(query: &StatsQuery, spans: &[Span]) -> Value {
                         "longest": { "max": { "field": "spent_ms" } },
                     },
                 },
-                // Most transitions have no reason.
+                // The empty reason: most transitions have none.
                 "reasons": { "terms": {
                     "field": "reason",
                     "exclude": [""],
                     "size": REASONS,
-                    "shard_size": REASONS_OF_SHARD,
+                    "shard_size": REASONS_PER_SHARD,
                     "order": [{ "_count": "desc" }, { "_key": "asc" }],
                 } },
             },
@@ -96,55 +97,31 @@ fn body(query: &StatsQuery, spans: &[Span]) -> Value {
 const PERCENTS: [u8; 3] = [50, 90, 99];
 
 #[derive(Deserialize)]
-struct Answer {
-    aggregations: Option<Spans>,
+struct StatsResponse {
+    aggregations: Option<StatsAggregations>,
 }
 
 #[derive(Deserialize)]
-struct Spans {
-    spans: Buckets,
+struct StatsAggregations {
+    spans: RangeAggregation,
 }
 
 #[derive(Deserialize)]
-struct Buckets {
-    buckets: Vec<Bucket>,
+struct RangeAggregation {
+    buckets: Vec<SpanBucket>,
 }
 
 /// One span.
 #[derive(Default, Deserialize)]
-struct Bucket {
-    entered: Terms<State>,
-    left: Terms<State, Spent>,
-    reasons: Terms<String>,
+struct SpanBucket {
+    entered: TermsAggregation<State>,
+    left: TermsAggregation<State, TimeSpent>,
+    reasons: TermsAggregation<String>,
 }
 
-/// Counts by value.
+/// The time spent in the state that was left, ms.
 #[derive(Deserialize)]
-pub(super) struct Terms<K, More = Nothing> {
-    pub(super) buckets: Vec<Term<K, More>>,
-}
-
-impl<K, More> Default for Terms<K, More> {
-    fn default() -> Self {
-        Terms { buckets: Vec::new() }
-    }
-}
-
-#[derive(Deserialize)]
-pub(super) struct Term<K, More> {
-    pub(super) key: K,
-    pub(super) doc_count: u64,
-    #[serde(flatten)]
-    more: More,
-}
-
-/// Only the count.
-#[derive(Deserialize)]
-pub(super) struct Nothing {}
-
-/// The time spent in the state left.
-#[derive(Deserialize)]
-struct Spent {
+struct TimeSpent {
     spent: Percentiles,
     longest: Longest,
 }
@@ -164,27 +141,27 @@ struct Longest {
     value: Option<f64>,
 }
 
-impl Bucket {
+impl SpanBucket {
     fn activity(self, (from_ms, to_ms): Span) -> Activity {
         let mut states: BTreeMap<State, StateActivity> = BTreeMap::new();
         let seconds = (to_ms - from_ms) as f64 / 1_000.0;
-        for term in self.entered.buckets {
-            let activity = states.entry(term.key).or_default();
-            activity.entered = term.doc_count;
-            activity.entered_per_s = term.doc_count as f64 / seconds;
+        for bucket in self.entered.buckets {
+            let activity = states.entry(bucket.key).or_default();
+            activity.entered = bucket.doc_count;
+            activity.entered_per_s = bucket.doc_count as f64 / seconds;
         }
-        for term in self.left.buckets {
-            let activity = states.entry(term.key).or_default();
-            activity.left = term.doc_count;
-            let Spent { spent, longest } = term.more;
+        for bucket in self.left.buckets {
+            let activity = states.entry(bucket.key).or_default();
+            activity.left = bucket.doc_count;
+            let TimeSpent { spent, longest } = bucket.sub;
             activity.max_ms = longest.value.unwrap_or_default() as i64;
             let mut percentiles = spent.values.into_iter().map(|percentile| percentile.value.unwrap_or_default());
-            // A histogram answers the upper end of a step, which can lie above the longest.
+            // A histogram returns the upper bound of a step, which can exceed the maximum.
             let mut next = || (percentiles.next().unwrap_or_default().round() as i64).min(activity.max_ms);
             (activity.p50_ms, activity.p90_ms, activity.p99_ms) = (next(), next(), next());
         }
         let reasons =
-            self.reasons.buckets.into_iter().map(|term| ReasonCount { reason: term.key, count: term.doc_count });
+            self.reasons.buckets.into_iter().map(|bucket| ReasonCount { reason: bucket.key, count: bucket.doc_count });
         Activity {
             from_ms: from_ms as i64,
             to_ms: to_ms as i64,
@@ -207,19 +184,19 @@ mod tests {
     }
 
     #[test]
-    fn parts_begin_with_the_span_and_end_with_it() {
-        assert_eq!(parts(&query(7, 30, Some(10))), [(7, 17), (17, 27), (27, 30)]);
-        assert_eq!(parts(&query(7, 27, Some(10))), [(7, 17), (17, 27)]);
-        assert_eq!(parts(&query(0, 5, Some(10))), [(0, 5)]);
+    fn intervals_cover_exactly_the_span() {
+        assert_eq!(intervals(&query(7, 30, Some(10))), [(7, 17), (17, 27), (27, 30)]);
+        assert_eq!(intervals(&query(7, 27, Some(10))), [(7, 17), (17, 27)]);
+        assert_eq!(intervals(&query(0, 5, Some(10))), [(0, 5)]);
         assert_eq!(
-            parts(&query(u64::MAX - 3, u64::MAX, Some(2))),
+            intervals(&query(u64::MAX - 3, u64::MAX, Some(2))),
             [(u64::MAX - 3, u64::MAX - 1), (u64::MAX - 1, u64::MAX)]
         );
-        assert_eq!((parts(&query(0, 5, None)), parts(&query(0, 5, Some(0)))), (vec![], vec![]));
+        assert_eq!((intervals(&query(0, 5, None)), intervals(&query(0, 5, Some(0)))), (vec![], vec![]));
     }
 
     #[test]
-    fn only_the_spans_asked_for_are_read() {
+    fn only_the_requested_spans_are_read() {
         let body = body(&query(0, 100, None), &[(10, 20), (20, 25)]);
         let range = &body["query"]["bool"]["filter"][1]["range"]["at_ms"];
         assert_eq!(range, &json!({ "gte": 10, "lt": 25 }));
@@ -228,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_not_above_the_longest() {
-        let bucket: Bucket = serde_json::from_value(json!({
+    fn a_percentile_is_not_above_the_maximum() {
+        let bucket: SpanBucket = serde_json::from_value(json!({
             "key": "x", "doc_count": 2,
             "entered": { "buckets": [{ "key": "running", "doc_count": 3 }] },
             "left": { "buckets": [{ "key": "pending", "doc_count": 2,

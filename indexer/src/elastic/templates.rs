@@ -1,57 +1,65 @@
-//! The index templates, and the mappings of indices that an older program made. Every indexer makes them before its
-//! first write; a newer program's are left alone.
+//! The index templates, and the mappings of indices that an older program created. Each indexer writes them before
+//! its first write, unless a newer program has.
 
-use super::Elastic;
+use super::client::ElasticClient;
+use super::names::IndexNames;
+use super::options::ElasticOptions;
 use crate::store::HistoryError;
 use elasticsearch::http::Method;
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
-/// Raised with every change of a mapping below. A change may only add fields: the mappings of indices that are there
-/// cannot change otherwise.
+/// Raised with every change of a mapping below. A change may only add fields: the server refuses other changes to the
+/// mappings of an existing index.
 const VERSION: u64 = 1;
-/// Above the templates that come with the server.
+/// Above the priority of the templates that come with the server.
 const PRIORITY: u64 = 500;
 
-/// Whether they are known to be there.
+/// Whether the templates are up to date, as far as this process knows.
 #[derive(Default)]
 pub(super) struct Templates {
     ready: Mutex<bool>,
 }
 
 impl Templates {
-    /// Makes what is missing and upgrades what is older.
-    pub(super) async fn ensure(&self, elastic: &Elastic) -> Result<(), HistoryError> {
+    /// Creates missing templates and upgrades older ones.
+    pub(super) async fn ensure(
+        &self,
+        client: &ElasticClient,
+        names: &IndexNames,
+        options: &ElasticOptions,
+    ) -> Result<(), HistoryError> {
         let mut ready = self.ready.lock().await;
         if !*ready {
-            for kind in kinds(elastic) {
-                kind.ensure(elastic).await?;
+            for kind in kinds(names, options) {
+                kind.ensure(client).await?;
             }
             *ready = true;
         }
         Ok(())
     }
 
-    /// The server was away: it may come back without them.
-    pub(super) async fn doubt(&self) {
+    /// Checks the templates again before the next write.
+    pub(super) async fn forget(&self) {
         *self.ready.lock().await = false;
     }
 }
 
 /// One kind of index.
-struct Kind<'a> {
-    /// Of the template.
+struct IndexKind<'a> {
+    /// The name of the template.
     name: String,
-    /// Its indices: a name or a pattern.
+    /// The name or the pattern of its indices.
     indices: &'a str,
     shards: u16,
+    replicas: u16,
     mappings: Value,
 }
 
-impl Kind<'_> {
-    async fn ensure(&self, elastic: &Elastic) -> Result<(), HistoryError> {
+impl IndexKind<'_> {
+    async fn ensure(&self, client: &ElasticClient) -> Result<(), HistoryError> {
         let path = format!("_index_template/{}", self.name);
-        let found = elastic.link.send(Method::Get, &path, &[], None).await?;
+        let found = client.send(Method::Get, &path, &[], None).await?;
         let version = match found.status {
             404 => None,
             _ => found.read::<Value>()?["index_templates"][0]["index_template"]["version"].as_u64(),
@@ -60,13 +68,13 @@ impl Kind<'_> {
             return Ok(());
         }
         if version != Some(VERSION) {
-            elastic.link.send(Method::Put, &path, &[], Some(&self.template(elastic))).await?.done()?;
+            client.send(Method::Put, &path, &[], Some(&self.template())).await?.done()?;
             tracing::info!(template = self.name, version = VERSION, "wrote the index template");
         }
-        self.upgrade_indices(elastic).await
+        self.upgrade_indices(client).await
     }
 
-    fn template(&self, elastic: &Elastic) -> Value {
+    fn template(&self) -> Value {
         json!({
             "index_patterns": [self.indices],
             "priority": PRIORITY,
@@ -76,7 +84,7 @@ impl Kind<'_> {
                 "settings": {
                     "index": {
                         "number_of_shards": self.shards,
-                        "number_of_replicas": elastic.options.replicas,
+                        "number_of_replicas": self.replicas,
                         "refresh_interval": "1s",
                     }
                 },
@@ -85,11 +93,11 @@ impl Kind<'_> {
         })
     }
 
-    /// Adds to the indices of an older program the fields that it did not know.
-    async fn upgrade_indices(&self, elastic: &Elastic) -> Result<(), HistoryError> {
+    /// Adds new fields to the mappings of indices that an older program created.
+    async fn upgrade_indices(&self, client: &ElasticClient) -> Result<(), HistoryError> {
         let path = format!("{}/_mapping", self.indices);
         let query = [("ignore_unavailable", "true"), ("filter_path", "*.mappings._meta")];
-        let found = elastic.link.send(Method::Get, &path, &query, None).await?;
+        let found = client.send(Method::Get, &path, &query, None).await?;
         if found.status == 404 {
             return Ok(());
         }
@@ -97,8 +105,8 @@ impl Kind<'_> {
         let older = |meta: &Value| meta["mappings"]["_meta"]["version"].as_u64().is_some_and(|found| found < VERSION);
         for (index, _) in indices.iter().filter(|(_, meta)| older(meta)) {
             let path = format!("{index}/_mapping");
-            let put = elastic.link.send(Method::Put, &path, &[], Some(&self.mappings)).await?;
-            // Dropped meanwhile.
+            let put = client.send(Method::Put, &path, &[], Some(&self.mappings)).await?;
+            // 404: the index was dropped in between.
             if put.status != 404 {
                 put.done()?;
             }
@@ -107,13 +115,13 @@ impl Kind<'_> {
     }
 }
 
-fn kinds(elastic: &Elastic) -> [Kind<'_>; 4] {
-    let (names, shards) = (&elastic.names, elastic.options.shards);
-    let kind = |indices, shards, properties| {
-        let name = str::trim_end_matches(indices, "-*").to_owned();
-        // Fields that are not named here are kept and shown, never guessed at.
+fn kinds<'a>(names: &'a IndexNames, options: &ElasticOptions) -> [IndexKind<'a>; 4] {
+    let (shards, replicas) = (options.shards, options.replicas);
+    let kind = |indices: &'a str, shards, properties| {
+        let name = indices.trim_end_matches("-*").to_owned();
+        // The server stores fields that are not named here, but does not index them by a guessed type.
         let mappings = json!({ "dynamic": false, "_meta": { "version": VERSION }, "properties": properties });
-        Kind { name, indices, shards, mappings }
+        IndexKind { name, indices, shards, replicas, mappings }
     };
     [
         kind(&names.current, shards, current()),
@@ -123,7 +131,7 @@ fn kinds(elastic: &Elastic) -> [Kind<'_>; 4] {
     ]
 }
 
-/// A time: a number to sort and count by, and a date for people and their dashboards.
+/// A time: a number for sorting and ranges, and a date for dashboards.
 fn time() -> Value {
     json!({ "type": "long", "fields": { "date": { "type": "date_nanos", "format": "epoch_millis" } } })
 }
@@ -176,7 +184,7 @@ fn historic() -> Value {
 }
 
 fn payload() -> Value {
-    // Kept, not searched.
+    // Stored, not searched.
     json!({ "payload": { "type": "binary" } })
 }
 

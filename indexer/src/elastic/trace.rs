@@ -1,26 +1,25 @@
-//! The transitions of one message.
+//! The transitions of one id, and its newest message.
 
-use super::Elastic;
-use super::document::{Current, Historic, Payload};
+use super::cluster::Cluster;
+use super::document::{CurrentDocument, HistoricDocument, PayloadDocument};
 use super::filter::Filter;
 use super::get::get;
-use super::search::Found;
+use super::response::SearchResponse;
 use crate::store::{HistoryError, Trace, TraceQuery};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 
-/// The server answers at most 10,000 at once.
+/// Transitions in one response. The server's limit is 10,000.
 const PAGE: usize = 2_000;
 
-pub(super) async fn trace(elastic: &Elastic, query: &TraceQuery) -> Result<Trace, HistoryError> {
-    let (found, message) = futures::try_join!(transitions(elastic, query), message(elastic, query))?;
-    let (transitions, more) = found;
+pub(super) async fn trace(cluster: &Cluster, query: &TraceQuery) -> Result<Trace, HistoryError> {
+    let ((transitions, more), message) = futures::try_join!(transitions(cluster, query), message(cluster, query))?;
     Ok(Trace { transitions, more, message })
 }
 
-/// At most the limit, and whether there are more.
-async fn transitions(elastic: &Elastic, query: &TraceQuery) -> Result<(Vec<TracedTransition>, bool), HistoryError> {
+/// Transitions up to the limit, and whether there are more.
+async fn transitions(cluster: &Cluster, query: &TraceQuery) -> Result<(Vec<TracedTransition>, bool), HistoryError> {
     let mut transitions: Vec<TracedTransition> = Vec::new();
     let mut after = query.after;
     while transitions.len() <= query.limit {
@@ -34,10 +33,10 @@ async fn transitions(elastic: &Elastic, query: &TraceQuery) -> Result<(Vec<Trace
         if let Some((sequence, version)) = after {
             body["search_after"] = json!([sequence, version]);
         }
-        let found: Found<Historic> = elastic.link.search(&elastic.names.historic, &body).await?;
-        let full = found.hits.hits.len() == size;
+        let found: SearchResponse<HistoricDocument> = cluster.client.search(&cluster.names.historic, &body).await?;
+        let is_full = found.len() == size;
         transitions.extend(found.into_sources().map(|document| -> TracedTransition { document.into() }));
-        if !full {
+        if !is_full {
             break;
         }
         after = transitions.last().map(|transition| (transition.sequence, transition.version));
@@ -48,18 +47,18 @@ async fn transitions(elastic: &Elastic, query: &TraceQuery) -> Result<(Vec<Trace
 }
 
 /// The newest message, with the payload that its first transition carried.
-async fn message(elastic: &Elastic, query: &TraceQuery) -> Result<Option<IndexedMessage>, HistoryError> {
+async fn message(cluster: &Cluster, query: &TraceQuery) -> Result<Option<IndexedMessage>, HistoryError> {
     let body = newest(query);
-    let found: Found<Current> = elastic.link.search(&elastic.names.current, &body).await?;
-    let Some(hit) = found.hits.hits.into_iter().next() else { return Ok(None) };
-    let payload = payload(elastic, &hit.id).await?;
+    let found: SearchResponse<CurrentDocument> = cluster.client.search(&cluster.names.current, &body).await?;
+    let Some(hit) = found.hits().into_iter().next() else { return Ok(None) };
+    let payload = payload(cluster, &hit.id).await?;
     Ok(Some(IndexedMessage { payload, ..hit.source.into() }))
 }
 
-/// What the message carried, as far as its first event told.
-async fn payload(elastic: &Elastic, key: &str) -> Result<Option<Bytes>, HistoryError> {
-    let got = get::<Payload>(&elastic.link, &elastic.names.payload, &[key]).await?;
-    Ok(got.into_iter().flatten().next().and_then(Payload::decode))
+/// The beginning of the payload, if the message's first event carried it.
+async fn payload(cluster: &Cluster, key: &str) -> Result<Option<Bytes>, HistoryError> {
+    let found = get::<PayloadDocument>(&cluster.client, &cluster.names.payload, &[key]).await?;
+    Ok(found.into_iter().flatten().next().and_then(PayloadDocument::decode))
 }
 
 fn newest(query: &TraceQuery) -> Value {

@@ -1,0 +1,66 @@
+//! The store: each call of the trait is one file of this folder.
+
+use super::cluster::Cluster;
+use super::options::ElasticOptions;
+use super::{advance, depth, prune, record, search, stats, trace};
+use crate::store::*;
+use bytes::Bytes;
+use tallystone_model::Recorded;
+use tallystone_proto::history::v1::{Activity, IndexedMessage};
+
+/// A history store in Elasticsearch or OpenSearch.
+pub struct Elastic {
+    cluster: Cluster,
+}
+
+impl Elastic {
+    /// Checks the options. Sends nothing, so the server may be away: the first call that needs it returns the error.
+    pub fn new(options: ElasticOptions) -> Result<Elastic, HistoryError> {
+        Ok(Elastic { cluster: Cluster::new(options)? })
+    }
+
+    /// Creates or upgrades the templates and mappings now instead of before the first write.
+    pub async fn prepare(&self) -> Result<(), HistoryError> {
+        self.cluster.ensure_templates().await
+    }
+
+    /// The bodies of the `_bulk` requests that [`record`](HistoryStore::record) sends for these events. Benchmarks
+    /// send them to measure the server alone.
+    pub fn bulk_requests(&self, events: &[Recorded]) -> Vec<Bytes> {
+        record::requests(&self.cluster, events)
+    }
+}
+
+impl HistoryStore for Elastic {
+    async fn record(&self, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
+        record::record(&self.cluster, events).await
+    }
+
+    async fn advance(&self, source: Source, up_to_ms: u64) -> Result<(), HistoryError> {
+        advance::advance(&self.cluster, source, up_to_ms).await
+    }
+
+    async fn watermark(&self) -> Result<Option<u64>, HistoryError> {
+        advance::watermark(&self.cluster).await
+    }
+
+    async fn trace(&self, query: &TraceQuery) -> Result<Trace, HistoryError> {
+        trace::trace(&self.cluster, query).await
+    }
+
+    async fn search(&self, query: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
+        search::search(&self.cluster, query).await
+    }
+
+    async fn stats(&self, query: &StatsQuery) -> Result<Vec<Activity>, HistoryError> {
+        stats::stats(&self.cluster, query).await
+    }
+
+    async fn depth(&self, query: &DepthQuery) -> Result<[u64; 6], HistoryError> {
+        depth::depth(&self.cluster, query).await
+    }
+
+    async fn prune(&self, now_ms: u64) -> Result<bool, HistoryError> {
+        prune::prune(&self.cluster, now_ms).await
+    }
+}
