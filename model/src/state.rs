@@ -158,8 +158,8 @@ pub const ARROWS: &[Arrow] = &[
     arrow(INVISIBLE, CANCELED, Cause::Cancel, "by anyone"),
     arrow(PENDING, CANCELED, Cause::Cancel, "by anyone"),
     arrow(RUNNING, CANCELED, Cause::Cancel, "by the holder, or forced"),
-    arrow(ERRORED, PENDING, Cause::Redrive, "attempts start anew"),
-    arrow(CANCELED, PENDING, Cause::Redrive, "attempts start anew"),
+    arrow(ERRORED, PENDING, Cause::Redrive, "attempts restart at zero"),
+    arrow(CANCELED, PENDING, Cause::Redrive, "attempts restart at zero"),
     arrow(INVISIBLE, INVISIBLE, Cause::Coalesce, "takes the more urgent priority"),
     arrow(PENDING, PENDING, Cause::Coalesce, "takes the more urgent priority"),
     arrow(RUNNING, RUNNING, Cause::Coalesce, "marked to run again"),
@@ -172,8 +172,8 @@ pub const ARROWS: &[Arrow] = &[
     arrow(PENDING, CANCELED, Cause::Purge, "by an operator"),
     arrow(RUNNING, CANCELED, Cause::Purge, "by an operator who includes running messages"),
     arrow(COMPLETED, None, Cause::Collect, "retention over, or purged"),
-    arrow(CANCELED, None, Cause::Collect, "retention over, purged, or enqueued anew by coalescing"),
-    arrow(ERRORED, None, Cause::Collect, "retention over, purged, or enqueued anew by coalescing"),
+    arrow(CANCELED, None, Cause::Collect, "retention over, purged, or replaced by coalescing"),
+    arrow(ERRORED, None, Cause::Collect, "retention over, purged, or replaced by coalescing"),
 ];
 
 /// Whether the table has this arrow.
