@@ -40,4 +40,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "tallystone-workers",
         ],
     ),
+    (
+        "tallystone-demo",
+        &[
+            "tallystone-client",
+            "tallystone-counters",
+            "tallystone-indexer",
+            "tallystone-local",
+            "tallystone-server",
+            "tallystone-workers",
+        ],
+    ),
 ];

@@ -7,15 +7,15 @@ use std::time::Instant;
 use tallystone_client::{Lease, LeaseRef};
 
 /// The log, shared by all workers.
-pub(super) struct Log {
+pub(super) struct FlightLog {
     started: Instant,
     plan: Arc<Plan>,
-    entries: Mutex<Entries>,
+    entries: Mutex<FlightLogEntries>,
 }
 
 /// What was written.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Entries {
+pub(super) struct FlightLogEntries {
     pub(super) runs: Vec<Run>,
     pub(super) acknowledged: Vec<Acknowledged>,
     /// Ids of leased messages that nobody enqueued.
@@ -45,9 +45,9 @@ pub(super) struct Acknowledged {
     pub(super) fencing_token: u64,
 }
 
-impl Log {
+impl FlightLog {
     pub(super) fn new(plan: Arc<Plan>) -> Self {
-        Log { started: Instant::now(), plan, entries: Mutex::default() }
+        FlightLog { started: Instant::now(), plan, entries: Mutex::default() }
     }
 
     /// Nanoseconds since the log began.
@@ -56,11 +56,11 @@ impl Log {
     }
 
     /// Notes a take-off; answers how many there were before. The flight ends when the guard is dropped.
-    pub(super) fn take_off(self: &Arc<Self>, worker: u32, lease: &Lease) -> (usize, Flying) {
+    pub(super) fn take_off(self: &Arc<Self>, worker: u32, lease: &Lease) -> (usize, OpenRun) {
         let Some(flight) = self.plan.number(&lease.id) else {
             let mut entries = self.entries();
             entries.strangers.push(lease.id.clone());
-            return (entries.runs.len(), Flying { log: Arc::clone(self), run: None });
+            return (entries.runs.len(), OpenRun { log: Arc::clone(self), run: None });
         };
         let queued_ms = lease.leased_at_ms.saturating_sub(lease.enqueued_at_ms);
         let (attempt, fencing_token) = (lease.attempt, lease.fencing_token);
@@ -70,7 +70,7 @@ impl Log {
         let took_off_ns = self.now_ns();
         let (ended_ns, landed) = (u64::MAX, false);
         entries.runs.push(Run { flight, worker, attempt, fencing_token, took_off_ns, ended_ns, landed, queued_ms });
-        (run, Flying { log: Arc::clone(self), run: Some(run) })
+        (run, OpenRun { log: Arc::clone(self), run: Some(run) })
     }
 
     /// Notes a confirmed completion.
@@ -87,22 +87,22 @@ impl Log {
     }
 
     /// All that was written.
-    pub(super) fn close(&self) -> Entries {
+    pub(super) fn close(&self) -> FlightLogEntries {
         std::mem::take(&mut self.entries())
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, FlightLogEntries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A flight in the air. Dropped without [`Flying::land`], it ends without having landed.
-pub(super) struct Flying {
-    log: Arc<Log>,
+/// A flight in the air. Dropped without [`OpenRun::land`], it ends without having landed.
+pub(super) struct OpenRun {
+    log: Arc<FlightLog>,
     run: Option<usize>,
 }
 
-impl Flying {
+impl OpenRun {
     pub(super) fn land(mut self) {
         self.end(true);
     }
@@ -116,7 +116,7 @@ impl Flying {
     }
 }
 
-impl Drop for Flying {
+impl Drop for OpenRun {
     fn drop(&mut self) {
         self.end(false);
     }

@@ -1,12 +1,15 @@
 //! What the demo found out, as one object: `--json` writes it as it is, the summary is drawn from it.
 
-use super::asked::Asked;
+use super::checks::{Check, counter_checks, queue_checks};
+use super::counting::Counting;
 use super::enqueue::{Enqueued, RefusedRows};
-use super::fly::{FLIGHTS_PER_WORKER, Flown, Killed};
-use super::judge::{Verdict, judge};
-use super::log::{Entries, Run};
+use super::flight_log::Run;
+use super::history::HistoryAnswers;
+use super::judge::judge;
+use super::killed::KilledWorker;
+use super::pilots::{FLIGHTS_PER_WORKER, Flown};
 use super::plan::{Names, Plan};
-use super::tally::Tally;
+use super::quantiles::{Quantiles, quantiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +20,7 @@ const BUSIEST: usize = 5;
 
 /// What the demo found out.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct FlightsReport {
+pub struct FlightsReport {
     pub(super) queue: String,
     pub(super) file: String,
     pub(super) workers: u32,
@@ -52,9 +55,9 @@ pub(crate) struct FlightsReport {
     /// The totals of the counters by name, such as `carrier/UA`; empty: nothing was counted.
     pub(super) counters: BTreeMap<String, i64>,
     /// How they came about.
-    pub(super) counting: Option<Tally>,
+    pub(super) counting: Option<Counting>,
     /// What history says; `None`: the server keeps none.
-    pub(super) history: Option<Asked>,
+    pub(super) history: Option<HistoryAnswers>,
     /// What the server says: a cross-check, no proof.
     pub(super) depth: Depth,
     pub(super) checks: Vec<Check>,
@@ -70,48 +73,11 @@ pub(crate) struct Waits {
     pub(super) next_flight_ms: Quantiles,
 }
 
-/// A distribution.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Quantiles {
-    pub(super) p50: f64,
-    pub(super) p99: f64,
-    pub(super) max: f64,
-}
-
-/// The killed worker's story.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct KilledWorker {
-    pub(super) worker: u32,
-    pub(super) killed_at_s: f64,
-    /// The flights that it had in the air.
-    pub(super) flights: Vec<KilledFlight>,
-}
-
-/// A flight that its worker had in hand when it was killed.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct KilledFlight {
-    pub(super) id: String,
-    pub(super) aircraft: String,
-    /// The other worker that flew it; `None`: nobody did.
-    pub(super) flown_by: Option<u32>,
-    pub(super) attempt: u32,
-    /// From the kill to the new take-off.
-    pub(super) taken_over_after_s: f64,
-}
-
 /// A part of all flights.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Share {
     pub(super) name: String,
     pub(super) flights: u64,
-}
-
-/// Something that had to hold.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Check {
-    pub(super) name: String,
-    pub(super) passed: bool,
-    pub(super) detail: String,
 }
 
 /// What the report is made of, beside what was enqueued and flown.
@@ -125,16 +91,16 @@ pub(super) struct Circumstances {
 }
 
 impl FlightsReport {
-    /// With what history says.
-    pub(super) fn with_history(self, history: Option<Asked>) -> Self {
+    /// Adds the answers of history.
+    pub(super) fn with_history(self, history: Option<HistoryAnswers>) -> Self {
         FlightsReport { history, ..self }
     }
 
-    /// With what was counted.
-    pub(super) fn with_tally(mut self, (counters, tally): (BTreeMap<String, i64>, Tally)) -> Self {
-        self.checks.extend(tally.checks(&counters));
+    /// Adds the totals of the counters, and their checks.
+    pub(super) fn with_counting(mut self, counters: BTreeMap<String, i64>, counting: Counting) -> Self {
+        self.checks.extend(counter_checks(&counters, &counting));
         self.passed = self.checks.iter().all(|check| check.passed);
-        FlightsReport { counters, counting: Some(tally), ..self }
+        FlightsReport { counters, counting: Some(counting), ..self }
     }
 
     /// The killed worker's story.
@@ -143,15 +109,15 @@ impl FlightsReport {
     }
 
     /// Whether every check passed.
-    pub(crate) fn passed(&self) -> bool {
+    pub fn passed(&self) -> bool {
         self.passed
     }
 
     pub(super) fn new(enqueued: &Enqueued, plan: &Plan, flown: &Flown, about: Circumstances) -> Self {
         let verdict = judge(&plan.flights, &flown.log);
-        let killed = flown.killed.map(|killed| killed_worker(killed, plan, &flown.log));
+        let killed = flown.killed.map(|killed| KilledWorker::find(killed, plan, &flown.log));
         let accepted = plan.flights.len() as u64;
-        let checks = checks(&verdict, enqueued, plan, killed.as_ref(), about.depth);
+        let checks = queue_checks(&verdict, enqueued, plan, killed.as_ref(), about.depth);
         let mut refused = BTreeMap::new();
         for rows in &enqueued.refused {
             *refused.entry(rows.reason.clone()).or_default() += rows.rows;
@@ -203,114 +169,6 @@ impl FlightsReport {
     }
 }
 
-impl Tally {
-    fn checks(&self, counters: &BTreeMap<String, i64>) -> Vec<Check> {
-        let check = |name: &str, passed: bool, detail: String| Check { name: name.to_owned(), passed, detail };
-        let Tally { adds, counted, duplicates, refused, rollups, direct, .. } = self;
-        let equal = counters.iter().filter(|(name, total)| direct.get(*name) == Some(*total)).count();
-        vec![
-            check(
-                "every total equals a direct count of the file",
-                counters == direct,
-                format!("{equal} of {} counters", direct.len()),
-            ),
-            check(
-                "every add was sent twice and counted once",
-                counted == adds && duplicates == adds && *refused == 0,
-                format!("{counted} counted, {duplicates} known already, {refused} refused"),
-            ),
-            check(
-                "no two rollups of one counter overlapped",
-                rollups.overlapped == 0 && rollups.committed > 0,
-                format!("{} of {} rollups", rollups.overlapped, rollups.begun),
-            ),
-        ]
-    }
-}
-
-fn checks(
-    verdict: &Verdict,
-    enqueued: &Enqueued,
-    plan: &Plan,
-    killed: Option<&KilledWorker>,
-    depth: Depth,
-) -> Vec<Check> {
-    let check = |name: &str, passed: bool, detail: String| Check { name: name.to_owned(), passed, detail };
-    let accepted = plan.flights.len() as u64;
-    let refused: u64 = enqueued.refused.iter().map(|rows| rows.rows).sum();
-    let (without, conflicts) = (enqueued.rows_without_aircraft, enqueued.conflicts());
-    let taken = if conflicts > 0 { format!(", {conflicts} with another row's id") } else { String::new() };
-    let mut checks = vec![
-        check(
-            "no aircraft flew two flights at once",
-            verdict.max_running_per_aircraft <= 1,
-            format!("at most {} at any moment", verdict.max_running_per_aircraft),
-        ),
-        check(
-            "each aircraft's flights came in order of departure",
-            verdict.order_violations == 0,
-            format!("{} out of order", verdict.order_violations),
-        ),
-        check(
-            "every flight was completed exactly once",
-            verdict.completed == accepted && verdict.duplicates_completed == 0 && verdict.strangers == 0,
-            format!(
-                "{} of {accepted}, {} twice, {} that nobody enqueued",
-                verdict.completed, verdict.duplicates_completed, verdict.strangers
-            ),
-        ),
-        check(
-            "every row without a tail number was refused, and no other",
-            refused == without + conflicts && enqueued.refused_wrongly(plan) == 0,
-            format!("{refused} refused, {without} without{taken}"),
-        ),
-    ];
-    if let Some(killed) = killed {
-        let held = killed.flights.len();
-        let rescued = killed.flights.iter().filter(|flight| flight.flown_by.is_some()).count();
-        checks.push(check(
-            "the killed worker's flights were flown by others",
-            held > 0 && rescued == held,
-            format!("{rescued} of {held}"),
-        ));
-    }
-    checks.push(check(
-        "the server counts the same",
-        depth.completed == accepted && depth.live() == 0 && depth.errored + depth.canceled == 0,
-        format!("{} completed, {} left", depth.completed, depth.live()),
-    ));
-    checks
-}
-
-/// What became of the flights that the killed worker had in hand: in the air, or landed, which it could not say any more.
-fn killed_worker(killed: Killed, plan: &Plan, log: &Entries) -> KilledWorker {
-    let ids = plan.ids();
-    let is_flown_again = |lost: &Run| {
-        log.runs
-            .iter()
-            .any(|run| run.flight == lost.flight && run.worker != killed.worker && run.attempt > lost.attempt)
-    };
-    let is_lost = |run: &&Run| run.worker == killed.worker && (!run.landed || is_flown_again(run));
-    let flights = log.runs.iter().filter(is_lost).map(|lost| {
-        let is_rescue = |run: &&Run| {
-            let confirmed = || {
-                log.acknowledged.iter().any(|ack| (ack.flight, ack.fencing_token) == (run.flight, run.fencing_token))
-            };
-            run.flight == lost.flight && run.worker != killed.worker && confirmed()
-        };
-        let rescue = log.runs.iter().find(is_rescue);
-        let aircraft = plan.flights[lost.flight as usize].aircraft;
-        KilledFlight {
-            id: ids[lost.flight as usize].to_owned(),
-            aircraft: plan.aircraft.name(aircraft).to_owned(),
-            flown_by: rescue.map(|run| run.worker),
-            attempt: rescue.map_or(lost.attempt, |run| run.attempt),
-            taken_over_after_s: rescue.map_or(0.0, |run| run.took_off_ns.saturating_sub(killed.at_ns) as f64 / 1e9),
-        }
-    });
-    KilledWorker { worker: killed.worker, killed_at_s: killed.at_ns as f64 / 1e9, flights: flights.collect() }
-}
-
 /// The time from each landing to the take-off that it made room for: of one worker, the n-th landing gives the credit
 /// for the take-off that comes a full hand after the n-th.
 fn next_flight_ms(runs: &[Run], workers: u32) -> Vec<f64> {
@@ -329,12 +187,6 @@ fn next_flight_ms(runs: &[Run], workers: u32) -> Vec<f64> {
         gaps.extend(next.zip(landings).map(|(next, landed)| next.saturating_sub(landed) as f64 / 1e6));
     }
     gaps
-}
-
-pub(super) fn quantiles(mut values: Vec<f64>) -> Quantiles {
-    values.sort_unstable_by(f64::total_cmp);
-    let at = |share: f64| values.get((values.len() as f64 * share) as usize).or(values.last()).copied().unwrap_or(0.0);
-    Quantiles { p50: at(0.5), p99: at(0.99), max: at(1.0) }
 }
 
 /// Flights by name, most first.

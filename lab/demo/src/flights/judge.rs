@@ -1,6 +1,6 @@
 //! The verdict: what the workers' log says about the plan. Pure, so that its own tests can feed it logs that are wrong.
 
-use super::log::{Entries, Run};
+use super::flight_log::{FlightLogEntries, Run};
 use super::plan::{FlightNo, Planned};
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub(super) struct Verdict {
 }
 
 /// Reads the log.
-pub(super) fn judge(plan: &[Planned], log: &Entries) -> Verdict {
+pub(super) fn judge(plan: &[Planned], log: &FlightLogEntries) -> Verdict {
     let mut completions = vec![0_u64; plan.len()];
     for acknowledged in &log.acknowledged {
         completions[acknowledged.flight as usize] += 1;
@@ -91,7 +91,7 @@ fn out_of_order(flights: &[FlightNo], runs: &[&Run], confirmed: &HashSet<(Flight
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::Acknowledged;
+    use super::super::flight_log::Acknowledged;
     use super::*;
 
     /// Flights 0, 1, 2 of aircraft 0 and flight 3 of aircraft 1; 1 and 2 depart together.
@@ -106,8 +106,8 @@ mod tests {
     }
 
     /// A log of landed flights, each confirmed.
-    fn log(runs: &[(FlightNo, u64, u64)]) -> Entries {
-        let mut log = Entries::default();
+    fn log(runs: &[(FlightNo, u64, u64)]) -> FlightLogEntries {
+        let mut log = FlightLogEntries::default();
         for (fencing_token, (flight, took_off_ns, ended_ns)) in (1..).zip(runs) {
             log.runs.push(run(*flight, fencing_token, *took_off_ns, *ended_ns, true));
             log.acknowledged.push(Acknowledged { flight: *flight, fencing_token });
@@ -115,7 +115,7 @@ mod tests {
         log
     }
 
-    fn good() -> Entries {
+    fn good() -> FlightLogEntries {
         log(&[(0, 1, 2), (3, 1, 9), (1, 2, 4), (2, 5, 6)])
     }
 

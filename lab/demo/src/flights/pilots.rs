@@ -1,6 +1,6 @@
 //! The workers: they fly what the queue gives them, and one of them is killed in the middle.
 
-use super::log::{Entries, Log};
+use super::flight_log::{FlightLog, FlightLogEntries};
 use super::plan::Plan;
 use anyhow::{Context, Result, anyhow};
 use indicatif::ProgressBar;
@@ -20,21 +20,21 @@ const FULL_HANDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// What the workers wrote, and how long they took.
 pub(super) struct Flown {
-    pub(super) log: Entries,
+    pub(super) log: FlightLogEntries,
     pub(super) elapsed: Duration,
-    pub(super) killed: Option<Killed>,
+    pub(super) killed: Option<Kill>,
 }
 
 /// The worker that was killed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Killed {
+pub(super) struct Kill {
     pub(super) worker: u32,
     pub(super) at_ns: u64,
 }
 
 /// What the workers share.
-struct Field {
-    log: Arc<Log>,
+struct Crew {
+    log: Arc<FlightLog>,
     /// The worker that takes off for the flight in the middle; it never lands again.
     doomed: OnceLock<u32>,
     /// It was named, or took one more flight.
@@ -54,8 +54,8 @@ pub(super) async fn fly(
     workers: u32,
     progress: &ProgressBar,
 ) -> Result<Flown> {
-    let field = Arc::new(Field {
-        log: Arc::new(Log::new(Arc::clone(plan))),
+    let crew = Arc::new(Crew {
+        log: Arc::new(FlightLog::new(Arc::clone(plan))),
         doomed: OnceLock::new(),
         doomed_took_off: Notify::new(),
         // A lone worker is spared: nobody could take over.
@@ -70,21 +70,21 @@ pub(super) async fn fly(
     let mut tasks = JoinSet::new();
     let mut handles: Vec<AbortHandle> = Vec::new();
     for number in 0..workers {
-        let worker = worker(client, queue, number, &field);
-        let (field, mut stopped) = (Arc::clone(&field), stopped.clone());
+        let worker = worker(client, queue, number, &crew);
+        let (crew, mut stopped) = (Arc::clone(&crew), stopped.clone());
         handles.push(tasks.spawn(async move {
             let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-            worker.run_until(shutdown, move |lease| Arc::clone(&field).fly_one(number, lease)).await
+            worker.run_until(shutdown, move |lease| Arc::clone(&crew).fly_one(number, lease)).await
         }));
     }
     let mut killed = None;
     tokio::select! {
-        at = field.kill_when_full(&handles) => killed = Some(at),
-        () = field.all_completed_or_stalled() => {}
+        at = crew.kill_when_full(&handles) => killed = Some(at),
+        () = crew.all_completed_or_stalled() => {}
         Some(failure) = next_failure(&mut tasks) => return Err(failure),
     }
     tokio::select! {
-        () = field.all_completed_or_stalled() => {}
+        () = crew.all_completed_or_stalled() => {}
         Some(failure) = next_failure(&mut tasks) => return Err(failure),
     }
     let elapsed = started.elapsed();
@@ -94,19 +94,19 @@ pub(super) async fn fly(
             stats.context("a worker failed")?;
         }
     }
-    Ok(Flown { log: field.log.close(), elapsed, killed })
+    Ok(Flown { log: crew.log.close(), elapsed, killed })
 }
 
 /// One of the workers.
-fn worker(client: &Client, queue: &str, number: u32, field: &Arc<Field>) -> Worker {
-    let field = Arc::clone(field);
+fn worker(client: &Client, queue: &str, number: u32, crew: &Arc<Crew>) -> Worker {
+    let crew = Arc::clone(crew);
     Worker::new(client.clone(), queue)
         .name(format!("pilot-{number}"))
         .concurrency(FLIGHTS_PER_WORKER)
         .grace(Duration::from_secs(5))
         .on_outcome(move |lease: &LeaseRef, outcome: &Outcome| {
             if let Outcome::Completed(_) = outcome {
-                field.complete(lease);
+                crew.complete(lease);
             }
         })
 }
@@ -126,7 +126,7 @@ async fn next_failure(
     None
 }
 
-impl Field {
+impl Crew {
     /// The handler: flies one flight. Flight time is what it takes to let another task run.
     async fn fly_one(self: Arc<Self>, worker: u32, lease: Lease) -> Result<(), Failure> {
         let (before, flying) = self.log.take_off(worker, &lease);
@@ -152,7 +152,7 @@ impl Field {
 
     /// Waits until the doomed worker's hands are full, and kills it: its task, its stream and its flights are
     /// dropped where they are, and nobody tells the server.
-    async fn kill_when_full(&self, workers: &[AbortHandle]) -> Killed {
+    async fn kill_when_full(&self, workers: &[AbortHandle]) -> Kill {
         let worker = loop {
             self.doomed_took_off.notified().await;
             if let Some(doomed) = self.doomed.get() {
@@ -167,7 +167,7 @@ impl Field {
         // Near the end of a short file there may not be enough flights.
         let _ = tokio::time::timeout(FULL_HANDS_WITHIN, full).await;
         workers[worker as usize].abort();
-        Killed { worker, at_ns: self.log.now_ns() }
+        Kill { worker, at_ns: self.log.now_ns() }
     }
 
     async fn all_completed_or_stalled(&self) {

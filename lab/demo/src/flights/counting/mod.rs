@@ -5,32 +5,25 @@
 //! (`overlaps`). What may not: the server, which the demo brings along.
 
 mod adds;
-mod overlaps;
-mod workers;
+mod direct;
+mod overlap;
+mod rollup_workers;
+mod services;
 
-use super::flight;
-use super::log::Entries;
+pub use services::CounterServices;
+
+use super::flight_log::FlightLogEntries;
 use super::plan::Plan;
 use adds::Sent;
 use anyhow::{Context, Result, ensure};
-use overlaps::Overlaps;
+use direct::count_directly;
+use overlap::{KilledRollupWorker, Overlaps, story};
+use rollup_workers::RollupWorkers;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tallystone_client::{Cardinality, CounterClient, CounterType, NamespaceConfig};
-use workers::Workers;
-
-/// Where the demo's counters are.
-#[derive(Clone, Debug)]
-pub(crate) struct Tallies {
-    /// The service.
-    pub(crate) counters: String,
-    /// The queue that has rollups done.
-    pub(crate) server: String,
-    /// The Redis that has the counters.
-    pub(crate) redis_url: String,
-}
 
 /// Short times, so that the demo is soon over; docs/counters.md says what they do.
 const ACCEPT_LIMIT_MS: u64 = 2_000;
@@ -44,7 +37,7 @@ const PAGE: usize = 1_000;
 
 /// What was counted, and how.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Tally {
+pub(crate) struct Counting {
     /// Adds of flights that landed, each of which was sent twice.
     pub(super) adds: u64,
     /// Of the sent ones, those that counted, and those that were known already.
@@ -55,31 +48,20 @@ pub(crate) struct Tally {
     /// From the last add to when every count was exact.
     pub(super) exact_after_s: f64,
     pub(super) rollups: Overlaps,
-    pub(super) killed_worker: Option<KilledWorker>,
+    pub(super) killed_worker: Option<KilledRollupWorker>,
     /// What the file has, counted directly.
     #[serde(skip)]
     pub(super) direct: BTreeMap<String, i64>,
 }
 
-/// The rollup worker that was killed.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct KilledWorker {
-    pub(super) name: String,
-    /// Rollups that it had begun, and of these the ones that it never ended.
-    pub(super) begun: u64,
-    pub(super) in_hand: u64,
-    /// Of the counters in hand, those that another worker has rolled up since.
-    pub(super) taken_over: u64,
-}
-
 /// Counts the flights that landed; the totals by name, and how they came about.
-pub(super) async fn tally(
-    at: &Tallies,
+pub(in crate::flights) async fn count(
+    services: &CounterServices,
     plan: &Plan,
-    landed: &Entries,
+    landed: &FlightLogEntries,
     file: Option<&Path>,
-) -> Result<(BTreeMap<String, i64>, Tally)> {
-    let client = CounterClient::connect(&at.counters).await.context("the demo's counters")?;
+) -> Result<(BTreeMap<String, i64>, Counting)> {
+    let client = CounterClient::connect(&services.counters_url).await.context("the demo's counters")?;
     let namespace = format!("flights-{:08x}", uuid::Uuid::new_v4().as_fields().0);
     let config = NamespaceConfig {
         counter_type: Some(CounterType::Eventual),
@@ -91,7 +73,7 @@ pub(super) async fn tally(
     };
     client.put_namespace(&namespace, config).await.context("the demo's namespace")?;
     let direct = count_directly(file)?;
-    let mut workers = Workers::start(at)?;
+    let mut workers = RollupWorkers::start(services)?;
     let begun = Instant::now();
     let mut sent = adds::send(&client, &namespace, plan, landed).await?;
     let (send_s, last_add) = (begun.elapsed().as_secs_f64(), Instant::now());
@@ -103,34 +85,11 @@ pub(super) async fn tally(
     let exact_after_s = last_add.elapsed().as_secs_f64();
     let records = workers.stop().await?;
     let rollups = Overlaps::of(&namespace, &records, killed.as_ref())?;
-    let killed_worker = killed.map(|killed| overlaps::story(&namespace, &records, &killed));
+    let killed_worker = killed.map(|killed| story(&namespace, &records, &killed));
     let Sent { adds, counted, duplicates, refused, .. } = sent;
-    let tally = Tally { adds, counted, duplicates, refused, send_s, exact_after_s, rollups, killed_worker, direct };
-    Ok((totals, tally))
-}
-
-/// The names of the counters that a flight adds to.
-fn counters_of(carrier: &str, origin: &str, dest: &str, aircraft: &str) -> [String; 4] {
-    [
-        format!("carrier/{carrier}"),
-        format!("origin/{origin}"),
-        format!("route/{origin}-{dest}"),
-        format!("aircraft/{aircraft}"),
-    ]
-}
-
-/// What the file has, with neither queue nor counters in between.
-fn count_directly(file: Option<&Path>) -> Result<BTreeMap<String, i64>> {
-    let (mut counts, mut seen) = (BTreeMap::new(), HashSet::new());
-    for flight in flight::read(file)? {
-        let flight = flight?;
-        if !flight.tailnum.is_empty() && seen.insert(flight.id()) {
-            for counter in counters_of(&flight.carrier, &flight.origin, &flight.dest, &flight.tailnum) {
-                *counts.entry(counter).or_default() += 1;
-            }
-        }
-    }
-    Ok(counts)
+    let counting =
+        Counting { adds, counted, duplicates, refused, send_s, exact_after_s, rollups, killed_worker, direct };
+    Ok((totals, counting))
 }
 
 /// The totals, once every count holds the last add.

@@ -1,8 +1,8 @@
 //! The adds: four for each flight that landed, each sent twice, at the same time.
 
-use super::counters_of;
-use crate::demo::flights::log::{Entries, Run};
-use crate::demo::flights::plan::Plan;
+use super::direct::counters_of;
+use crate::flights::flight_log::{FlightLogEntries, Run};
+use crate::flights::plan::Plan;
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,12 @@ pub(super) struct Sent {
 }
 
 /// Sends the adds of every flight that landed.
-pub(super) async fn send(client: &CounterClient, namespace: &str, plan: &Plan, landed: &Entries) -> Result<Sent> {
+pub(super) async fn send(
+    client: &CounterClient,
+    namespace: &str,
+    plan: &Plan,
+    landed: &FlightLogEntries,
+) -> Result<Sent> {
     let ids = plan.ids();
     let flights = flights(&landed.runs);
     let batches = flights.chunks(FLIGHTS).map(|flights| {

@@ -1,6 +1,6 @@
 //! Two rollup workers, each a process of its own, of which one is killed with -9.
 
-use super::Tallies;
+use super::services::CounterServices;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,36 +15,36 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const KILL_WITHIN: Duration = Duration::from_secs(15);
 
 /// Them, and where they write what they do.
-pub(super) struct Workers {
+pub(super) struct RollupWorkers {
     processes: Vec<Child>,
     dir: tempfile::TempDir,
 }
 
 /// The death of one.
-pub(super) struct Killed {
+pub(super) struct RollupWorkerKill {
     pub(super) name: &'static str,
     pub(super) at_us: u64,
 }
 
-impl Workers {
-    pub(super) fn start(at: &Tallies) -> Result<Workers> {
+impl RollupWorkers {
+    pub(super) fn start(at: &CounterServices) -> Result<RollupWorkers> {
         let dir = tempfile::tempdir().context("a folder for the workers' records")?;
         let program = std::env::current_exe().context("this program")?;
         let start = |name: &&str| {
             // They end with us, even when we are killed.
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "--"]).arg(&program).arg("rollup-worker");
-            command.args(["--redis-url", &at.redis_url, "--server", &at.server, "--name", name, "--log", "error"]);
+            command.args(["--redis-url", &at.redis_url, "--server", &at.queue_url, "--name", name, "--log", "error"]);
             command.arg("--records").arg(records(dir.path(), name));
             command.env_remove("TALLYSTONE_CONFIG").stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
             command.spawn().context("a rollup worker could not be started")
         };
         let processes = NAMES.iter().map(start).collect::<Result<_>>()?;
-        Ok(Workers { processes, dir })
+        Ok(RollupWorkers { processes, dir })
     }
 
     /// Kills one when it has begun so many rollups.
-    pub(super) async fn kill_one_in_the_middle(&mut self, rollups: u64) -> Result<Option<Killed>> {
+    pub(super) async fn kill_one_in_the_middle(&mut self, rollups: u64) -> Result<Option<RollupWorkerKill>> {
         let deadline = Instant::now() + KILL_WITHIN;
         let (doomed, path) = (&mut self.processes[0], records(self.dir.path(), NAMES[0]));
         loop {
@@ -64,7 +64,7 @@ impl Workers {
         }
         doomed.kill().await.context("the kill")?;
         let at_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
-        Ok(Some(Killed { name: NAMES[0], at_us }))
+        Ok(Some(RollupWorkerKill { name: NAMES[0], at_us }))
     }
 
     /// Stops those that live, and reads what all of them wrote.

@@ -9,7 +9,7 @@ use tallystone_client::NewMessage;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// January 2013, as it comes with the program.
-const EMBEDDED: &[u8] = include_bytes!("../../../../lab/demo/data/flights-2013-01.csv.gz");
+const EMBEDDED: &[u8] = include_bytes!("../../data/flights-2013-01.csv.gz");
 /// The metadata key that no two running flights share: the aircraft's tail number.
 pub(super) const TAIL: &str = "tail";
 

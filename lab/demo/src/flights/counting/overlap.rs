@@ -1,7 +1,6 @@
 //! Whether two rollups of one counter ever overlapped, from what the workers wrote down.
 
-use super::KilledWorker;
-use super::workers::Killed;
+use super::rollup_workers::RollupWorkerKill;
 use anyhow::{Error, Result};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
@@ -11,16 +10,28 @@ use tallystone_workers::{Record, RollupStage, overlapping, rollups};
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Overlaps {
     /// Rollups begun.
-    pub(in crate::demo::flights) begun: u64,
-    pub(in crate::demo::flights) committed: u64,
+    pub(in crate::flights) begun: u64,
+    pub(in crate::flights) committed: u64,
     /// Rollups that found another to be faster.
-    pub(in crate::demo::flights) lost: u64,
+    pub(in crate::flights) lost: u64,
     /// Counters of which two rollups were running at the same time.
-    pub(in crate::demo::flights) overlapped: u64,
+    pub(in crate::flights) overlapped: u64,
+}
+
+/// The rollup worker that was killed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct KilledRollupWorker {
+    pub(in crate::flights) name: String,
+    /// Rollups that it began.
+    pub(in crate::flights) begun: u64,
+    /// Rollups that it began and never ended.
+    pub(in crate::flights) unfinished: u64,
+    /// Of the counters of unfinished rollups, those that another worker has rolled up since.
+    pub(in crate::flights) taken_over: u64,
 }
 
 impl Overlaps {
-    pub(super) fn of(namespace: &str, records: &[Record], killed: Option<&Killed>) -> Result<Overlaps> {
+    pub(super) fn of(namespace: &str, records: &[Record], killed: Option<&RollupWorkerKill>) -> Result<Overlaps> {
         let killed_us = |worker: &str| killed.filter(|killed| killed.name == worker).map(|killed| killed.at_us);
         let rollups = rollups(of_namespace(namespace, records).cloned(), killed_us).map_err(Error::msg)?;
         let ended = |stage| rollups.iter().filter(|rollup| rollup.stage == stage).count() as u64;
@@ -39,13 +50,13 @@ fn of_namespace<'a>(namespace: &'a str, records: &'a [Record]) -> impl Iterator<
 }
 
 /// What became of the counters that a killed worker had in hand.
-pub(super) fn story(namespace: &str, records: &[Record], killed: &Killed) -> KilledWorker {
+pub(super) fn story(namespace: &str, records: &[Record], killed: &RollupWorkerKill) -> KilledRollupWorker {
     let own = || of_namespace(namespace, records).filter(|record| record.worker == killed.name);
-    let mut in_hand: HashMap<&str, u64> = HashMap::new();
+    let mut unfinished: HashMap<&str, u64> = HashMap::new();
     for record in own() {
         match record.stage {
-            RollupStage::Begin => drop(in_hand.insert(&record.counter, record.at_us)),
-            _ => drop(in_hand.remove(record.counter.as_str())),
+            RollupStage::Begin => drop(unfinished.insert(&record.counter, record.at_us)),
+            _ => drop(unfinished.remove(record.counter.as_str())),
         }
     }
     let by_another = |counter: &str| {
@@ -56,11 +67,11 @@ pub(super) fn story(namespace: &str, records: &[Record], killed: &Killed) -> Kil
                 && record.at_us > killed.at_us
         })
     };
-    KilledWorker {
+    KilledRollupWorker {
         name: killed.name.to_owned(),
         begun: own().filter(|record| record.stage == RollupStage::Begin).count() as u64,
-        in_hand: in_hand.len() as u64,
-        taken_over: in_hand.keys().filter(|counter| by_another(counter)).count() as u64,
+        unfinished: unfinished.len() as u64,
+        taken_over: unfinished.keys().filter(|counter| by_another(counter)).count() as u64,
     }
 }
 
@@ -84,11 +95,11 @@ mod tests {
             record("b", "y", 20, RollupStage::Begin),
             record("b", "y", 30, RollupStage::Committed),
         ];
-        let killed = Killed { name: "a", at_us: 15 };
+        let killed = RollupWorkerKill { name: "a", at_us: 15 };
         let overlaps = Overlaps::of("n", &records, Some(&killed)).unwrap();
         assert_eq!((overlaps.begun, overlaps.committed, overlaps.overlapped), (4, 2, 0));
         let story = story("n", &records, &killed);
-        assert_eq!((story.begun, story.in_hand, story.taken_over), (2, 1, 1));
+        assert_eq!((story.begun, story.unfinished, story.taken_over), (2, 1, 1));
         assert_eq!(
             Overlaps::of("n", &records, None).unwrap().overlapped,
             1,

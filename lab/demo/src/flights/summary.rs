@@ -1,7 +1,8 @@
 //! The report as a person reads it.
 
-use super::report::{FlightsReport, Quantiles, Share};
-use crate::output::grouped;
+use super::quantiles::Quantiles;
+use super::report::{FlightsReport, Share};
+use indicatif::HumanCount;
 use owo_colors::{OwoColorize, Stream::Stdout};
 use std::fmt::{Display, Formatter, Result};
 
@@ -106,8 +107,8 @@ impl FlightsReport {
             tally.exact_after_s
         )?;
         if let Some(killed) = &tally.killed_worker {
-            let (name, begun, in_hand) = (&killed.name, grouped(killed.begun), killed.in_hand);
-            writeln!(f, "  {name} was killed in its {begun} rollups, with {in_hand} in hand")?;
+            let (name, begun, in_hand) = (&killed.name, grouped(killed.begun), killed.unfinished);
+            writeln!(f, "  {name} was killed after it had begun {begun} rollups, {in_hand} of them unfinished")?;
         }
         writeln!(f, "  {:<20} {:>9} {:>13}", "", "counted", "in the file")?;
         let mut lines = 0;
@@ -167,6 +168,11 @@ impl FlightsReport {
 
 fn heading(f: &mut Formatter<'_>, text: &str) -> Result {
     writeln!(f, "\n{}", text.if_supports_color(Stdout, |text| text.bold()))
+}
+
+/// 1234567 as `1,234,567`.
+fn grouped(n: u64) -> String {
+    HumanCount(n).to_string()
 }
 
 /// One line and bar per name.

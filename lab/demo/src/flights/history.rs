@@ -1,44 +1,49 @@
-//! The last part of the demo: questions that nobody wrote down answers to while the flights flew, answered from history.
+//! Questions that the demo answers from the history alone: why a flight waited, how long each carrier waited, and what
+//! happened to a flight whose worker was killed.
 
 use super::flight::TAIL;
-use super::report::{KilledWorker, Quantiles, quantiles};
+use super::killed::KilledWorker;
+use super::quantiles::{Quantiles, quantiles};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tallystone_client::{Client, Code, IndexedMessage, Search, State, Trace};
 
-/// How long history may take to have everything.
+/// How long the history may take to catch up.
 const CAUGHT_UP: Duration = Duration::from_secs(20);
 const PAGE: u32 = 1_000;
 
-/// What history says.
+/// Draws the trace of a message: its transitions, its queue and its id.
+pub type DrawTrace = fn(&Trace, &str, &str) -> String;
+
+/// What the history says.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Asked {
+pub(crate) struct HistoryAnswers {
     pub(super) longest_wait: Option<LongestWait>,
     /// From the enqueue to the landing, by carrier.
     pub(super) waits_by_carrier: Vec<CarrierWait>,
-    /// One flight whose worker was killed: everything that happened to it.
-    pub(super) killed_flight: Option<Traced>,
-    /// From the last landing to when all of it could be asked.
+    /// One flight whose worker was killed, and all its transitions.
+    pub(super) killed_flight: Option<TracedFlight>,
+    /// From the last landing until the history held every transition.
     pub(super) indexed_after_ms: f64,
 }
 
-/// The flight that waited longest, and for what.
+/// The flight that waited longest, and why.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct LongestWait {
     pub(super) flight: String,
     pub(super) aircraft: String,
     pub(super) waited_ms: u64,
-    /// Flights of the same aircraft that came before it.
+    /// Earlier flights of the same aircraft.
     pub(super) flights_before: u64,
-    /// How long they kept the aircraft, together.
+    /// The sum of the times for which those flights occupied the aircraft.
     pub(super) aircraft_busy_ms: u64,
-    /// How much of that was the lease of a worker that had died.
+    /// The part of it that was the lease of a killed worker, until it expired.
     pub(super) dead_lease_ms: u64,
 }
 
-/// One carrier's waits.
+/// How long one carrier's flights waited from enqueue to landing.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CarrierWait {
     pub(super) carrier: String,
@@ -46,19 +51,24 @@ pub(crate) struct CarrierWait {
     pub(super) wait_ms: Quantiles,
 }
 
-/// A flight and its trace.
+/// A flight and its transitions.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Traced {
+pub(crate) struct TracedFlight {
     pub(super) id: String,
     pub(super) transitions: Vec<tallystone_client::TracedTransition>,
     #[serde(skip)]
     pub(super) drawn: String,
 }
 
-/// Asks; `None`: this server keeps no history.
-pub(super) async fn ask(client: &Client, queue: &str, killed: Option<&KilledWorker>) -> Result<Option<Asked>> {
+/// Waits for the history to catch up, then queries it. `None`: the server keeps no history.
+pub(super) async fn query(
+    client: &Client,
+    queue: &str,
+    killed: Option<&KilledWorker>,
+    draw_trace: DrawTrace,
+) -> Result<Option<HistoryAnswers>> {
     let begin = Instant::now();
-    if !caught_up(client).await? {
+    if !history_caught_up(client).await? {
         return Ok(None);
     }
     let indexed_after_ms = begin.elapsed().as_secs_f64() * 1e3;
@@ -76,15 +86,18 @@ pub(super) async fn ask(client: &Client, queue: &str, killed: Option<&KilledWork
     let mut waits_by_carrier: Vec<CarrierWait> = carriers.into_iter().map(carrier).collect();
     waits_by_carrier.sort_by(|a, b| b.wait_ms.p50.total_cmp(&a.wait_ms.p50));
     let killed_flight = match killed.and_then(|killed| killed.flights.first()) {
-        Some(flight) => Some(traced(client, queue, &flight.id).await?),
+        Some(flight) => Some(traced(client, queue, &flight.id, draw_trace).await?),
         None => None,
     };
     let longest_wait = longest_wait(client, queue, &flights).await?;
-    Ok(Some(Asked { longest_wait, waits_by_carrier, killed_flight, indexed_after_ms }))
+    Ok(Some(HistoryAnswers { longest_wait, waits_by_carrier, killed_flight, indexed_after_ms }))
 }
 
-/// Waits until history has all that happened until now. `false`: there is none.
-pub(crate) async fn caught_up(client: &Client) -> Result<bool> {
+/// Waits until the history holds every transition made so far. `false`: the server keeps no history.
+///
+/// # Errors
+/// The history does not answer, or has not caught up within 20 s.
+pub async fn history_caught_up(client: &Client) -> Result<bool> {
     match client.history_caught_up(CAUGHT_UP).await {
         Ok(true) => Ok(true),
         Ok(false) => bail!("history has not caught up within {CAUGHT_UP:?}"),
@@ -93,7 +106,7 @@ pub(crate) async fn caught_up(client: &Client) -> Result<bool> {
     }
 }
 
-/// Every message of the queue, as history has it.
+/// Every message of the queue, as the history holds it.
 async fn all(client: &Client, queue: &str) -> Result<Vec<IndexedMessage>> {
     let mut search = Search { queue: queue.to_owned(), page_size: PAGE, ..Search::default() };
     let mut messages = Vec::new();
@@ -109,7 +122,7 @@ async fn all(client: &Client, queue: &str) -> Result<Vec<IndexedMessage>> {
 
 async fn longest_wait(client: &Client, queue: &str, flights: &[IndexedMessage]) -> Result<Option<LongestWait>> {
     let wait_ms = |flight: &IndexedMessage| flight.state_since_ms.saturating_sub(flight.enqueued_at_ms);
-    // One that waited for its own aircraft, not for a killed worker's lease.
+    // Only flights leased once: these waited for their aircraft, not for a killed worker's lease to expire.
     let candidates = flights.iter().filter(|flight| flight.attempts == 1);
     let Some(longest) = candidates.max_by_key(|flight| wait_ms(flight)) else { return Ok(None) };
     let aircraft = longest.metadata.get(TAIL).cloned().unwrap_or_default();
@@ -139,10 +152,10 @@ async fn longest_wait(client: &Client, queue: &str, flights: &[IndexedMessage]) 
     }))
 }
 
-async fn traced(client: &Client, queue: &str, id: &str) -> Result<Traced> {
+async fn traced(client: &Client, queue: &str, id: &str, draw_trace: DrawTrace) -> Result<TracedFlight> {
     let trace = trace(client, queue, id).await?;
-    let drawn = crate::msg::drawn(&trace, &mut None, queue, id);
-    Ok(Traced { id: id.to_owned(), transitions: trace.transitions, drawn })
+    let drawn = draw_trace(&trace, queue, id);
+    Ok(TracedFlight { id: id.to_owned(), transitions: trace.transitions, drawn })
 }
 
 async fn trace(client: &Client, queue: &str, id: &str) -> Result<Trace> {

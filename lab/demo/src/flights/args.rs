@@ -1,0 +1,21 @@
+//! The arguments of `demo flights`.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Which flights to fly, and how.
+#[derive(Args, Debug)]
+pub struct FlightsArgs {
+    /// Flights to fly: a CSV file, gzipped or not [default: the 27,004 flights that left New York in January 2013]
+    #[arg(long, value_name = "CSV[.gz]")]
+    pub file: Option<PathBuf>,
+    /// Number of workers; each flies up to four flights at once
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub workers: u32,
+    /// Keep the demo's queue, to inspect it afterwards
+    #[arg(long)]
+    pub keep: bool,
+    /// Show no progress bars (as with --json)
+    #[arg(long)]
+    pub quiet: bool,
+}
