@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 /// A running `tallystone dev`.
@@ -28,11 +29,23 @@ impl Dev {
 
     /// With its data in this folder.
     pub(crate) async fn start_in(dir: &Path, more_args: &[&str]) -> Self {
-        let dir = dir.to_str().expect("a plain path");
-        let args = [&["dev", "--json", "--listen", "127.0.0.1:0", "--data-dir", dir], more_args].concat();
-        let mut process = Running::start(program::command(&args));
+        Dev::start_with(dir, more_args, &[]).await
+    }
+
+    /// The same, with these environment variables.
+    pub(crate) async fn start_with(dir: &Path, more_args: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut process = Running::start(Dev::command(dir, more_args, environment));
         let ready = serde_json::from_str(&process.line().await).expect("JSON");
         Dev { process, ready, _dir: None }
+    }
+
+    /// The command that starts it.
+    pub(crate) fn command(dir: &Path, more_args: &[&str], environment: &[(&str, &str)]) -> Command {
+        let dir = dir.to_str().expect("a plain path");
+        let args = [&["dev", "--json", "--listen", "127.0.0.1:0", "--data-dir", dir], more_args].concat();
+        let mut command = program::command(&args);
+        command.envs(environment.iter().copied());
+        command
     }
 
     /// Where it serves.
@@ -64,6 +77,12 @@ impl Dev {
         ended.object()
     }
 
+    /// A verb of the counters, which answers one object.
+    pub(crate) async fn counter(&self, args: &[&str]) -> Value {
+        let counters = self.ready["counters"].as_str().expect("a URL");
+        self.ok(&[&["counter", "--counters", counters], args].concat()).await
+    }
+
     /// A verb that is refused for this reason.
     pub(crate) async fn refused(&self, args: &[&str], reason: &str) {
         let ended = self.call(args).await;
@@ -85,12 +104,30 @@ impl Dev {
         assert!(status.success(), "{status}");
     }
 
-    /// The redis-server that it has started, by the lock of the folder.
+    /// A SIGKILL; returns when its Redis is gone too.
+    pub(crate) async fn kill(self) {
+        let redis = self.redis_pid();
+        self.process.kill().await;
+        until_gone(redis).await;
+    }
+
+    /// The redis-server that it has started.
     fn redis_pid(&self) -> Pid {
-        let lock = Path::new(self.ready["data_dir"].as_str().expect("a path")).join("lock");
-        let holder = std::fs::read_to_string(lock).expect("a lock file");
-        let pid = holder.strip_prefix("process ").and_then(|rest| rest.split(',').next()).expect("its process id");
-        Pid::from_raw(pid.parse().expect("a number"))
+        redis_of(Path::new(self.ready["data_dir"].as_str().expect("a path"))).expect("the folder's lock names it")
+    }
+}
+
+/// The redis-server of a data folder, by the folder's lock; none if none was started.
+fn redis_of(dir: &Path) -> Option<Pid> {
+    let holder = std::fs::read_to_string(dir.join("lock")).ok()?;
+    let pid = holder.strip_prefix("process ")?.split(',').next()?;
+    Some(Pid::from_raw(pid.parse().expect("a number")))
+}
+
+/// Waits until the redis-server of a folder, whose `dev` was killed, is gone.
+pub(crate) async fn until_folder_is_free(dir: &Path) {
+    if let Some(redis) = redis_of(dir) {
+        until_gone(redis).await;
     }
 }
 
@@ -132,9 +169,7 @@ async fn data_survives_stops_and_kills_and_no_process_does() {
     let dev = Dev::start_in(dir.path(), &[]).await;
     assert_eq!(dev.ok(&["msg", "get", "kept", "a"]).await["state"], "pending");
     dev.ok(&["msg", "enqueue", "kept", "--id", "b", "--meta", "tail=N1"]).await;
-    let redis = dev.redis_pid();
-    dev.process.kill().await;
-    until_gone(redis).await;
+    dev.kill().await;
 
     let dev = Dev::start_in(dir.path(), &[]).await;
     let ids: Vec<Value> =

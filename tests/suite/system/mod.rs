@@ -10,5 +10,6 @@ mod demo;
 mod dev;
 mod messages;
 mod queues;
+mod upgrade;
 mod wire;
 mod work;
