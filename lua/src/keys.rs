@@ -34,6 +34,11 @@ pub const LEFT_OUTBOXES: &str = "ts:outboxes:left";
 /// The channel on which servers wake each other.
 pub const WAKE_CHANNEL: &str = "ts:wake";
 
+/// Holds the owner of the leader lease of a background job, with the lease's length as its expiry.
+pub fn leader_lease(job: &str) -> String {
+    format!("ts:leader:{job}")
+}
+
 /// The keys of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardKeys {

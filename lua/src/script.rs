@@ -115,8 +115,8 @@ scripts! {
     Check = "check",
     /// Q19.
     AckOutbox = "ack_outbox",
-    /// Who does a background job.
-    TakeTurn = "take_turn",
+    /// Which server does a background job.
+    AcquireLeaderLease = "acquire_leader_lease",
 }
 
 #[cfg(test)]

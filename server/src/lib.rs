@@ -21,4 +21,4 @@ mod testing;
 pub use config::{ConfigError, QueueTemplate, ServerConfig};
 pub use serve::{Beside, BesideTask, ServeError, outbox_bound, redis_options, serve, serve_on, serve_redis};
 pub use serve_only::{serve_metrics, serve_only};
-pub use sweeper::SweepTurn;
+pub use sweeper::LeaderLease;

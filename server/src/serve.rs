@@ -8,7 +8,7 @@ use crate::health::StoreHealth;
 use crate::metrics::{self, Metrics};
 use crate::outbox::OutboxHealth;
 use crate::store::{ConnectError, OutboxBound, OutboxFull, RedisOptions, RedisStore};
-use crate::sweeper::{Schedule, SweepTurn, Sweeper};
+use crate::sweeper::{LeaderLease, Schedule, Sweeper};
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use std::net::SocketAddr;
@@ -143,7 +143,7 @@ pub type BesideTask = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()
 
 /// Serves the queue from any store on a bound listener until `shutdown` ends, then stops in order: held Dequeues answer
 /// empty, Work streams end, what is on its way is answered.
-pub async fn serve_on<S: Store + SweepTurn>(
+pub async fn serve_on<S: Store + LeaderLease>(
     store: Arc<S>,
     listener: TcpListener,
     config: ServerConfig,
@@ -175,7 +175,7 @@ pub async fn serve_on<S: Store + SweepTurn>(
         metrics: metrics.clone(),
         health: health.clone(),
         owner: Uuid::new_v4().to_string(),
-        turn_ms: config.sweep_lead_ms,
+        leader_lease_ms: config.sweep_lead_ms,
     };
     tokio::spawn(sweeper.run(stopping.clone()));
 

@@ -1,9 +1,11 @@
-//! The background sweeps (Q5): windows that elapse, leases that run out, terminal messages past their retention.
+//! The background sweeps (Q5): they promote messages whose invisibility has ended, end leases that ran out, and collect
+//! terminal messages past their retention.
 //!
-//! Of many servers one sweeps at a time: it holds a *turn* in the store and renews it; when it dies the turn ends and
-//! another takes over. The sweeper does not poll the shards. It sleeps until the earliest due time that it knows of:
-//! from the last sweep of each shard, from what this server's lanes see, from the store's tells, and from a walk over
-//! all queues at the begin of its turn and every [`WALK`].
+//! Of many servers one sweeps at a time: the holder of the leader lease. It renews the lease; when it dies, the lease
+//! runs out and another server takes over. The sweeper does not poll the shards. It sleeps until the earliest due time
+//! in its [`Schedule`]. Four sources fill the schedule: the last sweep of each shard, the replies that this server's
+//! lanes get, the store's notifications, and a walk over all queues, once when this server becomes the leader and then
+//! every [`WALK`].
 
 use crate::engine::lanes::Lanes;
 use crate::health::StoreHealth;
@@ -21,47 +23,47 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often all queues are looked at, whatever is known of them.
+/// Between two walks over all queues.
 const WALK: Duration = Duration::from_secs(30);
-/// The least time between two sweeps of a shard, unless there was more to do than one may.
+/// The least time between two sweeps of a shard, unless the first did as much as one sweep may.
 const PACE: Duration = Duration::from_millis(100);
-/// How soon a shard is looked at of which only is known that something has changed.
+/// After a notification that does not say when the shard is due, it is swept within this time.
 const TOUCH: Duration = Duration::from_secs(1);
-/// Before the next try after the store was away.
+/// Before the next try after the store did not answer.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// Whose turn it is to sweep.
-pub trait SweepTurn {
-    /// Takes the turn, or renews it, for `turn_ms`; `false`: another server has it. A store for one server only, such
-    /// as the oracle, always gives it.
-    fn take_turn(&self, owner: &str, turn_ms: u64) -> impl Future<Output = Result<bool, Refusal>> + Send {
-        let _ = (owner, turn_ms);
+/// The leader lease of the sweeper: its holder is the one server that sweeps.
+pub trait LeaderLease {
+    /// Acquires or renews the lease for `lease_ms`. `false`: another server holds it. A store for one server only, such
+    /// as the oracle, always grants it.
+    fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> impl Future<Output = Result<bool, Refusal>> + Send {
+        let _ = (owner, lease_ms);
         async { Ok(true) }
     }
 }
 
-impl SweepTurn for tallystone_model::oracle::Oracle {}
+impl LeaderLease for tallystone_model::oracle::Oracle {}
 
-impl SweepTurn for RedisStore {
-    async fn take_turn(&self, owner: &str, turn_ms: u64) -> Result<bool, Refusal> {
-        RedisStore::take_turn(self, "sweep", owner, turn_ms).await
+impl LeaderLease for RedisStore {
+    async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
+        RedisStore::acquire_leader_lease(self, "sweep", owner, lease_ms).await
     }
 }
 
-/// When each shard is due; shared by the sweeper and those who tell it.
+/// When each shard is due. The sweeper shares it with the lanes and the store, which add due times.
 #[derive(Default)]
 pub(crate) struct Schedule {
     shards: Mutex<HashMap<Shard, Due>>,
     changed: Notify,
-    /// This server has the turn. Without it there is nothing to remember: a turn begins with a walk.
-    mine: AtomicBool,
+    /// This server is the leader. Other servers keep no schedule: a new leader begins with a walk.
+    is_leader: AtomicBool,
 }
 
 /// When one shard is to be swept.
 struct Due {
     /// `None`: nothing falls due there.
     at: Option<Instant>,
-    /// Not sooner than this, whatever falls due ([`PACE`]).
+    /// No sweep before this, whatever falls due ([`PACE`]).
     not_before: Instant,
 }
 
@@ -72,9 +74,9 @@ impl Due {
 }
 
 impl Schedule {
-    /// Something in the shard falls due in so long.
+    /// Something in the shard falls due after `from_now`.
     pub(crate) fn due(&self, shard: &Shard, from_now: Duration) {
-        if !self.mine.load(Ordering::Relaxed) {
+        if !self.is_leader.load(Ordering::Relaxed) {
             return;
         }
         let now = Instant::now();
@@ -89,12 +91,12 @@ impl Schedule {
         self.changed.notify_one();
     }
 
-    /// Something has changed in the shard.
+    /// Something in the shard has changed; when it falls due is not known.
     pub(crate) fn touch(&self, shard: &Shard) {
         self.due(shard, TOUCH);
     }
 
-    /// The shard that is due first, if it is due now; else when it will be.
+    /// The shard that is due first, if it is due now; otherwise the time when the first falls due.
     fn next(&self, now: Instant) -> Result<Shard, Option<Instant>> {
         let mut shards = self.lock();
         let due = shards.iter_mut().filter_map(|(shard, due)| Some((due.at()?, shard, due)));
@@ -107,7 +109,7 @@ impl Schedule {
         }
     }
 
-    /// There is more to do than one sweep may: the pace does not hold.
+    /// Lifts the pace for the next sweep of this shard: the last one left work behind.
     fn hurry(&self, shard: &Shard) {
         if let Some(due) = self.lock().get_mut(shard) {
             due.not_before = Instant::now();
@@ -123,7 +125,7 @@ impl Schedule {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Shard, Due>> {
-        // Nothing in here leaves the map half changed.
+        // No holder of the lock panics with the map half changed.
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,36 +137,36 @@ pub(crate) struct Sweeper<S> {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: StoreHealth,
-    /// Tells this server apart from the others.
+    /// The name of this server in the leader lease, unlike that of any other.
     pub(crate) owner: String,
-    pub(crate) turn_ms: u64,
+    pub(crate) leader_lease_ms: u64,
 }
 
-impl<S: Store + SweepTurn> Sweeper<S> {
-    /// Sweeps whenever it is this server's turn, until the server stops.
+impl<S: Store + LeaderLease> Sweeper<S> {
+    /// Sweeps while this server is the leader, until the server stops.
     pub(crate) async fn run(self, stopping: CancellationToken) {
-        let _ = stopping.run_until_cancelled(self.turns()).await;
+        let _ = stopping.run_until_cancelled(self.lead()).await;
     }
 
-    async fn turns(&self) {
-        let renew = Duration::from_millis(self.turn_ms / 3);
-        // A turn begins with a walk that looks at every shard at once; later ones spread their looks.
+    async fn lead(&self) {
+        let renew = Duration::from_millis(self.leader_lease_ms / 3);
+        // A new leader sweeps every shard at once; later walks spread the sweeps over their period.
         let (mut walk_at, mut renew_at, mut spread) = (Instant::now(), Instant::now(), Duration::ZERO);
         loop {
             let now = Instant::now();
             if renew_at <= now {
-                let before = self.schedule.mine.load(Ordering::Relaxed);
-                let turn = self.store.take_turn(&self.owner, self.turn_ms).await;
-                self.health.saw(&turn);
-                let mine = turn.unwrap_or(false);
-                self.schedule.mine.store(mine, Ordering::Relaxed);
+                let was_leader = self.schedule.is_leader.load(Ordering::Relaxed);
+                let lease = self.store.acquire_leader_lease(&self.owner, self.leader_lease_ms).await;
+                self.health.saw(&lease);
+                let is_leader = lease.unwrap_or(false);
+                self.schedule.is_leader.store(is_leader, Ordering::Relaxed);
                 renew_at = Instant::now() + renew;
-                if !mine {
+                if !is_leader {
                     self.schedule.clear();
                     tokio::time::sleep(renew).await;
                     continue;
                 }
-                if !before {
+                if !was_leader {
                     tracing::debug!(owner = self.owner, "this server sweeps now");
                     (walk_at, spread) = (now, Duration::ZERO);
                 }
@@ -214,7 +216,7 @@ impl<S: Store + SweepTurn> Sweeper<S> {
             Ok(swept) => {
                 self.count(&swept);
                 if swept.promoted + swept.expired > 0 {
-                    self.lanes.look(shard);
+                    self.lanes.wake(shard);
                 }
                 if is_full(&swept) {
                     self.schedule.hurry(shard);
@@ -239,7 +241,7 @@ impl<S: Store + SweepTurn> Sweeper<S> {
     }
 }
 
-/// It did as much as one sweep may: there is likely more.
+/// The sweep did as much as one sweep may: more work is likely.
 fn is_full(swept: &Swept) -> bool {
     [swept.promoted, swept.expired, swept.collected].into_iter().any(|moved| moved >= SWEEP_ITEMS_MAX as u64)
 }

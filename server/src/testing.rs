@@ -2,7 +2,7 @@
 
 use crate::config::ServerConfig;
 use crate::serve::{Beside, ServeError, serve_on};
-use crate::sweeper::SweepTurn;
+use crate::sweeper::LeaderLease;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,9 +38,9 @@ pub(crate) struct TestStore {
     pub(crate) slow: AtomicBool,
     /// So many dequeues find an index being built.
     pub(crate) building: AtomicU64,
-    /// Only one owner at a time gets the turn to sweep.
-    pub(crate) one_turn: AtomicBool,
-    turn: Mutex<Option<(String, tokio::time::Instant)>>,
+    /// Only one owner at a time gets the leader lease.
+    pub(crate) one_leader: AtomicBool,
+    leader: Mutex<Option<(String, tokio::time::Instant)>>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
     calls_changed: watch::Sender<u64>,
 }
@@ -56,8 +56,8 @@ impl TestStore {
             exit: watch::Sender::new(true),
             slow: AtomicBool::new(false),
             building: AtomicU64::new(0),
-            one_turn: AtomicBool::new(false),
-            turn: Mutex::default(),
+            one_leader: AtomicBool::new(false),
+            leader: Mutex::default(),
             calls: Mutex::default(),
             calls_changed: watch::Sender::new(0),
         })
@@ -73,9 +73,9 @@ impl TestStore {
         self.calls.lock().unwrap().values().sum()
     }
 
-    /// Who has the turn.
-    pub(crate) fn turn_of(&self) -> String {
-        self.turn.lock().unwrap().as_ref().map(|(owner, _)| owner.clone()).unwrap_or_default()
+    /// The owner of the leader lease.
+    pub(crate) fn leader(&self) -> String {
+        self.leader.lock().unwrap().as_ref().map(|(owner, _)| owner.clone()).unwrap_or_default()
     }
 
     /// Waits until so many calls of a verb have begun.
@@ -101,19 +101,19 @@ impl TestStore {
     }
 }
 
-impl SweepTurn for TestStore {
-    async fn take_turn(&self, owner: &str, turn_ms: u64) -> Result<bool, Refusal> {
+impl LeaderLease for TestStore {
+    async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
         let take = async {
             let now = tokio::time::Instant::now();
-            let mut turn = self.turn.lock().unwrap();
-            let theirs = turn.as_ref().is_some_and(|(holder, until)| holder != owner && *until > now);
-            if theirs && self.one_turn.load(Ordering::SeqCst) {
+            let mut leader = self.leader.lock().unwrap();
+            let theirs = leader.as_ref().is_some_and(|(holder, until)| holder != owner && *until > now);
+            if theirs && self.one_leader.load(Ordering::SeqCst) {
                 return Ok(false);
             }
-            *turn = Some((owner.to_owned(), now + Duration::from_millis(turn_ms)));
+            *leader = Some((owner.to_owned(), now + Duration::from_millis(lease_ms)));
             Ok(true)
         };
-        self.call("take_turn", take).await
+        self.call("acquire_leader_lease", take).await
     }
 }
 

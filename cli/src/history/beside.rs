@@ -58,7 +58,7 @@ impl History {
         // To the embedded store it is a row, and may come every time.
         let watermark_every = if history.kafka.is_some() { WATERMARK_EVERY } else { Duration::ZERO };
         history.relay = (history.kafka.is_some() || history.embedded.is_some()).then(|| RelayOptions {
-            turn_ms: config.relay_lead_ms,
+            leader_lease_ms: config.relay_lead_ms,
             events_max: u64::from(tallystone_server::outbox_bound(config).events_max),
             watermark_every,
         });

@@ -190,11 +190,11 @@ impl<'a> Call<'a> {
             let layout = known.get();
             let command = self.command(&layout);
             let mut reply = self.namespace.run_any(self.shard, &command).await?;
-            match reply.answer()? {
+            match reply.answer {
                 Answer::Ok => {
                     let now_ms = reply.number()?;
                     self.namespace.now.heard(now_ms);
-                    let codes = reply.bytes()?.ok_or_else(|| defect("no codes"))?;
+                    let codes = reply.bytes()?;
                     if codes.is_empty() {
                         return Ok((now_ms, vec![Answer::Ok; self.items.len()]));
                     }
@@ -203,7 +203,7 @@ impl<'a> Call<'a> {
                 }
                 Answer::LayoutChanged => {
                     let version = reply.number()?;
-                    let raw = reply.bytes()?.ok_or_else(|| defect("no layout"))?;
+                    let raw = reply.bytes()?;
                     known.replace(&layout, Layout::decode(version, &raw));
                 }
                 Answer::Stale | Answer::NoShard => return Err(Refusal::Stale),

@@ -31,7 +31,7 @@ impl Checkpoints for RedisNamespace {
                 command.arg(counter.as_str()).arg(before.exact_to_ms).arg(record::encode_checkpoint(after));
             }
             let mut reply = self.run(shard, &command).await?;
-            let answer = |_: &usize| match reply.answer()? {
+            let answer = |_: &usize| match reply.next_answer()? {
                 Answer::Ok => Ok(Commit::Done),
                 Answer::Lost => Ok(Commit::Lost),
                 other => Err(defect(&format!("{other:?} to a commit"))),

@@ -18,7 +18,7 @@ impl RedisNamespace {
         let shards = (0..crate::namespace::SHARDS).map(async |shard| {
             let mut command = self.log_call(CounterScript::Tick, &self.keys(shard).log());
             command.arg(at_least_ms);
-            self.run(shard, &command).await?.number()
+            Ok::<_, Refusal>(self.run(shard, &command).await?.number()?)
         });
         Ok(try_join_all(shards).await?.into_iter().max().unwrap_or_default())
     }

@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 use super::record::{self, closed_code};
-use super::{RedisNamespace, defect, of_link};
+use super::{RedisNamespace, of_link};
 use crate::log::{Appended, Due, EventLog, EventScan, NewEvent, Pending, Sealed, Settled, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::{Cardinality, Placement, SHARDS};
@@ -43,7 +43,7 @@ impl EventLog for RedisNamespace {
             let mut reply = self.run(shard, &command).await?;
             let sealed_to_ms = reply.number()?;
             let pending = |_: &usize| {
-                let raw = reply.bytes()?.ok_or_else(|| defect("no pending record"))?;
+                let raw = reply.bytes()?;
                 Ok((sealed_to_ms, record::pending(&raw)?))
             };
             let pending = numbers.iter().map(pending).collect::<Result<Vec<(u64, Pending)>, Refusal>>()?;
@@ -100,9 +100,8 @@ impl EventLog for RedisNamespace {
         let (now_ms, next_ms, dirty) = (reply.number()?, reply.number()?, reply.number()?);
         self.now.heard(now_ms);
         let mut counters = Vec::new();
-        while let Some(name) = reply.bytes()? {
-            let name = String::from_utf8(name).map_err(|_| defect("bytes for a counter"))?;
-            counters.push((CounterName::parse(name)?, reply.number()?));
+        while !reply.is_at_end() {
+            counters.push((CounterName::parse(reply.text()?)?, reply.number()?));
         }
         Ok(Due { counters, next_ms: (next_ms > 0).then_some(next_ms), now_ms, dirty })
     }
@@ -115,7 +114,7 @@ impl EventLog for RedisNamespace {
                 let though_idle = *though_idle && shard == Placement::of(counter).home();
                 command.arg(counter.as_str()).arg(u8::from(though_idle));
             }
-            self.run(shard, &command).await?.number()
+            Ok::<_, Refusal>(self.run(shard, &command).await?.number()?)
         };
         let hurried = try_join_all(self.shards_of(touched.iter().map(|(counter, _)| counter)).map(of_shard)).await?;
         Ok(hurried.into_iter().any(|counters| counters > 0))

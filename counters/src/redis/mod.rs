@@ -26,9 +26,9 @@ use crate::refusal::Refusal;
 use clock::StoreClock;
 use futures::future::try_join_all;
 use layout::LayoutCache;
-use redis::{Cmd, FromRedisValue, Value, from_redis_value};
+use redis::{Cmd, FromRedisValue, from_redis_value};
 use std::sync::Arc;
-use tallystone_link::{Clock, Link};
+use tallystone_link::{Clock, Link, ScriptReply};
 use tallystone_lua::counter::{Answer, CounterScript, ShardKeys};
 
 /// The texts of the scripts that a [`Link`] for these stores must know.
@@ -112,13 +112,14 @@ impl RedisNamespace {
     }
 
     /// A script, whatever it answers.
-    async fn run_any(&self, shard: u16, command: &Cmd) -> Result<Reply, Refusal> {
-        Reply::read(self.link(shard).eval(command, true).await.map_err(of_link)?)
+    async fn run_any(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<Answer>, Refusal> {
+        let value = self.link(shard).eval(command, true).await.map_err(of_link)?;
+        Ok(ScriptReply::read(value, Answer::from_code)?)
     }
 
-    async fn run(&self, shard: u16, command: &Cmd) -> Result<Reply, Refusal> {
-        let mut reply = self.run_any(shard, command).await?;
-        match reply.answer()? {
+    async fn run(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<Answer>, Refusal> {
+        let reply = self.run_any(shard, command).await?;
+        match reply.answer {
             Answer::Ok => Ok(reply),
             Answer::Stale | Answer::NoShard => Err(Refusal::Stale),
             other => Err(defect(&format!("{other:?}"))),
@@ -132,44 +133,10 @@ fn call(script: CounterScript, keys: &[String]) -> Cmd {
     command
 }
 
-fn of_link(failure: tallystone_link::Failure) -> Refusal {
-    tallystone_model::Refusal::from(failure).into()
+fn of_link(error: tallystone_link::LinkError) -> Refusal {
+    tallystone_model::Refusal::from(error).into()
 }
 
 fn defect(what: &str) -> Refusal {
     Refusal::Internal(format!("a script answered {what}"))
-}
-
-/// What a script answered, taken apart from the front.
-struct Reply(std::vec::IntoIter<Value>);
-
-impl Reply {
-    fn read(value: Value) -> Result<Reply, Refusal> {
-        match value {
-            Value::Array(parts) => Ok(Reply(parts.into_iter())),
-            _ => Err(defect("no list")),
-        }
-    }
-
-    fn answer(&mut self) -> Result<Answer, Refusal> {
-        match self.0.next() {
-            Some(Value::Int(code)) => Answer::from_code(code).ok_or_else(|| defect("an unknown code")),
-            _ => Err(defect("no code")),
-        }
-    }
-
-    fn number(&mut self) -> Result<u64, Refusal> {
-        match self.0.next() {
-            Some(Value::Int(number)) => u64::try_from(number).map_err(|_| defect("a negative number")),
-            other => Err(defect(&format!("{other:?} for a number"))),
-        }
-    }
-
-    fn bytes(&mut self) -> Result<Option<Vec<u8>>, Refusal> {
-        match self.0.next() {
-            Some(Value::BulkString(bytes)) => Ok(Some(bytes)),
-            None => Ok(None),
-            other => Err(defect(&format!("{other:?} for bytes"))),
-        }
-    }
 }

@@ -1,13 +1,13 @@
 //! The registry of namespaces: one hash, each entry its revision and its configuration (N1).
 
 use super::record::read;
-use super::{Links, Reply, call, defect, of_link, scripts};
+use super::{Links, call, defect, of_link, scripts};
 use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
-use tallystone_link::{Clock, ConnectError, Format, Link, ReplicaWait};
+use tallystone_link::{Clock, ConnectError, Format, Link, ReplicaWait, ScriptReply};
 use tallystone_lua::counter::{Answer, CounterScript, NAMESPACES};
 use tallystone_model::Applied;
 
@@ -47,7 +47,7 @@ impl RedisNamespaces {
     ) -> Result<RedisNamespaces, ConnectError> {
         let namespaces = RedisNamespaces::new(tallystone_link::client(url)?, replicas, Clock::Redis);
         let shown = tallystone_link::without_password(url);
-        tallystone_link::check_suited(&namespaces.links[0], &shown, allow_volatile).await?;
+        tallystone_link::preflight(&namespaces.links[0], &shown, allow_volatile).await?;
         FORMAT.check(&namespaces.links[0], &shown).await?;
         namespaces.links[0].load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
         Ok(namespaces)
@@ -100,9 +100,10 @@ impl RedisNamespaces {
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut command = call(CounterScript::PutNamespace, &[NAMESPACES.to_owned()]);
         command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
-        let mut reply = Reply::read(self.links[0].eval(&command, true).await.map_err(of_link)?)?;
-        let (answer, revision) = (reply.answer()?, reply.number()?);
-        if answer != Answer::Ok {
+        let value = self.links[0].eval(&command, true).await.map_err(of_link)?;
+        let mut reply = ScriptReply::read(value, Answer::from_code)?;
+        let revision = reply.number()?;
+        if reply.answer != Answer::Ok {
             return Err(Refusal::Stale);
         }
         let namespace = Namespace { name: name.clone(), config, revision };

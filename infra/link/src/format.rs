@@ -1,24 +1,24 @@
-//! Which layout what is kept in a Redis has.
+//! The format of the data in a Redis: one number for the queues, one for the counters.
 
-use crate::{ConnectError, Failure, Link};
+use crate::{ConnectError, Link, LinkError};
 use redis::Value;
 
-/// The layout of what is kept.
+/// One format: how one kind of data is laid out in Redis.
 pub struct Format {
-    /// What that is, for people.
+    /// The kind of data, as errors name it.
     pub what: &'static str,
-    /// The key that says which layout it has.
+    /// The key that holds the format number.
     pub key: &'static str,
-    /// A key that is there if anything is: the first layouts, number 1, did not name themselves.
+    /// A key that exists if there is any data. Format 1 did not write [`Format::key`]: data without that key is format 1.
     pub used: &'static str,
-    /// Raised with every change that older servers would misread.
+    /// Raised with every change that an older program would misread.
     pub number: u64,
 }
 
 impl Format {
-    /// Refuses a Redis that has it laid out otherwise, and marks one that has none. `url`: as it may be shown.
+    /// Refuses data of another format, and writes the number where there is no data yet. `url` is shown in errors.
     pub async fn check(&self, link: &Link, url: &str) -> Result<(), ConnectError> {
-        let unreachable = |failure: Failure| ConnectError::unreachable(url, failure);
+        let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
         let found = match link.call(redis::cmd("GET").arg(self.key)).await.map_err(unreachable)? {
             Value::Nil => {
                 let used = link.call(redis::cmd("EXISTS").arg(self.used)).await.map_err(unreachable)?;

@@ -1,14 +1,17 @@
-//! The connection to Redis: one multiplexed connection, made anew when it breaks, and what a failure means for the
-//! write that met it.
+//! The connection to Redis: one multiplexed connection, opened again when it breaks, and errors that say whether the
+//! failed write took effect.
 //!
-//! What lives here: [`Link`] and its [`Failure`], which Redis is good enough (`suited`), and whose data (`format`). What
-//! may not: which scripts there are, which keys, and what a reply says.
+//! What lives here: [`Link`] and its [`LinkError`], the check of a Redis before use (`preflight`), the check of its
+//! data's format (`format`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
+//! there are, and what their replies mean.
 
 mod format;
-mod suited;
+mod preflight;
+mod script_reply;
 
 pub use format::Format;
-pub use suited::{ConnectError, check_suited, client, without_password};
+pub use preflight::{ConnectError, client, preflight, without_password};
+pub use script_reply::ScriptReply;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, ServerError, ServerErrorKind, Value};
@@ -18,22 +21,22 @@ use std::time::Duration;
 use tallystone_model::{Applied, Refusal};
 use tokio::sync::Mutex;
 
-/// How long one answer may take before the connection counts as lost. Generous: an fsync can stall for seconds.
+/// After so long without an answer the connection counts as lost. Generous, because an fsync can stall for seconds.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whose time the scripts go by.
+/// Which clock the scripts use.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
     /// Redis TIME, inside the script (Q15).
     #[default]
     Redis,
-    /// Unix ms, moved by tests only.
+    /// Unix time in ms, set by tests only.
     Test(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// What a script is told: 0 stands for Redis TIME.
+    /// The clock argument of a script: Unix time in ms, or 0 for Redis TIME.
     pub fn argument(&self) -> u64 {
         match self {
             Clock::Redis => 0,
@@ -42,25 +45,26 @@ impl Clock {
     }
 }
 
-/// Replicas that must have a write before it is answered (Q16, WAIT).
+/// How many replicas must hold a write before the caller gets its answer (Q16, WAIT).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplicaWait {
-    /// How many; 0: none is waited for.
+    /// The number of replicas; 0: do not wait.
     pub replicas_min: u32,
-    /// How long is waited for them.
+    /// The longest wait, in ms.
     pub wait_ms: u64,
 }
 
-/// The connection to one Redis, for everybody who shares it.
+/// The connection to one Redis. Many callers share it.
 pub struct Link {
     client: Client,
     replicas: ReplicaWait,
-    /// The texts of the scripts that are called by their hashes.
+    /// The texts of the scripts that [`Link::eval`] calls by their hashes.
     scripts: Vec<&'static str>,
     current: Mutex<Current>,
 }
 
-/// The present connection and its number, so that of many calls that see it fail only one drops it.
+/// The current connection and its number. When many calls see one connection fail, the number makes only the first of
+/// them drop it.
 #[derive(Default)]
 struct Current {
     connection: Option<MultiplexedConnection>,
@@ -68,12 +72,12 @@ struct Current {
 }
 
 impl Link {
-    /// A link that has not connected yet. `scripts`: the texts of those that it will be asked to evaluate.
+    /// A link that connects with its first call. `scripts`: the texts of all scripts that [`Link::eval`] will call.
     pub fn new(client: Client, replicas: ReplicaWait, scripts: impl IntoIterator<Item = &'static str>) -> Self {
         Link { client, replicas, scripts: scripts.into_iter().collect(), current: Mutex::default() }
     }
 
-    /// Where it connects to.
+    /// The Redis client, for connections of another kind (Pub/Sub).
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -99,35 +103,36 @@ impl Link {
         }
     }
 
-    /// One command. A command that no connection could take certainly did not happen.
-    pub async fn call(&self, command: &Cmd) -> Result<Value, Failure> {
-        let (mut connection, generation) = self.connection().await.map_err(Failure::before)?;
+    /// Sends one command. If no connection could be opened, the command certainly did not take effect.
+    pub async fn call(&self, command: &Cmd) -> Result<Value, LinkError> {
+        let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
         match connection.send_packed_command(command).await.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) => {
-                let failure = Failure::after(error);
-                if failure.lost {
+                let error = LinkError::after(error);
+                if error.lost {
                     self.drop_connection(generation).await;
                 }
-                Err(failure)
+                Err(error)
             }
         }
     }
 
-    /// Many commands, on their way together. An answer may be a [`Value::ServerError`]: that of its command alone.
-    pub async fn calls(&self, commands: &Pipeline, writes: bool) -> Result<Vec<Value>, Failure> {
+    /// Sends many commands in one pipeline. An answer may be a [`Value::ServerError`]: the error of that command alone.
+    /// `writes`: wait for the replicas behind them.
+    pub async fn calls(&self, commands: &Pipeline, writes: bool) -> Result<Vec<Value>, LinkError> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        let (mut connection, generation) = self.connection().await.map_err(Failure::before)?;
+        let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
         let answers = match connection.send_packed_commands(commands, 0, commands.len()).await {
             Ok(answers) => answers,
             Err(error) => {
-                let failure = Failure::after(error);
-                if failure.lost {
+                let error = LinkError::after(error);
+                if error.lost {
                     self.drop_connection(generation).await;
                 }
-                return Err(failure);
+                return Err(error);
             }
         };
         if writes && self.replicas.replicas_min > 0 {
@@ -136,10 +141,11 @@ impl Link {
         Ok(answers)
     }
 
-    /// A script by its hash; loads all of them where Redis has forgotten them (a restart, SCRIPT FLUSH).
-    pub async fn eval(&self, command: &Cmd, writes: bool) -> Result<Value, Failure> {
+    /// Calls a script by its hash (EVALSHA). Loads all scripts if Redis does not have it (after a restart or SCRIPT
+    /// FLUSH). `writes`: wait for the replicas behind it.
+    pub async fn eval(&self, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
         let answer = match self.call(command).await {
-            Err(failure) if failure.error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            Err(error) if error.source.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.load_scripts().await?;
                 self.call(command).await?
             }
@@ -151,23 +157,23 @@ impl Link {
         Ok(answer)
     }
 
-    async fn wait_for_replicas(&self) -> Result<(), Failure> {
+    async fn wait_for_replicas(&self) -> Result<(), LinkError> {
         let wait = redis::cmd("WAIT").arg(self.replicas.replicas_min).arg(self.replicas.wait_ms).take();
         let reached = match self.call(&wait).await {
             Ok(Value::Int(reached)) => reached,
             Ok(_) => 0,
-            Err(failure) => return Err(Failure { applied: Applied::Unknown, ..failure }),
+            Err(error) => return Err(LinkError { applied: Applied::Unknown, ..error }),
         };
         if reached >= i64::from(self.replicas.replicas_min) {
             return Ok(());
         }
         let detail = format!("{reached} of {} replicas have the write", self.replicas.replicas_min);
         let error = RedisError::from((ErrorKind::Client, "too few replicas", detail));
-        Err(Failure { error, applied: Applied::Unknown, lost: false })
+        Err(LinkError { source: error, applied: Applied::Unknown, lost: false })
     }
 
-    /// Gives Redis all scripts.
-    pub async fn load_scripts(&self) -> Result<(), Failure> {
+    /// Loads all scripts into Redis.
+    pub async fn load_scripts(&self) -> Result<(), LinkError> {
         for script in &self.scripts {
             self.call(redis::cmd("SCRIPT").arg("LOAD").arg(*script)).await?;
         }
@@ -175,46 +181,46 @@ impl Link {
     }
 }
 
-/// A failed command.
+/// A failed command, and whether it took effect.
 #[derive(Debug)]
-pub struct Failure {
-    /// What the client or the server said.
-    pub error: RedisError,
+pub struct LinkError {
+    /// The error of the client or of the server.
+    pub source: RedisError,
     applied: Applied,
     lost: bool,
 }
 
-impl Failure {
+impl LinkError {
     fn before(error: RedisError) -> Self {
-        Failure { error, applied: Applied::No, lost: true }
+        LinkError { source: error, applied: Applied::No, lost: true }
     }
 
     fn after(error: RedisError) -> Self {
-        // An answer of the server, even an error, came over a connection that works.
+        // An answer from the server, even an error, proves that the connection works.
         let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-        Failure { error, applied: if answered { Applied::No } else { Applied::Unknown }, lost: !answered }
+        LinkError { source: error, applied: if answered { Applied::No } else { Applied::Unknown }, lost: !answered }
     }
 }
 
-/// Of one answer among many ([`Link::calls`]).
-impl From<ServerError> for Failure {
-    fn from(error: ServerError) -> Failure {
-        Failure::after(error.into())
+/// The error of one command of a pipeline ([`Link::calls`]).
+impl From<ServerError> for LinkError {
+    fn from(error: ServerError) -> LinkError {
+        LinkError::after(error.into())
     }
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
-        let why = failure.error.to_string();
-        match failure.error.code() {
+impl From<LinkError> for Refusal {
+    fn from(error: LinkError) -> Refusal {
+        let why = error.source.to_string();
+        match error.source.code() {
             Some("OOM") => Refusal::StoreFull,
-            // Refused as a whole before it began: loading, a disk that takes no writes, a replica, an old script.
+            // Refused before anything was executed: loading, a disk that takes no writes, a replica, an unknown script.
             Some(
                 "LOADING" | "MISCONF" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN",
             ) => Refusal::Unavailable { applied: Applied::No, why },
-            // The store itself refused (wrong type, an error in a script): waiting will not mend it.
-            Some(_) if !failure.lost => Refusal::Internal(why),
-            _ => Refusal::Unavailable { applied: failure.applied, why },
+            // A defect (wrong type, an error in a script): a retry would fail again.
+            Some(_) if !error.lost => Refusal::Internal(why),
+            _ => Refusal::Unavailable { applied: error.applied, why },
         }
     }
 }

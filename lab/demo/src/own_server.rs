@@ -151,7 +151,7 @@ fn open_history(file: &Path) -> Result<Embedded> {
 fn with_history(store: &Arc<RedisStore>, config: &ServerConfig, history: Arc<Embedded>) -> Beside {
     let health = OutboxHealth::default();
     let options = RelayOptions {
-        turn_ms: config.relay_lead_ms,
+        leader_lease_ms: config.relay_lead_ms,
         events_max: u64::from(outbox_bound(config).events_max),
         // To the embedded store a watermark is one row: each is written.
         watermark_every: Duration::ZERO,

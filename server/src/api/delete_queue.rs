@@ -19,6 +19,6 @@ pub(super) async fn handle<S: Store>(
     };
     deleted.map_err(status::of_call)?;
     // Those who wait hear that there is nothing to wait for.
-    engine.lanes.look(&shard(&name));
+    engine.lanes.wake(&shard(&name));
     Ok(pb::DeleteQueueResponse {})
 }

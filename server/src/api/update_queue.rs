@@ -22,8 +22,8 @@ pub(super) async fn handle<S: Store>(
     let config = queue_config::parse(asked, template).map_err(|refusal| status::within("config", refusal))?;
     let patch = patch(&paths, config).map_err(status::of_call)?;
     let queue = engine.context.store.update_queue(&name, patch).await.map_err(status::of_call)?;
-    // Resumed, or with other bounds: those who wait may find something now.
-    engine.lanes.look(&shard(&name));
+    // A resumed queue, or one with new limits, may have messages for the waiting callers.
+    engine.lanes.wake(&shard(&name));
     Ok(pb::UpdateQueueResponse { queue: Some(queue_config::to_info(queue)) })
 }
 

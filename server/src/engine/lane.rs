@@ -156,7 +156,7 @@ impl<S: Store> Lane<S> {
             Command::Submit(id, submission) => self.submit(id, *submission),
             Command::StopStream(id) => self.waiting.stop_stream(id),
             Command::CloseStream(id) => self.waiting.close_stream(id),
-            Command::Look => self.waiting.signal(1),
+            Command::Wake => self.waiting.signal(1),
         }
     }
 

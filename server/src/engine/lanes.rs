@@ -47,9 +47,9 @@ impl Lanes {
     }
 
     /// Something may have become runnable in the shard. Without a lane nobody waits here.
-    pub(crate) fn look(&self, shard: &Shard) {
+    pub(crate) fn wake(&self, shard: &Shard) {
         if let Some(lane) = self.lock().get(shard) {
-            drop(lane.send(Command::Look));
+            drop(lane.send(Command::Wake));
         }
     }
 

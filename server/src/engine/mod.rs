@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// A Work stream has ended.
     CloseStream(StreamId),
     /// Something may have become runnable by other ways than this lane.
-    Look,
+    Wake,
 }
 
 /// What the lanes and the verbs share.
@@ -94,7 +94,7 @@ impl<S: Store> Engine<S> {
         let (told_lanes, told_sweeper) = (Arc::downgrade(&lanes), context.sweeper.clone());
         context.store.on_ready(Box::new(move |shard| {
             if let Some(lanes) = told_lanes.upgrade() {
-                lanes.look(shard);
+                lanes.wake(shard);
             }
             told_sweeper.touch(shard);
         }));

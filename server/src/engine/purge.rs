@@ -44,7 +44,7 @@ impl<S: Store> Engine<S> {
 
     /// A verb that does not pass through the lane has changed the shard.
     pub(crate) fn changed(&self, shard: &Shard) {
-        self.lanes.look(shard);
+        self.lanes.wake(shard);
         self.context.sweeper.touch(shard);
     }
 

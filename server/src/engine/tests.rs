@@ -44,7 +44,7 @@ impl Rig {
             metrics: context.metrics.clone(),
             health: context.health.clone(),
             owner: owner.to_owned(),
-            turn_ms: 5_000,
+            leader_lease_ms: 5_000,
         };
         let stop = CancellationToken::new();
         tokio::spawn(sweeper.run(stop.clone()));
@@ -187,17 +187,17 @@ async fn q5_the_sweeper_moves_what_is_due_and_collects_without_anyone_asking() {
 #[tokio::test(start_paused = true)]
 async fn q5_one_server_sweeps_and_another_takes_over() {
     let store = TestStore::new();
-    store.one_turn.store(true, Ordering::SeqCst);
+    store.one_leader.store(true, Ordering::SeqCst);
     let (first, second) = (Rig::new(&store), Rig::new(&store));
     store.oracle.create_queue(&queue("q"), QueueConfig::default()).await.unwrap();
     let (stop_first, stop_second) = (first.sweep("first"), second.sweep("second"));
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(store.turn_of(), "first");
+    assert_eq!(store.leader(), "first");
     stop_first.cancel();
     let sweeps = store.calls("sweep");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(store.turn_of(), "second");
-    assert!(store.calls("sweep") > sweeps, "its turn begins with a walk");
+    assert_eq!(store.leader(), "second");
+    assert!(store.calls("sweep") > sweeps, "its lease begins with a walk");
     stop_second.cancel();
 }
 

@@ -1,4 +1,4 @@
-//! How full the outboxes are, and who is told.
+//! How full the outboxes are: sampled by the relay, shown by the gRPC health service and the metrics.
 
 use super::metrics::RelayMetrics;
 use crate::store::RedisStore;
@@ -9,89 +9,93 @@ use tokio::time::Instant;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// What the gRPC health service calls it. The queue itself goes on serving.
+/// The service of this status in the gRPC health protocol. The queue itself stays SERVING.
 const HEALTH_SERVICE: &str = "tallystone.outbox";
-/// A part of the bound at which the health answer says so.
+/// The share of its bound from which an outbox counts as nearly full: the status is NOT_SERVING then.
 const NEARLY_FULL: f64 = 0.8;
-/// How often all shards are asked, at most.
-const EVERY: Duration = Duration::from_secs(2);
+/// The least time between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 
-/// What is known of the way to history.
+/// What decides the health status.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Known {
+struct RelayState {
     sink_answers: bool,
+    /// The fullest outbox, as a share of its bound.
     fullest: f64,
 }
 
-impl Known {
+impl RelayState {
+    const GOOD: RelayState = RelayState { sink_answers: true, fullest: 0.0 };
+
     fn is_good(self) -> bool {
         self.sink_answers && self.fullest < NEARLY_FULL
     }
 }
 
-/// Whether history keeps up; shown by the gRPC health service.
+/// Whether history keeps up with the queue; reported to the gRPC health service.
 #[derive(Clone, Debug)]
-pub struct OutboxHealth(watch::Sender<Known>);
+pub struct OutboxHealth(watch::Sender<RelayState>);
 
 impl Default for OutboxHealth {
     fn default() -> Self {
-        OutboxHealth(watch::Sender::new(Known { sink_answers: true, fullest: 0.0 }))
+        OutboxHealth(watch::Sender::new(RelayState::GOOD))
     }
 }
 
 impl OutboxHealth {
-    /// Takes notice of how the sink answered; `true`: that is news.
-    pub(super) fn sink_answers(&self, answers: bool) -> bool {
-        self.0.send_if_modified(|known| std::mem::replace(&mut known.sink_answers, answers) != answers)
+    /// Records whether the sink answers; `true`: this has changed.
+    pub(super) fn set_sink_answers(&self, answers: bool) -> bool {
+        self.0.send_if_modified(|state| std::mem::replace(&mut state.sink_answers, answers) != answers)
     }
 
-    fn fullest(&self, ratio: f64) {
-        self.0.send_if_modified(|known| std::mem::replace(&mut known.fullest, ratio) != ratio);
+    fn set_fullest(&self, ratio: f64) {
+        self.0.send_if_modified(|state| std::mem::replace(&mut state.fullest, ratio) != ratio);
     }
 
-    /// Another server relays, and knows.
-    pub(super) fn not_ours(&self) {
-        self.0.send_replace(Known { sink_answers: true, fullest: 0.0 });
+    /// Another server relays, and reports the health.
+    pub(super) fn reset(&self) {
+        self.0.send_replace(RelayState::GOOD);
     }
 
-    /// History takes events, and no outbox is near its bound.
+    /// The sink accepts events, and no outbox is near its bound.
     pub fn is_good(&self) -> bool {
         self.0.borrow().is_good()
     }
 
-    /// Tells the health service of every change, for as long as there is one.
+    /// Sets the status in the health service, now and with every change, until the relay is dropped.
     pub(crate) async fn report(self, reporter: HealthReporter) {
-        let mut known = self.0.subscribe();
+        let mut state = self.0.subscribe();
         loop {
-            let good = known.borrow_and_update().is_good();
+            let good = state.borrow_and_update().is_good();
             let status = if good { ServingStatus::Serving } else { ServingStatus::NotServing };
             reporter.set_service_status(HEALTH_SERVICE, status).await;
-            if known.changed().await.is_err() {
+            if state.changed().await.is_err() {
                 return;
             }
         }
     }
 }
 
-/// Looks now and then.
-pub(super) struct Fill {
+/// Samples the lengths of all outboxes, at most once every [`SAMPLE_EVERY`].
+pub(super) struct FillSampler {
     events_max: u64,
-    looked_at: Option<Instant>,
+    sampled_at: Option<Instant>,
 }
 
-impl Fill {
+impl FillSampler {
     pub(super) fn new(events_max: u64) -> Self {
-        Fill { events_max, looked_at: None }
+        FillSampler { events_max, sampled_at: None }
     }
 
-    pub(super) async fn look(
+    /// Takes a sample if one is due.
+    pub(super) async fn sample(
         &mut self,
         store: &RedisStore,
         shards: impl Iterator<Item = &Shard>,
         health: &OutboxHealth,
         metrics: &RelayMetrics,
     ) -> Result<(), Refusal> {
-        if self.looked_at.is_some_and(|at| at.elapsed() < EVERY) {
+        if self.sampled_at.is_some_and(|at| at.elapsed() < SAMPLE_EVERY) {
             return Ok(());
         }
         let (mut waiting, mut most) = (0, 0);
@@ -103,8 +107,8 @@ impl Fill {
         let fullest = most as f64 / self.events_max as f64;
         metrics.waiting.set(waiting as f64);
         metrics.fullest.set(fullest);
-        health.fullest(fullest);
-        self.looked_at = Some(Instant::now());
+        health.set_fullest(fullest);
+        self.sampled_at = Some(Instant::now());
         Ok(())
     }
 }

@@ -1,11 +1,13 @@
-//! The relay: reads the outboxes in order, gives their events to a [`Sink`], and drops what the sink has (Q19).
+//! The relay: reads the outboxes in order, delivers their events to a [`Sink`], and removes the events that the sink has
+//! acknowledged (Q19).
 //!
-//! What lives here: the loop, its turn, its metrics and what it says of its health. What may not: Redis commands
-//! (`store/outbox.rs`) and what a sink does with events (tallystone-indexer).
+//! What lives here: the loop, its leader lease, its metrics and its health status. What may not: Redis commands
+//! (`store/outbox`) and the work of a sink (tallystone-indexer).
 //!
-//! One relay at a time reads all outboxes of a Redis: it holds a *turn*, as the sweeper does, and another server takes
-//! over when it is not renewed. A relay that has lost its turn without noticing does no harm: what it delivers, others
-//! deliver too, and a sink takes an event twice as once; what it drops, the sink had acknowledged to it.
+//! One relay at a time reads all outboxes of a Redis: the holder of the leader lease. When it does not renew the lease,
+//! another server takes over. A relay that has lost its lease without noticing does no harm. The new leader delivers
+//! the same events again, and a sink treats a repeated event as one. And the old leader removes only events that its
+//! own sink has acknowledged.
 
 mod fill;
 mod metrics;
@@ -13,7 +15,7 @@ mod metrics;
 pub use fill::OutboxHealth;
 
 use crate::store::{OutboxReader, Read, RedisStore};
-use fill::Fill;
+use fill::FillSampler;
 use metrics::RelayMetrics;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,37 +24,39 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// How long one read waits for news; shorter for a while after there was some, so that the watermark keeps up.
+/// How long one read waits for new events.
 const WAIT: Duration = Duration::from_millis(2_500);
-const WAIT_AFTER_NEWS: Duration = Duration::from_secs(1);
-const NEWS: Duration = Duration::from_secs(10);
-/// The first read after there was news: the watermark that passes it is not long in coming.
-const WAIT_AT_FIRST: Duration = Duration::from_millis(100);
-/// Between two reads: many small entries travel together. A read of many shards costs Redis more, about a microsecond
-/// each, and is followed by a longer pause, so that thousands of quiet queues cost little.
+/// The same while events came within [`BUSY_FOR`]: a shorter wait keeps the watermark close to the present.
+const WAIT_BUSY: Duration = Duration::from_secs(1);
+const BUSY_FOR: Duration = Duration::from_secs(10);
+/// The same for the first read after events came: the watermark soon passes them.
+const WAIT_FIRST: Duration = Duration::from_millis(100);
+/// The pause between two reads, in which small entries accumulate. A read costs Redis about a microsecond for each
+/// shard, so the pause grows with their number: thousands of quiet queues cost little.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_PER_SHARD: Duration = Duration::from_micros(10);
-/// How often the registry is looked through, whatever was told.
+/// Between two walks over the registry of queues, which find a queue whose notification was lost.
 const WALK: Duration = Duration::from_secs(30);
-/// Between two tries with a sink, or a Redis, that is away.
-/// A delivery that takes longer is watched over; after so long the sink counts as away.
+/// While a delivery takes longer than this, the relay renews its lease and samples the outboxes beside it.
 const SLOW: Duration = Duration::from_secs(1);
+/// After a delivery has taken this long, the health status says that the sink does not answer.
 const SILENT: Duration = Duration::from_secs(5);
+/// The first and the longest pause before a retry, when the sink or Redis does not answer.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// How a relay goes about it.
+/// The options of a relay.
 #[derive(Clone, Debug)]
 pub struct RelayOptions {
-    /// How long its turn lasts.
-    pub turn_ms: u64,
-    /// The bound of each outbox, to say how full they are.
+    /// The length of its leader lease.
+    pub leader_lease_ms: u64,
+    /// The bound of each outbox: how full they are is measured against it.
     pub events_max: u64,
     /// The least time between two watermarks.
     pub watermark_every: Duration,
 }
 
-/// The relay of one server.
+/// The relay of one server, into a sink of type `K`.
 pub struct Relay<K> {
     store: Arc<RedisStore>,
     sink: K,
@@ -63,29 +67,27 @@ pub struct Relay<K> {
 }
 
 impl<K: Sink> Relay<K> {
-    /// A relay into this sink.
-    ///
-    /// Its metrics are made here: where there is a recorder, it must be there before.
+    /// A relay into this sink. It registers its metrics now: install a recorder before.
     pub fn new(store: Arc<RedisStore>, sink: K, options: RelayOptions, health: OutboxHealth) -> Self {
         Relay { store, sink, options, owner: Uuid::new_v4().to_string(), health, metrics: RelayMetrics::new() }
     }
 
-    /// Relays whenever it is this server's turn, until it is told to stop; then gives the turn back.
+    /// Relays while this server is the leader, until `stopping` is cancelled; then releases the leader lease.
     pub async fn run(self, stopping: CancellationToken) {
-        let _ = stopping.run_until_cancelled(self.turns()).await;
-        // Not cancelled in the middle: what was delivered and not dropped is only delivered again.
-        if let Err(refusal) = self.store.end_turn("relay", &self.owner).await {
-            tracing::debug!(%refusal, "the relay's turn will end by itself");
+        let _ = stopping.run_until_cancelled(self.lead()).await;
+        // Events that were delivered and not yet removed will be delivered again: the sink treats them as one.
+        if let Err(refusal) = self.store.release_leader_lease("relay", &self.owner).await {
+            tracing::debug!(%refusal, "the relay's leader lease was not released; it will run out");
         }
     }
 
-    async fn turns(&self) {
+    async fn lead(&self) {
         let mut retry = RETRY_MIN;
         loop {
             match self.relay().await {
                 Ok(()) => {
                     retry = RETRY_MIN;
-                    self.health.not_ours();
+                    self.health.reset();
                     self.metrics.not_ours();
                     tokio::time::sleep(self.renew_every()).await;
                 }
@@ -100,68 +102,68 @@ impl<K: Sink> Relay<K> {
     }
 
     fn renew_every(&self) -> Duration {
-        Duration::from_millis(self.options.turn_ms / 3)
+        Duration::from_millis(self.options.leader_lease_ms / 3)
     }
 
-    /// One turn, from taking it to its end. `Ok`: it is another's.
+    /// Relays from the acquisition of the leader lease to its loss. `Ok`: another server is the leader.
     async fn relay(&self) -> Result<(), Refusal> {
-        let mut turn = Turn { renew_at: Instant::now() };
-        if !self.renew(&mut turn).await? {
+        let mut renewal = LeaseRenewal { due_at: Instant::now() };
+        if !self.renew(&mut renewal).await? {
             return Ok(());
         }
         tracing::info!(owner = self.owner, "this server relays events now");
         self.metrics.active.set(1.0);
         let mut reader = self.store.outbox_reader();
-        let mut fill = Fill::new(self.options.events_max);
-        let (mut walk_at, mut news_at, mut marked_at) = (Instant::now(), Instant::now(), None::<Instant>);
+        let mut sampler = FillSampler::new(self.options.events_max);
+        let (mut walk_at, mut events_at, mut marked_at) = (Instant::now(), Instant::now(), None::<Instant>);
         let (mut behind, mut busy) = (false, false);
         loop {
-            if !self.renew(&mut turn).await? {
+            if !self.renew(&mut renewal).await? {
                 return Ok(());
             }
             if walk_at <= Instant::now() {
                 reader.discover().await?;
                 walk_at = Instant::now() + WALK;
-                fill.look(&self.store, reader.shards(), &self.health, &self.metrics).await?;
+                sampler.sample(&self.store, reader.shards(), &self.health, &self.metrics).await?;
             }
             if behind {
-                fill.look(&self.store, reader.shards(), &self.health, &self.metrics).await?;
+                sampler.sample(&self.store, reader.shards(), &self.health, &self.metrics).await?;
             }
-            let wait = match news_at.elapsed() {
-                _ if busy => WAIT_AT_FIRST,
-                since if since < NEWS => WAIT_AFTER_NEWS,
+            let wait = match events_at.elapsed() {
+                _ if busy => WAIT_FIRST,
+                since if since < BUSY_FOR => WAIT_BUSY,
                 _ => WAIT,
             };
-            let read = reader.read(wait.min(turn.renew_at.saturating_duration_since(Instant::now()))).await?;
+            let read = reader.read(wait.min(renewal.due_at.saturating_duration_since(Instant::now()))).await?;
             behind = read.more;
             if read.new_queues {
                 walk_at = Instant::now();
             }
             let lost = reader.take_lost();
             if lost > 0 {
-                tracing::warn!(events = lost, "events were given up before they were relayed");
+                tracing::warn!(events = lost, "events were dropped from a full outbox before they were relayed");
                 self.metrics.lost.increment(lost);
             }
             busy = !read.shards.is_empty();
-            if !self.pass_on(&mut turn, &mut reader, &mut fill, &read, &mut marked_at).await? {
+            if !self.pass_on(&mut renewal, &mut reader, &mut sampler, &read, &mut marked_at).await? {
                 return Ok(());
             }
             if busy {
-                news_at = Instant::now();
+                events_at = Instant::now();
                 if !behind {
                     let shards = u32::try_from(reader.shards().count()).unwrap_or(u32::MAX);
-                    tokio::time::sleep(PAUSE.max((PAUSE_PER_SHARD * shards).min(WAIT_AFTER_NEWS))).await;
+                    tokio::time::sleep(PAUSE.max((PAUSE_PER_SHARD * shards).min(WAIT_BUSY))).await;
                 }
             }
         }
     }
 
-    /// Gives what was read to the sink until the sink has it. `false`: the turn was lost over it.
+    /// Delivers what was read, again until the sink has it. `false`: the leader lease was lost meanwhile.
     async fn pass_on(
         &self,
-        turn: &mut Turn,
+        renewal: &mut LeaseRenewal,
         reader: &mut OutboxReader,
-        fill: &mut Fill,
+        sampler: &mut FillSampler,
         read: &Read,
         marked_at: &mut Option<Instant>,
     ) -> Result<bool, Refusal> {
@@ -170,7 +172,7 @@ impl<K: Sink> Relay<K> {
         loop {
             let mut result = Ok(());
             if !delivered {
-                let Some(taken) = self.deliver(turn, reader, fill, read).await? else { return Ok(false) };
+                let Some(taken) = self.deliver(renewal, reader, sampler, read).await? else { return Ok(false) };
                 result = taken;
                 if result.is_ok() {
                     delivered = true;
@@ -186,33 +188,33 @@ impl<K: Sink> Relay<K> {
                 }
             }
             let Err(error) = result else {
-                self.health.sink_answers(true);
+                self.health.set_sink_answers(true);
                 return Ok(true);
             };
             self.metrics.failures.increment(1);
-            if self.health.sink_answers(false) {
-                tracing::warn!(%error, "history does not take events; they wait in the outbox");
+            if self.health.set_sink_answers(false) {
+                tracing::warn!(%error, "the history sink refuses events; they wait in the outbox");
             }
             if delivered {
-                // The next watermark says more than this one.
+                // A watermark is not repeated: the next one will be later.
                 return Ok(true);
             }
             tokio::time::sleep(retry).await;
             retry = (retry * 2).min(RETRY_MAX);
-            if !self.renew(turn).await? {
+            if !self.renew(renewal).await? {
                 return Ok(false);
             }
-            fill.look(&self.store, reader.shards(), &self.health, &self.metrics).await?;
+            sampler.sample(&self.store, reader.shards(), &self.health, &self.metrics).await?;
         }
     }
 
-    /// One try, however long the sink takes: the turn is kept meanwhile, and how full the outboxes are is looked at.
-    /// `None`: the turn was lost over it.
+    /// One delivery, however long the sink takes. Meanwhile it renews the leader lease and samples the outboxes. `None`:
+    /// the lease was lost meanwhile.
     async fn deliver(
         &self,
-        turn: &mut Turn,
+        renewal: &mut LeaseRenewal,
         reader: &OutboxReader,
-        fill: &mut Fill,
+        sampler: &mut FillSampler,
         read: &Read,
     ) -> Result<Option<Result<(), SinkError>>, Refusal> {
         let begin = Instant::now();
@@ -227,27 +229,27 @@ impl<K: Sink> Relay<K> {
                 }
                 () = tokio::time::sleep(SLOW.min(self.renew_every())) => {}
             }
-            if !self.renew(turn).await? {
+            if !self.renew(renewal).await? {
                 return Ok(None);
             }
-            self.health.sink_answers(begin.elapsed() < SILENT);
-            fill.look(&self.store, reader.shards(), &self.health, &self.metrics).await?;
+            self.health.set_sink_answers(begin.elapsed() < SILENT);
+            sampler.sample(&self.store, reader.shards(), &self.health, &self.metrics).await?;
         }
     }
 
-    /// Keeps the turn; `false`: it is another's.
-    async fn renew(&self, turn: &mut Turn) -> Result<bool, Refusal> {
-        if turn.renew_at > Instant::now() {
+    /// Renews the leader lease if that is due; `false`: another server holds it.
+    async fn renew(&self, renewal: &mut LeaseRenewal) -> Result<bool, Refusal> {
+        if renewal.due_at > Instant::now() {
             return Ok(true);
         }
-        let asked_at = Instant::now();
-        let mine = self.store.take_turn("relay", &self.owner, self.options.turn_ms).await?;
-        turn.renew_at = asked_at + self.renew_every();
-        Ok(mine)
+        let requested_at = Instant::now();
+        let is_leader = self.store.acquire_leader_lease("relay", &self.owner, self.options.leader_lease_ms).await?;
+        renewal.due_at = requested_at + self.renew_every();
+        Ok(is_leader)
     }
 }
 
-/// Whose turn it is, as far as this relay knows.
-struct Turn {
-    renew_at: Instant,
+/// When the leader lease is to be renewed.
+struct LeaseRenewal {
+    due_at: Instant,
 }

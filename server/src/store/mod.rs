@@ -99,7 +99,7 @@ impl RedisStore {
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
         let link = Link::new(client, replicas, scripts());
         let shown = tallystone_link::without_password(&options.url);
-        tallystone_link::check_suited(&link, &shown, options.allow_volatile).await?;
+        tallystone_link::preflight(&link, &shown, options.allow_volatile).await?;
         FORMAT.check(&link, &shown).await?;
         let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
@@ -112,20 +112,17 @@ impl RedisStore {
         Ok(RedisStore { shared: Arc::new(shared), listener })
     }
 
-    /// Takes or keeps a turn at a background job that one server at a time does. `false`: another has it, for at most
-    /// `turn_ms` after its last renewal.
-    pub async fn take_turn(&self, name: &str, owner: &str, turn_ms: u64) -> Result<bool, Refusal> {
+    /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.
+    pub async fn acquire_leader_lease(&self, job: &str, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(Script::TakeTurn.sha1()).arg(1).arg(format!("ts:turn:{name}")).arg(owner).arg(turn_ms);
+        command.arg(Script::AcquireLeaderLease.sha1()).arg(1).arg(keys::leader_lease(job)).arg(owner).arg(lease_ms);
         Ok(self.shared.link.eval(&command, false).await? == Value::Int(1))
     }
 
-    /// Gives the turn back, so that another need not wait for its end.
-    pub async fn end_turn(&self, name: &str, owner: &str) -> Result<(), Refusal> {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(Script::TakeTurn.sha1()).arg(1).arg(format!("ts:turn:{name}")).arg(owner).arg(1);
-        self.shared.link.eval(&command, false).await?;
-        Ok(())
+    /// Ends the leader lease, so that another server need not wait until it runs out.
+    pub async fn release_leader_lease(&self, job: &str, owner: &str) -> Result<(), Refusal> {
+        // The shortest lease there is: a release needs no script of its own.
+        self.acquire_leader_lease(job, owner, 1).await.map(drop)
     }
 }
 
@@ -237,7 +234,7 @@ impl Shared {
 
     async fn send(&self, shard: &Shard, script: Script, command: &Cmd) -> Result<Sent, Refusal> {
         let writes = !script.source().starts_with("#!lua flags=no-writes");
-        let mut reply = Reply::read(self.link.eval(command, writes).await?)?;
+        let mut reply = Reply::read(self.link.eval(command, writes).await?, Answer::from_code)?;
         match reply.answer {
             Answer::NoQueue => Err(self.forget(shard)),
             Answer::Stale => {

@@ -184,7 +184,7 @@ impl OutboxReader {
         let keys = ShardKeys::new(shard).all([]);
         let mut command = redis::cmd("EVALSHA");
         command.arg(Script::AckOutbox.sha1()).arg(keys.len()).arg(&keys).arg(offset);
-        let mut reply = Reply::read(self.shared.link.eval(&command, false).await?)?;
+        let mut reply = Reply::read(self.shared.link.eval(&command, false).await?, Answer::from_code)?;
         if reply.answer == Answer::NoQueue { Ok(Some(reply.number()?)) } else { Ok(None) }
     }
 

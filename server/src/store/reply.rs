@@ -1,64 +1,20 @@
-//! Script replies taken apart, in one place.
+//! Decodes the packed results of items, in one place; `tallystone_link` decodes the reply around them.
 
 use bytes::Bytes;
-use redis::Value;
 use tallystone_lua::constants::Answer;
 use tallystone_lua::record::Unreadable;
 use tallystone_model::store::Transition;
 use tallystone_model::{MessageId, Refusal, State};
 
-/// What a script answered, its first element apart.
-#[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) answer: Answer,
-    rest: std::vec::IntoIter<Value>,
-}
+/// The reply of one of the queue's scripts.
+pub(super) type Reply = tallystone_link::ScriptReply<Answer>;
 
 pub(super) fn defect(what: &str) -> Refusal {
-    Refusal::Internal(format!("a script answered {what}"))
+    Reply::defect(what)
 }
 
 pub(super) fn unreadable(error: Unreadable) -> Refusal {
     Refusal::Internal(error.to_string())
-}
-
-impl Reply {
-    pub(super) fn read(value: Value) -> Result<Reply, Refusal> {
-        let Value::Array(parts) = value else { return Err(defect("no list")) };
-        let mut rest = parts.into_iter();
-        match rest.next() {
-            Some(Value::Int(code)) => {
-                let answer = Answer::from_code(code).ok_or_else(|| defect("an unknown code"))?;
-                Ok(Reply { answer, rest })
-            }
-            _ => Err(defect("no code")),
-        }
-    }
-
-    pub(super) fn bytes(&mut self) -> Result<Bytes, Refusal> {
-        match self.rest.next() {
-            Some(Value::BulkString(bytes)) => Ok(Bytes::from(bytes)),
-            other => Err(defect(&format!("{other:?} for bytes"))),
-        }
-    }
-
-    pub(super) fn text(&mut self) -> Result<String, Refusal> {
-        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| defect("bytes for text"))
-    }
-
-    pub(super) fn number(&mut self) -> Result<u64, Refusal> {
-        match self.rest.next() {
-            Some(Value::Int(number)) => u64::try_from(number).map_err(|_| defect("a negative number")),
-            Some(Value::BulkString(digits)) => {
-                std::str::from_utf8(&digits).ok().and_then(|text| text.parse().ok()).ok_or_else(|| defect("no number"))
-            }
-            other => Err(defect(&format!("{other:?} for a number"))),
-        }
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        self.rest.len() == 0
-    }
 }
 
 /// What the packed results of items need to become refusals.

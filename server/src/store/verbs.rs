@@ -146,7 +146,7 @@ impl Store for RedisStore {
         let keys = ShardKeys::new(&shard).all([]);
         let mut command = redis::cmd("EVALSHA");
         command.arg(Script::CreateQueue.sha1()).arg(keys.len()).arg(&keys).arg(self.shared.now_argument()).arg(stored);
-        let mut reply = Reply::read(self.shared.link.eval(&command, true).await?)?;
+        let mut reply = Reply::read(self.shared.link.eval(&command, true).await?, Answer::from_code)?;
         let view = self.shared.believe(&shard, &reply.bytes()?, &reply.bytes()?)?;
         if *view.config() != config {
             return Err(Refusal::QueueExists { queue: name.to_string() });
@@ -349,7 +349,7 @@ impl Store for RedisStore {
         let (view, mut reply) = self.shared.run(shard, Script::ListMessages, Caller::Other, fill).await?;
         let next_cursor = encode_cursor(&reply.bytes()?);
         let mut items = Vec::new();
-        while !reply.is_done() {
+        while !reply.is_at_end() {
             let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
             items.push(Self::message(&view, record::decode_id(&id).map_err(unreadable)?, &head, &body)?);
         }
@@ -429,7 +429,7 @@ impl Store for RedisStore {
         let (_, mut reply) = self.shared.run(shard, Script::Check, Caller::Other, fill).await?;
         let (phase, at, looked_at) = (reply.number()?, reply.text()?, reply.number()?);
         let mut items = Vec::new();
-        while !reply.is_done() {
+        while !reply.is_at_end() {
             let (id, detail) = (reply.text()?, reply.bytes()?);
             let invariant =
                 INVARIANTS.iter().find(|invariant| invariant.id == id).ok_or_else(|| defect("no invariant"))?;

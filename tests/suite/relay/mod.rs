@@ -42,7 +42,7 @@ impl World {
     async fn relay(&self) -> Running {
         let options = RedisOptions { url: self.redis.url(), allow_volatile: true, ..RedisOptions::default() };
         let store = Arc::new(RedisStore::connect(options).await.expect("a store"));
-        let options = RelayOptions { turn_ms: 1_000, events_max: 1_000, watermark_every: Duration::ZERO };
+        let options = RelayOptions { leader_lease_ms: 1_000, events_max: 1_000, watermark_every: Duration::ZERO };
         let health = OutboxHealth::default();
         let relay = Relay::new(store, self.sink.clone(), options, health.clone());
         let stop = CancellationToken::new();
@@ -202,7 +202,7 @@ async fn q19_a_sink_that_is_away_loses_nothing_and_the_queue_goes_on() {
 }
 
 #[tokio::test]
-async fn q19_a_sink_that_hangs_is_seen_and_the_turn_is_kept() {
+async fn q19_a_sink_that_hangs_is_seen_and_the_leader_lease_is_kept() {
     let world = World::new().await;
     let queue = world.queue("q").await;
     let relay = world.relay().await;
@@ -213,14 +213,14 @@ async fn q19_a_sink_that_hangs_is_seen_and_the_turn_is_kept() {
     queue.put((0..900).map(|n| message(&format!("m{n}"), 1))).await;
     let second = world.relay().await;
     eventually("the health answer says so", async || !relay.health.is_good()).await;
-    // As many renewals, one every third of a turn, as take longer than a turn lasts.
+    // As many renewals, one every third of a lease, as take longer than a lease lasts.
     let mut redis = world.redis.connection().await;
     let mut owners = std::collections::BTreeSet::new();
     let (mut renewals, mut left_ms) = (0, i64::MAX);
-    eventually("the turn is renewed again and again", async || {
+    eventually("the leader lease is renewed again and again", async || {
         let mut ask = ::redis::pipe();
-        ask.cmd("GET").arg("ts:turn:relay").cmd("PTTL").arg("ts:turn:relay");
-        let (owner, now_left_ms): (Option<String>, i64) = ask.query_async(&mut redis).await.expect("a turn");
+        ask.cmd("GET").arg("ts:leader:relay").cmd("PTTL").arg("ts:leader:relay");
+        let (owner, now_left_ms): (Option<String>, i64) = ask.query_async(&mut redis).await.expect("a leader lease");
         owners.insert(owner);
         renewals += usize::from(now_left_ms > left_ms);
         left_ms = now_left_ms;
@@ -245,7 +245,7 @@ async fn q19_another_relay_takes_over_and_repeats_rather_than_omits() {
     for round in 0..6 {
         queue.put((0..50).map(|n| message(&format!("{round}-{n}"), 1))).await;
         expected += 50;
-        // One of the two, at whatever it does just now; one of the times it is the one that has the turn.
+        // One of the two, at whatever it does just now; one of the times it is the one that is the leader.
         relays.remove(round % 2).die();
         relays.push(world.relay().await);
     }

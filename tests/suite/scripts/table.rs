@@ -164,9 +164,10 @@ impl Table {
                 format!("relayed {} lost {}, {left}", read.events.len(), reader.take_lost())
             }
             "check" => self.check().await,
-            "turn" => {
+            "acquire_leader_lease" => {
                 let name = format!("{}{}", queue.name(), words[0]);
-                store.take_turn(&name, words[1], number(words[2])).await.map_or_else(refused, |mine| mine.to_string())
+                let acquired = store.acquire_leader_lease(&name, words[1], number(words[2])).await;
+                acquired.map_or_else(refused, |acquired| acquired.to_string())
             }
             unknown => panic!("{unknown} is no verb"),
         }

@@ -22,7 +22,7 @@ pub(super) fn relay<K: Sink>(
 ) -> Beside {
     let health = OutboxHealth::default();
     let options = RelayOptions {
-        turn_ms: config.relay_lead_ms,
+        leader_lease_ms: config.relay_lead_ms,
         events_max: u64::from(outbox_bound(config).events_max),
         watermark_every,
     };

@@ -1,6 +1,6 @@
-//! What a Redis must be before a server works with it (Q15, Q16): recent, durable, and not one that forgets.
+//! The preflight check of a Redis (Q15, Q16): a server works only with one that is recent, durable and never evicts.
 
-use crate::{Failure, Link};
+use crate::{Link, LinkError};
 use redis::Value;
 use std::collections::BTreeMap;
 use tallystone_model::Refusal;
@@ -8,7 +8,7 @@ use tallystone_model::Refusal;
 /// The oldest Redis whose scripts can declare their flags.
 const VERSION_MIN: (u64, u64) = (7, 0);
 
-/// Why the server does not work with this Redis.
+/// Why the preflight check refused a Redis.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The address cannot be parsed.
@@ -28,16 +28,16 @@ pub enum ConnectError {
         /// Its version.
         found: String,
     },
-    /// What it keeps is laid out otherwise.
+    /// Its data has another format.
     #[error(
         "the {what} in this Redis were written in format {found}, this server reads format {read}: use the version that wrote them, or an empty Redis (for `tallystone dev`, another or an empty data folder)"
     )]
     Format {
-        /// Of what.
+        /// Which data: "queues" or "counters".
         what: &'static str,
-        /// Theirs.
+        /// The format found.
         found: u64,
-        /// The server's.
+        /// The format that this program reads.
         read: u64,
     },
     /// It would lose acknowledged writes.
@@ -51,13 +51,13 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// No answer, or none that helps.
-    pub fn unreachable(url: &str, failure: Failure) -> ConnectError {
-        ConnectError::Unreachable { url: url.to_owned(), why: Refusal::from(failure).to_string() }
+    /// The error for a Redis that did not answer, or answered with an error.
+    pub fn unreachable(url: &str, error: LinkError) -> ConnectError {
+        ConnectError::Unreachable { url: url.to_owned(), why: Refusal::from(error).to_string() }
     }
 }
 
-/// The address as it may be shown and logged.
+/// The address without its password, fit to be shown and logged.
 pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let authority = rest.split('/').next().unwrap_or_default();
@@ -72,9 +72,10 @@ pub fn client(url: &str) -> Result<redis::Client, ConnectError> {
     redis::Client::open(url).map_err(|error| ConnectError::Address(error.to_string()))
 }
 
-/// Asks a Redis what it is. `url`: as it may be shown.
-pub async fn check_suited(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
-    let unreachable = |failure: Failure| ConnectError::unreachable(url, failure);
+/// Refuses a Redis that is too old or, unless `allow_volatile`, may lose acknowledged writes. `url` is shown in errors:
+/// pass it [`without_password`].
+pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
+    let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
     let info = link.call(redis::cmd("INFO").arg("server")).await.map_err(unreachable)?;
     let version = text(&info)
         .lines()
