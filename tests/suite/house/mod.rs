@@ -7,6 +7,7 @@ mod crates;
 mod links;
 mod modules;
 mod rows;
+mod rust_version;
 mod words;
 mod workspace;
 

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Checks that the published crates, tallystone-proto and tallystone-client, build from their packages alone, and that
+# they build with the oldest Rust that they claim to support. Needs cargo 1.90 or later, and rustup for the second part.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/setup.sh
+source scripts/setup.sh
+
+published=(-p tallystone-proto -p tallystone-client)
+
+# The packages are built from a local registry, so the client finds the protocol crate before it is published.
+cargo publish --dry-run --locked --allow-dirty --quiet "${published[@]}"
+say "The packages build."
+
+oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' client/Cargo.toml)
+if have rustup && rustup toolchain install "$oldest" --profile minimal --no-self-update >&2; then
+  # Another compiler shares nothing with the build of today's.
+  CARGO_TARGET_DIR="$CARGO_TARGET_DIR/rust-$oldest" cargo "+$oldest" check --locked --quiet "${published[@]}"
+  say "They build with Rust $oldest."
+else
+  say "Rust $oldest cannot be installed: whether the packages build with it is not tested."
+fi
