@@ -40,23 +40,23 @@ const ERRORED: Option<State> = Some(State::Errored);
 
 /// One route for each pair of different states in the table of transitions.
 const ROUTES: &[Route] = &[
-    route(None, PENDING, "M51 230 L271 230", (130, 222, "middle")),
-    route(None, INVISIBLE, "M46 219 Q90 84 271 74", (84, 122, "end")),
-    route(INVISIBLE, PENDING, "M356 102 L356 206", (366, 162, "start")),
-    route(PENDING, INVISIBLE, "M324 208 L324 104", (315, 194, "end")),
-    route(PENDING, RUNNING, "M409 222 Q515 196 621 222", (515, 200, "middle")),
-    route(RUNNING, PENDING, "M621 240 Q515 268 409 242", (540, 276, "middle")),
-    route(RUNNING, INVISIBLE, "M660 208 Q610 88 410 78", (588, 106, "start")),
-    route(RUNNING, COMPLETED, "M720 208 Q770 90 911 80", (808, 126, "start")),
-    route(RUNNING, ERRORED, "M759 230 L911 230", (833, 222, "middle")),
-    route(RUNNING, CANCELED, "M690 252 L690 376", (700, 350, "start")),
-    route(PENDING, CANCELED, "M376 252 Q470 370 621 386", (500, 346, "start")),
-    route(CANCELED, PENDING, "M621 398 Q420 392 346 254", (384, 352, "end")),
-    route(INVISIBLE, CANCELED, "M276 92 C120 190 170 462 636 417", (204, 340, "end")),
-    route(ERRORED, PENDING, "M950 252 C800 345 540 345 398 253", (836, 312, "start")),
-    route(COMPLETED, None, "M1044 92 Q1096 140 1104 215", (1092, 140, "start")),
-    route(ERRORED, None, "M1049 230 L1090 230", (1070, 221, "middle")),
-    route(CANCELED, None, "M759 404 Q1060 390 1100 245", (1000, 376, "start")),
+    route(None, PENDING, "M 51 230 L 271 230", (130, 222, "middle")),
+    route(None, INVISIBLE, "M 46 219 Q 90 84 271 74", (84, 122, "end")),
+    route(INVISIBLE, PENDING, "M 356 102 L 356 206", (366, 162, "start")),
+    route(PENDING, INVISIBLE, "M 324 208 L 324 104", (315, 194, "end")),
+    route(PENDING, RUNNING, "M 409 222 Q 515 196 621 222", (515, 200, "middle")),
+    route(RUNNING, PENDING, "M 621 240 Q 515 268 409 242", (540, 276, "middle")),
+    route(RUNNING, INVISIBLE, "M 660 208 Q 610 88 410 78", (588, 106, "start")),
+    route(RUNNING, COMPLETED, "M 720 208 Q 770 90 911 80", (808, 126, "start")),
+    route(RUNNING, ERRORED, "M 759 230 L 911 230", (833, 222, "middle")),
+    route(RUNNING, CANCELED, "M 690 252 L 690 376", (700, 350, "start")),
+    route(PENDING, CANCELED, "M 376 252 Q 470 370 621 386", (500, 346, "start")),
+    route(CANCELED, PENDING, "M 621 398 Q 420 392 346 254", (384, 352, "end")),
+    route(INVISIBLE, CANCELED, "M 276 92 C 120 190 170 462 636 417", (204, 340, "end")),
+    route(ERRORED, PENDING, "M 950 252 C 800 345 540 345 398 253", (836, 312, "start")),
+    route(COMPLETED, None, "M 1044 92 Q 1096 140 1104 215", (1092, 140, "start")),
+    route(ERRORED, None, "M 1049 230 L 1090 230", (1070, 221, "middle")),
+    route(CANCELED, None, "M 759 404 Q 1060 390 1100 245", (1000, 376, "start")),
 ];
 
 /// The centre, in pixels, of each state's box.
@@ -78,7 +78,7 @@ pub fn picture() -> String {
          font-family=\"ui-sans-serif,system-ui,sans-serif\" font-size=\"13\">\n\
          <title>The states of a message and the calls that change them</title>\n\
          <defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"8\" markerHeight=\"8\" \
-         orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"#475569\"/></marker></defs>\n\
+         orient=\"auto\"><path d=\"M 0 0 L 8 4 L 0 8 z\" fill=\"#475569\"/></marker></defs>\n\
          <rect width=\"1170\" height=\"460\" rx=\"12\" fill=\"#f8fafc\"/>\n",
     );
     for Route { from, to, curve, label: (x, y, align) } in ROUTES {
