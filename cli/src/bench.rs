@@ -3,14 +3,17 @@
 use crate::error::CliError;
 use crate::output::Output;
 pub(crate) use tallystone_bench::BenchArgs;
-use tallystone_bench::Verb;
+use tallystone_bench::BenchOutcome;
 
 pub(crate) async fn run(mut args: BenchArgs, output: Output) -> Result<(), CliError> {
-    // `tallystone --json bench queue` is `tallystone bench queue --json`.
-    match &mut args.verb {
-        Verb::Queue(queue) => queue.json |= output.json,
-        Verb::History(history) => history.json |= output.json,
-        Verb::Counters(counters) => counters.json |= output.json,
+    // `tallystone --json bench queue` means the same as `tallystone bench queue --json`.
+    if output.json {
+        args.print_json();
     }
-    tallystone_bench::run(args).await.map_err(|error| CliError::unavailable(format!("{error:#}")))
+    match tallystone_bench::run(args).await.map_err(|error| CliError::unavailable(format!("{error:#}")))? {
+        BenchOutcome::Measured => Ok(()),
+        BenchOutcome::Worse(figures) => {
+            Err(CliError::refused(format!("worse than the other build: {}", figures.join(", "))))
+        }
+    }
 }

@@ -1,33 +1,74 @@
-//! `tallystone bench`: the figures of docs/performance.md, ours and the reference side by side in one run.
+//! `tallystone bench`: the figures of docs/performance.md. Each is measured together with its reference in one run.
 //!
-//! What lives here: load generators, the references they run against (the raw-Redis `floor` and the `peers`),
-//! one file per figure under `figures`, `history` and `counters`, and the table that comes out. What may not: anything that the service
-//! needs to run, and any judgement of correctness beyond "no call failed" (the tests see to that).
+//! What lives here: load generators, the references (the raw-Redis `floor`, other queues in `peers`), one file per figure
+//! in `queue`, `history` and `counters`, one way to run figures (`run`) and to print them (`report`), and the comparison
+//! of two builds (`against`). What may not live here: anything that the service needs to run. The bench checks that no
+//! call fails; correctness beyond that is the tests' task.
 
+mod against;
+mod child;
 mod counters;
-mod figures;
 mod floor;
 mod history;
 mod load;
 mod machine;
 mod ours;
+mod outcome;
 mod peers;
-mod plan;
 mod profile;
+mod queue;
 mod report;
 mod rig;
+mod run;
 mod sample;
+mod shape;
 
 pub use counters::{CounterFigure, CountersArgs};
-pub use figures::Figure;
 pub use history::{HistoryArgs, HistoryFigure};
-pub use plan::{BenchArgs, QueueArgs, Verb};
+pub use outcome::BenchOutcome;
+pub use queue::{QueueArgs, QueueFigure};
+pub use run::RunArgs;
 
-/// Runs what the arguments ask for and prints it. A goal that is missed is no error; a call that fails is.
-pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
+use clap::{Args, Subcommand};
+
+/// Arguments of `tallystone bench`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub verb: BenchVerb,
+}
+
+/// What can be measured.
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchVerb {
+    /// Measure the queue, with a raw-Redis floor, BullMQ and beanstalkd as references
+    Queue(QueueArgs),
+    /// Measure the history: relay, Kafka, indexer, Elasticsearch and the embedded store
+    History(HistoryArgs),
+    /// Measure the counters: adds, reads, rollups and memory, with raw Redis as reference
+    Counters(CountersArgs),
+}
+
+impl BenchArgs {
+    /// Prints JSON, as if the verb had been given `--json`.
+    pub fn print_json(&mut self) {
+        match &mut self.verb {
+            BenchVerb::Queue(args) => args.run.json = true,
+            BenchVerb::History(args) => args.run.json = true,
+            BenchVerb::Counters(args) => args.run.json = true,
+        }
+    }
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// A call or a service failed. A missed goal is not an error.
+pub async fn run(args: BenchArgs) -> anyhow::Result<BenchOutcome> {
     match args.verb {
-        Verb::Queue(args) => figures::run(args).await,
-        Verb::History(args) => history::run(args).await,
-        Verb::Counters(args) => counters::run(args).await,
+        BenchVerb::Queue(args) => run::run(queue::QueueSuite::new(args)).await,
+        BenchVerb::History(args) => run::run(history::HistorySuite::new(args)?).await,
+        BenchVerb::Counters(args) => run::run(counters::CounterSuite::new(args)).await,
     }
 }

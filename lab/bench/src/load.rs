@@ -1,7 +1,7 @@
 //! Closed loops: clients that call as fast as they are answered, and what they send.
 
-use crate::plan::{PAYLOAD_BYTES, Sizes};
 use crate::sample::{Tally, Total};
+use crate::shape::{PAYLOAD_BYTES, time_limit};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use rand::rngs::SmallRng;
@@ -100,7 +100,7 @@ where
 {
     let began = Instant::now();
     let mut loops: JoinSet<_> = clients.into_iter().enumerate().map(|(n, client)| each(n, client)).collect();
-    let limit = Sizes::time_limit(messages);
+    let limit = time_limit(messages);
     let all = async {
         let (mut clients, mut total) = (Vec::new(), Tally::new());
         total.last = began;

@@ -19,8 +19,14 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks it up; `dir` is where Redis will keep its file.
-    pub(crate) fn look(dir: &Path) -> Result<Machine> {
+    /// In one line, for people.
+    pub(crate) fn line(&self) -> String {
+        let Machine { cores, cpu, memory_gib, kernel, fsync_us } = self;
+        format!("{cores} cores of {cpu}, {memory_gib} GiB, Linux {kernel}, fsync {fsync_us} µs")
+    }
+
+    /// Reads it from /proc; `dir` is where Redis will keep its file.
+    pub(crate) fn read(dir: &Path) -> Result<Machine> {
         let field = |path: &str, name: &str| {
             let text = fs::read_to_string(path).unwrap_or_default();
             let line = text.lines().find_map(|line| line.strip_prefix(name));

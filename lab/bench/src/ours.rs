@@ -3,8 +3,8 @@
 //! The clients are the generated ones: what a figure counts is the service, not the conveniences of a client.
 
 use crate::load::{Client, Draft};
-use crate::plan::{Plan, RETENTION_MS};
 use crate::rig::Rig;
+use crate::shape::RETENTION_MS;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -41,9 +41,9 @@ pub(crate) struct Ours {
 
 impl Ours {
     /// Starts one on the rig's Redis.
-    pub(crate) async fn start(plan: &Plan, rig: &Rig) -> Result<Ours> {
+    pub(crate) async fn start(rig: &Rig, threads: usize) -> Result<Ours> {
         let config = ServerConfig { redis_url: rig.url(), ..ServerConfig::default() };
-        Ours::start_with(config, plan.args.server_threads, |_| Beside::default()).await
+        Ours::start_with(config, threads, |_| Beside::default()).await
     }
 
     /// Starts one with something beside it, on so many threads of its own; 0: on the bench's.

@@ -4,7 +4,7 @@ use crate::machine::Machine;
 use crate::peers::NOT_INSTALLED;
 use crate::sample::{Sample, Samples};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// What a row is to reach.
@@ -36,6 +36,16 @@ impl Goal {
         }
     }
 
+    /// Which way a row with this goal improves. Without a goal the unit decides: rates grow, everything else shrinks.
+    fn better(self, unit: &str) -> Better {
+        match self {
+            Goal::RatioAtLeast(_) | Goal::AtLeast(_) => Better::Higher,
+            Goal::RatioAtMost(_) | Goal::AtMost(_) | Goal::Below(_) => Better::Lower,
+            Goal::None if unit.contains('/') => Better::Higher,
+            Goal::None => Better::Lower,
+        }
+    }
+
     fn text(self, unit: &str) -> String {
         match self {
             Goal::RatioAtLeast(least) => format!("≥ {least:.1} ×"),
@@ -46,6 +56,14 @@ impl Goal {
             Goal::None => "–".to_owned(),
         }
     }
+}
+
+/// Which values of a row are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Better {
+    Higher,
+    Lower,
 }
 
 /// The other side of a row.
@@ -71,9 +89,10 @@ impl<'a> Reference<'a> {
 /// One line of the result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
-    figure: &'static str,
+    figure: String,
     what: String,
     unit: &'static str,
+    better: Better,
     ours: Option<f64>,
     ours_p50_ms: Option<f64>,
     ours_p99_ms: Option<f64>,
@@ -92,7 +111,6 @@ pub(crate) struct Row {
 impl Row {
     /// The medians side by side.
     pub(crate) fn new(
-        figure: &'static str,
         what: impl Into<String>,
         unit: &'static str,
         ours: &Samples,
@@ -112,9 +130,10 @@ impl Row {
         let ratio = theirs.filter(|theirs| theirs.value > 0.0).map(|theirs| our.value / theirs.value);
         let Sample { p50_ms: reference_p50_ms, p99_ms: reference_p99_ms, .. } = theirs.unwrap_or_default();
         Row {
-            figure,
+            figure: String::new(),
             what: what.into(),
             unit,
+            better: goal.better(unit),
             ours: Some(our.value),
             ours_p50_ms: our.p50_ms,
             ours_p99_ms: our.p99_ms,
@@ -128,6 +147,11 @@ impl Row {
             note,
             details,
         }
+    }
+
+    /// Names the figure that the row belongs to.
+    pub(crate) fn of(self, figure: &str) -> Row {
+        Row { figure: figure.to_owned(), ..self }
     }
 
     /// Adds something worth knowing.
@@ -165,10 +189,7 @@ pub(crate) fn print(rows: &[Row], machine: &Machine, settings: &Settings, json: 
         return Ok(());
     }
     println!("{}", table(rows));
-    println!(
-        "{} cores of {}, {} GiB, Linux {}, fsync {} µs; {}.",
-        machine.cores, machine.cpu, machine.memory_gib, machine.kernel, machine.fsync_us, settings.line
-    );
+    println!("{}; {}.", machine.line(), settings.line);
     Ok(())
 }
 
@@ -183,7 +204,7 @@ fn table(rows: &[Row]) -> Table {
             _ => String::new(),
         };
         table.add_row([
-            row.figure.to_owned(),
+            row.figure.clone(),
             row.what.clone(),
             row.ours.map_or(String::new(), |value| format!("{} {}", number(value), row.unit)),
             quantiles(row.ours_p50_ms, row.ours_p99_ms),
@@ -210,7 +231,7 @@ fn quantiles(p50_ms: Option<f64>, p99_ms: Option<f64>) -> String {
 }
 
 /// Decimals only where they say something.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value < 100.0 { format!("{value:.2}") } else { grouped(value.round() as u64) }
 }
 
@@ -240,7 +261,7 @@ mod tests {
     #[test]
     fn a_row_says_whether_its_goal_is_met() {
         let ours = samples(120_000.0);
-        let met = |reference, goal| Row::new("f", "w", "/s", &ours, reference, goal).met;
+        let met = |reference, goal| Row::new("w", "/s", &ours, reference, goal).met;
         let floor = samples(100_000.0);
         assert_eq!(met(Reference::Measured("floor", &floor), Goal::RatioAtLeast(1.0)), Some(true));
         assert_eq!(met(Reference::Measured("floor", &floor), Goal::RatioAtMost(1.1)), Some(false));
@@ -254,7 +275,7 @@ mod tests {
     fn a_missing_reference_is_said_and_never_met() {
         let none = Samples::new();
         let reference = Reference::peer("BullMQ", &none);
-        let row = Row::new("f", "w", "/s", &samples(1.0), reference, Goal::RatioAtLeast(1.0));
+        let row = Row::new("w", "/s", &samples(1.0), reference, Goal::RatioAtLeast(1.0));
         let json = serde_json::to_value(&row).unwrap();
         assert_eq!((&json["met"], &json["reference"], &json["ratio"]), (&Value::Null, &Value::Null, &Value::Null));
         assert!(table(&[row]).to_string().contains("lab/bench/peers/install"));

@@ -1,7 +1,6 @@
 //! Adds per second, in batches: eventual counters by Zipf's law beside the raw Redis with tokens, all adds on one counter
 //! beside those, and best-effort counters beside the raw INCRBY.
 
-use super::CounterFigure;
 use super::adds::{Counters, Source};
 use super::load::add_all;
 use super::plan::{BATCH, CALLERS, CountersPlan};
@@ -61,8 +60,8 @@ pub(super) async fn zipf(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     let what = format!("AddCounts with tokens, {}", of(&counters));
     let reference = ("raw SET NX EX + HINCRBY", &raw);
     Ok(vec![
-        row(plan, CounterFigure::Adds, &what, &ours, None, Goal::AtLeast(100_000.0)),
-        row(plan, CounterFigure::Adds, &what, &ours, Some(reference), Goal::RatioAtLeast(0.6)),
+        row(plan, &what, &ours, None, Goal::AtLeast(100_000.0)),
+        row(plan, &what, &ours, Some(reference), Goal::RatioAtLeast(0.6)),
     ])
 }
 
@@ -72,7 +71,7 @@ pub(super) async fn one(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     let what = format!("AddCounts with tokens, {}", of(&single));
     let name = format!("ours, {}", of(&many));
     let goal = Goal::RatioAtLeast(0.8);
-    Ok(vec![row(plan, CounterFigure::AddsOne, &what, &ours, Some((&name, &spread)), goal)])
+    Ok(vec![row(plan, &what, &ours, Some((&name, &spread)), goal)])
 }
 
 pub(super) async fn best_effort(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
@@ -80,7 +79,7 @@ pub(super) async fn best_effort(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Ro
     let [ours, raw] = side_by_side(plan, rig, (Side::BestEffort, &counters), (Side::RawCounts, &counters)).await?;
     let what = format!("AddCounts, best effort, {}", of(&counters));
     let goal = Goal::RatioAtLeast(0.8);
-    Ok(vec![row(plan, CounterFigure::BestEffort, &what, &ours, Some(("raw INCRBY", &raw)), goal)])
+    Ok(vec![row(plan, &what, &ours, Some(("raw INCRBY", &raw)), goal)])
 }
 
 fn of(counters: &Counters) -> String {
@@ -90,17 +89,10 @@ fn of(counters: &Counters) -> String {
     }
 }
 
-fn row(
-    plan: &CountersPlan,
-    figure: CounterFigure,
-    what: &str,
-    ours: &Measured,
-    reference: Option<(&str, &Measured)>,
-    goal: Goal,
-) -> Row {
+fn row(plan: &CountersPlan, what: &str, ours: &Measured, reference: Option<(&str, &Measured)>, goal: Goal) -> Row {
     let measured = reference.map(|(name, reference)| Reference::Measured(name, &reference.samples));
     let what = format!("{what}, batches of {BATCH}");
-    let row = Row::new(figure.name(), what, "adds/s", &ours.samples, measured.unwrap_or(Reference::None), goal)
+    let row = Row::new(what, "adds/s", &ours.samples, measured.unwrap_or(Reference::None), goal)
         .with("adds", plan.sizes.adds)
         .with("file_bytes_per_add", ours.file_bytes_per_add.clone());
     match reference {

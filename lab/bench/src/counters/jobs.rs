@@ -1,7 +1,6 @@
 //! A thousand adds to one counter within a window: how many messages of the rollup queues that is, by what the worker
 //! wrote down of every message that it was given.
 
-use super::CounterFigure;
 use super::adds::{Counters, Source, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::CountersPlan;
@@ -26,7 +25,7 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
         samples.push(Sample { value: sample(plan, rig).await? as f64, ..Sample::default() });
     }
     let what = format!("messages of the rollup queues after {} adds to one counter within a window", grouped(adds));
-    let row = Row::new(CounterFigure::Jobs.name(), what, "messages", &samples, Reference::None, Goal::AtMost(1.0));
+    let row = Row::new(what, "messages", &samples, Reference::None, Goal::AtMost(1.0));
     Ok(vec![row.with("coalesce_ms", window_ms).with("accept_limit_ms", plan.sizes.accept_limit_ms)])
 }
 

@@ -3,7 +3,6 @@
 //! count when the checkpoint, which is what GetCount answers, is exact to a later time than the add's. The checkpoint is
 //! read past the service: GetCount would hurry the rollup on.
 
-use super::CounterFigure;
 use super::adds::{Counters, Source, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
@@ -41,7 +40,7 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
     let rate = grouped(sizes.per_s);
     let row = |what: String, lags: &Lags, coalesce_ms: u64| {
         let goal = Goal::Below((sizes.accept_limit_ms + GOAL_BEYOND_MS) as f64);
-        Row::new(CounterFigure::Lag.name(), what, "ms", &lags.p99, Reference::None, goal)
+        Row::new(what, "ms", &lags.p99, Reference::None, goal)
             .with("p90_ms", lags.p90_ms.clone())
             .with("max_ms", lags.max_ms.clone())
             .with("accept_limit_ms", sizes.accept_limit_ms)

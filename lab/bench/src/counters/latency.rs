@@ -1,7 +1,6 @@
 //! Calls one by one at a steady rate: AddCount, and GetCount of counters that are rolled up. A call is due when it is due,
 //! and its latency counts from then.
 
-use super::CounterFigure;
 use super::adds::{Counters, Source, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
@@ -39,7 +38,7 @@ pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
         note(plan.profiled(rig, "ours, AddCount", calls).await?, &mut samples, &mut rates);
         service.stop().await?;
     }
-    Ok(vec![row(plan, CounterFigure::AddLatency, "AddCount with a token", &samples, rates, 10.0)])
+    Ok(vec![row(plan, "AddCount with a token", &samples, rates, 10.0)])
 }
 
 pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
@@ -63,7 +62,7 @@ pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
         note(plan.profiled(rig, "ours, GetCount", calls).await?, &mut samples, &mut rates);
         service.stop().await?;
     }
-    Ok(vec![row(plan, CounterFigure::GetLatency, "GetCount", &samples, rates, 3.0)])
+    Ok(vec![row(plan, "GetCount", &samples, rates, 3.0)])
 }
 
 /// Adds once to each counter, and waits until all of that is rolled up.
@@ -89,16 +88,9 @@ fn note(total: Total, samples: &mut Samples, rates: &mut Vec<f64>) {
     rates.push(total.rate().value.round());
 }
 
-fn row(
-    plan: &CountersPlan,
-    figure: CounterFigure,
-    call: &str,
-    samples: &Samples,
-    rates: Vec<f64>,
-    goal_ms: f64,
-) -> Row {
+fn row(plan: &CountersPlan, call: &str, samples: &Samples, rates: Vec<f64>, goal_ms: f64) -> Row {
     let what = format!("{call} at {}/s: p99", grouped(plan.sizes.per_s));
-    Row::new(figure.name(), what, "ms", samples, Reference::None, Goal::Below(goal_ms))
+    Row::new(what, "ms", samples, Reference::None, Goal::Below(goal_ms))
         .with("rates_reached_per_s", rates)
         .with("seconds", plan.sizes.latency.as_secs_f64())
         .with("warm_up_seconds", plan.sizes.warm_up.as_secs_f64())

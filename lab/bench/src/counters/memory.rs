@@ -2,7 +2,6 @@
 //! counter included; and per counter that is rolled up and has nothing pending. Events stay for `delete_after_ms`
 //! whatever becomes of their counter, so an idle counter is counted without them.
 
-use super::CounterFigure;
 use super::adds::{Counters, Source};
 use super::latency::fill;
 use super::load::{Adder, Pace};
@@ -83,7 +82,7 @@ async fn per_counter(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
 fn row(what: String, bytes: f64, goal: f64) -> Row {
     let mut samples = Samples::new();
     samples.push(Sample { value: bytes, ..Sample::default() });
-    Row::new(CounterFigure::Memory.name(), what, "B", &samples, Reference::None, Goal::AtMost(goal))
+    Row::new(what, "B", &samples, Reference::None, Goal::AtMost(goal))
 }
 
 async fn used(rig: &Rig) -> Result<f64> {

@@ -1,49 +1,63 @@
-//! What was asked for, and how much of everything a run does.
+//! The arguments of `tallystone bench counters`, and the sizes that follow from them.
 
-use super::CounterFigure;
 use crate::profile::profiled;
 use crate::rig::Rig;
+use crate::run::RunArgs;
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::time::Duration;
 use tallystone_client::NamespaceConfig;
 
-/// Adds of one call, where calls carry batches.
+/// Adds per call, where calls carry batches.
 pub(super) const BATCH: usize = 64;
-/// Callers that send batches; of the raw Redis, each on a connection of its own.
+/// Callers that send batches; those of raw Redis each have their own connection.
 pub(super) const CALLERS: usize = 64;
-/// Connections that the callers of ours share.
+/// Connections that our callers share.
 pub(super) const CONNECTIONS: usize = 4;
 /// Adds of one sample at full size.
 const ADDS: u64 = 1_000_000;
 
+/// A figure of the counters in docs/performance.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum CounterFigure {
+    /// AddCounts with tokens in batches of 64, eventual counters by Zipf's law; reference: SET NX EX + HINCRBY in pipelines
+    Adds,
+    /// The same, all on one counter; reference: spread over counters by Zipf's law
+    AddsOne,
+    /// AddCount, one add per call, at a steady rate
+    AddLatency,
+    /// GetCount, one counter per call, at a steady rate
+    GetLatency,
+    /// From an add until the count includes it, under load
+    Lag,
+    /// AddCounts of best-effort counters in batches of 64; reference: INCRBY in pipelines
+    BestEffort,
+    /// Rollups caused by a thousand adds to one counter within a window
+    Jobs,
+    /// Redis memory per event that is not rolled up yet, and per idle counter
+    Memory,
+}
+
 /// Arguments of `tallystone bench counters`.
 #[derive(Clone, Debug, Args)]
 pub struct CountersArgs {
-    /// Every figure once with tiny counts: shows that it runs, not how fast
-    #[arg(long)]
-    pub quick: bool,
-    /// Only these figures (may be repeated)
-    #[arg(long, value_enum, value_name = "FIGURE")]
-    pub only: Vec<CounterFigure>,
-    /// Samples per side, of which the median counts [default: 3, with --quick 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
-    pub runs: Option<u32>,
-    /// Adds of one sample; the sizes of the other figures scale with it [default: 1000000, with --quick 20000]
+    /// What all verbs take.
+    #[command(flatten)]
+    pub run: RunArgs<CounterFigure>,
+    /// Adds per sample; other sizes scale with it [default: 1000000; 200000 with --against, 20000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10_000..=20_000_000))]
     pub adds: Option<u64>,
-    /// One JSON object instead of a table
-    #[arg(long)]
-    pub json: bool,
-    /// Say on stderr where the time of each sample went: CPU per process, Redis commands
+    /// Print on stderr where each sample spent its time: CPU per process, Redis commands
     #[arg(long)]
     pub profile: bool,
-    /// Run queue, counters and worker on so many threads each, instead of the bench's: --profile then tells their CPU apart
+    /// Run queue, counters and worker on this many threads each instead of the bench's; --profile then shows their CPU
+    /// separately
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_threads: usize,
 }
 
-/// A run: the arguments with their defaults, and the sizes that follow.
+/// The arguments with their defaults, and the sizes that follow.
 pub(super) struct CountersPlan {
     pub(super) args: CountersArgs,
     pub(super) runs: u32,
@@ -52,12 +66,11 @@ pub(super) struct CountersPlan {
 
 impl CountersPlan {
     pub(super) fn new(args: CountersArgs) -> CountersPlan {
-        let adds = args.adds.unwrap_or(if args.quick { 20_000 } else { ADDS });
-        let runs = args.runs.unwrap_or(if args.quick { 1 } else { 3 });
-        CountersPlan { runs, sizes: CounterSizes::new(adds, args.quick), args }
+        let adds = args.adds.unwrap_or(args.run.size(ADDS, 200_000, 20_000));
+        CountersPlan { runs: args.run.samples(), sizes: CounterSizes::new(adds, args.run.quick), args }
     }
 
-    /// Does the work and, with `--profile`, says what it cost.
+    /// Does the work and, with `--profile`, prints what it cost.
     pub(super) async fn profiled<T>(&self, rig: &Rig, label: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         profiled(self.args.profile, rig, label, work).await
     }

@@ -1,7 +1,6 @@
 //! The embedded store: how many events a second it records, how long a trace takes among so many, and how long a step
 //! of a prune keeps the writer.
 
-use super::HistoryFigure;
 use super::lives::{EVENTS, Lives, id};
 use super::plan::HistoryPlan;
 use super::process::process_cpu_s;
@@ -41,9 +40,7 @@ pub(super) async fn measure(plan: &HistoryPlan) -> Result<Vec<Row>> {
         steps.push(pruned.sample(pruned.quantile_ms(1.0).unwrap_or_default()));
     }
     let events = grouped(plan.sizes.embedded);
-    let row = |what: String, unit, samples: &Samples, goal| {
-        Row::new(HistoryFigure::Embedded.name(), what, unit, samples, Reference::None, goal)
-    };
+    let row = |what: String, unit, samples: &Samples, goal| Row::new(what, unit, samples, Reference::None, goal);
     Ok(vec![
         row(format!("embedded store: {events} events recorded"), "/s", &rates, Goal::AtLeast(50_000.0))
             .with("events_per_call", BATCHES.to_vec())

@@ -1,14 +1,13 @@
 //! From Kafka into Elasticsearch by the indexer, beside the very requests that it sends, sent straight: made before,
 //! as many at once, to the same server, into indices of the same templates.
 
-use super::HistoryFigure;
 use super::plan::HistoryPlan;
 use super::process::group_cpu_s;
 use super::services::{Services, produce};
 use super::straight;
-use crate::plan::Sizes;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::sample::{Sample, Samples};
+use crate::shape::time_limit;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,7 +53,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     }
     let what = format!("{} events from Kafka into Elasticsearch", grouped(events));
     let reference = Reference::Measured("the same _bulk requests sent straight", &sent);
-    let row = Row::new(HistoryFigure::Indexer.name(), what, "/s", &indexed, reference, Goal::RatioAtLeast(0.8));
+    let row = Row::new(what, "/s", &indexed, reference, Goal::RatioAtLeast(0.8));
     Ok(vec![
         row.with("requests", requests.len())
             .with("request_bytes", bytes)
@@ -101,7 +100,7 @@ async fn index(
     let (began, cpu_s) = (Instant::now(), group_cpu_s(kafka)?);
     let mut running =
         AbortOnDropHandle::new(tokio::spawn(run(watched.clone(), options, stop.clone().cancelled_owned())));
-    let limit = Sizes::time_limit(events);
+    let limit = time_limit(events);
     tokio::select! {
         () = watched.all.notified() => {}
         ended = &mut running => bail!("the indexer has ended: {:?}", ended?),

@@ -2,17 +2,16 @@
 //! is held against what it has with nothing to do. Two backlogs, one four times the other: what is bounded does not grow
 //! with it.
 
-use super::HistoryFigure;
 use super::plan::HistoryPlan;
 use super::process::Program;
 use super::relay::relayed;
 use super::services::{Services, produce};
 use crate::load::{Traffic, enqueue_all};
 use crate::ours::{Ours, simple_queue};
-use crate::plan::{CLIENTS, Sizes};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
+use crate::shape::{CLIENTS, time_limit};
 use anyhow::{Result, bail};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -65,7 +64,7 @@ impl Growth {
         let (reference, name) = (sample(self.small_mib), format!("the same with {} events", grouped(small)));
         let reference = Reference::Measured(&name, &reference);
         let goal = Goal::RatioAtMost(1.5);
-        Row::new(HistoryFigure::Memory.name(), what, "MiB", &sample(self.large_mib), reference, goal)
+        Row::new(what, "MiB", &sample(self.large_mib), reference, goal)
             .with("idle_mib", self.idle_mib.round())
             .with("peak_mib", self.large_mib.round())
     }
@@ -93,7 +92,7 @@ async fn relay(services: &Services, dir: &Path, events: u64) -> Result<f64> {
     if events == 0 {
         tokio::time::sleep(SETTLE).await;
     }
-    relayed(&store, Sizes::time_limit(events)).await?;
+    relayed(&store, time_limit(events)).await?;
     let resident = server.resident()?;
     server.stop().await?;
     rig.stop().await;
@@ -110,7 +109,7 @@ async fn indexer(services: &Services, dir: &Path, events: u64) -> Result<f64> {
         _ => Some(produce(&topic, events).await?.1),
     };
     let mut indexer = start_indexer(dir, &topic, &services.elasticsearch().await?.url(), &name)?;
-    let give_up_at = Instant::now() + Sizes::time_limit(events);
+    let give_up_at = Instant::now() + time_limit(events);
     match up_to_ms {
         None => tokio::time::sleep(SETTLE).await,
         Some(up_to_ms) => {
@@ -119,7 +118,7 @@ async fn indexer(services: &Services, dir: &Path, events: u64) -> Result<f64> {
             while indexed_to_ms().await.is_none_or(|indexed_to_ms| indexed_to_ms < up_to_ms) {
                 indexer.resident()?;
                 if Instant::now() > give_up_at {
-                    bail!("{events} events are not indexed in {} s", Sizes::time_limit(events).as_secs());
+                    bail!("{events} events are not indexed in {} s", time_limit(events).as_secs());
                 }
                 tokio::time::sleep(POLL).await;
             }

@@ -1,10 +1,10 @@
-//! `tallystone bench history`: the figures of the history, each on services of our own.
+//! `tallystone bench history`: the figures of the history.
 //!
-//! What lives here: one file per figure, the made-up events that they load (`lives`), and what they stand on: Kafka and
-//! Elasticsearch (`services`), programs of ours and their use of CPU and memory (`process`). What may not: figures of
-//! the queue itself, and a second way to sample, judge or print: `sample` and `report` are those of all figures.
+//! What lives here: one file per figure, the synthetic events that they load (`lives`), and what they run on: Kafka and
+//! Elasticsearch (`services`), our own programs with their CPU and memory (`process`). What may not live here: figures of
+//! the queue, and another way to sample, judge or print.
 
-mod beside;
+mod background;
 mod embedded;
 mod indexer;
 mod lives;
@@ -16,92 +16,68 @@ mod searchable;
 mod services;
 mod straight;
 
-pub use plan::HistoryArgs;
+pub use plan::{HistoryArgs, HistoryFigure};
 
-use crate::figures::each;
-use crate::machine::Machine;
-use crate::report::{self, Row, Settings};
+use crate::report::{Row, Settings};
+use crate::run::{RunArgs, Suite};
 use anyhow::Result;
-use clap::ValueEnum;
 use plan::HistoryPlan;
 use serde_json::json;
 use services::Services;
 
-/// A figure of the history in docs/performance.md. In this order: no figure pays for a service that only later ones need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum HistoryFigure {
-    /// The embedded store: events recorded per second, and TraceMessage among them
-    Embedded,
-    /// The queue's throughput with a relay into Kafka, or into the embedded store, beside that without
-    Relay,
-    /// From Kafka into Elasticsearch by the indexer, beside the same documents sent straight
-    Indexer,
-    /// From a transition until it is found, at 2,000 events/s
-    Searchable,
-    /// Memory of the relay and of the indexer while they catch up
-    Memory,
+/// The figures of the history, and the services that they share.
+pub(crate) struct HistorySuite {
+    plan: HistoryPlan,
+    services: Services,
 }
 
-impl HistoryFigure {
-    /// What the command line and the rows call it.
-    fn name(self) -> &'static str {
-        match self {
-            HistoryFigure::Embedded => "embedded",
-            HistoryFigure::Relay => "relay",
-            HistoryFigure::Indexer => "indexer",
-            HistoryFigure::Searchable => "searchable",
-            HistoryFigure::Memory => "memory",
-        }
+impl HistorySuite {
+    pub(crate) fn new(args: HistoryArgs) -> Result<HistorySuite> {
+        Ok(HistorySuite { plan: HistoryPlan::new(args), services: Services::new()? })
+    }
+}
+
+impl Suite for HistorySuite {
+    type Figure = HistoryFigure;
+    const VERB: &'static str = "history";
+
+    fn args(&self) -> &RunArgs<HistoryFigure> {
+        &self.plan.args.run
     }
 
-    async fn measure(self, plan: &HistoryPlan, services: &Services) -> Result<Vec<Row>> {
-        match self {
+    fn size_arguments(&self) -> Vec<String> {
+        vec!["--events".to_owned(), self.plan.sizes.events.to_string()]
+    }
+
+    async fn measure(&mut self, figure: HistoryFigure) -> Result<Vec<Row>> {
+        let (plan, services) = (&self.plan, &self.services);
+        let rows = match figure {
             HistoryFigure::Embedded => embedded::measure(plan).await,
             HistoryFigure::Relay => relay::measure(plan, services).await,
             HistoryFigure::Indexer => indexer::measure(plan, services).await,
             HistoryFigure::Searchable => searchable::measure(plan, services).await,
             HistoryFigure::Memory => memory::measure(plan, services).await,
-        }
-    }
-}
-
-/// Measures the figures that are asked for and prints their rows; after a failure those that were measured before it.
-pub(crate) async fn run(args: HistoryArgs) -> Result<()> {
-    let plan = HistoryPlan::new(args);
-    let machine = Machine::look(&std::env::temp_dir())?;
-    let services = Services::new()?;
-    let (rows, outcome) = each(&plan.args.only, async |figure: HistoryFigure| {
-        let rows = figure.measure(&plan, &services).await?;
+        };
         let load = process::load_average()?;
-        Ok(rows.into_iter().map(|row| row.with("load_average_1m", load)).collect())
-    })
-    .await;
-    services.stop().await;
-    let runs = plan.runs;
-    let settings = Settings {
-        fields: json!({
-            "kafka": services::KAFKA,
-            "elasticsearch": services::ELASTICSEARCH,
-            "runs": runs,
-        }),
-        line: format!(
-            "Redis with appendfsync always, {}, {}, SQLite in WAL mode with synchronous FULL; median of {runs}",
-            services::KAFKA,
-            services::ELASTICSEARCH
-        ),
-    };
-    report::print(&rows, &machine, &settings, plan.args.json)?;
-    outcome
-}
+        Ok(rows?.into_iter().map(|row| row.with("load_average_1m", load)).collect())
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_figure_is_named_as_on_the_command_line() {
-        for figure in HistoryFigure::value_variants() {
-            assert_eq!(figure.to_possible_value().expect("it can be chosen").get_name(), figure.name());
+    async fn finish(self) -> Settings {
+        self.services.stop().await;
+        let runs = self.plan.runs;
+        Settings {
+            fields: json!({
+                "appendfsync": "always",
+                "kafka": services::KAFKA,
+                "elasticsearch": services::ELASTICSEARCH,
+                "events": self.plan.sizes.events,
+                "runs": runs,
+            }),
+            line: format!(
+                "Redis with appendfsync always, {}, {}, SQLite in WAL mode with synchronous FULL; median of {runs}",
+                services::KAFKA,
+                services::ELASTICSEARCH
+            ),
         }
     }
 }

@@ -1,47 +1,53 @@
-//! What was asked for, and how much of everything a run does.
+//! The arguments of `tallystone bench history`, and the sizes that follow from them.
 
-use super::HistoryFigure;
-use clap::Args;
+use crate::run::RunArgs;
+use clap::{Args, ValueEnum};
 use std::time::Duration;
 
 /// Events of the figures that go through Kafka, at full size.
 const EVENTS: u64 = 1_000_000;
 
+/// A figure of the history in docs/performance.md. In this order, no figure shares the machine with a service that only
+/// later ones need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HistoryFigure {
+    /// The embedded store: events recorded per second, and the latency of TraceMessage among them
+    Embedded,
+    /// The queue's throughput with a relay into Kafka, or into the embedded store; reference: without a relay
+    Relay,
+    /// From Kafka into Elasticsearch by the indexer; reference: the same documents sent directly
+    Indexer,
+    /// From a transition until a search finds it, at 2,000 events/s
+    Searchable,
+    /// Memory of the relay and of the indexer while they catch up
+    Memory,
+}
+
 /// Arguments of `tallystone bench history`.
 #[derive(Clone, Debug, Args)]
 pub struct HistoryArgs {
-    /// Every figure once with tiny counts: shows that it runs, not how fast
-    #[arg(long)]
-    pub quick: bool,
-    /// Only these figures (may be repeated)
-    #[arg(long, value_enum, value_name = "FIGURE")]
-    pub only: Vec<HistoryFigure>,
-    /// Samples per side, of which the median counts [default: 3, with --quick 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
-    pub runs: Option<u32>,
-    /// Events that go through Kafka; the sizes of the other figures scale with it [default: 1000000, with --quick 10000]
+    /// What all verbs take.
+    #[command(flatten)]
+    pub run: RunArgs<HistoryFigure>,
+    /// Events through Kafka; other sizes scale with it [default: 1000000; 100000 with --against, 10000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(10_000..=10_000_000))]
     pub events: Option<u64>,
-    /// One JSON object instead of a table
-    #[arg(long)]
-    pub json: bool,
 }
 
-/// A run: the arguments with their defaults, and the sizes that follow.
+/// The arguments with their defaults, and the sizes that follow.
 pub(super) struct HistoryPlan {
     pub(super) args: HistoryArgs,
     pub(super) runs: u32,
     pub(super) sizes: HistorySizes,
-    /// Rounds that are not counted.
+    /// Rounds before the measured ones, not counted.
     pub(super) warm_up_rounds: u32,
 }
 
 impl HistoryPlan {
     pub(super) fn new(args: HistoryArgs) -> HistoryPlan {
-        let events = args.events.unwrap_or(if args.quick { 10_000 } else { EVENTS });
-        let runs = args.runs.unwrap_or(if args.quick { 1 } else { 3 });
-        let warm_up_rounds = if args.quick { 0 } else { 2 };
-        HistoryPlan { runs, sizes: HistorySizes::new(events), warm_up_rounds, args }
+        let events = args.events.unwrap_or(args.run.size(EVENTS, 100_000, 10_000));
+        let warm_up_rounds = if args.run.quick { 0 } else { 2 };
+        HistoryPlan { runs: args.run.samples(), sizes: HistorySizes::new(events), warm_up_rounds, args }
     }
 }
 

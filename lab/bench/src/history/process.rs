@@ -1,6 +1,6 @@
 //! What programs use: CPU and memory, as /proc tells them, and a program of ours as a process of its own.
 
-use crate::peers::mortal;
+use crate::child;
 use crate::profile::{TICKS_PER_S, threads_cpu_s};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -66,7 +66,7 @@ impl Program {
     /// Starts this very program with other arguments and environment.
     pub(super) fn start(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Program> {
         let program = std::env::current_exe().context("the path of this program")?;
-        let mut command = mortal(program, dir);
+        let mut command = child::command(program, dir);
         command.args(arguments).envs(environment.iter().copied()).env("RUST_LOG", "warn");
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("cannot start it again")?;
         let pid = process.id().context("it has ended at once")?;

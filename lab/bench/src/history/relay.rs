@@ -1,17 +1,16 @@
 //! The queue's throughput with a relay beside it, and without: 8 clients, batches of 32, all messages in, then all out,
 //! as in the figure `simple` of the queue. Kafka runs all the time and shares the machine.
 
-use super::HistoryFigure;
-use super::beside::{EMBEDDED_WATERMARK, relay};
+use super::background::{EMBEDDED_WATERMARK, relay};
 use super::plan::HistoryPlan;
 use super::process::{group_cpu_s, librdkafka_cpu_s, process_cpu_s};
 use super::services::Services;
 use crate::load::{Traffic, drain, enqueue_all};
 use crate::ours::{Ours, simple_queue};
-use crate::plan::{BATCH, CLIENTS, Sizes};
 use crate::report::{Goal, Reference, Row};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
+use crate::shape::{BATCH, CLIENTS, time_limit};
 use anyhow::{Result, bail};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,7 +73,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     rig.stop().await;
     let row = |what: &str, unit, ours: &Samples, reference: &Samples, goal| {
         let reference = Reference::Measured("without a relay", reference);
-        Row::new(HistoryFigure::Relay.name(), what, unit, ours, reference, goal).with("messages", plan.sizes.messages)
+        Row::new(what, unit, ours, reference, goal).with("messages", plan.sizes.messages)
     };
     let what = format!("enqueue, dequeue + complete, {CLIENTS} clients, batches of {BATCH}: with");
     Ok(vec![
@@ -161,7 +160,7 @@ fn beside(config: &ServerConfig, into: &Into) -> Result<MakeBeside> {
 async fn catch_up(store: &RedisStore, messages: u64) -> Result<(u64, Duration)> {
     let began = Instant::now();
     let behind = waiting(store).await?;
-    relayed(store, Sizes::time_limit(EVENTS * messages)).await?;
+    relayed(store, time_limit(EVENTS * messages)).await?;
     Ok((behind, began.elapsed()))
 }
 

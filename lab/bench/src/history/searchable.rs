@@ -3,8 +3,7 @@
 //! TraceMessage. A transition is found when the search shows the message in its version or a later one and the trace
 //! lists it; the time counts from its `at_ms`, which is by the clock of the same machine.
 
-use super::HistoryFigure;
-use super::beside::{EMBEDDED_WATERMARK, answering, relay};
+use super::background::{EMBEDDED_WATERMARK, answering, relay};
 use super::plan::HistoryPlan;
 use super::services::Services;
 use crate::load::{Client, Draft, Traffic};
@@ -58,7 +57,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     }
     let row = |path: &str, samples: &Samples, goal_ms, poll: Duration, found: u64| {
         let what = format!("transition → found at {}/s, {path}: p99", grouped(plan.sizes.searchable_per_s));
-        Row::new(HistoryFigure::Searchable.name(), what, "ms", samples, Reference::None, Goal::Below(goal_ms))
+        Row::new(what, "ms", samples, Reference::None, Goal::Below(goal_ms))
             .with("seconds", plan.sizes.searchable.as_secs())
             .with("transitions_looked_for", found)
             .with("poll_ms", poll.as_millis() as u64)

@@ -1,6 +1,7 @@
 //! beanstalkd with its log fsynced on every write, and a client of its text protocol.
 
-use super::{mortal, version_of};
+use super::version_of;
+use crate::child;
 use crate::load::{Client, Draft};
 use anyhow::{Context, Result, bail, ensure};
 use std::net::{Ipv4Addr, TcpListener};
@@ -25,7 +26,7 @@ impl Beanstalkd {
         let Some(version) = version_of("beanstalkd", "-v").await else { return Ok(None) };
         let dir = tempfile::tempdir()?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let mut command = mortal("beanstalkd", dir.path());
+        let mut command = child::command("beanstalkd", dir.path());
         command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-f", "0", "-b"]).arg(dir.path());
         let process = command.stdin(Stdio::null()).spawn().context("cannot start beanstalkd")?;
         let started = Beanstalkd { _process: process, _dir: dir, port, version };

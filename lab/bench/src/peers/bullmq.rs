@@ -1,9 +1,10 @@
 //! BullMQ on node: peers/bullmq.mjs does the work and says what it measured.
 
-use super::{mortal, version_of};
-use crate::plan::{CALLERS, Plan, Sizes};
+use super::version_of;
+use crate::child;
 use crate::rig::Rig;
 use crate::sample::Sample;
+use crate::shape::{CALLERS, time_limit};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -34,8 +35,8 @@ struct Report {
 
 impl BullMq {
     /// `None`: node or the package is not there.
-    pub(crate) async fn find(plan: &Plan) -> Option<BullMq> {
-        let dir = plan.peers_dir().to_owned();
+    pub(crate) async fn find(dir: &Path) -> Option<BullMq> {
+        let dir = dir.to_owned();
         version_of("node", "--version").await?;
         let version = package_version(&dir.join("node_modules/bullmq/package.json"))?;
         Some(BullMq { dir, version })
@@ -52,10 +53,10 @@ impl BullMq {
             Measure::Add => "add",
             Measure::Work => "work",
         };
-        let mut command = mortal("node", &self.dir);
+        let mut command = child::command("node", &self.dir);
         command.args(["bullmq.mjs", verb, "--port", &rig.port().to_string(), "--messages", &messages.to_string()]);
         command.args(["--callers", &CALLERS.to_string()]).stdin(Stdio::null()).stderr(Stdio::inherit());
-        let limit = Sizes::time_limit(messages);
+        let limit = time_limit(messages);
         let output = tokio::time::timeout(limit, command.output()).await.context("BullMQ does not end")??;
         ensure!(output.status.success(), "BullMQ failed: {}", output.status);
         let report: Report = serde_json::from_slice(&output.stdout).context("BullMQ's report")?;

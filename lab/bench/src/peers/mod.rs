@@ -3,19 +3,10 @@
 pub(crate) mod beanstalkd;
 pub(crate) mod bullmq;
 
-use std::ffi::OsStr;
-use std::path::Path;
 use tokio::process::Command;
 
 /// What a row says of a peer that is not there.
 pub(crate) const NOT_INSTALLED: &str = "not installed: run lab/bench/peers/install";
-
-/// A command that ends with us, even when we are killed.
-pub(crate) fn mortal(program: impl AsRef<OsStr>, dir: &Path) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program).current_dir(dir).kill_on_drop(true);
-    command
-}
 
 /// What the program prints when asked for its version; `None`: it is not there.
 async fn version_of(program: &str, flag: &str) -> Option<String> {

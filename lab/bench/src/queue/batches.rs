@@ -1,34 +1,34 @@
 //! Batches of 32 by 8 clients: enqueue everything, then dequeue and complete everything. Ours, on a simple or an
 //! exclusive queue, beside the raw-Redis floor (which is simple in both).
 
-use super::Figure;
+use super::plan::QueuePlan;
 use crate::floor::Floor;
 use crate::load::{Client, Traffic, drain, enqueue_all};
 use crate::ours::{Ours, exclusive_queue, simple_queue};
-use crate::plan::{BATCH, CLIENTS, Plan};
 use crate::report::{Goal, Reference, Row};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
+use crate::shape::{BATCH, CLIENTS};
 use anyhow::Result;
 use tallystone_proto::queue::v1::QueueConfig;
 
 const QUEUE: &str = "bench";
 const KEY: &str = "key";
 
-pub(super) async fn simple(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
-    measure(plan, rig, Figure::Simple, simple_queue(), Traffic::plain(), 1.0).await
+pub(super) async fn simple(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
+    measure(plan, rig, "simple", simple_queue(), Traffic::plain(), 1.0).await
 }
 
-pub(super) async fn exclusive(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+pub(super) async fn exclusive(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let keys = plan.sizes.keys;
-    let rows = measure(plan, rig, Figure::Exclusive, exclusive_queue(KEY), Traffic::keyed(KEY, keys), 0.8).await?;
+    let rows = measure(plan, rig, "exclusive", exclusive_queue(KEY), Traffic::keyed(KEY, keys), 0.8).await?;
     Ok(rows.into_iter().map(|row| row.with("keys", keys)).collect())
 }
 
 async fn measure(
-    plan: &Plan,
+    plan: &QueuePlan,
     rig: &Rig,
-    figure: Figure,
+    kind: &str,
     config: QueueConfig,
     traffic: Traffic,
     goal: f64,
@@ -36,7 +36,7 @@ async fn measure(
     let [mut our_enqueue, mut our_drain, mut floor_enqueue, mut floor_drain] = [const { Samples::new() }; 4];
     for _ in 0..plan.runs {
         rig.flush().await?;
-        let ours = Ours::start(plan, rig).await?;
+        let ours = Ours::start(rig, plan.args.server_threads).await?;
         ours.create_queue(QUEUE, config.clone()).await?;
         let clients = ours.clients(QUEUE, CLIENTS, CLIENTS).await?;
         let (enqueue, drain) = life_cycle(plan, rig, "ours", clients, &traffic).await?;
@@ -51,17 +51,16 @@ async fn measure(
         floor_drain.push(drain);
     }
     let row = |what: &str, ours: &Samples, floor: &Samples| {
-        let what = format!("{} queue, {CLIENTS} clients, batches of {BATCH}: {what}", figure.name());
+        let what = format!("{} queue, {CLIENTS} clients, batches of {BATCH}: {what}", kind);
         let reference = Reference::Measured("raw-Redis floor", floor);
-        Row::new(figure.name(), what, "/s", ours, reference, Goal::RatioAtLeast(goal))
-            .with("messages", plan.sizes.messages)
+        Row::new(what, "/s", ours, reference, Goal::RatioAtLeast(goal)).with("messages", plan.sizes.messages)
     };
     Ok(vec![row("enqueue", &our_enqueue, &floor_enqueue), row("dequeue + complete", &our_drain, &floor_drain)])
 }
 
 /// All messages in, then all out: two rates.
 async fn life_cycle<C: Client>(
-    plan: &Plan,
+    plan: &QueuePlan,
     rig: &Rig,
     side: &str,
     clients: Vec<C>,

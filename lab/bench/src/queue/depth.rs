@@ -1,21 +1,21 @@
 //! The dequeue rate of a deep simple queue, beside that of a shallow one in the same Redis.
 
-use super::Figure;
+use super::plan::QueuePlan;
 use super::rounds::{dequeue_rate, fill};
 use crate::load::Traffic;
 use crate::ours::{Ours, simple_queue};
-use crate::plan::{BATCH, CLIENTS, Plan};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::Samples;
+use crate::shape::{BATCH, CLIENTS};
 use anyhow::Result;
 
 const DEEP: &str = "deep";
 const SHALLOW: &str = "shallow";
 
-pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let (sizes, traffic) = (&plan.sizes, Traffic::plain());
-    let ours = Ours::start(plan, rig).await?;
+    let ours = Ours::start(rig, plan.args.server_threads).await?;
     for (queue, pending) in [(SHALLOW, sizes.shallow), (DEEP, sizes.deep)] {
         ours.create_queue(queue, simple_queue()).await?;
         fill(&ours, queue, pending, &traffic).await?;
@@ -33,7 +33,7 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
     let what = format!("dequeue with {} pending, {CLIENTS} clients, batches of {BATCH}", grouped(sizes.deep));
     let name = format!("ours with {} pending", grouped(sizes.shallow));
     let reference = Reference::Measured(&name, &shallow);
-    let row = Row::new(Figure::Depth.name(), what, "/s", &deep, reference, Goal::RatioAtLeast(0.8));
+    let row = Row::new(what, "/s", &deep, reference, Goal::RatioAtLeast(0.8));
     Ok(vec![
         row.with("messages", sizes.messages).with("redis_used_memory", rig.info_number("memory", "used_memory").await?),
     ])

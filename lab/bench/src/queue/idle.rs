@@ -1,9 +1,8 @@
 //! Redis calls per second while many workers wait on many queues and nothing happens (Q18).
 
-use super::Figure;
+use super::plan::QueuePlan;
 use super::work::StreamWorker;
 use crate::ours::{Ours, simple_queue};
-use crate::plan::Plan;
 use crate::profile::commands_between;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
@@ -21,9 +20,9 @@ const WAIT_MS: i64 = 120_000;
 /// For what the arrival of the workers sets off.
 const SETTLE: Duration = Duration::from_secs(2);
 
-pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let sizes = &plan.sizes;
-    let ours = Ours::start(plan, rig).await?;
+    let ours = Ours::start(rig, plan.args.server_threads).await?;
     let finished = CancellationToken::new();
     let mut waiting = JoinSet::new();
     let per_queue = sizes.idle_workers.div_ceil(sizes.idle_queues);
@@ -72,6 +71,6 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
     samples.push(Sample { value: calls as f64 / seconds, ..Sample::default() });
     let by_name: Map<String, Value> = spent.into_iter().map(|(name, cost)| (name, cost.calls.into())).collect();
     let what = format!("Redis commands with {} idle workers on {} queues", grouped(waiters as u64), sizes.idle_queues);
-    let row = Row::new(Figure::Idle.name(), what, "/s", &samples, Reference::None, Goal::Below(10.0));
+    let row = Row::new(what, "/s", &samples, Reference::None, Goal::Below(10.0));
     Ok(vec![row.with("seconds", seconds).with("commands", by_name)])
 }

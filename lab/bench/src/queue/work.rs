@@ -2,15 +2,15 @@
 //! Beside BullMQ's Worker at concurrency 64, and beanstalkd's reserve + delete by 64 connections. And the same by one
 //! `Worker` of tallystone-client at concurrency 64, which has all of them on one stream.
 
-use super::Figure;
+use super::plan::QueuePlan;
 use crate::load::{Traffic, drain, enqueue_all, race};
 use crate::ours::{OurClient, Ours, simple_queue, succeeded};
 use crate::peers::beanstalkd::Beanstalkd;
 use crate::peers::bullmq::{BullMq, Measure};
-use crate::plan::{BATCH, CALLERS, CLIENTS, CONNECTIONS, Plan, Sizes};
 use crate::report::{Goal, Reference, Row};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples, Tally};
+use crate::shape::{BATCH, CALLERS, CLIENTS, CONNECTIONS, time_limit};
 use anyhow::{Context, Result, ensure};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use tonic::Streaming;
 
 const QUEUE: &str = "bench";
 
-pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
-    let bullmq = BullMq::find(plan).await;
+pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
+    let bullmq = BullMq::find(plan.peers_dir()).await;
     let beanstalkd_name = Beanstalkd::start().await?.map(|beanstalkd| beanstalkd.name());
     let [mut ours, mut runtimes, mut bullmqs, mut beanstalkds] = [const { Samples::new() }; 4];
     for _ in 0..plan.runs {
@@ -43,7 +43,7 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
     let beanstalkd_name = beanstalkd_name.unwrap_or("beanstalkd".to_owned());
     let row = |what: &str, ours: &Samples, name: &str, theirs: &Samples, goal| {
         let reference = Reference::peer(name, theirs);
-        Row::new(Figure::Work.name(), what, "/s", ours, reference, goal).with("messages", plan.sizes.messages)
+        Row::new(what, "/s", ours, reference, goal).with("messages", plan.sizes.messages)
     };
     let what = format!("Work stream, {CALLERS} workers, one message each in hand");
     let runtime_what = format!("client's Worker, concurrency {CALLERS}, one stream");
@@ -56,16 +56,16 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
 }
 
 /// A server whose queue holds all messages of a sample.
-async fn filled(plan: &Plan, rig: &Rig) -> Result<Ours> {
+async fn filled(plan: &QueuePlan, rig: &Rig) -> Result<Ours> {
     rig.flush().await?;
-    let ours = Ours::start(plan, rig).await?;
+    let ours = Ours::start(rig, plan.args.server_threads).await?;
     ours.create_queue(QUEUE, simple_queue()).await?;
     let clients = ours.clients(QUEUE, CLIENTS, CLIENTS).await?;
     enqueue_all(clients, 0..plan.sizes.messages, BATCH, &Traffic::plain()).await?;
     Ok(ours)
 }
 
-async fn streams(plan: &Plan, rig: &Rig) -> Result<Sample> {
+async fn streams(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
     let messages = plan.sizes.messages;
     let ours = filled(plan, rig).await?;
     let mut workers = Vec::new();
@@ -81,7 +81,7 @@ async fn streams(plan: &Plan, rig: &Rig) -> Result<Sample> {
 }
 
 /// The handler does nothing; the time is from the start of the worker to the last confirmed completion.
-async fn runtime(plan: &Plan, rig: &Rig) -> Result<Sample> {
+async fn runtime(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
     let messages = plan.sizes.messages;
     let ours = filled(plan, rig).await?;
     let client = tallystone_client::Client::connect(&ours.url()).await?;
@@ -94,7 +94,7 @@ async fn runtime(plan: &Plan, rig: &Rig) -> Result<Sample> {
     });
     let began = Instant::now();
     let work = worker.run_until(finished.cancelled(), |_lease: tallystone_client::Lease| async { Ok(()) });
-    let work = tokio::time::timeout(Sizes::time_limit(messages), work);
+    let work = tokio::time::timeout(time_limit(messages), work);
     let stats = plan.profiled(rig, "ours, Worker runtime", async { Ok(work.await??) }).await?;
     let elapsed = began.elapsed();
     ours.stop().await?;
@@ -102,7 +102,7 @@ async fn runtime(plan: &Plan, rig: &Rig) -> Result<Sample> {
     Ok(Sample { value: messages as f64 / elapsed.as_secs_f64(), ..Sample::default() })
 }
 
-async fn beanstalkd_sample(plan: &Plan, beanstalkd: &Beanstalkd) -> Result<Sample> {
+async fn beanstalkd_sample(plan: &QueuePlan, beanstalkd: &Beanstalkd) -> Result<Sample> {
     let messages = plan.sizes.messages;
     let (clients, _) = enqueue_all(beanstalkd.clients(CALLERS).await?, 0..messages, 1, &Traffic::plain()).await?;
     Ok(drain(clients, messages, 1).await?.1.rate())

@@ -3,8 +3,8 @@
 
 use crate::load::{Client, Traffic, enqueue_all, take};
 use crate::ours::Ours;
-use crate::plan::{BATCH, CLIENTS};
 use crate::sample::Sample;
+use crate::shape::{BATCH, CLIENTS};
 use anyhow::Result;
 use futures::future::try_join_all;
 

@@ -1,14 +1,14 @@
 //! Redis memory per pending message: what used_memory grew by, without the payloads and without the outbox, whose
 //! size is bounded whatever is pending and which is told apart.
 
-use super::Figure;
+use super::plan::QueuePlan;
 use super::rounds::fill;
 use crate::load::Traffic;
 use crate::ours::{Ours, exclusive_queue, simple_queue};
-use crate::plan::{PAYLOAD_BYTES, Plan};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
+use crate::shape::PAYLOAD_BYTES;
 use anyhow::Result;
 use std::time::Duration;
 use tallystone_proto::queue::v1::QueueConfig;
@@ -18,7 +18,7 @@ const KEY: &str = "key";
 /// For Redis to give back what calls needed and to end the rehashing of what has grown.
 const SETTLE: Duration = Duration::from_secs(2);
 
-pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let keys = plan.sizes.keys;
     let simple = per_message(plan, rig, "simple", simple_queue(), &Traffic::plain(), 250.0).await?;
     let keyed = Traffic::keyed(KEY, keys);
@@ -28,7 +28,7 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
 
 /// One look is enough: bytes are counted, not timed.
 async fn per_message(
-    plan: &Plan,
+    plan: &QueuePlan,
     rig: &Rig,
     kind: &str,
     config: QueueConfig,
@@ -37,7 +37,7 @@ async fn per_message(
 ) -> Result<Row> {
     let messages = plan.sizes.memory;
     rig.flush().await?;
-    let ours = Ours::start(plan, rig).await?;
+    let ours = Ours::start(rig, plan.args.server_threads).await?;
     ours.create_queue(QUEUE, config).await?;
     tokio::time::sleep(SETTLE).await;
     let before = Usage::take(rig).await?;
@@ -51,7 +51,7 @@ async fn per_message(
     let mut samples = Samples::new();
     samples.push(Sample { value: beyond_payload, ..Sample::default() });
     let what = format!("Redis memory per message beyond its payload, {kind} queue, {} pending", grouped(messages));
-    let row = Row::new(Figure::Memory.name(), what, "B", &samples, Reference::None, Goal::AtMost(goal));
+    let row = Row::new(what, "B", &samples, Reference::None, Goal::AtMost(goal));
     Ok(row.with("outbox_bytes", outbox).with("outbox_entries", after.outbox_entries).with("id_bytes", 36))
 }
 

@@ -1,14 +1,14 @@
 //! From enqueue to delivery to a waiting worker, at a fixed rate. The schedule is open: a message is due when it is
 //! due, however slow the ones before it are, and its latency counts from then, not from when it was really sent.
 
-use super::Figure;
+use super::plan::QueuePlan;
 use super::work::StreamWorker;
 use crate::load::{Source, Traffic, race};
 use crate::ours::{OurClient, Ours, new_message, simple_queue};
-use crate::plan::{CLIENTS, CONNECTIONS, PAYLOAD_BYTES, Plan};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples, Tally};
+use crate::shape::{CLIENTS, CONNECTIONS, PAYLOAD_BYTES};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -24,19 +24,19 @@ const CREDITS: u32 = 64;
 /// The schedule begins so long from now, when everything stands.
 const LEAD: Duration = Duration::from_millis(200);
 
-pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let mut samples = Samples::new();
     for _ in 0..plan.runs {
         samples.push(sample(plan, rig).await?);
     }
     let what = format!("enqueue → delivery to a waiting worker at {}/s: p99", grouped(plan.sizes.latency_per_s));
-    let row = Row::new(Figure::Latency.name(), what, "ms", &samples, Reference::None, Goal::Below(5.0));
+    let row = Row::new(what, "ms", &samples, Reference::None, Goal::Below(5.0));
     Ok(vec![row.with("workers", CLIENTS).with("seconds", plan.sizes.latency_s)])
 }
 
-async fn sample(plan: &Plan, rig: &Rig) -> Result<Sample> {
+async fn sample(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
     rig.flush().await?;
-    let ours = Ours::start(plan, rig).await?;
+    let ours = Ours::start(rig, plan.args.server_threads).await?;
     ours.create_queue(QUEUE, simple_queue()).await?;
     let mut workers = Vec::new();
     for client in ours.clients(QUEUE, CLIENTS, CLIENTS).await? {

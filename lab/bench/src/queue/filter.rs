@@ -1,11 +1,10 @@
 //! The latency of a dequeue with a filter that one message in 10,000 passes, beside that of one without a filter, on
 //! the same queue, one call at a time and in turn. And how long an index takes to build when it is first asked for.
 
-use super::Figure;
+use super::plan::QueuePlan;
 use super::rounds::fill;
 use crate::load::{Client, Draft, Traffic, pair, priority};
 use crate::ours::{OurClient, Ours, simple_queue};
-use crate::plan::Plan;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples, Tally};
@@ -28,9 +27,9 @@ const UNDECLARED_VALUES: u64 = 16;
 const BUILD_POLL: Duration = Duration::from_millis(10);
 const BUILD_LIMIT: Duration = Duration::from_secs(300);
 
-pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let sizes = &plan.sizes;
-    let ours = Ours::start(plan, rig).await?;
+    let ours = Ours::start(rig, plan.args.server_threads).await?;
     let index = FilterIndex { keys: vec![DECLARED.to_owned()] };
     ours.create_queue(QUEUE, QueueConfig { indexes: vec![index], ..simple_queue() }).await?;
     let values = sizes.filter_values;
@@ -51,11 +50,11 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
     let pending = grouped(sizes.filter_pending);
     let what = format!("dequeue by a filter that 1 in {} of {pending} pending passes: p50", grouped(values));
     let reference = Reference::Measured("ours without a filter", &unfiltered);
-    let row = Row::new(Figure::Filter.name(), what, "ms", &filtered, reference, Goal::RatioAtMost(2.0));
+    let row = Row::new(what, "ms", &filtered, reference, Goal::RatioAtMost(2.0));
     let what = format!("first dequeue by an undeclared key: index of {pending} built");
     let mut built = Samples::new();
     built.push(Sample { value: build_ms, ..Sample::default() });
-    let build = Row::new(Figure::Filter.name(), what, "ms", &built, Reference::None, Goal::None);
+    let build = Row::new(what, "ms", &built, Reference::None, Goal::None);
     Ok(vec![row.with("calls", sizes.filter_calls), build])
 }
 

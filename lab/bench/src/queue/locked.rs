@@ -1,14 +1,14 @@
 //! The dequeue rate of an exclusive queue where most keys are locked and have messages waiting behind them, all more
 //! urgent than those that can run; beside that of a queue without any locked key, in the same Redis.
 
-use super::Figure;
+use super::plan::QueuePlan;
 use super::rounds::{dequeue_rate, fill};
 use crate::load::{Traffic, pair, priority};
 use crate::ours::{Ours, exclusive_queue};
-use crate::plan::{BATCH, CLIENTS, Plan};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::Samples;
+use crate::shape::{BATCH, CLIENTS};
 use anyhow::{Result, ensure};
 use rand::Rng;
 
@@ -22,13 +22,13 @@ const LEASE_BATCH: u64 = 1_000;
 /// Keys of the messages that can run, far more than are ever in hand.
 const FREE_KEYS: u64 = 1_000_000;
 
-pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
+pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let sizes = &plan.sizes;
     let traffic = Traffic::new(|_, rng| {
         let key = FREE_KEYS + rng.random_range(0..FREE_KEYS);
         (priority(rng), pair(KEY, key))
     });
-    let ours = Ours::start(plan, rig).await?;
+    let ours = Ours::start(rig, plan.args.server_threads).await?;
     for queue in [LOCKED, FREE] {
         ours.create_queue(queue, exclusive_queue(KEY)).await?;
     }
@@ -50,7 +50,7 @@ pub(super) async fn measure(plan: &Plan, rig: &Rig) -> Result<Vec<Row>> {
         sizes.behind
     );
     let reference = Reference::Measured("ours with none locked", &free);
-    let row = Row::new(Figure::Locked.name(), what, "/s", &locked, reference, Goal::RatioAtLeast(0.8));
+    let row = Row::new(what, "/s", &locked, reference, Goal::RatioAtLeast(0.8));
     Ok(vec![row.with("messages", sizes.messages).with("runnable", sizes.shallow)])
 }
 

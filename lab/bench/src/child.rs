@@ -1,0 +1,12 @@
+//! Child processes of the bench.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use tokio::process::Command;
+
+/// A command whose process ends together with the bench, even when the bench is killed.
+pub(crate) fn command(program: impl AsRef<OsStr>, dir: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program).current_dir(dir).kill_on_drop(true);
+    command
+}

@@ -1,0 +1,147 @@
+//! The arguments of `tallystone bench queue`, and the sizes that follow from them.
+
+use crate::profile::profiled;
+use crate::rig::Rig;
+use crate::run::RunArgs;
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Messages of one sample at full size.
+const MESSAGES: u64 = 200_000;
+
+/// A figure of the queue in docs/performance.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum QueueFigure {
+    /// Batches of 32 by 8 clients on a simple queue; reference: the raw-Redis floor
+    Simple,
+    /// The same on an exclusive queue with 100K keys
+    Exclusive,
+    /// Work streams of 64 workers that hold one message each; reference: BullMQ's Worker
+    Work,
+    /// Enqueue of one message per call by 64 callers; reference: BullMQ's add
+    Unary,
+    /// From enqueue to delivery to a waiting worker, at 5,000 messages/s
+    Latency,
+    /// Dequeue rate with 10M pending messages; reference: with 10K
+    Depth,
+    /// Dequeue rate with 100K locked keys and ten messages waiting for each; reference: with none
+    Locked,
+    /// Filtered dequeue where one message in 10,000 matches; reference: an unfiltered one
+    Filter,
+    /// Redis memory per pending message beyond its payload
+    Memory,
+    /// Redis commands per second while 1,000 workers wait
+    Idle,
+}
+
+/// Arguments of `tallystone bench queue`.
+#[derive(Clone, Debug, Args)]
+pub struct QueueArgs {
+    /// What all verbs take.
+    #[command(flatten)]
+    pub run: RunArgs<QueueFigure>,
+    /// Messages per sample; other sizes scale with it [default: 200000; 20000 with --against, 2000 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=2_000_000))]
+    pub messages: Option<u64>,
+    /// Print on stderr where each sample spent its time: CPU per process, Redis commands
+    #[arg(long)]
+    pub profile: bool,
+    /// Run the server on this many threads of its own instead of the bench's; --profile then shows its CPU separately
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub server_threads: usize,
+    /// The folder where peers/install put BullMQ [default: lab/bench/peers of the source tree]
+    #[arg(long, value_name = "DIR")]
+    pub peers: Option<PathBuf>,
+}
+
+/// The arguments with their defaults, and the sizes that follow.
+pub(super) struct QueuePlan {
+    pub(super) args: QueueArgs,
+    pub(super) runs: u32,
+    pub(super) messages: u64,
+    pub(super) sizes: QueueSizes,
+}
+
+impl QueuePlan {
+    pub(super) fn new(args: QueueArgs) -> QueuePlan {
+        let messages = args.messages.unwrap_or(args.run.size(MESSAGES, 20_000, 2_000));
+        QueuePlan { runs: args.run.samples(), messages, sizes: QueueSizes::new(messages, args.run.quick), args }
+    }
+
+    pub(super) fn peers_dir(&self) -> &Path {
+        self.args.peers.as_deref().unwrap_or(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/peers")))
+    }
+
+    /// Does the work and, with `--profile`, prints what it cost.
+    pub(super) async fn profiled<T>(&self, rig: &Rig, label: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        profiled(self.args.profile, rig, label, work).await
+    }
+}
+
+/// How much of everything one run does. At full size these are the numbers of the goals.
+pub(super) struct QueueSizes {
+    /// Messages of one throughput sample.
+    pub(super) messages: u64,
+    /// Exclusivity values of the exclusive queue.
+    pub(super) keys: u64,
+    /// Pending messages of the deep queue, and of the one it is held against.
+    pub(super) deep: u64,
+    pub(super) shallow: u64,
+    /// Locked exclusivity values, and messages behind each.
+    pub(super) locked_keys: u64,
+    pub(super) behind: u64,
+    /// Pending messages of the filtered queue, and values of which a filter names one.
+    pub(super) filter_pending: u64,
+    pub(super) filter_values: u64,
+    /// Dequeues of each kind in one sample of the filtered queue.
+    pub(super) filter_calls: u64,
+    /// Pending messages of which the memory is counted.
+    pub(super) memory: u64,
+    /// Rate and length of the open-loop schedule.
+    pub(super) latency_per_s: u64,
+    pub(super) latency_s: u64,
+    /// Waiting workers, the queues they are spread over, and how long Redis is watched.
+    pub(super) idle_workers: usize,
+    pub(super) idle_queues: usize,
+    pub(super) idle: Duration,
+}
+
+impl QueueSizes {
+    fn new(messages: u64, quick: bool) -> QueueSizes {
+        let scaled = |full: u64, least: u64| (full * messages / MESSAGES).max(least);
+        QueueSizes {
+            messages,
+            keys: scaled(100_000, 500),
+            deep: if quick { 20_000 } else { scaled(10_000_000, 20_000) },
+            shallow: if quick { 2_000 } else { 10_000 },
+            locked_keys: scaled(100_000, 500),
+            behind: 10,
+            filter_pending: scaled(1_000_000, 10_000),
+            filter_values: scaled(1_000_000, 10_000) / 100,
+            filter_calls: scaled(5_000, 100),
+            memory: scaled(1_000_000, 10_000),
+            latency_per_s: 5_000,
+            latency_s: scaled(10, 1),
+            idle_workers: if quick { 100 } else { 1_000 },
+            idle_queues: if quick { 10 } else { 100 },
+            idle: Duration::from_secs(if quick { 2 } else { 20 }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_sizes_are_those_of_the_goals_and_scale() {
+        let full = QueueSizes::new(MESSAGES, false);
+        assert_eq!((full.keys, full.deep, full.locked_keys, full.memory), (100_000, 10_000_000, 100_000, 1_000_000));
+        assert_eq!((full.filter_pending, full.filter_values, full.latency_per_s), (1_000_000, 10_000, 5_000));
+        let tenth = QueueSizes::new(MESSAGES / 10, false);
+        assert_eq!((tenth.keys, tenth.deep, tenth.latency_s), (10_000, 1_000_000, 1));
+        assert_eq!(QueueSizes::new(2_000, true).deep, 20_000);
+    }
+}
