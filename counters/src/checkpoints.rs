@@ -1,57 +1,57 @@
-//! The rollup store: of each counter its last count and the time that it is exact to, as one value (N7).
+//! The rollup store: for each counter its last count and the time to which that is exact, as one value (N7).
 
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 
-/// What a rollup came to.
+/// The result of the last rollup of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Of all events before `exact_to_ms`.
+    /// The count of all events before `exact_to_ms`.
     pub count: i64,
-    /// The count is exact to this time; 0: there was no rollup yet.
+    /// The time to which the count is exact, in Unix ms; 0: no rollup has run yet.
     pub exact_to_ms: u64,
-    /// The time of the latest event that any rollup has seen; last write wins.
+    /// The time of the latest event that any rollup has seen, in Unix ms; it may be after `exact_to_ms`.
     pub last_write_ms: u64,
-    /// Under which lease it was written.
+    /// The lease under which it was written.
     pub lease: LeaseOrder,
 }
 
-/// Which of two leases of one counter's rollup is the later: the fencing token rises from lease to lease of a message, and
-/// the time from message to message.
+/// Orders the leases of one counter's rollup: the time rises from message to message of the rollup queue, the fencing
+/// token from lease to lease of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaseOrder {
-    /// By the queue's clock.
+    /// When the lease was granted, by the queue's clock, in Unix ms.
     pub leased_at_ms: u64,
-    /// Of the lease.
+    /// The lease's fencing token.
     pub fencing_token: u64,
 }
 
-/// What became of a new checkpoint.
+/// The outcome of a checkpoint update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
-    /// It stands.
+    /// The new checkpoint stands.
     Done,
-    /// Another rollup was faster, or holds the lease by now: nothing has changed (N8).
+    /// Nothing has changed: another rollup committed first, or a later lease has written (N8).
     Lost,
 }
 
-/// A new checkpoint.
+/// A compare-and-set of one checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointUpdate {
-    /// Of which counter.
+    /// The counter.
     pub counter: CounterName,
-    /// The one that it was reckoned from.
+    /// The checkpoint that the rollup started from.
     pub before: Checkpoint,
     /// The new one.
     pub after: Checkpoint,
 }
 
-/// The rollup store of one namespace. Both answer for each counter, in their order, or for none.
+/// The rollup store of one namespace. Both calls reply for each counter, in their order, or fail as a whole.
 pub trait Checkpoints: Send + Sync {
-    /// The counters' checkpoints; one that was never rolled up has the default.
+    /// The counters' checkpoints; the default for a counter that was never rolled up.
     fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Checkpoint>, Refusal>> + Send;
 
-    /// Puts each `after` in the place of a checkpoint that is exact to `before.exact_to_ms`, unless that was written
-    /// under a later lease.
+    /// Replaces each checkpoint whose `exact_to_ms` is still that of `before`, unless a later lease than `after.lease` has
+    /// written it. Each update is atomic.
     fn commit(&self, updates: &[CheckpointUpdate]) -> impl Future<Output = Result<Vec<Commit>, Refusal>> + Send;
 }

@@ -1,18 +1,20 @@
 //! The counters of Tallystone: adds are events in a log, each counted once; rollups sum what can no longer change.
 //!
-//! What lives here: what callers name and may ask ([`names`], [`refusal`]), what a namespace is told ([`namespace`]), the
-//! two stores as traits ([`log`], [`checkpoints`]) with one Redis behind both ([`redis`]), the rollup ([`rollup`]) and
-//! the reading of counts ([`read`]); and the service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What
-//! may not: the workers that roll up (tallystone-workers), and the queue that says when and to whom: it is spoken to
-//! through its client.
+//! What lives here: what callers name and why a call is refused ([`names`], [`refusal`]); the configuration of a namespace
+//! ([`namespace`]); the stores as narrow traits ([`log`], [`checkpoints`], [`cache`]) with two implementations, Redis
+//! ([`redis`]) and in memory ([`oracle`], their executable meaning); the rollup ([`rollup`]) and the reading of counts
+//! ([`read`]); the service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers
+//! that run rollups (tallystone-workers), and the queue, which is reached through its client only.
 //!
-//! After Netflix's Distributed Counter Abstraction, rows N1 to N11 of the specification.
+//! The design follows Netflix's Distributed Counter Abstraction: rows N1 to N11 of docs/spec.md.
 
 pub mod api;
+pub mod cache;
 pub mod checkpoints;
 pub mod log;
 pub mod names;
 pub mod namespace;
+pub mod oracle;
 pub mod read;
 pub mod redis;
 pub mod refusal;
@@ -21,8 +23,12 @@ pub mod service;
 
 mod metrics;
 
+pub use cache::Cache;
 pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
-pub use log::{Appended, Change, Closed, Due, Event, EventLog, EventScan, NewEvent, Pending, Sealed, Settled, Window};
+pub use log::{
+    Appended, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed,
+    Settlement, Window,
+};
 pub use names::{CounterName, NamespaceName, Token};
 pub use namespace::NamespaceConfig;
 pub use refusal::Refusal;

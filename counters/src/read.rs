@@ -1,14 +1,14 @@
 //! Reading a count (N11).
 
 use crate::checkpoints::{Checkpoint, Checkpoints};
-use crate::log::EventLog;
+use crate::log::RollupLog;
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 use crate::rollup::{RollupSpan, counted};
 
 /// The counts with everything that was acknowledged before the call, each with the checkpoint that it was reckoned from.
 pub async fn accurate(
-    log: &impl EventLog,
+    log: &impl RollupLog,
     checkpoints: &impl Checkpoints,
     counters: &[CounterName],
 ) -> Result<Vec<(i64, Checkpoint)>, Refusal> {

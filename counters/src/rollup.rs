@@ -5,7 +5,7 @@
 //! sums is what the first one summed, or is settled already by the time that the checkpoint says.
 
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
-use crate::log::{Closed, EventLog, Pending, Settled, WINDOW_MS};
+use crate::log::{Closed, Pending, RollupLog, Settlement, WINDOW_MS};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 
@@ -40,7 +40,7 @@ pub struct Job {
 /// Rolls counters up, each once. One that cannot be summed does not keep the others from it; a store that does not
 /// answer fails all that it was asked for, and whoever has the jobs asks again.
 pub async fn roll_up(
-    log: &impl EventLog,
+    log: &impl RollupLog,
     checkpoints: &impl Checkpoints,
     jobs: &[Job],
 ) -> Vec<Result<RolledUp, Refusal>> {
@@ -51,7 +51,7 @@ pub async fn roll_up(
 }
 
 async fn roll_up_all(
-    log: &impl EventLog,
+    log: &impl RollupLog,
     checkpoints: &impl Checkpoints,
     jobs: &[Job],
 ) -> Result<Vec<Result<RolledUp, Refusal>>, Refusal> {
@@ -79,7 +79,7 @@ async fn roll_up_all(
             false if count > 0 => Closed::Up,
             false => Closed::Down,
         };
-        let settle = Settled { counter: job.counter.clone(), to_ms, closed };
+        let settle = Settlement { counter: job.counter.clone(), to_ms, closed };
         // Before the count stands: what comes meanwhile must still fit on top of it.
         if closed != Closed::No {
             log.close(&settle).await?;
@@ -121,7 +121,7 @@ impl RollupSpan {
 
 /// The count, after all that is pending within the span: the last clear, and every add after it.
 pub(crate) async fn counted(
-    log: &impl EventLog,
+    log: &impl RollupLog,
     counter: &CounterName,
     before: i64,
     pending: &[(u16, Pending)],

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tallystone_client::{Failure, Lease};
 use tallystone_counters::redis::RedisNamespace;
-use tallystone_counters::{CounterName, EventLog, Job, LeaseOrder, Refusal, RolledUp, roll_up};
+use tallystone_counters::{CounterName, Job, LeaseOrder, Refusal, RolledUp, roll_up};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 /// A leased job, and where its end is told.

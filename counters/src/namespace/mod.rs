@@ -19,6 +19,9 @@ pub const FUTURE_LIMIT_MS: u64 = 1_000;
 /// How much longer than the accept limit a rollup stays behind (N7): the clocks of two shards may differ by so much.
 pub const SKEW_MS: u64 = 100;
 
+/// The shortest time between two rollups of a counter in circulation, whatever `coalesce_ms` is.
+const CIRCULATION_MS_MIN: u64 = 1_000;
+
 /// What its counters promise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -161,9 +164,18 @@ impl NamespaceConfig {
         self.coalesce_ms + self.lag_ms()
     }
 
+    /// How long after its last rollup a counter in circulation falls due again; 0: counters of this namespace leave
+    /// circulation when nothing of them is pending (N10).
+    pub(crate) fn circulation_ms(&self) -> u64 {
+        match self.cardinality {
+            Cardinality::Low => self.coalesce_ms.max(CIRCULATION_MS_MIN),
+            Cardinality::Medium | Cardinality::High => 0,
+        }
+    }
+
     /// What the sizes of the pending deltas of one counter may come to in one shard: so any of them, of all its shards,
     /// fit on top of a count below its soft limit.
-    pub(crate) fn pending_max(&self) -> i64 {
+    pub fn pending_max(&self) -> i64 {
         (COUNT_SOFT_MAX - 1) / i64::from(self.buckets_per_id)
     }
 }

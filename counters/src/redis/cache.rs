@@ -2,6 +2,7 @@
 
 use super::checkpoints::{homes, in_order};
 use super::{RedisNamespace, defect, of_link};
+use crate::cache::Cache;
 use crate::names::CounterName;
 use crate::namespace::{Placement, SHARDS};
 use crate::refusal::Refusal;
@@ -16,9 +17,8 @@ const PIPELINE: usize = 400;
 /// Of an i64 as text.
 const SUM_BYTES_MAX: usize = 20;
 
-impl RedisNamespace {
-    /// Adds, those to one counter together; of each, whether it has counted.
-    pub async fn cache_add(&self, adds: &[(CounterName, i64)]) -> Vec<Result<(), Refusal>> {
+impl Cache for RedisNamespace {
+    async fn cache_add(&self, adds: &[(CounterName, i64)]) -> Vec<Result<(), Refusal>> {
         let mut numbers: HashMap<&CounterName, usize> = HashMap::with_capacity(adds.len());
         let mut sums: Vec<(&CounterName, i128, u32)> = Vec::with_capacity(adds.len());
         let mut of_add = Vec::with_capacity(adds.len());
@@ -49,6 +49,38 @@ impl RedisNamespace {
         results
     }
 
+    async fn cache_get(&self, counters: &[CounterName]) -> Result<Vec<i64>, Refusal> {
+        let read = async |(shard, numbers): (u16, Vec<usize>)| {
+            let mut command = redis::cmd("MGET");
+            for number in &numbers {
+                command.arg(self.keys(shard).cached(counters[*number].as_str()));
+            }
+            let counts: Vec<Option<i64>> = self.query(shard, &command).await?;
+            Ok::<_, Refusal>((numbers, counts.into_iter().map(Option::unwrap_or_default).collect()))
+        };
+        in_order(counters.len(), try_join_all(homes(counters.iter()).map(read)).await?)
+    }
+
+    async fn cache_clear(&self, counters: &[CounterName]) -> Vec<Result<(), Refusal>> {
+        let clear = async |(shard, numbers): (u16, Vec<usize>)| {
+            let mut commands = Pipeline::with_capacity(1);
+            let command = commands.cmd("UNLINK");
+            for number in &numbers {
+                command.arg(self.keys(shard).cached(counters[*number].as_str()));
+            }
+            let cleared = match self.link(shard).calls(&commands, true).await {
+                Ok(replies) => replies.into_iter().try_for_each(written),
+                Err(failure) => Err(of_link(failure)),
+            };
+            let results = vec![cleared; numbers.len()];
+            (numbers, results)
+        };
+        let cleared = join_all(homes(counters.iter()).map(clear)).await;
+        in_order(counters.len(), cleared).unwrap_or_else(|refusal| vec![Err(refusal); counters.len()])
+    }
+}
+
+impl RedisNamespace {
     /// They go by number and not by shard, since one Redis has all shards. Where they begin is left to chance, so that
     /// flushes under way together do not meet.
     async fn increment(&self, sums: &[(&CounterName, i64)]) -> Vec<Result<(), Refusal>> {
@@ -95,38 +127,6 @@ impl RedisNamespace {
     /// Whether an earlier revision may have had the counters end: a namespace that was never changed has not.
     fn may_have_had_ttl(&self) -> bool {
         self.revision > 1
-    }
-
-    /// The counts as they stand.
-    pub async fn cache_get(&self, counters: &[CounterName]) -> Result<Vec<i64>, Refusal> {
-        let read = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = redis::cmd("MGET");
-            for number in &numbers {
-                command.arg(self.keys(shard).cached(counters[*number].as_str()));
-            }
-            let counts: Vec<Option<i64>> = self.query(shard, &command).await?;
-            Ok::<_, Refusal>((numbers, counts.into_iter().map(Option::unwrap_or_default).collect()))
-        };
-        in_order(counters.len(), try_join_all(homes(counters.iter()).map(read)).await?)
-    }
-
-    /// Zero, from now on; of each, whether it is.
-    pub async fn cache_clear(&self, counters: &[CounterName]) -> Vec<Result<(), Refusal>> {
-        let clear = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut commands = Pipeline::with_capacity(1);
-            let command = commands.cmd("UNLINK");
-            for number in &numbers {
-                command.arg(self.keys(shard).cached(counters[*number].as_str()));
-            }
-            let cleared = match self.link(shard).calls(&commands, true).await {
-                Ok(replies) => replies.into_iter().try_for_each(written),
-                Err(failure) => Err(of_link(failure)),
-            };
-            let results = vec![cleared; numbers.len()];
-            (numbers, results)
-        };
-        let cleared = join_all(homes(counters.iter()).map(clear)).await;
-        in_order(counters.len(), cleared).unwrap_or_else(|refusal| vec![Err(refusal); counters.len()])
     }
 
     /// Some of the names there are, in no order, and where to go on; 0: that was all.

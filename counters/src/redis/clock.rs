@@ -1,28 +1,11 @@
 //! What time it is by the store's clock, as far as this process knows.
 
-use super::RedisNamespace;
-use crate::refusal::Refusal;
-use futures::future::try_join_all;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tallystone_link::Clock;
-use tallystone_lua::counter::CounterScript;
 
 /// What was heard counts for one to two of these: clocks drift, and are set.
 const ESTIMATE_PERIOD: Duration = Duration::from_secs(10);
-
-impl RedisNamespace {
-    /// What happens from now on, in any shard, happens at this time or later; the latest time that a shard's clock shows:
-    /// what has happened so far happened then or before.
-    pub async fn tick(&self, at_least_ms: u64) -> Result<u64, Refusal> {
-        let shards = (0..crate::namespace::SHARDS).map(async |shard| {
-            let mut command = self.log_call(CounterScript::Tick, &self.keys(shard).log());
-            command.arg(at_least_ms);
-            Ok::<_, Refusal>(self.run(shard, &command).await?.number()?)
-        });
-        Ok(try_join_all(shards).await?.into_iter().max().unwrap_or_default())
-    }
-}
 
 /// An answer says what time it was when it was made; that is never ahead, and of many answers the fastest is nearly right.
 pub(super) struct StoreClock {

@@ -1,6 +1,7 @@
 //! The counters of a namespace, page by page.
 
 use super::{RedisNamespace, record};
+use crate::cache::Cache;
 use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::names::CounterName;
 use crate::namespace::{CounterType, Placement, SHARDS};

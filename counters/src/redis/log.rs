@@ -3,23 +3,41 @@
 use super::layout::Layout;
 use super::record::{self, closed_code};
 use super::{RedisNamespace, of_link};
-use crate::log::{Appended, Due, EventLog, EventScan, NewEvent, Pending, Sealed, Settled, WINDOW_MS};
+use crate::log::{
+    Appended, Due, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed, Settlement, WINDOW_MS,
+};
 use crate::names::CounterName;
-use crate::namespace::{Cardinality, Placement, SHARDS};
+use crate::namespace::{Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use redis::Value;
 use std::ops::Range;
 use tallystone_lua::counter::{CounterScript, OLDER_FIELD};
 
-/// How often a counter in circulation is rolled up at most, whatever is coalesced.
-const CIRCULATION_MS_MIN: u64 = 1_000;
-
-impl EventLog for RedisNamespace {
+impl Events for RedisNamespace {
     async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
         self.append_all(events).await
     }
 
+    async fn scan(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {
+        self.scan_events(counter, windows, enough).await
+    }
+
+    async fn tick(&self, at_least_ms: u64) -> Result<u64, Refusal> {
+        let shards = (0..SHARDS).map(async |shard| {
+            let mut command = self.log_call(CounterScript::Tick, &self.keys(shard).log());
+            command.arg(at_least_ms);
+            Ok::<_, Refusal>(self.run(shard, &command).await?.number()?)
+        });
+        Ok(try_join_all(shards).await?.into_iter().max().unwrap_or_default())
+    }
+
+    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
+        self.prune_shard(shard).await
+    }
+}
+
+impl RollupLog for RedisNamespace {
     async fn pending(&self, counters: &[CounterName]) -> Result<Vec<Vec<(u16, Pending)>>, Refusal> {
         let read = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = redis::cmd("HMGET");
@@ -66,24 +84,23 @@ impl EventLog for RedisNamespace {
         i64::try_from(sum).map_err(|_| Refusal::Internal(format!("'{counter}' has a sum of {sum}")))
     }
 
-    async fn settle(&self, settled: &[Settled]) -> Result<(), Refusal> {
-        let again_after_ms = match self.config.cardinality {
-            Cardinality::Low => self.config.coalesce_ms.max(CIRCULATION_MS_MIN),
-            Cardinality::Medium | Cardinality::High => 0,
-        };
+    async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
+        let again_after_ms = self.config.circulation_ms();
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).log());
             command.arg(self.config.due_after_ms());
-            for Settled { counter, to_ms, closed } in numbers.iter().map(|number| &settled[*number]) {
+            for Settlement { counter, to_ms, closed } in numbers.iter().map(|number| &settlements[*number]) {
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
                 command.arg(if shard == Placement::of(counter).home() { again_after_ms } else { 0 });
             }
             self.run(shard, &command).await.map(drop)
         };
-        try_join_all(self.shards_of(settled.iter().map(|settled| &settled.counter)).map(of_shard)).await.map(drop)
+        try_join_all(self.shards_of(settlements.iter().map(|settlement| &settlement.counter)).map(of_shard))
+            .await
+            .map(drop)
     }
 
-    async fn close(&self, closing: &Settled) -> Result<(), Refusal> {
+    async fn close(&self, closing: &Settlement) -> Result<(), Refusal> {
         let done = Placement::of(&closing.counter).shards(&self.config).map(async |shard| {
             let mut command = self.log_call(CounterScript::Close, &self.keys(shard).log());
             command.arg(closing.to_ms);
@@ -92,7 +109,9 @@ impl EventLog for RedisNamespace {
         });
         try_join_all(done).await.map(drop)
     }
+}
 
+impl RollupSchedule for RedisNamespace {
     async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
         let mut command = self.log_call(CounterScript::Due, &self.keys(shard).log());
         command.arg(self.config.due_after_ms()).arg(limit).arg(hold_ms);
@@ -118,22 +137,6 @@ impl EventLog for RedisNamespace {
         };
         let hurried = try_join_all(self.shards_of(touched.iter().map(|(counter, _)| counter)).map(of_shard)).await?;
         Ok(hurried.into_iter().any(|counters| counters > 0))
-    }
-
-    async fn events(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {
-        self.scan_events(counter, windows, enough).await
-    }
-
-    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
-        self.prune_shard(shard).await
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.now.now_ms()
-    }
-
-    fn shards(&self) -> u16 {
-        SHARDS
     }
 }
 

@@ -90,6 +90,11 @@ impl RedisNamespace {
         &self.name
     }
 
+    /// The store's time as far as this process knows, in Unix ms: never ahead of the store's clock.
+    pub fn now_ms(&self) -> u64 {
+        self.now.now_ms()
+    }
+
     fn link(&self, shard: u16) -> &Link {
         &self.links[usize::from(shard) % self.links.len()]
     }

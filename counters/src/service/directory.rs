@@ -2,7 +2,8 @@
 
 use super::gather::{Gather, Pace};
 use super::touches::Touches;
-use crate::log::{Appended, EventLog, NewEvent};
+use crate::cache::Cache;
+use crate::log::{Appended, Events, NewEvent};
 use crate::names::{CounterName, NamespaceName};
 use crate::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use crate::refusal::Refusal;

@@ -12,10 +12,11 @@ mod trigger;
 
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 
+use crate::cache::Cache;
 use crate::checkpoints::Checkpoints;
-use crate::log::{Appended, Change, Event, EventLog, NewEvent, WINDOW_MS};
+use crate::log::{Appended, Change, Event, Events, NewEvent, WINDOW_MS};
 use crate::names::{CounterName, NamespaceName, Token};
-use crate::namespace::{CounterType, NamespaceConfig};
+use crate::namespace::{CounterType, NamespaceConfig, SHARDS};
 use crate::read::accurate;
 use crate::redis::{CounterPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
@@ -235,7 +236,7 @@ impl CounterService {
         if first >= end {
             return Ok(page);
         }
-        let scan = open.store.events(counter, first..end, count.saturating_add(seen)).await?;
+        let scan = open.store.scan(counter, first..end, count.saturating_add(seen)).await?;
         let (mut window, mut number) = (first, 0);
         for event in scan.events {
             if event.time_ms / WINDOW_MS != window {
@@ -323,7 +324,7 @@ async fn prune(open: Arc<Open>) {
     let mut every = tokio::time::interval(PRUNE_EVERY);
     loop {
         every.tick().await;
-        for shard in 0..open.store.shards() {
+        for shard in 0..SHARDS {
             match open.store.prune(shard).await {
                 Ok(0) => {}
                 Ok(slices) => tracing::info!(namespace = %open.store.name(), shard, slices, "slices of events dropped"),

@@ -1,7 +1,7 @@
 //! Reads hurry rollups on: what somebody reads, and is behind, is rolled up as soon as it can be (N11).
 
 use super::directory::Open;
-use crate::log::{EventLog, WINDOW_MS};
+use crate::log::{RollupSchedule, WINDOW_MS};
 use crate::names::CounterName;
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;

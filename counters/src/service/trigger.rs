@@ -6,9 +6,9 @@
 
 use super::directory::Open;
 use super::rollup_queue::{EXCLUSIVITY_KEY, is_retired, prefix, queue_config, queue_of, retired, rollup_queue};
-use crate::log::{Due, EventLog};
+use crate::log::{Due, RollupSchedule};
 use crate::names::CounterName;
-use crate::namespace::{CounterType, NamespaceConfig};
+use crate::namespace::{CounterType, NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ impl Trigger {
     async fn turn(&self) -> Result<Duration, Failed> {
         let store = &self.open.store;
         let hold_ms = self.config().lag_ms().clamp(HOLD_MS.0, HOLD_MS.1);
-        let asked = join_all((0..store.shards()).map(|shard| store.due(shard, DUE_MAX, hold_ms))).await;
+        let asked = join_all((0..SHARDS).map(|shard| store.due(shard, DUE_MAX, hold_ms))).await;
         // What one shard has said is held there: it is told though another does not answer.
         let (found, failed): (Vec<Due>, Vec<Refusal>) =
             asked.into_iter().fold(Default::default(), |(mut found, mut failed), due| {

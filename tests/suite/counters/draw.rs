@@ -1,6 +1,5 @@
 //! What the random programs are made of: configurations, events, batches of them.
 
-use super::model::Model;
 use super::*;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -120,7 +119,7 @@ fn time_ms(random: &mut StdRng, ns: &TestNamespace) -> u64 {
 }
 
 fn delta(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas) -> i64 {
-    let most = Model::delta_max(&ns.config);
+    let most = ns.config.pending_max();
     let small = random.random_range(-300..=300);
     let size = match deltas {
         Deltas::Mixed if random.random_ratio(1, 12) => return random.random_range(-(1 << 55)..=1 << 55),

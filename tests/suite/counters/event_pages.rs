@@ -47,7 +47,7 @@ async fn n12_every_event_is_told_once_and_in_its_order_however_it_is_asked_for()
         for enough in [1, 100, usize::MAX] {
             let (mut next, mut found, mut calls) = (0, Vec::new(), 0);
             while next < end {
-                let scan: EventScan = ns.store.events(&counter("c"), next..end, enough).await.expect("events");
+                let scan: EventScan = ns.store.scan(&counter("c"), next..end, enough).await.expect("events");
                 assert!(
                     scan.next_window > next && scan.next_window <= end,
                     "{} after {next}, to {end}",
@@ -64,7 +64,7 @@ async fn n12_every_event_is_told_once_and_in_its_order_however_it_is_asked_for()
         }
         // From the middle of them, and to it.
         let middle = (NOON_MS - 150_250) / WINDOW_MS;
-        let scan = ns.store.events(&counter("c"), middle..middle + 3, usize::MAX).await.expect("events");
+        let scan = ns.store.scan(&counter("c"), middle..middle + 3, usize::MAX).await.expect("events");
         let is_there = |(time_ms, _): &&(u64, String)| (middle..middle + 3).contains(&(time_ms / WINDOW_MS));
         assert_eq!((scan.events.len(), scan.next_window), (expected.iter().filter(is_there).count(), middle + 3));
     }

@@ -3,7 +3,7 @@
 use super::*;
 use std::ops::Range;
 use tallystone_counters::log::WINDOW_MS;
-use tallystone_counters::{Closed, Settled, read};
+use tallystone_counters::{Closed, Settlement, read};
 
 /// All of a counter at one place, and open for long.
 fn config() -> NamespaceConfig {
@@ -48,7 +48,7 @@ async fn n5_a_hot_counter_is_whole_though_its_older_windows_stand_apart() {
         let event = add("c", &format!("t{number}"), NOON_MS + number * WINDOW_MS, 1 << number);
         assert_eq!(ns.append_one(event).await, duplicate(NOON_MS + number * WINDOW_MS));
     }
-    let listed = ns.store.list("", 10).await.expect("a page").counters;
+    let listed = ns.store.redis.list("", 10).await.expect("a page").counters;
     assert!(listed.iter().all(|listed| listed.counter == counter("c")), "{listed:?}");
     // The last of it is out of its window, too.
     ns.pass(2 * WINDOW_MS);
@@ -93,7 +93,7 @@ async fn n2_a_hot_counter_is_closed_and_opened_with_its_older_windows() {
     let ns = TestNamespace::new("hot-closed", config()).await;
     add_to_windows(&ns, 0..20).await;
     let all = sums(&ns).await;
-    let closing = Settled { counter: counter("c"), to_ms: NOON_MS, closed: Closed::Up };
+    let closing = Settlement { counter: counter("c"), to_ms: NOON_MS, closed: Closed::Up };
     ns.store.close(&closing).await.expect("closed");
     assert_eq!(sums(&ns).await, all);
     let now_ms = ns.now_ms();
@@ -105,7 +105,7 @@ async fn n2_a_hot_counter_is_closed_and_opened_with_its_older_windows() {
     }
     assert_eq!((sums(&ns).await.len(), fields(&ns).await.len()), (40, 2));
     assert_eq!(ns.append_one(add("c", "up", ns.now_ms(), 1)).await, Err(Refusal::Overflow));
-    ns.store.settle(&[Settled { closed: Closed::No, to_ms: NOON_MS + 1, ..closing }]).await.expect("opened");
+    ns.store.settle(&[Settlement { closed: Closed::No, to_ms: NOON_MS + 1, ..closing }]).await.expect("opened");
     assert_eq!(ns.append_one(add("c", "up", ns.now_ms(), 1)).await, counted(ns.now_ms()));
     assert_eq!(sums(&ns).await.len(), 41);
 }

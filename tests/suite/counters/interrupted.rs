@@ -1,11 +1,8 @@
 //! Stores that fail, or wait, at a step of a rollup.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tallystone_counters::redis::RedisNamespace;
 use tallystone_counters::{
-    Appended, Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, Due, EventLog, EventScan, NewEvent,
-    Pending, Refusal, Sealed, Settled,
+    Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, Pending, Refusal, RollupLog, Sealed, Settlement,
 };
 use tallystone_model::Applied;
 use tokio::sync::Semaphore;
@@ -22,16 +19,16 @@ pub(super) enum Last {
 }
 
 /// Fails from one call on: what was called before has happened, as when the process dies there.
-pub(super) struct Dying<'a> {
-    store: &'a RedisNamespace,
+pub(super) struct Dying<'a, S> {
+    store: &'a S,
     /// Reaches fewer shards.
-    narrow: &'a RedisNamespace,
+    narrow: &'a S,
     calls_left: AtomicU64,
     last: Last,
 }
 
-impl<'a> Dying<'a> {
-    pub(super) fn new(store: &'a RedisNamespace, narrow: &'a RedisNamespace, calls: u64, last: Last) -> Self {
+impl<'a, S> Dying<'a, S> {
+    pub(super) fn new(store: &'a S, narrow: &'a S, calls: u64, last: Last) -> Self {
         Dying { store, narrow, calls_left: AtomicU64::new(calls), last }
     }
 
@@ -60,11 +57,7 @@ impl<'a> Dying<'a> {
     }
 }
 
-impl EventLog for Dying<'_> {
-    async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
-        self.store.append(events).await
-    }
-
+impl<S: RollupLog + Checkpoints> RollupLog for Dying<'_, S> {
     async fn pending(&self, counters: &[CounterName]) -> Result<Vec<Vec<(u16, Pending)>>, Refusal> {
         self.step(self.store.pending(counters), self.narrow.pending(counters)).await
     }
@@ -78,40 +71,16 @@ impl EventLog for Dying<'_> {
         self.step(call(), call()).await
     }
 
-    async fn settle(&self, settled: &[Settled]) -> Result<(), Refusal> {
-        self.step(self.store.settle(settled), self.narrow.settle(settled)).await
+    async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
+        self.step(self.store.settle(settlements), self.narrow.settle(settlements)).await
     }
 
-    async fn close(&self, closing: &Settled) -> Result<(), Refusal> {
+    async fn close(&self, closing: &Settlement) -> Result<(), Refusal> {
         self.step(self.store.close(closing), self.narrow.close(closing)).await
-    }
-
-    async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
-        self.store.due(shard, limit, hold_ms).await
-    }
-
-    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
-        self.store.touch(touched).await
-    }
-
-    async fn events(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {
-        self.store.events(counter, windows, enough).await
-    }
-
-    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
-        self.store.prune(shard).await
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.store.now_ms()
-    }
-
-    fn shards(&self) -> u16 {
-        self.store.shards()
     }
 }
 
-impl Checkpoints for Dying<'_> {
+impl<S: RollupLog + Checkpoints> Checkpoints for Dying<'_, S> {
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
         self.step(self.store.read(counters), self.narrow.read(counters)).await
     }
@@ -123,16 +92,16 @@ impl Checkpoints for Dying<'_> {
 }
 
 /// Waits before one of its calls until it is let go: a worker that was stopped there.
-pub(super) struct Stopped<'a> {
-    store: &'a RedisNamespace,
+pub(super) struct Stopped<'a, S> {
+    store: &'a S,
     calls: AtomicU64,
     is_there: Semaphore,
     go_on: Semaphore,
 }
 
-impl<'a> Stopped<'a> {
+impl<'a, S> Stopped<'a, S> {
     /// So many calls are made before it waits.
-    pub(super) fn after(calls: u64, store: &'a RedisNamespace) -> Self {
+    pub(super) fn after(calls: u64, store: &'a S) -> Self {
         Stopped { store, calls: AtomicU64::new(calls), is_there: Semaphore::new(0), go_on: Semaphore::new(0) }
     }
 
@@ -162,11 +131,7 @@ impl<'a> Stopped<'a> {
     }
 }
 
-impl EventLog for Stopped<'_> {
-    async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
-        self.store.append(events).await
-    }
-
+impl<S: RollupLog + Checkpoints> RollupLog for Stopped<'_, S> {
     async fn pending(&self, counters: &[CounterName]) -> Result<Vec<Vec<(u16, Pending)>>, Refusal> {
         self.step(self.store.pending(counters)).await
     }
@@ -179,40 +144,16 @@ impl EventLog for Stopped<'_> {
         self.step(self.store.sum_after(counter, shard, window, after)).await
     }
 
-    async fn settle(&self, settled: &[Settled]) -> Result<(), Refusal> {
-        self.step(self.store.settle(settled)).await
+    async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
+        self.step(self.store.settle(settlements)).await
     }
 
-    async fn close(&self, closing: &Settled) -> Result<(), Refusal> {
+    async fn close(&self, closing: &Settlement) -> Result<(), Refusal> {
         self.step(self.store.close(closing)).await
-    }
-
-    async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
-        self.store.due(shard, limit, hold_ms).await
-    }
-
-    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
-        self.store.touch(touched).await
-    }
-
-    async fn events(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {
-        self.store.events(counter, windows, enough).await
-    }
-
-    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
-        self.store.prune(shard).await
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.store.now_ms()
-    }
-
-    fn shards(&self) -> u16 {
-        self.store.shards()
     }
 }
 
-impl Checkpoints for Stopped<'_> {
+impl<S: RollupLog + Checkpoints> Checkpoints for Stopped<'_, S> {
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
         self.step(self.store.read(counters)).await
     }

@@ -5,26 +5,30 @@
 
 mod bounds;
 mod circulation;
+mod compared;
 mod draw;
 mod event_pages;
 mod exactness;
 mod hot;
 mod interrupted;
-mod model;
 mod sealing;
 mod servers;
 mod slots;
 
+use compared::Compared;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_counters::namespace::SHARDS;
+use tallystone_counters::oracle::Oracle;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces, scripts};
 use tallystone_counters::{
-    Appended, Change, Checkpoint, Checkpoints, CounterName, Event, EventLog, Job, LeaseOrder, NamespaceConfig,
-    NamespaceName, NewEvent, Pending, RolledUp, roll_up,
+    Appended, Change, Checkpoint, Checkpoints, CounterName, Event, Events, Job, LeaseOrder, NamespaceConfig,
+    NamespaceName, NewEvent, Pending, RolledUp, RollupLog, RollupSchedule, roll_up,
 };
 use tallystone_counters::{Refusal, Token};
 use tallystone_link::{Clock, Link, ReplicaWait};
 use tallystone_tests::TestRedis;
+use tokio::sync::Mutex;
 
 /// 2026-11-20, 12:00 UTC.
 const NOON_MS: u64 = 1_795_176_000_000;
@@ -36,7 +40,10 @@ struct TestNamespace {
     name: NamespaceName,
     config: NamespaceConfig,
     revision: u64,
-    store: RedisNamespace,
+    store: Compared,
+    oracle: Oracle,
+    /// Of the calls on Redis and the oracle.
+    order: Arc<Mutex<()>>,
     leases: u64,
     /// The store's clock, where the test has set its own back.
     peak_ms: u64,
@@ -50,23 +57,38 @@ impl TestNamespace {
     async fn on(redis: Arc<TestRedis>, test: &str, config: NamespaceConfig) -> TestNamespace {
         let name = NamespaceName::parse(format!("{test}-{:08x}", rand::random::<u32>())).expect("a namespace");
         let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
+        let (oracle, order) = (Oracle::default(), Arc::default());
         let store = open(&redis, &name, &config, &clock_ms, 1).await.expect("a namespace");
-        TestNamespace { redis, clock_ms, name, config, revision: 1, store, leases: 0, peak_ms: 0 }
+        let of_oracle = oracle.open(config.clone(), 1, clock_ms.clone()).expect("a namespace");
+        let store = Compared::new(store, of_oracle, Arc::clone(&order));
+        TestNamespace { redis, clock_ms, name, config, revision: 1, store, oracle, order, leases: 0, peak_ms: 0 }
     }
 
     /// One more server, which has this revision of the configuration.
-    async fn server(&self, config: &NamespaceConfig, revision: u64) -> Result<RedisNamespace, Refusal> {
-        open(&self.redis, &self.name, config, &self.clock_ms, revision).await
+    async fn server(&self, config: &NamespaceConfig, revision: u64) -> Result<Compared, Refusal> {
+        self.server_on(config, revision, &self.clock_ms).await
+    }
+
+    async fn server_on(
+        &self,
+        config: &NamespaceConfig,
+        revision: u64,
+        clock_ms: &Arc<AtomicU64>,
+    ) -> Result<Compared, Refusal> {
+        let redis = open(&self.redis, &self.name, config, clock_ms, revision).await;
+        let oracle = self.oracle.open(config.clone(), revision, clock_ms.clone());
+        assert_eq!(redis.as_ref().err(), oracle.as_ref().err(), "of revision {revision}");
+        Ok(Compared::new(redis?, oracle?, self.order.clone()))
     }
 
     /// One more server, whose calls reach the store when its clock says this.
-    async fn server_at(&self, now_ms: u64) -> RedisNamespace {
+    async fn server_at(&self, now_ms: u64) -> Compared {
         let clock_ms = Arc::new(AtomicU64::new(now_ms));
-        open(&self.redis, &self.name, &self.config, &clock_ms, self.revision).await.expect("its stores")
+        self.server_on(&self.config, self.revision, &clock_ms).await.expect("its stores")
     }
 
     /// A server that reaches only some of the shards of a counter, its home first.
-    async fn narrow(&self, shards: u16) -> RedisNamespace {
+    async fn narrow(&self, shards: u16) -> Compared {
         let config = NamespaceConfig { buckets_per_id: shards, ..self.config.clone() };
         self.server(&config, self.revision).await.expect("its stores")
     }
@@ -99,7 +121,7 @@ impl TestNamespace {
     async fn set_back(&mut self, ms: u64) {
         self.peak_ms = self.now_ms();
         self.at(self.peak_ms);
-        for shard in 0..self.store.shards() {
+        for shard in 0..SHARDS {
             self.store.due(shard, 0, 0).await.expect("an answer");
         }
         self.at(self.peak_ms - ms);
@@ -135,7 +157,7 @@ impl TestNamespace {
     /// What is due in any shard, with the time since when.
     async fn due(&self, hold_ms: u64) -> Vec<(CounterName, u64)> {
         let mut due = Vec::new();
-        for shard in 0..self.store.shards() {
+        for shard in 0..SHARDS {
             due.extend(self.store.due(shard, 1_000, hold_ms).await.expect("an answer").counters);
         }
         due
@@ -143,7 +165,7 @@ impl TestNamespace {
 
     /// The events of one window.
     async fn events(&self, name: &str, window: u64) -> Vec<Event> {
-        self.store.events(&counter(name), window..window + 1, usize::MAX).await.expect("events").events
+        self.store.scan(&counter(name), window..window + 1, usize::MAX).await.expect("events").events
     }
 
     async fn append_one(&self, event: NewEvent) -> Result<Appended, Refusal> {

@@ -14,7 +14,7 @@ fn burst(size: usize, time_ms: u64) -> Vec<NewEvent> {
     (0..size).map(|number| add("c", &format!("{size} {number}"), time_ms, 1)).collect()
 }
 
-async fn all_answer(store: &RedisNamespace, events: &[NewEvent], answer: Result<Appended, Refusal>) {
+async fn all_answer(store: &Compared, events: &[NewEvent], answer: Result<Appended, Refusal>) {
     for (event, actual) in events.iter().zip(store.append(events).await) {
         assert_eq!(actual, answer, "{event:?}");
     }

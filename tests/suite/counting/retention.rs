@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_counters::log::WINDOW_MS;
+use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
-    Change, Checkpoints, CounterName, EventLog, Job, LeaseOrder, NamespaceConfig, NamespaceName, NewEvent, RolledUp,
-    Token, roll_up,
+    Change, Checkpoints, CounterName, Events, Job, LeaseOrder, NamespaceConfig, NamespaceName, NewEvent, RolledUp,
+    RollupLog, Token, roll_up,
 };
 use tallystone_link::{Clock, ReplicaWait};
 use tallystone_tests::TestRedis;
@@ -59,7 +60,7 @@ impl TestNamespace {
 
     async fn prune(&self) -> u64 {
         let mut dropped = 0;
-        for shard in 0..self.store.shards() {
+        for shard in 0..SHARDS {
             dropped += self.store.prune(shard).await.expect("an answer");
         }
         dropped
@@ -67,7 +68,7 @@ impl TestNamespace {
 
     async fn events(&self, counter: &CounterName, time_ms: u64) -> usize {
         let window = time_ms / WINDOW_MS;
-        self.store.events(counter, window..window + 1, usize::MAX).await.expect("events").events.len()
+        self.store.scan(counter, window..window + 1, usize::MAX).await.expect("events").events.len()
     }
 
     /// The hashes in which there are events.

@@ -1,0 +1,95 @@
+//! Events: taken once each, read back in the order of their times, dropped when their retention is over.
+
+use crate::names::{CounterName, Token};
+use crate::refusal::Refusal;
+use std::ops::Range;
+
+/// What an event does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Adds a delta, which may be negative or zero.
+    Add(i64),
+    /// Sets the counter to zero: cancels every add whose time is not after this event's.
+    Clear,
+}
+
+/// An event to append. Counter, token and time identify it: two with all three equal are the same event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// The counter.
+    pub counter: CounterName,
+    /// The idempotency token.
+    pub token: Token,
+    /// When it happened, in Unix ms; `None`: when the store counts it, by the shard's clock.
+    pub time_ms: Option<u64>,
+    /// What it does.
+    pub change: Change,
+}
+
+/// The event is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// When it happened, in Unix ms.
+    pub time_ms: u64,
+    /// An earlier call or item had appended it already; it has counted once.
+    pub duplicate: bool,
+}
+
+/// An event as it stands in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When it happened, in Unix ms.
+    pub time_ms: u64,
+    /// The idempotency token.
+    pub token: Token,
+    /// What it did.
+    pub change: Change,
+}
+
+/// One part of a read of a counter's events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventScan {
+    /// All events of the windows that were read, in the order of time and token.
+    pub events: Vec<Event>,
+    /// The first window that was not read.
+    pub next_window: u64,
+}
+
+/// What the service needs of the log: append, read back, order, drop.
+pub trait Events: Send + Sync {
+    /// Appends events; a result for each, in their order. Each item is atomic, the call is not: an event is in the log
+    /// whole, or not at all. A shard checks in this order:
+    ///
+    /// | condition (times by the shard's clock) | result |
+    /// |---|---|
+    /// | the delta alone exceeds what a shard may hold pending | [`Refusal::Overflow`] |
+    /// | before `now - close_after_ms`, or before what [`prune`](Events::prune) has dropped | [`Refusal::TokenExpired`] |
+    /// | in the log with the same change | `Ok`, `duplicate` |
+    /// | in the log with another change | [`Refusal::TokenConflict`] |
+    /// | before `now - accept_limit_ms`, sealed, or earlier than a time that was refused here before | [`Refusal::TooOld`] |
+    /// | after `now` + [`FUTURE_LIMIT_MS`](crate::namespace::FUTURE_LIMIT_MS) | [`Refusal::TooEarly`] |
+    /// | the counter is [`Closed`](super::Closed) in this direction, or the sizes of its pending deltas would exceed the bound | [`Refusal::Overflow`] |
+    /// | otherwise | `Ok` |
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`] and [`Refusal::Stale`] of all items that went to the same shard.
+    fn append(&self, events: &[NewEvent]) -> impl Future<Output = Vec<Result<Appended, Refusal>>> + Send;
+
+    /// Reads a counter's events of these windows (N12): of all of them, or of the first ones until there are `enough`
+    /// events or the read has covered as much as one call may. It reads at least one window.
+    fn scan(
+        &self,
+        counter: &CounterName,
+        windows: Range<u64>,
+        enough: usize,
+    ) -> impl Future<Output = Result<EventScan, Refusal>> + Send;
+
+    /// Moves every shard's clock to at least this time, and returns the latest time that a shard's clock then shows
+    /// (Unix ms). What happened before the call happened at that time or earlier; what a shard counts after it happens
+    /// at `at_least_ms` or later. A clear needs this order: it is in one shard and orders the adds of all of them (N7).
+    fn tick(&self, at_least_ms: u64) -> impl Future<Output = Result<u64, Refusal>> + Send;
+
+    /// Drops the slices of a shard that are past `delete_after_ms`, except while an event in them waits for its rollup.
+    /// Returns how many slices it dropped; a call drops at most a hundred.
+    fn prune(&self, shard: u16) -> impl Future<Output = Result<u64, Refusal>> + Send;
+}

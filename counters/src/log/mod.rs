@@ -1,0 +1,24 @@
+//! The event log of a namespace: what was added, when, and by which token (N3, N5).
+//!
+//! What lives here: the contract of the log as three traits, each what one kind of caller needs. [`Events`] takes events
+//! and reads them back (the service), [`RollupLog`] sums them (rollups and accurate reads), [`RollupSchedule`] says which
+//! rollups are due (the trigger). What may not: an implementation. There are two, [`redis`](crate::redis) and the
+//! [`oracle`](crate::oracle); the property tests compare their replies.
+//!
+//! Rules that all of them share:
+//! - The log has [`SHARDS`](crate::namespace::SHARDS) shards. The events of one counter are spread over `buckets_per_id`
+//!   of them by a hash of counter and token, so the same event always goes to the same shard. A call that concerns
+//!   several shards is atomic in each shard, not over all of them.
+//! - Each shard has a clock: the store's time, but never earlier than the shard has already shown.
+//! - Time is cut into windows of [`WINDOW_MS`]. The log keeps sums by window, and a seal falls on a window's bound.
+//! - A shard follows one revision of its namespace. A call of any other revision fails with
+//!   [`Refusal::Stale`](crate::Refusal::Stale) and changes nothing.
+
+mod events;
+mod rollup_log;
+mod schedule;
+
+pub use events::{Appended, Change, Event, EventScan, Events, NewEvent};
+pub use rollup_log::{Closed, Pending, RollupLog, Sealed, Settlement, Window};
+pub use schedule::{Due, RollupSchedule};
+pub use tallystone_lua::counter::WINDOW_MS;

@@ -1,0 +1,34 @@
+//! Which rollups are due. A counter is dirty from the append that makes it pending until a rollup has settled all of it;
+//! the mark is written by the same atomic step as the event, so no event can lose its rollup (N9).
+//!
+//! **Circulation** (seed 000) is the set of counters that are rolled up again and again. Which counters are in it is a
+//! matter of the namespace's cardinality (N10): counters of a LOW namespace are due again `coalesce_ms` after each rollup,
+//! whether or not anything was added, so that their counts stay exact to a recent time. Counters of a MEDIUM or HIGH
+//! namespace are in circulation only while they are dirty.
+
+use crate::names::CounterName;
+use crate::refusal::Refusal;
+
+/// Counters of one shard whose rollup is due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// The longest waiting first, each with the time at which it fell due (Unix ms).
+    pub counters: Vec<(CounterName, u64)>,
+    /// When the next one falls due (Unix ms); `None`: no counter is dirty.
+    pub next_ms: Option<u64>,
+    /// The shard's clock (Unix ms).
+    pub now_ms: u64,
+    /// How many counters of this shard are dirty, due or not.
+    pub dirty: u64,
+}
+
+/// What the trigger needs of the log.
+pub trait RollupSchedule: Send + Sync {
+    /// Up to `limit` counters of one shard whose rollup is due, and when the next one is. Those that it returns fall due
+    /// again after `hold_ms` unless a rollup settles them first: the caller may die before it has made a job of them.
+    fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> impl Future<Output = Result<Due, Refusal>> + Send;
+
+    /// A client has read these counters (N11). What is pending of them falls due as soon as it can be sealed; with
+    /// `true`, a counter with nothing pending falls due at once. Returns whether a counter now falls due sooner.
+    fn touch(&self, touched: &[(CounterName, bool)]) -> impl Future<Output = Result<bool, Refusal>> + Send;
+}

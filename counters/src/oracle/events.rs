@@ -1,0 +1,159 @@
+//! Events in memory.
+
+use super::OracleNamespace;
+use super::shard::{PendingCounter, Shard};
+use crate::log::{Appended, Change, Closed, Event, EventScan, Events, NewEvent, WINDOW_MS};
+use crate::names::CounterName;
+use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS};
+use crate::refusal::Refusal;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Slices that one call drops at most.
+const SLICES_MAX: u64 = 100;
+/// Times from here on do not fit a record.
+const TIME_MS_MAX: u64 = 1 << 47;
+
+impl Events for OracleNamespace {
+    async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        let mut world = self.world();
+        let mut results: Vec<Result<Appended, Refusal>> = vec![Err(Refusal::Stale); events.len()];
+        for number in 0..SHARDS {
+            let mut of_shard: Vec<usize> = Vec::new();
+            for (index, event) in events.iter().enumerate() {
+                match refused_without_a_shard(event, &self.config) {
+                    Some(refusal) => results[index] = Err(refusal),
+                    None if shard_of(event, &self.config) == number => of_shard.push(index),
+                    None => {}
+                }
+            }
+            if of_shard.is_empty() {
+                continue;
+            }
+            let Ok(shard) = self.shard(&mut world, number) else { continue };
+            // The caller places an event without a time in the window that it takes for the current one. Where the
+            // shard is in another window, such events go to it again in a call of their own.
+            let guessed_ms = self.clock_ms.load(Ordering::SeqCst);
+            let is_wrong = guessed_ms / WINDOW_MS != shard.clock_ms / WINDOW_MS;
+            let (again, first): (Vec<usize>, Vec<usize>) =
+                of_shard.into_iter().partition(|index| is_wrong && events[*index].time_ms.is_none());
+            for call in [first, again] {
+                let of_call: Vec<&NewEvent> = call.iter().map(|index| &events[*index]).collect();
+                for (index, result) in call.into_iter().zip(append_call(shard, &self.config, &of_call)) {
+                    results[index] = result;
+                }
+            }
+        }
+        results
+    }
+
+    async fn scan(&self, counter: &CounterName, windows: Range<u64>, _enough: usize) -> Result<EventScan, Refusal> {
+        let world = self.world();
+        let all = world.shards.iter().flat_map(|shard| shard.events_of(counter));
+        let mut events: Vec<Event> = all.filter(|event| windows.contains(&(event.time_ms / WINDOW_MS))).collect();
+        events.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
+        Ok(EventScan { events, next_window: windows.end })
+    }
+
+    async fn tick(&self, at_least_ms: u64) -> Result<u64, Refusal> {
+        let (mut world, mut latest_ms) = (self.world(), 0);
+        for number in 0..SHARDS {
+            let shard = self.shard(&mut world, number)?;
+            shard.clock_ms = shard.clock_ms.max(at_least_ms);
+            latest_ms = latest_ms.max(shard.clock_ms);
+        }
+        Ok(latest_ms)
+    }
+
+    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
+        let mut world = self.world();
+        let shard = self.shard(&mut world, shard)?;
+        let slice_ms = self.config.seconds_per_slice * 1_000;
+        let keep_from_ms = shard.clock_ms.saturating_sub(self.config.delete_after_ms);
+        let begins = shard.pending.values().filter_map(|pending| pending.windows.keys().next());
+        if begins.min().is_some_and(|number| number * WINDOW_MS < keep_from_ms) {
+            return Ok(0);
+        }
+        let mut dropped = 0;
+        while dropped < SLICES_MAX && (shard.pruned_to_ms / slice_ms + 1) * slice_ms <= keep_from_ms {
+            shard.pruned_to_ms = (shard.pruned_to_ms / slice_ms + 1) * slice_ms;
+            dropped += 1;
+        }
+        if dropped > 0 {
+            let pruned_to_ms = shard.pruned_to_ms;
+            shard.events.retain(|(_, time_ms, _), _| *time_ms >= pruned_to_ms);
+        }
+        Ok(dropped)
+    }
+}
+
+fn refused_without_a_shard(event: &NewEvent, config: &NamespaceConfig) -> Option<Refusal> {
+    match event.change {
+        _ if event.time_ms.is_some_and(|time_ms| time_ms >= TIME_MS_MAX) => Some(Refusal::TooEarly),
+        Change::Add(delta) if delta.unsigned_abs() > config.pending_max().unsigned_abs() => Some(Refusal::Overflow),
+        _ => None,
+    }
+}
+
+fn shard_of(event: &NewEvent, config: &NamespaceConfig) -> u16 {
+    Placement::of(&event.counter).of_event(&event.token, config).0
+}
+
+/// One atomic step of a shard.
+fn append_call(shard: &mut Shard, config: &NamespaceConfig, events: &[&NewEvent]) -> Vec<Result<Appended, Refusal>> {
+    let accepted_from_ms = shard.clock_ms.saturating_sub(config.accept_limit_ms);
+    let open_from_ms = accepted_from_ms.max(shard.sealed_to_ms).max(shard.refused_to_ms);
+    let was_pending =
+        |event: &&&NewEvent| shard.pending.get(&event.counter).is_some_and(|pending| !pending.windows.is_empty());
+    let clean: Vec<&NewEvent> = events.iter().filter(|event| !was_pending(event)).copied().collect();
+    let results = events.iter().map(|event| append_one(shard, config, open_from_ms, event)).collect();
+    // A counter that the call has made pending is dirty since the end of its earliest window.
+    for event in clean {
+        let pending = shard.pending.get(&event.counter);
+        if let Some(first_end_ms) = pending.and_then(PendingCounter::first_end_ms) {
+            shard.dirty_since_ms.insert(event.counter.clone(), first_end_ms as i64);
+        }
+    }
+    results
+}
+
+fn append_one(
+    shard: &mut Shard,
+    config: &NamespaceConfig,
+    open_from_ms: u64,
+    event: &NewEvent,
+) -> Result<Appended, Refusal> {
+    let now_ms = shard.clock_ms;
+    let time_ms = event.time_ms.unwrap_or(now_ms);
+    let id = (event.counter.clone(), time_ms, event.token.clone());
+    if time_ms < now_ms.saturating_sub(config.close_after_ms).max(shard.pruned_to_ms) {
+        return Err(Refusal::TokenExpired);
+    }
+    match shard.events.get(&id) {
+        Some(change) if *change == event.change => return Ok(Appended { time_ms, duplicate: true }),
+        Some(_) => return Err(Refusal::TokenConflict),
+        None => {}
+    }
+    if time_ms < open_from_ms {
+        // Whatever the accept limit becomes, the refusal stays true.
+        shard.refused_to_ms = shard.refused_to_ms.max(now_ms.saturating_sub(config.accept_limit_ms));
+        return Err(Refusal::TooOld);
+    }
+    if time_ms > now_ms + FUTURE_LIMIT_MS {
+        return Err(Refusal::TooEarly);
+    }
+    let (size, closed_here) = match event.change {
+        Change::Clear => (0, None),
+        Change::Add(delta) if delta > 0 => (delta.unsigned_abs(), Some(Closed::Up)),
+        Change::Add(delta) => (delta.unsigned_abs(), Some(Closed::Down).filter(|_| delta < 0)),
+    };
+    let pending = shard.pending.entry(event.counter.clone()).or_default();
+    let is_full = size > 0 && pending.size() + u128::from(size) > config.pending_max() as u128;
+    if closed_here == Some(pending.closed) || is_full {
+        shard.forget_if_idle(&event.counter);
+        return Err(Refusal::Overflow);
+    }
+    pending.count(time_ms, event.change);
+    shard.events.insert(id, event.change);
+    Ok(Appended { time_ms, duplicate: false })
+}

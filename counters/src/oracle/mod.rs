@@ -1,0 +1,137 @@
+//! The oracle: all stores of one namespace in memory, the executable meaning of their contracts ([`log`](crate::log),
+//! [`checkpoints`](crate::checkpoints), [`cache`](crate::cache)). It is written to be obviously right, not fast: a shard is
+//! a map of events, a map of what is pending and a map of dirty counters; sums have 128 bits; every bound is checked where
+//! it is stated. What lives here: one file for each contract. What may not: slots, packed records, caches, anything that
+//! only makes the store fast.
+//!
+//! It replies as Redis does if a call of [`append`](crate::Events::append) has at most 512 events for each shard: Redis
+//! appends a longer call in parts, whose order the contract does not state. Counters of the cache do not expire here, and
+//! [`scan`](crate::Events::scan) reads all windows at once.
+
+mod cache;
+mod events;
+mod rollup_log;
+mod schedule;
+mod shard;
+
+use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit};
+use crate::log::{Change, Event, WINDOW_MS};
+use crate::names::CounterName;
+use crate::namespace::{NamespaceConfig, SHARDS};
+use crate::refusal::Refusal;
+use shard::Shard;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A namespace in memory. [`open`](Oracle::open) makes the stores of one server.
+#[derive(Clone, Default)]
+pub struct Oracle(Arc<Mutex<World>>);
+
+/// The stores of one server, which follows one revision of the namespace.
+#[derive(Clone)]
+pub struct OracleNamespace {
+    world: Arc<Mutex<World>>,
+    config: NamespaceConfig,
+    revision: u64,
+    clock_ms: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct World {
+    /// By number; empty before the first server opens the namespace.
+    shards: Vec<Shard>,
+    checkpoints: BTreeMap<CounterName, Checkpoint>,
+    cached: BTreeMap<CounterName, i64>,
+}
+
+impl Oracle {
+    /// The stores of a server with this revision of the configuration. All shards follow that revision from now on.
+    /// `clock_ms` is the store's time in Unix ms; a test moves it.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: the shards follow a later revision. [`Refusal::Invalid`]: the configuration is not valid.
+    pub fn open(
+        &self,
+        config: NamespaceConfig,
+        revision: u64,
+        clock_ms: Arc<AtomicU64>,
+    ) -> Result<OracleNamespace, Refusal> {
+        config.check()?;
+        let mut world = lock(&self.0);
+        if world.shards.is_empty() {
+            world.shards = (0..SHARDS).map(|_| Shard::new(clock_ms.load(Ordering::SeqCst))).collect();
+        }
+        for shard in &mut world.shards {
+            shard.follow(revision)?;
+        }
+        Ok(OracleNamespace { world: self.0.clone(), config, revision, clock_ms })
+    }
+
+    /// A counter's events in all shards, by window, in the order of time and token.
+    pub fn events(&self, counter: &CounterName) -> BTreeMap<u64, Vec<Event>> {
+        let mut events: Vec<Event> = lock(&self.0).shards.iter().flat_map(|shard| shard.events_of(counter)).collect();
+        events.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
+        let mut windows: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
+        for event in events {
+            windows.entry(event.time_ms / WINDOW_MS).or_default().push(event);
+        }
+        windows
+    }
+
+    /// What a count is: the sum of the adds before a time that happened after the last clear before that time.
+    pub fn count(&self, counter: &CounterName, before_ms: u64) -> i128 {
+        let all = self.events(counter).into_values().flatten();
+        let events: Vec<Event> = all.filter(|event| event.time_ms < before_ms).collect();
+        let clears = events.iter().filter(|event| event.change == Change::Clear);
+        let cleared_ms = clears.map(|event| event.time_ms).max();
+        let delta = |event: &Event| match event.change {
+            Change::Add(delta) if cleared_ms.is_none_or(|cleared_ms| event.time_ms > cleared_ms) => i128::from(delta),
+            _ => 0,
+        };
+        events.iter().map(delta).sum()
+    }
+
+    /// The time of a counter's latest event in Unix ms; 0: it has none.
+    pub fn last_write_ms(&self, counter: &CounterName) -> u64 {
+        self.events(counter).into_values().flatten().map(|event| event.time_ms).max().unwrap_or_default()
+    }
+}
+
+impl OracleNamespace {
+    fn world(&self) -> MutexGuard<'_, World> {
+        lock(&self.world)
+    }
+
+    /// A shard that follows this revision, with its clock brought to the store's time.
+    fn shard<'a>(&self, world: &'a mut World, number: u16) -> Result<&'a mut Shard, Refusal> {
+        let shard = world.shards.get_mut(usize::from(number)).ok_or(Refusal::Stale)?;
+        shard.check_revision(self.revision)?;
+        shard.clock_ms = shard.clock_ms.max(self.clock_ms.load(Ordering::SeqCst));
+        Ok(shard)
+    }
+}
+
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Checkpoints for OracleNamespace {
+    async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
+        let world = self.world();
+        Ok(counters.iter().map(|counter| world.checkpoints.get(counter).copied().unwrap_or_default()).collect())
+    }
+
+    async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
+        let mut world = self.world();
+        let commit = |CheckpointUpdate { counter, before, after }: &CheckpointUpdate| {
+            let stored = world.checkpoints.get(counter).copied().unwrap_or_default();
+            if stored.exact_to_ms != before.exact_to_ms || after.lease < stored.lease {
+                return Commit::Lost;
+            }
+            world.checkpoints.insert(counter.clone(), *after);
+            Commit::Done
+        };
+        Ok(updates.iter().map(commit).collect())
+    }
+}

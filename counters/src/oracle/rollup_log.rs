@@ -1,0 +1,102 @@
+//! Sealing, summing and settling in memory.
+
+use super::OracleNamespace;
+use crate::log::{Change, Closed, Pending, RollupLog, Sealed, Settlement, WINDOW_MS};
+use crate::names::CounterName;
+use crate::namespace::Placement;
+use crate::refusal::Refusal;
+
+impl RollupLog for OracleNamespace {
+    async fn pending(&self, counters: &[CounterName]) -> Result<Vec<Vec<(u16, Pending)>>, Refusal> {
+        let world = self.world();
+        let shown = |counter: &CounterName| {
+            let shards = Placement::of(counter).shards(&self.config);
+            shards.map(|number| (number, world.shards[usize::from(number)].pending_of(counter))).collect()
+        };
+        Ok(counters.iter().map(shown).collect())
+    }
+
+    async fn seal(&self, counters: &[CounterName]) -> Result<Vec<Sealed>, Refusal> {
+        let mut world = self.world();
+        // Every shard of the call is sealed before any counter is read.
+        let all = counters.iter().flat_map(|counter| Placement::of(counter).shards(&self.config));
+        for number in all.collect::<Vec<u16>>() {
+            let shard = self.shard(&mut world, number)?;
+            let bound_ms = shard.clock_ms.saturating_sub(self.config.lag_ms()) / WINDOW_MS * WINDOW_MS;
+            shard.sealed_to_ms = shard.sealed_to_ms.max(bound_ms);
+        }
+        let sealed = |counter: &CounterName| {
+            let of_shard = |number: u16| (number, &world.shards[usize::from(number)]);
+            let shards: Vec<_> = Placement::of(counter).shards(&self.config).map(of_shard).collect();
+            Sealed {
+                sealed_to_ms: shards.iter().map(|(_, shard)| shard.sealed_to_ms).min().unwrap_or_default(),
+                pending: shards.iter().map(|(number, shard)| (*number, shard.pending_of(counter))).collect(),
+            }
+        };
+        Ok(counters.iter().map(sealed).collect())
+    }
+
+    async fn sum_after(&self, counter: &CounterName, shard: u16, window: u64, after_ms: u64) -> Result<i64, Refusal> {
+        let world = self.world();
+        let events = world.shards[usize::from(shard)].events_of(counter);
+        let after = events.filter(|event| event.time_ms / WINDOW_MS == window && event.time_ms > after_ms);
+        let delta = |change| match change {
+            Change::Add(delta) => i128::from(delta),
+            Change::Clear => 0,
+        };
+        // The bound on sizes keeps every sum within 63 bits.
+        Ok(after.map(|event| delta(event.change)).sum::<i128>() as i64)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
+        let mut world = self.world();
+        for Settlement { counter, to_ms, closed } in settlements {
+            let placement = Placement::of(counter);
+            for number in placement.shards(&self.config) {
+                let shard = self.shard(&mut world, number)?;
+                let now_ms = shard.clock_ms;
+                let pending = shard.pending.entry(counter.clone()).or_default();
+                pending.windows.retain(|number, _| (number + 1) * WINDOW_MS > *to_ms);
+                let (first_end_ms, was_closed) = (pending.first_end_ms(), pending.closed);
+                let is_last_word = *to_ms >= pending.closed_to_ms;
+                if is_last_word {
+                    (pending.closed, pending.closed_to_ms) = (*closed, *to_ms);
+                }
+                // Only the home shard keeps a counter in circulation: one mark is enough.
+                let again_after_ms = if number == placement.home() { self.config.circulation_ms() } else { 0 };
+                let due_after_ms = self.config.due_after_ms() as i64;
+                let since_ms = match first_end_ms {
+                    Some(first_end_ms) => Some(first_end_ms as i64),
+                    None if again_after_ms > 0 => Some((now_ms + again_after_ms) as i64 - due_after_ms),
+                    // A later rollup may have opened it and left no record; the next one decides.
+                    None if *closed != Closed::No && *closed != was_closed => Some(now_ms as i64),
+                    None => None,
+                };
+                match since_ms {
+                    Some(since_ms) if is_last_word || first_end_ms.is_some() => {
+                        shard.dirty_since_ms.insert(counter.clone(), since_ms);
+                    }
+                    None if is_last_word => drop(shard.dirty_since_ms.remove(counter)),
+                    _ => {}
+                }
+                shard.forget_if_idle(counter);
+            }
+        }
+        Ok(())
+    }
+
+    async fn close(&self, closing: &Settlement) -> Result<(), Refusal> {
+        let mut world = self.world();
+        for number in Placement::of(&closing.counter).shards(&self.config) {
+            let shard = self.shard(&mut world, number)?;
+            let pending = shard.pending.entry(closing.counter.clone()).or_default();
+            if closing.to_ms >= pending.closed_to_ms {
+                (pending.closed, pending.closed_to_ms) = (closing.closed, closing.to_ms);
+                let now_ms = shard.clock_ms as i64;
+                shard.dirty_since_ms.entry(closing.counter.clone()).or_insert(now_ms);
+            }
+            shard.forget_if_idle(&closing.counter);
+        }
+        Ok(())
+    }
+}

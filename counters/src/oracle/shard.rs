@@ -1,0 +1,133 @@
+//! One shard of the log: its events, what is pending of each counter, and which counters are dirty.
+
+use crate::log::{Change, Closed, Event, Pending, WINDOW_MS, Window};
+use crate::names::{CounterName, Token};
+use crate::refusal::Refusal;
+use std::collections::BTreeMap;
+use tallystone_lua::counter::ACCEPT_MS_MAX;
+
+pub(super) struct Shard {
+    revision: u64,
+    /// The latest time that the shard has shown.
+    pub(super) clock_ms: u64,
+    /// No event before this time is taken: a rollup may have summed what was there.
+    pub(super) sealed_to_ms: u64,
+    /// No event before this time is taken: a caller has been refused with [`Refusal::TooOld`] up to here.
+    pub(super) refused_to_ms: u64,
+    /// Events before this time are dropped.
+    pub(super) pruned_to_ms: u64,
+    pub(super) events: BTreeMap<(CounterName, u64, Token), Change>,
+    pub(super) pending: BTreeMap<CounterName, PendingCounter>,
+    /// The mark of each dirty counter: it falls due `due_after_ms` later. At first the mark is the end of its earliest
+    /// window; a hold, a touch and circulation move it.
+    pub(super) dirty_since_ms: BTreeMap<CounterName, i64>,
+}
+
+/// What no rollup has settled of a counter.
+#[derive(Default)]
+pub(super) struct PendingCounter {
+    pub(super) last_write_ms: u64,
+    pub(super) closed: Closed,
+    /// The time of the rollup that decided over `closed`.
+    pub(super) closed_to_ms: u64,
+    pub(super) windows: BTreeMap<u64, Sums>,
+}
+
+/// The sums of one window.
+#[derive(Default)]
+pub(super) struct Sums {
+    sum: i128,
+    /// The sum of the absolute values.
+    size: u128,
+    adds_ms: Option<(u64, u64)>,
+    cleared_ms: Option<u64>,
+}
+
+impl Shard {
+    /// A new shard: no event can be older than the longest accept limit, so retention begins there.
+    pub(super) fn new(now_ms: u64) -> Shard {
+        Shard {
+            revision: 0,
+            clock_ms: 0,
+            sealed_to_ms: 0,
+            refused_to_ms: 0,
+            pruned_to_ms: now_ms.saturating_sub(ACCEPT_MS_MAX),
+            events: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            dirty_since_ms: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn follow(&mut self, revision: u64) -> Result<(), Refusal> {
+        if self.revision > revision {
+            return Err(Refusal::Stale);
+        }
+        self.revision = revision;
+        Ok(())
+    }
+
+    pub(super) fn check_revision(&self, revision: u64) -> Result<(), Refusal> {
+        if self.revision == revision { Ok(()) } else { Err(Refusal::Stale) }
+    }
+
+    pub(super) fn events_of(&self, counter: &CounterName) -> impl Iterator<Item = Event> {
+        let of_counter = self.events.iter().filter(move |((name, ..), _)| name == counter);
+        of_counter.map(|((_, time_ms, token), change)| Event {
+            time_ms: *time_ms,
+            token: token.clone(),
+            change: *change,
+        })
+    }
+
+    pub(super) fn pending_of(&self, counter: &CounterName) -> Pending {
+        self.pending.get(counter).map(PendingCounter::shown).unwrap_or_default()
+    }
+
+    /// Forgets a counter of which nothing is pending and nothing is closed.
+    pub(super) fn forget_if_idle(&mut self, counter: &CounterName) {
+        if self.pending.get(counter).is_some_and(|pending| pending.windows.is_empty() && pending.closed == Closed::No) {
+            self.pending.remove(counter);
+        }
+    }
+}
+
+impl PendingCounter {
+    /// The sum of the sizes of all pending deltas.
+    pub(super) fn size(&self) -> u128 {
+        self.windows.values().map(|sums| sums.size).sum()
+    }
+
+    /// When the earliest pending window is over; `None`: nothing is pending.
+    pub(super) fn first_end_ms(&self) -> Option<u64> {
+        self.windows.keys().next().map(|number| (number + 1) * WINDOW_MS)
+    }
+
+    pub(super) fn count(&mut self, time_ms: u64, change: Change) {
+        self.last_write_ms = self.last_write_ms.max(time_ms);
+        let sums = self.windows.entry(time_ms / WINDOW_MS).or_default();
+        match change {
+            Change::Clear => sums.cleared_ms = sums.cleared_ms.max(Some(time_ms)),
+            Change::Add(delta) => {
+                sums.sum += i128::from(delta);
+                sums.size += u128::from(delta.unsigned_abs());
+                let (first_ms, last_ms) = sums.adds_ms.unwrap_or((time_ms, time_ms));
+                sums.adds_ms = Some((first_ms.min(time_ms), last_ms.max(time_ms)));
+            }
+        }
+    }
+
+    fn shown(&self) -> Pending {
+        let window = |(number, sums): (&u64, &Sums)| Window {
+            number: *number,
+            // The bound on sizes keeps every sum within 63 bits.
+            sum: sums.sum as i64,
+            adds_ms: sums.adds_ms,
+            cleared_ms: sums.cleared_ms,
+        };
+        Pending {
+            last_write_ms: self.last_write_ms,
+            closed: self.closed,
+            windows: self.windows.iter().map(window).collect(),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The stores of a server on Redis beside the oracle's: each call goes to both, and their replies must be equal.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+use tallystone_counters::oracle::OracleNamespace;
+use tallystone_counters::redis::RedisNamespace;
+use tallystone_counters::{
+    Appended, Cache, Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, Due, Event, EventScan, Events,
+    NewEvent, Pending, Refusal, RollupLog, RollupSchedule, Sealed, Settlement,
+};
+use tokio::sync::Mutex;
+
+#[derive(Clone)]
+pub(super) struct Compared {
+    pub(super) redis: RedisNamespace,
+    oracle: OracleNamespace,
+    /// Held while a call is made on both: calls of tests that overlap reach both in the same order.
+    order: Arc<Mutex<()>>,
+}
+
+impl Compared {
+    pub(super) fn new(redis: RedisNamespace, oracle: OracleNamespace, order: Arc<Mutex<()>>) -> Compared {
+        Compared { redis, oracle, order }
+    }
+
+    async fn both<T: PartialEq + Debug>(
+        &self,
+        call: impl Debug,
+        redis: impl Future<Output = T>,
+        oracle: impl Future<Output = T>,
+    ) -> T {
+        let _in_this_order = self.order.lock().await;
+        let (redis, oracle) = (redis.await, oracle.await);
+        assert_eq!(redis, oracle, "Redis (left) and the oracle (right) differ on {call:?}");
+        redis
+    }
+}
+
+/// The windows of a pending record have no order: here the latest is first.
+fn sorted(shards: &mut [(u16, Pending)]) {
+    shards.iter_mut().for_each(|(_, pending)| pending.windows.sort_by_key(|window| std::cmp::Reverse(window.number)));
+}
+
+impl Events for Compared {
+    async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+        let _in_this_order = self.order.lock().await;
+        let (redis, oracle) = (self.redis.append(events).await, self.oracle.append(events).await);
+        for (event, (redis, oracle)) in events.iter().zip(redis.iter().zip(&oracle)) {
+            assert_eq!(redis, oracle, "Redis (left) and the oracle (right) differ on {event:?}");
+        }
+        redis
+    }
+
+    /// Redis may stop after any window: the oracle's events up to there are the same.
+    async fn scan(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {
+        let _in_this_order = self.order.lock().await;
+        let found = self.redis.scan(counter, windows.clone(), enough).await?;
+        let expected: Vec<Event> = self.oracle.scan(counter, windows.start..found.next_window, enough).await?.events;
+        assert_eq!(found.events, expected, "Redis (left) and the oracle (right) differ on {counter} {windows:?}");
+        Ok(found)
+    }
+
+    async fn tick(&self, at_least_ms: u64) -> Result<u64, Refusal> {
+        self.both(("tick", at_least_ms), self.redis.tick(at_least_ms), self.oracle.tick(at_least_ms)).await
+    }
+
+    async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
+        self.both(("prune", shard), self.redis.prune(shard), self.oracle.prune(shard)).await
+    }
+}
+
+impl RollupLog for Compared {
+    async fn pending(&self, counters: &[CounterName]) -> Result<Vec<Vec<(u16, Pending)>>, Refusal> {
+        let in_order = |mut counters: Vec<Vec<(u16, Pending)>>| {
+            counters.iter_mut().for_each(|shards| {
+                shards.sort_by_key(|(shard, _)| *shard);
+                sorted(shards);
+            });
+            counters
+        };
+        let redis = async { self.redis.pending(counters).await.map(in_order) };
+        let oracle = async { self.oracle.pending(counters).await.map(in_order) };
+        self.both(("pending", counters), redis, oracle).await
+    }
+
+    async fn seal(&self, counters: &[CounterName]) -> Result<Vec<Sealed>, Refusal> {
+        let in_order = |mut counters: Vec<Sealed>| {
+            counters.iter_mut().for_each(|sealed| {
+                sealed.pending.sort_by_key(|(shard, _)| *shard);
+                sorted(&mut sealed.pending);
+            });
+            counters
+        };
+        let redis = async { self.redis.seal(counters).await.map(in_order) };
+        let oracle = async { self.oracle.seal(counters).await.map(in_order) };
+        self.both(("seal", counters), redis, oracle).await
+    }
+
+    async fn sum_after(&self, counter: &CounterName, shard: u16, window: u64, after_ms: u64) -> Result<i64, Refusal> {
+        let redis = self.redis.sum_after(counter, shard, window, after_ms);
+        let oracle = self.oracle.sum_after(counter, shard, window, after_ms);
+        self.both(("sum_after", counter, shard, window, after_ms), redis, oracle).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
+        self.both(("settle", settlements), self.redis.settle(settlements), self.oracle.settle(settlements)).await
+    }
+
+    async fn close(&self, closing: &Settlement) -> Result<(), Refusal> {
+        self.both(("close", closing), self.redis.close(closing), self.oracle.close(closing)).await
+    }
+}
+
+impl RollupSchedule for Compared {
+    async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
+        let (redis, oracle) = (self.redis.due(shard, limit, hold_ms), self.oracle.due(shard, limit, hold_ms));
+        self.both(("due", shard, limit, hold_ms), redis, oracle).await
+    }
+
+    async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
+        self.both(("touch", touched), self.redis.touch(touched), self.oracle.touch(touched)).await
+    }
+}
+
+impl Checkpoints for Compared {
+    async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
+        self.both(("read", counters), self.redis.read(counters), self.oracle.read(counters)).await
+    }
+
+    async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
+        self.both(("commit", updates), self.redis.commit(updates), self.oracle.commit(updates)).await
+    }
+}
+
+impl Cache for Compared {
+    async fn cache_add(&self, adds: &[(CounterName, i64)]) -> Vec<Result<(), Refusal>> {
+        self.both(("cache_add", adds), self.redis.cache_add(adds), self.oracle.cache_add(adds)).await
+    }
+
+    async fn cache_get(&self, counters: &[CounterName]) -> Result<Vec<i64>, Refusal> {
+        self.both(("cache_get", counters), self.redis.cache_get(counters), self.oracle.cache_get(counters)).await
+    }
+
+    async fn cache_clear(&self, counters: &[CounterName]) -> Vec<Result<(), Refusal>> {
+        self.both(("cache_clear", counters), self.redis.cache_clear(counters), self.oracle.cache_clear(counters)).await
+    }
+}
