@@ -41,7 +41,7 @@ async fn check(queue: String, session: &Session) -> Result<Report, CliError> {
     let mut report = Report { queue, checked: 0, violations: Vec::new() };
     let mut cursor = String::new();
     loop {
-        let step = session.ask(&report.queue, session.client.check_queue(&report.queue, &cursor)).await?;
+        let step = session.call(&report.queue, session.client.check_queue(&report.queue, &cursor)).await?;
         report.checked += step.checked;
         report.violations.extend(step.violations);
         cursor = step.cursor;

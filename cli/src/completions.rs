@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
-    /// For which shell
+    /// The shell
     shell: Shell,
 }
 

@@ -26,8 +26,8 @@ impl Session {
         Ok(Session { client: client.map_err(|error| cli_error(&error))?, output })
     }
 
-    /// Makes a call about a queue; a queue that is not there is answered with one whose name is like it.
-    pub(crate) async fn ask<T>(
+    /// Makes a call about a queue. If there is no such queue, the error suggests the nearest name.
+    pub(crate) async fn call<T>(
         &self,
         queue: &str,
         call: impl Future<Output = Result<T, Error>>,

@@ -19,6 +19,7 @@ mod global;
 
 mod history;
 mod indexer;
+mod limits;
 mod logs;
 mod msg;
 mod ndjson;
@@ -26,6 +27,7 @@ mod output;
 mod queue;
 mod server;
 mod shutdown;
+mod text;
 mod work;
 
 use args::{Cli, Demo, Verb};

@@ -3,9 +3,9 @@
 use crate::connection::Session;
 use crate::duration::parse_ms;
 use crate::error::CliError;
-use crate::msg::pair;
 use crate::output::grouped;
 use crate::shutdown::Shutdown;
+use crate::text::parse_pair;
 use clap::Args;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -64,7 +64,7 @@ struct OutcomeLine<'a> {
 }
 
 pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliError> {
-    let queue = session.ask(&args.queue, session.client.get_queue(&args.queue)).await?;
+    let queue = session.call(&args.queue, session.client.get_queue(&args.queue)).await?;
     let key = match queue.config.queue_type {
         Some(QueueType::Exclusive { key }) => Some(key),
         _ => None,
@@ -105,7 +105,7 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliErro
             eprintln!("Waiting for what runs; Ctrl-C again ends it at once.");
         }
     };
-    let stats = session.ask(&args.queue, worker.run_until(stop, handler)).await?;
+    let stats = session.call(&args.queue, worker.run_until(stop, handler)).await?;
     if !output.json {
         let counts = [stats.completed, stats.released, stats.lost].map(grouped);
         output.line(&format!("{} completed, {} released, {} lost.", counts[0], counts[1], counts[2]))?;
@@ -115,8 +115,8 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliErro
 
 /// For clap: `key=value,key=value`.
 fn filter(text: &str) -> Result<Filter, String> {
-    let mut pairs = text.split(',').map(pair);
-    let (key, value) = pairs.next().unwrap_or_else(|| pair(text))?;
+    let mut pairs = text.split(',').map(parse_pair);
+    let (key, value) = pairs.next().unwrap_or_else(|| parse_pair(text))?;
     pairs.try_fold(Filter::equals(key, value), |filter, next| next.map(|(key, value)| filter.and(key, value)))
 }
 

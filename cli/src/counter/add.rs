@@ -1,6 +1,8 @@
 //! `tallystone counter add COUNTER [DELTA]`: one event by flags, or many as NDJSON.
 
-use super::{CounterSession, InNamespace, TokenArgs, cli_error, count_text, exactness, now_ms, repeat_hint};
+use super::session::{CounterSession, InNamespace, cli_error};
+use super::text::{count_text, exactness, now_ms};
+use super::token::{TokenArgs, repeat_hint};
 use crate::duration::format_time;
 use crate::error::CliError;
 use crate::ndjson::Sending;
@@ -24,9 +26,9 @@ pub(crate) struct AddArgs {
     #[arg(long)]
     pub(crate) get: bool,
     #[command(flatten)]
-    pub(crate) token: TokenArgs,
+    pub(super) token: TokenArgs,
     #[command(flatten)]
-    pub(crate) within: InNamespace,
+    pub(super) within: InNamespace,
 }
 
 pub(crate) async fn run(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {

@@ -1,6 +1,7 @@
 //! `tallystone counter clear COUNTER`
 
-use super::{CounterSession, InNamespace, TokenArgs, repeat_hint};
+use super::session::{CounterSession, InNamespace};
+use super::token::{TokenArgs, repeat_hint};
 use crate::duration::format_time;
 use crate::error::CliError;
 use clap::Args;

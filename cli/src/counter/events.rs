@@ -1,9 +1,10 @@
 //! `tallystone counter events COUNTER`
 
-use super::{CounterSession, InNamespace, PAGE_SIZE, count_text};
-use crate::duration::format_time;
+use super::session::{CounterSession, InNamespace};
+use super::text::count_text;
+use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
-use crate::history::parse_moment;
+use crate::limits::PAGE_ITEMS_MAX;
 use crate::output::table;
 use clap::Args;
 use tallystone_client::CounterEvent;
@@ -28,8 +29,8 @@ pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<()
     let (since, until) = (args.since.unwrap_or(0), args.until.unwrap_or(0));
     let (mut page_token, mut empty) = (String::new(), true);
     loop {
-        let page = session.client.list_events(namespace, &args.counter, since, until, PAGE_SIZE, &page_token);
-        let page = session.ask(namespace, page).await?;
+        let page = session.client.list_events(namespace, &args.counter, since, until, PAGE_ITEMS_MAX, &page_token);
+        let page = session.call(namespace, page).await?;
         if !page.items.is_empty() {
             empty = false;
             session.output.many(&page.items, |events| table(&["time", "#delta", "token"], events.iter().map(row)))?;

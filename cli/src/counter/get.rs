@@ -1,8 +1,9 @@
 //! `tallystone counter get COUNTER…`
 
-use super::{CounterSession, InNamespace, count_text, exactness, now_ms, refusal};
+use super::session::{CounterSession, InNamespace, refusal};
+use super::text::{count_text, exactness, now_ms};
 use crate::error::CliError;
-use crate::msg::BATCH_ITEMS_MAX;
+use crate::limits::BATCH_ITEMS_MAX;
 use crate::output::table;
 use clap::Args;
 use serde::Serialize;
@@ -47,7 +48,7 @@ pub(crate) async fn counts(
 ) -> Result<Vec<Outcome>, CliError> {
     let mut outcomes = Vec::with_capacity(counters.len());
     for some in counters.chunks(BATCH_ITEMS_MAX) {
-        let results = session.ask(namespace, session.client.get_many(namespace, some.to_vec())).await?;
+        let results = session.call(namespace, session.client.get_many(namespace, some.to_vec())).await?;
         if let ([_], [Err(refused)]) = (counters, results.as_slice()) {
             return Err(refusal(refused));
         }

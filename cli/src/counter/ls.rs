@@ -1,7 +1,9 @@
 //! `tallystone counter ls`
 
-use super::{CounterSession, InNamespace, PAGE_SIZE, count_text, time_or_nothing};
+use super::session::{CounterSession, InNamespace};
+use super::text::{count_text, time_or_nothing};
 use crate::error::CliError;
+use crate::limits::PAGE_ITEMS_MAX;
 use crate::output::table;
 use clap::Args;
 use tallystone_client::CounterEntry;
@@ -17,8 +19,8 @@ pub(crate) async fn run(args: LsArgs, session: &CounterSession) -> Result<(), Cl
     let (mut page_token, mut empty) = (String::new(), true);
     // Page by page, so that any number of counters takes bounded memory.
     loop {
-        let page = session.client.list_counters(namespace, PAGE_SIZE, &page_token);
-        let page = session.ask(namespace, page).await?;
+        let page = session.client.list_counters(namespace, PAGE_ITEMS_MAX, &page_token);
+        let page = session.call(namespace, page).await?;
         if !page.items.is_empty() {
             empty = false;
             session.output.many(&page.items, |counters| {

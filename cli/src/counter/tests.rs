@@ -1,12 +1,17 @@
 //! What is typed, and what is shown.
 
 use super::get::Outcome;
+use super::session::{cli_error, refusal};
+use super::text::{count_text, exactness};
+use super::token::repeat_hint;
 use super::watch::changed;
 use super::*;
 use crate::args::{Cli, Verb};
 use crate::duration::format_time;
 use clap::Parser;
-use tallystone_client::{Applied, Cardinality, Counted, NamespaceConfig};
+use tallystone_client::{
+    Applied, Cardinality, Code, Counted, CounterType, Error, IdempotencyToken, NamespaceConfig, Refused,
+};
 
 fn parse(line: &str) -> Result<CounterArgs, clap::Error> {
     let cli = Cli::try_parse_from(["tallystone", "counter"].into_iter().chain(line.split(' ')))?;

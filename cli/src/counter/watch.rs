@@ -1,7 +1,8 @@
 //! `tallystone counter watch COUNTER…`
 
 use super::get::{Outcome, counts};
-use super::{CounterSession, InNamespace, count_text, now_ms};
+use super::session::{CounterSession, InNamespace};
+use super::text::{count_text, now_ms};
 use crate::duration::{format_time, parse_ms};
 use crate::error::CliError;
 use clap::Args;

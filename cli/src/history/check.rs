@@ -71,7 +71,7 @@ async fn check(queue: String, traces: bool, session: &Session) -> Result<Report,
         let mut page_token = String::new();
         loop {
             let page = session.client.list_messages(&queue, state, PAGE, &page_token);
-            let page = session.ask(&queue, page).await?;
+            let page = session.call(&queue, page).await?;
             live.extend(page.items.iter().map(|message| (message.id.clone(), digest(&Said::by_queue(message)))));
             page_token = page.next_page_token;
             if page_token.is_empty() {
@@ -252,7 +252,7 @@ impl Said {
             (message.version, message.state.name(), message.priority, message.attempts, message.fencing_token),
             (&message.worker, &message.reason, message.coalesced),
             (message.enqueued_at_ms, message.state_since_ms, due_ms),
-            super::pairs_text(&message.metadata),
+            crate::text::pairs_text(&message.metadata),
         )
     }
 
@@ -262,7 +262,7 @@ impl Said {
             (message.version, state, message.priority, message.attempts, message.fencing_token),
             (&message.worker, &message.reason, message.coalesced),
             (message.enqueued_at_ms, message.state_since_ms, message.due_ms),
-            super::pairs_text(&message.metadata),
+            crate::text::pairs_text(&message.metadata),
         )
     }
 

@@ -10,9 +10,7 @@ pub(crate) use source::{HistoryFlags, demo_file};
 
 use crate::duration::{format_ago, format_time};
 use crate::error::CliError;
-use crate::msg::pairs_text;
 use clap::Subcommand;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_client::Watermark;
 
 #[derive(Debug, Subcommand)]
@@ -37,32 +35,9 @@ pub(crate) fn behind(watermark: &Watermark) -> String {
     }
 }
 
-/// For clap: a moment as Unix ms, from a date, `2013-01-01T10:15:00Z`, or from how long ago it was, `90m`.
-pub(crate) fn parse_moment(text: &str) -> Result<u64, String> {
-    let moment = match humantime::parse_duration(text) {
-        Ok(ago) => SystemTime::now().checked_sub(ago),
-        Err(_) => humantime::parse_rfc3339_weak(text).ok(),
-    };
-    let since_1970 = moment.and_then(|moment| moment.duration_since(UNIX_EPOCH).ok());
-    let ms = since_1970.and_then(|since| u64::try_from(since.as_millis()).ok());
-    ms.ok_or_else(|| "say it like 2013-01-01T10:15:00Z, or like 90m for that long ago".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn moments_are_dates_or_how_long_ago() {
-        assert_eq!(parse_moment("2013-01-01T10:15:00Z"), Ok(1_357_035_300_000));
-        assert_eq!(parse_moment("2013-01-01 10:15:00"), Ok(1_357_035_300_000));
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
-        let hour_ago = parse_moment("1h").unwrap();
-        assert!((now_ms - hour_ago).abs_diff(3_600_000) < 10_000);
-        for bad in ["", "yesterday", "1", "9999999999999y", "1960-01-01T00:00:00Z"] {
-            assert!(parse_moment(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn how_far_an_answer_goes_is_said() {

@@ -1,8 +1,9 @@
 //! `tallystone msg cancel QUEUE ID…`
 
-use super::{BATCH_ITEMS_MAX, ItemOutcome, show_outcomes};
+use super::outcome::{ItemOutcome, show_outcomes};
 use crate::connection::Session;
 use crate::error::CliError;
+use crate::limits::BATCH_ITEMS_MAX;
 use clap::Args;
 use tallystone_client::Cancellation;
 
@@ -27,7 +28,7 @@ pub(crate) async fn run(args: CancelArgs, session: &Session) -> Result<(), CliEr
         let cancellation =
             |id: &String| Cancellation { force: args.force, ..Cancellation::of(id).reason(&args.reason) };
         let results = session.client.cancel(&args.queue, ids.iter().map(cancellation).collect());
-        let results = session.ask(&args.queue, results).await?;
+        let results = session.call(&args.queue, results).await?;
         outcomes.extend(ids.iter().cloned().zip(results).map(|(id, result)| ItemOutcome::new(id, result)));
     }
     show_outcomes(&outcomes, session)

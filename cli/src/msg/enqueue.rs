@@ -1,10 +1,10 @@
 //! `tallystone msg enqueue QUEUE`: one message by flags, or many as NDJSON.
 
-use super::pair;
 use crate::connection::{self, Session};
 use crate::duration::parse_ms;
 use crate::error::CliError;
 use crate::ndjson::{Sending, open, unreadable};
+use crate::text::parse_pair;
 use clap::Args;
 use std::io::Read;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ struct Message {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
     /// Metadata; may be given up to 4 times
-    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = pair)]
+    #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_pair)]
     metadata: Vec<(String, String)>,
     /// Its lease [default: the queue's]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
@@ -93,7 +93,7 @@ impl Message {
 }
 
 async fn one(queue: &str, message: NewMessage, session: &Session) -> Result<(), CliError> {
-    let results = session.ask(queue, session.client.enqueue(queue, vec![message])).await?;
+    let results = session.call(queue, session.client.enqueue(queue, vec![message])).await?;
     for result in results {
         let enqueued = result.map_err(|refused| connection::refusal(&refused))?;
         session.output.one(&enqueued, |enqueued| format!("Enqueued {}.", enqueued.id))?;

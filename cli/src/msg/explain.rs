@@ -15,7 +15,7 @@ pub(crate) struct ExplainArgs {
 }
 
 pub(crate) async fn run(args: ExplainArgs, session: &Session) -> Result<(), CliError> {
-    let explanation = session.ask(&args.queue, session.client.explain(&args.queue, &args.id)).await?;
+    let explanation = session.call(&args.queue, session.client.explain(&args.queue, &args.id)).await?;
     session.output.one(&explanation, text)
 }
 

@@ -1,9 +1,11 @@
 //! `tallystone msg get QUEUE ID`
 
-use super::message_text;
 use crate::connection::Session;
+use crate::duration::format_time;
 use crate::error::CliError;
+use crate::text::{pairs_text, printable};
 use clap::Args;
+use tallystone_client::{Message, State};
 
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
@@ -14,6 +16,39 @@ pub(crate) struct GetArgs {
 }
 
 pub(crate) async fn run(args: GetArgs, session: &Session) -> Result<(), CliError> {
-    let message = session.ask(&args.queue, session.client.get_message(&args.queue, &args.id)).await?;
+    let message = session.call(&args.queue, session.client.get_message(&args.queue, &args.id)).await?;
     session.output.one(&message, message_text)
+}
+
+/// A message for people: one line per field; fields without a value are left out.
+fn message_text(message: &Message) -> String {
+    let time = |ms: u64| if ms == 0 { String::new() } else { format_time(ms) };
+    let due = match message.state {
+        State::Invisible => "visible at",
+        State::Running => "lease expires",
+        _ => "kept until",
+    };
+    let payload = match std::str::from_utf8(&message.payload) {
+        Ok(text) => printable(text),
+        Err(_) => format!("{} bytes of binary data; --json shows them", message.payload.len()),
+    };
+    let fencing_token = if message.fencing_token == 0 { String::new() } else { message.fencing_token.to_string() };
+    let coalesced = if message.coalesced { "runs again when it completes" } else { "" };
+    let lines = [
+        ("state", message.state.to_string()),
+        ("since", time(message.state_since_ms)),
+        (due, time(message.due_ms)),
+        ("priority", message.priority.to_string()),
+        ("attempts", format!("{} of {}", message.attempts, message.max_attempts)),
+        ("worker", message.worker.clone()),
+        ("fencing token", fencing_token),
+        ("reason", message.reason.clone()),
+        ("coalesced", coalesced.to_owned()),
+        ("enqueued", time(message.enqueued_at_ms)),
+        ("version", message.version.to_string()),
+        ("metadata", pairs_text(&message.metadata)),
+        ("payload", payload),
+    ];
+    let shown = lines.iter().filter(|(_, value)| !value.is_empty());
+    shown.fold(format!("message {}\n", message.id), |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
 }

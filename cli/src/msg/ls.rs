@@ -1,10 +1,11 @@
 //! `tallystone msg ls QUEUE`
 
-use super::{BATCH_ITEMS_MAX, pairs_text};
 use crate::connection::Session;
 use crate::duration::format_time;
 use crate::error::CliError;
+use crate::limits::BATCH_ITEMS_MAX;
 use crate::output::table;
+use crate::text::pairs_text;
 use clap::Args;
 use tallystone_client::{Message, State};
 
@@ -26,7 +27,7 @@ pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError>
     while left > 0 {
         let page_size = left.min(BATCH_ITEMS_MAX) as u32;
         let page = session.client.list_messages(&args.queue, args.state, page_size, &page_token);
-        let page = session.ask(&args.queue, page).await?;
+        let page = session.call(&args.queue, page).await?;
         if !page.items.is_empty() {
             empty = false;
             session.output.many(&page.items, |messages| {

@@ -1,8 +1,9 @@
 //! `tallystone msg redrive QUEUE ID…`
 
-use super::{BATCH_ITEMS_MAX, ItemOutcome, show_outcomes};
+use super::outcome::{ItemOutcome, show_outcomes};
 use crate::connection::Session;
 use crate::error::CliError;
+use crate::limits::BATCH_ITEMS_MAX;
 use clap::Args;
 use tallystone_client::State;
 
@@ -34,7 +35,7 @@ pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), CliE
         // What is redriven leaves the state, so the first page is always the next.
         let page = session.client.list_messages(&args.queue, state, BATCH_ITEMS_MAX as u32, "");
         let ids: Vec<String> =
-            session.ask(&args.queue, page).await?.items.into_iter().map(|message| message.id).collect();
+            session.call(&args.queue, page).await?.items.into_iter().map(|message| message.id).collect();
         if ids.is_empty() {
             if round == 0 && !session.output.json {
                 session.output.line(&format!("No {state} messages in {}.", args.queue))?;
@@ -48,6 +49,6 @@ pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), CliE
 }
 
 async fn redrive(queue: &str, ids: Vec<String>, session: &Session) -> Result<Vec<ItemOutcome>, CliError> {
-    let results = session.ask(queue, session.client.redrive(queue, ids.clone())).await?;
+    let results = session.call(queue, session.client.redrive(queue, ids.clone())).await?;
     Ok(ids.into_iter().zip(results).map(|(id, result)| ItemOutcome::new(id, result)).collect())
 }

@@ -1,11 +1,11 @@
 //! `tallystone msg search`
 
-use super::{pair, pairs_text, visible};
 use crate::connection::{Session, cli_error};
-use crate::duration::format_time;
+use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
-use crate::history::{HistoryFlags, behind, parse_moment};
+use crate::history::{HistoryFlags, behind};
 use crate::output::table;
+use crate::text::{pairs_text, parse_pair, printable};
 use clap::Args;
 use tallystone_client::{IndexedMessage, Search, State};
 
@@ -24,7 +24,7 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "STATE")]
     state: Vec<State>,
     /// Only with this metadata; may be given again, then all must be there
-    #[arg(long = "where", value_name = "KEY=VALUE", value_parser = pair)]
+    #[arg(long = "where", value_name = "KEY=VALUE", value_parser = parse_pair)]
     pairs: Vec<(String, String)>,
     /// Only of this worker's last lease
     #[arg(long)]
@@ -97,8 +97,8 @@ fn row(message: &IndexedMessage) -> Vec<String> {
         if message.gone { format!("{state}, gone") } else { state.to_owned() },
         message.attempts.to_string(),
         format_time(message.changed_at_ms),
-        message.worker.chars().map(visible).collect(),
-        message.reason.chars().map(visible).collect(),
+        printable(&message.worker),
+        printable(&message.reason),
         pairs_text(&message.metadata),
     ]
 }

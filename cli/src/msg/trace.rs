@@ -1,10 +1,10 @@
 //! `tallystone msg trace [QUEUE] ID`
 
-use super::{pairs_text, visible};
 use crate::connection::{Session, cli_error};
 use crate::duration::{format_ms, format_time};
 use crate::error::CliError;
 use crate::history::{HistoryFlags, behind};
+use crate::text::{pairs_text, printable};
 use clap::Args;
 use std::fmt::Write;
 use tallystone_client::{Gap, IndexedMessage, Search, State, Trace, TracedTransition};
@@ -110,10 +110,10 @@ pub(crate) fn drawn(trace: &Trace, before: &mut Option<TracedTransition>, queue:
 fn headline(queue: &str, id: &str, priority: i64, sequence: u64, message: Option<&IndexedMessage>) -> String {
     let pairs = message.map_or_else(String::new, |message| pairs_text(&message.metadata));
     let pairs = if pairs.is_empty() { pairs } else { format!("  {pairs}") };
-    let mut text = format!("{} in {queue}  (priority {priority}, sequence {sequence}){pairs}\n", plain(id));
+    let mut text = format!("{} in {queue}  (priority {priority}, sequence {sequence}){pairs}\n", printable(id));
     if let Some(payload) = message.and_then(|message| message.payload.as_ref()) {
         let _ = match std::str::from_utf8(payload) {
-            Ok(payload) => writeln!(text, "  {}", plain(payload)),
+            Ok(payload) => writeln!(text, "  {}", printable(payload)),
             Err(_) => writeln!(text, "  {} bytes of payload that are no text", payload.len()),
         };
     }
@@ -141,12 +141,12 @@ fn what(transition: &TracedTransition) -> String {
     if matches!(transition.by.as_str(), "dequeue" | "complete" | "release" | "extend_lease" | "lease_expired") {
         let _ = write!(text, ", attempt {}", transition.attempt);
         if !transition.worker.is_empty() {
-            let _ = write!(text, " by {}", plain(&transition.worker));
+            let _ = write!(text, " by {}", printable(&transition.worker));
         }
         let _ = write!(text, " (token {})", transition.fencing_token);
     }
     if !transition.reason.is_empty() && transition.reason != transition.by.replace('_', " ") {
-        let _ = write!(text, ": {}", plain(&transition.reason));
+        let _ = write!(text, ": {}", printable(&transition.reason));
     }
     match transition.to {
         Some(State::Invisible) => _ = write!(text, ", visible at {}", format_time(transition.due_ms)),
@@ -154,10 +154,6 @@ fn what(transition: &TracedTransition) -> String {
         _ => {}
     }
     text
-}
-
-fn plain(text: &str) -> String {
-    text.chars().map(visible).collect()
 }
 
 /// What is missing just before this transition.

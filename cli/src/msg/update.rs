@@ -1,6 +1,6 @@
 //! `tallystone msg update QUEUE ID`
 
-use super::{ItemOutcome, show_outcomes};
+use super::outcome::{ItemOutcome, show_outcomes};
 use crate::connection::Session;
 use crate::error::CliError;
 use clap::Args;
@@ -30,6 +30,6 @@ pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), CliEr
     if patch == MessagePatch::default() {
         return Err(CliError::usage("nothing to change").hint("--priority and --visible-at say what"));
     }
-    let transition = session.ask(&args.queue, session.client.update_message(&args.queue, &args.id, patch)).await?;
+    let transition = session.call(&args.queue, session.client.update_message(&args.queue, &args.id, patch)).await?;
     show_outcomes(&[ItemOutcome::new(args.id, Ok(transition))], session)
 }

@@ -1,7 +1,7 @@
 //! Lines gathered into batches.
 
 use super::{Item, Reader};
-use crate::msg::BATCH_ITEMS_MAX;
+use crate::limits::BATCH_ITEMS_MAX;
 use std::io::{self, Read};
 
 /// A request may hold 4 MiB; this leaves room for the framing of a thousand items.

@@ -1,6 +1,7 @@
 //! `tallystone queue create NAME`
 
-use super::{ConfigArgs, describe_text};
+use super::config_args::ConfigArgs;
+use super::describe_text::describe_text;
 use crate::connection::Session;
 use crate::error::CliError;
 use clap::Args;
@@ -26,6 +27,6 @@ pub(crate) async fn run(args: CreateArgs, session: &Session) -> Result<(), CliEr
         None => args.simple.then_some(QueueType::Simple),
     };
     let config = QueueConfig { queue_type, ..args.config.into_config() };
-    let queue = session.ask(&args.name, session.client.create_queue(&args.name, config)).await?;
+    let queue = session.call(&args.name, session.client.create_queue(&args.name, config)).await?;
     session.output.one(&queue, describe_text)
 }

@@ -20,6 +20,6 @@ struct Report {
 }
 
 pub(crate) async fn run(args: DeleteArgs, session: &Session) -> Result<(), CliError> {
-    session.ask(&args.name, session.client.delete_queue(&args.name, args.force)).await?;
+    session.call(&args.name, session.client.delete_queue(&args.name, args.force)).await?;
     session.output.one(&Report { deleted: args.name }, |report| format!("Deleted {}.", report.deleted))
 }

@@ -1,10 +1,10 @@
 //! `tallystone queue describe NAME`
 
-use super::describe_text;
+use super::describe_text::describe_text;
 use crate::connection::Session;
 use crate::error::CliError;
-use crate::msg::pair;
 use crate::output::grouped;
+use crate::text::parse_pair;
 use clap::Args;
 use tallystone_client::{Filter, QueueSummary, State};
 
@@ -13,16 +13,16 @@ pub(crate) struct DescribeArgs {
     /// The queue
     name: String,
     /// Count only messages with this metadata; may be given again, then all must match
-    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
     filter: Vec<(String, String)>,
 }
 
 pub(crate) async fn run(args: DescribeArgs, session: &Session) -> Result<(), CliError> {
-    let queue = session.ask(&args.name, session.client.get_queue(&args.name)).await?;
+    let queue = session.call(&args.name, session.client.get_queue(&args.name)).await?;
     let mut pairs = args.filter.into_iter();
     let filter =
         pairs.next().map(|(key, value)| pairs.fold(Filter::equals(key, value), |filter, (k, v)| filter.and(k, v)));
-    let depth = session.ask(&args.name, session.client.depth(&args.name, filter)).await?;
+    let depth = session.call(&args.name, session.client.depth(&args.name, filter)).await?;
     session.output.one(&QueueSummary { queue, depth }, |summary| {
         let counts = [depth.invisible, depth.pending, depth.running, depth.completed, depth.canceled, depth.errored];
         let lines = State::ALL.iter().zip(counts);

@@ -1,6 +1,6 @@
 //! `tallystone queue ls [PREFIX]`
 
-use super::type_text;
+use super::describe_text::type_text;
 use crate::connection::Session;
 use crate::error::CliError;
 use crate::output::{grouped, table};

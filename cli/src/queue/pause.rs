@@ -13,7 +13,7 @@ pub(crate) struct PauseArgs {
 
 pub(crate) async fn run(args: PauseArgs, session: &Session) -> Result<(), CliError> {
     let config = QueueConfig { dequeue_blocked: Some(true), ..QueueConfig::default() };
-    let queue = session.ask(&args.name, session.client.update_queue(&args.name, config)).await?;
+    let queue = session.call(&args.name, session.client.update_queue(&args.name, config)).await?;
     session
         .output
         .one(&queue, |queue| format!("{} is paused: running messages go on, nothing more is given out.", queue.name))

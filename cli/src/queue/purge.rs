@@ -25,7 +25,7 @@ pub(crate) async fn run(args: PurgeArgs, session: &Session) -> Result<(), CliErr
     let mut report = Report { queue: args.name, purged: 0 };
     loop {
         let step = session.client.purge_queue(&report.queue, args.include_running);
-        let step = session.ask(&report.queue, step).await?;
+        let step = session.call(&report.queue, step).await?;
         report.purged += step.purged;
         if !step.more {
             break;

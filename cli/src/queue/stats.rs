@@ -1,9 +1,9 @@
 //! `tallystone queue stats NAME`
 
 use crate::connection::{Session, cli_error};
-use crate::duration::{format_ms, format_time, parse_ms};
+use crate::duration::{format_ms, format_time, parse_moment, parse_ms};
 use crate::error::CliError;
-use crate::history::{HistoryFlags, behind, parse_moment};
+use crate::history::{HistoryFlags, behind};
 use crate::output::{grouped, table};
 use clap::Args;
 use tallystone_client::{Activity, QueueStats, State, StateActivity};

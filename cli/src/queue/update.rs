@@ -1,6 +1,7 @@
 //! `tallystone queue update NAME`
 
-use super::{ConfigArgs, describe_text};
+use super::config_args::ConfigArgs;
+use super::describe_text::describe_text;
 use crate::connection::Session;
 use crate::error::CliError;
 use clap::Args;
@@ -21,6 +22,6 @@ pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), CliEr
             CliError::usage("nothing to change").hint("`tallystone queue update --help` lists what can be changed")
         );
     }
-    let queue = session.ask(&args.name, session.client.update_queue(&args.name, config)).await?;
+    let queue = session.call(&args.name, session.client.update_queue(&args.name, config)).await?;
     session.output.one(&queue, describe_text)
 }

@@ -1,6 +1,7 @@
 //! `tallystone counter namespace get NAME`
 
-use super::{CounterSession, describe_text};
+use super::text::describe_text;
+use crate::counter::session::CounterSession;
 use crate::error::CliError;
 use clap::Args;
 
@@ -11,6 +12,6 @@ pub(crate) struct GetArgs {
 }
 
 pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), CliError> {
-    let namespace = session.ask(&args.name, session.client.get_namespace(&args.name)).await?;
+    let namespace = session.call(&args.name, session.client.get_namespace(&args.name)).await?;
     session.output.one(&namespace, describe_text)
 }

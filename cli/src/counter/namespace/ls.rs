@@ -1,7 +1,7 @@
 //! `tallystone counter namespace ls`
 
-use super::{CounterSession, cardinality_text, type_text};
-use crate::counter::cli_error;
+use super::text::{cardinality_text, type_text};
+use crate::counter::session::{CounterSession, cli_error};
 use crate::duration::format_ms;
 use crate::error::CliError;
 use crate::output::table;

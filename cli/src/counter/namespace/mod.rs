@@ -1,22 +1,20 @@
-//! `tallystone counter namespace …`: one file per verb. Here is how a namespace is shown.
+//! `tallystone counter namespace …`: one file per verb. `text.rs` shows a namespace.
 
 mod get;
 mod ls;
 mod put;
+mod text;
 
-use super::CounterSession;
-use crate::duration::format_ms;
+use super::session::CounterSession;
 use crate::error::CliError;
-use crate::output::grouped;
 use clap::Subcommand;
-use tallystone_client::{Cardinality, CounterType, Namespace};
 
 #[cfg(test)]
 pub(crate) use put::PutArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceVerb {
-    /// Make a namespace, or change what is given: adds and rollups go by it at once, all else within a second
+    /// Create a namespace, or change the given parameters; adds and rollups use them at once, the rest within a second
     Put(put::PutArgs),
     /// Show the configuration of a namespace
     Get(get::GetArgs),
@@ -30,48 +28,4 @@ pub(crate) async fn run(verb: NamespaceVerb, session: &CounterSession) -> Result
         NamespaceVerb::Get(args) => get::run(args, session).await,
         NamespaceVerb::Ls => ls::run(session).await,
     }
-}
-
-fn type_text(counter_type: Option<CounterType>) -> &'static str {
-    match counter_type {
-        None => "?",
-        Some(CounterType::BestEffort) => "best-effort",
-        Some(CounterType::Eventual) => "eventual",
-        Some(CounterType::Accurate) => "accurate",
-    }
-}
-
-fn cardinality_text(cardinality: Option<Cardinality>) -> &'static str {
-    match cardinality {
-        None => "?",
-        Some(Cardinality::Low) => "low",
-        Some(Cardinality::Medium) => "medium",
-        Some(Cardinality::High) => "high",
-    }
-}
-
-/// A namespace for a person, a line per field.
-fn describe_text(namespace: &Namespace) -> String {
-    let config = &namespace.config;
-    let duration = |ms: Option<u64>| ms.map_or_else(String::new, format_ms);
-    let seconds = |seconds: Option<u32>| duration(seconds.map(|seconds| u64::from(seconds) * 1_000));
-    let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
-    let lines = [
-        ("type", type_text(config.counter_type).to_owned()),
-        ("cardinality", cardinality_text(config.cardinality).to_owned()),
-        ("ttl", config.ttl_ms.filter(|ttl| *ttl > 0).map_or_else(|| "for ever".to_owned(), format_ms)),
-        ("accept limit", duration(config.accept_limit_ms)),
-        ("coalesce", duration(config.coalesce_ms)),
-        ("rollup batch", number(config.rollup_batch_count)),
-        ("rollup queues", number(config.num_queues)),
-        ("capacity", config.capacity_bytes.map_or_else(String::new, |bytes| format!("{} bytes", grouped(bytes)))),
-        ("buckets per id", number(config.buckets_per_id)),
-        ("bucket", seconds(config.seconds_per_bucket)),
-        ("slice", seconds(config.seconds_per_slice)),
-        ("close after", duration(config.close_after_ms)),
-        ("delete after", duration(config.delete_after_ms)),
-        ("revision", namespace.revision.to_string()),
-    ];
-    let headline = format!("namespace {}\n", namespace.name);
-    lines.iter().fold(headline, |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
 }

@@ -1,6 +1,7 @@
 //! `tallystone counter namespace put NAME`
 
-use super::{CounterSession, describe_text};
+use super::text::describe_text;
+use crate::counter::session::CounterSession;
 use crate::duration::parse_ms;
 use crate::error::CliError;
 use crate::ndjson::{open, unreadable};
@@ -119,9 +120,9 @@ pub(crate) async fn run(args: PutArgs, session: &CounterSession) -> Result<(), C
             if json.trim().is_empty() {
                 return Err(CliError::usage(format!("{} is empty", path.display())));
             }
-            session.ask(&args.name, session.client.put_persistence_configuration(&args.name, &json)).await?
+            session.call(&args.name, session.client.put_persistence_configuration(&args.name, &json)).await?
         }
-        None => session.ask(&args.name, session.client.put_namespace(&args.name, args.config.into_config())).await?,
+        None => session.call(&args.name, session.client.put_namespace(&args.name, args.config.into_config())).await?,
     };
     session.output.one(&namespace, describe_text)
 }

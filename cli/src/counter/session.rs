@@ -1,0 +1,84 @@
+//! The connection of a verb to a counter server, and what its errors mean to the user.
+
+use crate::config::nearest;
+use crate::connection::{self, RETRY_FOR, server_url};
+use crate::error::CliError;
+use crate::output::Output;
+use clap::Args;
+use tallystone_client::{Code, CounterClient, Error, Refused};
+
+/// What a verb needs: a client of the counter server, and the output.
+pub(crate) struct CounterSession {
+    pub(super) client: CounterClient,
+    pub(super) output: Output,
+}
+
+impl CounterSession {
+    /// Connects to a server, given as URL or HOST:PORT.
+    pub(super) async fn connect(server: &str, output: Output) -> Result<CounterSession, CliError> {
+        let client = CounterClient::builder(server_url(Some(server))).retry_for(RETRY_FOR).connect().await;
+        Ok(CounterSession { client: client.map_err(|error| cli_error(&error))?, output })
+    }
+
+    /// Makes a call about a namespace. If there is no such namespace, the error suggests the nearest name.
+    pub(super) async fn call<T>(
+        &self,
+        namespace: &str,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, CliError> {
+        match call.await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.explained(namespace, &error).await),
+        }
+    }
+
+    /// The error of a call about a namespace, with a hint.
+    pub(super) async fn explained(&self, namespace: &str, error: &Error) -> CliError {
+        let cli_error = cli_error(error);
+        if error.refused().is_none_or(|refused| refused.reason != "NAMESPACE_NOT_FOUND") {
+            return cli_error;
+        }
+        let namespaces = self.client.list_namespaces().await.unwrap_or_default();
+        let create = format!("`tallystone counter namespace put {namespace}` creates it");
+        cli_error.hint(match nearest(namespace, namespaces.iter().map(|namespace| namespace.name.as_str())) {
+            Some(near) => format!("did you mean '{near}'? {create}"),
+            None => create,
+        })
+    }
+}
+
+/// The namespace of the counters.
+#[derive(Args, Debug)]
+pub(super) struct InNamespace {
+    /// The namespace
+    #[arg(long, env = "TALLYSTONE_NAMESPACE", value_name = "NAME", default_value = "default", hide_env_values = true)]
+    pub(super) namespace: String,
+}
+
+/// A failed call, for the user.
+pub(super) fn cli_error(error: &Error) -> CliError {
+    match error {
+        Error::Refused(refused) => refusal(refused),
+        Error::Connect { .. } => CliError::unavailable(error)
+            .hint("`tallystone dev` starts a counter server here; --counters or TALLYSTONE_COUNTERS names another"),
+        Error::Unavailable { .. } | Error::Protocol(_) => connection::cli_error(error),
+    }
+}
+
+/// A refused call, for the user.
+pub(super) fn refusal(refused: &Refused) -> CliError {
+    if refused.code == Code::Unimplemented {
+        return CliError::refused("this server has no counters")
+            .hint("--counters or TALLYSTONE_COUNTERS names a counter server");
+    }
+    let error = CliError::refused(&refused.message).reason(refused.reason.clone());
+    match refused.reason.as_str() {
+        "TOO_OLD" => error.hint(
+            "the event is older than the namespace's accept limit (`tallystone counter namespace get`); is the clock right?",
+        ),
+        "TOO_EARLY" => error.hint("the event's time is ahead of the store's clock; is this machine's clock right?"),
+        "TOKEN_CONFLICT" => error.hint("the token was used with another delta; a new event needs a new token"),
+        "NAMESPACE_CHANGED" => error.hint("run the same command again"),
+        _ => error,
+    }
+}

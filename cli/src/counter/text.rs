@@ -1,0 +1,33 @@
+//! How counts and times are shown to people.
+
+use crate::duration::{format_ago, format_time};
+use crate::output::grouped;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tallystone_client::CounterType;
+
+/// -1234567 as `-1,234,567`.
+pub(super) fn count_text(count: i64) -> String {
+    format!("{}{}", if count < 0 { "-" } else { "" }, grouped(count.unsigned_abs()))
+}
+
+/// How exact a count is. `counter_type` is absent where the server did not return it.
+pub(super) fn exactness(counter_type: Option<CounterType>, exact_to_ms: u64, now_ms: u64) -> String {
+    match (counter_type, exact_to_ms) {
+        (Some(CounterType::BestEffort), _) => "best effort".to_owned(),
+        (Some(CounterType::Accurate), _) => "includes every acknowledged add".to_owned(),
+        (Some(CounterType::Eventual), 0) => "not rolled up yet".to_owned(),
+        (None, 0) => "not rolled up".to_owned(),
+        (_, to_ms) => format!("exact to {}, {} ago", format_time(to_ms), format_ago(now_ms.saturating_sub(to_ms))),
+    }
+}
+
+/// This machine's clock, in Unix milliseconds.
+pub(super) fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A time in a table; 0 is shown as nothing.
+pub(super) fn time_or_nothing(ms: u64) -> String {
+    if ms == 0 { String::new() } else { format_time(ms) }
+}

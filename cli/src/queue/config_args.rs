@@ -1,0 +1,81 @@
+//! The flags that configure a queue.
+
+use crate::duration::parse_ms;
+use clap::Args;
+use tallystone_client::{Backoff, BackoffKind, QueueConfig};
+
+/// What can be changed after the queue was created.
+#[derive(Args, Debug)]
+pub(super) struct ConfigArgs {
+    /// Lease of a message that names none [server's default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
+    lease: Option<u64>,
+    /// How long a message that names no other time is invisible at first [server's default: 0s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
+    invisibility: Option<u64>,
+    /// How often a message may run [server's default: 5]
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<u32>,
+    /// How long ended messages stay [server's default: 10m]
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
+    retention: Option<u64>,
+    /// Most live messages; 0: no bound [server's default: 0]
+    #[arg(long, value_name = "N")]
+    max_depth: Option<u64>,
+    /// Refuse new messages
+    #[arg(long, value_name = "BOOL")]
+    enqueue_blocked: Option<bool>,
+    /// Give out no messages
+    #[arg(long, value_name = "BOOL")]
+    dequeue_blocked: Option<bool>,
+    /// How the delay after a failed attempt grows
+    #[arg(long, value_enum)]
+    backoff: Option<BackoffName>,
+    /// The delay after the first failed attempt
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "1s", requires = "backoff")]
+    backoff_base: u64,
+    /// The longest delay
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "5m", requires = "backoff")]
+    backoff_max: u64,
+    /// The share of the delay that is drawn at random, in percent
+    #[arg(long, value_name = "0-100", default_value_t = 20, requires = "backoff")]
+    backoff_jitter: u32,
+    /// Metadata keys by which Dequeue and Depth will filter together; may be given again for other sets
+    #[arg(long, value_name = "KEY[,KEY]")]
+    index: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum BackoffName {
+    None,
+    Fixed,
+    Exponential,
+}
+
+impl ConfigArgs {
+    pub(super) fn into_config(self) -> QueueConfig {
+        let backoff = |name| match name {
+            BackoffName::None => Backoff { kind: BackoffKind::None, base_ms: 0, max_ms: 0, jitter_percent: 0 },
+            growing => Backoff {
+                kind: if matches!(growing, BackoffName::Fixed) { BackoffKind::Fixed } else { BackoffKind::Exponential },
+                base_ms: self.backoff_base,
+                max_ms: self.backoff_max,
+                jitter_percent: self.backoff_jitter,
+            },
+        };
+        let keys = |index: &String| index.split(',').map(|key| key.trim().to_owned()).collect();
+        QueueConfig {
+            queue_type: None,
+            lease_ms: self.lease,
+            invisibility_ms: self.invisibility,
+            max_attempts: self.max_attempts,
+            enqueue_blocked: self.enqueue_blocked,
+            dequeue_blocked: self.dequeue_blocked,
+            terminal_retention_ms: self.retention,
+            shards: None,
+            retry_backoff: self.backoff.map(backoff),
+            max_depth: self.max_depth,
+            indexes: (!self.index.is_empty()).then(|| self.index.iter().map(keys).collect()),
+        }
+    }
+}

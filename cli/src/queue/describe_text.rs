@@ -1,0 +1,52 @@
+//! How a queue is shown to people.
+
+use crate::duration::{format_ms, format_time};
+use crate::output::grouped;
+use tallystone_client::{BackoffKind, QueueInfo, QueueType};
+
+/// The queue's type: `simple`, `exclusive by tail`.
+pub(super) fn type_text(queue_type: Option<&QueueType>) -> String {
+    match queue_type {
+        Some(QueueType::Exclusive { key }) => format!("exclusive by {key}"),
+        Some(QueueType::Simple) | None => "simple".to_owned(),
+    }
+}
+
+/// A queue, one line per field.
+pub(super) fn describe_text(queue: &QueueInfo) -> String {
+    let config = &queue.config;
+    let duration = |ms: Option<u64>| ms.map_or_else(String::new, format_ms);
+    let backoff = config.retry_backoff.map_or_else(String::new, |backoff| match backoff.kind {
+        BackoffKind::None => "none".to_owned(),
+        kind => format!(
+            "{}, {} to {}, {}% of it random",
+            if kind == BackoffKind::Fixed { "fixed" } else { "exponential" },
+            format_ms(backoff.base_ms),
+            format_ms(backoff.max_ms),
+            backoff.jitter_percent
+        ),
+    });
+    let blocked = match (config.enqueue_blocked == Some(true), config.dequeue_blocked == Some(true)) {
+        (false, false) => "no",
+        (true, false) => "enqueue",
+        (false, true) => "dequeue (paused)",
+        (true, true) => "enqueue and dequeue",
+    };
+    let indexes: Vec<String> = config.indexes.iter().flatten().map(|keys| keys.join("+")).collect();
+    let lines = [
+        ("type", type_text(config.queue_type.as_ref())),
+        ("lease", duration(config.lease_ms)),
+        ("invisibility", duration(config.invisibility_ms)),
+        ("max attempts", config.max_attempts.unwrap_or_default().to_string()),
+        ("retry backoff", backoff),
+        ("retention", duration(config.terminal_retention_ms)),
+        ("max depth", config.max_depth.filter(|depth| *depth > 0).map_or_else(|| "no bound".to_owned(), grouped)),
+        ("blocked", blocked.to_owned()),
+        ("filter indexes", if indexes.is_empty() { "none declared".to_owned() } else { indexes.join(", ") }),
+        ("revision", queue.revision.to_string()),
+        ("created", format_time(queue.created_at_ms)),
+    ];
+    lines
+        .iter()
+        .fold(format!("queue {}\n", queue.name), |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
+}
