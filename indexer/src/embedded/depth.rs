@@ -1,4 +1,4 @@
-//! How many messages are in which state.
+//! Messages by state.
 
 use super::plan::{self, Driver};
 use super::rows::queue_number;
@@ -15,7 +15,7 @@ pub(super) fn depth(connection: &Connection, query: &DepthQuery) -> rusqlite::Re
         Driver::Pair(at) => Sql::of_pair(queue, &search, at, "c.state, count(*)"),
         _ => Sql::of_states(queue, "c.state, count(*)"),
     };
-    let sql = sql.and("c.gone = 0", []).rest_of_pairs(&search).end("GROUP BY c.state");
+    let sql = sql.and("c.gone = 0", []).other_pairs(&search).end("GROUP BY c.state");
     let mut select = connection.prepare_cached(&sql.text)?;
     for row in select.query_map(sql.params(), |row| Ok((row.get(0)?, row.get(1)?)))? {
         let (state, count): (u8, i64) = row?;

@@ -1,25 +1,25 @@
-//! Which condition of a search drives it: the one that fewest rows meet, by counting up to a bound.
+//! Chooses the index that a search walks: the one of the condition that the fewest rows meet, counted up to a limit.
 
 use super::sql::Sql;
 use crate::SearchQuery;
 use rusqlite::Connection;
 use tallystone_model::State;
 
-/// Rows counted before a condition is called unselective.
-const COUNTED: usize = 10_000;
+/// Counting stops here; conditions that more rows meet are equally unselective.
+const COUNT_MAX: usize = 10_000;
 
-/// What a search walks; all other conditions are looked up row by row.
+/// What a search walks. The other conditions are checked row by row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Driver {
     /// The messages with the id.
     Id,
-    /// Those with this one of the pairs, in the order of the search.
+    /// The messages with this one of the pairs, in the order of the search.
     Pair(usize),
-    /// Those changed in the span of the query, then sorted.
+    /// The messages changed in the span of the query; then they are sorted.
     Change,
-    /// Those in the states asked for, each in the order of the search, then merged.
+    /// The messages in each requested state, in the order of the search; then they are merged.
     States,
-    /// All, in the order of the search.
+    /// All messages, in the order of the search.
     Queue,
 }
 
@@ -41,11 +41,11 @@ pub(super) fn choose(connection: &Connection, queue: i64, query: &SearchQuery) -
     if has_span {
         choices.push((Driver::Change, count(connection, [Sql::of_change(queue, query, "1")])?));
     }
-    // The first of the smallest: a walk in order can stop early, one through a span has to be sorted.
+    // Of equal counts the first: a walk in order can stop early, a walk through a span must be sorted.
     Ok(choices.into_iter().min_by_key(|(_, rows)| *rows).map_or(by_order, |(driver, _)| driver))
 }
 
-/// What a driver walks, without any other condition.
+/// The statements that walk a driver's rows, without other conditions.
 pub(super) fn walks(driver: Driver, queue: i64, query: &SearchQuery, columns: &str) -> Vec<Sql> {
     match driver {
         Driver::Id => query.id.iter().map(|id| Sql::of_id(queue, id.as_str(), columns)).collect(),
@@ -64,17 +64,17 @@ pub(super) fn walks(driver: Driver, queue: i64, query: &SearchQuery, columns: &s
     }
 }
 
-/// Rows of these walks, at most [`COUNTED`].
+/// The rows of these walks, at most [`COUNT_MAX`].
 fn count(connection: &Connection, walks: impl IntoIterator<Item = Sql>) -> rusqlite::Result<usize> {
     let mut rows = 0;
     for walk in walks {
-        if rows < COUNTED {
-            let text = format!("SELECT count(*) FROM ({} LIMIT {COUNTED})", walk.text);
+        if rows < COUNT_MAX {
+            let text = format!("SELECT count(*) FROM ({} LIMIT {COUNT_MAX})", walk.text);
             let counted: i64 = connection.prepare_cached(&text)?.query_row(walk.params(), |row| row.get(0))?;
             rows += counted as usize;
         }
     }
-    Ok(rows.min(COUNTED))
+    Ok(rows.min(COUNT_MAX))
 }
 
 #[cfg(test)]
@@ -84,14 +84,14 @@ mod tests {
     use rusqlite::params_from_iter;
     use tallystone_model::MessageId;
 
-    /// What SQLite says that it would do.
+    /// SQLite's query plan.
     fn explained(connection: &Connection, sql: &Sql) -> Vec<String> {
         let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", sql.text)).expect("valid SQL");
         let rows = explain.query_map(sql.params(), |row| row.get("detail")).expect("a plan");
         rows.collect::<Result<_, _>>().expect("lines of a plan")
     }
 
-    fn everything() -> SearchQuery {
+    fn every_condition() -> SearchQuery {
         SearchQuery {
             states: [State::Pending, State::Errored].into(),
             metadata: [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())].into(),
@@ -111,7 +111,7 @@ mod tests {
         let connection = Connection::open_in_memory().expect("a database");
         connection.execute_batch(include_str!("schema.sql")).expect("the schema");
         for include_gone in [false, true] {
-            let query = SearchQuery { include_gone, ..everything() };
+            let query = SearchQuery { include_gone, ..every_condition() };
             for (driver, index) in [
                 (Driver::Id, "SEARCH c USING INDEX current_by_id (queue=? AND id=?)"),
                 (Driver::Pair(0), "SEARCH d USING PRIMARY KEY (queue=? AND key=? AND value=?"),
@@ -121,7 +121,7 @@ mod tests {
             ] {
                 for name in ["a", "q", "z"] {
                     for walk in walks(driver, 1, &query, MESSAGE_COLUMNS) {
-                        let plan = explained(&connection, &walk.rest(&query).in_order(&query, name));
+                        let plan = explained(&connection, &walk.other_conditions(&query).in_order(&query, name));
                         assert!(plan[0].starts_with(index), "{driver:?}: {plan:?}");
                         assert!(!plan.iter().any(|line| line.starts_with("SCAN")), "{driver:?}: {plan:?}");
                         let sorted = plan.iter().any(|line| line == "USE TEMP B-TREE FOR ORDER BY");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn q20_the_condition_that_fewest_meet_drives() {
+    fn q20_the_most_selective_condition_drives() {
         let connection = Connection::open_in_memory().expect("a database");
         connection.execute_batch(include_str!("schema.sql")).expect("the schema");
         // 1,000 pending messages; every tenth has the pair, and the last three changed late.

@@ -1,37 +1,37 @@
-//! What goes when: by age, then by size, in steps that hold the writer for a few tens of milliseconds.
+//! Removes rows by age, then by size, in steps that hold the writer for a few tens of milliseconds.
 //!
-//! - By age: transitions by their own time, messages by that of the transition that made them gone. A message that is
-//!   not gone stays, however old: its queue still has it.
-//! - By size: whatever is oldest, by the minute and over all queues, transitions before messages that are gone.
-//!   Messages that are not gone only when nothing else is left.
+//! - By age: transitions by their time, messages that are gone by the time of their last transition. A message that
+//!   is not gone stays, however old: its queue still has it.
+//! - By size: the oldest rows of all queues, compared by minute, transitions before messages that are gone. Messages
+//!   that are not gone are removed only if nothing else is left.
 
-use super::EmbeddedOptions;
-use super::connections::Writing;
+use super::connections::WriteTransaction;
+use super::options::EmbeddedOptions;
 use super::rows::metadata;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::time::{Duration, Instant};
 
-/// What one step may take before it commits.
+/// How long one step may take before it commits.
 const STEP: Duration = Duration::from_millis(10);
-/// Rows between two looks at the time and the size.
+/// Rows removed between two checks of time and size.
 const ROWS: usize = 128;
-/// What is dropped by size is dropped down to this share of the bound, so that there is room between two rounds.
-const SHARE_KEPT: u64 = 16;
-/// Among rows of different queues, what is of one minute is equally old.
+/// Pruning by size frees this fraction of the limit, so that it is not needed at once again.
+const FREED_FRACTION: u64 = 16;
+/// Rows of different queues are equally old within one minute.
 const MINUTE_MS: i64 = 60_000;
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pruned {
     /// There is more to do.
     pub(super) more: bool,
-    /// The file has become smaller, once it is checkpointed.
+    /// The file becomes smaller with the next checkpoint.
     pub(super) shrunk: bool,
 }
 
-/// One step.
-pub(super) fn step(writing: &mut Writing, options: &EmbeddedOptions, now_ms: u64) -> rusqlite::Result<Pruned> {
-    let connection = &*writing.transaction;
+/// Runs one step.
+pub(super) fn step(write: &mut WriteTransaction, options: &EmbeddedOptions, now_ms: u64) -> rusqlite::Result<Pruned> {
+    let connection = &*write.transaction;
     let end = Instant::now() + STEP;
     let before_ms = i64::try_from(now_ms.saturating_sub(options.retention_ms)).unwrap_or(i64::MAX);
     for kind in [Kind::Historic, Kind::Gone] {
@@ -45,7 +45,7 @@ pub(super) fn step(writing: &mut Writing, options: &EmbeddedOptions, now_ms: u64
             kind.drop(connection, queue, before_ms, ROWS)?;
         }
     }
-    let kept_bytes = options.max_bytes - options.max_bytes / SHARE_KEPT;
+    let kept_bytes = options.max_bytes - options.max_bytes / FREED_FRACTION;
     while used_bytes(connection)? > kept_bytes {
         if Instant::now() >= end {
             return Ok(Pruned { more: true, shrunk: false });
@@ -54,11 +54,11 @@ pub(super) fn step(writing: &mut Writing, options: &EmbeddedOptions, now_ms: u64
             break;
         }
     }
-    forget_queues(writing)?;
-    shrink(&writing.transaction, options.max_bytes, end)
+    forget_queues(write)?;
+    shrink(&write.transaction, options.max_bytes, end)
 }
 
-/// Makes room where recording itself has come past the bound: twice as many rows as were written.
+/// Removes rows if a write has exceeded the size limit: at most about twice as many as were written.
 pub(super) fn make_room(connection: &Connection, options: &EmbeddedOptions, written: usize) -> rusqlite::Result<()> {
     let mut dropped = 0;
     while dropped < 2 * written && used_bytes(connection)? > options.max_bytes {
@@ -70,7 +70,7 @@ pub(super) fn make_room(connection: &Connection, options: &EmbeddedOptions, writ
     Ok(())
 }
 
-/// Drops some of what is oldest; answers how many rows.
+/// Removes some of the oldest rows. Returns how many.
 fn drop_oldest(connection: &Connection) -> rusqlite::Result<usize> {
     let of = |kind: Kind| Ok::<_, rusqlite::Error>(kind.oldest(connection)?.map(|(at_ms, queue)| (at_ms, kind, queue)));
     let ended = [of(Kind::Historic)?, of(Kind::Gone)?].into_iter().flatten().min_by_key(|(at_ms, ..)| *at_ms);
@@ -87,19 +87,19 @@ fn drop_oldest(connection: &Connection) -> rusqlite::Result<usize> {
     }
 }
 
-/// What there is to drop.
+/// The kinds of rows that can be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Transitions.
     Historic,
     /// Messages that are gone.
     Gone,
-    /// Messages that are not.
+    /// Messages that are not gone.
     Live,
 }
 
 impl Kind {
-    /// The oldest of this kind: when, and in which queue.
+    /// The time (Unix ms) and the queue of the oldest row of this kind.
     fn oldest(self, connection: &Connection) -> rusqlite::Result<Option<(i64, i64)>> {
         let of_queue = match self {
             Kind::Historic => "SELECT min(at_ms) FROM historic INDEXED BY historic_by_time WHERE queue = number",
@@ -148,7 +148,7 @@ fn drop_messages(
     let keys = oldest.query_map(params![queue, gone, before_ms, limit as i64], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?, metadata(row, 3)?))
     })?;
-    // All of them first: what is walked must not change.
+    // Reads all keys first: rows must not be deleted while a statement walks them.
     let keys: Vec<_> = keys.collect::<Result<_, _>>()?;
     let mut message = connection.prepare_cached(&format!("DELETE FROM current WHERE queue = ?1 AND {KEY}"))?;
     let pair = format!("DELETE FROM pairs WHERE queue = ?1 AND {KEY} AND key = ?5 AND value = ?6");
@@ -165,17 +165,17 @@ fn drop_messages(
     Ok(keys.len())
 }
 
-/// Drops the names of queues that have no rows.
-fn forget_queues(writing: &mut Writing) -> rusqlite::Result<()> {
+/// Removes the names of queues without rows.
+fn forget_queues(write: &mut WriteTransaction) -> rusqlite::Result<()> {
     const FORGET: &str = "DELETE FROM queues WHERE NOT EXISTS (SELECT 1 FROM historic WHERE queue = number) \
          AND NOT EXISTS (SELECT 1 FROM current WHERE queue = number)";
-    if writing.transaction.prepare_cached(FORGET)?.execute([])? > 0 {
-        writing.queues.clear();
+    if write.transaction.prepare_cached(FORGET)?.execute([])? > 0 {
+        write.queues.clear();
     }
     Ok(())
 }
 
-/// Gives the file's free pages back to the disk where it is larger than its bound.
+/// Truncates the file's free pages if it exceeds its limit.
 fn shrink(connection: &Connection, max_bytes: u64, end: Instant) -> rusqlite::Result<Pruned> {
     let page_bytes = pragma(connection, "page_size")?;
     let pages = pragma(connection, "page_count")?;
@@ -185,7 +185,7 @@ fn shrink(connection: &Connection, max_bytes: u64, end: Instant) -> rusqlite::Re
     }
     let mut vacuum = connection.prepare(&format!("PRAGMA incremental_vacuum({too_many})"))?;
     let mut freed = vacuum.query([])?;
-    // One row per page.
+    // The pragma frees one page per row that is read.
     while freed.next()?.is_some() {
         if Instant::now() >= end {
             return Ok(Pruned { more: true, shrunk: true });
@@ -194,7 +194,7 @@ fn shrink(connection: &Connection, max_bytes: u64, end: Instant) -> rusqlite::Re
     Ok(Pruned { more: false, shrunk: true })
 }
 
-/// What the rows take of the file.
+/// The bytes of the file that rows occupy.
 fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let pages = pragma(connection, "page_count")? - pragma(connection, "freelist_count")?;
     Ok(pages * pragma(connection, "page_size")?)

@@ -1,7 +1,7 @@
-//! Writing: events into rows. A row of `historic` is written once; one of `current` gives way to a higher version
-//! only. So the order in which events come, and how often, leaves no trace.
+//! Writes events as rows. A row of `historic` is written once, and a row of `current` is replaced only by a higher
+//! version. So the rows do not depend on the order of the events, nor on repetitions.
 
-use super::connections::Writing;
+use super::connections::WriteTransaction;
 use crate::{Rejected, fold};
 use rusqlite::{CachedStatement, OptionalExtension, Transaction, params};
 use std::collections::HashMap;
@@ -24,35 +24,35 @@ const PAIR: &str = "INSERT OR IGNORE INTO pairs (queue, key, value, enqueued_at_
 
 const PAYLOAD: &str = "INSERT OR IGNORE INTO payloads (queue, sequence, shard, payload) VALUES (?1, ?2, ?3, ?4)";
 
-/// Writes the events and answers which of them can never be.
-pub(super) fn record(writing: &mut Writing, events: &[Recorded]) -> rusqlite::Result<Vec<Rejected>> {
+/// Writes the events. Returns those that no row can hold.
+pub(super) fn record(write: &mut WriteTransaction, events: &[Recorded]) -> rusqlite::Result<Vec<Rejected>> {
     let mut rejected = Vec::new();
-    let mut taken = Vec::with_capacity(events.len());
+    let mut accepted = Vec::with_capacity(events.len());
     for (index, recorded) in events.iter().enumerate() {
         match out_of_range(recorded) {
-            None => taken.push(recorded),
-            Some(field) => rejected.push(Rejected { index, why: format!("{field} is past the range of a row") }),
+            None => accepted.push(recorded),
+            Some(field) => rejected.push(Rejected { index, why: format!("{field} is beyond the range of a row") }),
         }
     }
-    // Neighbours in the file one after the other, and the newest of a message last.
-    taken.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
-    let Writing { transaction, queues } = writing;
+    // In the order of the file, the newest event of each message last.
+    accepted.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+    let WriteTransaction { transaction, queues } = write;
     let mut statements = Statements::prepare(transaction)?;
-    let mut first_is_here = false;
-    for (place, recorded) in taken.iter().enumerate() {
+    let mut has_first = false;
+    for (index, recorded) in accepted.iter().enumerate() {
         let queue = number(transaction, queues, recorded.shard.queue.as_str())?;
         statements.transition(queue, recorded)?;
-        first_is_here |= recorded.event.version == 1;
-        let is_newest = taken.get(place + 1).is_none_or(|next| message_key(next) != message_key(recorded));
+        has_first |= recorded.event.version == 1;
+        let is_newest = accepted.get(index + 1).is_none_or(|next| message_key(next) != message_key(recorded));
         if is_newest {
-            statements.message(queue, recorded, first_is_here)?;
-            first_is_here = false;
+            statements.message(queue, recorded, has_first)?;
+            has_first = false;
         }
     }
     Ok(rejected)
 }
 
-/// The field that a signed number cannot hold where its order matters.
+/// The field that is sorted by and does not fit a signed number.
 fn out_of_range(recorded: &Recorded) -> Option<&'static str> {
     let event = &recorded.event;
     [("sequence", event.sequence), ("at_ms", event.at_ms), ("enqueued_at_ms", event.enqueued_at_ms)]
@@ -68,14 +68,14 @@ fn key(recorded: &Recorded) -> ((&str, u64, u16), u32) {
     (message_key(recorded), recorded.event.version)
 }
 
-/// The number of a queue, given if it has none yet.
+/// The number of a queue; a new queue is given one.
 fn number(transaction: &Transaction, queues: &mut HashMap<String, i64>, name: &str) -> rusqlite::Result<i64> {
     if let Some(number) = queues.get(name) {
         return Ok(*number);
     }
-    let known: Option<i64> =
+    let stored: Option<i64> =
         transaction.query_row("SELECT number FROM queues WHERE name = ?", [name], |row| row.get(0)).optional()?;
-    let number = match known {
+    let number = match stored {
         Some(number) => number,
         None => {
             transaction.execute("INSERT INTO queues (name) VALUES (?)", [name])?;
@@ -131,7 +131,7 @@ impl<'a> Statements<'a> {
         Ok(())
     }
 
-    /// `is_new`: likely, not surely.
+    /// Writes the message. `is_new` is a guess that saves a statement.
     fn message(&mut self, queue: i64, newest: &Recorded, is_new: bool) -> rusqlite::Result<()> {
         if is_new {
             if !self.insert(queue, newest)? {
@@ -143,7 +143,7 @@ impl<'a> Statements<'a> {
         Ok(())
     }
 
-    /// `false`: the message has a row.
+    /// `false`: the message has a row already.
     fn insert(&mut self, queue: i64, newest: &Recorded) -> rusqlite::Result<bool> {
         let row = fold::message(newest);
         let metadata = serde_json::to_string(&row.metadata)
@@ -178,9 +178,9 @@ impl<'a> Statements<'a> {
         Ok(true)
     }
 
-    /// `false`: the message has no row, or one that is as new.
+    /// `false`: the message has no row, or one of this or a higher version.
     fn update(&mut self, queue: i64, newest: &Recorded) -> rusqlite::Result<bool> {
-        // Most events end here: what never changes is not even copied.
+        // Most events end here, so fields that never change are not copied.
         let row = fold::changing(&newest.event);
         let updated = self.newer.execute(params![
             queue,

@@ -1,4 +1,4 @@
-//! Rows as the wire has them.
+//! Rows of the tables as messages of the wire.
 
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -59,7 +59,7 @@ pub(super) fn transition(row: &Row) -> rusqlite::Result<TracedTransition> {
     })
 }
 
-/// A number that is kept as the signed one of the same bits.
+/// A number that is stored as the signed number of the same bits.
 fn unsigned(row: &Row, column: usize) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(column)? as u64)
 }

@@ -1,35 +1,36 @@
-//! The file: whose it is, its layout and version, and how connections to it behave.
+//! The file: its owner, layout and version, and the settings of connections to it.
 
-use super::{EmbeddedError, EmbeddedOptions};
+use super::error::EmbeddedError;
+use super::options::EmbeddedOptions;
 use nix::fcntl::{Flock, FlockArg};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Says in the file's header that it is ours: "TSHI".
+/// Marks the file in its header as a history of Tallystone: "TSHI".
 const APPLICATION_ID: i32 = 0x5453_4849;
-/// Of `schema.sql`; a file with a higher one is left alone.
+/// The version of `schema.sql`. A file with a higher version is refused.
 const VERSION: i32 = 1;
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// Pages in memory: the writer touches the ends of many trees, a reader few pages of each.
+/// Cached pages: the writer touches the ends of many B-trees, a reader few pages of each.
 const WRITER_CACHE_KIB: i32 = 64 * 1024;
 const READER_CACHE_KIB: i32 = 8 * 1024;
-/// Pages of the write-ahead log after which the writer itself writes it back into the file: where it never pauses,
-/// the [checkpointer](super::connections) cannot come to the log's end.
+/// Pages of the write-ahead log after which the writer itself copies it into the file: under steady writes the
+/// checkpointer cannot reach the log's end.
 const LOG_PAGES_MAX: i32 = 24_000;
-/// What the write-ahead log is cut back to when it starts anew.
+/// The size to which the write-ahead log is truncated when it restarts.
 const LOG_BYTES_KEPT: i64 = 64 * 1024 * 1024;
-/// For the moments where SQLite itself needs the file alone; our own processes are kept out by [`lock`].
+/// How long to wait where SQLite itself needs the file exclusively. Other processes are kept out by [`lock`].
 const BUSY: Duration = Duration::from_secs(10);
-/// Statements kept prepared; more than there are.
+/// Statements kept prepared; more than this crate has.
 const STATEMENTS: usize = 128;
 
-/// Keeps other processes out for as long as it lives. A file of its own: to close a second handle of the database
-/// would drop SQLite's own locks.
+/// Keeps other processes out as long as it is held. It locks a separate file: closing a second handle of the database
+/// would release SQLite's own locks.
 pub(super) fn lock(path: &Path) -> Result<Flock<File>, EmbeddedError> {
-    let lock_path = beside(path, ".lock");
+    let lock_path = with_suffix(path, ".lock");
     let unusable = |source| EmbeddedError::Unusable { path: lock_path.clone(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(unusable)?;
@@ -41,13 +42,13 @@ pub(super) fn lock(path: &Path) -> Result<Flock<File>, EmbeddedError> {
     })
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// The connection that writes. Makes what is not there yet.
+/// The connection that writes. Creates the file and its tables if they are missing.
 pub(super) fn open_writer(options: &EmbeddedOptions) -> Result<Connection, EmbeddedError> {
     let path = &options.path;
     let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
@@ -56,10 +57,10 @@ pub(super) fn open_writer(options: &EmbeddedOptions) -> Result<Connection, Embed
     };
     let mut connection = Connection::open(path).map_err(failed)?;
     check(&connection, path)?;
-    // Before the first table, or it has no effect.
+    // Has no effect after the first table exists.
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(failed)?;
     connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
-    // The outbox is trimmed once a record has answered.
+    // The relay removes events from Redis once they are recorded, so a commit must survive a power loss.
     connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB).map_err(failed)?;
     connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES_MAX).map_err(failed)?;
@@ -70,7 +71,7 @@ pub(super) fn open_writer(options: &EmbeddedOptions) -> Result<Connection, Embed
     Ok(connection)
 }
 
-/// The connection that writes the log back into the file.
+/// The connection that copies the log into the file.
 pub(super) fn open_checkpointer(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
@@ -87,9 +88,9 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Refuses what is not ours, before anything is written to it.
+/// Refuses the file of another program before anything is written to it.
 fn check(connection: &Connection, path: &Path) -> Result<(), EmbeddedError> {
-    let look = || -> rusqlite::Result<(i32, i32, i64)> {
+    let read_header = || -> rusqlite::Result<(i32, i32, i64)> {
         Ok((
             connection.pragma_query_value(None, "application_id", |row| row.get(0))?,
             connection.pragma_query_value(None, "user_version", |row| row.get(0))?,
@@ -97,7 +98,7 @@ fn check(connection: &Connection, path: &Path) -> Result<(), EmbeddedError> {
         ))
     };
     let path = path.to_owned();
-    match look() {
+    match read_header() {
         Ok((0, 0, 0)) => Ok(()),
         Ok((APPLICATION_ID, 1..=VERSION, _)) => Ok(()),
         Ok((APPLICATION_ID, version, _)) => Err(EmbeddedError::Newer { path, version, known: VERSION }),

@@ -1,19 +1,20 @@
--- The embedded history, version 1. Times are Unix ms; states and causes are the numbers of the wire, 0: none.
+-- The embedded history, version 1. Times are Unix ms; states and causes are the numbers of the wire, 0 for none.
+-- `fence` is the fencing token.
 
--- Names of queues, which every row would repeat.
+-- The names of queues. Other rows have the number.
 CREATE TABLE queues (
     number INTEGER PRIMARY KEY,
     name   TEXT NOT NULL UNIQUE
 ) STRICT;
 
--- How far each source has come.
+-- The watermark of each source.
 CREATE TABLE sources (
     number   INTEGER PRIMARY KEY,
     of       INTEGER NOT NULL,
     up_to_ms INTEGER NOT NULL
 ) STRICT;
 
--- One row per transition, those of one message together. A row never changes.
+-- One row per transition, grouped by message. A row never changes.
 CREATE TABLE historic (
     queue      INTEGER NOT NULL,
     sequence   INTEGER NOT NULL,
@@ -33,11 +34,11 @@ CREATE TABLE historic (
     PRIMARY KEY (queue, sequence, shard, version)
 ) WITHOUT ROWID, STRICT;
 
--- For statistics, which it answers alone, and for the retention.
+-- For statistics, which read only this index, and for the retention.
 CREATE INDEX historic_by_time ON historic (queue, at_ms, from_state, to_state, spent_ms, reason);
 
--- One row per message, as its newest transition left it, in the order of a search. What the key says never changes,
--- and neither do id and metadata.
+-- One row per message after its newest transition, in the order of a search. The key, the id and the metadata never
+-- change.
 CREATE TABLE current (
     queue          INTEGER NOT NULL,
     enqueued_at_ms INTEGER NOT NULL,
@@ -63,12 +64,12 @@ CREATE TABLE current (
 
 -- For traces.
 CREATE INDEX current_by_id ON current (queue, id, sequence);
--- For depths, and for searches: it has their order within a state.
+-- For depths, and for searches by state: it has the order of a search within a state.
 CREATE INDEX current_by_state ON current (queue, gone, state, enqueued_at_ms, sequence, shard DESC);
 -- For searches by time, and for the retention.
 CREATE INDEX current_by_change ON current (queue, gone, changed_at_ms);
 
--- The metadata of `current`, one row per pair, each pair in the order of a search.
+-- The metadata of `current`: one row per pair, in the order of a search within a pair.
 CREATE TABLE pairs (
     queue          INTEGER NOT NULL,
     key            TEXT    NOT NULL,
@@ -79,7 +80,7 @@ CREATE TABLE pairs (
     PRIMARY KEY (queue, key, value, enqueued_at_ms, sequence, shard DESC)
 ) WITHOUT ROWID, STRICT;
 
--- What the first event of a message had of its payload. Apart from `current`, which is rewritten often.
+-- The beginning of the payload, from the first event of a message. Not in `current`, whose rows are rewritten often.
 CREATE TABLE payloads (
     queue    INTEGER NOT NULL,
     sequence INTEGER NOT NULL,

@@ -1,4 +1,4 @@
-//! Messages by what is known of them.
+//! Messages by their fields.
 
 use super::plan::{choose, walks};
 use super::rows::{MESSAGE_COLUMNS, message, queue_number};
@@ -12,12 +12,12 @@ pub(super) fn search(connection: &Connection, query: &SearchQuery) -> rusqlite::
     for (queue, name) in queues(connection, query)? {
         let driver = choose(connection, queue, query)?;
         for walk in walks(driver, queue, query, MESSAGE_COLUMNS) {
-            let sql = walk.rest(query).in_order(query, &name);
+            let sql = walk.other_conditions(query).in_order(query, &name);
             let mut select = connection.prepare_cached(&sql.text)?;
             for row in select.query_map(sql.params(), |row| message(&name, row))? {
                 found.push(row?);
             }
-            // Each walk is in order and has the first of its own.
+            // Each walk returns its first rows in order; the result is the first of all of them.
             found.sort_by_cached_key(rank);
             found.truncate(query.limit);
         }
@@ -25,7 +25,7 @@ pub(super) fn search(connection: &Connection, query: &SearchQuery) -> rusqlite::
     Ok(found)
 }
 
-/// Sorts as [`Position`] says.
+/// The order of [`Position`].
 fn rank(message: &IndexedMessage) -> (Reverse<u64>, Reverse<u64>, String, u16) {
     let Position { enqueued_at_ms, sequence, queue, shard } = Position::of(message);
     (Reverse(enqueued_at_ms), Reverse(sequence), queue, shard)

@@ -1,4 +1,4 @@
-//! What happened in a queue, over a span of time and its parts: one walk along `historic_by_time`.
+//! Statistics of a queue over a span of time and its intervals: one pass over `historic_by_time`.
 
 use super::rows::queue_number;
 use crate::StatsQuery;
@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use tallystone_model::State;
 use tallystone_proto::history::v1::{Activity, ReasonCount, StateActivity};
 
-/// Percentiles are within a thousandth.
+/// Percentiles are exact to one thousandth.
 const DIGITS: u8 = 3;
-/// Reasons told, the commonest first.
+/// Reasons returned, the most frequent first.
 const REASONS: usize = 20;
 
 const ROWS: &str = "SELECT at_ms, from_state, to_state, spent_ms, reason FROM historic INDEXED BY historic_by_time \
@@ -19,27 +19,27 @@ const ROWS: &str = "SELECT at_ms, from_state, to_state, spent_ms, reason FROM hi
 
 pub(super) fn stats(connection: &Connection, query: &StatsQuery) -> rusqlite::Result<Vec<Activity>> {
     let mut whole = Tally::default();
-    let mut parts = Parts::new(query);
+    let mut intervals = Intervals::new(query);
     if let Some(queue) = queue_number(connection, &query.queue)? {
         let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
         let mut select = connection.prepare_cached(ROWS)?;
         let mut rows = select.query(params![queue, signed(query.from_ms), signed(query.to_ms)])?;
         while let Some(row) = rows.next()? {
             let at_ms: i64 = row.get(0)?;
-            whole.take(row)?;
-            if let Some(part) = parts.at(at_ms as u64) {
-                part.take(row)?;
+            whole.add(row)?;
+            if let Some(interval) = intervals.at(at_ms as u64) {
+                interval.add(row)?;
             }
         }
     }
     let mut activities = vec![whole.activity(query.from_ms, query.to_ms)];
-    activities.extend(parts.all());
+    activities.extend(intervals.all());
     Ok(activities)
 }
 
-/// The parts of the span in order. Rows come in order too, so only one part is open at a time.
-struct Parts {
-    /// Where the open part begins; where all end: there is none.
+/// The intervals of the span in order. Rows come in order of time, so only one interval is open at a time.
+struct Intervals {
+    /// Where the open interval begins; equal to `to_ms` if none is open.
     from_ms: u64,
     to_ms: u64,
     interval_ms: u64,
@@ -47,13 +47,13 @@ struct Parts {
     done: Vec<Activity>,
 }
 
-impl Parts {
-    fn new(query: &StatsQuery) -> Parts {
+impl Intervals {
+    fn new(query: &StatsQuery) -> Intervals {
         let (from_ms, interval_ms) = match query.interval_ms {
             Some(interval_ms) => (query.from_ms, interval_ms.max(1)),
             None => (query.to_ms, 1),
         };
-        Parts { from_ms, to_ms: query.to_ms, interval_ms, open: Tally::default(), done: Vec::new() }
+        Intervals { from_ms, to_ms: query.to_ms, interval_ms, open: Tally::default(), done: Vec::new() }
     }
 
     fn open_to_ms(&self) -> u64 {
@@ -66,7 +66,7 @@ impl Parts {
         self.from_ms = to_ms;
     }
 
-    /// The part that has this moment.
+    /// The interval that contains this time, Unix ms.
     fn at(&mut self, at_ms: u64) -> Option<&mut Tally> {
         while self.from_ms < self.to_ms && self.open_to_ms() <= at_ms {
             self.close();
@@ -82,18 +82,18 @@ impl Parts {
     }
 }
 
-/// Different reasons that are counted in one span; where each failure has its own, none of them is common.
+/// Distinct reasons that are counted in one span. Where there are more, hardly any of them is frequent.
 const REASONS_MAX: usize = 10_000;
 
 #[derive(Default)]
 struct Tally {
-    /// By the number of the state.
-    states: [Visits; State::ALL.len() + 1],
+    /// Indexed by the number of the state; 0 is "not in the queue".
+    states: [StateTally; State::ALL.len() + 1],
     reasons: HashMap<String, u64>,
 }
 
 #[derive(Default)]
-struct Visits {
+struct StateTally {
     entered: u64,
     left: u64,
     max_ms: u64,
@@ -101,14 +101,14 @@ struct Visits {
 }
 
 impl Tally {
-    fn take(&mut self, row: &Row) -> rusqlite::Result<()> {
+    fn add(&mut self, row: &Row) -> rusqlite::Result<()> {
         let (from, to): (u8, u8) = (row.get(1)?, row.get(2)?);
         if from != to {
-            if let Some(visits) = self.states.get_mut(usize::from(to)) {
-                visits.entered += 1;
+            if let Some(state) = self.states.get_mut(usize::from(to)) {
+                state.entered += 1;
             }
-            if let Some(visits) = self.states.get_mut(usize::from(from)) {
-                visits.leave(row.get::<_, i64>(3)? as u64);
+            if let Some(state) = self.states.get_mut(usize::from(from)) {
+                state.leave(row.get::<_, i64>(3)? as u64);
             }
         }
         let reason = row.get_ref(4)?.as_str()?;
@@ -122,26 +122,25 @@ impl Tally {
 
     fn activity(self, from_ms: u64, to_ms: u64) -> Activity {
         let seconds = to_ms.saturating_sub(from_ms) as f64 / 1_000.0;
-        // The place of number 0 is that of messages that are not there.
-        let visits = self.states.iter().enumerate().skip(1).filter(|(_, visits)| visits.entered + visits.left > 0);
+        let states = self.states.iter().enumerate().skip(1).filter(|(_, tally)| tally.entered + tally.left > 0);
         let mut reasons: Vec<_> = self.reasons.into_iter().collect();
         reasons.sort_by(|(a, a_count), (b, b_count)| (Reverse(a_count), a).cmp(&(Reverse(b_count), b)));
         reasons.truncate(REASONS);
         Activity {
             from_ms: from_ms as i64,
             to_ms: to_ms as i64,
-            states: visits.map(|(state, visits)| visits.activity(state as i32, seconds)).collect(),
+            states: states.map(|(state, tally)| tally.activity(state as i32, seconds)).collect(),
             reasons: reasons.into_iter().map(|(reason, count)| ReasonCount { reason, count }).collect(),
         }
     }
 }
 
-impl Visits {
+impl StateTally {
     fn leave(&mut self, spent_ms: u64) {
         self.left += 1;
         self.max_ms = self.max_ms.max(spent_ms);
         let new = || Histogram::new(DIGITS).expect("a valid number of digits");
-        // It grows with its values, so that none is out of range.
+        // The histogram grows with its values, so none is out of range.
         let _ = self.spent_ms.get_or_insert_with(new).record(spent_ms);
     }
 

@@ -1,11 +1,12 @@
-//! The life of one message.
+//! The transitions of one id, and its newest message.
 
 use super::rows::{MESSAGE_COLUMNS, TRANSITION_COLUMNS, message, queue_number, transition};
 use crate::{Trace, TraceQuery};
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// Lives of an id, oldest first: those of a queue's shards have sequences of their own, so a shard may break a tie.
-const LIVES: &str = "SELECT sequence, shard FROM current INDEXED BY current_by_id \
+/// The messages that had the id, oldest first. Each shard of a queue counts its own sequences, so the shard breaks a
+/// tie.
+const MESSAGES_OF_ID: &str = "SELECT sequence, shard FROM current INDEXED BY current_by_id \
      WHERE queue = ?1 AND id = ?2 AND sequence BETWEEN ?3 AND ?4 ORDER BY sequence, shard";
 
 pub(super) fn trace(connection: &Connection, query: &TraceQuery) -> rusqlite::Result<Trace> {
@@ -16,8 +17,8 @@ pub(super) fn trace(connection: &Connection, query: &TraceQuery) -> rusqlite::Re
     };
     let (after_sequence, after_version) =
         query.after.map_or((-1, 0), |(sequence, version)| (signed(sequence), version));
-    let mut lives = connection.prepare_cached(LIVES)?;
-    let mut lives = lives.query(params![queue, query.id.as_str(), first.max(after_sequence), last])?;
+    let mut messages = connection.prepare_cached(MESSAGES_OF_ID)?;
+    let mut messages = messages.query(params![queue, query.id.as_str(), first.max(after_sequence), last])?;
     let historic = format!(
         "SELECT {TRANSITION_COLUMNS} FROM historic \
          WHERE queue = ?1 AND sequence = ?2 AND shard = ?3 AND version > ?4 ORDER BY version LIMIT ?5"
@@ -25,8 +26,8 @@ pub(super) fn trace(connection: &Connection, query: &TraceQuery) -> rusqlite::Re
     let mut historic = connection.prepare_cached(&historic)?;
     let mut transitions = Vec::new();
     while transitions.len() <= query.limit {
-        let Some(life) = lives.next()? else { break };
-        let (sequence, shard): (i64, u16) = (life.get(0)?, life.get(1)?);
+        let Some(row) = messages.next()? else { break };
+        let (sequence, shard): (i64, u16) = (row.get(0)?, row.get(1)?);
         let after = if sequence == after_sequence { after_version } else { 0 };
         let room = query.limit + 1 - transitions.len();
         let rows = historic.query_map(params![queue, sequence, shard, after, room as i64], transition)?;
@@ -52,7 +53,7 @@ pub(super) fn trace(connection: &Connection, query: &TraceQuery) -> rusqlite::Re
     Ok(Trace { transitions, more, message: message.optional()? })
 }
 
-/// No row has what does not fit.
+/// The sequence as it is stored. One beyond the range matches no row.
 fn signed(sequence: u64) -> i64 {
     i64::try_from(sequence).unwrap_or(i64::MAX)
 }
