@@ -1,19 +1,19 @@
-//! From events to documents: what one transition says of itself, and of its message. Both stores write these, so
-//! their answers cannot differ.
+//! From an event to what the stores keep: the transition, and the message after it. Both stores write these values, so
+//! their responses cannot differ.
 
 use tallystone_model::{Cause, Event, Recorded, State};
 use tallystone_proto::event::v1 as event;
 use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 use tallystone_proto::queue::v1 as queue;
 
-/// What names a message for ever: queue, shard, sequence.
+/// The permanent name of a message: `QUEUE/SHARD/SEQUENCE`.
 pub fn message_key(recorded: &Recorded) -> String {
     format!("{}/{}/{}", recorded.shard.queue, recorded.shard.number, recorded.event.sequence)
 }
 
-/// The state on the wire; `None`: not there, or gone.
+/// The state on the wire; `None`: the message is not in the queue.
 pub fn wire_state(state: Option<State>) -> queue::State {
-    // The numbers are those of the model (a test compares them).
+    // The wire uses the numbers of the model (a test compares them).
     state.and_then(|state| queue::State::try_from(state as i32).ok()).unwrap_or_default()
 }
 
@@ -41,7 +41,7 @@ pub fn transition(event: &Event) -> TracedTransition {
     }
 }
 
-/// What an event can change of its message.
+/// The fields of a message that an event can change.
 pub(crate) struct Changing<'a> {
     pub(crate) version: u32,
     pub(crate) gone: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Changing<'a> {
     pub(crate) reason: &'a str,
 }
 
-/// What of the message is as this event left it.
+/// The changing fields after this event.
 pub(crate) fn changing(event: &Event) -> Changing<'_> {
     Changing {
         version: event.version,
@@ -75,7 +75,7 @@ pub(crate) fn changing(event: &Event) -> Changing<'_> {
     }
 }
 
-/// The message as this event left it, without its payload. The one of the highest version is the present one.
+/// The message after this event, without its payload. Of all events of a message, the highest version is current.
 pub fn message(recorded: &Recorded) -> IndexedMessage {
     let event = &recorded.event;
     let changing = changing(event);
@@ -102,7 +102,8 @@ pub fn message(recorded: &Recorded) -> IndexedMessage {
     }
 }
 
-/// Time spent in the state left, or so far in the state kept. A clock that was set back does not make it negative.
+/// The time in ms that the message spent in the state it left, or so far in the state it stays in. It is 0 if the clock
+/// was set back.
 pub fn spent_ms(event: &Event) -> u64 {
     match event.from {
         Some(_) => event.at_ms.saturating_sub(event.from_since_ms),

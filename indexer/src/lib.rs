@@ -1,9 +1,10 @@
-//! History: what happened to every message, searchable (Q19 to Q21).
+//! History: every transition of every message, searchable (Q19 to Q21).
 //!
 //! What lives here: the contract of a history store ([`HistoryStore`]) and its two implementations, Elasticsearch
-//! (`elastic`) and SQLite (`embedded`); Kafka at both ends (`kafka`: the sink of the relay, and the consumer that
-//! fills Elasticsearch); the folding of events into documents (`fold`); the gRPC service `History` (`api`). What may
-//! not: Redis, and the rules of the queue. An event says all that history needs to know of a transition.
+//! (`elastic`) and SQLite (`embedded`); the relay's Kafka sink and the consumer that fills Elasticsearch (`kafka`);
+//! the records on the topic (`wire`); the fold of events into documents (`fold`); the gRPC service `History` (`api`).
+//! What may not: Redis, the setup of Kafka clients, and the rules of the queue. An event contains everything that
+//! history needs to know about a transition.
 
 pub mod api;
 pub mod clock;
@@ -17,5 +18,6 @@ pub mod wire;
 pub use elastic::{Elastic, ElasticOptions};
 pub use embedded::{Embedded, EmbeddedError, EmbeddedOptions};
 pub use store::{
-    DepthQuery, HistoryError, HistoryStore, Position, Rejected, SearchQuery, Source, StatsQuery, Trace, TraceQuery,
+    DepthQuery, HistoryError, HistoryStore, Rejected, SearchPosition, SearchQuery, Source, StatsQuery, Trace,
+    TraceQuery,
 };

@@ -1,100 +1,100 @@
-//! The contract of a history store. Two implementations: Elasticsearch and SQLite. One conformance suite holds both
-//! to the same answers (Q20, Q21).
+//! The contract of a history store. Elasticsearch and SQLite implement it; one conformance suite runs on both
+//! (Q20, Q21).
 
 use std::collections::{BTreeMap, BTreeSet};
 use tallystone_model::{MessageId, QueueName, Recorded, State};
 use tallystone_proto::history::v1::{Activity, IndexedMessage, TracedTransition};
 
-/// The last millisecond of the year 2200: later times make no sensible index, and are no time of ours.
+/// The last millisecond of the year 2200. A later time comes from a broken clock.
 pub const TIME_MS_MAX: u64 = 7_289_654_399_999;
 
-/// Why a history store did not do what it was asked to.
+/// Why a call of a history store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HistoryError {
-    /// It does not answer, or is overloaded: the same call may succeed later. What it was given may be written or not.
+    /// The store does not respond, or is overloaded: the same call may succeed later. Its writes may have happened.
     #[error("the history store is unavailable: {0}")]
     Unavailable(String),
-    /// It answers, but not with what it should: waiting will not mend it.
+    /// The store responds with an error that no retry mends.
     #[error("the history store failed: {0}")]
     Failed(String),
 }
 
-/// An event that a store can never take, and why.
+/// An event that a store can never hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// Its place in the events given.
+    /// Its index in the events of the call.
     pub index: usize,
-    /// Why, in the store's words.
+    /// The store's reason.
     pub why: String,
 }
 
-/// Which of the streams that fill a store: a partition of the topic, or the one relay of an embedded store.
+/// One of the streams that fill a store: a partition of the topic, or the only relay of an embedded store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// From 0.
     pub number: u32,
-    /// How many there are.
+    /// The number of sources.
     pub of: u32,
 }
 
-/// Whose transitions.
+/// Which transitions to return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceQuery {
     /// The queue.
     pub queue: QueueName,
     /// The message's id.
     pub id: MessageId,
-    /// Which message, where several had the id one after the other; `None`: all.
+    /// The sequence of one message; `None`: all messages that had the id, one after the other.
     pub sequence: Option<u64>,
-    /// How many transitions at most; 1 or more.
+    /// The most transitions to return; at least 1.
     pub limit: usize,
     /// Only those after this sequence and version.
     pub after: Option<(u64, u32)>,
 }
 
-/// What TraceMessage finds.
+/// The result of a [`TraceQuery`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// By sequence, then version.
+    /// In the order of sequence, then version.
     pub transitions: Vec<TracedTransition>,
-    /// There are more than the limit.
+    /// Whether there are more than the limit.
     pub more: bool,
-    /// The newest message of those asked for, as its newest transition left it, payload included.
+    /// The newest of the requested messages after its newest transition, with its payload.
     pub message: Option<IndexedMessage>,
 }
 
-/// Which messages. Absent and empty fields mean any.
+/// Which messages to return. Absent and empty fields match every message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchQuery {
     /// The queue.
     pub queue: Option<QueueName>,
-    /// Any of these.
+    /// One of these states.
     pub states: BTreeSet<State>,
     /// All of these pairs.
     pub metadata: BTreeMap<String, String>,
-    /// Of the present or last lease.
+    /// The worker of the current or last lease.
     pub worker: String,
-    /// Part of the last reason given; ASCII letters match in either case, all else as it stands.
+    /// Part of the last reason. ASCII letters match in either case, other characters exactly.
     pub reason_contains: String,
-    /// The last transition happened then or later.
+    /// The last transition happened at this time or later, Unix ms.
     pub changed_from_ms: Option<u64>,
-    /// The last transition happened before.
+    /// The last transition happened before this time, Unix ms.
     pub changed_to_ms: Option<u64>,
-    /// Collected messages too.
+    /// Whether to return messages that are gone.
     pub include_gone: bool,
-    /// This id.
+    /// The id.
     pub id: Option<MessageId>,
-    /// How many at most; 1 or more.
+    /// The most messages to return; at least 1.
     pub limit: usize,
-    /// Only those that come after this one.
-    pub after: Option<Position>,
+    /// Only messages after this position.
+    pub after: Option<SearchPosition>,
 }
 
-/// Where a message stands in the order of a search: latest enqueued first, then highest sequence, then by queue and
-/// shard. None of it ever changes, so that pages neither repeat nor omit a message that is there all the time.
+/// The position of a message in the order of a search: latest enqueued first, then highest sequence, then by queue and
+/// shard. A position never changes, so pages neither repeat nor omit a message that exists all the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// When it was enqueued.
+pub struct SearchPosition {
+    /// The time it was enqueued, Unix ms.
     pub enqueued_at_ms: u64,
     /// Its sequence.
     pub sequence: u64,
@@ -104,10 +104,10 @@ pub struct Position {
     pub shard: u16,
 }
 
-impl Position {
-    /// Where this message stands.
-    pub fn of(message: &IndexedMessage) -> Position {
-        Position {
+impl SearchPosition {
+    /// The position of this message.
+    pub fn of(message: &IndexedMessage) -> SearchPosition {
+        SearchPosition {
             enqueued_at_ms: message.enqueued_at_ms as u64,
             sequence: message.sequence,
             queue: message.queue.clone(),
@@ -116,16 +116,16 @@ impl Position {
     }
 }
 
-/// What span of a queue's activity. Half open: `from_ms` is in it, `to_ms` is not.
+/// A span of a queue's activity: `from_ms` is in it, `to_ms` is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatsQuery {
     /// The queue.
     pub queue: QueueName,
-    /// Its begin.
+    /// The begin of the span, Unix ms.
     pub from_ms: u64,
-    /// Its end; later than its begin.
+    /// The end of the span, Unix ms; later than its begin.
     pub to_ms: u64,
-    /// The length of its parts, the last of which may be shorter; `None`: only the whole.
+    /// The length of its intervals in ms, the last of which may be shorter; `None`: no intervals.
     pub interval_ms: Option<u64>,
 }
 
@@ -138,33 +138,35 @@ pub struct DepthQuery {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// A store of history. What a call has written is seen by others once [`advance`](HistoryStore::advance) has answered
-/// after it, or earlier.
+/// A history store. Queries find an event at the latest after a call of [`advance`](HistoryStore::advance) that began
+/// after its write has returned.
 pub trait HistoryStore: Send + Sync + 'static {
-    /// Takes transitions, in any order, once or often: the same set of events leaves the same documents, byte for
-    /// byte. Answers when all but the rejected are durable. After an error any of them may be.
+    /// Writes events, in any order and any number of times: the same set of events leaves the same documents, byte for
+    /// byte. Returns once all events are durable, except the rejected ones. After an error any of them may be durable.
     fn record(&self, events: &[Recorded]) -> impl Future<Output = Result<Vec<Rejected>, HistoryError>> + Send;
 
-    /// All that this source had before `up_to_ms` has been recorded: makes it visible, then says so. Never goes back.
+    /// Makes all events of the source before `up_to_ms` (Unix ms) visible to queries, then stores `up_to_ms` as the
+    /// source's watermark. The caller has recorded them. A watermark never decreases.
     fn advance(&self, source: Source, up_to_ms: u64) -> impl Future<Output = Result<(), HistoryError>> + Send;
 
-    /// Every transition up to here is in the answers; `None`: some source has not said yet.
+    /// The lowest watermark of all sources, Unix ms: queries return every transition before it. `None`: at least one
+    /// source has no watermark yet.
     fn watermark(&self) -> impl Future<Output = Result<Option<u64>, HistoryError>> + Send;
 
-    /// The transitions of a message, by sequence and version.
+    /// The transitions of an id, in the order of sequence and version.
     fn trace(&self, query: &TraceQuery) -> impl Future<Output = Result<Trace, HistoryError>> + Send;
 
-    /// Messages in the order of [`Position`], without payloads.
+    /// Messages in the order of [`SearchPosition`], without payloads.
     fn search(&self, query: &SearchQuery) -> impl Future<Output = Result<Vec<IndexedMessage>, HistoryError>> + Send;
 
-    /// The whole span, then its parts in order, empty ones too. States in the order of their numbers. A new message
-    /// enters its first state; a transition that stays in a state neither enters nor leaves it. Every transition that
-    /// gave a reason counts for it; of reasons equally common the one whose bytes sort first comes first.
+    /// The whole span, then its intervals in order, empty ones included. States are in the order of their numbers. A
+    /// new message enters its first state; a transition that keeps the state neither enters nor leaves it. Every
+    /// transition with a reason counts for that reason; equally frequent reasons are in the order of their bytes.
     fn stats(&self, query: &StatsQuery) -> impl Future<Output = Result<Vec<Activity>, HistoryError>> + Send;
 
-    /// Messages that are not gone, by state in the order of the states' numbers.
+    /// The number of messages in each state, in the order of the states' numbers. Messages that are gone do not count.
     fn depth(&self, query: &DepthQuery) -> impl Future<Output = Result<[u64; 6], HistoryError>> + Send;
 
-    /// Drops what is older than the store's retention, in bounded steps; `true`: there is more to drop.
+    /// Removes what is older than the store's retention, in bounded steps. `true`: the caller should call again.
     fn prune(&self, now_ms: u64) -> impl Future<Output = Result<bool, HistoryError>> + Send;
 }

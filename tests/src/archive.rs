@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use tallystone_indexer::{
-    DepthQuery, Elastic, ElasticOptions, Embedded, EmbeddedOptions, HistoryStore, Position, SearchQuery, Source,
+    DepthQuery, Elastic, ElasticOptions, Embedded, EmbeddedOptions, HistoryStore, SearchPosition, SearchQuery, Source,
     StatsQuery, Trace, TraceQuery,
 };
 use tallystone_model::{QueueName, Recorded};
@@ -169,14 +169,14 @@ impl<S: Archive> Desk<S> {
         loop {
             let page = self.search(&query).await;
             assert!(page.len() <= query.limit, "{} messages on a page of {}", page.len(), query.limit);
-            let is_behind = |message: &IndexedMessage| Some(Position::of(message)) != query.after;
+            let is_behind = |message: &IndexedMessage| Some(SearchPosition::of(message)) != query.after;
             assert!(page.iter().all(is_behind), "a page begins behind the last one: {:?}", query.after);
             let is_last = page.len() < query.limit;
             messages.extend(page);
             if is_last {
                 return messages;
             }
-            query.after = messages.last().map(Position::of);
+            query.after = messages.last().map(SearchPosition::of);
         }
     }
 

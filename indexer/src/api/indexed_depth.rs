@@ -1,6 +1,6 @@
 //! rpc IndexedDepth (Q20).
 
-use super::{status, watermark, wire};
+use super::{fields, status, watermark};
 use crate::store::{DepthQuery, HistoryStore};
 use tallystone_proto::history::v1 as pb;
 use tallystone_proto::queue::v1::StateCounts;
@@ -10,7 +10,7 @@ pub(super) async fn handle(
     store: &impl HistoryStore,
     request: pb::IndexedDepthRequest,
 ) -> Result<pb::IndexedDepthResponse, Status> {
-    let query = DepthQuery { queue: wire::queue(&request.queue)?, metadata: wire::metadata(request.metadata)? };
+    let query = DepthQuery { queue: fields::queue(&request.queue)?, metadata: fields::metadata(request.metadata)? };
     let reached = watermark::reached(store).await?;
     let depth = store.depth(&query).await.map_err(status::of_store)?;
     let [invisible, pending, running, completed, canceled, errored] = depth;

@@ -1,13 +1,13 @@
 //! The gRPC service `tallystone.history.v1.History`, over any [`HistoryStore`].
 //!
-//! What lives here: one file per RPC, each wire → checked query → wire, and what they share: `wire` (fields), `status`
-//! (the one place where a refusal becomes a status), `token` (page tokens), `watermark`. What may not: knowledge of
-//! any one store.
+//! What lives here: one file per RPC, each from the wire to a checked query and back, and what they share: `fields`
+//! (fields of several requests), `status` (the only place that maps errors to a gRPC status), `token` (page tokens),
+//! `watermark`. What may not: knowledge of one particular store.
 
+mod fields;
 mod status;
 mod token;
 mod watermark;
-mod wire;
 
 mod indexed_depth;
 mod queue_stats;

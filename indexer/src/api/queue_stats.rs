@@ -1,16 +1,16 @@
 //! rpc QueueStats (Q20).
 
 use super::watermark::Reached;
-use super::{status, watermark, wire};
+use super::{fields, status, watermark};
 use crate::clock::now_ms;
 use crate::store::{HistoryStore, StatsQuery};
 use tallystone_proto::history::v1 as pb;
 use tonic::Status;
 
 const HOUR_MS: u64 = 3_600_000;
-/// The longest span.
+/// The longest span of a request.
 const SPAN_MS_MAX: u64 = 366 * 24 * HOUR_MS;
-/// The shortest interval, and the most of them.
+/// The shortest interval, and the most intervals of a request.
 const INTERVAL_MS_MIN: u64 = 1_000;
 const INTERVALS_MAX: u64 = 1_000;
 
@@ -18,7 +18,7 @@ pub(super) async fn handle(
     store: &impl HistoryStore,
     request: pb::QueueStatsRequest,
 ) -> Result<pb::QueueStatsResponse, Status> {
-    // What is wrong whatever the watermark is, without asking for it.
+    // Refuses a malformed request without a call of the store.
     query(&request, Reached(None), now_ms())?;
     let reached = watermark::reached(store).await?;
     let query = query(&request, reached, now_ms())?;
@@ -28,11 +28,11 @@ pub(super) async fn handle(
 }
 
 fn query(request: &pb::QueueStatsRequest, reached: Reached, now_ms: u64) -> Result<StatsQuery, Status> {
-    let queue = wire::queue(&request.queue)?;
-    let from_ms = wire::time_ms("from_ms", request.from_ms)?;
-    // Up to where history is; but up to now for who asks from later on.
-    let known_to_ms = reached.0.filter(|known_to_ms| from_ms.is_none_or(|from_ms| from_ms < *known_to_ms));
-    let to_ms = wire::time_ms("to_ms", request.to_ms)?.or(known_to_ms).unwrap_or(now_ms);
+    let queue = fields::queue(&request.queue)?;
+    let from_ms = fields::time_ms("from_ms", request.from_ms)?;
+    // The default end is the watermark, or now if the span begins after the watermark.
+    let watermark_ms = reached.0.filter(|watermark_ms| from_ms.is_none_or(|from_ms| from_ms < *watermark_ms));
+    let to_ms = fields::time_ms("to_ms", request.to_ms)?.or(watermark_ms).unwrap_or(now_ms);
     let from_ms = from_ms.unwrap_or(to_ms.saturating_sub(HOUR_MS));
     let span_ms = match to_ms.checked_sub(from_ms) {
         None | Some(0) => {
@@ -40,7 +40,7 @@ fn query(request: &pb::QueueStatsRequest, reached: Reached, now_ms: u64) -> Resu
         }
         Some(span_ms) => span_ms,
     };
-    // Who counts back from now counts from a little before ours.
+    // A caller that computes `from_ms` from its own "now" is a little behind this server's.
     let grace_ms = if request.to_ms == 0 { HOUR_MS } else { 0 };
     if span_ms > SPAN_MS_MAX + grace_ms {
         return Err(status::invalid("from_ms", "is more than 366 days before to_ms"));
@@ -67,7 +67,7 @@ mod tests {
 
     const NOW_MS: u64 = 1_795_000_000_000;
 
-    fn asked(from_ms: i64, to_ms: i64, interval_ms: i64) -> pb::QueueStatsRequest {
+    fn request(from_ms: i64, to_ms: i64, interval_ms: i64) -> pb::QueueStatsRequest {
         pb::QueueStatsRequest { queue: "q".to_owned(), from_ms, to_ms, interval_ms }
     }
 
@@ -77,36 +77,40 @@ mod tests {
     }
 
     #[test]
-    fn q20_the_default_is_the_last_hour_of_what_is_known() {
-        assert_eq!(span(asked(0, 0, 0), Some(NOW_MS - 5)), Ok((NOW_MS - 5 - HOUR_MS, NOW_MS - 5)));
-        assert_eq!(span(asked(0, 0, 0), None), Ok((NOW_MS - HOUR_MS, NOW_MS)));
-        assert_eq!(span(asked(0, 7_200_000, 0), None), Ok((HOUR_MS, 2 * HOUR_MS)));
-        assert_eq!(span(asked(0, 5, 0), None), Ok((0, 5)), "no time is before 1970");
+    fn q20_the_default_is_the_last_hour_before_the_watermark() {
+        assert_eq!(span(request(0, 0, 0), Some(NOW_MS - 5)), Ok((NOW_MS - 5 - HOUR_MS, NOW_MS - 5)));
+        assert_eq!(span(request(0, 0, 0), None), Ok((NOW_MS - HOUR_MS, NOW_MS)));
+        assert_eq!(span(request(0, 7_200_000, 0), None), Ok((HOUR_MS, 2 * HOUR_MS)));
+        assert_eq!(span(request(0, 5, 0), None), Ok((0, 5)), "no time is before 1970");
         let from_ms = NOW_MS - 3;
-        assert_eq!(span(asked(from_ms as i64, 0, 0), Some(NOW_MS - 5)), Ok((from_ms, NOW_MS)), "later than is known");
+        assert_eq!(
+            span(request(from_ms as i64, 0, 0), Some(NOW_MS - 5)),
+            Ok((from_ms, NOW_MS)),
+            "the span begins after the watermark"
+        );
     }
 
     #[test]
-    fn q20_absurd_spans_are_refused() {
+    fn q20_invalid_spans_are_refused() {
         let now_ms = NOW_MS as i64;
         let days = |days: i64| days * 86_400_000;
         for (request, field) in [
-            (asked(now_ms + 1, 0, 0), "from_ms"),
-            (asked(10, 10, 0), "from_ms"),
-            (asked(11, 10, 0), "from_ms"),
-            (asked(-1, 10, 0), "from_ms"),
-            (asked(1, i64::MAX, 0), "to_ms"),
-            (asked(now_ms - days(366) - 1, now_ms, 0), "from_ms"),
-            (asked(1, now_ms, 0), "from_ms"),
-            (asked(0, now_ms, -1), "interval_ms"),
-            (asked(0, now_ms, 999), "interval_ms"),
-            (asked(now_ms - 1_000_001, now_ms, 1_000), "interval_ms"),
+            (request(now_ms + 1, 0, 0), "from_ms"),
+            (request(10, 10, 0), "from_ms"),
+            (request(11, 10, 0), "from_ms"),
+            (request(-1, 10, 0), "from_ms"),
+            (request(1, i64::MAX, 0), "to_ms"),
+            (request(now_ms - days(366) - 1, now_ms, 0), "from_ms"),
+            (request(1, now_ms, 0), "from_ms"),
+            (request(0, now_ms, -1), "interval_ms"),
+            (request(0, now_ms, 999), "interval_ms"),
+            (request(now_ms - 1_000_001, now_ms, 1_000), "interval_ms"),
         ] {
             let refused = span(request.clone(), None).expect_err(field);
             assert!(refused.starts_with(&format!("{field}: ")), "{request:?}: {refused}");
         }
-        assert!(span(asked(now_ms - days(366), now_ms, days(1)), None).is_ok());
-        assert!(span(asked(now_ms - days(366) - 5, 0, days(1)), None).is_ok(), "366 days back, asked 5 ms ago");
-        assert!(span(asked(now_ms - 1_000_000, now_ms, 1_000), None).is_ok());
+        assert!(span(request(now_ms - days(366), now_ms, days(1)), None).is_ok());
+        assert!(span(request(now_ms - days(366) - 5, 0, days(1)), None).is_ok(), "366 days back, requested 5 ms ago");
+        assert!(span(request(now_ms - 1_000_000, now_ms, 1_000), None).is_ok());
     }
 }

@@ -1,9 +1,9 @@
 //! rpc SearchMessages (Q20).
 
 use super::token::Pages;
-use super::{status, watermark, wire};
+use super::{fields, status, watermark};
 use crate::clock::now_ms;
-use crate::store::{HistoryStore, Position, SearchQuery};
+use crate::store::{HistoryStore, SearchPosition, SearchQuery};
 use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX, WORKER_BYTES_MAX};
 use tallystone_proto::history::v1 as pb;
 use tonic::Status;
@@ -16,40 +16,37 @@ pub(super) async fn handle(
 ) -> Result<pb::SearchMessagesResponse, Status> {
     let page_token = std::mem::take(&mut request.page_token);
     let page_size = std::mem::take(&mut request.page_size);
-    let page_size = wire::count("page_size", page_size, PAGE_ITEMS, PAGE_ITEMS_MAX)?;
+    let page_size = fields::count("page_size", page_size, PAGE_ITEMS, PAGE_ITEMS_MAX)?;
     let mut query = query(request.clone())?;
     let pages = Pages { rpc: "SearchMessages", request };
-    query.after = pages.place(&page_token, now_ms())?.map(|(enqueued_at_ms, sequence, queue, shard)| Position {
-        enqueued_at_ms,
-        sequence,
-        queue,
-        shard,
-    });
-    // One more says whether there is another page.
+    query.after = pages
+        .position(&page_token, now_ms())?
+        .map(|(enqueued_at_ms, sequence, queue, shard)| SearchPosition { enqueued_at_ms, sequence, queue, shard });
+    // One more message than the page shows whether there is another page.
     query.limit = page_size + 1;
     let reached = watermark::reached(store).await?;
     let mut messages = store.search(&query).await.map_err(status::of_store)?;
     let more = messages.len() > page_size;
     messages.truncate(page_size);
-    let next_page_token = match messages.last().filter(|_| more).map(Position::of) {
-        Some(at) => pages.token((at.enqueued_at_ms, at.sequence, at.queue, at.shard), now_ms()),
+    let next_page_token = match messages.last().filter(|_| more).map(SearchPosition::of) {
+        Some(last) => pages.token((last.enqueued_at_ms, last.sequence, last.queue, last.shard), now_ms()),
         None => String::new(),
     };
     Ok(pb::SearchMessagesResponse { messages, next_page_token, watermark: Some(reached.watermark()) })
 }
 
 fn query(request: pb::SearchMessagesRequest) -> Result<SearchQuery, Status> {
-    let state = |(i, number): (usize, &i32)| wire::state(&format!("states[{i}]"), *number);
+    let state = |(i, number): (usize, &i32)| fields::state(&format!("states[{i}]"), *number);
     let query = SearchQuery {
-        queue: wire::unless_empty(&request.queue, wire::queue)?,
+        queue: fields::unless_empty(&request.queue, fields::queue)?,
         states: request.states.iter().enumerate().map(state).collect::<Result<_, _>>()?,
-        metadata: wire::metadata(request.metadata)?,
-        worker: wire::text("worker", request.worker, WORKER_BYTES_MAX)?,
-        reason_contains: wire::text("reason_contains", request.reason_contains, REASON_BYTES_MAX)?,
-        changed_from_ms: wire::time_ms("changed_from_ms", request.changed_from_ms)?,
-        changed_to_ms: wire::time_ms("changed_to_ms", request.changed_to_ms)?,
+        metadata: fields::metadata(request.metadata)?,
+        worker: fields::text("worker", request.worker, WORKER_BYTES_MAX)?,
+        reason_contains: fields::text("reason_contains", request.reason_contains, REASON_BYTES_MAX)?,
+        changed_from_ms: fields::time_ms("changed_from_ms", request.changed_from_ms)?,
+        changed_to_ms: fields::time_ms("changed_to_ms", request.changed_to_ms)?,
         include_gone: request.include_gone,
-        id: wire::unless_empty(&request.id, wire::id)?,
+        id: fields::unless_empty(&request.id, fields::id)?,
         limit: 0,
         after: None,
     };
@@ -71,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn q20_nothing_asked_for_is_everything() {
+    fn q20_an_empty_request_matches_everything() {
         assert_eq!(query(pb::SearchMessagesRequest::default()).unwrap(), SearchQuery::default());
     }
 

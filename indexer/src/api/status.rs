@@ -1,7 +1,7 @@
-//! The one place where what a call cannot do becomes a gRPC status.
+//! The only place that maps errors to a gRPC status.
 //!
-//! Every status carries `google.rpc.ErrorInfo` (domain "tallystone" and a reason for programs to compare); a malformed
-//! request also `google.rpc.BadRequest` with the field.
+//! Every status carries `google.rpc.ErrorInfo` (the domain "tallystone" and a reason that programs can compare). The
+//! status of a malformed request also carries `google.rpc.BadRequest` with the field.
 
 use crate::store::HistoryError;
 use std::collections::HashMap;
@@ -9,30 +9,30 @@ use tallystone_model::Refusal;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// The ErrorInfo domain of every status: that of the whole program.
+/// The ErrorInfo domain of every status of the program.
 const DOMAIN: &str = "tallystone";
 const INVALID_ARGUMENT: &str = "INVALID_ARGUMENT";
-/// The page token is older than an hour: begin again.
+/// The page token is older than an hour: the caller begins with the first page.
 const PAGE_TOKEN_EXPIRED: &str = "PAGE_TOKEN_EXPIRED";
-/// The page token is none of ours, or of another query.
+/// The page token is forged, or of another query.
 const PAGE_TOKEN_INVALID: &str = "PAGE_TOKEN_INVALID";
 
-/// A field that cannot be answered.
+/// A field with an invalid value.
 pub(super) fn invalid(field: &str, why: impl Into<String>) -> Status {
     bad_field(INVALID_ARGUMENT, field, why.into())
 }
 
-/// The page token was given too long ago.
+/// The page token is too old.
 pub(super) fn token_expired() -> Status {
     bad_field(PAGE_TOKEN_EXPIRED, "page_token", "is older than an hour; begin with the first page".to_owned())
 }
 
-/// The page token was not given for this query.
+/// The page token was not issued for this query.
 pub(super) fn token_invalid() -> Status {
     bad_field(PAGE_TOKEN_INVALID, "page_token", "is not of this query".to_owned())
 }
 
-/// A field that the queue's own rules refuse.
+/// A field that the rules of the queue refuse.
 pub(super) fn of_refusal(refusal: Refusal) -> Status {
     match refusal {
         Refusal::Invalid { field, why } => invalid(field, why),
@@ -40,20 +40,20 @@ pub(super) fn of_refusal(refusal: Refusal) -> Status {
     }
 }
 
-/// The store does not answer, or not as it should.
+/// The store failed.
 pub(super) fn of_store(error: HistoryError) -> Status {
     let (code, reason) = match error {
         HistoryError::Unavailable(_) => (Code::Unavailable, "HISTORY_UNAVAILABLE"),
         HistoryError::Failed(_) => (Code::Internal, "HISTORY_FAILED"),
     };
-    // The store's own words are for the operator.
-    tracing::warn!(%error, "history was asked in vain");
+    // The operator sees the reason too.
+    tracing::warn!(%error, "a history query failed");
     status(code, error.to_string(), ErrorDetails::new(), reason)
 }
 
-/// The caller's deadline, or ours, came first.
+/// The deadline, the caller's or the server's, has passed.
 pub(super) fn too_late() -> Status {
-    let message = "the history store did not answer in time".to_owned();
+    let message = "the history store did not respond in time".to_owned();
     status(Code::DeadlineExceeded, message, ErrorDetails::new(), "HISTORY_TOO_SLOW")
 }
 
@@ -63,7 +63,7 @@ fn bad_field(reason: &str, field: &str, why: String) -> Status {
 }
 
 fn status(code: Code, message: String, mut details: ErrorDetails, reason: &str) -> Status {
-    // Nothing here writes: whoever repeats the call need not think of that.
+    // History calls write nothing, so a caller may always repeat them.
     details.set_error_info(reason, DOMAIN, HashMap::from([("applied".to_owned(), "no".to_owned())]));
     Status::with_error_details(code, message, details)
 }

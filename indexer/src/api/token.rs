@@ -1,5 +1,5 @@
-//! Page tokens: where the next page begins, for which query, and when that was said. They are the caller's to keep,
-//! so any server can go on with them, and none believes them unseen: each carries a fingerprint of all that it says.
+//! Page tokens: where the next page begins, for which query, and when the token was issued. The caller keeps the token,
+//! so any server can continue. Each token carries a fingerprint of its content, which detects changes.
 
 use super::status;
 use base64::Engine as _;
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use tonic::Status;
 use uuid::Uuid;
 
-/// How long a token is good for.
+/// How long a token is valid.
 const AGE_MS_MAX: u64 = 3_600_000;
-/// No token is near this long.
+/// Longer tokens are refused unread; no valid one is nearly as long.
 const BYTES_MAX: usize = 4_096;
-/// Apart from fingerprints of anything else; a change of what tokens say is a change of this.
+/// The namespace of the fingerprints. A change of the content of tokens needs a new namespace.
 const NAMESPACE: Uuid = Uuid::from_u128(0x9d0c_6b0e_50a4_4f7e_8f6b_2c0a_6a1f_7301);
 
 #[derive(Serialize, Deserialize)]
 struct Token<P> {
     #[serde(rename = "p")]
-    place: P,
+    position: P,
     #[serde(rename = "t")]
     issued_at_ms: u64,
     #[serde(rename = "f")]
@@ -34,15 +34,19 @@ pub(super) struct Pages<'a, R> {
 }
 
 impl<R: Message> Pages<'_, R> {
-    /// A token for the page that begins after this place.
-    pub(super) fn token(&self, place: impl Serialize, now_ms: u64) -> String {
-        let fingerprint = self.fingerprint(&place, now_ms);
-        let token = Token { place, issued_at_ms: now_ms, fingerprint };
-        BASE64.encode(serde_json::to_vec(&token).expect("places are numbers and text"))
+    /// A token for the page that begins after this position.
+    pub(super) fn token(&self, position: impl Serialize, now_ms: u64) -> String {
+        let fingerprint = self.fingerprint(&position, now_ms);
+        let token = Token { position, issued_at_ms: now_ms, fingerprint };
+        BASE64.encode(serde_json::to_vec(&token).expect("positions are numbers and text"))
     }
 
-    /// Where the page of this token begins; `None`: it is the first.
-    pub(super) fn place<P: Serialize + DeserializeOwned>(&self, token: &str, now_ms: u64) -> Result<Option<P>, Status> {
+    /// The position after which the page of this token begins; `None`: it is the first page.
+    pub(super) fn position<P: Serialize + DeserializeOwned>(
+        &self,
+        token: &str,
+        now_ms: u64,
+    ) -> Result<Option<P>, Status> {
         if token.is_empty() {
             return Ok(None);
         }
@@ -51,24 +55,24 @@ impl<R: Message> Pages<'_, R> {
             serde_json::from_slice(&bytes).ok()
         };
         let token = read().ok_or_else(status::token_invalid)?;
-        if token.fingerprint != self.fingerprint(&token.place, token.issued_at_ms) {
+        if token.fingerprint != self.fingerprint(&token.position, token.issued_at_ms) {
             return Err(status::token_invalid());
         }
         if now_ms.saturating_sub(token.issued_at_ms) > AGE_MS_MAX {
             return Err(status::token_expired());
         }
-        Ok(Some(token.place))
+        Ok(Some(token.position))
     }
 
-    fn fingerprint(&self, place: &impl Serialize, issued_at_ms: u64) -> Uuid {
-        let place = serde_json::to_vec(place).expect("places are numbers and text");
-        // Lengths and an end mark keep the parts apart.
+    fn fingerprint(&self, position: &impl Serialize, issued_at_ms: u64) -> Uuid {
+        let position = serde_json::to_vec(position).expect("positions are numbers and text");
+        // The length and the end mark separate the parts.
         let mut text = issued_at_ms.to_be_bytes().to_vec();
-        text.extend_from_slice(&place.len().to_be_bytes());
-        text.extend_from_slice(&place);
+        text.extend_from_slice(&position.len().to_be_bytes());
+        text.extend_from_slice(&position);
         text.extend_from_slice(self.rpc.as_bytes());
         text.push(0);
-        self.request.encode(&mut text).expect("a vector takes all bytes");
+        self.request.encode(&mut text).expect("a vector grows");
         Uuid::new_v5(&NAMESPACE, &text)
     }
 }
@@ -91,30 +95,30 @@ mod tests {
     const NOW_MS: u64 = 1_795_000_000_000;
 
     #[test]
-    fn q20_a_token_is_good_for_its_own_query_for_an_hour() {
+    fn q20_a_token_is_valid_for_its_query_and_for_an_hour() {
         let token = pages("w").token((7_u64, "q"), NOW_MS);
-        let place = |pages: Pages<'_, _>, now_ms| pages.place::<(u64, String)>(&token, now_ms);
-        assert_eq!(place(pages("w"), NOW_MS).unwrap(), Some((7, "q".to_owned())));
-        assert_eq!(place(pages("w"), NOW_MS + AGE_MS_MAX).unwrap(), Some((7, "q".to_owned())));
+        let position = |pages: Pages<'_, _>, now_ms| pages.position::<(u64, String)>(&token, now_ms);
+        assert_eq!(position(pages("w"), NOW_MS).unwrap(), Some((7, "q".to_owned())));
+        assert_eq!(position(pages("w"), NOW_MS + AGE_MS_MAX).unwrap(), Some((7, "q".to_owned())));
         // Another server's clock may be behind.
-        assert!(place(pages("w"), NOW_MS - 5_000).is_ok());
-        assert_eq!(reason(place(pages("w"), NOW_MS + AGE_MS_MAX + 1).unwrap_err()), "PAGE_TOKEN_EXPIRED");
-        assert_eq!(reason(place(pages("x"), NOW_MS).unwrap_err()), "PAGE_TOKEN_INVALID");
+        assert!(position(pages("w"), NOW_MS - 5_000).is_ok());
+        assert_eq!(reason(position(pages("w"), NOW_MS + AGE_MS_MAX + 1).unwrap_err()), "PAGE_TOKEN_EXPIRED");
+        assert_eq!(reason(position(pages("x"), NOW_MS).unwrap_err()), "PAGE_TOKEN_INVALID");
         let other = Pages { rpc: "TraceMessage", ..pages("w") };
-        assert_eq!(reason(place(other, NOW_MS).unwrap_err()), "PAGE_TOKEN_INVALID");
-        assert_eq!(pages("w").place::<(u64, String)>("", NOW_MS).unwrap(), None);
+        assert_eq!(reason(position(other, NOW_MS).unwrap_err()), "PAGE_TOKEN_INVALID");
+        assert_eq!(pages("w").position::<(u64, String)>("", NOW_MS).unwrap(), None);
     }
 
     #[test]
-    fn q20_no_byte_of_a_token_can_be_changed() {
+    fn q20_a_changed_token_is_refused() {
         let token = pages("w").token((7_u64, 3_u32), NOW_MS);
         let bytes = BASE64.decode(&token).unwrap();
         for at in 0..bytes.len() {
             for bit in 0..8 {
                 let mut forged = bytes.clone();
                 forged[at] ^= 1 << bit;
-                let read = pages("w").place::<(u64, u32)>(&BASE64.encode(&forged), NOW_MS);
-                // A letter of the fingerprint in the other case is the same fingerprint.
+                let read = pages("w").position::<(u64, u32)>(&BASE64.encode(&forged), NOW_MS);
+                // The hex digits of the fingerprint have no case.
                 let same = forged.eq_ignore_ascii_case(&bytes);
                 assert!(
                     same || read.is_err_and(|status| reason(status) == "PAGE_TOKEN_INVALID"),
@@ -124,7 +128,7 @@ mod tests {
         }
         for bad in ["x", "!!!", "e30", &"A".repeat(BYTES_MAX + 4)] {
             assert_eq!(
-                reason(pages("w").place::<(u64, u32)>(bad, NOW_MS).unwrap_err()),
+                reason(pages("w").position::<(u64, u32)>(bad, NOW_MS).unwrap_err()),
                 "PAGE_TOKEN_INVALID",
                 "{bad:.9}"
             );

@@ -1,7 +1,7 @@
 //! rpc TraceMessage (Q20).
 
 use super::token::Pages;
-use super::{status, watermark, wire};
+use super::{fields, status, watermark};
 use crate::clock::now_ms;
 use crate::store::{HistoryStore, TraceQuery};
 use prost::Message;
@@ -10,7 +10,7 @@ use tonic::Status;
 
 const LIMIT: usize = 1_000;
 const LIMIT_MAX: usize = 10_000;
-/// A page ends here, whatever its limit: a client that reads at most 4 MiB, the common default, can read it.
+/// A page ends at this size, whatever its limit, so that a client with gRPC's default limit of 4 MiB can read it.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
 
 pub(super) async fn handle(
@@ -18,11 +18,11 @@ pub(super) async fn handle(
     mut request: pb::TraceMessageRequest,
 ) -> Result<pb::TraceMessageResponse, Status> {
     let page_token = std::mem::take(&mut request.page_token);
-    let limit = wire::count("limit", std::mem::take(&mut request.limit), LIMIT, LIMIT_MAX)?;
-    let (queue, id) = (wire::queue(&request.queue)?, wire::id(&request.id)?);
+    let limit = fields::count("limit", std::mem::take(&mut request.limit), LIMIT, LIMIT_MAX)?;
+    let (queue, id) = (fields::queue(&request.queue)?, fields::id(&request.id)?);
     let sequence = Some(request.sequence).filter(|sequence| *sequence > 0);
     let pages = Pages { rpc: "TraceMessage", request };
-    let after: Option<(u64, u32)> = pages.place(&page_token, now_ms())?;
+    let after: Option<(u64, u32)> = pages.position(&page_token, now_ms())?;
     let reached = watermark::reached(store).await?;
     let query = TraceQuery { queue, id, sequence, limit, after };
     let trace = store.trace(&query).await.map_err(status::of_store)?;
@@ -35,9 +35,10 @@ pub(super) async fn handle(
         None => String::new(),
     };
     let mut gaps = gaps(after, &transitions);
-    // What changed after the watermark may be half way here.
-    let known = trace.message.as_ref().filter(|message| reached.0.is_some_and(|to| message.changed_at_ms <= to as i64));
-    gaps.extend(known.filter(|_| !more).and_then(|message| gap_at_the_end(after, &transitions, message)));
+    // Of a change after the watermark the store may have the message and not yet the transition.
+    let settled =
+        trace.message.as_ref().filter(|message| reached.0.is_some_and(|to| message.changed_at_ms <= to as i64));
+    gaps.extend(settled.filter(|_| !more).and_then(|message| gap_at_the_end(after, &transitions, message)));
     Ok(pb::TraceMessageResponse {
         gaps,
         transitions,
@@ -47,7 +48,7 @@ pub(super) async fn handle(
     })
 }
 
-/// How many fit a page; at least one.
+/// How many transitions fit a page; at least one.
 fn fitting(transitions: &[pb::TracedTransition]) -> usize {
     let mut bytes = 0;
     let mut over = |transition: &pb::TracedTransition| {
@@ -57,8 +58,8 @@ fn fitting(transitions: &[pb::TracedTransition]) -> usize {
     transitions.iter().position(&mut over).map_or(transitions.len(), |fitting| fitting.max(1))
 }
 
-/// The versions missing before each transition: those of a message have no gaps, and begin with 1. What the page
-/// before ended with is not missing.
+/// The versions missing before each transition. The versions of a message begin with 1 and have no gaps. `after` is the
+/// last transition of the page before.
 fn gaps(after: Option<(u64, u32)>, transitions: &[pb::TracedTransition]) -> Vec<pb::Gap> {
     let mut last = after;
     let mut gaps = Vec::new();
@@ -75,7 +76,7 @@ fn gaps(after: Option<(u64, u32)>, transitions: &[pb::TracedTransition]) -> Vec<
     gaps
 }
 
-/// The versions missing behind the last transition of a message that is known in a later one.
+/// The versions missing between the last transition and the newest version of the message.
 fn gap_at_the_end(
     after: Option<(u64, u32)>,
     transitions: &[pb::TracedTransition],
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn q20_missing_versions_are_named_once() {
+    fn q20_missing_versions_are_reported_once() {
         assert_eq!(missing(None, &[]), []);
         assert_eq!(missing(None, &[(1, 1), (1, 2), (4, 1)]), []);
         assert_eq!(missing(None, &[(1, 3)]), [(1, 1, 2)], "past the retention");
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn q20_versions_missing_at_the_end_are_named_too() {
+    fn q20_versions_missing_at_the_end_are_reported_too() {
         let message = pb::IndexedMessage { sequence: 4, version: 3, ..pb::IndexedMessage::default() };
         let missing = |after, versions: &[(u64, u32)]| {
             let gap = gap_at_the_end(after, &transitions(versions), &message)?;
@@ -126,13 +127,13 @@ mod tests {
         assert_eq!(missing(None, &[(4, 1), (4, 2), (4, 3)]), None);
         assert_eq!(missing(None, &[(4, 1)]), Some((4, 2, 3)));
         assert_eq!(missing(None, &[]), Some((4, 1, 3)), "all of them are past the retention");
-        assert_eq!(missing(None, &[(1, 9)]), Some((4, 1, 3)), "of the one before it, all is there");
+        assert_eq!(missing(None, &[(1, 9)]), Some((4, 1, 3)), "the message before it is complete");
         assert_eq!(missing(Some((4, 2)), &[]), Some((4, 3, 3)));
         assert_eq!(missing(Some((4, 2)), &[(4, 3)]), None);
     }
 
     #[test]
-    fn q20_a_page_is_no_larger_than_a_client_reads() {
+    fn q20_a_page_fits_the_default_limit_of_clients() {
         let long = |count: usize, reason: usize| {
             let transition = pb::TracedTransition { reason: "x".repeat(reason), ..pb::TracedTransition::default() };
             vec![transition; count]

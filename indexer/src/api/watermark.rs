@@ -1,4 +1,5 @@
-//! How far an answer goes. It is read before the question is asked, so that it never promises more than was there.
+//! The watermark of a response: it includes every transition before that time. It is read before the query runs, so it
+//! never promises more than the response has.
 
 use super::status;
 use crate::clock::now_ms;
@@ -6,17 +7,17 @@ use crate::store::HistoryStore;
 use tallystone_proto::history::v1::Watermark;
 use tonic::Status;
 
-/// Everything up to then is in the answer; `None`: nothing is known yet.
+/// A watermark of the store, Unix ms; `None`: the store has none yet.
 #[derive(Clone, Copy)]
 pub(super) struct Reached(pub(super) Option<u64>);
 
-/// To be called before the store is asked anything else.
+/// The store's watermark. Called before the query runs.
 pub(super) async fn reached(store: &impl HistoryStore) -> Result<Reached, Status> {
     store.watermark().await.map(Reached).map_err(status::of_store)
 }
 
 impl Reached {
-    /// As an answer that is given now carries it.
+    /// As a response that is sent now carries it.
     pub(super) fn watermark(self) -> Watermark {
         self.seen_at(now_ms())
     }
@@ -24,7 +25,7 @@ impl Reached {
     fn seen_at(self, now_ms: u64) -> Watermark {
         Watermark {
             indexed_to_ms: self.0.map(|up_to_ms| up_to_ms as i64),
-            // The queue's clock may be ahead of ours.
+            // The clock of Redis may be ahead of this machine's.
             behind_ms: self.0.map(|up_to_ms| now_ms.saturating_sub(up_to_ms) as i64),
         }
     }
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q20_an_answer_is_never_from_the_future() {
+    fn q20_a_response_is_never_from_the_future() {
         let watermark = |reached, now_ms| {
             let Watermark { indexed_to_ms, behind_ms } = Reached(reached).seen_at(now_ms);
             (indexed_to_ms, behind_ms)

@@ -4,7 +4,7 @@ use super::cluster::Cluster;
 use super::document::CurrentDocument;
 use super::filter::Filter;
 use super::response::SearchResponse;
-use crate::store::{HistoryError, Position, SearchQuery};
+use crate::store::{HistoryError, SearchPosition, SearchQuery};
 use serde_json::{Value, json};
 use tallystone_proto::history::v1::IndexedMessage;
 
@@ -24,12 +24,12 @@ pub(super) async fn search(cluster: &Cluster, query: &SearchQuery) -> Result<Vec
         if !is_full {
             break;
         }
-        after = messages.last().map(Position::of);
+        after = messages.last().map(SearchPosition::of);
     }
     Ok(messages)
 }
 
-fn body(query: &SearchQuery, after: Option<Position>, size: usize) -> Value {
+fn body(query: &SearchQuery, after: Option<SearchPosition>, size: usize) -> Value {
     let mut body = json!({
         "size": size,
         "track_total_hits": false,
@@ -37,7 +37,7 @@ fn body(query: &SearchQuery, after: Option<Position>, size: usize) -> Value {
         "sort": [{ "enqueued_at_ms": "desc" }, { "sequence": "desc" }, { "queue": "asc" }, { "shard": "asc" }],
         "_source": { "excludes": ["metadata_pairs"] },
     });
-    if let Some(Position { enqueued_at_ms, sequence, queue, shard }) = after {
+    if let Some(SearchPosition { enqueued_at_ms, sequence, queue, shard }) = after {
         body["search_after"] = json!([enqueued_at_ms, sequence, queue, shard]);
     }
     body
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_page_begins_after_the_last_message_of_the_page_before() {
         let query = SearchQuery { include_gone: true, limit: 1, ..SearchQuery::default() };
-        let after = Position { enqueued_at_ms: 5, sequence: u64::MAX >> 1, queue: "q".to_owned(), shard: 3 };
+        let after = SearchPosition { enqueued_at_ms: 5, sequence: u64::MAX >> 1, queue: "q".to_owned(), shard: 3 };
         let body = body(&query, Some(after), 1);
         assert_eq!(body["search_after"], json!([5, i64::MAX, "q", 3]));
         assert_eq!(body["query"], json!({ "bool": { "filter": [] } }));

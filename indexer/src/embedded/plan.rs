@@ -101,7 +101,7 @@ mod tests {
             changed_to_ms: Some(2),
             id: Some(MessageId::parse("id", "m").expect("an id")),
             limit: 10,
-            after: Some(crate::Position { enqueued_at_ms: 5, sequence: 5, queue: "q".to_owned(), shard: 0 }),
+            after: Some(crate::SearchPosition { enqueued_at_ms: 5, sequence: 5, queue: "q".to_owned(), shard: 0 }),
             ..SearchQuery::default()
         }
     }

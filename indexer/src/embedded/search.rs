@@ -2,7 +2,7 @@
 
 use super::plan::{choose, walks};
 use super::rows::{MESSAGE_COLUMNS, message, queue_number};
-use crate::{Position, SearchQuery};
+use crate::{SearchPosition, SearchQuery};
 use rusqlite::Connection;
 use std::cmp::Reverse;
 use tallystone_proto::history::v1::IndexedMessage;
@@ -25,9 +25,9 @@ pub(super) fn search(connection: &Connection, query: &SearchQuery) -> rusqlite::
     Ok(found)
 }
 
-/// The order of [`Position`].
+/// The order of [`SearchPosition`].
 fn rank(message: &IndexedMessage) -> (Reverse<u64>, Reverse<u64>, String, u16) {
-    let Position { enqueued_at_ms, sequence, queue, shard } = Position::of(message);
+    let SearchPosition { enqueued_at_ms, sequence, queue, shard } = SearchPosition::of(message);
     (Reverse(enqueued_at_ms), Reverse(sequence), queue, shard)
 }
 

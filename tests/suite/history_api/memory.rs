@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use tallystone_indexer::fold::{message, message_key, transition};
 use tallystone_indexer::{
-    DepthQuery, HistoryError, HistoryStore, Position, Rejected, SearchQuery, Source, StatsQuery, Trace, TraceQuery,
+    DepthQuery, HistoryError, HistoryStore, Rejected, SearchPosition, SearchQuery, Source, StatsQuery, Trace,
+    TraceQuery,
 };
 use tallystone_model::{Recorded, State};
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
@@ -39,7 +40,7 @@ impl Memory {
 }
 
 /// The order of a search.
-fn place(at: &Position) -> impl Ord + use<> {
+fn place(at: &SearchPosition) -> impl Ord + use<> {
     (u64::MAX - at.enqueued_at_ms, u64::MAX - at.sequence, at.queue.clone(), at.shard)
 }
 
@@ -88,8 +89,8 @@ impl HistoryStore for Memory {
         let after = query.after.as_ref().map(place);
         let mut found = self.messages();
         found.retain(|message| query.worker.is_empty() || message.worker == query.worker);
-        found.retain(|message| after.as_ref().is_none_or(|after| *after < place(&Position::of(message))));
-        found.sort_by_key(|message| place(&Position::of(message)));
+        found.retain(|message| after.as_ref().is_none_or(|after| *after < place(&SearchPosition::of(message))));
+        found.sort_by_key(|message| place(&SearchPosition::of(message)));
         found.truncate(query.limit);
         Ok(found)
     }

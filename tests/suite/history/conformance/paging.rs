@@ -1,7 +1,7 @@
 //! Pages of a search: Q20.
 
 use std::collections::BTreeMap;
-use tallystone_indexer::{Position, SearchQuery};
+use tallystone_indexer::{SearchPosition, SearchQuery};
 use tallystone_model::State;
 use tallystone_tests::{Archive, BEGIN_MS, Desk, Life, events_of};
 
@@ -41,8 +41,9 @@ async fn q20_pages_neither_repeat_nor_omit<S: Archive>(desk: &Desk<S>) {
     for query in walks(desk) {
         let all = desk.search(&query).await;
         assert!(all.len() >= 5, "{query:?} finds too little to prove anything: {all:?}");
-        let places: Vec<_> = all.iter().map(Position::of).collect();
-        let is_after = |a: &Position, b: &Position| (b.enqueued_at_ms, b.sequence) < (a.enqueued_at_ms, a.sequence);
+        let places: Vec<_> = all.iter().map(SearchPosition::of).collect();
+        let is_after =
+            |a: &SearchPosition, b: &SearchPosition| (b.enqueued_at_ms, b.sequence) < (a.enqueued_at_ms, a.sequence);
         assert!(places.is_sorted_by(is_after), "{query:?} is out of order: {places:?}");
         for limit in [1, 3, 4, all.len(), 1_000] {
             assert_eq!(desk.pages(&SearchQuery { limit, ..query.clone() }).await, all, "{limit} per page");
@@ -59,7 +60,7 @@ async fn q20_pages_neither_repeat_nor_omit_while_others_change<S: Archive>(desk:
         let page = desk.search(&query).await;
         seen.extend(page.iter().map(|message| message.id.clone()));
         let Some(last) = page.last() else { break };
-        query.after = Some(Position::of(last));
+        query.after = Some(SearchPosition::of(last));
         // New messages at the front, and every tenth of the old ones changes, wherever it stands.
         let mut changes = Vec::new();
         changes.push(desk.life(&format!("new{round}")).at(BEGIN_MS + 1_000 + round).enqueued());

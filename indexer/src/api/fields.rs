@@ -1,4 +1,4 @@
-//! Fields that several RPCs share: from the wire, checked.
+//! Fields of several requests, checked and converted from the wire.
 
 use super::status;
 use crate::store::TIME_MS_MAX;
@@ -17,35 +17,35 @@ pub(super) fn id(id: &str) -> Result<MessageId, Status> {
     MessageId::parse("id", id).map_err(status::of_refusal)
 }
 
-/// A field that, empty, asks for nothing.
+/// A field that is absent if empty.
 pub(super) fn unless_empty<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, Status>) -> Result<Option<T>, Status> {
     (!text.is_empty()).then(|| parse(text)).transpose()
 }
 
-/// Text that may be empty.
+/// A text that may be empty.
 pub(super) fn text(field: &'static str, text: String, bytes_max: usize) -> Result<String, Status> {
     check_text(field, &text, 0, bytes_max).map_err(status::of_refusal)?;
     Ok(text)
 }
 
-/// The field `metadata`: as many pairs as a message can have.
+/// The field `metadata`: at most as many pairs as a message can have.
 pub(super) fn metadata(pairs: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Status> {
     Metadata::parse(pairs).map(Metadata::into_pairs).map_err(status::of_refusal)
 }
 
-/// A state that messages can be in.
+/// A state of messages; 0 is refused.
 pub(super) fn state(field: &str, number: i32) -> Result<State, Status> {
     let state = u8::try_from(number).ok().and_then(State::from_code);
     state.ok_or_else(|| status::invalid(field, format!("is {number}; one of the six states")))
 }
 
-/// A time; 0: none.
+/// A time, Unix ms; 0: absent.
 pub(super) fn time_ms(field: &'static str, time_ms: i64) -> Result<Option<u64>, Status> {
     let time_ms = check_range(field, time_ms, 0, TIME_MS_MAX).map_err(status::of_refusal)?;
     Ok((time_ms > 0).then_some(time_ms))
 }
 
-/// How many; 0: the default.
+/// A limit; 0: the default.
 pub(super) fn count(field: &'static str, count: i32, default: usize, max: usize) -> Result<usize, Status> {
     match count {
         0 => Ok(default),
