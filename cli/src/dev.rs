@@ -299,7 +299,7 @@ fn banner(running: &Running) -> String {
   gRPC     {}{metrics}
   counters {} (gRPC, and HTTP: open it in a browser)
   Redis    {}{history}
-  data     {} (kept; delete it to start anew)
+  data     {} (kept; delete it to start empty)
 
 Try, in another terminal:{other}
   tallystone msg enqueue hello --payload 'hello, world'
