@@ -9,14 +9,30 @@ pub fn page() -> String {
          This page and its picture are generated from the table in `model/src/state.rs`. A test fails when they differ from \
          it; `UPDATE_DOCS=1 cargo test -p tallystone-model` writes them.\n\n\
          ![The states of a message and the calls that change them](images/states.svg)\n\n\
-         The picture leaves out transitions that keep the state. `–` means that the message does not exist.\n\n\
-         | from | to | by | when |\n|---|---|---|---|\n",
+         | state | meaning |\n|---|---|\n",
     );
+    for state in State::ALL {
+        page += &format!("| {} | {} |\n", state.name(), meaning(state));
+    }
+    page += "\n## Transitions\n\
+             `–` means that the message does not exist. The picture leaves out transitions that keep the state.\n\n\
+             | from | to | by | when |\n|---|---|---|---|\n";
     for arrow in ARROWS {
         let cell = |state: Option<State>| state.map_or("–", State::name);
         page += &format!("| {} | {} | {:?} | {} |\n", cell(arrow.from), cell(arrow.to), arrow.by, arrow.when);
     }
     page
+}
+
+fn meaning(state: State) -> &'static str {
+    match state {
+        State::Invisible => "accepted, but not available before its due time",
+        State::Pending => "waits for a worker",
+        State::Running => "leased to one worker",
+        State::Completed => "ended with success; collected after the retention",
+        State::Canceled => "taken out; collected after the retention",
+        State::Errored => "ended because its attempts were spent; collected after the retention",
+    }
 }
 
 /// Where the picture has a transition: its curve, and the position and alignment of its label.
