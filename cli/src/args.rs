@@ -17,7 +17,7 @@ use crate::server::ServerArgs;
 use crate::work::WorkArgs;
 use clap::{Parser, Subcommand};
 
-/// A priority work queue: earliest deadline first, one at a time per key, durable; and exact distributed counters.
+/// A durable priority work queue, earliest deadline first, with exclusive keys; and exact distributed counters
 #[derive(Debug, Parser)]
 #[command(name = "tallystone", version, after_help = EXIT_CODES, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -29,35 +29,35 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Serve the queue from a Redis
+    /// Serve the queue over gRPC; its data is in Redis
     Server(ServerArgs),
-    /// Write what happens, from Kafka into Elasticsearch, and answer questions about it
+    /// Index queue events from Kafka in Elasticsearch, and serve history queries
     Indexer(IndexerArgs),
-    /// Serve counters from a Redis, over gRPC and HTTP
+    /// Serve counters over gRPC and HTTP; their data is in Redis
     Counters(CountersArgs),
-    /// Roll counters up, as the queue says
+    /// Process the rollup jobs of counters
     RollupWorker(RollupWorkerArgs),
-    /// Serve queue and counters from a private Redis whose data survives restarts
+    /// Start everything for development: queue, counters and history on a private Redis; data survives restarts
     Dev(DevArgs),
-    /// Create, look at and change queues
+    /// Create, show and change queues
     #[command(subcommand)]
     Queue(QueueVerb),
-    /// Enqueue, look at and change messages
+    /// Enqueue, show and change messages
     #[command(subcommand)]
     Msg(MsgVerb),
-    /// Look after what happened
+    /// Compare history with the queues
     #[command(subcommand)]
     History(HistoryVerb),
     /// Add to counters and read them
     Counter(CounterArgs),
-    /// Run a program for each message
+    /// Run a command for each message of a queue
     Work(WorkArgs),
-    /// Prove every invariant of queues, in bounded steps
+    /// Verify the invariants of queues, in bounded steps
     Check(CheckArgs),
-    /// See it work
+    /// Run a demonstration
     #[command(subcommand)]
     Demo(Demo),
-    /// Measure it, with peers side by side
+    /// Measure throughput and latency, next to other queues
     Bench(BenchArgs),
     /// Print a completion script for your shell
     Completions(CompletionsArgs),
@@ -65,7 +65,7 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Demo {
-    /// Fly a month of real flights: no aircraft twice at once, each in order of departure
+    /// Process a month of real flights: each aircraft one flight at a time, in order of departure
     Flights(FlightsArgs),
 }
 

@@ -9,7 +9,7 @@ use tallystone_client::Violation;
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// Which queues [default: all]
+    /// The queues [default: all]
     queues: Vec<String>,
 }
 
@@ -32,8 +32,8 @@ pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), CliErr
     session.output.many(&reports, text)?;
     match reports.iter().map(|report| report.violations.len()).sum() {
         0 => Ok(()),
-        1 => Err(CliError::refused("1 violation was found")),
-        found => Err(CliError::refused(format!("{found} violations were found"))),
+        1 => Err(CliError::refused("found 1 violation")),
+        found => Err(CliError::refused(format!("found {found} violations"))),
     }
 }
 
@@ -41,10 +41,10 @@ async fn check(queue: String, session: &Session) -> Result<Report, CliError> {
     let mut report = Report { queue, checked: 0, violations: Vec::new() };
     let mut cursor = String::new();
     loop {
-        let step = session.call(&report.queue, session.client.check_queue(&report.queue, &cursor)).await?;
-        report.checked += step.checked;
-        report.violations.extend(step.violations);
-        cursor = step.cursor;
+        let part = session.call(&report.queue, session.client.check_queue(&report.queue, &cursor)).await?;
+        report.checked += part.checked;
+        report.violations.extend(part.violations);
+        cursor = part.cursor;
         if cursor.is_empty() {
             return Ok(report);
         }
@@ -57,7 +57,7 @@ fn text(reports: &[Report]) -> String {
     }
     let row = |report: &Report| {
         let verdict = match report.violations.len() {
-            0 => "every invariant holds".to_owned(),
+            0 => "all invariants hold".to_owned(),
             found => format!("{found} violations"),
         };
         vec![report.queue.clone(), grouped(report.checked), verdict]

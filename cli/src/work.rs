@@ -22,40 +22,45 @@ use tokio::process::Command;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The program runs as `sh -c CMD`, once per message, the payload on its standard input. Exit status 0 completes the message,
-any other releases it with the reason \"exit status N\". Its lease is extended while it runs; it is killed when the lease
-is lost. (A worker that is killed with kill -9 cannot do that: its programs run to their end, though others may have their
-messages by then. That is what the fencing token is for.) In its environment:
-  TALLYSTONE_QUEUE TALLYSTONE_ID TALLYSTONE_PRIORITY
-  TALLYSTONE_KEY            the value of the exclusivity key (exclusive queues)
-  TALLYSTONE_META_<NAME>    metadata, the name in upper case, what is no letter or digit as _
-  TALLYSTONE_ATTEMPT TALLYSTONE_MAX_ATTEMPTS
-  TALLYSTONE_DEADLINE_MS    when the lease ends unless it is extended, Unix ms
-  TALLYSTONE_FENCING_TOKEN  rises with every lease: pass it on to what the work writes to")]
+CMD runs as `sh -c CMD`, once per message, with the payload on its standard input. Exit status 0 completes the message; \
+any other status releases it with the reason \"exit status N\". The worker extends the lease while CMD runs, and kills \
+CMD when the lease is lost. A worker that is killed with SIGKILL cannot do that: its commands run to their end, while \
+other workers may already have their messages. Use the fencing token to reject their late writes.
+
+Environment of CMD:
+  TALLYSTONE_QUEUE          the queue
+  TALLYSTONE_ID             the message's id
+  TALLYSTONE_PRIORITY       its priority
+  TALLYSTONE_KEY            the value of its exclusivity key (exclusive queues)
+  TALLYSTONE_META_<NAME>    its metadata; NAME in upper case, other characters as _
+  TALLYSTONE_ATTEMPT        this attempt, from 1
+  TALLYSTONE_MAX_ATTEMPTS   attempts before the message is errored
+  TALLYSTONE_DEADLINE_MS    Unix ms at which the lease ends unless it is extended
+  TALLYSTONE_FENCING_TOKEN  rises with every lease; pass it to the systems that CMD writes to")]
 pub(crate) struct WorkArgs {
     /// The queue
     queue: String,
-    /// What to run for each message
+    /// The command to run for each message
     #[arg(long, value_name = "CMD")]
     exec: String,
-    /// Programs running at once
+    /// Commands that run at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
-    /// The worker's name, shown by `msg get` and `msg explain` [default: one of its own]
+    /// The worker's name, shown by `msg get` and `msg explain` [default: a new name]
     #[arg(long)]
     name: Option<String>,
-    /// How soon another worker takes over when this one dies [default: the message's or the queue's lease]
+    /// The lease: another worker takes over this long after this one dies [default: the message's or the queue's]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     lease: Option<u64>,
-    /// Only messages with this metadata, such as origin=JFK,carrier=UA; given again, messages of either
+    /// Only messages with this metadata, such as origin=JFK,carrier=UA; repeat for messages that match any
     #[arg(long, value_name = "KEY=VALUE[,…]", value_parser = filter)]
     filter: Vec<Filter>,
-    /// How long programs may run on when asked to stop
+    /// How long commands may continue after a stop signal
     #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "30s")]
     grace: u64,
 }
 
-/// One message's end, as a line of JSON.
+/// The outcome of one message, as a line of JSON.
 #[derive(Serialize)]
 struct OutcomeLine<'a> {
     id: &'a str,
@@ -84,7 +89,7 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliErro
             if output.json
                 && let Err(error) = output.one(&line, |_| String::new())
             {
-                tracing::error!(%error, "an outcome was not written");
+                tracing::error!(%error, "cannot write an outcome");
             }
         });
     let worker = args.filter.into_iter().fold(worker, Worker::filter);
@@ -102,7 +107,7 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliErro
     let stop = async {
         shutdown.requested().await;
         if std::io::stderr().is_terminal() {
-            eprintln!("Waiting for what runs; Ctrl-C again ends it at once.");
+            eprintln!("Waiting for running commands; Ctrl-C again kills them.");
         }
     };
     let stats = session.call(&args.queue, worker.run_until(stop, handler)).await?;
@@ -120,13 +125,13 @@ fn filter(text: &str) -> Result<Filter, String> {
     pairs.try_fold(Filter::equals(key, value), |filter, next| next.map(|(key, value)| filter.and(key, value)))
 }
 
-/// What is run for each message.
+/// The command of each message.
 struct Program {
     queue: String,
     command: String,
     /// The queue's exclusivity key.
     key: Option<String>,
-    /// Its standard output is not ours.
+    /// Standard output is for JSON, so the command's goes to stderr.
     quiet: bool,
 }
 
@@ -134,7 +139,7 @@ impl Program {
     async fn run(&self, lease: Lease) -> Result<(), client::Failure> {
         let mut command = Command::new("sh");
         command.arg("-c").arg(&self.command).envs(environment(&self.queue, self.key.as_deref(), &lease));
-        // A group of its own: Ctrl-C in a terminal lets it finish, and a lost lease kills all that it started.
+        // Its own process group: Ctrl-C in a terminal does not reach it, and a lost lease kills every process it started.
         command.process_group(0).stdin(Stdio::piped());
         if self.quiet {
             command.stdout(std::io::stderr());
@@ -144,7 +149,7 @@ impl Program {
         let stdin = child.stdin.take();
         let write = async {
             if let Some(mut stdin) = stdin {
-                // A program need not read its input.
+                // A command may end without reading its input.
                 let _ = stdin.write_all(&lease.payload).await;
             }
         };
@@ -164,7 +169,7 @@ struct Group(Option<u32>);
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(leader) = self.0 {
-            // The leader is not reaped yet, so the id is still its own.
+            // The leader is not reaped yet, so no other process has its id.
             let _ = killpg(Pid::from_raw(leader.cast_signed()), Signal::SIGKILL);
         }
     }
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_tells_all_of_the_lease() {
+    fn the_environment_has_every_field_of_the_lease() {
         let environment = environment("flights", Some("tailnum"), &lease(""));
         let expected = [
             ("ATTEMPT", "2"),
@@ -259,11 +264,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_lease_kills_all_that_was_started() {
+    async fn a_lost_lease_kills_every_started_process() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("alive");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        // A grandchild holds the fifo open; its end of file tells that it is gone.
+        // A grandchild holds the fifo open; end of file means that it is gone.
         let program = program(&format!("sleep 600 > {0} & wait", fifo.display()));
         let handler = tokio::spawn(async move { program.run(lease("")).await });
         let mut alive = tokio::task::spawn_blocking(move || std::fs::File::open(fifo)).await.unwrap().unwrap();

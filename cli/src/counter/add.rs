@@ -11,18 +11,18 @@ use serde::Serialize;
 use std::path::PathBuf;
 use tallystone_client::{Added, AddedAndCounted, Error, IdempotencyToken, NewAdd};
 
-/// Batches on their way at once: adds have no order to keep.
+/// Batches in flight at once: the order of adds does not matter.
 const IN_FLIGHT: usize = 4;
 
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
-    /// The counter; `-`: many as NDJSON from stdin, fields counter, delta (1), token and generation_time_ms
+    /// The counter; `-` reads NDJSON from stdin, fields: counter, delta (1), token, generation_time_ms
     #[arg(value_name = "COUNTER")]
     pub(crate) counter: String,
-    /// How much, also below zero [default: 1]
+    /// The number to add, which may be negative [default: 1]
     #[arg(allow_negative_numbers = true)]
     pub(crate) delta: Option<i64>,
-    /// Show the count right after it, too
+    /// Show the count after the add
     #[arg(long)]
     pub(crate) get: bool,
     #[command(flatten)]
@@ -34,14 +34,16 @@ pub(crate) struct AddArgs {
 pub(crate) async fn run(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {
     if args.counter == "-" {
         if args.delta.is_some() || args.get || args.token.is_given() {
-            return Err(CliError::usage("with `-` the lines say counter, delta, token and generation_time_ms"));
+            return Err(CliError::usage(
+                "with `-`, the lines have delta, token and generation_time_ms; give no flags for them",
+            ));
         }
         return many(args.within.namespace, session).await;
     }
     one(args, session).await
 }
 
-/// An event and what became of it.
+/// An add and its outcome.
 #[derive(Serialize)]
 struct Outcome<'a> {
     counter: &'a str,
@@ -70,8 +72,8 @@ async fn one(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {
     let (added, counted) = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
-            let failure = session.explained(&namespace, &error).await;
-            return Err(if error.is_unavailable() { failure.hint(repeat_hint(&token)) } else { failure });
+            let explained = session.explained(&namespace, &error).await;
+            return Err(if error.is_unavailable() { explained.hint(repeat_hint(&token)) } else { explained });
         }
     };
     let outcome = Outcome { counter: &args.counter, delta, token: &token, added, counted };
@@ -88,7 +90,7 @@ fn text(outcome: &Outcome<'_>) -> String {
         ms => format!(" at {}", format_time(ms)),
     };
     let mut text = match outcome.added.duplicate {
-        true => format!("Added nothing to {}: this event was counted before{at}.\n", outcome.counter),
+        true => format!("Added nothing to {}: the event was already counted{at}.\n", outcome.counter),
         false => format!("Added {} to {}{at}.\n", count_text(outcome.delta), outcome.counter),
     };
     if let Some(Counted { count, exact_to_ms }) = outcome.counted {
@@ -104,8 +106,7 @@ async fn many(namespace: String, session: &CounterSession) -> Result<(), CliErro
         .run(session.output, async |adds: Vec<NewAdd>| match session.client.add_many(&namespace, adds).await {
             Ok(results) => Ok(results),
             Err(error @ Error::Unavailable { .. }) => {
-                Err(cli_error(&error)
-                    .hint("run it again with the same input: lines that carry a token are counted once"))
+                Err(cli_error(&error).hint("run it again with the same input: lines with a token are counted once"))
             }
             Err(error) => Err(session.explained(&namespace, &error).await),
         })

@@ -10,7 +10,7 @@ use tallystone_client::{Cleared, IdempotencyToken, NewClear};
 
 #[derive(Args, Debug)]
 pub(crate) struct ClearArgs {
-    /// The counter: what was added up to now is gone, what comes after it counts
+    /// The counter
     counter: String,
     #[command(flatten)]
     token: TokenArgs,
@@ -18,7 +18,7 @@ pub(crate) struct ClearArgs {
     within: InNamespace,
 }
 
-/// A clear and what became of it.
+/// A clear and its outcome.
 #[derive(Serialize)]
 struct Outcome<'a> {
     counter: &'a str,
@@ -34,16 +34,16 @@ pub(crate) async fn run(args: ClearArgs, session: &CounterSession) -> Result<(),
     let cleared = match session.client.clear(&namespace, clear).await {
         Ok(cleared) => cleared,
         Err(error) => {
-            let failure = session.explained(&namespace, &error).await;
-            return Err(if error.is_unavailable() { failure.hint(repeat_hint(&token)) } else { failure });
+            let explained = session.explained(&namespace, &error).await;
+            return Err(if error.is_unavailable() { explained.hint(repeat_hint(&token)) } else { explained });
         }
     };
     let outcome = Outcome { counter: &args.counter, token: &token, cleared };
     session.output.one(&outcome, |outcome| {
-        let before = if cleared.duplicate { " It had been before." } else { "" };
+        let before = if cleared.duplicate { " It was cleared before." } else { "" };
         match cleared.event_time_ms {
             0 => format!("{} is zero.{before}", outcome.counter),
-            ms => format!("{} is cleared of all up to {}.{before}", outcome.counter, format_time(ms)),
+            ms => format!("{} is cleared: adds up to {} no longer count.{before}", outcome.counter, format_time(ms)),
         }
     })
 }

@@ -13,10 +13,10 @@ use tallystone_client::CounterEvent;
 pub(crate) struct EventsArgs {
     /// The counter
     counter: String,
-    /// From when on: 2013-01-01T10:15:00Z, or 90m for that long ago [default: 10m]
+    /// Begin: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) since: Option<u64>,
-    /// Until when [default: now]
+    /// End [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     until: Option<u64>,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub(crate) struct EventsArgs {
 
 pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<(), CliError> {
     let namespace = &args.within.namespace;
-    // What is not given, the server decides by the store's clock.
+    // The server chooses what is not given, by the store's clock.
     let (since, until) = (args.since.unwrap_or(0), args.until.unwrap_or(0));
     let (mut page_token, mut empty) = (String::new(), true);
     loop {
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<()
         }
     }
     if empty && !session.output.json {
-        session.output.line(&format!("Nothing happened to {} in that time.", args.counter))?;
+        session.output.line(&format!("No events of {} in this time.", args.counter))?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ pub(crate) struct GetArgs {
     within: InNamespace,
 }
 
-/// A count, or why there is none.
+/// A count, or why the read was refused.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) counter: String,
@@ -40,19 +40,19 @@ pub(crate) async fn run(args: GetArgs, session: &CounterSession) -> Result<(), C
     }
 }
 
-/// All counts, in the order of the counters; where there is one and it is refused, that is the failure.
+/// All counts, in the order of the counters. If only one counter was given and it is refused, this fails.
 pub(crate) async fn counts(
     counters: &[String],
     namespace: &str,
     session: &CounterSession,
 ) -> Result<Vec<Outcome>, CliError> {
     let mut outcomes = Vec::with_capacity(counters.len());
-    for some in counters.chunks(BATCH_ITEMS_MAX) {
-        let results = session.call(namespace, session.client.get_many(namespace, some.to_vec())).await?;
+    for batch in counters.chunks(BATCH_ITEMS_MAX) {
+        let results = session.call(namespace, session.client.get_many(namespace, batch.to_vec())).await?;
         if let ([_], [Err(refused)]) = (counters, results.as_slice()) {
             return Err(refusal(refused));
         }
-        outcomes.extend(some.iter().cloned().zip(results).map(|(counter, result)| Outcome::new(counter, result)));
+        outcomes.extend(batch.iter().cloned().zip(results).map(|(counter, result)| Outcome::new(counter, result)));
     }
     Ok(outcomes)
 }
@@ -67,7 +67,7 @@ impl Outcome {
         }
     }
 
-    /// The count and what is to be said of it.
+    /// The count as text, and a remark on how exact it is.
     pub(crate) fn text(&self, now_ms: u64) -> (String, String) {
         match &self.counted {
             Some(counted) => {
@@ -79,7 +79,7 @@ impl Outcome {
     }
 }
 
-/// One count alone, or a table of them.
+/// One count on a line, or a table of several.
 pub(crate) fn text(outcomes: &[Outcome], now_ms: u64) -> String {
     if let [outcome] = outcomes {
         let (count, remark) = outcome.text(now_ms);

@@ -33,7 +33,7 @@ pub(crate) async fn run(args: LsArgs, session: &CounterSession) -> Result<(), Cl
         }
     }
     if empty && !session.output.json {
-        session.output.line(&format!("No counters in {namespace}. `tallystone counter add NAME` makes one."))?;
+        session.output.line(&format!("No counters in {namespace}. `tallystone counter add NAME` creates one."))?;
     }
     Ok(())
 }

@@ -1,17 +1,17 @@
-//! Adds as NDJSON.
+//! Reads adds from NDJSON lines.
 
 use crate::ndjson::Item;
 use serde::Deserialize;
 use tallystone_client::{IdempotencyToken, NewAdd};
 
-/// One line. Fields are those of the wire's `AddCount`, the token's beside them.
+/// One line. Its fields are those of the proto message `AddCountRequest` and of its token.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Line {
     counter: String,
     #[serde(default = "one")]
     delta: i64,
-    /// Absent: one is drawn when the line is sent, and the same line given twice is two events.
+    /// If absent, the add gets a new token when it is sent, and the same line sent twice is two events.
     #[serde(default)]
     token: Option<String>,
     #[serde(default)]
@@ -30,13 +30,13 @@ impl Item for NewAdd {
             (Some(token), Some(time_ms)) => Some(IdempotencyToken::new(token, time_ms)),
             (None, Some(time_ms)) => Some(IdempotencyToken::drawn_for(time_ms)),
             (None, None) => None,
-            (Some(_), None) => return Err("token: needs the event's generation_time_ms beside it".to_owned()),
+            (Some(_), None) => return Err("token needs generation_time_ms too".to_owned()),
         };
         Ok(NewAdd { token, ..NewAdd::new(line.counter, line.delta) })
     }
 
     fn bytes(&self) -> usize {
-        // A token that is drawn takes 32.
+        // A new token has 32 characters.
         self.counter.len() + self.token.as_ref().map_or(32, |token| token.token.len())
     }
 }

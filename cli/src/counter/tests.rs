@@ -1,4 +1,4 @@
-//! What is typed, and what is shown.
+//! What users type, and what they see.
 
 use super::get::Outcome;
 use super::session::{cli_error, refusal};
@@ -47,7 +47,7 @@ fn n2_deltas_may_be_below_zero() {
 }
 
 #[test]
-fn n3_a_token_needs_its_time_and_both_come_back_as_they_were_shown() {
+fn n3_a_token_needs_its_time_and_the_hint_can_be_typed() {
     assert!(parse("add x --token t").is_err());
     assert!(parse("clear x --token t").is_err());
     let token = IdempotencyToken::new("t", 1_357_035_300_123);
@@ -59,7 +59,7 @@ fn n3_a_token_needs_its_time_and_both_come_back_as_they_were_shown() {
 }
 
 #[test]
-fn where_the_counters_are_may_be_said_before_and_after_the_verb() {
+fn the_counter_server_may_be_given_before_and_after_the_verb() {
     for line in ["--counters db:1 get x", "get x --counters db:1", "namespace ls --counters db:1"] {
         assert_eq!(parse(line).unwrap().server_of_counters, "db:1", "{line}");
     }
@@ -92,7 +92,7 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
     };
     assert_eq!(put(&line).config.into_config(), expected);
     assert_eq!(put("namespace put ads").config.into_config(), NamespaceConfig::default());
-    assert!(parse("namespace put ads --file x --ttl 1s").is_err(), "the file says it all");
+    assert!(parse("namespace put ads --file x --ttl 1s").is_err(), "a file has all parameters");
 }
 
 fn counted(counter: &str, count: i64, exact_to_ms: u64) -> Outcome {
@@ -100,31 +100,34 @@ fn counted(counter: &str, count: i64, exact_to_ms: u64) -> Outcome {
 }
 
 #[test]
-fn n11_a_count_is_shown_with_what_can_be_relied_on() {
+fn n11_a_count_is_shown_with_its_exactness() {
     let to_ms = 1_357_035_303_500;
     let shown = get::text(&[counted("x", -1_234, to_ms)], to_ms + 6_040);
     assert_eq!(shown, "-1,234  (exact to 2013-01-01T10:15:03.500Z, 6.0 s ago)");
-    assert!(get::text(&[counted("x", 1, to_ms)], to_ms - 1).ends_with("0.0 s ago)"), "a clock behind the store's");
+    assert!(
+        get::text(&[counted("x", 1, to_ms)], to_ms - 1).ends_with("0.0 s ago)"),
+        "this clock is behind the store's"
+    );
     assert_eq!(get::text(&[counted("x", 0, 0)], to_ms), "0  (not rolled up yet)");
     assert_eq!(exactness(Some(CounterType::BestEffort), 0, 1), "best effort");
-    assert_eq!(exactness(Some(CounterType::Accurate), 5, 9), "with all that was acknowledged");
+    assert_eq!(exactness(Some(CounterType::Accurate), 5, 9), "includes every acknowledged add");
     assert_eq!(count_text(i64::MIN), "-9,223,372,036,854,775,808");
     let both = get::text(&[counted("x", 1, 0), counted("yy", 20, 0)], 0);
     assert_eq!(both, "COUNTER  COUNT\nx            1  not rolled up yet\nyy          20  not rolled up yet");
 }
 
 #[test]
-fn only_counts_that_differ_are_told() {
+fn only_changed_counts_are_shown() {
     let first = [counted("x", 1, 5), counted("y", 1, 5)];
-    assert_eq!(changed(&[], &first).len(), 2, "at first all of them");
+    assert_eq!(changed(&[], &first).len(), 2, "the first read shows all");
     let second = [counted("x", 1, 9), counted("y", -2, 9)];
     assert_eq!(changed(&first, &second), [(&second[1], Some(1))]);
     assert_eq!(changed(&second, &second), []);
 }
 
 #[test]
-fn failures_say_what_to_do() {
-    let json = |failure: CliError| serde_json::to_string(&failure).unwrap();
+fn errors_have_hints() {
+    let json = |error: CliError| serde_json::to_string(&error).unwrap();
     let refused = |code, reason: &str| Refused {
         code,
         reason: reason.to_owned(),

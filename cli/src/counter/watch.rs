@@ -15,7 +15,7 @@ pub(crate) struct WatchArgs {
     /// The counters
     #[arg(required = true, value_name = "COUNTER")]
     counters: Vec<String>,
-    /// How often to look
+    /// Time between two reads
     #[arg(long, value_name = "DURATION", value_parser = interval_ms, default_value = "1s")]
     pub(crate) interval: u64,
     #[command(flatten)]
@@ -29,15 +29,15 @@ fn interval_ms(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A count, and when it was seen by this machine's clock.
+/// A count, with the time of this machine's clock when it was read.
 #[derive(Serialize)]
-struct Seen<'a> {
+struct TimedCount<'a> {
     at_ms: u64,
     #[serde(flatten)]
     outcome: &'a Outcome,
 }
 
-/// Until a signal ends it, or the server is gone for longer than a call is repeated.
+/// Runs until a signal ends it, or until the server is away for longer than calls are retried.
 pub(crate) async fn run(args: WatchArgs, session: &CounterSession) -> Result<(), CliError> {
     let mut ticks = tokio::time::interval(Duration::from_millis(args.interval));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -47,13 +47,13 @@ pub(crate) async fn run(args: WatchArgs, session: &CounterSession) -> Result<(),
         let now = counts(&args.counters, &args.within.namespace, session).await?;
         let at_ms = now_ms();
         for (outcome, before) in changed(&before, &now) {
-            session.output.one(&Seen { at_ms, outcome }, |seen| text(seen, before))?;
+            session.output.one(&TimedCount { at_ms, outcome }, |count| text(count, before))?;
         }
         before = now;
     }
 }
 
-/// What differs from the time before, and what it was then. That a count is exact to a later time is no difference.
+/// The outcomes whose count changed since the last read, with the count before. A later `exact_to_ms` is no change.
 pub(crate) fn changed<'a>(before: &'a [Outcome], now: &'a [Outcome]) -> Vec<(&'a Outcome, Option<i64>)> {
     let count = |outcome: &Outcome| outcome.counted.map(|counted| counted.count);
     let of = |index: usize| before.get(index);
@@ -62,9 +62,9 @@ pub(crate) fn changed<'a>(before: &'a [Outcome], now: &'a [Outcome]) -> Vec<(&'a
     all.map(|(index, outcome)| (outcome, of(index).and_then(count))).collect()
 }
 
-fn text(seen: &Seen<'_>, before: Option<i64>) -> String {
-    let (count, remark) = seen.outcome.text(seen.at_ms);
-    let change = match (before, seen.outcome.counted) {
+fn text(timed: &TimedCount<'_>, before: Option<i64>) -> String {
+    let (count, remark) = timed.outcome.text(timed.at_ms);
+    let change = match (before, timed.outcome.counted) {
         (Some(before), Some(counted)) => match counted.count.checked_sub(before) {
             Some(more @ 0..) => format!("+{}, ", count_text(more)),
             Some(less) => format!("{}, ", count_text(less)),
@@ -72,5 +72,5 @@ fn text(seen: &Seen<'_>, before: Option<i64>) -> String {
         },
         _ => String::new(),
     };
-    format!("{}  {}  {count}  ({change}{remark})", format_time(seen.at_ms), seen.outcome.counter)
+    format!("{}  {}  {count}  ({change}{remark})", format_time(timed.at_ms), timed.outcome.counter)
 }

@@ -11,13 +11,13 @@ use tallystone_client::Cancellation;
 pub(crate) struct CancelArgs {
     /// The queue
     queue: String,
-    /// The messages
+    /// The messages' ids
     #[arg(required = true)]
     ids: Vec<String>,
-    /// Also messages that workers are running now: their leases are lost
+    /// Cancel running messages too; their workers lose the leases
     #[arg(long)]
     force: bool,
-    /// Why; kept with the message
+    /// The reason, stored with the message
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
 }

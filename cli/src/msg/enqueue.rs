@@ -12,48 +12,48 @@ use tallystone_client::{Error, NewMessage};
 
 #[derive(Args, Debug)]
 pub(crate) struct EnqueueArgs {
-    /// The queue; one that is not there is made, simple unless a template of the server says otherwise
+    /// The queue; if it does not exist, the server creates it: simple, or as its queue template says
     queue: String,
     /// Messages as NDJSON, `-` for stdin; fields: id, payload or payload_base64, priority, metadata, lease_ms,
     /// invisibility_ms, max_attempts, coalesce
     #[arg(long, value_name = "FILE", conflicts_with = "one")]
     file: Option<PathBuf>,
-    /// With --file: batches on their way at once; 1 keeps the order of equal priorities
+    /// With --file: batches in flight at once; 1 keeps the order of equal priorities
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     in_flight: u8,
     #[command(flatten)]
     message: Message,
 }
 
-/// One message.
+/// The flags of one message.
 #[derive(Args, Debug)]
 #[group(id = "one", multiple = true)]
 struct Message {
-    /// Its id; the same id and content again is the same message [default: a new one]
+    /// The id; a second Enqueue of the same id and content adds nothing [default: a new id]
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     id: Option<String>,
-    /// What it carries, as text
+    /// The payload, as text
     #[arg(long, value_name = "TEXT", conflicts_with = "payload_file")]
     payload: Option<String>,
-    /// What it carries, from a file; `-` for stdin
+    /// The payload, from a file; `-` for stdin
     #[arg(long, value_name = "FILE")]
     payload_file: Option<PathBuf>,
-    /// Lower runs first; the norm is a deadline in Unix ms [default: 0]
+    /// The lowest number runs first; usually a deadline in Unix ms [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
-    /// Metadata; may be given up to 4 times
+    /// Metadata; repeat for up to 4 pairs
     #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_pair)]
     metadata: Vec<(String, String)>,
-    /// Its lease [default: the queue's]
+    /// How long a worker holds it without extending the lease [default: the queue's]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     lease: Option<u64>,
-    /// How long nobody sees it [default: the queue's]
+    /// How long it stays invisible to workers [default: the queue's]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     invisibility: Option<u64>,
-    /// How often it may run [default: the queue's]
+    /// Attempts before it is errored [default: the queue's]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// A live message with this id stands for it
+    /// If a live message has this id, use that one instead of adding another
     #[arg(long, requires = "id")]
     coalesce: bool,
 }
@@ -111,13 +111,13 @@ async fn many(queue: String, path: PathBuf, in_flight: usize, session: &Session)
         .await
 }
 
-/// Why the rest was not sent.
+/// The error of an interrupted input.
 fn stopped(error: &Error) -> CliError {
-    let failure = connection::cli_error(error);
+    let cli_error = connection::cli_error(error);
     if !error.is_unavailable() {
-        return failure;
+        return cli_error;
     }
-    failure.hint("run it again with the same input: messages that carry an id are added once")
+    cli_error.hint("run it again with the same input: messages with an id are added once")
 }
 
 #[cfg(test)]

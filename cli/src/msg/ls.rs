@@ -13,10 +13,10 @@ use tallystone_client::{Message, State};
 pub(crate) struct LsArgs {
     /// The queue
     queue: String,
-    /// Which messages: invisible, pending, running, completed, canceled or errored
+    /// invisible, pending, running, completed, canceled or errored
     #[arg(long, default_value = "pending")]
     state: State,
-    /// At most so many
+    /// Messages shown, at most
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 }
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError>
         session.output.line(&format!("No {} messages in {}.", args.state, args.queue))?;
     }
     if !page_token.is_empty() && !session.output.json {
-        session.output.line(&format!("… there are more: --limit {}", args.limit * 10))?;
+        session.output.line(&format!("There are more; use --limit {}", args.limit * 10))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Messages as NDJSON.
+//! Reads messages from NDJSON lines.
 
 use crate::ndjson::Item;
 use base64::Engine;
@@ -7,11 +7,11 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use tallystone_client::NewMessage;
 
-/// One line. Fields are those of the wire's `NewMessage`.
+/// One line. Its fields are those of the proto message `NewMessage`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Line {
-    /// Absent: one is drawn, and the same line given twice is two messages.
+    /// If absent, the message gets a new id, and the same line sent twice is two messages.
     #[serde(default)]
     id: Option<String>,
     #[serde(default)]
@@ -37,7 +37,7 @@ impl Item for NewMessage {
 
     fn of_line(line: Line) -> Result<NewMessage, String> {
         let payload = match (line.payload, line.payload_base64) {
-            (Some(_), Some(_)) => return Err("payload and payload_base64 exclude each other".to_owned()),
+            (Some(_), Some(_)) => return Err("give payload or payload_base64, not both".to_owned()),
             (Some(text), None) => Bytes::from(text),
             (None, Some(base64)) => base64::prelude::BASE64_STANDARD
                 .decode(base64)
@@ -46,8 +46,8 @@ impl Item for NewMessage {
             (None, None) => Bytes::new(),
         };
         let message = match line.id {
-            // On the wire it would stand for a new id: surely not what the sender meant.
-            Some(id) if id.is_empty() => return Err("id: is empty; leave it out for a new one".to_owned()),
+            // In the proto an empty id means a new id, which the sender of `"id": ""` surely did not mean.
+            Some(id) if id.is_empty() => return Err("id is empty; leave it out for a new id".to_owned()),
             Some(id) => NewMessage::new(id, payload),
             None => NewMessage::unnamed(payload),
         };
@@ -61,6 +61,7 @@ impl Item for NewMessage {
             ..message
         })
     }
+
     fn bytes(&self) -> usize {
         let pairs: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
         self.payload.len() + self.id.len() + pairs

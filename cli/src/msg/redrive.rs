@@ -11,10 +11,10 @@ use tallystone_client::State;
 pub(crate) struct RedriveArgs {
     /// The queue
     queue: String,
-    /// The messages
+    /// The messages' ids
     #[arg(required_unless_present = "all")]
     ids: Vec<String>,
-    /// Every message of this state, errored or canceled
+    /// All messages in this state: errored or canceled
     #[arg(long, value_name = "STATE", conflicts_with = "ids")]
     all: Option<State>,
 }
@@ -27,12 +27,11 @@ pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), CliE
         return Ok(());
     };
     if !matches!(state, State::Errored | State::Canceled) {
-        return Err(
-            CliError::usage(format!("{state} messages cannot be redriven")).hint("errored or canceled ones can")
-        );
+        return Err(CliError::usage(format!("{state} messages cannot be redriven"))
+            .hint("only errored and canceled messages can"));
     }
     for round in 0.. {
-        // What is redriven leaves the state, so the first page is always the next.
+        // A redriven message leaves the state, so the next page is always the first.
         let page = session.client.list_messages(&args.queue, state, BATCH_ITEMS_MAX as u32, "");
         let ids: Vec<String> =
             session.call(&args.queue, page).await?.items.into_iter().map(|message| message.id).collect();
@@ -42,7 +41,7 @@ pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), CliE
             }
             break;
         }
-        // Fails where some are refused, and would be again and again.
+        // Fails if a message is refused: it would be on the first page for ever.
         show_outcomes(&redrive(&args.queue, ids, session).await?, session)?;
     }
     Ok(())

@@ -14,34 +14,34 @@ const PAGE: u64 = 1_000;
 
 #[derive(Args, Debug)]
 pub(crate) struct SearchArgs {
-    /// Only of this queue
+    /// Only messages of this queue
     #[arg(long)]
     queue: Option<String>,
-    /// Only with this id
+    /// Only messages with this id
     #[arg(long)]
     id: Option<String>,
-    /// Only in this state; may be given again
+    /// Only messages in this state; repeat for several states
     #[arg(long, value_name = "STATE")]
     state: Vec<State>,
-    /// Only with this metadata; may be given again, then all must be there
+    /// Only messages with this metadata; repeat for several pairs, all of which must match
     #[arg(long = "where", value_name = "KEY=VALUE", value_parser = parse_pair)]
     pairs: Vec<(String, String)>,
-    /// Only of this worker's last lease
+    /// Only messages that this worker leased last
     #[arg(long)]
     worker: Option<String>,
-    /// Only where the last reason given has this in it
+    /// Only messages whose last reason contains this text
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Only what changed at or after this: 2013-01-01T10:15:00Z, or 90m for that long ago
+    /// Only messages that changed at or after this time: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     since: Option<u64>,
-    /// Only what changed last before this
+    /// Only messages whose last change was before this time
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     until: Option<u64>,
-    /// Messages that are no longer in their queue, too
+    /// Include messages that have left their queue
     #[arg(long)]
     gone: bool,
-    /// At most so many
+    /// Messages shown, at most
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     #[command(flatten)]
@@ -77,10 +77,10 @@ pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), CliEr
         search.page_token = found.next_page_token;
         if search.page_token.is_empty() || left == 0 {
             if empty {
-                session.output.remark("No such messages.")?;
+                session.output.remark("No message matches.")?;
             }
             if !search.page_token.is_empty() {
-                session.output.remark(&format!("… there are more: --limit {}", args.limit.saturating_mul(10)))?;
+                session.output.remark(&format!("There are more; use --limit {}", args.limit.saturating_mul(10)))?;
             }
             session.output.remark(&behind(&found.watermark))?;
             return Ok(());

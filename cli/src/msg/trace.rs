@@ -14,10 +14,10 @@ const PAGE: u32 = 1_000;
 
 #[derive(Args, Debug)]
 pub(crate) struct TraceArgs {
-    /// The queue, if it is not to be looked for in all of them; then the message
+    /// The message's id, after its queue; without a queue, all queues are searched
     #[arg(value_name = "[QUEUE] ID", num_args = 1..=2, required = true)]
     message: Vec<String>,
-    /// Of several messages that had the id one after the other, the one with this sequence
+    /// If several messages have had the id, the one with this sequence
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     sequence: u64,
     #[command(flatten)]
@@ -36,13 +36,12 @@ pub(crate) async fn run(args: TraceArgs, session: &Session) -> Result<(), CliErr
     }
     match found {
         true => Ok(()),
-        false => Err(CliError::refused(format!("history knows no message '{id}'")).hint(
-            "`tallystone msg search --id` shows what it knows; what was enqueued just now may not be indexed yet",
-        )),
+        false => Err(CliError::refused(format!("history has no message '{id}'"))
+            .hint("a message that was just enqueued may not be indexed yet; `tallystone msg search` lists the others")),
     }
 }
 
-/// The queues in which history knows the id.
+/// The queues in which history has the id.
 async fn queues_of(id: &str, session: &Session) -> Result<Vec<String>, CliError> {
     let search = Search { id: id.to_owned(), include_gone: true, page_size: 100, ..Search::default() };
     let found = session.client.search_messages(search).await.map_err(|error| cli_error(&error))?;
@@ -52,7 +51,7 @@ async fn queues_of(id: &str, session: &Session) -> Result<Vec<String>, CliError>
     Ok(queues)
 }
 
-/// Shows one message's transitions, page by page; `false`: there are none.
+/// Shows a message's transitions, page by page. Returns false if there are none.
 async fn trace(queue: &str, id: &str, sequence: u64, session: &Session) -> Result<bool, CliError> {
     let (mut page_token, mut before) = (String::new(), None);
     let mut found = false;
@@ -76,7 +75,7 @@ async fn trace(queue: &str, id: &str, sequence: u64, session: &Session) -> Resul
     }
 }
 
-/// A page of the timeline; `before` is the last transition of the page before.
+/// A page of the timeline. `before` is the last transition of the previous page.
 pub(crate) fn drawn(trace: &Trace, before: &mut Option<TracedTransition>, queue: &str, id: &str) -> String {
     let mut text = String::new();
     for transition in &trace.transitions {
@@ -114,7 +113,7 @@ fn headline(queue: &str, id: &str, priority: i64, sequence: u64, message: Option
     if let Some(payload) = message.and_then(|message| message.payload.as_ref()) {
         let _ = match std::str::from_utf8(payload) {
             Ok(payload) => writeln!(text, "  {}", printable(payload)),
-            Err(_) => writeln!(text, "  {} bytes of payload that are no text", payload.len()),
+            Err(_) => writeln!(text, "  {} bytes of binary payload", payload.len()),
         };
     }
     text
@@ -124,18 +123,21 @@ fn is_terminal(state: State) -> bool {
     matches!(state, State::Completed | State::Canceled | State::Errored)
 }
 
+/// How long the message was in the state that this transition left.
 fn spent(transition: &TracedTransition) -> String {
     let time = format_ms(transition.spent_ms);
     match transition.from {
         Some(State::Running) => format!("ran {time}"),
         Some(State::Pending) => format!("waited {time}"),
-        Some(State::Invisible) => format!("was invisible for {time}"),
-        Some(ended) => format!("was {ended} for {time}"),
+        Some(State::Invisible) => format!("invisible for {time}"),
+        Some(State::Completed) => format!("kept {time} after completion"),
+        Some(State::Canceled) => format!("kept {time} after cancellation"),
+        Some(State::Errored) => format!("kept {time} after its last attempt"),
         None => String::new(),
     }
 }
 
-/// What happened, by whom, why.
+/// The cause of a transition, with attempt, worker, fencing token, reason and time limit.
 fn what(transition: &TracedTransition) -> String {
     let mut text = transition.by.replace('_', " ");
     if matches!(transition.by.as_str(), "dequeue" | "complete" | "release" | "extend_lease" | "lease_expired") {
@@ -143,20 +145,20 @@ fn what(transition: &TracedTransition) -> String {
         if !transition.worker.is_empty() {
             let _ = write!(text, " by {}", printable(&transition.worker));
         }
-        let _ = write!(text, " (token {})", transition.fencing_token);
+        let _ = write!(text, " (fencing token {})", transition.fencing_token);
     }
     if !transition.reason.is_empty() && transition.reason != transition.by.replace('_', " ") {
         let _ = write!(text, ": {}", printable(&transition.reason));
     }
     match transition.to {
         Some(State::Invisible) => _ = write!(text, ", visible at {}", format_time(transition.due_ms)),
-        Some(State::Running) => _ = write!(text, ", until {}", format_time(transition.due_ms)),
+        Some(State::Running) => _ = write!(text, ", lease until {}", format_time(transition.due_ms)),
         _ => {}
     }
     text
 }
 
-/// What is missing just before this transition.
+/// The versions that are missing just before this transition.
 fn gap_before(gaps: &[Gap], transition: &TracedTransition) -> Option<String> {
     gaps.iter().find(|gap| is_before(gap, transition)).map(missing)
 }
@@ -167,9 +169,9 @@ fn is_before(gap: &Gap, transition: &TracedTransition) -> bool {
 
 fn missing(gap: &Gap) -> String {
     match gap.first_version == gap.last_version {
-        true => format!("version {} is missing: past the retention, or given up", gap.first_version),
+        true => format!("version {} is missing: older than the retention, or lost", gap.first_version),
         false => format!(
-            "versions {} to {} are missing: past the retention, or given up",
+            "versions {} to {} are missing: older than the retention, or lost",
             gap.first_version, gap.last_version
         ),
     }
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_is_drawn_from_top_to_bottom() {
+    fn a_timeline_is_drawn_from_top_to_bottom() {
         let transitions = vec![
             transition(1, None, Some(State::Pending), "enqueue"),
             transition(2, Some(State::Pending), Some(State::Running), "dequeue"),
@@ -216,7 +218,11 @@ mod tests {
         assert_eq!(lines[0], "UA1 in flights  (priority 5, sequence 3)");
         assert_eq!(lines[1], "2013-01-01T10:15:01.500Z  ○ pending    enqueue");
         assert_eq!(lines[2], "                          │   waited 1s 500ms");
-        assert!(lines[3].contains("○ running    dequeue, attempt 1 by hangar-1 (token 7), until 2013"), "{}", lines[3]);
+        assert!(
+            lines[3].contains("○ running    dequeue, attempt 1 by hangar-1 (fencing token 7), lease until 2013"),
+            "{}",
+            lines[3]
+        );
         assert!(lines[5].contains("version 3 is missing"), "{text}");
         assert!(lines[6].contains("● canceled   cancel"), "{text}");
     }

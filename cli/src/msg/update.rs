@@ -13,10 +13,10 @@ pub(crate) struct UpdateArgs {
     queue: String,
     /// The message
     id: String,
-    /// Lower runs first
+    /// The new priority; the lowest number runs first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
-    /// Invisible until this moment, such as 2030-01-01T00:00:00Z; a past one makes it visible now
+    /// Invisible until this time, such as 2030-01-01T00:00:00Z; a past time makes it pending now
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     visible_at: Option<SystemTime>,
 }
@@ -28,7 +28,7 @@ pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), CliEr
         visible_at_ms: args.visible_at.map(|time| since_epoch(time).as_millis().try_into().unwrap_or(u64::MAX)),
     };
     if patch == MessagePatch::default() {
-        return Err(CliError::usage("nothing to change").hint("--priority and --visible-at say what"));
+        return Err(CliError::usage("nothing to change").hint("give --priority or --visible-at"));
     }
     let transition = session.call(&args.queue, session.client.update_message(&args.queue, &args.id, patch)).await?;
     show_outcomes(&[ItemOutcome::new(args.id, Ok(transition))], session)

@@ -1,21 +1,21 @@
-//! Lines gathered into batches.
+//! Groups lines into batches, each of which is one call.
 
 use super::{Item, Reader};
 use crate::limits::BATCH_ITEMS_MAX;
 use std::io::{self, Read};
 
-/// A request may hold 4 MiB; this leaves room for the framing of a thousand items.
+/// A request may have 4 MiB; the rest is for the framing of a thousand items.
 const BATCH_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// Lines on their way to the server.
+/// The items of one call, and the lines that they come from.
 pub(super) struct Batch<T> {
     pub(super) items: Vec<T>,
-    /// The line of each item.
+    /// The line number of each item.
     pub(super) lines: Vec<u64>,
-    /// Lines that are no items, and why.
+    /// Lines that are not items: the line number and the error.
     pub(super) bad: Vec<(u64, String)>,
     bytes: usize,
-    /// How far the input was read with this batch.
+    /// Bytes of the input read up to the end of this batch.
     pub(super) input_bytes: u64,
 }
 
@@ -25,7 +25,8 @@ impl<T> Default for Batch<T> {
     }
 }
 
-/// Reads the input to its end, a batch at a time; a batch is full, or all that there was without waiting.
+/// Reads the input to its end and sends it batch by batch. A batch ends when it is full, or when the next read would
+/// wait. Stops when `send` returns false: the receiver is gone.
 pub(super) fn read_batches<T: Item>(mut reader: Reader<impl Read>, mut send: impl FnMut(io::Result<Batch<T>>) -> bool) {
     let mut batch = Batch::default();
     loop {
@@ -89,8 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn what_trickles_in_is_sent_without_waiting_for_more() {
-        /// A pipe: one line a read.
+    fn a_slow_input_is_sent_without_waiting_for_a_full_batch() {
+        /// A pipe that returns one line per read.
         struct Trickle(Vec<&'static [u8]>);
         impl Read for Trickle {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

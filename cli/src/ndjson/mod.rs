@@ -1,5 +1,5 @@
-//! Many items as NDJSON, one JSON object a line: read ([`reader`]), gathered into batches ([`batch`]), sent and told of
-//! ([`send`]). What may not: what an item is; that its verb knows.
+//! Many items as NDJSON, one JSON object per line: `reader.rs` reads lines, `batch.rs` groups them, `send.rs` sends them
+//! and reports the outcome. What an item is belongs to its verb (`msg/ndjson.rs`, `counter/ndjson.rs`).
 
 mod batch;
 mod reader;
@@ -12,14 +12,14 @@ pub(crate) use send::{Sending, open, unreadable};
 
 use serde::de::DeserializeOwned;
 
-/// What a line stands for.
+/// An item that a line describes.
 pub(crate) trait Item: Sized + Send + 'static {
-    /// The fields of a line.
+    /// The JSON fields of a line.
     type Line: DeserializeOwned;
 
-    /// The item, or what is wrong with the line.
+    /// The item of a line, or what is wrong with the line.
     fn of_line(line: Self::Line) -> Result<Self, String>;
 
-    /// What it takes of a request, roughly.
+    /// Its approximate size in a request.
     fn bytes(&self) -> usize;
 }

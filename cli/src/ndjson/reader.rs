@@ -1,18 +1,18 @@
-//! A stream read line by line, in bounded memory.
+//! Reads a stream line by line, in bounded memory.
 
 use super::Item;
 use std::io::{self, BufRead, BufReader, Read};
 
-/// The largest payload of a message (32 KiB), every byte of it escaped as `\u0000`, and the largest metadata fit.
+/// Enough for the largest payload (32 KiB), every byte escaped as `\u0000`, with the largest metadata.
 pub(crate) const LINE_BYTES_MAX: usize = 256 * 1024;
 
-/// One line read: its number, from 1, and the item or what is wrong with it.
+/// The number of a line, from 1, and its item or what is wrong with it.
 pub(crate) type Numbered<T> = (u64, Result<T, String>);
 
-/// What one read may bring.
+/// Bytes of one read, at most.
 const BUFFER_BYTES: usize = 1024 * 1024;
 
-/// Reads a stream line by line. Empty lines are passed over.
+/// Reads a stream line by line and skips empty lines.
 pub(crate) struct Reader<R> {
     input: BufReader<R>,
     line: Vec<u8>,
@@ -26,7 +26,7 @@ impl<R: Read> Reader<R> {
         Reader { input: BufReader::with_capacity(BUFFER_BYTES, input), line: Vec::new(), number: 0, bytes: 0 }
     }
 
-    /// Whether [`Reader::next`] would wait for the input: the moment to send what has been read.
+    /// Whether [`Reader::next`] would wait for input. What was read should be sent before that.
     pub(crate) fn is_drained(&self) -> bool {
         self.input.buffer().is_empty()
     }
@@ -49,9 +49,9 @@ impl<R: Read> Reader<R> {
             if line.is_empty() {
                 continue;
             }
-            // serde would take a list for the fields in their order.
+            // serde would accept a list as the fields in their order.
             if !line.starts_with(b"{") {
-                return Ok(Some((self.number, Err("is no JSON object: {…}".to_owned()))));
+                return Ok(Some((self.number, Err("is not a JSON object".to_owned()))));
             }
             let fields = serde_json::from_slice::<T::Line>(line).map_err(|error| plain(&error));
             return Ok(Some((self.number, fields.and_then(T::of_line))));
@@ -59,7 +59,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// The error without its "at line 1", which would name the wrong line.
+/// The error without serde's "at line 1": each line is parsed on its own.
 fn plain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {

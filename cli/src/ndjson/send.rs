@@ -1,4 +1,4 @@
-//! A stream of lines sent to a server, several batches at a time, and what became of them.
+//! Sends a stream of lines to a server, several batches at a time, and reports the outcome.
 
 use super::batch::{Batch, read_batches};
 use super::{Item, Reader};
@@ -16,35 +16,35 @@ use tallystone_client::Refused;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Batches read ahead of those in flight.
+/// Batches that are read while others are in flight.
 const BATCHES_AHEAD: usize = 2;
-/// Refused lines that are shown one by one.
+/// Refused lines that the report names.
 const SHOWN_MAX: usize = 20;
-/// The reason of a line that is no item.
+/// The reason of a line that is not an item.
 const BAD_LINE: &str = "BAD_LINE";
 
-/// What is sent where.
+/// What to send, and where.
 pub(crate) struct Sending {
-    /// The lines; `-` for stdin.
+    /// The file; `-` for stdin.
     pub(crate) path: PathBuf,
-    /// Where to, as it stands in the report: `("queue", "flights")`.
+    /// The destination, as a field of the report: `("queue", "flights")`.
     pub(crate) to: (&'static str, String),
-    /// What was done, in the report: `("Enqueued", "messages")`.
+    /// The words of the report: `("Enqueued", "messages")`.
     pub(crate) done: (&'static str, &'static str),
-    /// Batches on their way at once.
+    /// Batches in flight at once.
     pub(crate) in_flight: usize,
 }
 
-/// What became of the input.
+/// The outcome of the input.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     #[serde(flatten)]
     to: BTreeMap<&'static str, String>,
     accepted: u64,
     refused: u64,
-    /// Refused lines by reason.
+    /// The number of refused lines, by reason.
     refused_by_reason: BTreeMap<String, u64>,
-    /// The first of them.
+    /// The first refused lines.
     refused_lines: Vec<RefusedLine>,
     elapsed_s: f64,
 }
@@ -81,7 +81,7 @@ impl Report {
 }
 
 impl Sending {
-    /// Sends all there is, and says what became of it; fails where some were refused, or where `send` failed.
+    /// Sends the whole input and shows the report. Fails if the server refused a line, or if `send` failed.
     pub(crate) async fn run<T: Item, A>(
         self,
         output: Output,
@@ -95,7 +95,7 @@ impl Sending {
         let mut report = Report { to: BTreeMap::from([to]), ..Report::default() };
 
         let (batches, read) = mpsc::channel(BATCHES_AHEAD);
-        // A thread of its own: a read from a terminal or pipe may block for ever, and must not hold up our end.
+        // On its own thread: a read from a terminal or pipe may block for ever, and must not keep the program running.
         std::thread::spawn(move || read_batches(Reader::new(input), |batch| batches.blocking_send(batch).is_ok()));
         let mut sent = ReceiverStream::new(read)
             .map(async |batch: io::Result<Batch<T>>| {
@@ -116,9 +116,9 @@ impl Sending {
             };
             let results = match results {
                 Ok(results) => results,
-                Err(failure) => {
+                Err(error) => {
                     let line = batch.lines.first().copied().unwrap_or_default();
-                    failed = Some(failure.at(format!("stopped at line {line}")));
+                    failed = Some(error.at(format!("stopped at line {line}")));
                     break;
                 }
             };
@@ -131,7 +131,7 @@ impl Sending {
         report.elapsed_s = started.elapsed().as_secs_f64();
         output.one(&report, |report| report_text(report, done))?;
         match (failed, report.refused) {
-            (Some(failure), _) => Err(failure),
+            (Some(error), _) => Err(error),
             (None, 0) => Ok(()),
             (None, refused) => {
                 let lines = grouped(report.accepted + refused);
@@ -184,7 +184,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>, CliError> {
     Ok(Box::new(File::open(path).map_err(|error| unreadable(path, &error))?))
 }
 
-/// What is wrong with a file.
+/// The error of a file that cannot be read.
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
     CliError::usage(format!("cannot read {}: {error}", path.display()))
 }

@@ -7,25 +7,25 @@ use tallystone_client::{Backoff, BackoffKind, QueueConfig};
 /// What can be changed after the queue was created.
 #[derive(Args, Debug)]
 pub(super) struct ConfigArgs {
-    /// Lease of a message that names none [server's default: 30s]
+    /// Lease of messages without their own [server's default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     lease: Option<u64>,
-    /// How long a message that names no other time is invisible at first [server's default: 0s]
+    /// How long new messages without their own setting are invisible [server's default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     invisibility: Option<u64>,
-    /// How often a message may run [server's default: 5]
+    /// Attempts before a message is errored [server's default: 5]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// How long ended messages stay [server's default: 10m]
+    /// How long completed, canceled and errored messages are kept [server's default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     retention: Option<u64>,
-    /// Most live messages; 0: no bound [server's default: 0]
+    /// Live messages at most; 0 for no bound [server's default: 0]
     #[arg(long, value_name = "N")]
     max_depth: Option<u64>,
     /// Refuse new messages
     #[arg(long, value_name = "BOOL")]
     enqueue_blocked: Option<bool>,
-    /// Give out no messages
+    /// Lease no messages to workers
     #[arg(long, value_name = "BOOL")]
     dequeue_blocked: Option<bool>,
     /// How the delay after a failed attempt grows
@@ -37,10 +37,10 @@ pub(super) struct ConfigArgs {
     /// The longest delay
     #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "5m", requires = "backoff")]
     backoff_max: u64,
-    /// The share of the delay that is drawn at random, in percent
+    /// The random part of the delay, in percent
     #[arg(long, value_name = "0-100", default_value_t = 20, requires = "backoff")]
     backoff_jitter: u32,
-    /// Metadata keys by which Dequeue and Depth will filter together; may be given again for other sets
+    /// Metadata keys that Dequeue and Depth filter by together; repeat for other sets of keys
     #[arg(long, value_name = "KEY[,KEY]")]
     index: Vec<String>,
 }

@@ -9,12 +9,12 @@ use tallystone_client::{QueueConfig, QueueType};
 
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// 1 to 128 of A-Z a-z 0-9 . _ - : /
+    /// 1 to 128 characters of A-Z a-z 0-9 . _ - : /
     name: String,
-    /// At most one running message per value of this metadata key
+    /// Run at most one message at a time for each value of this metadata key
     #[arg(long, value_name = "KEY", conflicts_with = "simple")]
     exclusive: Option<String>,
-    /// Not exclusive, whatever a queue template of the server says
+    /// Not exclusive, even if a queue template of the server makes it so
     #[arg(long)]
     simple: bool,
     #[command(flatten)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub(crate) struct DeleteArgs {
     /// The queue
     name: String,
-    /// Also if it has live messages, which are purged first
+    /// Purge its live messages first
     #[arg(long)]
     force: bool,
 }

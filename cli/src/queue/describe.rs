@@ -12,7 +12,7 @@ use tallystone_client::{Filter, QueueSummary, State};
 pub(crate) struct DescribeArgs {
     /// The queue
     name: String,
-    /// Count only messages with this metadata; may be given again, then all must match
+    /// Count only messages with this metadata; repeat for several pairs, all of which must match
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
     filter: Vec<(String, String)>,
 }

@@ -9,7 +9,7 @@ use tallystone_client::QueueSummary;
 
 #[derive(Args, Debug)]
 pub(crate) struct LsArgs {
-    /// Only queues whose names begin so
+    /// Only queues whose names begin with this
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
 }
@@ -17,7 +17,7 @@ pub(crate) struct LsArgs {
 pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError> {
     let queues = session.queues(&args.prefix).await?;
     session.output.many(&queues, |queues| match queues {
-        [] => "No queues. `tallystone queue create NAME` makes one; so does the first `msg enqueue`.".to_owned(),
+        [] => "No queues. `tallystone queue create NAME` creates one; so does the first `msg enqueue`.".to_owned(),
         queues => {
             let header =
                 ["name", "type", "#invisible", "#pending", "#running", "#completed", "#canceled", "#errored", "state"];
@@ -31,7 +31,7 @@ fn row(QueueSummary { queue, depth }: &QueueSummary) -> Vec<String> {
         [depth.invisible, depth.pending, depth.running, depth.completed, depth.canceled, depth.errored].map(grouped);
     let state = match (queue.config.enqueue_blocked == Some(true), queue.config.dequeue_blocked == Some(true)) {
         (_, true) => "paused",
-        (true, false) => "takes nothing",
+        (true, false) => "closed",
         (false, false) => "",
     };
     let mut row = vec![queue.name.clone(), type_text(queue.config.queue_type.as_ref())];

@@ -16,5 +16,5 @@ pub(crate) async fn run(args: PauseArgs, session: &Session) -> Result<(), CliErr
     let queue = session.call(&args.name, session.client.update_queue(&args.name, config)).await?;
     session
         .output
-        .one(&queue, |queue| format!("{} is paused: running messages go on, nothing more is given out.", queue.name))
+        .one(&queue, |queue| format!("{} is paused: running messages continue, and workers get no others.", queue.name))
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub(crate) struct PurgeArgs {
     /// The queue
     name: String,
-    /// Also messages that workers are running now: their leases are lost
+    /// Purge running messages too; their workers lose the leases
     #[arg(long)]
     include_running: bool,
 }
@@ -24,10 +24,10 @@ struct Report {
 pub(crate) async fn run(args: PurgeArgs, session: &Session) -> Result<(), CliError> {
     let mut report = Report { queue: args.name, purged: 0 };
     loop {
-        let step = session.client.purge_queue(&report.queue, args.include_running);
-        let step = session.call(&report.queue, step).await?;
-        report.purged += step.purged;
-        if !step.more {
+        let call = session.client.purge_queue(&report.queue, args.include_running);
+        let part = session.call(&report.queue, call).await?;
+        report.purged += part.purged;
+        if !part.more {
             break;
         }
     }

@@ -14,5 +14,5 @@ pub(crate) struct ResumeArgs {
 pub(crate) async fn run(args: ResumeArgs, session: &Session) -> Result<(), CliError> {
     let config = QueueConfig { dequeue_blocked: Some(false), ..QueueConfig::default() };
     let queue = session.call(&args.name, session.client.update_queue(&args.name, config)).await?;
-    session.output.one(&queue, |queue| format!("{} gives messages out again.", queue.name))
+    session.output.one(&queue, |queue| format!("{} leases messages to workers again.", queue.name))
 }

@@ -8,7 +8,7 @@ use crate::output::{grouped, table};
 use clap::Args;
 use tallystone_client::{Activity, QueueStats, State, StateActivity};
 
-/// Columns of a sparkline, if no interval is given.
+/// Bars of a trend, if no interval is given.
 const COLUMNS: u64 = 60;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -16,13 +16,13 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 pub(crate) struct StatsArgs {
     /// The queue
     queue: String,
-    /// From when on: 2013-01-01T10:15:00Z, or 90m for that long ago [default: an hour before the end]
+    /// Begin: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago [default: an hour before the end]
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     since: Option<u64>,
-    /// Until when [default: now]
+    /// End [default: now]
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     until: Option<u64>,
-    /// The length of one column of the sparklines [default: a sixtieth of the time]
+    /// Time that one bar of the trend stands for [default: a sixtieth of the time]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     interval: Option<u64>,
     #[command(flatten)]
@@ -31,14 +31,14 @@ pub(crate) struct StatsArgs {
 
 pub(crate) async fn run(args: StatsArgs, session: &Session) -> Result<(), CliError> {
     let (since, until) = (args.since.unwrap_or(0), args.until.unwrap_or(0));
-    let ask = async |interval_ms| {
+    let query = async |interval_ms| {
         session.client.queue_stats(&args.queue, since, until, interval_ms).await.map_err(|error| cli_error(&error))
     };
     let stats = match args.interval {
-        Some(interval_ms) => ask(interval_ms).await?,
+        Some(interval_ms) => query(interval_ms).await?,
         None => {
-            // The server decides the span where it was not given: ask it first.
-            let whole = ask(0).await?.total;
+            // The server chooses a time that was not given: the first query learns it.
+            let whole = query(0).await?.total;
             let span_ms = whole.to_ms.saturating_sub(whole.from_ms);
             let interval_ms = span_ms.div_ceil(COLUMNS).max(1_000);
             session
@@ -60,21 +60,13 @@ fn text(queue: &str, stats: &QueueStats) -> String {
         format_ms(total.to_ms.saturating_sub(total.from_ms))
     );
     if total.states.is_empty() {
-        text += "Nothing happened.\n";
+        text += "No transitions in this time.\n";
     } else {
-        let header = [
-            "state",
-            "#entered",
-            "#per second",
-            "#left",
-            "#half within",
-            "#90% within",
-            "#99% within",
-            "#all within",
-            "entered",
-        ];
+        let header = ["state", "#entered", "#per second", "#left", "#p50", "#p90", "#p99", "#max", "trend"];
         text += &table(&header, total.states.iter().map(|state| row(state, &stats.intervals)));
-        text += "\n\nThe times are those spent in a state by the messages that left it.\n";
+        text += "\n\nP50 to MAX: the time that messages spent in the state before they left it.\n";
+        let interval_ms = stats.intervals.first().map_or(0, |first| first.to_ms.saturating_sub(first.from_ms));
+        text += &format!("TREND: messages that entered the state, a bar for each {}.\n", format_ms(interval_ms));
     }
     if !total.reasons.is_empty() {
         text += "\n";
@@ -103,7 +95,7 @@ fn row(activity: &StateActivity, intervals: &[Activity]) -> Vec<String> {
     ]
 }
 
-/// One bar a number, as high as its part of the largest; nothing is a space.
+/// A bar for each number, its height relative to the largest; 0 is a space.
 fn sparkline(counts: &[u64]) -> String {
     let largest = counts.iter().copied().max().unwrap_or(0);
     let bar = |count: u64| match count {

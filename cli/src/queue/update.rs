@@ -18,9 +18,7 @@ pub(crate) struct UpdateArgs {
 pub(crate) async fn run(args: UpdateArgs, session: &Session) -> Result<(), CliError> {
     let config = args.config.into_config();
     if config == QueueConfig::default() {
-        return Err(
-            CliError::usage("nothing to change").hint("`tallystone queue update --help` lists what can be changed")
-        );
+        return Err(CliError::usage("nothing to change").hint("`tallystone queue update --help` lists the flags"));
     }
     let queue = session.call(&args.name, session.client.update_queue(&args.name, config)).await?;
     session.output.one(&queue, describe_text)

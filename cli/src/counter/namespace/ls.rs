@@ -10,7 +10,7 @@ use tallystone_client::Namespace;
 pub(crate) async fn run(session: &CounterSession) -> Result<(), CliError> {
     let namespaces = session.client.list_namespaces().await.map_err(|error| cli_error(&error))?;
     session.output.many(&namespaces, |namespaces| match namespaces {
-        [] => "No namespaces. `tallystone counter namespace put NAME` makes one.".to_owned(),
+        [] => "No namespaces. `tallystone counter namespace put NAME` creates one.".to_owned(),
         namespaces => {
             let header = ["name", "type", "cardinality", "accept limit", "coalesce", "#revision"];
             table(&header, namespaces.iter().map(row))

@@ -10,61 +10,62 @@ use std::io::Read;
 use std::path::PathBuf;
 use tallystone_client::{Cardinality, CounterType, NamespaceConfig};
 
-/// More than any configuration takes, and less than a request may hold.
+/// More than any configuration needs, and less than a request may have.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Args, Debug)]
 pub(crate) struct PutArgs {
-    /// 1 to 64 of A-Z a-z 0-9 . _ -
+    /// 1 to 64 characters of A-Z a-z 0-9 . _ -
     name: String,
-    /// A control plane's persistence_configuration (JSON with comments), as it stands; `-` for stdin
+    /// A control plane's persistence_configuration (JSON with comments); `-` for stdin
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
 }
 
-/// What is not given stays as it is, or takes the server's default in a new namespace.
+/// The parameters of a namespace. Those that are not given keep their value; in a new namespace they get the server's
+/// default.
 #[derive(Args, Debug)]
 #[group(id = "config", multiple = true)]
 pub(crate) struct ConfigArgs {
-    /// What its counters promise; best effort cannot be changed from or to [server's default: eventual]
+    /// The guarantee of its counters; a namespace cannot change from or to best-effort [server's default: eventual]
     #[arg(long = "type", value_enum, value_name = "TYPE")]
     counter_type: Option<TypeName>,
-    /// How many counters there are, roughly; low: all are rolled up all the time [server's default: high]
+    /// The approximate number of counters; with low, all are rolled up all the time [server's default: high]
     #[arg(long, value_enum)]
     cardinality: Option<CardinalityName>,
-    /// Best effort: how long after its last add a counter is kept; 0s: for ever [server's default: 0s]
+    /// For best-effort: how long a counter is kept after its last add; 0s for no limit [server's default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     ttl: Option<u64>,
-    /// How far behind now an event's time may be [server's default: 5s]
+    /// The maximum age of an event when it arrives [server's default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     accept_limit: Option<u64>,
-    /// All adds of one counter within this time are one rollup [server's default: 10s]
+    /// Adds of a counter within this time share one rollup [server's default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     coalesce: Option<u64>,
-    /// Counters that a worker rolls up at once, of each rollup queue [server's default: 32]
+    /// Counters of a rollup queue that a worker rolls up at once [server's default: 32]
     #[arg(long, value_name = "N")]
     rollup_batch_count: Option<u32>,
-    /// Rollup queues [server's default: 8]
+    /// The number of rollup queues [server's default: 8]
     #[arg(long, value_name = "N")]
     num_queues: Option<u32>,
-    /// How much may wait in one rollup queue [server's default: 16 MiB]
+    /// The size of the jobs that may wait in one rollup queue [server's default: 16 MiB]
     #[arg(long, value_name = "BYTES")]
     capacity_bytes: Option<u64>,
-    /// Shards over which the events of one counter are spread, 1 to 8; fixed once made [server's default: 4]
+    /// Shards that the events of one counter are spread over, 1 to 8; cannot be changed [server's default: 4]
     #[arg(long, value_name = "N")]
     buckets_per_id: Option<u32>,
-    /// How much time one partition of the event log holds; fixed once made [server's default: 600]
+    /// The time that one partition of the event log covers; cannot be changed [server's default: 600]
     #[arg(long, value_name = "N")]
     seconds_per_bucket: Option<u32>,
-    /// How much time is dropped at once, a multiple of the former [server's default: 86400]
+    /// The time whose events are deleted at once, a multiple of --seconds-per-bucket [server's default: 86400]
     #[arg(long, value_name = "N")]
     seconds_per_slice: Option<u32>,
-    /// After this an event is no longer looked for [server's default: 6days]
+    /// The age at which reads stop searching for events [server's default: 6days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     close_after: Option<u64>,
-    /// After this events are dropped, once they are rolled up [server's default: 7days]
+    /// The age at which events that are rolled up are deleted [server's default: 7days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     delete_after: Option<u64>,
 }

@@ -31,7 +31,7 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
     let lines = [
         ("type", type_text(config.counter_type).to_owned()),
         ("cardinality", cardinality_text(config.cardinality).to_owned()),
-        ("ttl", config.ttl_ms.filter(|ttl| *ttl > 0).map_or_else(|| "for ever".to_owned(), format_ms)),
+        ("ttl", config.ttl_ms.filter(|ttl| *ttl > 0).map_or_else(|| "no limit".to_owned(), format_ms)),
         ("accept limit", duration(config.accept_limit_ms)),
         ("coalesce", duration(config.coalesce_ms)),
         ("rollup batch", number(config.rollup_batch_count)),
