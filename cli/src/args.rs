@@ -17,7 +17,7 @@ use crate::server::ServerArgs;
 use crate::work::WorkArgs;
 use clap::{Parser, Subcommand};
 
-/// A durable priority work queue, earliest deadline first, with exclusive keys; and exact distributed counters
+/// A durable priority work queue, and exact distributed counters
 #[derive(Debug, Parser)]
 #[command(name = "tallystone", version, after_help = EXIT_CODES, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -29,34 +29,34 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Serve the queue over gRPC; its data is in Redis
-    Server(ServerArgs),
-    /// Index queue events from Kafka in Elasticsearch, and serve history queries
-    Indexer(IndexerArgs),
-    /// Serve counters over gRPC and HTTP; their data is in Redis
-    Counters(CountersArgs),
-    /// Process the rollup jobs of counters
-    RollupWorker(RollupWorkerArgs),
-    /// Start everything for development: queue, counters and history on a private Redis; data survives restarts
+    /// Start queue, counters and history for development, on a private Redis
     Dev(DevArgs),
+    /// Run a demonstration
+    #[command(subcommand)]
+    Demo(Demo),
     /// Create, show and change queues
     #[command(subcommand)]
     Queue(QueueVerb),
     /// Enqueue, show and change messages
     #[command(subcommand)]
     Msg(MsgVerb),
+    /// Run a command for each message of a queue
+    Work(WorkArgs),
+    /// Add to counters and read them
+    Counter(CounterArgs),
     /// Compare history with the queues
     #[command(subcommand)]
     History(HistoryVerb),
-    /// Add to counters and read them
-    Counter(CounterArgs),
-    /// Run a command for each message of a queue
-    Work(WorkArgs),
     /// Verify the invariants of queues, in bounded steps
     Check(CheckArgs),
-    /// Run a demonstration
-    #[command(subcommand)]
-    Demo(Demo),
+    /// Serve the queue over gRPC; its data is in Redis
+    Server(ServerArgs),
+    /// Serve counters over gRPC and HTTP; their data is in Redis
+    Counters(CountersArgs),
+    /// Process the rollup jobs of counters
+    RollupWorker(RollupWorkerArgs),
+    /// Index queue events from Kafka in Elasticsearch, and serve history queries
+    Indexer(IndexerArgs),
     /// Measure throughput and latency, next to other queues
     Bench(BenchArgs),
     /// Print a completion script for your shell

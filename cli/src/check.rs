@@ -57,7 +57,7 @@ fn text(reports: &[Report]) -> String {
     }
     let row = |report: &Report| {
         let verdict = match report.violations.len() {
-            0 => "all invariants hold".to_owned(),
+            0 => "every invariant holds".to_owned(),
             found => format!("{found} violations"),
         };
         vec![report.queue.clone(), grouped(report.checked), verdict]

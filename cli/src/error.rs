@@ -7,9 +7,9 @@ use std::process::ExitCode;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  refused: the queue said no, some messages were refused, or `check` found violations
+  1  refused: the server refused the call or some messages, or `check` found violations
   2  wrong arguments or configuration
-  3  unavailable: no server, or no answer from it or its Redis";
+  3  unavailable: the server, or a store behind it, did not answer";
 
 /// The exit codes, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
