@@ -1,8 +1,8 @@
 //! The connection of a verb to the server, and what is said when a call fails.
 
-use crate::config::nearest;
 use crate::error::CliError;
 use crate::global::Global;
+use crate::nearest::nearest;
 use crate::output::Output;
 use std::time::Duration;
 use tallystone_client::{Client, Code, Error, QueueSummary, Refused};

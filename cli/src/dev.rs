@@ -1,52 +1,44 @@
-//! `tallystone dev`: a private Redis whose data survives restarts, and beside it a server, the counters and their worker, in
+//! `tallystone dev`: a private Redis whose data survives restarts, and the queue, the counters and a rollup worker on it, in
 //! one process tree.
 
-use crate::config::{ConfigFlags, load};
-use crate::counters;
+use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, load};
+use crate::data_dir::data_dir_of;
 use crate::error::CliError;
-use crate::history::{History, elastic_options, kafka_options};
-use crate::indexer::indexing;
 use crate::output::Output;
-use crate::server::{HistoryAddresses, cannot_serve};
+use crate::serving::{cannot_assemble, cannot_serve, listen};
 use crate::shutdown::Shutdown;
 use clap::Args;
-use futures::FutureExt;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use tallystone_client::Client;
+use tallystone_assembly::{AllInOne, Config, Listeners, create_namespace};
 use tallystone_counters::namespace::CounterType;
-use tallystone_counters::redis::RedisNamespaces;
-use tallystone_counters::{NamespaceConfig, NamespaceName};
-use tallystone_indexer::elastic::Elastic;
-use tallystone_indexer::kafka::IndexerOptions;
+use tallystone_counters::{CountersConfig, NamespaceConfig, NamespaceName};
+use tallystone_link::RedisConfig;
 use tallystone_local::{
     PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions, PrivateRedis,
     PrivateRedisOptions,
 };
-use tallystone_server::BesideTask;
-use tallystone_server::ServerConfig;
-use tallystone_server::redis_options;
-use tallystone_server::store::{RedisStore, ReplicaWait};
-use tokio::net::TcpListener;
 
-/// Where the counters are served, unless told otherwise.
-const COUNTERS_PORT: u16 = 7610;
-/// The namespace that is there from the beginning.
+/// The namespace that `dev` creates.
 const NAMESPACE: &str = "default";
 
 #[derive(Args, Debug)]
 pub(crate) struct DevArgs {
     #[command(flatten)]
-    flags: ConfigFlags,
+    file: ConfigFile,
+    /// Where to serve gRPC and HTTP [default: 127.0.0.1:7600]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
     #[command(flatten)]
-    addresses: HistoryAddresses,
+    metrics: MetricsFlag,
+    #[command(flatten)]
+    history: HistoryServices,
     /// Where to serve the counters, gRPC and HTTP [default: 127.0.0.1:7610, or a free port where --listen takes one]
     #[arg(long, value_name = "ADDRESS")]
     counters_listen: Option<SocketAddr>,
     /// Start a Kafka and an Elasticsearch too, and keep history there (`./quickstart --full` installs them)
-    #[arg(long, conflicts_with_all = ["kafka", "elasticsearch"])]
+    #[arg(long, conflicts_with_all = ["kafka_brokers", "elasticsearch_url"])]
     full: bool,
     /// Where the data lives [default: tallystone/dev in $XDG_DATA_HOME, else .tallystone/dev here]
     #[arg(long, value_name = "DIR", env = "TALLYSTONE_DATA_DIR")]
@@ -54,15 +46,6 @@ pub(crate) struct DevArgs {
     /// The port of the private Redis [default: a free one]
     #[arg(long, value_name = "PORT")]
     redis_port: Option<u16>,
-}
-
-/// What is laid over the file and the environment.
-#[derive(Serialize)]
-struct Flags {
-    #[serde(flatten)]
-    flags: ConfigFlags,
-    #[serde(flatten)]
-    addresses: HistoryAddresses,
 }
 
 /// What is running, and where.
@@ -79,53 +62,37 @@ struct Running {
 }
 
 pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
-    let file = args.flags.config.clone();
-    let flags = Flags { flags: args.flags, addresses: args.addresses };
-    let mut config: ServerConfig = load(file.as_deref(), flags)?;
-    if config.kafka.is_some() != config.elasticsearch.is_some() {
-        return Err(CliError::usage("kafka and elasticsearch go together: events go through the one into the other"));
-    }
-    config.check().map_err(CliError::usage)?;
-    if config.redis_url != ServerConfig::default().redis_url {
-        return Err(CliError::usage("redis_url: `dev` brings a Redis of its own")
-            .hint("`tallystone server` serves from another"));
-    }
-    // First of all that starts: a signal from here on stops what was started.
+    let flags = Overrides::default()
+        .set("server.listen", args.listen)
+        .set("server.metrics_listen", args.metrics.metrics_listen)
+        .set("counters.listen", args.counters_listen);
+    let mut config = load(args.file.path.as_deref(), args.history.set(flags))?;
+    check(&config, args.full)?;
+    // From here on, a signal stops all that was started.
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
-    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
-        CliError::usage(format!("cannot listen on {}: {error}", config.listen))
-            .hint("is a server running already? --listen 127.0.0.1:0 takes a free port")
-    })?;
-    let counters_port = if config.listen.port() == 0 { 0 } else { COUNTERS_PORT };
-    let counters_listen = args.counters_listen.unwrap_or_else(|| SocketAddr::new(config.listen.ip(), counters_port));
-    let counters_listener = counters::listen(counters_listen).await?;
-    if let Some(address) = config.metrics_listen {
-        // Bound when the server starts: what is wrong with it is to be said before all is said to be ready.
+    let listeners =
+        Listeners { queue: listen(config.server.listen).await?, counters: listen(counters_address(&config)).await? };
+    if let Some(address) = config.server.metrics_listen {
+        // The port is bound for good when the server starts; its errors are shown now, before services start.
         std::net::TcpListener::bind(address)
             .map_err(|error| CliError::usage(format!("cannot serve metrics on {address}: {error}")))?;
     }
     let data_dir = args.data_dir.unwrap_or_else(|| data_dir_of("dev"));
     let options = PrivateRedisOptions { port: args.redis_port, ..PrivateRedisOptions::new(&data_dir) };
     let redis = PrivateRedis::start(options).await.map_err(|error| cannot_serve(&error))?;
-    config.redis_url = redis.url();
-    if args.full && config.history_file.is_some() {
-        redis.stop().await;
-        return Err(CliError::usage("history_file is set beside --full: events go to one of them"));
-    }
+    config.redis.url = redis.url();
     let full = match args.full {
         true => Some(Full::start(&data_dir).await?),
         false => None,
     };
     if let Some(full) = &full {
-        config.kafka = Some(full.kafka.address());
-        config.elasticsearch = Some(full.elasticsearch.url());
-        config.elasticsearch_replicas = 0;
-    } else if config.kafka.is_none() && config.history_file.is_none() {
-        config.history_file = Some(data_dir.join("history.db"));
+        config.kafka.brokers = Some(full.kafka.address());
+        config.elasticsearch.url = Some(full.elasticsearch.url());
+        config.elasticsearch.replicas = 0;
+    } else if config.kafka.brokers.is_none() && config.history.file.is_none() {
+        config.history.file = Some(data_dir.join("history.db"));
     }
-
-    let listeners = Listeners { queue: listener, counters: counters_listener };
-    let served = serve(config, listeners, &redis, full.as_ref(), &data_dir, shutdown, output).await;
+    let served = serve(&config, listeners, &redis, full.as_ref(), &data_dir, shutdown, output).await;
     redis.stop().await;
     if let Some(full) = full {
         full.kafka.stop().await;
@@ -134,47 +101,94 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
     served
 }
 
-/// Where it is to be served.
-struct Listeners {
-    queue: TcpListener,
-    counters: TcpListener,
-}
-
-/// The counters and their worker, with a namespace to try them in: its counts are exact at once.
-async fn counting(redis_url: &str, server: &str, listener: TcpListener) -> Result<BesideTask, CliError> {
-    let connect = async || {
-        let connected = RedisNamespaces::connect(redis_url, false, ReplicaWait::default()).await;
-        connected.map_err(|error| cannot_serve(&error))
-    };
-    let (namespaces, of_worker) = (connect().await?, connect().await?);
-    let name = NamespaceName::parse(NAMESPACE).map_err(CliError::usage)?;
-    if namespaces.get(&name).await.map_err(CliError::unavailable)?.is_none() {
-        let config =
-            NamespaceConfig { counter_type: CounterType::Accurate, num_queues: 1, ..NamespaceConfig::default() };
-        namespaces.put(&name, config).await.map_err(CliError::unavailable)?;
+/// What `dev` asks of a configuration, beyond what each section does.
+fn check(config: &Config, full: bool) -> Result<(), CliError> {
+    if config.kafka.brokers.is_some() != config.elasticsearch.url.is_some() {
+        return Err(CliError::usage(
+            "kafka.brokers and elasticsearch.url go together: events go through Kafka into Elasticsearch",
+        ));
     }
-    let queue = Client::builder(server).connect_lazy().map_err(CliError::usage)?;
-    Ok(Box::new(move |stopping| {
-        async move {
-            let worker = tokio::spawn(counters::working(of_worker, queue.clone(), stopping.clone()));
-            if let Err(failure) = counters::serving(namespaces, queue, listener, None, stopping).await {
-                tracing::error!(%failure, "the counters have ended");
-            }
-            if let Err(error) = worker.await {
-                tracing::error!(%error, "the worker has ended");
-            }
-        }
-        .boxed()
-    }))
+    config.check_queue().and_then(|()| config.check_counters()).map_err(CliError::usage)?;
+    config.check_indexer().map_err(CliError::usage)?;
+    if config.redis.url != RedisConfig::default().url {
+        return Err(CliError::usage("redis.url: `dev` starts a Redis of its own")
+            .hint("`tallystone server` serves from another"));
+    }
+    if full && config.history.file.is_some() {
+        return Err(CliError::usage("history.file is set together with --full: history lives in one of them"));
+    }
+    Ok(())
 }
 
-/// The services that history has in a larger house.
+/// Where no address is configured, the counters follow the queue: its interface, and a free port if it takes one.
+fn counters_address(config: &Config) -> SocketAddr {
+    let default = CountersConfig::default().listen;
+    if config.counters.listen != default {
+        return config.counters.listen;
+    }
+    let queue = config.server.listen;
+    SocketAddr::new(queue.ip(), if queue.port() == 0 { 0 } else { default.port() })
+}
+
+async fn serve(
+    config: &Config,
+    listeners: Listeners,
+    redis: &PrivateRedis,
+    full: Option<&Full>,
+    data_dir: &Path,
+    shutdown: Shutdown,
+    output: Output,
+) -> Result<(), CliError> {
+    let mut services = start(config, listeners).await.map_err(|error| cannot_assemble(&error))?;
+    let running = Running {
+        server: services.queue_url(),
+        counters: services.counters_url(),
+        redis_url: redis.url(),
+        kafka: config.kafka.brokers.clone(),
+        elasticsearch: config.elasticsearch.url.as_deref().map(without_user),
+        metrics: config.server.metrics_listen.map(|address| format!("http://{address}/metrics")),
+        data_dir: data_dir.canonicalize().map_err(CliError::usage)?,
+        process_id: std::process::id(),
+    };
+    output.one(&running, banner)?;
+    let failed = tokio::select! {
+        () = shutdown.requested() => None,
+        () = redis.ended() => None,
+        () = ended(full) => None,
+        error = services.ended() => Some(error),
+    };
+    let stopped = services.stop().await;
+    if let Some(full) = full
+        && (full.kafka.has_ended() || full.elasticsearch.has_ended())
+    {
+        return Err(CliError::unavailable("the Kafka or the Elasticsearch of this `dev` has ended")
+            .hint("nothing is lost; their logs are in the data folder; start `tallystone dev --full` again"));
+    }
+    if redis.has_ended() {
+        return Err(CliError::unavailable("the private Redis has ended: was it killed, or out of memory?")
+            .hint("what it acknowledged is on the disk; start `tallystone dev` again"));
+    }
+    if let Some(error) = failed {
+        return Err(cannot_serve(&error));
+    }
+    stopped.map_err(|error| cannot_serve(&error))
+}
+
+/// The queue, the counters and their worker, with a namespace to try; its counts are exact at once.
+async fn start(config: &Config, listeners: Listeners) -> Result<AllInOne, tallystone_assembly::AssemblyError> {
+    let name = NamespaceName::parse(NAMESPACE)?;
+    let accurate = NamespaceConfig { counter_type: CounterType::Accurate, num_queues: 1, ..NamespaceConfig::default() };
+    create_namespace(config, &name, accurate).await?;
+    AllInOne::start(config, listeners).await?.with_rollup_worker(config).await
+}
+
+/// The services that `--full` starts for history.
 struct Full {
     kafka: PrivateKafka,
     elasticsearch: PrivateElasticsearch,
 }
 
-/// When one of them has ended.
+/// Waits until one of them ends.
 async fn ended(full: Option<&Full>) {
     match full {
         Some(full) => tokio::select! {
@@ -185,7 +199,7 @@ async fn ended(full: Option<&Full>) {
     }
 }
 
-/// An address as it may be shown.
+/// An address without its user and password.
 fn without_user(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host)),
@@ -203,78 +217,6 @@ impl Full {
             kafka: kafka.map_err(|error| cannot_serve(&error))?,
             elasticsearch: elasticsearch.map_err(|error| cannot_serve(&error))?,
         })
-    }
-}
-
-async fn serve(
-    config: ServerConfig,
-    listeners: Listeners,
-    redis: &PrivateRedis,
-    full: Option<&Full>,
-    data_dir: &Path,
-    shutdown: Shutdown,
-    output: Output,
-) -> Result<(), CliError> {
-    let store = RedisStore::connect(redis_options(&config)).await.map_err(|error| cannot_serve(&error))?;
-    let store = Arc::new(store);
-    let mut beside = History::open(&config)?.beside(&store);
-    if let (Some(kafka), Some(elastic)) = (kafka_options(&config)?, elastic_options(&config)) {
-        let elastic = Arc::new(Elastic::new(elastic).map_err(CliError::usage)?);
-        let options = IndexerOptions { kafka, ..IndexerOptions::default() };
-        beside.tasks.push(Box::new(|stopping| {
-            indexing(elastic, options, stopping)
-                .map(|ended| ended.unwrap_or_else(|failure| tracing::error!(%failure, "the indexer has ended")))
-                .boxed()
-        }));
-    }
-    let address =
-        |listener: &TcpListener| listener.local_addr().map_err(CliError::usage).map(|at| format!("http://{at}"));
-    let (server, counters) = (address(&listeners.queue)?, address(&listeners.counters)?);
-    beside.tasks.push(counting(&redis.url(), &server, listeners.counters).await?);
-    let running = Running {
-        server,
-        counters,
-        redis_url: redis.url(),
-        kafka: config.kafka.clone(),
-        elasticsearch: config.elasticsearch.as_deref().map(without_user),
-        metrics: config.metrics_listen.map(|address| format!("http://{address}/metrics")),
-        data_dir: data_dir.canonicalize().map_err(CliError::usage)?,
-        process_id: std::process::id(),
-    };
-    output.one(&running, banner)?;
-    let stop = async {
-        tokio::select! {
-            () = shutdown.requested() => {}
-            () = redis.ended() => {}
-            () = ended(full) => {}
-        }
-    };
-    tallystone_server::serve_redis(store, listeners.queue, config, beside, Box::pin(stop))
-        .await
-        .map_err(|error| cannot_serve(&error))?;
-    if let Some(full) = full
-        && (full.kafka.has_ended() || full.elasticsearch.has_ended())
-    {
-        return Err(CliError::unavailable("the Kafka or the Elasticsearch of this `dev` has ended")
-            .hint("nothing is lost; their logs are in the data folder; start `tallystone dev --full` again"));
-    }
-    match redis.has_ended() {
-        true => Err(CliError::unavailable("the private Redis has ended: was it killed, or out of memory?")
-            .hint("what it acknowledged is on the disk; start `tallystone dev` again")),
-        false => Ok(()),
-    }
-}
-
-/// Where the data of one verb lives.
-pub(crate) fn data_dir_of(verb: &str) -> PathBuf {
-    data_dir(std::env::var_os("XDG_DATA_HOME").map(PathBuf::from), verb)
-}
-
-fn data_dir(xdg_data_home: Option<PathBuf>, verb: &str) -> PathBuf {
-    // The XDG specification: a relative path is to be ignored.
-    match xdg_data_home.filter(|home| home.is_absolute()) {
-        Some(home) => home.join("tallystone").join(verb),
-        None => PathBuf::from(".tallystone").join(verb),
     }
 }
 
@@ -315,16 +257,4 @@ Ctrl-C stops all of it.",
         running.redis_url,
         running.data_dir.display()
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn data_lives_in_xdg_or_here() {
-        assert_eq!(data_dir(Some("/d".into()), "dev"), PathBuf::from("/d/tallystone/dev"));
-        assert_eq!(data_dir(Some("d".into()), "dev"), PathBuf::from(".tallystone/dev"));
-        assert_eq!(data_dir(None, "demo"), PathBuf::from(".tallystone/demo"));
-    }
 }

@@ -11,6 +11,7 @@ mod config;
 mod connection;
 mod counter;
 mod counters;
+mod data_dir;
 mod demo;
 mod dev;
 mod duration;
@@ -23,14 +24,18 @@ mod limits;
 mod logs;
 mod msg;
 mod ndjson;
+mod nearest;
 mod output;
 mod queue;
+mod rollup_worker;
 mod server;
+mod serving;
 mod shutdown;
 mod text;
 mod work;
 
 use args::{Cli, Demo, Verb};
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 use connection::Session;
 use error::CliError;
@@ -44,7 +49,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| usage(error));
     let output = Output { json: cli.global.json };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // Set, it says how many threads; tokio reads it by itself.
@@ -59,6 +64,21 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.print(output.json),
     }
+}
+
+/// Prints why the arguments are wrong, and ends. Of an argument that had another name in an earlier version, it says the
+/// name.
+fn usage(error: clap::Error) -> ! {
+    let given = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].map(|kind| error.get(kind));
+    for given in given.into_iter().flatten() {
+        if let ContextValue::String(given) = given
+            && let Some(new) = config::renamed_argument(given)
+        {
+            eprintln!("error: {given} is now {new}");
+            std::process::exit(error.exit_code());
+        }
+    }
+    error.exit()
 }
 
 /// One core is for Redis: on a machine that both share, threads on every core only push it off its own
@@ -82,7 +102,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         Verb::Server(args) => server::run(args).await,
         Verb::Indexer(args) => indexer::run(args).await,
         Verb::Counters(args) => counters::run(args, global.server).await,
-        Verb::RollupWorker(args) => counters::run_worker(args, global.server).await,
+        Verb::RollupWorker(args) => rollup_worker::run(args, global.server).await,
         Verb::Dev(args) => dev::run(args, output).await,
         Verb::Queue(QueueVerb::Stats(args)) => {
             let session = args.history.session(&global, output).await?;

@@ -11,6 +11,7 @@
 pub mod api;
 pub mod cache;
 pub mod checkpoints;
+mod config;
 pub mod log;
 pub mod names;
 pub mod namespace;
@@ -25,6 +26,7 @@ mod metrics;
 
 pub use cache::Cache;
 pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
+pub use config::CountersConfig;
 pub use log::{
     Appended, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed,
     Settlement, Window,

@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod clock;
+pub mod config;
 pub mod elastic;
 pub mod embedded;
 pub mod fold;
@@ -15,6 +16,7 @@ pub mod kafka;
 pub mod store;
 pub mod wire;
 
+pub use config::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
 pub use elastic::{Elastic, ElasticOptions};
 pub use embedded::{Embedded, EmbeddedError, EmbeddedOptions};
 pub use store::{

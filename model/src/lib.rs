@@ -6,6 +6,7 @@
 //! What may not: anything that knows of Redis, gRPC, tokio or a wall clock.
 
 pub mod config;
+mod config_error;
 pub mod drawing;
 pub mod event;
 pub mod explain;
@@ -21,6 +22,7 @@ pub mod state;
 pub mod store;
 
 pub use config::{Backoff, BackoffKind, QueueConfig, QueuePatch, QueueType};
+pub use config_error::ConfigError;
 pub use event::{Event, Recorded, Sink, SinkError};
 pub use filter::{Filter, IndexKeys};
 pub use message::{Lease, Message, NewMessage};

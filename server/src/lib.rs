@@ -1,24 +1,22 @@
 //! The queue service: gRPC at the edge (`api`), combining and waiting in the middle (`engine`), a store at the end.
 //!
-//! What lives here: the server and its configuration, the sweeper, metrics and health, the Redis store. What may
-//! not: the meaning of the queue (that is tallystone-model's) and anything a client needs.
+//! What lives here: the service and its configuration, the sweeper, the relay, metrics and health, the Redis store. What
+//! may not: the rules of the queue (tallystone-model), ports (tallystone-serving), and anything a client needs.
 
 pub mod config;
 pub mod outbox;
 pub mod store;
 
-mod apart;
 mod api;
+mod attach;
 mod engine;
 mod health;
 mod metrics;
-mod serve;
-mod serve_only;
 mod sweeper;
 #[cfg(test)]
 mod testing;
 
-pub use config::{ConfigError, QueueTemplate, ServerConfig};
-pub use serve::{Beside, BesideTask, ServeError, outbox_bound, redis_options, serve, serve_on, serve_redis};
-pub use serve_only::{serve_metrics, serve_only};
+pub use attach::{attach_queue, attach_redis_queue, attach_relay};
+pub use config::{OutboxConfig, QueueTemplate, QueueTemplates, ServerConfig};
+pub use metrics::BUCKETS;
 pub use sweeper::LeaderLease;

@@ -1,9 +1,10 @@
 //! For the tests of this crate: a store that counts, fails and holds calls, and a server on loopback over it.
 
-use crate::config::ServerConfig;
-use crate::serve::{Beside, ServeError, serve_on};
+use crate::attach::attach_queue;
+use crate::config::{QueueTemplates, ServerConfig};
 use crate::sweeper::LeaderLease;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tallystone_model::{Applied, Filter, MessageId, QueueConfig, QueueName, Queue
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
+use tallystone_serving::{Host, ServeError};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -174,27 +176,31 @@ pub(crate) struct TestServer {
     pub(crate) queue: QueueClient<Channel>,
     pub(crate) admin: QueueAdminClient<Channel>,
     pub(crate) channel: Channel,
+    pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<Result<(), ServeError>>,
 }
 
 impl TestServer {
     pub(crate) async fn start() -> Self {
-        Self::start_with(TestStore::new(), ServerConfig::default()).await
+        Self::start_with(Host::new(), TestStore::new(), QueueTemplates::default()).await
     }
 
-    pub(crate) async fn start_with(store: Arc<TestStore>, config: ServerConfig) -> Self {
+    pub(crate) async fn start_with(host: Host, store: Arc<TestStore>, templates: QueueTemplates) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
+        let url = format!("http://{address}");
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move { drop(stopped.await) };
-        let served = tokio::spawn(serve_on(store.clone(), listener, config, Beside::default(), shutdown));
+        let host = attach_queue(host, store.clone(), &ServerConfig::default(), templates).unwrap();
+        let served = tokio::spawn(host.serve(listener, shutdown));
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
         TestServer {
             store,
             queue: QueueClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
             admin: QueueAdminClient::new(channel.clone()),
             channel,
+            address,
             stop: Some(stop),
             served,
         }

@@ -8,12 +8,14 @@
 //! its lease cannot change a count is the store's.
 
 mod batches;
+mod config;
 mod metrics;
 mod pacer;
 mod records;
 mod rollups;
 mod workers;
 
+pub use config::RollupWorkerConfig;
 pub use records::{Record, Records, RollupStage};
 pub use rollups::{Rollup, overlapping, rollups};
 pub use workers::{RollupWorkers, WorkerOptions};

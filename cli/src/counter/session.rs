@@ -1,8 +1,8 @@
 //! The connection of a verb to a counter server, and what its errors mean to the user.
 
-use crate::config::nearest;
 use crate::connection::{self, RETRY_FOR, server_url};
 use crate::error::CliError;
+use crate::nearest::nearest;
 use crate::output::Output;
 use clap::Args;
 use tallystone_client::{Code, CounterClient, Error, Refused};

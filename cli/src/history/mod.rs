@@ -1,11 +1,8 @@
-//! `tallystone history …`, and what all verbs share that ask history or keep it: where the answers come from, how far
-//! they go, and what a server runs beside the queue so that there is one.
+//! `tallystone history …`, and what all verbs share that query history: where the answers come from, and how far they go.
 
-mod beside;
 mod check;
 mod source;
 
-pub(crate) use beside::{History, elastic_options, kafka_options, prune};
 pub(crate) use source::{HistoryFlags, demo_file};
 
 use crate::duration::{format_ago, format_time};
@@ -15,7 +12,7 @@ use tallystone_client::Watermark;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HistoryVerb {
-    /// Compare queues with the index and name every difference
+    /// Compare queues with their history and print every difference
     Check(check::CheckArgs),
 }
 
@@ -25,7 +22,7 @@ pub(crate) async fn run(verb: HistoryVerb, session: &crate::connection::Session)
     }
 }
 
-/// How far an answer goes, in a sentence.
+/// How recent an answer is, in a sentence.
 pub(crate) fn behind(watermark: &Watermark) -> String {
     match (watermark.indexed_to_ms, watermark.behind_ms) {
         (Some(to_ms), Some(behind_ms)) => {

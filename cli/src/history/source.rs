@@ -1,8 +1,8 @@
-//! Where a question about history goes: to a server, or straight to the file of an embedded store that no server has
-//! open, such as the one that the last demo left.
+//! Where a query of history goes: to a server, or to the file of an embedded store that no server has open, such as that
+//! of the last demo.
 
 use crate::connection::Session;
-use crate::dev::data_dir_of;
+use crate::data_dir::data_dir_of;
 use crate::error::CliError;
 use crate::global::Global;
 use crate::output::Output;
@@ -12,26 +12,24 @@ use std::sync::Arc;
 use tallystone_client::Client;
 use tallystone_indexer::api::HistoryApi;
 use tallystone_indexer::embedded::{Embedded, EmbeddedOptions};
-use tallystone_proto::Corked;
+use tallystone_serving::Host;
 use tokio::net::TcpListener;
-use tokio_stream::StreamExt;
-use tonic::transport::server::TcpIncoming;
 
 #[derive(Args, Debug)]
 pub(crate) struct HistoryFlags {
-    /// Ask this file of an embedded history store, which no server may have open, instead of a server
+    /// Read this file of an embedded history store instead of asking a server; no server may have it open
     #[arg(long = "history", value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
-/// Where the demo leaves what happened in it.
+/// The history of the last demo.
 pub(crate) fn demo_file() -> PathBuf {
     data_dir_of("demo").join("history.db")
 }
 
 impl HistoryFlags {
-    /// Who answers: the file, if one is named; else the server; else, where no server was named and none is there, the
-    /// last demo.
+    /// Connects to the file, if one is named; else to the server; else, if no server was named and none answers, to the
+    /// history of the last demo.
     pub(crate) async fn session(&self, global: &Global, output: Output) -> Result<Session, CliError> {
         if let Some(file) = &self.file {
             return of_file(file, output).await;
@@ -57,10 +55,9 @@ async fn of_file(file: &Path, output: Output) -> Result<Session, CliError> {
     let embedded = Embedded::open(EmbeddedOptions::new(file)).map_err(CliError::usage)?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(CliError::usage)?;
     let url = format!("http://{}", listener.local_addr().map_err(CliError::usage)?);
-    let service = HistoryApi::new(Arc::new(embedded)).service();
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).map(|stream| stream.map(Corked::new));
-    // Until this process ends, which is when the answer has been shown.
-    tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+    let host = Host::new().service(HistoryApi::new(Arc::new(embedded)).service());
+    // It ends with this process, which ends when the answer is printed.
+    tokio::spawn(host.serve(listener, std::future::pending()));
     let client = Client::connect(url).await.map_err(|error| crate::connection::cli_error(&error))?;
     Ok(Session { client, output })
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tallystone_client::Client;
 use tallystone_model::oracle::Oracle;
-use tallystone_server::{Beside, ServerConfig, serve_on};
+use tallystone_server::{QueueTemplates, ServerConfig, attach_queue};
+use tallystone_serving::Host;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,11 +31,8 @@ impl World {
         let server = listener.local_addr().unwrap();
         let store = Arc::new(Oracle::new(clock.clone()));
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            serve_on(store, listener, ServerConfig::default(), Beside::default(), std::future::pending())
-                .await
-                .unwrap();
-        });
+        let host = attach_queue(Host::new(), store, &ServerConfig::default(), QueueTemplates::default()).unwrap();
+        tasks.spawn(async move { host.serve(listener, std::future::pending()).await.unwrap() });
         let wire = Wire::to(server, &mut tasks).await;
         let client = Client::connect(wire.url()).await.unwrap();
         World { client, wire, clock, _tasks: tasks }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tallystone_proto::counter::v1 as wire_v1;
 use tallystone_proto::counter::v1::counter_admin_server::{CounterAdmin, CounterAdminServer};
 use tallystone_proto::counter::v1::counters_server::{Counters as CountersRpc, CountersServer};
-use tonic::service::Routes;
+use tallystone_serving::{Host, RpcMetrics};
 use tonic::{Request, Response, Status};
 use wire_v1::*;
 
@@ -29,27 +29,45 @@ const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[derive(Clone)]
 pub struct Api {
     counters: Arc<CounterService>,
+    rpcs: Arc<RpcMetrics>,
 }
 
+/// Every RPC, as metrics and spans name it. A call over HTTP counts as the RPC that it stands for.
+const RPCS: &[&str] = &[
+    "AddCount",
+    "AddAndGetCount",
+    "AddCounts",
+    "AddAndGetCounts",
+    "GetCount",
+    "GetCounts",
+    "ClearCount",
+    "ClearCounts",
+    "ListCounters",
+    "ListEvents",
+    "PutNamespace",
+    "GetNamespace",
+    "ListNamespaces",
+];
+
 impl Api {
-    /// Answers from these counters.
-    pub fn new(counters: Arc<CounterService>) -> Api {
-        Api { counters }
+    /// The calls of this service.
+    fn new(counters: Arc<CounterService>) -> Api {
+        Api { counters, rpcs: RpcMetrics::new(RPCS) }
     }
 
-    /// What a server serves: gRPC and HTTP on one port.
-    pub fn routes(&self) -> Routes {
-        let grpc = Routes::new(CountersServer::new(self.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
-            .add_service(CounterAdminServer::new(self.clone()).max_decoding_message_size(REQUEST_BYTES_MAX));
-        let router = grpc.prepare().into_axum_router().merge(http::router(self.clone())).fallback(http::unknown_path);
-        Routes::from(router)
+    /// Adds both gRPC services and the HTTP paths to a host.
+    pub fn attach(host: Host, counters: Arc<CounterService>) -> Host {
+        let api = Api::new(counters);
+        host.service(CountersServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
+            .service(CounterAdminServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
+            .http(http::router(api))
     }
 }
 
 #[tonic::async_trait]
 impl CountersRpc for Api {
     async fn add_count(&self, request: Request<AddCountRequest>) -> Result<Response<AddCountResponse>, Status> {
-        add::one(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("AddCount", add::one(&self.counters, request.into_inner())).await
     }
 
     async fn add_and_get_count(
@@ -57,11 +75,12 @@ impl CountersRpc for Api {
         request: Request<AddAndGetCountRequest>,
     ) -> Result<Response<AddAndGetCountResponse>, Status> {
         let AddAndGetCountRequest { namespace, counter, delta, token } = request.into_inner();
-        add::one_and_get(&self.counters, AddCountRequest { namespace, counter, delta, token }).await.map(Response::new)
+        let add = AddCountRequest { namespace, counter, delta, token };
+        self.rpcs.observe("AddAndGetCount", add::one_and_get(&self.counters, add)).await
     }
 
     async fn add_counts(&self, request: Request<AddCountsRequest>) -> Result<Response<AddCountsResponse>, Status> {
-        add::many(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("AddCounts", add::many(&self.counters, request.into_inner())).await
     }
 
     async fn add_and_get_counts(
@@ -69,37 +88,38 @@ impl CountersRpc for Api {
         request: Request<AddAndGetCountsRequest>,
     ) -> Result<Response<AddAndGetCountsResponse>, Status> {
         let AddAndGetCountsRequest { namespace, adds } = request.into_inner();
-        add::many_and_get(&self.counters, AddCountsRequest { namespace, adds }).await.map(Response::new)
+        let adds = AddCountsRequest { namespace, adds };
+        self.rpcs.observe("AddAndGetCounts", add::many_and_get(&self.counters, adds)).await
     }
 
     async fn get_count(&self, request: Request<GetCountRequest>) -> Result<Response<GetCountResponse>, Status> {
-        get::one(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("GetCount", get::one(&self.counters, request.into_inner())).await
     }
 
     async fn get_counts(&self, request: Request<GetCountsRequest>) -> Result<Response<GetCountsResponse>, Status> {
-        get::many(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("GetCounts", get::many(&self.counters, request.into_inner())).await
     }
 
     async fn clear_count(&self, request: Request<ClearCountRequest>) -> Result<Response<ClearCountResponse>, Status> {
-        clear::one(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("ClearCount", clear::one(&self.counters, request.into_inner())).await
     }
 
     async fn clear_counts(
         &self,
         request: Request<ClearCountsRequest>,
     ) -> Result<Response<ClearCountsResponse>, Status> {
-        clear::many(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("ClearCounts", clear::many(&self.counters, request.into_inner())).await
     }
 
     async fn list_counters(
         &self,
         request: Request<ListCountersRequest>,
     ) -> Result<Response<ListCountersResponse>, Status> {
-        list::counters(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("ListCounters", list::counters(&self.counters, request.into_inner())).await
     }
 
     async fn list_events(&self, request: Request<ListEventsRequest>) -> Result<Response<ListEventsResponse>, Status> {
-        list::events(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("ListEvents", list::events(&self.counters, request.into_inner())).await
     }
 }
 
@@ -109,20 +129,20 @@ impl CounterAdmin for Api {
         &self,
         request: Request<PutNamespaceRequest>,
     ) -> Result<Response<PutNamespaceResponse>, Status> {
-        namespaces::put(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("PutNamespace", namespaces::put(&self.counters, request.into_inner())).await
     }
 
     async fn get_namespace(
         &self,
         request: Request<GetNamespaceRequest>,
     ) -> Result<Response<GetNamespaceResponse>, Status> {
-        namespaces::get(&self.counters, request.into_inner()).await.map(Response::new)
+        self.rpcs.observe("GetNamespace", namespaces::get(&self.counters, request.into_inner())).await
     }
 
     async fn list_namespaces(
         &self,
         _: Request<ListNamespacesRequest>,
     ) -> Result<Response<ListNamespacesResponse>, Status> {
-        namespaces::list(&self.counters).await.map(Response::new)
+        self.rpcs.observe("ListNamespaces", namespaces::list(&self.counters)).await
     }
 }

@@ -5,10 +5,12 @@
 //! data's format (`format`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
 //! there are, and what their replies mean.
 
+mod config;
 mod format;
 mod preflight;
 mod script_reply;
 
+pub use config::RedisConfig;
 pub use format::Format;
 pub use preflight::{ConnectError, client, preflight, without_password};
 pub use script_reply::ScriptReply;

@@ -7,8 +7,8 @@ use crate::rig::Rig;
 use crate::shape::RETENTION_MS;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tallystone_assembly::Config;
 use tallystone_client::connector;
 use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
@@ -16,8 +16,6 @@ use tallystone_proto::queue::v1::{
     CompleteRequest, CreateQueueRequest, DepthRequest, DequeueRequest, EnqueueRequest, LeaseRef, NewMessage,
     QueueConfig, QueueType, TransitionResult, enqueue_result, transition_result,
 };
-use tallystone_server::store::RedisStore;
-use tallystone_server::{Beside, ServerConfig, redis_options};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
@@ -42,16 +40,11 @@ pub(crate) struct Ours {
 impl Ours {
     /// Starts one on the rig's Redis.
     pub(crate) async fn start(rig: &Rig, threads: usize) -> Result<Ours> {
-        let config = ServerConfig { redis_url: rig.url(), ..ServerConfig::default() };
-        Ours::start_with(config, threads, |_| Beside::default()).await
+        Ours::start_with(config_of(rig), threads).await
     }
 
-    /// Starts one with something beside it, on so many threads of its own; 0: on the bench's.
-    pub(crate) async fn start_with(
-        config: ServerConfig,
-        threads: usize,
-        beside: impl FnOnce(&Arc<RedisStore>) -> Beside + Send + 'static,
-    ) -> Result<Ours> {
+    /// Starts one with this configuration and its history, on this many dedicated threads; 0: on those of the bench.
+    pub(crate) async fn start_with(config: Config, threads: usize) -> Result<Ours> {
         let runtime = match threads {
             0 => None,
             n => Some(Builder::new_multi_thread().worker_threads(n).thread_name("server").enable_all().build()?),
@@ -60,13 +53,11 @@ impl Ours {
         let (stop, stopped) = oneshot::channel();
         let (listening, on_listening) = oneshot::channel();
         let served = handle.spawn(async move {
-            let store = Arc::new(RedisStore::connect(redis_options(&config)).await?);
+            let host = tallystone_assembly::queue(&config).await?;
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-            let beside = beside(&store);
-            // Nobody waits for it any more: then the shutdown below has come, too.
+            // The receiver is gone only when the bench has given up; then `stopped` ends, too.
             let _ = listening.send(listener.local_addr()?);
-            let shutdown = async { drop(stopped.await) };
-            Ok(tallystone_server::serve_redis(store, listener, config, beside, Box::pin(shutdown)).await?)
+            Ok(host.serve(listener, async { drop(stopped.await) }).await?)
         });
         match on_listening.await {
             Ok(address) => Ok(Ours { address, stop, served, runtime }),
@@ -124,6 +115,13 @@ impl Ours {
         QueueAdminClient::new(self.channel().await?).create_queue(request).await?;
         Ok(())
     }
+}
+
+/// The configuration of a server on the rig's Redis.
+pub(crate) fn config_of(rig: &Rig) -> Config {
+    let mut config = Config::default();
+    config.redis.url = rig.url();
+    config
 }
 
 /// A simple queue whose completed messages are collected soon.

@@ -11,7 +11,7 @@ pub(super) async fn handle<S: Store>(
     request: pb::CreateQueueRequest,
 ) -> Result<pb::CreateQueueResponse, Status> {
     let name = wire::name(&request.name)?;
-    let template = engine.context.config.template(&name);
+    let template = engine.context.templates.config_of(&name);
     let config = queue_config::parse(request.config.unwrap_or_default(), template)
         .map_err(|refusal| status::within("config", refusal))?;
     let queue = engine.context.store.create_queue(&name, config).await.map_err(status::of_call)?;

@@ -15,7 +15,7 @@ pub(super) async fn handle<S: Store>(
     if paths.is_empty() {
         return Err(status::of_call(Refusal::invalid("update_mask", "is empty; it names the fields to change")));
     }
-    let template = engine.context.config.template(&name);
+    let template = engine.context.templates.config_of(&name);
     // The fixed fields are left out, so that a client may send back what GetQueue answered.
     let asked = request.config.unwrap_or_default();
     let asked = pb::QueueConfig { r#type: 0, exclusivity_key: String::new(), shards: None, ..asked };

@@ -5,7 +5,7 @@
 //! is not read from either. Dropped, for whatever reason, it gives back what [`WorkSession`] says.
 
 use super::batch::check_count;
-use super::{Seen, status, wire};
+use super::{status, wire};
 use crate::engine::Engine;
 use crate::engine::work::{Submission, WorkEvent, WorkSession};
 use futures::{Stream, stream};
@@ -17,6 +17,7 @@ use tallystone_model::store::{DequeueRequest, LeaseRef};
 use tallystone_model::{Lease, QueueName, Refusal, Store};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::queue::v1 as pb;
+use tallystone_serving::ObservedCall;
 use tonic::{Code, Status, Streaming};
 
 /// Leases a worker may have asked for and not yet got.
@@ -30,9 +31,13 @@ const RESPONSE_PAYLOAD_BYTES: usize = 1024 * 1024;
 pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::WorkResponse, Status>> + Send>>;
 
 /// Answers at once, before the first request has come: what is wrong with it ends the stream.
-pub(super) fn handle<S: Store>(engine: &Arc<Engine<S>>, requests: Streaming<pb::WorkRequest>, seen: Seen) -> Responses {
+pub(super) fn handle<S: Store>(
+    engine: &Arc<Engine<S>>,
+    requests: Streaming<pb::WorkRequest>,
+    observed: ObservedCall,
+) -> Responses {
     engine.context.metrics.streams.increment(1);
-    let session = Session { engine: engine.clone(), requests, seen, phase: Phase::Reading, open: None };
+    let session = Session { engine: engine.clone(), requests, observed, phase: Phase::Reading, open: None };
     Box::pin(stream::unfold(session, |mut session| async move {
         let response = session.next().await?;
         Some((response, session))
@@ -42,7 +47,7 @@ pub(super) fn handle<S: Store>(engine: &Arc<Engine<S>>, requests: Streaming<pb::
 struct Session<S: Store> {
     engine: Arc<Engine<S>>,
     requests: Streaming<pb::WorkRequest>,
-    seen: Seen,
+    observed: ObservedCall,
     phase: Phase,
     /// After the first request.
     open: Option<Open>,
@@ -90,7 +95,7 @@ impl<S: Store> Session<S> {
     fn end(&mut self, end: Result<(), Status>) -> Option<Result<pb::WorkResponse, Status>> {
         self.phase = Phase::Ended;
         self.open = None;
-        self.seen.code = end.as_ref().map_or_else(Status::code, |()| Code::Ok);
+        self.observed.code = end.as_ref().map_or_else(Status::code, |()| Code::Ok);
         end.err().map(Err)
     }
 

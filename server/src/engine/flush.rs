@@ -113,7 +113,7 @@ async fn enqueue_or_create<S: Store>(
     let again = messages.clone();
     match context.store.enqueue(shard, messages).await {
         Err(Refusal::QueueNotFound { .. }) => {
-            let config = context.config.template(&shard.queue);
+            let config = context.templates.config_of(&shard.queue);
             let answer = match context.store.create_queue(&shard.queue, config).await {
                 // Another server has made it at the same moment, perhaps otherwise.
                 Ok(_) | Err(Refusal::QueueExists { .. }) => context.store.enqueue(shard, again).await,

@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use waiting::Waiter;
 pub(crate) use work::StreamId;
 
-use crate::config::ServerConfig;
+use crate::config::QueueTemplates;
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::sweeper::Schedule;
@@ -67,7 +67,7 @@ pub(crate) enum Command {
 /// What the lanes and the verbs share.
 pub(crate) struct Context<S> {
     pub(crate) store: Arc<S>,
-    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) templates: QueueTemplates,
     pub(crate) sweeper: Arc<Schedule>,
     pub(crate) health: StoreHealth,
     pub(crate) metrics: Arc<Metrics>,

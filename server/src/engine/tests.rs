@@ -2,6 +2,7 @@
 //! jumps to the next timer when nobody can.
 
 use super::*;
+use crate::config::QueueTemplates;
 use crate::metrics::Metrics;
 use crate::sweeper::Sweeper;
 use crate::testing::{TestStore, shard_of};
@@ -18,10 +19,10 @@ impl Rig {
     fn new(store: &Arc<TestStore>) -> Self {
         let context = Context {
             store: store.clone(),
-            config: Arc::default(),
+            templates: QueueTemplates::default(),
             sweeper: Arc::default(),
             health: StoreHealth::new(),
-            metrics: Arc::new(Metrics::new(&[])),
+            metrics: Arc::new(Metrics::new()),
             stopping: CancellationToken::new(),
         };
         Rig { store: store.clone(), engine: Engine::new(context) }

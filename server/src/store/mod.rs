@@ -21,7 +21,7 @@ use redis::{Cmd, Value};
 use reply::{Reply, defect, unreadable};
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use tallystone_link::{Format, Link};
+use tallystone_link::{Format, Link, RedisConfig};
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::{QueueName, Refusal, Shard};
@@ -58,6 +58,14 @@ impl Default for RedisOptions {
             index_unused_ms: 3_600_000,
             clock: Clock::Redis,
         }
+    }
+}
+
+impl RedisOptions {
+    /// The options that a configuration gives.
+    pub fn new(redis: &RedisConfig, outbox: OutboxBound) -> RedisOptions {
+        let RedisConfig { url, allow_volatile, replicas_min, replica_wait_ms } = redis.clone();
+        RedisOptions { url, allow_volatile, replicas_min, replica_wait_ms, outbox, ..RedisOptions::default() }
     }
 }
 

@@ -7,14 +7,13 @@ use crate::system::program::SOON;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tallystone_assembly::attach_counters;
 use tallystone_client::{Client, Counted, CounterClient, CounterEntry, NamespaceConfig};
-use tallystone_counters::api::Api;
 use tallystone_counters::redis::RedisNamespaces;
-use tallystone_counters::service::CounterService;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
-use tallystone_server::serve_only;
 use tallystone_server::store::{Clock, ReplicaWait};
+use tallystone_serving::Host;
 use tallystone_tests::TestRedis;
 use tallystone_workers::{Record, Records, RollupWorkers, WorkerOptions};
 use tempfile::TempDir;
@@ -78,10 +77,8 @@ impl House {
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let url = format!("http://{}", listener.local_addr().expect("a bound port"));
-            let counters = CounterService::new(connect().await, queue.clone());
-            let routes = Api::new(counters.clone()).routes();
-            tasks.spawn(counters.run(CancellationToken::new()));
-            tasks.spawn(async { serve_only(listener, None, routes, CancellationToken::new()).await.expect("no end") });
+            let host = attach_counters(Host::new(), connect().await, queue.clone());
+            tasks.spawn(async { host.serve(listener, std::future::pending()).await.expect("no end") });
             // Nothing is ever away here: what has to be repeated is a failure of the test.
             let builder = CounterClient::builder(&url).retry_for(Duration::ZERO);
             clients.push(builder.connect().await.expect("a server that listens"));

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 /// Another server sweeps soon after a crash.
-const CONFIG: &str = "sweep_lead_ms = 1000\n";
+const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n";
 
 /// One worker process, and those that were killed before it.
 pub(super) struct WorkerProcess {

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 /// Short, so that another server sweeps soon after a crash; everything is kept in the outbox, to be judged.
-const CONFIG: &str = "sweep_lead_ms = 1000\noutbox_events_max = 1000000000\n";
+const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n";
 const POLL: Duration = Duration::from_millis(10);
 
 /// A Redis that is durable, or made worse by `extra_args`, and outlives its crashes.
@@ -129,7 +129,7 @@ impl Machines {
         Machines::start_with("", Duration::from_secs(90)).await
     }
 
-    /// With more configuration (TOML lines), and with clients that repeat calls for so long.
+    /// With more configuration (TOML lines, the first of them in `[outbox]`), and with clients that repeat calls for so long.
     pub(crate) async fn start_with(more: &str, retry_for: Duration) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let config = dir.path().join("tallystone.toml");

@@ -6,17 +6,15 @@ use std::time::Duration;
 use tallystone_client::Client;
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_server::store::{RedisOptions, RedisStore};
-use tallystone_server::{Beside, ServeError, ServerConfig, serve_on};
+use tallystone_server::{QueueTemplates, ServerConfig, attach_redis_queue};
+use tallystone_serving::{Host, Running};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 /// A server in this process.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    served: JoinHandle<Result<(), ServeError>>,
+    running: Running,
 }
 
 impl Server {
@@ -30,12 +28,11 @@ impl Server {
     pub(crate) async fn start_on(store: RedisStore) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound port");
-        let (stop, stopped) = oneshot::channel::<()>();
-        let shutdown = async { drop(stopped.await) };
-        // A sweeper's turn as short as it may be: another server takes over soon.
-        let config = ServerConfig { sweep_lead_ms: 1_000, ..ServerConfig::default() };
-        let served = tokio::spawn(serve_on(Arc::new(store), listener, config, Beside::default(), shutdown));
-        Server { address, stop, served }
+        // The shortest leader lease that is allowed: another server takes over soon.
+        let config = ServerConfig { sweeper_leader_lease_ms: 1_000, ..ServerConfig::default() };
+        let host = attach_redis_queue(Host::new(), Arc::new(store), &config, QueueTemplates::default());
+        let running = Running::start(host.expect("a good configuration"), listener).expect("a bound port");
+        Server { address, running }
     }
 
     /// Where clients connect to.
@@ -45,8 +42,7 @@ impl Server {
 
     /// Stops it, and waits until it has.
     pub(crate) async fn stop(self) {
-        drop(self.stop);
-        self.served.await.expect("a server that does not panic").expect("an orderly end");
+        self.running.stop().await.expect("an orderly end");
     }
 }
 

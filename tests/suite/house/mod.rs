@@ -18,18 +18,46 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tallystone-local", &[]),
     ("tallystone-lua", &["tallystone-model"]),
     ("tallystone-link", &["tallystone-model"]),
-    ("tallystone-server", &["tallystone-proto", "tallystone-model", "tallystone-lua", "tallystone-link"]),
+    ("tallystone-serving", &["tallystone-proto", "tallystone-model"]),
+    (
+        "tallystone-server",
+        &["tallystone-proto", "tallystone-model", "tallystone-lua", "tallystone-link", "tallystone-serving"],
+    ),
     ("tallystone-client", &["tallystone-proto"]),
     (
         "tallystone-counters",
-        &["tallystone-proto", "tallystone-model", "tallystone-lua", "tallystone-link", "tallystone-client"],
+        &[
+            "tallystone-proto",
+            "tallystone-model",
+            "tallystone-lua",
+            "tallystone-link",
+            "tallystone-serving",
+            "tallystone-client",
+        ],
     ),
     ("tallystone-workers", &["tallystone-client", "tallystone-counters"]),
-    ("tallystone-kafka", &[]),
-    ("tallystone-indexer", &["tallystone-proto", "tallystone-model", "tallystone-kafka"]),
+    ("tallystone-kafka", &["tallystone-model"]),
+    ("tallystone-indexer", &["tallystone-proto", "tallystone-model", "tallystone-kafka", "tallystone-serving"]),
+    (
+        "tallystone-assembly",
+        &[
+            "tallystone-model",
+            "tallystone-link",
+            "tallystone-kafka",
+            "tallystone-serving",
+            "tallystone-server",
+            "tallystone-client",
+            "tallystone-indexer",
+            "tallystone-counters",
+            "tallystone-workers",
+        ],
+    ),
     (
         "tallystone-bench",
         &[
+            "tallystone-assembly",
+            "tallystone-link",
+            "tallystone-serving",
             "tallystone-proto",
             "tallystone-model",
             "tallystone-local",
@@ -44,6 +72,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "tallystone-demo",
         &[
+            "tallystone-assembly",
             "tallystone-client",
             "tallystone-counters",
             "tallystone-indexer",

@@ -27,7 +27,7 @@ impl House {
     pub(super) async fn start(retry_for: Duration) -> House {
         let (kafka, elasticsearch) = tokio::join!(TestKafka::start(), TestElasticsearch::start());
         let config = format!(
-            "kafka = '{}'\nkafka_partitions = 4\nrelay_lead_ms = 1000\nelasticsearch = '{}'\n",
+            "relay_leader_lease_ms = 1000\n[kafka]\nbrokers = '{}'\npartitions = 4\n[elasticsearch]\nurl = '{}'\n",
             kafka.address(),
             elasticsearch.address()
         );
@@ -71,9 +71,8 @@ impl Indexer {
         program::path();
         let listen = self.address.to_string();
         let (kafka, elasticsearch) = (self.kafka.as_str(), self.elasticsearch.as_str());
-        let args =
-            ["indexer", "--listen", &listen, "--kafka", kafka, "--elasticsearch", elasticsearch, "--log", "error"];
-        let mut command = program::command(&args);
+        let args = ["indexer", "--listen", &listen, "--kafka-brokers", kafka, "--elasticsearch-url", elasticsearch];
+        let mut command = program::command(&[&args[..], &["--log", "error"]].concat());
         // One node has nowhere to put copies, and Kafka's client would wait out a dead member for 45 s.
         command.env("TALLYSTONE_ELASTICSEARCH_REPLICAS", "0");
         command.env("TALLYSTONE_KAFKA_PARTITIONS", "4");

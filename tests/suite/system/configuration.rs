@@ -1,4 +1,4 @@
-//! What is wrong with the configuration, or with Redis, is said in one line before a port opens.
+//! Errors of the configuration, or of Redis, are one line each, and come before a port opens.
 
 use super::program::{self, Ended, Running};
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,7 +16,7 @@ async fn server(args: &[&str], file: Option<&str>) -> Ended {
     program::run(program::command(&args), "").await
 }
 
-/// One line says so, and a hint at most.
+/// Checks the exit code, and that the error is one line and at most a hint.
 fn assert_says(ended: &Ended, code: i32, words: &str) {
     assert_eq!(ended.code, Some(code), "{ended:?}");
     assert!(ended.stderr.contains(words), "{words}: {ended:?}");
@@ -30,17 +30,20 @@ fn assert_says(ended: &Ended, code: i32, words: &str) {
 
 #[tokio::test]
 async fn bad_configuration_opens_no_port() {
-    // Somebody listens where Redis should be, and must not be asked: configuration comes first.
+    // A listener in the place of Redis: it must see no connection, because the configuration is checked first.
     let redis = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     redis.set_nonblocking(true).expect("a socket");
     let url = format!("redis://{}", redis.local_addr().expect("a bound port"));
     let with_redis = |args: &[&'static str]| [&["--redis-url", url.as_str()], args].concat().join("\n");
     let args = |text: &str| text.split('\n').map(str::to_owned).collect::<Vec<_>>();
     for (flags, file, words) in [
-        (&[][..], Some("lisen = '127.0.0.1:1'"), "unknown key `lisen`"),
-        (&[], Some("listen = '127.0.0.1:99999'"), "`listen`"),
-        (&[], Some("sweep_lead_ms = 'soon'"), "`sweep_lead_ms`"),
-        (&[], Some("sweep_lead_ms = 1"), "sweep_lead_ms"),
+        (&[][..], Some("[server]\nlisen = '127.0.0.1:1'"), "unknown key `server.lisen`"),
+        (&[], Some("[server]\nlisten = '127.0.0.1:99999'"), "`server.listen`"),
+        (&[], Some("[server]\nsweeper_leader_lease_ms = 'soon'"), "`server.sweeper_leader_lease_ms`"),
+        (&[], Some("[server]\nsweeper_leader_lease_ms = 1"), "server.sweeper_leader_lease_ms"),
+        (&[], Some("[counters]\nlistten = '127.0.0.1:1'"), "unknown key `counters.listten`"),
+        (&[], Some("redis_url = 'redis://r'"), "is now `url` in [redis]"),
+        (&["--kafka", "k:9092"], None, "--kafka is now --kafka-brokers"),
         (
             &[],
             Some("[[queue_templates]]\nprefix = 'a'\nconfig = { lease_ms = 1 }"),
@@ -48,16 +51,44 @@ async fn bad_configuration_opens_no_port() {
         ),
         (&[], Some("[[queue_templates]]\nprefix = 'a'\nconfig = { lease = 1 }"), "lease"),
         (&["--listen", "127.0.0.1:99999"], None, "--listen"),
-        (&["--listen", "127.0.0.1:7601", "--metrics-listen", "127.0.0.1:7601"], None, "metrics_listen"),
+        (&["--listen", "127.0.0.1:7601", "--metrics-listen", "127.0.0.1:7601"], None, "server.metrics_listen"),
         (&["--config", "/no/such/file"], None, "/no/such/file"),
     ] {
         let flags = args(&with_redis(flags));
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         assert_says(&server(&flags, file).await, 2, words);
     }
-    let asked = redis.accept().map(drop).map_err(|error| error.kind());
-    assert_eq!(asked, Err(std::io::ErrorKind::WouldBlock), "Redis was asked before the configuration was checked");
-    assert_says(&server(&["--redis-url", "http://x"], None).await, 2, "redis_url");
+    let connected = redis.accept().map(drop).map_err(|error| error.kind());
+    assert_eq!(
+        connected,
+        Err(std::io::ErrorKind::WouldBlock),
+        "the server connected to Redis before it checked the configuration"
+    );
+    assert_says(&server(&["--redis-url", "http://x"], None).await, 2, "redis.url");
+}
+
+#[tokio::test]
+async fn every_verb_refuses_names_that_no_verb_knows() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let path = dir.path().join("t.toml");
+    let config = ["--config", path.to_str().expect("a plain path")];
+    for verb in ["server", "indexer", "counters", "rollup-worker", "dev"] {
+        for (file, words) in [
+            ("[counters]\nlistten = '127.0.0.1:1'", "did you mean `counters.listen`?"),
+            ("[rollup_wroker]\nqueue_url = 'q'", "did you mean `[rollup_worker]`?"),
+        ] {
+            std::fs::write(&path, file).expect("a file");
+            let ended = program::run(program::command(&[&[verb], &config[..]].concat()), "").await;
+            assert_says(&ended, 2, "unknown");
+            assert!(ended.stderr.contains(words), "{verb}: {ended:?}");
+        }
+        let mut command = program::command(&[verb]);
+        command.env("TALLYSTONE_COUNTERS_LISTTEN", "127.0.0.1:1");
+        let ended = program::run(command, "").await;
+        assert_says(&ended, 2, "unknown key in the environment: TALLYSTONE_COUNTERS_LISTTEN");
+        assert!(ended.stderr.contains("did you mean TALLYSTONE_COUNTERS_LISTEN?"), "{verb}: {ended:?}");
+    }
+    assert_says(&program::run(program::command(&["worker"]), "").await, 2, "worker is now rollup-worker");
 }
 
 #[tokio::test]
@@ -72,7 +103,7 @@ async fn q16_a_volatile_redis_is_refused_unless_allowed() {
     assert!(refused.stderr.contains("--allow-volatile"), "{refused:?}");
     let allowed = [&["server", "--allow-volatile", "--log-format", "json"], &args[..]].concat();
     let mut command = program::command(&allowed);
-    // What it logs is on stderr; here it is read line by line.
+    // It logs on stderr, which is read line by line here.
     command.env("RUST_LOG", "info");
     let mut process = Running::start_logged(command);
     let line = process.line().await;

@@ -2,20 +2,16 @@
 //! nothing is checked twice or otherwise.
 
 mod calls;
-mod extract;
-mod fault;
 mod messages;
 
 pub(super) use calls::*;
-pub(super) use fault::FaultBody;
-use fault::Faults;
 pub(super) use messages::*;
 
 use super::{Api, openapi};
 use axum::Router;
-use axum::http::HeaderMap;
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::Html;
 use axum::routing::{get, post, put};
+use tallystone_serving::http::{FaultBody, Faults};
 
 /// The paths, and the page that describes them.
 pub(super) fn router(api: Api) -> Router {
@@ -38,13 +34,4 @@ pub(super) fn router(api: Api) -> Router {
         .route("/", get(async || Html(include_str!("page.html"))))
         .method_not_allowed_fallback(async || FaultBody::method_not_allowed())
         .with_state(api)
-}
-
-/// A path that nobody serves: HTTP has a status of its own for it, gRPC says so within a 200.
-pub(super) async fn unknown_path(headers: HeaderMap) -> Response {
-    let content_type = headers.get("content-type").map_or(&b""[..], |value| value.as_bytes());
-    match content_type.starts_with(b"application/grpc") {
-        true => tonic::Status::unimplemented("there is no such method").into_http::<axum::body::Body>(),
-        false => FaultBody::unknown_path().into_response(),
-    }
 }

@@ -9,15 +9,14 @@ use crate::rig::Rig;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
+use tallystone_assembly::{attach_counters, connect_namespaces, queue_client};
 use tallystone_client::{Client, CounterClient, NamespaceConfig, connector};
-use tallystone_counters::api::Api;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
-use tallystone_counters::service::CounterService;
 use tallystone_counters::{Checkpoints, CounterName, NamespaceName};
+use tallystone_link::RedisConfig;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_proto::counter::v1::{AddCount, AddCountsRequest, IdempotencyToken, add_count_result};
-use tallystone_server::store::ReplicaWait;
-use tallystone_server::{Beside, ServerConfig, serve_only};
+use tallystone_serving::Host;
 use tallystone_workers::{RollupWorkers, WorkerOptions};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -84,8 +83,7 @@ impl Service {
         let (mut runtimes, stopping) = (Vec::new(), CancellationToken::new());
         let (mut queue, mut worker) = (None, None);
         if let Rollups::By(options) = rollups {
-            let server = ServerConfig { redis_url: redis_url.clone(), ..ServerConfig::default() };
-            let ours = Ours::start_with(server, threads, |_| Beside::default()).await?;
+            let ours = Ours::start(rig, threads).await?;
             let (url, redis_url, stop) = (ours.url(), redis_url.clone(), CancellationToken::new());
             let stopped = stop.clone();
             let working = on("worker", threads, &mut runtimes)?.spawn(async move {
@@ -99,15 +97,11 @@ impl Service {
         let (queue_url, stop) = (queue.as_ref().map(Ours::url), stopping.clone());
         let served = on("counters", threads, &mut runtimes)?.spawn(async move {
             let queue = queue_url.map(|url| client(&url)).transpose()?;
-            let counters = CounterService::new(connect(&redis_url).await?, queue);
+            let host = attach_counters(Host::new(), connect(&redis_url).await?, queue);
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-            // Nobody waits for it any more: then it is stopping, too.
+            // The receiver is gone only when the bench has given up; then `stop` is cancelled, too.
             let _ = listening.send(listener.local_addr()?);
-            let beside = tokio::spawn(counters.clone().run(stop.clone()));
-            let served = serve_only(listener, None, Api::new(counters).routes(), stop.clone()).await;
-            stop.cancel();
-            beside.await?;
-            Ok(served?)
+            Ok(host.serve(listener, stop.cancelled_owned()).await?)
         });
         let address = match on_listening.await {
             Ok(address) => address,
@@ -176,11 +170,12 @@ impl Service {
 }
 
 async fn connect(redis_url: &str) -> Result<RedisNamespaces> {
-    Ok(RedisNamespaces::connect(redis_url, false, ReplicaWait::default()).await?)
+    let redis = RedisConfig { url: redis_url.to_owned(), ..RedisConfig::default() };
+    Ok(connect_namespaces(&redis).await?)
 }
 
 fn client(queue: &str) -> Result<Client> {
-    Ok(Client::builder(queue).call_timeout(TIMEOUT).connect_lazy()?)
+    Ok(queue_client("queue", queue)?)
 }
 
 /// Threads of its own, named so; 0: the bench's.

@@ -7,7 +7,7 @@ use super::process::Program;
 use super::relay::relayed;
 use super::services::{Services, produce};
 use crate::load::{Traffic, enqueue_all};
-use crate::ours::{Ours, simple_queue};
+use crate::ours::{Ours, config_of, simple_queue};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use tallystone_indexer::HistoryStore;
 use tallystone_kafka::KafkaOptions;
 use tallystone_server::store::RedisStore;
-use tallystone_server::{Beside, ServerConfig, redis_options};
 
 const QUEUE: &str = "bench";
 /// Messages of one call that fills a queue.
@@ -76,19 +75,21 @@ async fn relay(services: &Services, dir: &Path, events: u64) -> Result<f64> {
     let topic = services.topic(&format!("memory-relay-{events}")).await?;
     let events_max = (2 * events).max(1_000_000);
     // Fills it without a relay.
-    let config = ServerConfig { redis_url: rig.url(), outbox_events_max: Some(events_max), ..ServerConfig::default() };
-    let ours = Ours::start_with(config.clone(), 0, |_| Beside::default()).await?;
+    let mut config = config_of(&rig);
+    config.outbox.events_max = Some(events_max);
+    let ours = Ours::start_with(config.clone(), 0).await?;
     ours.create_queue(QUEUE, simple_queue()).await?;
     if events > 0 {
         enqueue_all(ours.clients(QUEUE, CLIENTS, CLIENTS).await?, 0..events, FILL_BATCH, &Traffic::plain()).await?;
     }
     ours.stop().await?;
 
-    let arguments = ["server", "--listen", "127.0.0.1:0", "--redis-url", &config.redis_url, "--kafka", &topic.brokers];
+    let arguments =
+        ["server", "--listen", "127.0.0.1:0", "--redis-url", &config.redis.url, "--kafka-brokers", &topic.brokers];
     let events_max = events_max.to_string();
     let environment = [("TALLYSTONE_KAFKA_TOPIC", topic.topic.as_str()), ("TALLYSTONE_OUTBOX_EVENTS_MAX", &events_max)];
     let mut server = Program::start(dir, &arguments, &environment)?;
-    let store = RedisStore::connect(redis_options(&config)).await?;
+    let store = RedisStore::connect(config.redis_options()).await?;
     if events == 0 {
         tokio::time::sleep(SETTLE).await;
     }
@@ -135,16 +136,16 @@ fn start_indexer(dir: &Path, topic: &KafkaOptions, elasticsearch: &str, name: &s
         "indexer",
         "--listen",
         "127.0.0.1:0",
-        "--kafka",
+        "--kafka-brokers",
         &topic.brokers,
-        "--elasticsearch",
+        "--elasticsearch-url",
         elasticsearch,
         "--group",
         name,
     ];
     let environment = [
         ("TALLYSTONE_KAFKA_TOPIC", topic.topic.as_str()),
-        ("TALLYSTONE_ELASTICSEARCH_PREFIX", name),
+        ("TALLYSTONE_ELASTICSEARCH_INDEX_PREFIX", name),
         ("TALLYSTONE_ELASTICSEARCH_REPLICAS", "0"),
     ];
     Program::start(dir, &arguments, &environment)

@@ -4,7 +4,6 @@
 //! Elasticsearch (`services`), our own programs with their CPU and memory (`process`). What may not live here: figures of
 //! the queue, and another way to sample, judge or print.
 
-mod background;
 mod embedded;
 mod indexer;
 mod lives;

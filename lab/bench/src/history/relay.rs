@@ -1,25 +1,20 @@
 //! The queue's throughput with a relay beside it, and without: 8 clients, batches of 32, all messages in, then all out,
 //! as in the figure `simple` of the queue. Kafka runs all the time and shares the machine.
 
-use super::background::{EMBEDDED_WATERMARK, relay};
 use super::plan::HistoryPlan;
 use super::process::{group_cpu_s, librdkafka_cpu_s, process_cpu_s};
-use super::services::Services;
+use super::services::{Services, kafka_section};
 use crate::load::{Traffic, drain, enqueue_all};
-use crate::ours::{Ours, simple_queue};
+use crate::ours::{Ours, config_of, simple_queue};
 use crate::report::{Goal, Reference, Row};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
 use crate::shape::{BATCH, CLIENTS, time_limit};
 use anyhow::{Result, bail};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tallystone_indexer::kafka::{KafkaSink, WATERMARK_EVERY};
-use tallystone_indexer::{Embedded, EmbeddedOptions};
 use tallystone_kafka::KafkaOptions;
 use tallystone_model::{QueueName, Shard};
 use tallystone_server::store::RedisStore;
-use tallystone_server::{Beside, ServerConfig, redis_options};
 use tempfile::TempDir;
 
 const QUEUE: &str = "bench";
@@ -98,17 +93,17 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
 async fn sample(plan: &HistoryPlan, services: &Services, rig: &Rig, into: Into) -> Result<Round> {
     rig.flush().await?;
     let messages = plan.sizes.messages;
-    let mut config = ServerConfig { redis_url: rig.url(), ..ServerConfig::default() };
+    let mut config = config_of(rig);
     match &into {
         Into::Nowhere => {}
-        Into::Kafka(options) => config.kafka = Some(options.brokers.clone()),
-        Into::Embedded(dir) => config.history_file = Some(dir.path().join("history.db")),
+        Into::Kafka(options) => config.kafka = kafka_section(options),
+        Into::Embedded(dir) => config.history.file = Some(dir.path().join("history.db")),
     }
     if !matches!(into, Into::Nowhere) {
         // The default, unless there are more events than that in all.
-        config.outbox_events_max = Some(1_000_000.max((EVENTS + 1) * messages));
+        config.outbox.events_max = Some(1_000_000.max((EVENTS + 1) * messages));
     }
-    let ours = Ours::start_with(config.clone(), 0, beside(&config, &into)?).await?;
+    let ours = Ours::start_with(config.clone(), 0).await?;
     ours.create_queue(QUEUE, simple_queue()).await?;
     let clients = ours.clients(QUEUE, CLIENTS, CLIENTS).await?;
 
@@ -117,7 +112,7 @@ async fn sample(plan: &HistoryPlan, services: &Services, rig: &Rig, into: Into) 
     total.add(&drain(clients, messages, BATCH).await?.1);
     let cpu = Cpu::now(services).await?.since(&cpu);
 
-    let store = RedisStore::connect(redis_options(&config)).await?;
+    let store = RedisStore::connect(config.redis_options()).await?;
     let (behind, catch_up) = match &into {
         Into::Nowhere => (0, Duration::ZERO),
         _ => catch_up(&store, messages).await?,
@@ -135,24 +130,6 @@ async fn sample(plan: &HistoryPlan, services: &Services, rig: &Rig, into: Into) 
         own_us_per_message: cpu.own_s * 1e6 / count,
         behind,
         catch_up_s: catch_up.as_secs_f64(),
-    })
-}
-
-/// Makes what runs beside a server of that store.
-type MakeBeside = Box<dyn FnOnce(&Arc<RedisStore>) -> Beside + Send>;
-
-fn beside(config: &ServerConfig, into: &Into) -> Result<MakeBeside> {
-    let config = config.clone();
-    Ok(match into {
-        Into::Nowhere => Box::new(|_| Beside::default()),
-        Into::Kafka(options) => {
-            let sink = KafkaSink::new(options)?;
-            Box::new(move |store| relay(store, &config, sink, WATERMARK_EVERY))
-        }
-        Into::Embedded(dir) => {
-            let sink = Arc::new(Embedded::open(EmbeddedOptions::new(dir.path().join("history.db")))?);
-            Box::new(move |store| relay(store, &config, sink, EMBEDDED_WATERMARK))
-        }
     })
 }
 

@@ -3,11 +3,10 @@
 //! TraceMessage. A transition is found when the search shows the message in its version or a later one and the trace
 //! lists it; the time counts from its `at_ms`, which is by the clock of the same machine.
 
-use super::background::{EMBEDDED_WATERMARK, answering, relay};
 use super::plan::HistoryPlan;
-use super::services::Services;
+use super::services::{Services, kafka_section};
 use crate::load::{Client, Draft, Traffic};
-use crate::ours::{OurClient, Ours, simple_queue};
+use crate::ours::{OurClient, Ours, config_of, simple_queue};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Samples, Tally};
@@ -15,11 +14,9 @@ use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tallystone_indexer::kafka::{IndexerOptions, KafkaSink, WATERMARK_EVERY, run};
-use tallystone_indexer::{Embedded, EmbeddedOptions};
+use tallystone_indexer::kafka::{IndexerOptions, run};
 use tallystone_proto::history::v1::history_client::HistoryClient;
 use tallystone_proto::history::v1::{SearchMessagesRequest, TraceMessageRequest};
-use tallystone_server::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::Channel;
@@ -72,14 +69,15 @@ async fn through_kafka(plan: &HistoryPlan, services: &Services, name: &str) -> R
     let rig = Rig::start().await?;
     let kafka = services.topic(name).await?;
     let elastic = Arc::new(services.indices(name).await?);
-    let config = ServerConfig { redis_url: rig.url(), kafka: Some(kafka.brokers.clone()), ..ServerConfig::default() };
+    let mut config = config_of(&rig);
+    config.kafka = kafka_section(&kafka);
+    config.elasticsearch.url = Some(services.elasticsearch().await?.url());
+    config.elasticsearch.index_prefix = name.to_owned();
+    config.elasticsearch.replicas = 0;
     let options = IndexerOptions { kafka: kafka.clone(), group: name.to_owned(), ..IndexerOptions::default() };
     let stop = CancellationToken::new();
     let indexer = AbortOnDropHandle::new(tokio::spawn(run(elastic.clone(), options, stop.clone().cancelled_owned())));
-    let sink = KafkaSink::new(&kafka)?;
-    let own = config.clone();
-    let ours =
-        Ours::start_with(config, 0, move |store| answering(relay(store, &own, sink, WATERMARK_EVERY), elastic)).await?;
+    let ours = Ours::start_with(config, 0).await?;
     let tally = tokio::select! {
         found = find(plan, &ours, POLL_ELASTIC) => found?,
         ended = indexer => bail!("the indexer has ended: {:?}", ended?),
@@ -94,14 +92,9 @@ async fn through_kafka(plan: &HistoryPlan, services: &Services, name: &str) -> R
 async fn through_embedded(plan: &HistoryPlan) -> Result<Tally> {
     let rig = Rig::start().await?;
     let dir = tempfile::tempdir()?;
-    let path = dir.path().join("history.db");
-    let config = ServerConfig { redis_url: rig.url(), history_file: Some(path.clone()), ..ServerConfig::default() };
-    let embedded = Arc::new(Embedded::open(EmbeddedOptions::new(path))?);
-    let own = config.clone();
-    let ours = Ours::start_with(config, 0, move |store| {
-        answering(relay(store, &own, embedded.clone(), EMBEDDED_WATERMARK), embedded)
-    })
-    .await?;
+    let mut config = config_of(&rig);
+    config.history.file = Some(dir.path().join("history.db"));
+    let ours = Ours::start_with(config, 0).await?;
     let tally = find(plan, &ours, POLL_EMBEDDED).await?;
     ours.stop().await?;
     rig.stop().await;

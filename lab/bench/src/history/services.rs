@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::time::Duration;
 use tallystone_indexer::kafka::KafkaSink;
 use tallystone_indexer::{Elastic, ElasticOptions};
-use tallystone_kafka::KafkaOptions;
+use tallystone_kafka::{KafkaConfig, KafkaOptions};
 use tallystone_local::{PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions};
 use tallystone_model::Sink;
 use tempfile::TempDir;
@@ -99,6 +99,17 @@ impl Services {
         if let Some(elasticsearch) = self.elasticsearch.into_inner() {
             elasticsearch.stop().await;
         }
+    }
+}
+
+/// The section of a configuration that names this topic.
+pub(super) fn kafka_section(topic: &KafkaOptions) -> KafkaConfig {
+    KafkaConfig {
+        brokers: Some(topic.brokers.clone()),
+        topic: topic.topic.clone(),
+        partitions: topic.partitions,
+        retention_ms: topic.retention_ms,
+        ..KafkaConfig::default()
     }
 }
 

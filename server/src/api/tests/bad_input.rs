@@ -1,10 +1,11 @@
 //! Every kind of bad input: one clear status, nothing changed, and the good items of the same batch go through.
 
 use super::{because, invalid, refused, refused_item};
-use crate::config::{QueueTemplate, ServerConfig};
+use crate::config::{QueueTemplate, QueueTemplates};
 use crate::testing::*;
 use tallystone_model::limits::*;
 use tallystone_proto::queue::v1 as pb;
+use tallystone_serving::Host;
 use tonic::Code;
 
 type ResultOutcome = pb::enqueue_result::Outcome;
@@ -245,9 +246,8 @@ async fn q4_an_exclusive_queue_takes_only_messages_with_its_key() {
         queue_type: tallystone_model::QueueType::Exclusive { key: "tail".to_owned() },
         ..Default::default()
     };
-    let queue_templates = vec![QueueTemplate { prefix: "flights".to_owned(), config: template }];
-    let config = ServerConfig { queue_templates, ..ServerConfig::default() };
-    let mut server = TestServer::start_with(TestStore::new(), config).await;
+    let templates = QueueTemplates(vec![QueueTemplate { prefix: "flights".to_owned(), config: template }]);
+    let mut server = TestServer::start_with(Host::new(), TestStore::new(), templates).await;
     let keyed = pb::NewMessage { metadata: [("tail".to_owned(), "N1".to_owned())].into(), ..message("b") };
     let request = pb::EnqueueRequest { queue: "flights/1".to_owned(), messages: vec![message("a"), keyed] };
     let results = server.queue.enqueue(request).await.unwrap().into_inner().results;

@@ -1,10 +1,11 @@
 //! Health, reflection, metrics, an orderly stop.
 
-use crate::config::ServerConfig;
+use crate::config::{QueueTemplates, ServerConfig};
 use crate::testing::*;
 use futures::{StreamExt, stream};
 use std::sync::atomic::Ordering;
 use tallystone_proto::queue::v1 as pb;
+use tallystone_serving::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -57,8 +58,8 @@ async fn health_follows_the_store() {
 async fn metrics_are_served() {
     // Any free port: the exporter binds what it is given, so it is found first.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = ServerConfig { metrics_listen: Some(port), ..ServerConfig::default() };
-    let mut server = TestServer::start_with(TestStore::new(), config).await;
+    let host = Host::with_metrics(Some(port), crate::BUCKETS).unwrap();
+    let mut server = TestServer::start_with(host, TestStore::new(), QueueTemplates::default()).await;
     server.enqueue("q", &["a"]).await;
     assert!(server.queue.enqueue(pb::EnqueueRequest::default()).await.is_err());
     let mut stream = tokio::net::TcpStream::connect(port).await.unwrap();
@@ -88,10 +89,18 @@ async fn a_stop_answers_who_waits() {
 }
 
 #[tokio::test]
-async fn bad_configurations_and_taken_ports_are_refused() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let config = ServerConfig { sweep_lead_ms: 0, ..ServerConfig::default() };
-    let served =
-        crate::serve_on(TestStore::new(), listener, config, crate::Beside::default(), std::future::ready(())).await;
-    assert!(matches!(served, Err(crate::ServeError::Config(error)) if error.field == "sweep_lead_ms"));
+async fn bad_configurations_are_refused() {
+    let config = ServerConfig { sweeper_leader_lease_ms: 0, ..ServerConfig::default() };
+    let attached = crate::attach_queue(Host::new(), TestStore::new(), &config, QueueTemplates::default());
+    assert!(attached.is_err_and(|error| error.field == "server.sweeper_leader_lease_ms"));
+}
+
+#[tokio::test]
+async fn the_port_speaks_http_1_too() {
+    let server = TestServer::start().await;
+    let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("\"reason\":\"INVALID\""), "{answer}");
 }

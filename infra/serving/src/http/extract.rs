@@ -1,4 +1,4 @@
-//! What a call is made of, refused in the same words as the call itself.
+//! Extractors of axum whose rejections are a [`FaultBody`].
 
 use super::FaultBody;
 use axum::body::Bytes;
@@ -8,14 +8,14 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-/// The body.
-pub(crate) struct Said(pub(crate) Bytes);
+/// The body of the request, as it was sent.
+pub struct RawBody(pub Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for Said {
+impl<S: Send + Sync> FromRequest<S> for RawBody {
     type Rejection = FaultBody;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, FaultBody> {
-        Bytes::from_request(request, state).await.map(Said).map_err(|rejection: BytesRejection| {
+        Bytes::from_request(request, state).await.map(RawBody).map_err(|rejection: BytesRejection| {
             match rejection.status() {
                 StatusCode::PAYLOAD_TOO_LARGE => FaultBody::too_large(),
                 _ => FaultBody::malformed(rejection.body_text()),
@@ -24,14 +24,14 @@ impl<S: Send + Sync> FromRequest<S> for Said {
     }
 }
 
-/// What the path names.
-pub(crate) struct Named<T>(pub(crate) T);
+/// The parameters in the path.
+pub struct PathParams<T>(pub T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParams<T> {
     type Rejection = FaultBody;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, FaultBody> {
-        let named = Path::from_request_parts(parts, state).await;
-        named.map(|Path(named)| Named(named)).map_err(|rejection: PathRejection| FaultBody::bad_path(&rejection))
+        let params = Path::from_request_parts(parts, state).await;
+        params.map(|Path(params)| PathParams(params)).map_err(|rejection: PathRejection| FaultBody::bad_path(rejection))
     }
 }

@@ -1,8 +1,7 @@
-//! How a refusal is answered over HTTP: the usual status of its gRPC code, and what happened in JSON.
+//! How an HTTP call is refused: the status that fits the gRPC code, and the details as JSON.
 
-use crate::refusal::Refusal;
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::fmt::Display;
@@ -13,90 +12,76 @@ use utoipa::{IntoResponses, ToSchema};
 
 /// Why a call, or one item of a batch, was refused.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct FaultBody {
+pub struct FaultBody {
     error: Fault,
 }
 
-/// See there.
+/// The details of a refusal.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Fault {
-    /// By the common codes of gRPC, such as OUT_OF_RANGE.
+pub struct Fault {
+    /// The gRPC code by name, such as OUT_OF_RANGE.
     code: &'static str,
-    /// For programs: INVALID, NAMESPACE_NOT_FOUND, TOO_OLD, TOO_EARLY, OVERFLOW, TOKEN_CONFLICT, TOKEN_EXPIRED,
-    /// NAMESPACE_CHANGED, STORE_UNAVAILABLE, INTERNAL; METHOD_NOT_ALLOWED, TOO_LARGE.
+    /// The reason, for programs: INVALID, METHOD_NOT_ALLOWED, TOO_LARGE, STORE_UNAVAILABLE, INTERNAL, or one of the
+    /// service's own.
     reason: String,
-    /// For people.
+    /// The same, for people.
     message: String,
-    /// The field at fault.
+    /// The field at fault, if one field is.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// STORE_UNAVAILABLE: "no" (certainly not counted) or "unknown" (send the same token again).
+    /// With STORE_UNAVAILABLE: "no" (certainly not done) or "unknown" (repeat the same request).
     #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<String>,
     #[serde(skip)]
     status: StatusCode,
 }
 
-/// What every call may answer instead of what it is for, as OpenAPI has it.
+/// The errors of every call, as OpenAPI describes them.
 #[derive(IntoResponses)]
-#[expect(dead_code, reason = "described, and never made")]
-pub(super) enum Faults {
+pub enum Faults {
     /// The call was refused; nothing has changed.
     #[response(status = "4XX")]
     Refused(FaultBody),
-    /// The service or its store failed. Of STORE_UNAVAILABLE, `applied` says whether anything may have changed.
+    /// The service or its store failed. With STORE_UNAVAILABLE, `applied` says whether anything may have changed.
     #[response(status = "5XX")]
     Failed(FaultBody),
 }
 
 impl FaultBody {
-    /// A body that cannot be read.
-    pub(super) fn malformed(error: impl Display) -> FaultBody {
-        FaultBody::invalid("body", &error)
+    /// The body of the request cannot be read.
+    pub fn malformed(error: impl Display) -> FaultBody {
+        FaultBody::invalid("body", error)
     }
 
-    /// A path that names what cannot be a name.
-    pub(super) fn bad_path(error: &impl Display) -> FaultBody {
+    /// A parameter in the path cannot be read.
+    pub fn bad_path(error: impl Display) -> FaultBody {
         FaultBody::invalid("path", error)
     }
 
-    /// A body of more bytes than are read.
-    pub(super) fn too_large() -> FaultBody {
-        FaultBody::of_http(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            Code::ResourceExhausted,
-            "TOO_LARGE",
-            "body: has too many bytes",
-        )
+    /// The body has more bytes than the service reads.
+    pub fn too_large() -> FaultBody {
+        let message = "body: has too many bytes";
+        FaultBody::of_http(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "TOO_LARGE", message)
     }
 
-    /// A path that is not served.
-    pub(super) fn unknown_path() -> FaultBody {
-        let message = "path: is not served; /openapi.json tells which are";
-        FaultBody::of_http(StatusCode::NOT_FOUND, Code::NotFound, "INVALID", message)
-    }
-
-    /// A path that is served by another method.
-    pub(super) fn method_not_allowed() -> FaultBody {
-        let message = "path: is served by another method; /openapi.json tells by which";
+    /// The path is served, but not with this method.
+    pub fn method_not_allowed() -> FaultBody {
+        let message = "path: does not allow this method; /openapi.json lists the methods of each path";
         FaultBody::of_http(StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, "METHOD_NOT_ALLOWED", message)
     }
 
-    /// What never came to be a call, and so has no field of one.
-    fn invalid(part: &'static str, error: &impl Display) -> FaultBody {
-        let refusal = Refusal::invalid(part, error.to_string());
-        crate::metrics::refused(&refusal);
-        FaultBody::of_http(StatusCode::BAD_REQUEST, Code::InvalidArgument, refusal.reason(), &refusal.to_string())
+    /// The refusal of one item of a batch.
+    pub fn of_item(status: &RpcStatus) -> FaultBody {
+        FaultBody::of(Code::from_i32(status.code), status.message.clone(), &status.get_error_details())
+    }
+
+    fn invalid(part: &str, error: impl Display) -> FaultBody {
+        FaultBody::of_http(StatusCode::BAD_REQUEST, Code::InvalidArgument, "INVALID", &format!("{part}: {error}"))
     }
 
     fn of_http(status: StatusCode, code: Code, reason: &str, message: &str) -> FaultBody {
         let (reason, message) = (reason.to_owned(), message.to_owned());
         FaultBody { error: Fault { code: code_name(code), reason, message, field: None, applied: None, status } }
-    }
-
-    /// Of one item.
-    pub(super) fn of_item(status: &RpcStatus) -> FaultBody {
-        FaultBody::of(Code::from_i32(status.code), status.message.clone(), &status.get_error_details())
     }
 
     fn of(code: Code, message: String, details: &ErrorDetails) -> FaultBody {
@@ -131,4 +116,14 @@ impl IntoResponse for FaultBody {
     fn into_response(self) -> Response {
         (self.error.status, Json(self)).into_response()
     }
+}
+
+/// The answer to a path that no service has: a 404 over HTTP, and UNIMPLEMENTED to a gRPC call.
+pub async fn unknown_path(headers: HeaderMap) -> Response {
+    let content_type = headers.get("content-type").map_or(&b""[..], |value| value.as_bytes());
+    if content_type.starts_with(b"application/grpc") {
+        return Status::unimplemented("this server does not have that method").into_http::<axum::body::Body>();
+    }
+    let message = "path: is not served here";
+    FaultBody::of_http(StatusCode::NOT_FOUND, Code::NotFound, "INVALID", message).into_response()
 }

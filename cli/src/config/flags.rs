@@ -1,0 +1,86 @@
+//! The flags that set keys of the configuration, shared by the verbs that read it.
+
+use clap::Args;
+use figment::value::Value;
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Values that flags give to keys.
+#[derive(Debug, Default)]
+pub(crate) struct Overrides(Vec<(&'static str, Value)>);
+
+impl Overrides {
+    /// Sets a key such as `redis.url`, if the flag was given.
+    pub(crate) fn set(mut self, key: &'static str, value: Option<impl Serialize>) -> Overrides {
+        if let Some(value) = value {
+            self.0.push((key, Value::serialize(value).expect("a flag is plain data")));
+        }
+        self
+    }
+
+    pub(super) fn into_values(self) -> Vec<(&'static str, Value)> {
+        self.0
+    }
+}
+
+/// The configuration file.
+#[derive(Args, Debug)]
+pub(crate) struct ConfigFile {
+    /// Configuration file (TOML); docs/operations/configuration.md lists its keys
+    #[arg(long = "config", value_name = "FILE", env = "TALLYSTONE_CONFIG")]
+    pub(crate) path: Option<PathBuf>,
+}
+
+/// The metrics port.
+#[derive(Args, Debug)]
+pub(crate) struct MetricsFlag {
+    /// Where to serve Prometheus /metrics [default: not served]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics_listen: Option<SocketAddr>,
+}
+
+/// Which Redis, and how durable it must be.
+#[derive(Args, Debug)]
+pub(crate) struct RedisFlags {
+    /// The Redis of queues and counters [default: redis://127.0.0.1:6379]
+    #[arg(long, value_name = "URL")]
+    redis_url: Option<String>,
+
+    /// Accept a Redis that may lose acknowledged writes
+    #[arg(long)]
+    allow_volatile: bool,
+
+    /// Replicas that must have each write before it is acknowledged [default: 0]
+    #[arg(long, value_name = "N")]
+    replicas_min: Option<u32>,
+}
+
+impl RedisFlags {
+    /// Sets the keys of `[redis]`.
+    pub(crate) fn set(self, overrides: Overrides) -> Overrides {
+        overrides
+            .set("redis.url", self.redis_url)
+            .set("redis.allow_volatile", self.allow_volatile.then_some(true))
+            .set("redis.replicas_min", self.replicas_min)
+    }
+}
+
+/// The services of history outside this process.
+#[derive(Args, Debug)]
+pub(crate) struct HistoryServices {
+    /// The Kafka of the events: HOST:PORT, separated by commas
+    #[arg(long, value_name = "BROKERS")]
+    kafka_brokers: Option<String>,
+
+    /// The Elasticsearch or OpenSearch of the history
+    #[arg(long, value_name = "URL")]
+    elasticsearch_url: Option<String>,
+}
+
+impl HistoryServices {
+    /// Sets the keys of `[kafka]` and `[elasticsearch]`.
+    pub(crate) fn set(self, overrides: Overrides) -> Overrides {
+        overrides.set("kafka.brokers", self.kafka_brokers).set("elasticsearch.url", self.elasticsearch_url)
+    }
+}

@@ -1,0 +1,35 @@
+//! `tallystone counters`
+
+use crate::config::{ConfigFile, MetricsFlag, Overrides, RedisFlags, load};
+use crate::error::CliError;
+use crate::serving::{cannot_assemble, cannot_serve, listen};
+use crate::shutdown::Shutdown;
+use clap::Args;
+use std::net::SocketAddr;
+
+#[derive(Args, Debug)]
+pub(crate) struct CountersArgs {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Where to serve gRPC and HTTP [default: 127.0.0.1:7610]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    metrics: MetricsFlag,
+    #[command(flatten)]
+    redis: RedisFlags,
+}
+
+/// `queue`: the option `--server`, here the queue that hands out rollups.
+pub(crate) async fn run(args: CountersArgs, queue: Option<String>) -> Result<(), CliError> {
+    let flags = Overrides::default()
+        .set("counters.listen", args.listen)
+        .set("counters.metrics_listen", args.metrics.metrics_listen)
+        .set("counters.queue_url", queue);
+    let config = load(args.file.path.as_deref(), args.redis.set(flags))?;
+    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
+    let host = tallystone_assembly::counters(&config).await.map_err(|error| cannot_assemble(&error))?;
+    tracing::info!(queue = config.counters.queue_url, "serving counters");
+    let listener = listen(config.counters.listen).await?;
+    host.serve(listener, shutdown.requested()).await.map_err(|error| cannot_serve(&error))
+}

@@ -1,0 +1,55 @@
+//! `tallystone rollup-worker`
+
+use crate::config::{ConfigFile, MetricsFlag, Overrides, RedisFlags, load};
+use crate::error::CliError;
+use crate::serving::cannot_assemble;
+use crate::shutdown::Shutdown;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tallystone_workers::{Records, WorkerOptions};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Args, Debug)]
+pub(crate) struct RollupWorkerArgs {
+    #[command(flatten)]
+    file: ConfigFile,
+    #[command(flatten)]
+    metrics: MetricsFlag,
+    #[command(flatten)]
+    redis: RedisFlags,
+    /// The worker's name, shown by `msg get` and `msg explain` [default: a generated one]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Append the time of every rollup to this file: one line of JSON before it and one after it
+    #[arg(long, value_name = "FILE")]
+    records: Option<PathBuf>,
+}
+
+/// `queue`: the option `--server`, here the queue that hands out rollups.
+pub(crate) async fn run(args: RollupWorkerArgs, queue: Option<String>) -> Result<(), CliError> {
+    let flags = Overrides::default()
+        .set("rollup_worker.metrics_listen", args.metrics.metrics_listen)
+        .set("rollup_worker.queue_url", queue);
+    let config = load(args.file.path.as_deref(), args.redis.set(flags))?;
+    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
+    let name = args.name.unwrap_or_else(tallystone_assembly::own_name);
+    let options = WorkerOptions { name: name.clone(), records: args.records.as_deref().map(open).transpose()? };
+    let workers =
+        tallystone_assembly::rollup_worker(&config, options).await.map_err(|error| cannot_assemble(&error))?;
+    tracing::info!(worker = name, queue = config.rollup_worker.queue_url, "rolling up counters");
+    let stopping = CancellationToken::new();
+    let stop = stopping.clone();
+    tokio::spawn(async move {
+        shutdown.requested().await;
+        tracing::info!("stopping");
+        stop.cancel();
+    });
+    workers.run(stopping).await;
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<Arc<Records>, CliError> {
+    let records = Records::open(path);
+    Ok(Arc::new(records.map_err(|error| CliError::usage(format!("--records {}: {error}", path.display())))?))
+}

@@ -1,0 +1,42 @@
+//! What the verbs that serve share: binding a port, and the errors of a start.
+
+use crate::error::CliError;
+use std::error::Error;
+use std::net::SocketAddr;
+use tallystone_assembly::AssemblyError;
+use tallystone_link::ConnectError;
+use tokio::net::TcpListener;
+
+/// Binds a port.
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CliError> {
+    TcpListener::bind(address).await.map_err(|error| {
+        CliError::usage(format!("cannot listen on {address}: {error}"))
+            .hint("is a server running already? --listen 127.0.0.1:0 takes a free port")
+    })
+}
+
+/// Why a process could not be put together, or has ended.
+pub(crate) fn cannot_assemble(error: &AssemblyError) -> CliError {
+    match error {
+        AssemblyError::Redis(ConnectError::Unreachable { .. }) => {
+            cannot_serve(error).hint("--redis-url names another; `tallystone dev` starts a Redis of its own")
+        }
+        AssemblyError::Config(_) | AssemblyError::Redis(_) | AssemblyError::History(_) => CliError::usage(error),
+        _ => cannot_serve(error),
+    }
+}
+
+/// Why a server does not start, or has ended, with all causes in one line.
+pub(crate) fn cannot_serve(error: &(dyn Error + 'static)) -> CliError {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Many errors repeat the words of their cause.
+        if !text.contains(&cause_text) {
+            text += &format!(": {cause_text}");
+        }
+        source = cause.source();
+    }
+    CliError::unavailable(text)
+}

@@ -1,0 +1,153 @@
+//! The sections of the configuration that belong to history: `[history]`, `[elasticsearch]`, `[indexer]`.
+
+use crate::elastic::ElasticOptions;
+use crate::embedded::EmbeddedOptions;
+use crate::kafka::IndexerOptions;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tallystone_kafka::KafkaOptions;
+use tallystone_model::ConfigError;
+use tallystone_serving::Listen;
+
+/// `[history]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HistoryConfig {
+    /// The file of the embedded history store, written by this server's relay; `None`: no embedded store.
+    pub file: Option<PathBuf>,
+    /// How long history is kept, in whichever store.
+    pub retention_ms: u64,
+    /// How large the file may grow.
+    pub bytes_max: u64,
+}
+
+impl Default for HistoryConfig {
+    fn default() -> Self {
+        HistoryConfig { file: None, retention_ms: 7 * 86_400_000, bytes_max: 10 * 1024 * 1024 * 1024 }
+    }
+}
+
+impl HistoryConfig {
+    /// Checks every field; the error names the first bad one.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        ConfigError::unless_within("history.retention_ms", self.retention_ms, 60_000..=3_650 * 86_400_000)?;
+        ConfigError::unless_within("history.bytes_max", self.bytes_max, 64 * 1024 * 1024..=1 << 50)
+    }
+
+    /// The options of the embedded store; `None`: none is configured.
+    pub fn options(&self) -> Option<EmbeddedOptions> {
+        let path = self.file.clone()?;
+        Some(EmbeddedOptions { path, retention_ms: self.retention_ms, max_bytes: self.bytes_max })
+    }
+}
+
+/// `[elasticsearch]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ElasticsearchConfig {
+    /// Elasticsearch or OpenSearch; a server answers history from it, an indexer also writes it. `None`: neither.
+    pub url: Option<String>,
+    /// The first part of every index name.
+    pub index_prefix: String,
+    /// Primary shards of a new index.
+    pub shards: u16,
+    /// Copies of each shard, besides the primary.
+    pub replicas: u16,
+}
+
+impl Default for ElasticsearchConfig {
+    fn default() -> Self {
+        ElasticsearchConfig { url: None, index_prefix: "tallystone".to_owned(), shards: 1, replicas: 1 }
+    }
+}
+
+impl ElasticsearchConfig {
+    /// Checks every field; the error names the first bad one.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        ConfigError::unless_within("elasticsearch.shards", u64::from(self.shards), 1..=1_024)?;
+        ConfigError::unless_within("elasticsearch.replicas", u64::from(self.replicas), 0..=16)
+    }
+
+    /// The options of the store; `None`: none is configured. `retention_ms` is that of `[history]`.
+    pub fn options(&self, retention_ms: u64) -> Option<ElasticOptions> {
+        Some(ElasticOptions {
+            prefix: self.index_prefix.clone(),
+            shards: self.shards,
+            replicas: self.replicas,
+            retention_ms,
+            ..ElasticOptions::new(self.url.as_ref()?)
+        })
+    }
+}
+
+/// `[indexer]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct IndexerConfig {
+    /// Where the service `History` is served.
+    pub listen: SocketAddr,
+    /// Where Prometheus reads `/metrics`; `None`: not served.
+    pub metrics_listen: Option<SocketAddr>,
+    /// The consumer group, the same for all indexers of one Elasticsearch.
+    pub group: String,
+    /// Events that are written to Elasticsearch at a time.
+    pub batch_events: usize,
+    /// The same in bytes as stored in Kafka; it bounds the indexer's memory.
+    pub batch_bytes: usize,
+}
+
+impl Default for IndexerConfig {
+    fn default() -> Self {
+        let IndexerOptions { group, batch_events_max, batch_bytes_max, .. } = IndexerOptions::default();
+        IndexerConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7601)),
+            metrics_listen: None,
+            group,
+            batch_events: batch_events_max,
+            batch_bytes: batch_bytes_max,
+        }
+    }
+}
+
+impl IndexerConfig {
+    /// Checks every field; the error names the first bad one.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        Listen { listen: self.listen, metrics_listen: self.metrics_listen }.check("indexer")?;
+        ConfigError::unless_within("indexer.batch_events", self.batch_events as u64, 1..=100_000)?;
+        ConfigError::unless_within("indexer.batch_bytes", self.batch_bytes as u64, 64 * 1024..=1 << 30)
+    }
+
+    /// The options of the consumer of this Kafka.
+    pub fn options(&self, kafka: KafkaOptions) -> IndexerOptions {
+        IndexerOptions {
+            group: self.group.clone(),
+            batch_events_max: self.batch_events,
+            batch_bytes_max: self.batch_bytes,
+            ..IndexerOptions { kafka, ..IndexerOptions::default() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bad_field_is_named() {
+        let (history, elasticsearch, indexer) =
+            (HistoryConfig::default(), ElasticsearchConfig::default(), IndexerConfig::default());
+        assert_eq!((history.check(), elasticsearch.check(), indexer.check()), (Ok(()), Ok(()), Ok(())));
+        for (field, checked) in [
+            ("history.retention_ms", HistoryConfig { retention_ms: 1, ..history.clone() }.check()),
+            ("history.bytes_max", HistoryConfig { bytes_max: 1, ..history }.check()),
+            ("elasticsearch.shards", ElasticsearchConfig { shards: 0, ..elasticsearch.clone() }.check()),
+            ("elasticsearch.replicas", ElasticsearchConfig { replicas: 17, ..elasticsearch }.check()),
+            ("indexer.batch_events", IndexerConfig { batch_events: 0, ..indexer.clone() }.check()),
+            ("indexer.batch_bytes", IndexerConfig { batch_bytes: 1, ..indexer.clone() }.check()),
+            ("indexer.metrics_listen", IndexerConfig { metrics_listen: Some(indexer.listen), ..indexer }.check()),
+        ] {
+            assert_eq!(checked.unwrap_err().field, field);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Queue, counters, rollup worker and indexer in one process, as `tallystone dev` and the demo run them.
+
+use crate::counters::{attach_counters, connect_namespaces, queue_client};
+use crate::indexer::attach_indexer;
+use crate::queue::queue_over;
+use crate::rollup_worker::{RollupWorker, own_name};
+use crate::{AssemblyError, Config, History};
+use std::sync::Arc;
+use tallystone_counters::{NamespaceConfig, NamespaceName};
+use tallystone_indexer::Elastic;
+use tallystone_server::store::RedisStore;
+use tallystone_serving::{Host, Running, ServeError};
+use tallystone_workers::WorkerOptions;
+use tokio::net::TcpListener;
+
+/// The ports, bound before anything starts.
+pub struct Listeners {
+    /// Of the queue.
+    pub queue: TcpListener,
+    /// Of the counters.
+    pub counters: TcpListener,
+}
+
+/// A queue and the counters of one Redis, and what else was asked for, running in this process.
+pub struct AllInOne {
+    queue: Running,
+    counters: Running,
+    rollup_worker: Option<RollupWorker>,
+}
+
+impl AllInOne {
+    /// Starts the queue with its history, then the counters. Where Kafka and Elasticsearch are configured, an indexer
+    /// runs in the queue's host.
+    pub async fn start(config: &Config, listeners: Listeners) -> Result<AllInOne, AssemblyError> {
+        config.check_queue()?;
+        config.check_counters()?;
+        let store = Arc::new(RedisStore::connect(config.redis_options()).await?);
+        let namespaces = connect_namespaces(&config.redis).await?;
+        let mut host = queue_over(store, History::open(config)?, config)?;
+        let elastic = config.elasticsearch.options(config.history.retention_ms);
+        if let (Some(kafka), Some(elastic)) = (config.kafka.options()?, elastic) {
+            host = attach_indexer(host, Arc::new(Elastic::new(elastic)?), config.indexer.options(kafka));
+        }
+        let queue = Running::start(host, listeners.queue)?;
+        let client = queue_client("server.listen", &queue.url())?;
+        let counters = attach_counters(Host::new(), namespaces, Some(client));
+        let counters = Running::start(counters, listeners.counters)?;
+        Ok(AllInOne { queue, counters, rollup_worker: None })
+    }
+
+    /// Also rolls the counters up in this process.
+    pub async fn with_rollup_worker(mut self, config: &Config) -> Result<AllInOne, AssemblyError> {
+        let namespaces = connect_namespaces(&config.redis).await?;
+        let client = queue_client("server.listen", &self.queue.url())?;
+        let options = WorkerOptions { name: own_name(), records: None };
+        self.rollup_worker = Some(RollupWorker::start(namespaces, client, options));
+        Ok(self)
+    }
+
+    /// Where the queue is served.
+    pub fn queue_url(&self) -> String {
+        self.queue.url()
+    }
+
+    /// Where the counters are served.
+    pub fn counters_url(&self) -> String {
+        self.counters.url()
+    }
+
+    /// Waits until a part ends by itself, which is a failure, and returns why.
+    pub async fn ended(&mut self) -> AssemblyError {
+        let of = |ended: Result<(), ServeError>, part| ended.err().map_or(AssemblyError::Ended(part), Into::into);
+        let rollup_worker = async {
+            match &mut self.rollup_worker {
+                Some(worker) => worker.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = self.queue.ended() => of(ended, "the queue's server"),
+            ended = self.counters.ended() => of(ended, "the counters' server"),
+            () = rollup_worker => AssemblyError::Ended("the rollup worker"),
+        }
+    }
+
+    /// Stops in order: the worker gives its jobs back to the queue, then the counters stop, then the queue.
+    pub async fn stop(self) -> Result<(), AssemblyError> {
+        if let Some(worker) = self.rollup_worker {
+            worker.stop().await;
+        }
+        let counters = self.counters.stop().await;
+        self.queue.stop().await?;
+        Ok(counters?)
+    }
+}
+
+/// Creates a namespace, unless it exists.
+pub async fn create_namespace(
+    config: &Config,
+    name: &NamespaceName,
+    with: NamespaceConfig,
+) -> Result<(), AssemblyError> {
+    let namespaces = connect_namespaces(&config.redis).await?;
+    if namespaces.get(name).await?.is_none() {
+        namespaces.put(name, with).await?;
+    }
+    Ok(())
+}

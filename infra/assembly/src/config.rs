@@ -1,0 +1,126 @@
+//! The whole configuration: the sections of every part. One file may serve all processes; each reads the sections that
+//! it uses.
+
+use serde::{Deserialize, Serialize};
+use tallystone_counters::CountersConfig;
+use tallystone_indexer::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
+use tallystone_kafka::KafkaConfig;
+use tallystone_link::RedisConfig;
+use tallystone_model::ConfigError;
+use tallystone_server::store::{OutboxBound, RedisOptions};
+use tallystone_server::{OutboxConfig, QueueTemplates, ServerConfig};
+use tallystone_workers::RollupWorkerConfig;
+
+/// Every section, by its name in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The queue's server.
+    pub server: ServerConfig,
+    /// Configurations of new queues.
+    pub queue_templates: QueueTemplates,
+    /// The Redis of queues and counters.
+    pub redis: RedisConfig,
+    /// What shards keep for history, and the relay.
+    pub outbox: OutboxConfig,
+    /// The embedded history store, and retention.
+    pub history: HistoryConfig,
+    /// The Kafka between relay and indexer.
+    pub kafka: KafkaConfig,
+    /// The Elasticsearch behind the indexer.
+    pub elasticsearch: ElasticsearchConfig,
+    /// The indexer.
+    pub indexer: IndexerConfig,
+    /// The counters' service.
+    pub counters: CountersConfig,
+    /// The rollup worker.
+    pub rollup_worker: RollupWorkerConfig,
+}
+
+impl Config {
+    /// Checks the sections that a queue's server uses.
+    pub fn check_queue(&self) -> Result<(), ConfigError> {
+        self.server.check()?;
+        self.queue_templates.check()?;
+        self.redis.check()?;
+        self.outbox.check()?;
+        self.check_history()?;
+        let is_twice = |other: &str| {
+            let why = format!("is set together with {other}: history lives in one of them");
+            Err(ConfigError::new("history.file", why))
+        };
+        match (&self.history.file, &self.kafka.brokers, &self.elasticsearch.url) {
+            (Some(_), Some(_), _) => is_twice("kafka.brokers"),
+            (Some(_), _, Some(_)) => is_twice("elasticsearch.url"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the sections that the counters' service uses.
+    pub fn check_counters(&self) -> Result<(), ConfigError> {
+        self.counters.check()?;
+        self.redis.check()
+    }
+
+    /// Checks the sections that a rollup worker uses.
+    pub fn check_rollup_worker(&self) -> Result<(), ConfigError> {
+        self.redis.check()
+    }
+
+    /// Checks the sections that an indexer uses.
+    pub fn check_indexer(&self) -> Result<(), ConfigError> {
+        self.indexer.check()?;
+        self.check_history()
+    }
+
+    fn check_history(&self) -> Result<(), ConfigError> {
+        self.history.check()?;
+        self.kafka.check()?;
+        self.elasticsearch.check()
+    }
+
+    /// Whether a relay of this server reads the outboxes.
+    pub fn has_relay(&self) -> bool {
+        self.kafka.brokers.is_some() || self.history.file.is_some()
+    }
+
+    /// The bound of each outbox.
+    pub fn outbox_bound(&self) -> OutboxBound {
+        self.outbox.bound(self.has_relay())
+    }
+
+    /// How the queue's store reaches Redis.
+    pub fn redis_options(&self) -> RedisOptions {
+        RedisOptions::new(&self.redis, self.outbox_bound())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_lives_in_one_place() {
+        assert_eq!(Config::default().check_queue(), Ok(()));
+        let mut config = Config::default();
+        config.history.file = Some("h.db".into());
+        assert_eq!(config.check_queue(), Ok(()));
+        let mut with_kafka = config.clone();
+        with_kafka.kafka.brokers = Some("k:1".to_owned());
+        assert_eq!(with_kafka.check_queue().unwrap_err().field, "history.file");
+        config.elasticsearch.url = Some("http://e:9200".to_owned());
+        assert_eq!(config.check_queue().unwrap_err().field, "history.file");
+    }
+
+    #[test]
+    fn a_process_checks_the_sections_that_it_uses() {
+        let mut config = Config::default();
+        config.indexer.batch_events = 0;
+        assert!(config.check_indexer().is_err());
+        assert_eq!((config.check_queue(), config.check_counters()), (Ok(()), Ok(())));
+        config.redis.replicas_min = 17;
+        for checked in [config.check_queue(), config.check_counters(), config.check_rollup_worker()] {
+            assert_eq!(checked.unwrap_err().field, "redis.replicas_min");
+        }
+    }
+}

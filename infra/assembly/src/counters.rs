@@ -1,0 +1,45 @@
+//! The process `tallystone counters`: the counters of a Redis, over gRPC and HTTP.
+
+use crate::{AssemblyError, Config};
+use std::time::Duration;
+use tallystone_client::Client;
+use tallystone_counters::api::Api;
+use tallystone_counters::redis::RedisNamespaces;
+use tallystone_counters::service::CounterService;
+use tallystone_link::RedisConfig;
+use tallystone_model::ConfigError;
+use tallystone_serving::{BackgroundTask, Host};
+
+/// How long a call of the queue may take.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The host of the counters. Nothing is opened before the configuration is checked, and no port before Redis is.
+pub async fn counters(config: &Config) -> Result<Host, AssemblyError> {
+    config.check_counters()?;
+    let namespaces = connect_namespaces(&config.redis).await?;
+    let queue = queue_client("counters.queue_url", &config.counters.queue_url)?;
+    let host = Host::with_metrics(config.counters.metrics_listen, &[])?;
+    Ok(attach_counters(host, namespaces, Some(queue)))
+}
+
+/// Adds the counters of these namespaces to a host. Without a queue nothing requests rollups.
+pub fn attach_counters(host: Host, namespaces: RedisNamespaces, queue: Option<Client>) -> Host {
+    let counters = CounterService::new(namespaces, queue);
+    let host = host.task(BackgroundTask::new("counters", {
+        let counters = counters.clone();
+        |stopping| counters.run(stopping)
+    }));
+    Api::attach(host, counters)
+}
+
+/// Connects to the counters of a Redis.
+pub async fn connect_namespaces(redis: &RedisConfig) -> Result<RedisNamespaces, AssemblyError> {
+    Ok(RedisNamespaces::connect(&redis.url, redis.allow_volatile, redis.replicas()).await?)
+}
+
+/// A client of the queue, which may start later than its client. `field` names the address in the error.
+pub fn queue_client(field: &str, url: &str) -> Result<Client, AssemblyError> {
+    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let client = Client::builder(url).call_timeout(QUEUE_TIMEOUT).connect_lazy();
+    client.map_err(|error| ConfigError::new(field, error.to_string()).into())
+}

@@ -1,0 +1,24 @@
+//! How a process is put together from parts. The command line, the demo, the bench and the tests all use it.
+//!
+//! What lives here: the whole configuration ([`Config`]), and one file per process: the queue's server with its relay and
+//! history ([`queue`]), the counters ([`counters`]), the rollup worker ([`RollupWorker`]), the indexer ([`indexer`]), and
+//! several of them in one process ([`AllInOne`]). What may not: command-line arguments, output for people, and the work
+//! that a part does.
+
+mod all_in_one;
+mod config;
+mod counters;
+mod error;
+mod history;
+mod indexer;
+mod queue;
+mod rollup_worker;
+
+pub use all_in_one::{AllInOne, Listeners, create_namespace};
+pub use config::Config;
+pub use counters::{attach_counters, connect_namespaces, counters, queue_client};
+pub use error::AssemblyError;
+pub use history::History;
+pub use indexer::{attach_indexer, indexer};
+pub use queue::{queue, queue_over};
+pub use rollup_worker::{RollupWorker, own_name, rollup_worker};

@@ -1,0 +1,57 @@
+//! The process `tallystone rollup-worker`: rollups of counters, taken from the queue.
+
+use crate::counters::{connect_namespaces, queue_client};
+use crate::{AssemblyError, Config};
+use tallystone_client::Client;
+use tallystone_counters::redis::RedisNamespaces;
+use tallystone_serving::listen_metrics;
+use tallystone_workers::{RollupWorkers, WorkerOptions};
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// A worker of the configuration. Nothing is opened before the configuration is checked. `metrics_listen` is served
+/// until the process ends.
+pub async fn rollup_worker(config: &Config, options: WorkerOptions) -> Result<RollupWorkers, AssemblyError> {
+    config.check_rollup_worker()?;
+    let queue = queue_client("rollup_worker.queue_url", &config.rollup_worker.queue_url)?;
+    if let Some(address) = config.rollup_worker.metrics_listen {
+        tokio::spawn(listen_metrics(address, &[])?);
+    }
+    Ok(RollupWorkers::new(connect_namespaces(&config.redis).await?, queue, options))
+}
+
+/// The name of a worker that was given none.
+pub fn own_name() -> String {
+    format!("rollup-{}", uuid::Uuid::now_v7().simple())
+}
+
+/// A worker that runs in the background of this process. Dropped, it stops.
+pub struct RollupWorker {
+    stopping: CancellationToken,
+    running: JoinHandle<()>,
+    _stop_when_dropped: DropGuard,
+}
+
+impl RollupWorker {
+    /// Starts a worker of these namespaces on the current runtime.
+    pub fn start(namespaces: RedisNamespaces, queue: Client, options: WorkerOptions) -> RollupWorker {
+        let stopping = CancellationToken::new();
+        let running = tokio::spawn(RollupWorkers::new(namespaces, queue, options).run(stopping.clone()));
+        RollupWorker { running, _stop_when_dropped: stopping.clone().drop_guard(), stopping }
+    }
+
+    /// Waits until the worker ends by itself, which is a failure.
+    pub(crate) async fn ended(&mut self) {
+        let _ = (&mut self.running).await;
+    }
+
+    /// Gives back the jobs that it holds, and ends.
+    pub async fn stop(self) {
+        self.stopping.cancel();
+        if !self.running.is_finished()
+            && let Err(error) = self.running.await
+        {
+            tracing::error!(%error, "the rollup worker has failed");
+        }
+    }
+}

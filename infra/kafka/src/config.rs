@@ -1,0 +1,106 @@
+//! `[kafka]`: which Kafka, and the topic of events.
+
+use crate::{KafkaConfigError, KafkaOptions};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tallystone_model::ConfigError;
+
+/// `[kafka]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KafkaConfig {
+    /// Bootstrap brokers: `HOST:PORT`, separated by commas; `None`: no Kafka.
+    pub brokers: Option<String>,
+    /// The events topic.
+    pub topic: String,
+    /// Partitions of the topic if it is created.
+    pub partitions: u32,
+    /// Replicas of the topic if it is created; 0: the cluster's default.
+    pub replicas: u32,
+    /// Retention of the topic if it is created.
+    pub retention_ms: u64,
+    /// Further librdkafka properties, each `key=value`.
+    pub properties: Vec<String>,
+}
+
+impl Default for KafkaConfig {
+    fn default() -> Self {
+        let KafkaOptions { topic, partitions, retention_ms, .. } = KafkaOptions::default();
+        KafkaConfig { brokers: None, topic, partitions, replicas: 0, retention_ms, properties: Vec::new() }
+    }
+}
+
+impl KafkaConfig {
+    /// Checks every field; the error names the first bad one.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        ConfigError::unless_within("kafka.partitions", u64::from(self.partitions), 1..=1_000)?;
+        ConfigError::unless_within("kafka.replicas", u64::from(self.replicas), 0..=16)?;
+        ConfigError::unless_within("kafka.retention_ms", self.retention_ms, 60_000..=3_650 * 86_400_000)?;
+        self.options().map(drop)
+    }
+
+    /// The options of clients; `None`: no Kafka is configured.
+    pub fn options(&self) -> Result<Option<KafkaOptions>, ConfigError> {
+        let Some(brokers) = &self.brokers else { return Ok(None) };
+        let brokers = brokers.strip_prefix("kafka://").unwrap_or(brokers);
+        if brokers.contains("://") {
+            return Err(ConfigError::new("kafka.brokers", format!("is {brokers:?}; such as HOST:PORT,HOST:PORT")));
+        }
+        let property = |text: &String| match text.split_once('=') {
+            Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+            None => Err(ConfigError::new("kafka.properties", format!("{text:?} is not like key=value"))),
+        };
+        let options = KafkaOptions {
+            brokers: brokers.to_owned(),
+            topic: self.topic.clone(),
+            partitions: self.partitions,
+            replication_factor: u16::try_from(self.replicas).ok().filter(|replicas| *replicas > 0),
+            retention_ms: self.retention_ms,
+            properties: self.properties.iter().map(property).collect::<Result<BTreeMap<_, _>, _>>()?,
+        };
+        options.check().map_err(|error| match error {
+            KafkaConfigError::Invalid { field, why } => ConfigError::new(format!("kafka.{field}"), why),
+            KafkaConfigError::Fixed(_) | KafkaConfigError::Refused(_) => {
+                ConfigError::new("kafka.properties", error.to_string())
+            }
+        })?;
+        Ok(Some(options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bad_field_is_named() {
+        assert_eq!(KafkaConfig::default().check(), Ok(()));
+        let kafka = || KafkaConfig { brokers: Some("k:9092".to_owned()), ..KafkaConfig::default() };
+        let property = |text: &str| KafkaConfig { properties: vec![text.to_owned()], ..kafka() };
+        for (field, config) in [
+            ("kafka.brokers", KafkaConfig { brokers: Some("http://k:9092".to_owned()), ..kafka() }),
+            ("kafka.topic", KafkaConfig { topic: "a b".to_owned(), ..kafka() }),
+            ("kafka.partitions", KafkaConfig { partitions: 0, ..kafka() }),
+            ("kafka.replicas", KafkaConfig { replicas: 17, ..kafka() }),
+            ("kafka.retention_ms", KafkaConfig { retention_ms: 1, ..kafka() }),
+            ("kafka.properties", property("linger.ms")),
+            ("kafka.properties", property("acks=1")),
+        ] {
+            assert_eq!(config.check().unwrap_err().field, field);
+        }
+    }
+
+    #[test]
+    fn options_follow_the_section() {
+        assert_eq!(KafkaConfig::default().options(), Ok(None));
+        let config = KafkaConfig {
+            brokers: Some("kafka://k:9092".to_owned()),
+            replicas: 3,
+            properties: vec!["linger.ms=50".to_owned()],
+            ..KafkaConfig::default()
+        };
+        let options = config.options().unwrap().unwrap();
+        assert_eq!((options.brokers.as_str(), options.replication_factor), ("k:9092", Some(3)));
+        assert_eq!(options.properties["linger.ms"], "50");
+    }
+}

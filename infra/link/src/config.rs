@@ -1,0 +1,65 @@
+//! `[redis]`: which Redis, and how durable it must be.
+
+use crate::ReplicaWait;
+use redis::IntoConnectionInfo;
+use serde::{Deserialize, Serialize};
+use tallystone_model::ConfigError;
+
+/// `[redis]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedisConfig {
+    /// `redis://HOST:PORT/DATABASE`.
+    pub url: String,
+    /// Accept a Redis that may lose acknowledged writes (Q16).
+    pub allow_volatile: bool,
+    /// Replicas that must have each write before it is acknowledged (Q16); 0: none.
+    pub replicas_min: u32,
+    /// How long to wait for them.
+    pub replica_wait_ms: u64,
+}
+
+impl Default for RedisConfig {
+    fn default() -> Self {
+        RedisConfig {
+            url: "redis://127.0.0.1:6379".to_owned(),
+            allow_volatile: false,
+            replicas_min: 0,
+            replica_wait_ms: 1_000,
+        }
+    }
+}
+
+impl RedisConfig {
+    /// Checks every field; the error names the first bad one.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if let Err(error) = self.url.as_str().into_connection_info() {
+            let why = format!("is {:?}: {error}; such as redis://127.0.0.1:6379", self.url);
+            return Err(ConfigError::new("redis.url", why));
+        }
+        ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;
+        ConfigError::unless_within("redis.replica_wait_ms", self.replica_wait_ms, 1..=60_000)
+    }
+
+    /// The replicas that each write waits for.
+    pub fn replicas(&self) -> ReplicaWait {
+        ReplicaWait { replicas_min: self.replicas_min, wait_ms: self.replica_wait_ms }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bad_field_is_named() {
+        assert_eq!(RedisConfig::default().check(), Ok(()));
+        for (field, config) in [
+            ("redis.url", RedisConfig { url: "http://x".to_owned(), ..RedisConfig::default() }),
+            ("redis.replicas_min", RedisConfig { replicas_min: 17, ..RedisConfig::default() }),
+            ("redis.replica_wait_ms", RedisConfig { replica_wait_ms: 0, ..RedisConfig::default() }),
+        ] {
+            assert_eq!(config.check().unwrap_err().field, field);
+        }
+    }
+}

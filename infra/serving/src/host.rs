@@ -1,0 +1,230 @@
+//! The host: one port with gRPC and HTTP services, their background tasks, and the order in which all of it stops.
+
+use crate::background::{BackgroundTask, BackgroundTasks};
+use crate::http::unknown_path;
+use crate::metrics::{Buckets, listen_metrics};
+use axum::Router;
+use axum::response::IntoResponse;
+use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tallystone_proto::{Corked, FILE_DESCRIPTOR_SET};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tonic::transport::server::TcpIncoming;
+use tonic_health::server::{HealthReporter, health_reporter};
+
+/// How often an idle connection is probed, and how long it may take to respond.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// Unary calls that one connection may hold open: a pool of waiting workers often shares one.
+const STREAMS_PER_CONNECTION: u32 = 10_000;
+/// Calls that a client may cancel before the server has accepted them; beyond, the server closes the connection. The
+/// bound is high because workers that stop waiting are no attack.
+const CANCELLED_PER_CONNECTION: usize = 1_000;
+/// Flow-control windows, wide enough for a batch of 4 MiB in one go.
+const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+/// How long each step of a stop may take: open connections, then what must drain, then background tasks.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
+
+/// Why a host did not start, or ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The port cannot be bound.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The listener that the host was given is no bound port.
+    #[error("cannot serve on this listener: {0}")]
+    Listener(std::io::Error),
+    /// `/metrics` cannot be served.
+    #[error("cannot serve metrics on {address}: {why}")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        why: String,
+    },
+    /// A background task has failed or panicked.
+    #[error("a background task has failed: {0}")]
+    BackgroundTask(String),
+    /// The gRPC transport has failed.
+    #[error("the gRPC server has failed: {0}")]
+    Grpc(#[from] tonic::transport::Error),
+}
+
+/// One port and what is served on it. Services are added first, then [`Host::serve`] runs it.
+///
+/// Every host speaks gRPC and HTTP/1, answers `grpc.health.v1` and server reflection, and has the limits of this file.
+pub struct Host {
+    router: Router,
+    health: HealthReporter,
+    tasks: Vec<BackgroundTask>,
+    drains: Vec<(&'static str, BoxFuture<'static, ()>)>,
+    stopping: CancellationToken,
+    _stop_when_dropped: DropGuard,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Host::new()
+    }
+}
+
+impl Host {
+    /// A host without services and without a metrics port.
+    pub fn new() -> Host {
+        let (health, health_service) = health_reporter();
+        let stopping = CancellationToken::new();
+        let _stop_when_dropped = stopping.clone().drop_guard();
+        let router = Routes::from(Router::new()).add_service(health_service).into_axum_router();
+        Host { router, health, tasks: Vec::new(), drains: Vec::new(), stopping, _stop_when_dropped }
+    }
+
+    /// A host that also serves `/metrics`, if there is an address. It comes before all services: metric handles that
+    /// are made before the recorder is installed do nothing.
+    pub fn with_metrics(address: Option<SocketAddr>, buckets: &[Buckets]) -> Result<Host, ServeError> {
+        let host = Host::new();
+        if let Some(address) = address {
+            let listener = listen_metrics(address, buckets)?;
+            host.spawn(listener);
+        }
+        Ok(host)
+    }
+
+    /// Cancelled as soon as the host stops: what waits ends its wait, and new work is refused.
+    pub fn stopping(&self) -> CancellationToken {
+        self.stopping.clone()
+    }
+
+    /// Where services report their health. The host as a whole reports SERVING from its start.
+    pub fn health(&self) -> HealthReporter {
+        self.health.clone()
+    }
+
+    /// Adds a gRPC service.
+    pub fn service<S>(mut self, service: S) -> Host
+    where
+        S: Service<axum::http::Request<Body>, Error = Infallible> + NamedService + Clone + Send + Sync + 'static,
+        S::Response: IntoResponse,
+        S::Future: Send + 'static,
+    {
+        self.router = Routes::from(self.router).add_service(service).into_axum_router();
+        self
+    }
+
+    /// Adds HTTP paths. Their router has no fallback: the host answers all unknown paths alike.
+    pub fn http(mut self, paths: Router) -> Host {
+        self.router = self.router.merge(paths);
+        self
+    }
+
+    /// Adds a background task. The host starts it, stops it, and fails when it fails.
+    pub fn task(mut self, task: BackgroundTask) -> Host {
+        self.tasks.push(task);
+        self
+    }
+
+    /// Runs a small future on the runtime until the host stops, such as a health reporter.
+    pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        tokio::spawn(self.stopping.clone().run_until_cancelled_owned(future));
+    }
+
+    /// Waits for this, at most [`STOP_WAIT`], after the port is closed; `what` names it in the log if it takes longer.
+    pub fn drain(mut self, what: &'static str, drained: impl Future<Output = ()> + Send + 'static) -> Host {
+        self.drains.push((what, Box::pin(drained)));
+        self
+    }
+
+    /// Serves on a bound listener until `shutdown` ends, then stops in order: waiting calls end and the port closes; what
+    /// must drain drains; background tasks end.
+    ///
+    /// # Errors
+    /// [`ServeError::BackgroundTask`] as soon as a task fails; [`ServeError::Grpc`] when the transport fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServeError> {
+        // One instance of this function for all callers: its future is large, and slow to compile.
+        self.serve_boxed(listener, Box::pin(shutdown)).await
+    }
+
+    fn serve_boxed<'a>(
+        self,
+        listener: TcpListener,
+        shutdown: BoxFuture<'a, ()>,
+    ) -> BoxFuture<'a, Result<(), ServeError>> {
+        Box::pin(self.run(listener, shutdown))
+    }
+
+    async fn run(self, listener: TcpListener, shutdown: BoxFuture<'_, ()>) -> Result<(), ServeError> {
+        let Host { router, tasks, drains, stopping, _stop_when_dropped, health: _ } = self;
+        let mut tasks = BackgroundTasks::start(tasks, &stopping);
+        let address = listener.local_addr().map_err(ServeError::Listener)?;
+        let router = router.merge(reflection()).fallback(unknown_path);
+        tracing::info!(%address, "serving");
+        let server = tonic::transport::Server::builder()
+            .accept_http1(true)
+            .http2_keepalive_interval(Some(KEEPALIVE))
+            .http2_keepalive_timeout(Some(KEEPALIVE))
+            .max_concurrent_streams(STREAMS_PER_CONNECTION)
+            .http2_max_pending_accept_reset_streams(Some(CANCELLED_PER_CONNECTION))
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .add_routes(Routes::from(router).prepare())
+            .serve_with_incoming_shutdown(
+                TcpIncoming::from(listener).with_nodelay(Some(true)).map_ok(Corked::new),
+                stopping.clone().cancelled_owned(),
+            );
+        let mut server = std::pin::pin!(server);
+        tokio::select! {
+            served = &mut server => served?,
+            why = tasks.failed() => return Err(ServeError::BackgroundTask(why)),
+            () = shutdown => {
+                tracing::info!(%address, "stopping");
+                stopping.cancel();
+                // A client that keeps its connection open does not keep the host.
+                if let Ok(served) = tokio::time::timeout(STOP_WAIT, server).await {
+                    served?;
+                }
+            }
+        }
+        stopping.cancel();
+        for (what, drained) in drains {
+            if tokio::time::timeout(STOP_WAIT, drained).await.is_err() {
+                tracing::warn!("stopped before {what} had drained");
+            }
+        }
+        if tokio::time::timeout(STOP_WAIT, tasks.ended()).await.is_err() {
+            tracing::warn!("stopped before all background tasks had ended");
+        }
+        Ok(())
+    }
+}
+
+/// Server reflection in both versions: older clients know v1alpha only.
+fn reflection() -> Router {
+    let builder = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // The details of errors, which no message names: clients decode them by reflection.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+    };
+    Routes::from(Router::new())
+        .add_service(builder().build_v1().expect(WELL_FORMED))
+        .add_service(builder().build_v1alpha().expect(WELL_FORMED))
+        .into_axum_router()
+}

@@ -1,0 +1,23 @@
+//! Everything that opens a port.
+//!
+//! What lives here: the [`Host`] of gRPC and HTTP services with its limits, health, reflection and orderly stop; the
+//! metrics listener; the observation of calls ([`RpcMetrics`]); background tasks on dedicated threads; the HTTP error
+//! body and extractors ([`http`]). TLS, identity and bounds on callers belong into [`Host`], once for all services.
+//! What may not: anything that knows what a service does.
+
+mod background;
+mod dedicated_thread;
+mod host;
+pub mod http;
+mod listen;
+mod metrics;
+mod rpc;
+mod running;
+
+pub use background::{BackgroundTask, BackgroundTasks};
+pub use dedicated_thread::dedicated_thread;
+pub use host::{Host, ServeError};
+pub use listen::Listen;
+pub use metrics::{Buckets, listen_metrics};
+pub use rpc::{ObservedCall, RpcMetrics};
+pub use running::Running;

@@ -1,0 +1,80 @@
+//! The observation of calls: how many, how long, with which code; the same for every service.
+
+use ::metrics::{Counter, Histogram, Unit, counter, describe_histogram, histogram};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tallystone_proto::code_name;
+use tonic::{Code, Response, Status};
+use tracing::Instrument;
+
+const RPC_CALLS: &str = "tallystone_rpc_calls_total";
+pub(crate) const RPC_SECONDS: &str = "tallystone_rpc_seconds";
+/// A fast call takes a millisecond; the longest wait is five minutes.
+pub(crate) const RPC_SECONDS_BUCKETS: &[f64] =
+    &[0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+/// The metrics of a service's RPCs. Handles are made once, so that a call looks up no metric by name.
+pub struct RpcMetrics {
+    rpcs: HashMap<&'static str, Handles>,
+}
+
+struct Handles {
+    ok: Counter,
+    seconds: Histogram,
+}
+
+impl RpcMetrics {
+    /// Handles for these RPCs, of the recorder that is installed now; without a recorder they do nothing.
+    pub fn new(rpcs: &[&'static str]) -> Arc<RpcMetrics> {
+        describe_histogram!(RPC_SECONDS, Unit::Seconds, "from the decoded request to the answer, waits included");
+        let handles = |rpc: &&'static str| {
+            let ok = counter!(RPC_CALLS, "rpc" => *rpc, "code" => code_name(Code::Ok));
+            (*rpc, Handles { ok, seconds: histogram!(RPC_SECONDS, "rpc" => *rpc) })
+        };
+        Arc::new(RpcMetrics { rpcs: rpcs.iter().map(handles).collect() })
+    }
+
+    /// Starts to observe a call; it counts when the returned value is dropped.
+    pub fn begin(self: &Arc<Self>, rpc: &'static str) -> ObservedCall {
+        ObservedCall { metrics: self.clone(), rpc, begun: Instant::now(), code: Code::Cancelled }
+    }
+
+    /// Runs a unary call, and counts, times and traces it.
+    pub async fn observe<T>(
+        self: &Arc<Self>,
+        rpc: &'static str,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<Response<T>, Status> {
+        let mut observed = self.begin(rpc);
+        let answer = call.instrument(tracing::debug_span!("rpc", method = rpc)).await;
+        observed.code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        answer.map(Response::new)
+    }
+
+    fn record(&self, rpc: &'static str, code: Code, took: Duration) {
+        let Some(handles) = self.rpcs.get(rpc) else { return };
+        handles.seconds.record(took.as_secs_f64());
+        match code {
+            Code::Ok => handles.ok.increment(1),
+            code => counter!(RPC_CALLS, "rpc" => rpc, "code" => code_name(code)).increment(1),
+        }
+    }
+}
+
+/// A call that has not ended. Dropped without a code, it counts as CANCELLED: the caller has gone.
+pub struct ObservedCall {
+    metrics: Arc<RpcMetrics>,
+    rpc: &'static str,
+    begun: Instant,
+    /// The code that the call will count with.
+    pub code: Code,
+}
+
+impl Drop for ObservedCall {
+    fn drop(&mut self) {
+        let took = self.begun.elapsed();
+        self.metrics.record(self.rpc, self.code, took);
+        tracing::debug!(rpc = self.rpc, code = ?self.code, took_us = took.as_micros() as u64, "answered");
+    }
+}

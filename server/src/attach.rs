@@ -1,0 +1,93 @@
+//! The queue becomes a service of a [`Host`].
+
+use crate::api::{Api, RPCS};
+use crate::config::{QueueTemplates, ServerConfig};
+use crate::engine::{Context, Engine};
+use crate::health::StoreHealth;
+use crate::metrics::Metrics;
+use crate::outbox::{OutboxHealth, Relay, RelayOptions};
+use crate::store::RedisStore;
+use crate::sweeper::{LeaderLease, Schedule, Sweeper};
+use std::sync::Arc;
+use tallystone_model::{ConfigError, Sink, Store};
+use tallystone_proto::queue::v1::queue_admin_server::QueueAdminServer;
+use tallystone_proto::queue::v1::queue_server::QueueServer;
+use tallystone_serving::{BackgroundTask, Host, RpcMetrics};
+use tonic::server::NamedService;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+use uuid::Uuid;
+
+/// [`attach_queue`] over Redis, compiled in this crate: its callers do not compile the whole server again.
+pub fn attach_redis_queue(
+    host: Host,
+    store: Arc<RedisStore>,
+    config: &ServerConfig,
+    templates: QueueTemplates,
+) -> Result<Host, ConfigError> {
+    attach_queue(host, store, config, templates)
+}
+
+/// Adds the queue over a store to a host: its two services, its sweeper and its health. When the host stops, waiting
+/// Dequeues answer empty, Work streams end, and calls in flight are answered before the host ends.
+pub fn attach_queue<S: Store + LeaderLease>(
+    host: Host,
+    store: Arc<S>,
+    config: &ServerConfig,
+    templates: QueueTemplates,
+) -> Result<Host, ConfigError> {
+    config.check()?;
+    templates.check()?;
+    let metrics = Arc::new(Metrics::new());
+    let health = StoreHealth::new();
+    let schedule = Arc::new(Schedule::default());
+    let engine = Engine::new(Context {
+        store: store.clone(),
+        templates,
+        sweeper: schedule.clone(),
+        health: health.clone(),
+        metrics: metrics.clone(),
+        stopping: host.stopping(),
+    });
+    let sweeper = Sweeper {
+        store,
+        schedule,
+        lanes: engine.lanes.clone(),
+        metrics: metrics.clone(),
+        health: health.clone(),
+        owner: Uuid::new_v4().to_string(),
+        leader_lease_ms: config.sweeper_leader_lease_ms,
+    };
+    tokio::spawn(sweeper.run(host.stopping()));
+    host.spawn(report_health(health, host.health(), metrics));
+    let api = Api::new(engine.clone(), RpcMetrics::new(RPCS));
+    Ok(host
+        .service(api.queue())
+        .service(api.admin())
+        .drain("calls of the store", async move { engine.drained().await }))
+}
+
+/// Adds a relay to the host of a queue: the background task that moves events from the outboxes of this store to a sink,
+/// and the health of the service `tallystone.outbox`.
+pub fn attach_relay<K: Sink>(host: Host, store: Arc<RedisStore>, sink: K, options: RelayOptions) -> Host {
+    let health = OutboxHealth::default();
+    host.spawn(health.clone().report(host.health()));
+    let relay = Relay::new(store, sink, options, health);
+    host.task(BackgroundTask::new("relay", |stopping| relay.run(stopping)))
+}
+
+/// Reports SERVING while the store answers.
+async fn report_health(health: StoreHealth, reporter: HealthReporter, metrics: Arc<Metrics>) {
+    let mut available = health.watch();
+    loop {
+        let now = *available.borrow_and_update();
+        let status = if now { ServingStatus::Serving } else { ServingStatus::NotServing };
+        for service in ["", QueueServer::<()>::NAME, QueueAdminServer::<()>::NAME] {
+            reporter.set_service_status(service, status).await;
+        }
+        metrics.store_available.set(if now { 1.0 } else { 0.0 });
+        if available.changed().await.is_err() {
+            return;
+        }
+    }
+}

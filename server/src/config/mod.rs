@@ -1,0 +1,61 @@
+//! The sections of the configuration that belong to the queue's server: `[server]`, `[outbox]`, `[[queue_templates]]`.
+//! Each checks itself before a port opens.
+
+mod outbox;
+mod templates;
+
+pub use outbox::OutboxConfig;
+pub use templates::{QueueTemplate, QueueTemplates};
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use tallystone_model::ConfigError;
+use tallystone_serving::Listen;
+
+/// `[server]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Where gRPC and HTTP are served.
+    pub listen: SocketAddr,
+    /// Where Prometheus reads `/metrics`; `None`: not served.
+    pub metrics_listen: Option<SocketAddr>,
+    /// How long the sweeper's leader lease lasts: when it is not renewed within, another server takes over.
+    pub sweeper_leader_lease_ms: u64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        ServerConfig {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7600)),
+            metrics_listen: None,
+            sweeper_leader_lease_ms: 5_000,
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Checks every field; the error names the first bad one.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        Listen { listen: self.listen, metrics_listen: self.metrics_listen }.check("server")?;
+        let lease_ms = self.sweeper_leader_lease_ms;
+        ConfigError::unless_within("server.sweeper_leader_lease_ms", lease_ms, 1_000..=600_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bad_field_is_named() {
+        assert_eq!(ServerConfig::default().check(), Ok(()));
+        let here = ServerConfig::default().listen;
+        for (field, config) in [
+            ("server.metrics_listen", ServerConfig { metrics_listen: Some(here), ..ServerConfig::default() }),
+            ("server.sweeper_leader_lease_ms", ServerConfig { sweeper_leader_lease_ms: 0, ..ServerConfig::default() }),
+        ] {
+            assert_eq!(config.check().unwrap_err().field, field);
+        }
+    }
+}
