@@ -19,9 +19,9 @@ pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, outpu
     };
     let url = own.as_ref().map_or_else(|| server_url(server.as_deref()), |own| own.url().to_owned());
     let options = FlightsOptions {
-        args,
         counters: own.as_ref().map(OwnServer::counter_services),
         draw_trace: |trace, queue, id| crate::msg::drawn(trace, &mut None, queue, id),
+        args,
     };
     let done = fly(options, &url, shutdown, output).await;
     if let Some(own) = own {
@@ -35,6 +35,7 @@ pub(crate) async fn flights(mut args: FlightsArgs, server: Option<String>, outpu
 }
 
 async fn fly(options: FlightsOptions, url: &str, shutdown: Shutdown, output: Output) -> Result<(), CliError> {
+    let details = options.args.details;
     let client = Client::connect(url).await.map_err(|error| cli_error(&error))?;
     let report = run_flights(options, client, shutdown.requested()).await.map_err(|error| {
         match error.downcast_ref::<Error>() {
@@ -42,6 +43,6 @@ async fn fly(options: FlightsOptions, url: &str, shutdown: Shutdown, output: Out
             None => CliError::usage(format!("{error:#}")),
         }
     })?;
-    output.one(&report, ToString::to_string)?;
+    output.one(&report, |report| report.text(details))?;
     if report.passed() { Ok(()) } else { Err(CliError::refused("a check failed")) }
 }

@@ -15,6 +15,9 @@ pub struct FlightsArgs {
     /// Keep the demo's queue, to inspect it afterwards
     #[arg(long)]
     pub keep: bool,
+    /// Print everything that the demo found out, not only one screen of it
+    #[arg(long)]
+    pub details: bool,
     /// Show no progress bars (as with --json)
     #[arg(long)]
     pub quiet: bool,

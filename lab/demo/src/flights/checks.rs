@@ -90,7 +90,7 @@ pub(super) fn counter_checks(counters: &BTreeMap<String, i64>, counting: &Counti
         Check::new(
             "every add was sent twice and counted once",
             counted == adds && duplicates == adds && *refused == 0,
-            format!("{counted} counted, {duplicates} duplicates, {refused} refused"),
+            format!("{counted} counted, {duplicates} ignored, {refused} refused"),
         ),
         Check::new(
             "no two rollups of one counter overlapped",

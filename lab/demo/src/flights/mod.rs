@@ -8,17 +8,20 @@
 mod args;
 mod checks;
 mod counting;
+mod details;
 mod enqueue;
 mod flight;
 mod flight_log;
 mod history;
 mod judge;
 mod killed;
+mod names;
 mod pilots;
 mod plan;
 mod quantiles;
 mod report;
 mod summary;
+mod text;
 
 pub use args::FlightsArgs;
 pub use counting::CounterServices;
@@ -161,7 +164,8 @@ mod tests {
         let history = tempfile::tempdir().unwrap();
         let own = OwnServer::start(history.path().join("history.db")).await.unwrap();
         let client = Client::connect(own.url()).await.unwrap();
-        let args = FlightsArgs { file: Some(file.path().to_owned()), workers: 4, keep: false, quiet: true };
+        let args =
+            FlightsArgs { file: Some(file.path().to_owned()), workers: 4, keep: false, details: false, quiet: true };
         let options = FlightsOptions { args, counters: None, draw_trace: |trace, _, _| format!("{trace:?}") };
         let report = run_flights(options, client.clone(), std::future::pending()).await.unwrap();
         let json = serde_json::to_value(&report).unwrap();

@@ -1,245 +1,235 @@
-//! The report as a person reads it.
+//! The report for a person: the checks first, then what happened, on one screen.
 
-use super::quantiles::Quantiles;
-use super::report::{FlightsReport, Share};
-use indicatif::HumanCount;
-use owo_colors::{OwoColorize, Stream::Stdout};
-use std::fmt::{Display, Formatter, Result};
+use super::details;
+use super::report::FlightsReport;
+use super::text::{Lines, bold, grouped, heading, mark};
 
-/// The longest bar.
-const BAR_CELLS: f64 = 36.0;
+/// Counters of each kind that the summary shows.
+const COUNTERS_PER_KIND: usize = 1;
+/// Carriers whose waits the summary shows.
+const CARRIERS: usize = 4;
 
-impl Display for FlightsReport {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let headline = format!(
+impl FlightsReport {
+    /// The summary, at most 40 lines; with `details` everything else after it.
+    pub fn text(&self, details: bool) -> String {
+        let mut lines = vec![bold(&format!(
             "{} flights of {} aircraft, flown by {} workers in {:.1} s",
             grouped(self.completed),
             grouped(self.aircraft),
             self.workers,
             self.elapsed_s
-        );
-        writeln!(f, "{}", headline.if_supports_color(Stdout, |text| text.bold()))?;
-        self.rates(f)?;
-        bars(f, "By carrier", &self.carriers, carrier_name)?;
-        bars(f, "By airport", &self.origins, airport_name)?;
-        bars(f, "Busiest aircraft", &self.busiest_aircraft, |_| "")?;
-        self.refused(f)?;
-        self.story_of_the_killed(f)?;
-        self.counted(f)?;
-        self.asked(f)?;
-        heading(f, "Checked, from what the workers wrote down")?;
-        for check in &self.checks {
-            let mark = match check.passed {
-                true => "✓".if_supports_color(Stdout, |mark| mark.green()).to_string(),
-                false => "✗".if_supports_color(Stdout, |mark| mark.red()).to_string(),
-            };
-            writeln!(f, "  {mark} {}  ({})", check.name, check.detail)?;
+        ))];
+        lines.push(String::new());
+        let width = self.checks.iter().map(|check| check.name.chars().count()).max().unwrap_or_default();
+        let checks = self.checks.iter();
+        lines.extend(checks.map(|check| format!("  {} {:<width$}  {}", mark(check.passed), check.name, check.detail)));
+        self.queue(&mut lines);
+        self.counted(&mut lines);
+        self.answered(&mut lines);
+        match details {
+            true => details::add(self, &mut lines),
+            false => lines.extend([
+                String::new(),
+                "--details adds carriers, airports, refused rows, more counters and the trace of a killed flight."
+                    .to_owned(),
+            ]),
         }
-        Ok(())
+        lines.join("\n")
     }
-}
 
-impl FlightsReport {
-    fn rates(&self, f: &mut Formatter<'_>) -> Result {
-        let Quantiles { p50, p99, .. } = self.waits.next_flight_ms;
-        let rows = format!("{} rows of {}", grouped(self.rows), self.file);
-        writeln!(f, "  {rows}: {} enqueued, {} refused", grouped(self.enqueued), grouped(self.refused.values().sum()))?;
+    fn queue(&self, lines: &mut Lines) {
+        heading(lines, "Queue");
+        let (rows, enqueued, refused) = (self.rows, self.enqueued, self.refused.values().sum());
+        lines.push(format!(
+            "  {} rows of {}: {} enqueued at {}/s, {} refused",
+            grouped(rows),
+            self.file,
+            grouped(enqueued),
+            grouped(self.enqueue_per_s as u64),
+            grouped(refused)
+        ));
         if self.repeated > 0 {
-            writeln!(f, "  {} rows came twice and are the same message", grouped(self.repeated))?;
+            lines.push(format!("  {} rows came twice and are the same message", grouped(self.repeated)));
         }
-        writeln!(f, "  enqueued {:>9}/s", grouped(self.enqueue_per_s as u64))?;
-        let in_all = grouped(self.completed_per_s as u64);
-        match self.completed_per_s_before_kill {
-            Some(before) => writeln!(
-                f,
-                "  flown    {:>9}/s until a worker was killed, {in_all}/s with the wait for its leases",
+        let overall = grouped(self.completed_per_s as u64);
+        lines.push(match self.completed_per_s_before_kill {
+            Some(before) => format!(
+                "  Leased and completed at {}/s; at {overall}/s with the wait for the killed worker's leases",
                 grouped(before as u64)
-            )?,
-            None => writeln!(f, "  flown    {in_all:>9}/s, each leased and completed")?,
+            ),
+            None => format!("  Leased and completed at {overall}/s"),
+        });
+        let next = self.waits.next_flight_ms;
+        lines.push(format!(
+            "  From a landing to the worker's next flight: p50 {:.1} ms, p99 {:.1} ms",
+            next.p50, next.p99
+        ));
+        if let Some(killed) = &self.killed {
+            lines.push(format!(
+                "  pilot-{} was killed after {:.2} s with {} flights in the air. When their leases had expired,",
+                killed.worker,
+                killed.killed_at_s,
+                killed.flights.len()
+            ));
+            let longest = killed.flights.iter().map(|flight| flight.taken_over_after_s).fold(0.0, f64::max);
+            lines.push(format!("  other workers flew them, the last {longest:.2} s after the kill"));
         }
-        writeln!(f, "  from one landing to the next flight in hand: p50 {p50:.1} ms, p99 {p99:.1} ms")?;
-        let Quantiles { p50, p99, .. } = self.waits.in_queue_ms;
-        writeln!(f, "  waited in the queue: p50 {:.1} s, p99 {:.1} s", p50 / 1e3, p99 / 1e3)
     }
 
-    fn refused(&self, f: &mut Formatter<'_>) -> Result {
-        if self.refused_rows.is_empty() {
-            return Ok(());
-        }
-        heading(f, "Refused")?;
-        for rows in &self.refused_rows {
-            writeln!(f, "  {} × {}: {}", grouped(rows.rows), rows.reason, rows.message)?;
-            writeln!(f, "    such as {}", rows.example)?;
-        }
-        Ok(())
+    fn counted(&self, lines: &mut Lines) {
+        let Some(counting) = &self.counting else { return };
+        heading(lines, "Counters");
+        let per_s = 2.0 * counting.adds as f64 / counting.send_s;
+        let (adds, counters) = (grouped(counting.adds), grouped(self.counters.len() as u64));
+        lines.push(format!("  {adds} adds to {counters} counters, each sent twice: {}/s", grouped(per_s as u64)));
+        let killed = counting.killed_worker.as_ref();
+        let kill = killed.map_or(String::new(), |killed| {
+            format!("; {} was killed with {} rollups unfinished", killed.name, killed.unfinished)
+        });
+        lines.push(format!("  {} rollups by two workers{kill}", grouped(counting.rollups.committed)));
+        lines.push(format!("  Every count was exact {:.1} s after the last add", counting.exact_after_s));
+        details::counter_table(self, counting, COUNTERS_PER_KIND, lines);
     }
 
-    fn story_of_the_killed(&self, f: &mut Formatter<'_>) -> Result {
-        let Some(killed) = &self.killed else { return Ok(()) };
-        heading(f, "A worker was killed")?;
-        let (worker, at, held) = (killed.worker, killed.killed_at_s, killed.flights.len());
-        writeln!(f, "  pilot-{worker} at {at:.2} s, with {held} flights in the air; their leases lapsed, and:")?;
-        for flight in &killed.flights {
-            write!(f, "  {:<7} {:<32}", flight.aircraft, flight.id)?;
-            match flight.flown_by {
-                Some(by) => {
-                    let (attempt, after) = (flight.attempt, flight.taken_over_after_s);
-                    writeln!(f, " flown by pilot-{by} at attempt {attempt}, {after:.2} s after the kill")?;
-                }
-                None => writeln!(f, " flown by nobody")?,
-            }
-        }
-        Ok(())
-    }
-}
-
-impl FlightsReport {
-    fn counted(&self, f: &mut Formatter<'_>) -> Result {
-        let Some(tally) = &self.counting else { return Ok(()) };
-        heading(f, "Counted, with every add sent twice and a rollup worker killed")?;
-        let (adds, counters, per_s) = (tally.adds, self.counters.len() as u64, 2.0 * tally.adds as f64 / tally.send_s);
-        writeln!(f, "  {} adds to {} counters, twice: {}/s", grouped(adds), grouped(counters), grouped(per_s as u64))?;
-        let rollups = &tally.rollups;
-        writeln!(
-            f,
-            "  {} rollups by two workers; every count was exact {:.1} s after the last add",
-            grouped(rollups.committed),
-            tally.exact_after_s
-        )?;
-        if let Some(killed) = &tally.killed_worker {
-            let (name, begun, in_hand) = (&killed.name, grouped(killed.begun), killed.unfinished);
-            writeln!(f, "  {name} was killed after it had begun {begun} rollups, {in_hand} of them unfinished")?;
-        }
-        writeln!(f, "  {:<20} {:>9} {:>13}", "", "counted", "in the file")?;
-        let mut lines = 0;
-        for (kind, most) in [("carrier/", 3), ("origin/", 3), ("route/", 3), ("aircraft/", 3)] {
-            let mut of_kind: Vec<(&String, i64)> = tally
-                .direct
-                .iter()
-                .filter(|(name, _)| name.starts_with(kind))
-                .map(|(name, total)| (name, *total))
-                .collect();
-            of_kind.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
-            for (name, direct) in of_kind.into_iter().take(most) {
-                let counted = self.counters.get(name).copied().unwrap_or_default();
-                writeln!(f, "  {name:<20} {counted:>9} {direct:>13}")?;
-                lines += 1;
-            }
-        }
-        writeln!(f, "  and {} more", grouped(counters.saturating_sub(lines)))
-    }
-
-    fn asked(&self, f: &mut Formatter<'_>) -> Result {
-        let Some(asked) = &self.history else { return Ok(()) };
-        heading(f, "Asked of history")?;
-        if let Some(longest) = &asked.longest_wait {
-            let waited = longest.waited_ms as f64 / 1e3;
-            writeln!(
-                f,
-                "  Which flight waited longest, and for what? {} of {}: {waited:.1} s,",
-                longest.flight, longest.aircraft
-            )?;
-            writeln!(
-                f,
-                "    because {} flights of the same aircraft came before it, which was taken for {:.1} s of that",
+    fn answered(&self, lines: &mut Lines) {
+        let Some(history) = &self.history else { return };
+        heading(lines, "History");
+        if let Some(longest) = &history.longest_wait {
+            let waited_s = longest.waited_ms as f64 / 1e3;
+            lines.push(format!("  Longest wait for an aircraft: {waited_s:.1} s, {}", longest.flight));
+            lines.push(format!(
+                "    Its aircraft {} first flew {} earlier flights, which took {:.1} s",
+                longest.aircraft,
                 grouped(longest.flights_before),
                 longest.aircraft_busy_ms as f64 / 1e3
-            )?;
-            if longest.dead_lease_ms > 0 {
-                let lapsed = longest.dead_lease_ms as f64 / 1e3;
-                writeln!(f, "    ({lapsed:.1} s of it by the killed worker, until its lease had lapsed)")?;
-            }
+            ));
         }
-        writeln!(f, "  How long did each carrier's flights wait to have landed?")?;
-        for carrier in &asked.waits_by_carrier {
-            let (p50, p99) = (carrier.wait_ms.p50 / 1e3, carrier.wait_ms.p99 / 1e3);
-            let (code, name, flights) = (&carrier.carrier, carrier_name(&carrier.carrier), grouped(carrier.flights));
-            writeln!(f, "    {code:<3} {name:<19} {flights:>6} flights   p50 {p50:>5.1} s   p99 {p99:>5.1} s")?;
-        }
-        if let Some(killed) = &asked.killed_flight {
-            writeln!(f, "  What happened to a flight whose worker was killed?")?;
-            for line in killed.drawn.lines() {
-                writeln!(f, "    {line}")?;
-            }
-        }
-        writeln!(f, "  All of it could be asked {:.0} ms after the last landing.", asked.indexed_after_ms)
-    }
-}
-
-fn heading(f: &mut Formatter<'_>, text: &str) -> Result {
-    writeln!(f, "\n{}", text.if_supports_color(Stdout, |text| text.bold()))
-}
-
-/// 1234567 as `1,234,567`.
-fn grouped(n: u64) -> String {
-    HumanCount(n).to_string()
-}
-
-/// One line and bar per name.
-fn bars(f: &mut Formatter<'_>, title: &str, shares: &[Share], full_name: fn(&str) -> &'static str) -> Result {
-    if shares.is_empty() {
-        return Ok(());
-    }
-    heading(f, title)?;
-    let most = shares.iter().map(|share| share.flights).max().unwrap_or(1).max(1) as f64;
-    let width = shares.iter().map(|share| full_name(&share.name).len()).max().unwrap_or(0);
-    for share in shares {
-        let (name, flights) = (&share.name, grouped(share.flights));
-        let bar = bar(share.flights as f64 / most);
-        let bar = bar.if_supports_color(Stdout, |bar| bar.cyan());
-        writeln!(f, "  {name:<6} {:<width$} {flights:>7} {bar}", full_name(name))?;
-    }
-    Ok(())
-}
-
-/// A bar of a length from 0 to 1, exact to an eighth of a cell.
-fn bar(length: f64) -> String {
-    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    // At least the thinnest: there is something.
-    let eighths = (length.clamp(0.0, 1.0) * BAR_CELLS * 8.0).round().max(1.0) as usize;
-    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
-}
-
-fn carrier_name(code: &str) -> &'static str {
-    match code {
-        "9E" => "Endeavor Air",
-        "AA" => "American Airlines",
-        "AS" => "Alaska Airlines",
-        "B6" => "JetBlue Airways",
-        "DL" => "Delta Air Lines",
-        "EV" => "ExpressJet Airlines",
-        "F9" => "Frontier Airlines",
-        "FL" => "AirTran Airways",
-        "HA" => "Hawaiian Airlines",
-        "MQ" => "Envoy Air",
-        "OO" => "SkyWest Airlines",
-        "UA" => "United Air Lines",
-        "US" => "US Airways",
-        "VX" => "Virgin America",
-        "WN" => "Southwest Airlines",
-        "YV" => "Mesa Airlines",
-        _ => "",
-    }
-}
-
-fn airport_name(code: &str) -> &'static str {
-    match code {
-        "EWR" => "Newark Liberty",
-        "JFK" => "John F. Kennedy",
-        "LGA" => "LaGuardia",
-        _ => "",
+        let waits = history.waits_by_carrier.iter().take(CARRIERS);
+        let waits: Vec<String> =
+            waits.map(|wait| format!("{} {:.1} s", wait.carrier, wait.wait_ms.p50 / 1e3)).collect();
+        lines.push(format!("  Longest median waits until landing, by carrier: {}", waits.join(", ")));
+        lines.push(format!("  The history was complete {:.1} s after the last landing", history.indexed_after_ms / 1e3));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flights::checks::Check;
+    use crate::flights::counting::{Counting, KilledRollupWorker, Overlaps};
+    use crate::flights::enqueue::{Enqueued, RefusedRows};
+    use crate::flights::flight_log::FlightLogEntries;
+    use crate::flights::history::{CarrierWait, HistoryAnswers, LongestWait, TracedFlight};
+    use crate::flights::killed::{KilledFlight, KilledWorker};
+    use crate::flights::pilots::Flown;
+    use crate::flights::plan::Plan;
+    use crate::flights::quantiles::Quantiles;
+    use crate::flights::report::Circumstances;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    const FLIGHT: &str = "2013-01-31T22:30:00Z/EV4321/LGA";
+
+    /// A report of the embedded month, with every part that a report can have.
+    fn report() -> FlightsReport {
+        let flown = Flown { log: FlightLogEntries::default(), elapsed: Duration::from_secs(10), killed: None };
+        let about = Circumstances {
+            queue: "flights-01234567".to_owned(),
+            file: "January 2013 (embedded)".to_owned(),
+            workers: 32,
+            elapsed: Duration::from_secs(12),
+            enqueue: Duration::from_secs(1),
+            depth: Default::default(),
+        };
+        let wait_ms = Quantiles { p50: 12_345.0, p99: 23_456.0, max: 34_567.0 };
+        let carriers = ["UA", "B6", "EV", "DL", "AA", "MQ"];
+        let flight = KilledFlight {
+            id: FLIGHT.to_owned(),
+            aircraft: "N12345".to_owned(),
+            flown_by: Some(31),
+            attempt: 2,
+            taken_over_after_s: 2.05,
+        };
+        let refused = RefusedRows {
+            reason: "INVALID_ARGUMENT".to_owned(),
+            field: Some("metadata".to_owned()),
+            message: "metadata.tail is required in an exclusive queue".to_owned(),
+            rows: 155,
+            example: FLIGHT.to_owned(),
+        };
+        let mut enqueued = Enqueued::default();
+        (enqueued.rows, enqueued.refused) = (27_004, vec![refused]);
+        let mut report = FlightsReport::new(&enqueued, &Plan::default(), &flown, about);
+        report.enqueued = 26_849;
+        report.completed = 26_849;
+        report.repeated = 7;
+        report.completed_per_s_before_kill = Some(34_567.0);
+        report.killed = Some(KilledWorker { worker: 31, killed_at_s: 10.5, flights: vec![flight; 4] });
+        let counters: BTreeMap<String, i64> = ["carrier/UA", "origin/EWR", "route/JFK-LAX", "aircraft/N730MQ"]
+            .map(|name| (name.to_owned(), 4_605))
+            .into();
+        let counting = Counting {
+            adds: 107_396,
+            counted: 107_396,
+            duplicates: 107_396,
+            refused: 0,
+            send_s: 2.0,
+            exact_after_s: 12.3,
+            rollups: Overlaps { begun: 12_345, committed: 12_340, lost: 5, overlapped: 0 },
+            killed_worker: Some(KilledRollupWorker {
+                name: "rollup-1".to_owned(),
+                begun: 100,
+                unfinished: 12,
+                taken_over: 12,
+            }),
+            direct: counters.clone(),
+        };
+        let history = HistoryAnswers {
+            longest_wait: Some(LongestWait {
+                flight: FLIGHT.to_owned(),
+                aircraft: "N12345".to_owned(),
+                waited_ms: 12_345,
+                flights_before: 123,
+                aircraft_busy_ms: 12_340,
+                dead_lease_ms: 2_000,
+            }),
+            waits_by_carrier: carriers
+                .map(|carrier| CarrierWait { carrier: carrier.to_owned(), flights: 4_605, wait_ms })
+                .into(),
+            killed_flight: Some(TracedFlight {
+                id: FLIGHT.to_owned(),
+                transitions: Vec::new(),
+                drawn: "pending\nrunning".to_owned(),
+            }),
+            indexed_after_ms: 1_234.0,
+        };
+        let mut report = report.with_history(Some(history)).with_counting(counters, counting);
+        let killed = "other workers flew the killed worker's flights".to_owned();
+        report.checks.push(Check { name: killed, passed: true, detail: "4 of 4".to_owned() });
+        report
+    }
 
     #[test]
-    fn bars_have_eighths() {
-        assert_eq!(bar(1.0), "█".repeat(36));
-        assert_eq!(bar(0.5), "█".repeat(18));
-        assert_eq!(bar(0.0), "▏");
-        assert_eq!(bar(1.5 / 36.0), "█▌");
+    fn the_summary_fits_on_one_screen_with_the_checks_first() {
+        owo_colors::set_override(false);
+        let text = report().text(false);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() <= 40, "{} lines:\n{text}", lines.len());
+        for line in &lines {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+        assert!(lines[2].contains("no aircraft flew two flights at once"), "{text}");
+        assert!(text.contains("Queue") && text.contains("Counters") && text.contains("History"), "{text}");
+    }
+
+    #[test]
+    fn details_add_to_the_summary() {
+        owo_colors::set_override(false);
+        let (summary, details) = (report().text(false), report().text(true));
+        let kept = summary.lines().take(30);
+        assert_eq!(details.lines().take(30).collect::<Vec<_>>(), kept.collect::<Vec<_>>());
+        for part in ["INVALID_ARGUMENT", "flown by pilot-31 at attempt 2", "United Air Lines", "  running"] {
+            assert!(details.contains(part) && !summary.contains(part), "{part} in:\n{details}");
+        }
     }
 }

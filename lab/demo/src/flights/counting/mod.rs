@@ -10,6 +10,7 @@ mod overlap;
 mod rollup_workers;
 mod services;
 
+pub(crate) use overlap::{KilledRollupWorker, Overlaps};
 pub use services::CounterServices;
 
 use super::flight_log::FlightLogEntries;
@@ -17,7 +18,7 @@ use super::plan::Plan;
 use adds::Sent;
 use anyhow::{Context, Result, ensure};
 use direct::count_directly;
-use overlap::{KilledRollupWorker, Overlaps, story};
+use overlap::story;
 use rollup_workers::RollupWorkers;
 use serde::Serialize;
 use std::collections::BTreeMap;
