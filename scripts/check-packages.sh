@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh
+install_packages
+find_cargo
 
 published=(-p tallystone-proto -p tallystone-client)
 

@@ -1,24 +1,35 @@
 # shellcheck shell=bash
-# What ./quickstart and ./test need before they can build and run. Source it; it installs what is missing where it may
-# (apt-get, as root or by sudo) and else says exactly what to do. Everything it says goes to stderr.
+# What ./quickstart and ./test need before they can build and run: functions that install what is missing where they may
+# (apt-get, as root or by sudo) and else say exactly what to do. Source it. Everything it prints goes to stderr.
 
 # shellcheck source=scripts/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-install_packages() {
+# One place for build results, so that the program can be called without asking cargo for its path.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
+tallystone() { "$CARGO_TARGET_DIR/release/tallystone" "$@"; }
+
+# The Debian packages that are missing, by name.
+missing_packages() {
   local packages=()
   have cc || packages+=(build-essential)
   have setpriv || packages+=(util-linux)
   have "${TALLYSTONE_REDIS_SERVER:-redis-server}" || packages+=(redis-server)
-  [ ${#packages[@]} -gt 0 ] || return 0
+  echo "${packages[*]}"
+}
 
+install_packages() {
+  local missing packages
+  missing=$(missing_packages)
+  [ -n "$missing" ] || return 0
   if ! can_apt; then
-    say "Missing: ${packages[*]} (names of Debian's packages). Please install:"
-    say "  Debian, Ubuntu: sudo apt-get install ${packages[*]}"
+    say "Missing: $missing (names of Debian's packages). Please install:"
+    say "  Debian, Ubuntu: sudo apt-get install $missing"
     say "  Fedora:         sudo dnf install gcc redis util-linux"
     say "  Arch:           sudo pacman -S gcc valkey util-linux   # and: export TALLYSTONE_REDIS_SERVER=valkey-server"
     return 1
   fi
+  read -ra packages <<<"$missing"
   apt_install "${packages[@]}"
 }
 
@@ -29,10 +40,3 @@ find_cargo() {
   say "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
   return 1
 }
-
-install_packages
-find_cargo
-
-# One place for what is built, so that the program can be called without asking cargo again.
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
-tallystone() { "$CARGO_TARGET_DIR/release/tallystone" "$@"; }
