@@ -1,5 +1,6 @@
--- due: what time alone does: windows that elapse, leases that run out. At most DUE_MAX of each.
--- move_due RETURNS whether there may be more, leases expired, messages made pending by their window.
+-- due: the transitions that time alone causes: the end of an invisibility, the end of a lease. At most DUE_MAX of each
+-- in one call.
+-- move_due RETURNS whether more may be due, leases expired, messages promoted from invisible to pending.
 local DUE_MAX = 256
 
 local function move_due()
@@ -19,12 +20,13 @@ local function move_due()
       end_run(load_message(id), ENDED_LAPSE, BY_LEASE_EXPIRED, 'lease expired')
     end
   end
-  -- Who is told by the clock must be told: the server that calls may act for others than those who wait on it.
+  -- The calling server is notified too (`*` stands for every server): it may call for the sweeper, not for its waiting
+  -- callers.
   if became_ready > 0 and S[WAIT_UNTIL] > now then waiter = '*' end
   return #ids == DUE_MAX or #expired == DUE_MAX, #expired, #ids
 end
 
--- When the next window elapses or lease runs out; 0: none will.
+-- RETURNS when the next invisibility or lease ends; 0: never.
 local function next_due()
   local window = call('ZRANGE', K_INVISIBLE, 0, 0, 'WITHSCORES')[2]
   local lease = call('ZRANGE', K_RUNNING, 0, 0, 'WITHSCORES')[2]

@@ -1,17 +1,17 @@
--- event: the outbox entries of this call: all its transitions, in order, up to EVENTS_MAX in an entry (Q15).
--- An entry's id is the offset of its first event and how many it has: events are numbered without gaps.
+-- event: writes the transitions of this call to the outbox, in order, up to EVENTS_MAX in one entry (Q15).
+-- An entry's id is offset-count: the offset of its first event, and how many it has. Offsets have no gaps.
 -- Layout of one event: front, id with its length, left, record, payload.
 --   front   from to by version(4), then the reason with its length
---   left    when the state left was entered(6); only of a move between two states past version 2, because else the
---           record tells: it is the present state's time, or the time of the enqueue
---   record  the message's head after the transition (the last it had, where it is gone); of a message that has no
+--   left    when the previous state was entered(6); only after a change of state past version 2. Otherwise the record
+--           has that time: since when it is in its state, or when it was enqueued
+--   record  the message's head after the transition, or its last one where the message is gone; for a message without
 --           head: a zero byte, sequence(7), fixed
 --   payload length(2) and begin of the payload, where by has WITH_PAYLOAD
--- WHY the head as it is: strings are what a script's time goes to, and this one is there already.
+-- WHY the head unchanged: building strings is what costs a script its time, and this string exists already.
 local EVENTS_MAX, PIECES, WITH_PAYLOAD = 64, 5, 128
 local events = {}
 
--- The same for every message that goes the same way to the same version: hot paths make it once.
+-- Messages with the same transition to the same version share it: hot paths make it once.
 local function event_front(from, to, by, version, reason)
   return pack('>BBBI4Bc0', from, to, by, version, #reason, reason)
 end
@@ -32,7 +32,7 @@ local function write_events()
     added = added + count
   end
   S[ADDED] = added
-  -- Past this nothing is kept for a sink that does not take it (docs/operations/history.md).
+  -- Beyond this bound the oldest events are dropped, acknowledged or not (docs/operations/history.md).
   if added - S[ACKED] > outbox_keep then
     call('XTRIM', K_OUTBOX, 'MINID', string.format('%.0f', added - outbox_keep))
   end

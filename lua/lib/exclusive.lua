@@ -1,9 +1,9 @@
 -- exclusive: the lock and the order of each exclusivity value (Q4).
--- keys[value] is waiting(4) member: of the head of the value, which is in ready, or of its running message, which is
--- not: a value is locked where its member is not in ready. So a Dequeue that takes heads from ready locks their
--- values without a write of its own. A value with no message has no entry. Its other `waiting` messages are in
--- backlog, under a prefix of their own. Nothing here ever scans past locked work.
--- (The priority of a running message may have changed since; its id and sequence have not.)
+-- keys[value] is waiting(4) member. `member` is the head of the value, which is in ready, or its running message, which
+-- is not: a value is locked if its member is not in ready. So a Dequeue that takes heads from ready locks their values
+-- without another write. `waiting` counts the other messages of the value, which are in backlog under its prefix. A
+-- value without messages has no entry. Nothing here ever scans past locked work.
+-- (The priority in the member of a running message may be outdated; its id and sequence are not.)
 local FREE, LOCKED = 1, 2
 
 local function get_key(value)
@@ -22,7 +22,7 @@ local function backlog_prefix(value)
   return char(#value) .. value
 end
 
--- A message becomes pending.
+-- Adds a message that becomes pending.
 local function place_in_key(value, member)
   local kind, waiting, head = get_key(value)
   if not kind then
@@ -30,7 +30,7 @@ local function place_in_key(value, member)
     became_ready = became_ready + 1
     return set_key(value, 0, member)
   end
-  -- Behind the head of a free value it is runnable too: for who waits with a filter that the head does not pass.
+  -- Behind the head of a free value it is runnable too, for a caller whose filter the head does not pass.
   if kind == FREE then became_ready = became_ready + 1 end
   if kind == FREE and before(member, head) then
     call('ZREM', K_READY, head)
@@ -42,7 +42,7 @@ local function place_in_key(value, member)
   set_key(value, waiting + 1, head)
 end
 
--- The value is free: its next head, if any, comes forward.
+-- The value is free: its next message, if any, becomes the head.
 local function promote_in_key(value, waiting)
   if waiting == 0 then return call('HDEL', K_KEYS, value) end
   local prefix = backlog_prefix(value)
@@ -54,7 +54,7 @@ local function promote_in_key(value, waiting)
   set_key(value, waiting - 1, member)
 end
 
--- A pending message leaves without running.
+-- Removes a pending message that does not run.
 local function remove_from_key(value, member)
   local kind, waiting, head = get_key(value)
   if kind == FREE and head == member then
@@ -65,7 +65,7 @@ local function remove_from_key(value, member)
   set_key(value, waiting - 1, head)
 end
 
--- A pending message of a free value runs; with a filter it need not be the head, which then waits.
+-- Locks a free value for a pending message. If that is not the head (a filter chose it), the head waits.
 local function lock_key(value, member)
   local _, waiting, head = get_key(value)
   call('ZREM', K_READY, head)

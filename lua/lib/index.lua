@@ -1,10 +1,10 @@
--- index: filtered order and filtered counts (Q8, Q9), over sets of metadata key names, not over their power set.
--- Of each index: a sorted set, a hash of counts, and, while it is being built, a set of the ids it covers.
--- `tuple` is the values of its keys, each with its length.
+-- index: filtered order and filtered counts (Q8, Q9). An index is over one set of metadata keys, not over its subsets.
+-- It is a sorted set, a hash of counts, and, while it is built, a set of the ids that it covers.
+-- `tuple` is the values of its keys, each behind its length.
 --   R tuple member         simple: every pending message; exclusive: the head of each (tuple, value)
 --   B tuple value member   exclusive: every pending message
--- A head whose value turns out locked is parked (P value slot tuple) until the value is free: every (tuple, value)
--- has its head in R or is parked. U value: the value is free, but more was parked under it than one call restores.
+-- A head that is found locked moves from R to parked (P value slot tuple) until its value is free: each (tuple, value)
+-- has its head either in R or in parked. U value: the value is free, but has more parked heads than one call restores.
 local indexes = {}
 do
   local count, at = unpick('B', ARGV[3], parameters_end)
@@ -30,7 +30,7 @@ local function metadata_of(fixed)
   return pairs_found
 end
 
--- nil where the message lacks one of the keys.
+-- nil if the message lacks one of the keys.
 local function tuple_of(index, metadata)
   local tuple = ''
   for _, name in ipairs(index.names) do
@@ -71,8 +71,8 @@ local function count_in_index(index, tuple, state, by)
   if call('HINCRBY', index.counts, field, by) == 0 then call('HDEL', index.counts, field) end
 end
 
--- Follows one transition. `member_before` and `member_after` matter where it was or is pending. While an index is
--- being built it knows only the messages it covers: the others it meets here for the first time.
+-- Applies one transition to every index. `member_before` and `member_after` matter if the message was or is pending.
+-- An index that is being built covers only some messages: it starts to cover the others here.
 local function index_move(id, fixed, from, to, member_before, member_after)
   local metadata = metadata_of(fixed)
   for _, index in ipairs(indexes) do
@@ -100,14 +100,14 @@ end
 
 local RESTORE_MAX = 256
 
--- The value is free: what was parked under it comes back, at most RESTORE_MAX at a time.
+-- The value is free: its parked heads return to R, at most RESTORE_MAX in one call.
 local function restore_parked(value)
   local parked_prefix = 'P' .. char(#value) .. value
   local parked = call('ZRANGEBYLEX', K_PARKED, '[' .. parked_prefix, '(' .. parked_prefix .. PAST, 'LIMIT', 0, RESTORE_MAX)
   for _, entry in ipairs(parked) do
     local slot, tuple = sub(entry, #parked_prefix + 1, #parked_prefix + 1), sub(entry, #parked_prefix + 2)
     for _, index in ipairs(indexes) do
-      -- An index that had this slot before may have left entries here: those of as many keys are right all the same.
+      -- An earlier index of this slot may have left entries here. Those with as many keys do no harm.
       if index.slot == slot and values_in(tuple) == #index.names then
         local prefix = 'B' .. tuple .. char(#value) .. value
         local head = first(index.order, prefix)

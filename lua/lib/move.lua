@@ -1,5 +1,5 @@
--- move: one transition of one message, in two halves: leave its place, then (the caller having changed what it
--- wants) enter the next. Every arrow of the table that is not on the hot path goes through here.
+-- move: one transition of one message, in two halves: `leave` removes it from its place, the caller changes the fields
+-- that it wants, and `enter` adds it to the next place. Every transition that is not on a hot path uses these.
 local function leave(m, to)
   m.from, m.member_before = m.state, member_of(m)
   if m.from == PENDING then
@@ -50,7 +50,7 @@ local function enter(m, to, by, reason)
   if #indexes > 0 then index_move(m.id, m.fixed, m.from, to, m.member_before, member) end
 end
 
--- A terminal message is gone.
+-- Deletes a terminal message.
 local function collect(m)
   call('HDEL', K_BODY, m.id)
   call('HDEL', K_HEAD, m.id)
@@ -59,12 +59,12 @@ local function collect(m)
   if #indexes > 0 then index_move(m.id, m.fixed, m.state, GONE) end
 end
 
--- Remembers how the present lease ends, so that its holder's repeated call gets the same answer (Q10).
+-- Records how the current lease ends, so that a repeated call of its holder gets the same answer (Q10).
 local function end_lease(m, how, to)
   m.ended_fencing_token, m.ended_how, m.ended_version = m.fencing_token, how + to, m.version + 1
 end
 
--- The delay after a spent attempt; the same arithmetic as Backoff::delay_ms of the model.
+-- The delay after a failed attempt, with the same arithmetic as Backoff::delay_ms of the model.
 local function backoff_ms(attempts, fencing_token)
   if backoff_kind == 0 then return 0 end
   local full = backoff_base_ms
@@ -74,7 +74,7 @@ local function backoff_ms(attempts, fencing_token)
   return full - math.floor(math.floor(full * backoff_jitter / 100) * (draw % 1000) / 1000)
 end
 
--- A run ended without success: again, later, or never. `delay_ms` nil: the queue's backoff.
+-- Ends a run without success: the message runs again now, later or never. `delay_ms` nil: the queue's backoff.
 local function end_run(m, how, by, reason, delay_ms)
   local _, _, own_max_attempts = options_of(m.fixed)
   local marked = m.flags % 2 == 1

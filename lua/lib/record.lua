@@ -1,10 +1,10 @@
 -- record: the packed records of one message. The Rust side of every layout is lua/src/record.rs.
---   fixed  priority(8, order-preserving) length(2) options metadata     what every event repeats
+--   fixed  priority(8, order-preserving) length(2) options metadata     the part that every event repeats
 --   body   sequence(7) enqueued_at(6) fixed payload                     written once, at Enqueue
 --   head   the mutable part; a message without one is pending at version 1
---   member priority(8) sequence(7) id                                   its place in every ordered set
---   done   version(4) ended_at(6) sequence(7) id                        its entry in the list of ended messages
--- WHY a pending message has no head: 133 bytes less for each of ten million (design: store).
+--   member priority(8) sequence(7) id                                   its entry in every ordered set
+--   done   version(4) ended_at(6) sequence(7) id                        its entry in the list of terminal messages
+-- WHY a pending message has no head: it saves 133 bytes for each of ten million messages.
 local HEAD = '>BI4I6I6I7BI4BI2I7I4c8I7I6Bc0Bc0'
 local HEAD_TAIL = 65 -- where worker, reason and fixed begin
 local MARKED, REDRIVEN = 1, 2 -- flags, a set of bits
@@ -51,7 +51,7 @@ local function load_message(id)
   return body and decode_body(id, body)
 end
 
--- Whether a lease ended so: then the call that ended it is repeated (Q10).
+-- Whether the lease with this fencing token was ended by `how`: then this call is a repetition (Q10).
 local function ended_by(fencing_token, how, ended_fencing_token, ended_how)
   return ended_fencing_token == fencing_token and ended_how - ended_how % 16 == how
 end
@@ -60,13 +60,13 @@ local function member_of(m)
   return sub(m.fixed, 1, 8) .. pack('>I7', m.seq) .. m.id
 end
 
--- Not equal to an entry of a message that was redriven, or enqueued anew, since: that entry is stale.
+-- After a redrive, or an enqueue of the same id, this differs from the entry in the list: that entry is stale.
 local function done_entry(m)
   return pack('>I4I6I7', m.version, m.since, m.seq) .. m.id
 end
 
--- Own lease, invisibility, max attempts (nil where it has none) of the fixed that begins at `from` (1) and ends the
--- record, and where its metadata begins.
+-- RETURNS the message's own lease_ms, invisibility_ms and max_attempts (nil: the queue's), and where its metadata begins.
+-- `fixed` may be a whole record that ends with fixed, which then begins at `from`.
 local function options_of(fixed, from)
   local at = (from or 1) + 10
   if #fixed < at then return nil, nil, nil, at end
@@ -79,7 +79,7 @@ local function options_of(fixed, from)
   return lease_ms, invisibility_ms, max_attempts, at
 end
 
--- The exclusivity value of the fixed that begins at `at`: in an exclusive queue that pair is written first.
+-- The exclusivity value in the fixed that begins at `at`: in an exclusive queue that pair is the first.
 local function value_at(record, at)
   local _
   _, _, _, at = options_of(record, at)

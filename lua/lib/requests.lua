@@ -1,5 +1,5 @@
 -- requests: the memory of answered Dequeue requests (Q10): request id -> until(6), then fencing token(7) and id of each
--- lease. A record is forgotten when none of its leases lives; one that was extended is kept as long as that.
+-- lease. A record is deleted when its last lease has ended, extensions included.
 local function forget_requests(limit)
   local due = call('ZRANGEBYSCORE', K_REQUEST_DUE, '-inf', now, 'LIMIT', 0, limit)
   for _, request_id in ipairs(due) do
@@ -9,7 +9,9 @@ local function forget_requests(limit)
       fencing_token, id, at = unpick('>I7Bc0', raw, at)
       local head = call('HGET', K_HEAD, id)
       local m = head and decode_head(id, head)
-      if m and m.state == RUNNING and m.fencing_token == fencing_token then lives_until = math.max(lives_until, m.due) end
+      if m and m.state == RUNNING and m.fencing_token == fencing_token then
+        lives_until = math.max(lives_until, m.due)
+      end
     end
     if lives_until > now then
       call('ZADD', K_REQUEST_DUE, lives_until, request_id)

@@ -1,7 +1,8 @@
--- shard: what every script begins with: the clock, the shard's counters, the queue's parameters.
--- ARGV now_ms (0: the store's clock; tests pass their own) revision parameters server_id ...
--- RETURNS from the including script: NO_QUEUE | STALE config state, before anything is read or written
--- WHY the caller's configuration may be old: a script acts only on the revision that the caller acts on (Q2).
+-- shard: the beginning of every script: the clock, the shard's state, the queue's parameters.
+-- ARGV (the "head" in the headers of scripts) now_ms (0: Redis TIME; tests pass their own), revision, parameters,
+--      server_id ('': no server is exempt from wake-ups)
+-- RETURNS from the including script: {NO_QUEUE} | {STALE, config, state}, before it reads or writes anything else
+-- WHY the revision: the caller's cached configuration may be stale, and a script acts only on the current one (Q2).
 local call, pack, unpick = redis.call, struct.pack, struct.unpack
 local byte, char, sub = string.byte, string.char, string.sub
 
@@ -11,8 +12,9 @@ if now == 0 then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- S: revision sequence counts(1..6) wait_until sweep_at parked popped created added acked; then the waiting
--- server's id (STATE is their layout). added: the outbox's next offset; acked: that of the first event that no sink has yet.
+-- S: revision sequence counts(1..6) wait_until sweep_at parked popped created added acked; then the waiting server's id
+-- (STATE is their layout). added: the next offset of the outbox; acked: the offset of the first event that no sink has
+-- acknowledged.
 local SEQ, COUNT, WAIT_UNTIL, SWEEP_AT, PARKED, POPPED, CREATED, ADDED, ACKED = 2, 2, 9, 10, 11, 12, 13, 14, 15
 local state_raw = call('GET', K_STATE)
 if not state_raw then return {NO_QUEUE} end
@@ -25,7 +27,7 @@ local exclusive, default_lease_ms, default_invisibility_ms, default_max_attempts
   outbox_refuse, outbox_keep, payload_kept, parameters_end = unpick('>BI4I6I2I6BI6I6BI6I4I4I2', ARGV[3])
 exclusive = exclusive == 1
 
--- What this call made runnable, and the earliest due time it set: who waits is told of both when it closes.
+-- How many messages this call made runnable, and the earliest due time that it set: close_shard publishes both.
 local became_ready, earliest_due = 0, FAR
 
 local function note_due(due)
@@ -41,20 +43,22 @@ local function before(a, b)
   return a3 < b3
 end
 
--- The first member of a sorted set with a prefix. (Numbers as text: a Lua number would be printed for every call.) What follows a prefix is a priority (any 8 bytes) and a
--- sequence (whose first byte is never 255), so prefix .. 9 x 255 is past all of them.
+-- The first member of a sorted set that has the prefix. A prefix is followed by a priority (any 8 bytes) and a
+-- sequence, whose first byte is never 255: so prefix .. 9 x 255 is past all of them. (Numbers as text: Redis would print a Lua
+-- number for every call.)
 local PAST = string.rep('\255', 9)
 local function first(key, prefix)
   return call('ZRANGEBYLEX', key, '[' .. prefix, '(' .. prefix .. PAST, 'LIMIT', '0', '1')[1]
 end
 
+-- Writes the state, and wakes the waiting servers if a message became runnable or an earlier due time was set.
 local function close_shard()
-  local tell = false
+  local publish = false
   if became_ready > 0 and S[WAIT_UNTIL] > now and waiter ~= ARGV[4] then
-    S[WAIT_UNTIL], waiter, tell = 0, '', true
+    S[WAIT_UNTIL], waiter, publish = 0, '', true
   end
-  if earliest_due < S[SWEEP_AT] then S[SWEEP_AT], tell = earliest_due, true end
+  if earliest_due < S[SWEEP_AT] then S[SWEEP_AT], publish = earliest_due, true end
   local packed = pack(STATE, unpack(S, 1, 15)) .. waiter
   if packed ~= state_raw then call('SET', K_STATE, packed) end
-  if tell then call('PUBLISH', WAKE_CHANNEL, K_STATE) end
+  if publish then call('PUBLISH', WAKE_CHANNEL, K_STATE) end
 end

@@ -1,7 +1,9 @@
 #!lua flags=allow-oom
--- ack_outbox: a sink has every event before an offset: they go (Q19). Said again, or late, it changes nothing.
--- ARGV offset. RETURNS {OK, added, acked} | {NO_QUEUE, entries left}: the queue is deleted; an empty outbox goes too.
--- WHY not by shard.lua: it acts on no configuration, and the outbox outlives its queue.
+-- ack_outbox: removes the events before an offset, which a sink has acknowledged (Q19). A repeated or late call changes
+-- nothing.
+-- KEYS all of the shard   ARGV offset
+-- RETURNS {OK, added, acked} | {NO_QUEUE, entries left}: the queue is deleted; an empty outbox is deleted too
+-- WHY without lib/shard: no configuration matters here, and the outbox outlives its queue.
 local ACKED_AT = struct.size(STATE) - 6 -- its last seven bytes, see shard.lua
 redis.call('XTRIM', K_OUTBOX, 'MINID', ARGV[1])
 local state = redis.call('GET', K_STATE)

@@ -1,6 +1,7 @@
 #!lua
--- build_index: one bounded step of building a filter index over the messages that are there already.
--- ARGV head, position of the index (1 byte), scan cursor. RETURNS {OK, scan cursor (0: done)}
+-- build_index: one bounded step of building a filter index over the messages that are older than the index (Q8).
+-- KEYS all of the shard   ARGV head, position of the index (1 byte), scan cursor
+-- RETURNS {OK, scan cursor (0: done)}
 --@include shard
 --@include record
 --@include exclusive

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- cancel: take messages out for good (Q5, Q10).
--- ARGV head, then id, fencing token (0: none), force (0 | 1), reason of each item.
--- RETURNS {OK, code(1) state(1) version(4) of each}
+-- cancel: cancels messages (Q5, Q10).
+-- KEYS all of the shard   ARGV head, then id, fencing token (0: none), force (0 | 1), reason of each item
+-- RETURNS {OK, code(1) state(1) version(4) of each item}
 --@include shard
 --@include record
 --@include event
@@ -17,7 +17,7 @@ local function cancel(m, fencing_token, force, reason)
   if m.state > RUNNING then return WRONG_STATE, m.state, 0 end
   local holds = m.state == RUNNING and fencing_token == m.fencing_token and now < m.due
   if not holds and not force then
-    -- A token that does not hold the message is that of a dead lease, whatever the state.
+    -- A fencing token that does not hold the message belongs to a dead lease, whatever the state.
     if fencing_token > 0 then return LEASE_LOST, m.state, 0 end
     if m.state == RUNNING then return WRONG_STATE, RUNNING, 0 end
   end

@@ -1,9 +1,10 @@
 #!lua
--- create_queue: the queue's configuration and its empty counters, unless they are there (Q1).
--- ARGV now_ms, configuration. RETURNS {OK, configuration, state} as they stand.
--- WHY the sequence starts at the microseconds of the creation: a queue deleted and made anew never gives out a
--- fencing token twice (Q11). The revision starts there too (its low 32 bits), so that what a server believes of a
--- deleted queue is never taken for the one made anew. So does the outbox, unless it goes on from an earlier queue's.
+-- create_queue: writes the configuration and the state of a new queue shard, unless the shard exists (Q1).
+-- KEYS all of the shard   ARGV now_ms, configuration
+-- RETURNS {OK, configuration, state} as they are after the call
+-- WHY the sequence starts at the microseconds of the creation: a queue that is deleted and created again never grants
+-- the same fencing token twice (Q11). The revision starts at their low 32 bits, so that a server's cached configuration
+-- of the deleted queue is stale in the new one. The outbox starts there too, unless it continues an earlier queue's.
 local existing = redis.call('GET', K_STATE)
 if not existing then
   local now, micros = tonumber(ARGV[1]), 0

@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- delete_queue: remove a queue without messages. Its outbox stays: those events happened. So does a mark, for the call
--- that is repeated because its reply was lost (Q10).
--- ARGV head. RETURNS {OK} | {NOT_EMPTY}: live ones are there | {AGAIN}: ended ones are there
--- WHY ended ones are not simply dropped: each leaves an event, and that takes steps.
+-- delete_queue: removes a queue shard without messages. Its outbox stays, because its events are still to be relayed.
+-- A mark stays too: a repeated call, whose first reply was lost, gets the same answer (Q10).
+-- KEYS all of the shard   ARGV head
+-- RETURNS {OK} | {NOT_EMPTY}: live messages exist | {AGAIN}: only terminal messages exist; collect them first
+-- WHY terminal messages are not dropped here: each leaves an event, which takes bounded steps.
 --@include shard
 local MARK_MS, UNREAD_MS = '3600000', '604800000'
 
@@ -13,6 +14,6 @@ for _, key in ipairs(KEYS) do
 end
 call('SET', K_DELETED, now, 'PX', MARK_MS)
 if call('XLEN', K_OUTBOX) == 0 then call('DEL', K_OUTBOX)
--- Where history may be given up, nobody may ever read it.
+-- Where a full outbox drops its oldest events, no relay may ever read this one: it is deleted after a while.
 elseif outbox_refuse == 0 then call('PEXPIRE', K_OUTBOX, UNREAD_MS) end
 return {OK}

@@ -1,6 +1,7 @@
 #!lua flags=no-writes
--- depth: counts by state of what passes one filter (Q9). ARGV head, position of its index (1 byte), tuple.
--- RETURNS {OK, six counts}
+-- depth: counts the messages that pass one filter, by state (Q9).
+-- KEYS all of the shard   ARGV head, position of the filter's index (1 byte), tuple
+-- RETURNS {OK, then the count of each of the six states}
 --@include shard
 --@include record
 --@include index

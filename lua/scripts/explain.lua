@@ -1,6 +1,7 @@
 #!lua flags=no-writes
--- explain: the facts from which "why is this message not running" follows (Q7).
--- ARGV head, id. RETURNS {OK, head or '', body or '', holder id, holder head, key head id, ahead}
+-- explain: the facts that explain why a message is not running (Q7).
+-- KEYS all of the shard   ARGV head, id
+-- RETURNS {OK, head or '', body or '', holder id, holder head, key head id, ahead}
 --@include shard
 --@include record
 --@include exclusive

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- extend_lease: a lease ends at now + lease_ms; the same request again answers the same (Q10, Q11).
--- ARGV head, then id, fencing token, lease_ms (0: as granted), request (8 bytes, zeros: none) of each item.
--- RETURNS {OK, code(1) state(1) expires_at(6) of each}
+-- extend_lease: moves the end of leases to now + lease_ms; a repeated request gets its first answer (Q10, Q11).
+-- KEYS all of the shard   ARGV head, then id, fencing token, lease_ms (0: as granted), request mark (8 bytes, zeros:
+--      none) of each item
+-- RETURNS {OK, code(1) state(1) expires_at(6) of each item}
 --@include shard
 --@include record
 --@include event

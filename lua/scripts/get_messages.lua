@@ -1,5 +1,6 @@
 #!lua flags=no-writes
--- get_messages: messages as they stand. ARGV head, then ids. RETURNS {OK, then head or '', body or '' of each}
+-- get_messages: reads messages by id (Q7).
+-- KEYS all of the shard   ARGV head, then ids. RETURNS {OK, then head or '', body or '' of each}
 --@include shard
 local ids = {}
 for i = 5, #ARGV do ids[i - 4] = ARGV[i] end

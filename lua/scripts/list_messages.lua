@@ -1,8 +1,9 @@
 #!lua flags=no-writes
--- list_messages: a page of the messages of one state, in the order of its place.
--- ARGV head, state, cursor ('' at first), limit. RETURNS {OK, next cursor ('' at the end), id, head, body, ...}
--- Cursors: pending: r or b, then the last member; invisible, running: score(6) id of the last; terminal: the
--- absolute position in the list of ended messages.
+-- list_messages: a page of the messages of one state, in the order of the structure that holds them (Q7).
+-- KEYS all of the shard   ARGV head, state, cursor ('': the first page), limit
+-- RETURNS {OK, next cursor ('': the last page), then id, head, body of each message}
+-- A cursor is, for pending: r or b, then the last member; for invisible and running: score(6) id of the last; for
+-- terminal states: the absolute position in the list of terminal messages.
 --@include shard
 --@include record
 
@@ -38,7 +39,7 @@ elseif state < COMPLETED then
   local found = call('ZRANGE', key, from, from + limit - 1, 'WITHSCORES')
   for i = 1, #found, 2 do add(found[i], pack('>I6', tonumber(found[i + 1])) .. found[i]) end
 else
-  -- The list holds all terminal states and stale entries: look at a bounded number, then answer a short page.
+  -- The list holds every terminal state, and stale entries: read a bounded number, even if the page stays short.
   local from = math.max(cursor == '' and 0 or tonumber(cursor) - S[POPPED], 0)
   local entries = call('LRANGE', K_DONE, from, from + 999)
   for i, entry in ipairs(entries) do

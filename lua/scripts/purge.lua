@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- purge: one bounded step: cancel and collect messages up to a sequence.
--- ARGV head, which (0: all but running ones, 1: all, 2: ended ones only), scan cursor, until_sequence (0: the present one).
+-- purge: one bounded step that cancels and collects messages up to a sequence number (Q7).
+-- KEYS all of the shard   ARGV head, which (0: all but running, 1: all, 2: terminal only), scan cursor, until_sequence
+--      (0: the current one)
 -- RETURNS {OK, purged, scan cursor (0: done), until_sequence}
 --@include shard
 --@include record
@@ -28,7 +29,7 @@ for i = 1, #page[2], 2 do
       leave(m, CANCELED)
       m.due = 0
       enter(m, CANCELED, BY_PURGE, '')
-      call('RPOP', K_DONE) -- collected at once: it needs no entry
+      call('RPOP', K_DONE) -- its entry: the message is collected at once
     end
     collect(m)
     purged = purged + 1

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- redrive: errored and canceled messages run again, with all their attempts (Q5).
--- ARGV head, then ids. RETURNS {OK, code(1) state(1) version(4) of each}
+-- redrive: makes errored and canceled messages pending again, with all their attempts (Q5).
+-- KEYS all of the shard   ARGV head, then ids. RETURNS {OK, code(1) state(1) version(4) of each}
 --@include shard
 --@include record
 --@include event

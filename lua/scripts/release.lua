@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- release: give leases back; the message runs again now, later, or never (Q5, Q10, Q11).
--- ARGV head, then id, fencing token, delay_ms (-1: the queue's backoff), reason of each item.
--- RETURNS {OK, code(1) state(1) version(4) of each}
+-- release: ends leases without success. The message becomes pending, invisible for a delay, or, when its attempts are
+-- spent, errored (Q5, Q10, Q11).
+-- KEYS all of the shard   ARGV head, then id, fencing token, delay_ms (-1: the queue's backoff), reason of each item
+-- RETURNS {OK, code(1) state(1) version(4) of each item}
 --@include shard
 --@include record
 --@include event

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- sweep: one bounded step of the background work: due windows, expired leases, terminal messages past the
--- retention, answered requests whose leases are over (Q5).
--- ARGV head. RETURNS {OK, promoted, expired, collected, next_ms (0: none), now}
+-- sweep: one bounded step of the background work (Q5): promotes messages whose invisibility has ended, ends expired
+-- leases, collects terminal messages past the retention, forgets answered requests whose leases have ended.
+-- KEYS all of the shard   ARGV head. RETURNS {OK, promoted, expired, collected, next_ms (0: never), now}
 --@include shard
 --@include record
 --@include event
@@ -15,7 +15,7 @@ local COLLECT_MAX = 256
 
 local _, expired, promoted = move_due()
 
--- The list of ended messages is in order of time.
+-- The list of terminal messages is in the order in which they ended.
 local entries = call('LRANGE', K_DONE, 0, COLLECT_MAX - 1)
 local looked_at, due_ids = 0, {}
 for _, entry in ipairs(entries) do
@@ -24,12 +24,12 @@ for _, entry in ipairs(entries) do
   due_ids[looked_at] = sub(entry, DONE_ID)
 end
 local collected, gone = 0, {}
-local front, front_version, front_state -- most have the same: made when one differs
+local front, front_version, front_state -- shared by neighbours of one state and version
 if looked_at > 0 then
   local heads = call('HMGET', K_HEAD, unpack(due_ids))
   for i, head in ipairs(heads) do
     local id = due_ids[i]
-    -- As done_entry would say it, without taking the record apart.
+    -- Compares with what done_entry would make, without decoding the record.
     if head and byte(head) > RUNNING
       and sub(head, 2, 11) == sub(entries[i], 1, 10) and sub(head, 52, 58) == sub(entries[i], 11, 17) then
       collected = collected + 1

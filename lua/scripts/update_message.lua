@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- update_message: change priority and visibility in one write (Q7).
--- ARGV head, id, priority (8 bytes, '' keeps), visible_at_ms (-1 keeps). RETURNS {OK, code(1) state(1) version(4)}
+-- update_message: changes priority and visibility in one write (Q7).
+-- KEYS all of the shard   ARGV head, id, priority (8 bytes; '': unchanged), visible_at_ms (-1: unchanged)
+-- RETURNS {OK, code(1) state(1) version(4)}
 --@include shard
 --@include record
 --@include event

@@ -1,0 +1,44 @@
+-- dequeue/leases: the leases of this call, and the repetition of answered requests (Q10).
+local REPLY_BYTES_MAX = 4 * 1024 * 1024
+-- id, head, body of every lease. Those of one request are neighbours, from r.first on.
+local leases, leases_end, reply_bytes = {}, 0, 0
+
+local function give(r, id, head, body, due, payload_bytes)
+  if r.found == 0 then r.first = leases_end + 1 end
+  leases[leases_end + 1], leases[leases_end + 2], leases[leases_end + 3] = id, head, body
+  leases_end = leases_end + 3
+  r.found = r.found + 1
+  reply_bytes, r.bytes = reply_bytes + #body, r.bytes + payload_bytes
+  if due > r.until_ms then r.until_ms = due end
+end
+
+-- Gives a request the leases of its earlier answer `raw` that still live.
+local function replay(r, raw)
+  local at = 7
+  while at <= #raw do
+    local fencing_token, id
+    fencing_token, id, at = unpick('>I7Bc0', raw, at)
+    local head = call('HGET', K_HEAD, id)
+    local m = head and decode_head(id, head)
+    if m and m.state == RUNNING and m.fencing_token == fencing_token and now < m.due then
+      give(r, id, head, call('HGET', K_BODY, id), 0, 0)
+    end
+  end
+  r.replayed = r.found > 0
+end
+
+-- Replays every request whose id was answered before, and links twins.
+local function replay_answered(requests)
+  local with_id, ids, latest = {}, {}, {}
+  for _, r in ipairs(requests) do
+    if r.request_id ~= '' and not r.goes_on then
+      with_id[#with_id + 1], ids[#ids + 1] = r, r.request_id
+      r.twin, latest[r.request_id] = latest[r.request_id], r
+    end
+  end
+  if #ids == 0 then return end
+  for i, raw in ipairs(call('HMGET', K_REQUESTS, unpack(ids))) do
+    if raw then replay(with_id[i], raw) end
+  end
+  forget_requests(2 * #ids)
+end
