@@ -10,7 +10,7 @@ use tallystone_client::{Client, Code, Error, QueueSummary, Refused};
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
 /// A person waits at the other end; programs repeat the command, which is safe.
 pub(crate) const RETRY_FOR: Duration = Duration::from_secs(5);
-/// Queues asked for at once.
+/// Queues of one page.
 const PAGE_SIZE: u32 = 1_000;
 
 /// What a verb that talks to a server works with.
@@ -88,7 +88,7 @@ pub(crate) fn cli_error(error: &Error) -> CliError {
 pub(crate) fn refusal(refused: &Refused) -> CliError {
     if refused.code == Code::Unimplemented {
         return CliError::refused("this server does not have that service").hint(
-            "history: start it with --history-file, or with --elasticsearch; queues: ask a server, not an indexer",
+            "history: start it with --history-file, or with --elasticsearch; queues: use the address of a server, not of an indexer",
         );
     }
     let failure = CliError::refused(&refused.message).reason(refused.reason.clone());

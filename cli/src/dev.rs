@@ -101,7 +101,7 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
     served
 }
 
-/// What `dev` asks of a configuration, beyond what each section does.
+/// Checks what `dev` needs of a configuration, in addition to the checks of each section.
 fn check(config: &Config, full: bool) -> Result<(), CliError> {
     if config.kafka.brokers.is_some() != config.elasticsearch.url.is_some() {
         return Err(CliError::usage(
@@ -111,8 +111,9 @@ fn check(config: &Config, full: bool) -> Result<(), CliError> {
     config.check_queue().and_then(|()| config.check_counters()).map_err(CliError::usage)?;
     config.check_indexer().map_err(CliError::usage)?;
     if config.redis.url != RedisConfig::default().url {
-        return Err(CliError::usage("redis.url: `dev` starts a Redis of its own")
-            .hint("`tallystone server` serves from another"));
+        return Err(
+            CliError::usage("redis.url: `dev` starts its own Redis").hint("`tallystone server` serves from another")
+        );
     }
     if full && config.history.file.is_some() {
         return Err(CliError::usage("history.file is set together with --full: history lives in one of them"));

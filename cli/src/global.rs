@@ -1,4 +1,4 @@
-//! The options that every verb knows. They stand apart from the verbs (`args.rs`), so that a verb can use them.
+//! The options that every verb knows. They are not in `args.rs`, which uses every verb, so that a verb can use them.
 
 use crate::logs::LogFormat;
 use clap::Args;

@@ -25,7 +25,7 @@ impl Output {
         self.line(people(values).trim_end())
     }
 
-    /// A remark on what was shown: beside JSON it goes to stderr.
+    /// A remark on what was shown: with --json it goes to stderr.
     pub(crate) fn remark(self, line: &str) -> Result<(), CliError> {
         if self.json {
             eprintln!("{line}");

@@ -19,7 +19,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CliError>
 pub(crate) fn cannot_assemble(error: &AssemblyError) -> CliError {
     match error {
         AssemblyError::Redis(ConnectError::Unreachable { .. }) => {
-            cannot_serve(error).hint("--redis-url names another; `tallystone dev` starts a Redis of its own")
+            cannot_serve(error).hint("--redis-url names another; `tallystone dev` starts its own Redis")
         }
         AssemblyError::Config(_) | AssemblyError::Redis(_) | AssemblyError::History(_) => CliError::usage(error),
         _ => cannot_serve(error),

@@ -10,7 +10,7 @@ const INTERRUPTED: i32 = 130;
 /// it from the terminal already.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// Ctrl-C and SIGTERM. The first asks for a clean stop; a second one ends the process at once.
+/// Ctrl-C and SIGTERM. The first requests a clean stop; a second one ends the process at once.
 pub(crate) struct Shutdown {
     interrupt: Signal,
     terminate: Signal,

@@ -29,7 +29,7 @@ const NAMED: usize = 100_000;
 pub(crate) struct CheckArgs {
     /// Which queues [default: all]
     queues: Vec<String>,
-    /// Look at every transition of every message too: no version missing, none twice
+    /// Also compare every transition of every message: no version may be missing or appear twice
     #[arg(long)]
     traces: bool,
 }
@@ -137,7 +137,7 @@ async fn caught_up(session: &Session) -> Result<(), CliError> {
 }
 
 /// Compares these messages, all of them at a time, until the queue's own answer is the same before and after the
-/// index's. What changes faster than that is looked at another time.
+/// index's. What changes faster than that is compared again later.
 async fn look_again(
     queue: &str,
     mut suspects: Vec<String>,
@@ -155,7 +155,7 @@ async fn look_again(
         let before: Vec<(String, Option<Said>)> = before.buffer_unordered(AT_ONCE).try_collect().await?;
         caught_up(session).await?;
         let compared = futures::stream::iter(before).map(|(id, before)| async move {
-            // Two: an earlier message of the id should be gone by now.
+            // Two: an earlier message of the id should be gone.
             let search = Search { queue: queue.to_owned(), id: id.clone(), page_size: 2, ..Search::default() };
             let found = session.client.search_messages(search).await.map_err(|error| cli_error(&error))?;
             let after = message(queue, &id, session).await?.as_ref().map(Said::by_queue);

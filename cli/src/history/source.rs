@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 #[derive(Args, Debug)]
 pub(crate) struct HistoryFlags {
-    /// Read this file of an embedded history store instead of asking a server; no server may have it open
+    /// Read this file of an embedded history store instead of calling a server; no server may have it open
     #[arg(long = "history", value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -115,8 +115,8 @@ impl Modules {
             }
             ("mod", [_, name, ..]) => {
                 let name = name.to_string();
-                let beside = folder.join(format!("{name}.rs"));
-                let path = if beside.exists() { beside } else { folder.join(&name).join("mod.rs") };
+                let file = folder.join(format!("{name}.rs"));
+                let path = if file.exists() { file } else { folder.join(&name).join("mod.rs") };
                 let child = self.read_file(&path, &folder.join(&name), Some(index));
                 self.modules[index].children.insert(name, child);
             }

@@ -1,9 +1,9 @@
-//! `tallystone demo flights`: the main job, whole, on real input, and what it leaves to be asked.
+//! `tallystone demo flights`: the whole system on real input, and the history that stays after it.
 
 use super::program;
 
 #[tokio::test]
-async fn q4_q21_n3_n8_a_month_of_flights_is_flown_counted_and_can_be_asked_about() {
+async fn q4_q21_n3_n8_a_month_of_flights_is_processed_counted_and_traced() {
     let data = tempfile::tempdir().expect("a folder");
     let command = |args: &[&str]| {
         let mut command = program::command(args);
@@ -25,7 +25,7 @@ async fn q4_q21_n3_n8_a_month_of_flights_is_flown_counted_and_can_be_asked_about
     let counters = report["counters"].as_object().expect("an object");
     for (name, total) in [("carrier/UA", 4_605), ("origin/EWR", 9_859), ("route/JFK-LAX", 936), ("aircraft/N730MQ", 74)]
     {
-        assert_eq!(counters[name], total, "{name}: as the file has it");
+        assert_eq!(counters[name], total, "{name}: as in the input file");
     }
     let total = |kind: &str| {
         let of_kind = counters.iter().filter(|(name, _)| name.starts_with(kind));
@@ -48,7 +48,7 @@ async fn q4_q21_n3_n8_a_month_of_flights_is_flown_counted_and_can_be_asked_about
     let expected = ["enqueue", "dequeue", "lease_expired", "dequeue", "complete"];
     assert_eq!(by(killed["transitions"].as_array().expect("a list")), expected);
 
-    // No server is running any more: the demo's own history answers, with the end of the life too.
+    // No server runs any more: the demo's history file answers, up to the message's collection.
     let id = killed["id"].as_str().expect("an id");
     let traced = program::run(command(&["msg", "trace", id, "--json"]), "").await;
     assert_eq!(traced.code, Some(0), "{traced:?}");

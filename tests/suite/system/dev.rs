@@ -1,4 +1,4 @@
-//! `tallystone dev`: its data survives restarts, it stops cleanly, and it leaves nothing running even when it is killed.
+//! `tallystone dev`: its data survives restarts, it stops cleanly, and no process of it stays, even after SIGKILL.
 
 use super::program::{self, Ended, Running, SOON};
 use nix::errno::Errno;
@@ -14,20 +14,20 @@ use tokio::time::{Instant, sleep};
 /// A running `tallystone dev`.
 pub(crate) struct Dev {
     process: Running,
-    /// What it said when it was ready.
+    /// The JSON object that it wrote when it was ready.
     pub(crate) ready: Value,
     _dir: Option<TempDir>,
 }
 
 impl Dev {
-    /// With its data in a folder that goes when it does.
+    /// Starts it with its data in a temporary folder.
     pub(crate) async fn start() -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let dev = Dev::start_in(dir.path(), &[]).await;
         Dev { _dir: Some(dir), ..dev }
     }
 
-    /// With its data in this folder.
+    /// Starts it with its data in this folder.
     pub(crate) async fn start_in(dir: &Path, more_args: &[&str]) -> Self {
         Dev::start_with(dir, more_args, &[]).await
     }
@@ -53,7 +53,7 @@ impl Dev {
         self.ready["server"].as_str().expect("a URL")
     }
 
-    /// Runs a verb against it, in JSON.
+    /// Runs a verb against it, with --json.
     pub(crate) async fn call(&self, args: &[&str]) -> Ended {
         self.call_with(args, "").await
     }
@@ -63,27 +63,27 @@ impl Dev {
         program::run(program::command(&[&["--json", "--server", self.url()], args].concat()), stdin).await
     }
 
-    /// The same, as a person sees it.
+    /// The same without --json; it must succeed.
     pub(crate) async fn show(&self, args: &[&str]) -> String {
         let ended = program::run(program::command(&[&["--server", self.url()], args].concat()), "").await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
         ended.stdout
     }
 
-    /// A verb that does what it is asked to and answers one object.
+    /// Runs a verb that must succeed, and returns the one object that it writes.
     pub(crate) async fn ok(&self, args: &[&str]) -> Value {
         let ended = self.call(args).await;
         assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
         ended.object()
     }
 
-    /// A verb of the counters, which answers one object.
+    /// Runs a verb of the counters that must succeed, and returns the one object that it writes.
     pub(crate) async fn counter(&self, args: &[&str]) -> Value {
         let counters = self.ready["counters"].as_str().expect("a URL");
         self.ok(&[&["counter", "--counters", counters], args].concat()).await
     }
 
-    /// A verb that is refused for this reason.
+    /// Runs a verb that must be refused for this reason.
     pub(crate) async fn refused(&self, args: &[&str], reason: &str) {
         let ended = self.call(args).await;
         assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
@@ -91,14 +91,14 @@ impl Dev {
         assert_eq!(error["reason"], reason, "{args:?}: {error}");
     }
 
-    /// A verb whose only item is refused for this reason.
+    /// Runs a verb whose only item must be refused for this reason.
     pub(crate) async fn refused_item(&self, args: &[&str], reason: &str) {
         let ended = self.call(args).await;
         assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
         assert_eq!(ended.object()["reason"], reason, "{args:?}: {ended:?}");
     }
 
-    /// A clean stop.
+    /// Stops it with SIGTERM; it must end without an error.
     pub(crate) async fn stop(self) {
         let status = self.process.stop().await;
         assert!(status.success(), "{status}");
@@ -131,7 +131,7 @@ pub(crate) async fn until_folder_is_free(dir: &Path) {
     }
 }
 
-/// Waits until a process that is no child of ours is gone.
+/// Waits until a process that is not our child is gone.
 async fn until_gone(pid: Pid) {
     let give_up_at = Instant::now() + SOON;
     while is_running(pid) {
@@ -140,7 +140,7 @@ async fn until_gone(pid: Pid) {
     }
 }
 
-/// It has not ended. What nobody has waited for yet has ended all the same.
+/// Whether it has not ended. A zombie has ended, though its parent has not waited for it.
 fn is_running(pid: Pid) -> bool {
     if kill(pid, None) == Err(Errno::ESRCH) {
         return false;
@@ -150,7 +150,7 @@ fn is_running(pid: Pid) -> bool {
 }
 
 #[tokio::test]
-async fn data_survives_stops_and_kills_and_no_process_does() {
+async fn data_survives_stops_and_kills_and_processes_do_not() {
     let dir = TempDir::new().expect("a temporary folder");
     let dev = Dev::start_in(dir.path(), &[]).await;
     assert_eq!(dev.ready["process_id"], dev.process.pid());
@@ -158,13 +158,13 @@ async fn data_survives_stops_and_kills_and_no_process_does() {
     dev.ok(&["msg", "enqueue", "kept", "--id", "a", "--meta", "tail=N1"]).await;
     let redis = dev.redis_pid();
     assert!(is_running(redis));
-    // Two servers of one folder would be one too many.
+    // A folder has at most one server.
     let second = program::command(&["dev", "--listen", "127.0.0.1:0", "--data-dir", dir.path().to_str().unwrap()]);
     let second = program::run(second, "").await;
     assert_eq!(second.code, Some(3), "{second:?}");
     assert!(second.stderr.contains("already served"), "{second:?}");
     dev.stop().await;
-    assert!(!is_running(redis), "a clean stop waits for all of it");
+    assert!(!is_running(redis), "a clean stop waits for its Redis");
 
     let dev = Dev::start_in(dir.path(), &[]).await;
     assert_eq!(dev.ok(&["msg", "get", "kept", "a"]).await["state"], "pending");
@@ -179,7 +179,7 @@ async fn data_survives_stops_and_kills_and_no_process_does() {
 }
 
 #[tokio::test]
-async fn what_its_redis_cannot_survive_ends_it_too() {
+async fn it_ends_when_its_redis_ends_and_reports_errors_before_it_is_ready() {
     let dir = TempDir::new().expect("a temporary folder");
     let mut dev = Dev::start_in(dir.path(), &[]).await;
     dev.ok(&["msg", "enqueue", "kept", "--id", "a"]).await;
@@ -190,7 +190,7 @@ async fn what_its_redis_cannot_survive_ends_it_too() {
     assert_eq!(dev.ok(&["msg", "get", "kept", "a"]).await["state"], "pending");
     dev.stop().await;
 
-    // What is wrong is said before anything is said to be ready.
+    // Errors come before the line that says it is ready.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("a bound port").to_string();
     let folder = dir.path().to_str().expect("a plain path");
@@ -206,7 +206,7 @@ async fn what_its_redis_cannot_survive_ends_it_too() {
 }
 
 #[tokio::test]
-async fn a_person_is_told_where_things_are() {
+async fn the_banner_shows_every_address() {
     let dir = TempDir::new().expect("a temporary folder");
     let args = ["dev", "--listen", "127.0.0.1:0", "--data-dir", dir.path().to_str().unwrap()];
     let mut process = Running::start(program::command(&args));

@@ -25,7 +25,7 @@ async fn a_message_from_flags_to_its_end() {
     ] {
         assert_eq!(message[field], value, "{field}");
     }
-    // The same again is the same message; other content is not.
+    // A repetition is the same message; other content under the same id is refused.
     assert_eq!(dev.ok(&[&enqueue("a", &[])[..], &flags].concat()).await, accepted);
     dev.refused(&enqueue("a", &["--payload", "other"]), "ID_CONFLICT").await;
     dev.refused(&["msg", "enqueue", "q", "--payload", "no key"], "INVALID_ARGUMENT").await;
@@ -63,7 +63,7 @@ async fn a_message_from_flags_to_its_end() {
 }
 
 #[tokio::test]
-async fn bad_lines_spoil_no_others() {
+async fn bad_lines_do_not_affect_others() {
     let dev = Dev::start().await;
     let mut lines: Vec<String> =
         (0..2_500).map(|n| json!({"id": format!("m{n}"), "payload": "x", "priority": n}).to_string()).collect();
@@ -83,7 +83,7 @@ async fn bad_lines_spoil_no_others() {
     let refused: Vec<u64> =
         report["refused_lines"].as_array().unwrap().iter().map(|line| line["line"].as_u64().unwrap()).collect();
     assert_eq!(refused, [11, 21, 31, 41, 51, 61], "{report:#}");
-    // Again: nothing is added.
+    // A repetition adds nothing.
     let again = dev.call_with(&["msg", "enqueue", "many", "--file", "-"], &input).await.object();
     assert_eq!(again["accepted"], 2_493);
     assert_eq!(dev.ok(&["queue", "describe", "many"]).await["depth"]["pending"], 2_493);

@@ -1,7 +1,7 @@
-//! The program as its users meet it: one process, its arguments, its output, its signals.
+//! The program from outside: its arguments, output, exit codes and signals.
 //!
-//! What lives here: runs of the built program, one file per part of it. What may not: what can be shown without a
-//! process.
+//! What lives here: tests that run the built program, one file per part of it. What may not: what can be tested without
+//! a process.
 
 pub(crate) mod program;
 

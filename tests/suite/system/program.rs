@@ -1,4 +1,4 @@
-//! The program under test, as a child process: run to its end, or served from until it is stopped or killed.
+//! The program under test as a child process: it runs to its end, or until it is stopped or killed.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -11,11 +11,11 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Longest time that a test waits for something that must happen soon, on a machine that is busy.
+/// How long a test waits for something that takes much less, since the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Where the program is. It is built first: an old one would prove nothing. The environment's `TALLYSTONE_PROGRAM`
-/// names another one to test.
+/// The path of the program. It is built first, since an old one would prove nothing. The environment variable
+/// `TALLYSTONE_PROGRAM` names another program to test.
 pub(crate) fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match std::env::var_os("TALLYSTONE_PROGRAM") {
@@ -27,8 +27,8 @@ pub(crate) fn path() -> &'static Path {
 fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = std::process::Command::new(cargo);
-    // What cargo tells this test about its own package would make build scripts that look at such variables, and all
-    // that depends on them, run anew: minutes for nothing.
+    // Cargo sets variables for this test's own package. Some build scripts depend on them: they, and every crate above
+    // them, would be built again, which takes minutes.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
             command.env_remove(name);
@@ -48,7 +48,7 @@ fn build() -> PathBuf {
     folder.join("tallystone")
 }
 
-/// The program with these arguments, and an environment that no user's settings reach. Killed when it is dropped.
+/// The program with these arguments, without the user's environment. Killed when it is dropped.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(path());
     command.args(args).env_clear().kill_on_drop(true);
@@ -102,24 +102,24 @@ pub(crate) async fn run(mut command: Command, stdin: &str) -> Ended {
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// A program that runs until it is told otherwise. Killed when it is dropped.
+/// A program that runs until it is stopped. Killed when it is dropped.
 pub(crate) struct Running {
     child: Child,
     /// What it writes on the stream that the test reads.
     lines: Lines<BufReader<Pipe>>,
-    /// Reads the other stream to its end, so that the program never waits for somebody to read it.
+    /// Reads the other stream to its end, so that the program never blocks on a full pipe.
     other: JoinHandle<String>,
 }
 
 type Pipe = Box<dyn AsyncRead + Send + Unpin>;
 
 impl Running {
-    /// Starts it, to read what it says.
+    /// Starts it, to read its stdout line by line.
     pub(crate) fn start(command: Command) -> Self {
         Running::start_reading(command, |stdout, stderr| (stdout, stderr))
     }
 
-    /// Starts it, to read what it logs.
+    /// Starts it, to read its stderr line by line.
     pub(crate) fn start_logged(command: Command) -> Self {
         Running::start_reading(command, |stdout, stderr| (stderr, stdout))
     }
@@ -137,7 +137,7 @@ impl Running {
         Running { child, lines: BufReader::new(read).lines(), other }
     }
 
-    /// The next line that it writes; what it has said on the other stream if it ends instead.
+    /// The next line that it writes. If it ends instead, this panics with the text of the other stream.
     pub(crate) async fn line(&mut self) -> String {
         let line = timeout(SOON, self.lines.next_line()).await.expect("a line in time").expect("text");
         match line {
@@ -146,7 +146,7 @@ impl Running {
         }
     }
 
-    /// All that it has written on the stream that is not read line by line, when it has ended.
+    /// Waits for its end, and returns the text of the stream that is not read line by line.
     pub(crate) async fn last_words(&mut self) -> String {
         timeout(SOON, &mut self.other).await.expect("an end in time").expect("text")
     }
@@ -161,7 +161,7 @@ impl Running {
         self.child.id().expect("not waited for yet")
     }
 
-    /// Asks it to stop, and waits until it has.
+    /// Sends SIGTERM, and waits until it has ended.
     pub(crate) async fn stop(mut self) -> ExitStatus {
         kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM).expect("it runs");
         timeout(SOON, self.child.wait()).await.expect("stops in time").expect("a child")

@@ -3,7 +3,7 @@
 use super::dev::Dev;
 
 #[tokio::test]
-async fn queues_are_made_seen_changed_and_removed() {
+async fn queues_are_created_shown_changed_and_deleted() {
     let dev = Dev::start().await;
     let create = ["queue", "create", "flights", "--exclusive", "tail", "--lease", "5s", "--max-attempts", "3"];
     let create = [
@@ -19,13 +19,13 @@ async fn queues_are_made_seen_changed_and_removed() {
     assert_eq!(config["terminal_retention_ms"], 3_600_000);
     assert_eq!(config["indexes"], serde_json::json!([["carrier", "origin"]]));
     assert_eq!(config["retry_backoff"]["base_ms"], 2_000);
-    assert_eq!(dev.ok(&create).await, created, "again is fine");
+    assert_eq!(dev.ok(&create).await, created, "a repetition returns the same");
     dev.refused(&["queue", "create", "flights"], "QUEUE_EXISTS").await;
 
     dev.ok(&["queue", "create", "other"]).await;
     let list = dev.call(&["queue", "ls"]).await.json();
     let names: Vec<&str> = list.iter().filter_map(|queue| queue["name"].as_str()).collect();
-    assert_eq!(names, ["flights", "other", "rollup/default/0of1"], "ours, and that of the counters of `dev`");
+    assert_eq!(names, ["flights", "other", "rollup/default/0of1"], "these two, and the rollup queue of `dev`");
     assert_eq!(dev.call(&["queue", "ls", "fl"]).await.json().len(), 1);
     let table = dev.show(&["queue", "ls"]).await;
     assert!(table.contains("NAME") && table.contains("exclusive by tail"), "{table}");
@@ -66,7 +66,7 @@ async fn queues_are_made_seen_changed_and_removed() {
 }
 
 #[tokio::test]
-async fn errors_help() {
+async fn errors_have_hints() {
     let dev = Dev::start().await;
     dev.ok(&["queue", "create", "flights"]).await;
     dev.refused(&["queue", "describe", "fligths"], "QUEUE_NOT_FOUND").await;
@@ -80,5 +80,5 @@ async fn errors_help() {
     dev.stop().await;
     let ended = super::program::run(super::program::command(&["--server", &url, "queue", "ls"]), "").await;
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    assert!(ended.stderr.contains("tallystone dev"), "says how to get a server: {ended:?}");
+    assert!(ended.stderr.contains("tallystone dev"), "the hint says how to start a server: {ended:?}");
 }

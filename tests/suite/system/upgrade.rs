@@ -1,5 +1,5 @@
 //! O6: data outlives versions. A data folder that an earlier version wrote opens with the program of today, and holds
-//! what that version recorded beside it. The folders are made by tests/fixtures/make.py.
+//! what that version recorded with it. The folders are made by tests/fixtures/make.py.
 
 use super::dev::Dev;
 use super::program::{self, Running, SOON};
@@ -100,7 +100,7 @@ async fn messages(dev: &Dev, fixture: &Fixture) -> BTreeMap<(String, String), Va
     found
 }
 
-/// The state that a recorded message must have by now; none if its retention has ended.
+/// The state that a recorded message must have now; none if its retention has ended.
 fn state_now(recorded: &Value) -> Option<&'static str> {
     let is_due = recorded["due_ms"].as_u64().is_some_and(|due_ms| due_ms != 0 && due_ms <= now_ms());
     let has_attempts = recorded["attempts"].as_u64() < recorded["max_attempts"].as_u64();

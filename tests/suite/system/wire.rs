@@ -1,4 +1,4 @@
-//! What any gRPC tool and any Prometheus finds: reflection, health, metrics.
+//! What generic gRPC tools and Prometheus use: reflection, health, metrics.
 
 use super::dev::Dev;
 use std::net::{Ipv4Addr, TcpListener};
@@ -25,7 +25,7 @@ async fn reflect(channel: &Channel, request: MessageRequest) -> MessageResponse 
 }
 
 #[tokio::test]
-async fn any_grpc_tool_finds_its_way() {
+async fn reflection_health_and_metrics_are_served() {
     let metrics = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = metrics.local_addr().expect("a bound port");
     drop(metrics);
@@ -46,7 +46,7 @@ async fn any_grpc_tool_finds_its_way() {
         let health = HealthClient::new(channel.clone()).check(request).await.expect("health").into_inner();
         assert_eq!(health.status(), ServingStatus::Serving);
     }
-    // What the details of errors are made of.
+    // The messages in the details of errors.
     for detail in ["google.rpc.ErrorInfo", "google.rpc.BadRequest"] {
         let file = reflect(&channel, MessageRequest::FileContainingSymbol(detail.to_owned())).await;
         assert!(matches!(file, MessageResponse::FileDescriptorResponse(_)), "{detail}: {file:?}");

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 #[tokio::test]
-async fn the_program_decides_by_its_exit_status() {
+async fn the_exit_status_decides_the_outcome() {
     let dev = Dev::start().await;
     dev.ok(&["queue", "create", "q", "--exclusive", "tail", "--max-attempts", "2"]).await;
     for (id, payload) in [("good", "0"), ("bad", "1")] {

@@ -108,7 +108,8 @@ impl FlightsReport {
         let waits: Vec<String> =
             waits.map(|wait| format!("{} {:.1} s", wait.carrier, wait.wait_ms.p50 / 1e3)).collect();
         lines.push(format!("  Longest median waits until landing, by carrier: {}", waits.join(", ")));
-        lines.push(format!("  The history was complete {:.1} s after the last landing", history.indexed_after_ms / 1e3));
+        lines
+            .push(format!("  The history was complete {:.1} s after the last landing", history.indexed_after_ms / 1e3));
     }
 }
 
