@@ -1,4 +1,4 @@
-//! Compiles the protocol files with protox, so that no protoc is needed.
+//! Compiles the protocol files with protox, which needs no protoc.
 use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

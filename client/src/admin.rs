@@ -1,6 +1,6 @@
 //! The operator's calls, one method per RPC.
 
-use crate::client::{Client, from_wire, wire_count};
+use crate::client::Client;
 use crate::config::{QueueConfig, QueueInfo};
 use crate::connection::rpc;
 use crate::error::{Items, Result};
@@ -8,38 +8,40 @@ use crate::inspect::{CheckStep, Depth, Explanation, Message, MessagePatch, Page,
 use crate::lease::Transition;
 use crate::message::{Filter, State};
 use crate::queue::items;
+use crate::wire::{from_wire, wire_count};
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
 
 impl Client {
-    /// Makes a queue. The same name and configuration answers the queue that is there; another configuration is
-    /// refused (`QUEUE_EXISTS`).
+    /// Creates a queue. The same name with the same configuration returns the existing queue; with another configuration
+    /// the call is refused (`QUEUE_EXISTS`).
     pub async fn create_queue(&self, name: &str, config: QueueConfig) -> Result<QueueInfo> {
         let request = wire::CreateQueueRequest { name: name.to_owned(), config: Some(config.into_wire()) };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, create_queue)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, create_queue)).await?;
         Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
-    /// Changes what `config` sets; in force at once, on every server.
+    /// Changes the fields that `config` sets. Every server applies the change at once.
     pub async fn update_queue(&self, name: &str, config: QueueConfig) -> Result<QueueInfo> {
         let update_mask = Some(prost_types::FieldMask { paths: config.field_names() });
         let request = wire::UpdateQueueRequest { name: name.to_owned(), config: Some(config.into_wire()), update_mask };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, update_queue)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, update_queue)).await?;
         Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
-    /// The queue as it stands.
+    /// Reads a queue's configuration.
     pub async fn get_queue(&self, name: &str) -> Result<QueueInfo> {
         let request = wire::GetQueueRequest { name: name.to_owned() };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
         Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
-    /// Queues by name; `page_size` 0 is the server's default. The first page has the empty token.
+    /// Lists queues whose names begin with `prefix`, by name. `page_size` 0: the server's default. The first page has the
+    /// empty token.
     pub async fn list_queues(&self, prefix: &str, page_size: u32, page_token: &str) -> Result<Page<QueueSummary>> {
         let (prefix, page_token) = (prefix.to_owned(), page_token.to_owned());
         let request = wire::ListQueuesRequest { prefix, page_size: wire_count(page_size), page_token };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, list_queues)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, list_queues)).await?;
         let summary = |summary: wire::QueueSummary| QueueSummary {
             queue: QueueInfo::from_wire(summary.queue.unwrap_or_default()),
             depth: Depth::from_wire(summary.depth.unwrap_or_default()),
@@ -52,13 +54,13 @@ impl Client {
     pub async fn delete_queue(&self, name: &str, force: bool) -> Result<()> {
         let request = wire::DeleteQueueRequest { name: name.to_owned(), force };
         let attempts = std::sync::atomic::AtomicU32::new(0);
-        let deleted = self.patience.call(Duration::ZERO, request, |request| {
+        let deleted = self.limits.call(Duration::ZERO, request, |request| {
             attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let mut admin = self.admin.clone();
             async move { admin.delete_queue(request).await }
         });
         match deleted.await {
-            // An earlier attempt, whose answer was lost, has deleted it.
+            // An earlier attempt deleted it, and its answer was lost.
             Err(error)
                 if attempts.into_inner() > 1 && error.refused().is_some_and(|r| r.reason == "QUEUE_NOT_FOUND") =>
             {
@@ -68,29 +70,29 @@ impl Client {
         }
     }
 
-    /// Cancels and removes messages, as many as the [call timeout](crate::ClientBuilder::call_timeout) allows;
-    /// call again while the answer says that there are more.
+    /// Cancels and removes messages, as many as the [call timeout](crate::ClientBuilder::call_timeout) allows. Call again
+    /// while [`Purged::more`] is set.
     pub async fn purge_queue(&self, name: &str, include_running: bool) -> Result<Purged> {
         let request = wire::PurgeQueueRequest { name: name.to_owned(), include_running };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, purge_queue)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, purge_queue)).await?;
         Ok(Purged { purged: from_wire(response.purged), more: response.more })
     }
 
-    /// Exact counts by state, of the whole queue or of what passes the filter.
+    /// Counts messages by state, exactly: of the whole queue, or of the messages that pass the filter.
     pub async fn depth(&self, queue: &str, filter: Option<Filter>) -> Result<Depth> {
         let request = wire::DepthRequest { queue: queue.to_owned(), filter: filter.map(Filter::into_wire) };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
         Ok(Depth::from_wire(response.counts.unwrap_or_default()))
     }
 
-    /// One message as it stands.
+    /// Reads one message.
     pub async fn get_message(&self, queue: &str, id: &str) -> Result<Message> {
         let request = wire::GetMessageRequest { queue: queue.to_owned(), id: id.to_owned() };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, get_message)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, get_message)).await?;
         Message::from_wire(response.message.unwrap_or_default())
     }
 
-    /// Messages of one state: pending ones most urgent first, the others by due time. `page_size` 0 is the
+    /// Lists the messages of one state: pending ones most urgent first, the others by due time. `page_size` 0: the
     /// server's default. The first page has the empty token.
     pub async fn list_messages(
         &self,
@@ -105,7 +107,7 @@ impl Client {
             page_size: wire_count(page_size),
             page_token: page_token.to_owned(),
         };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, list_messages)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, list_messages)).await?;
         let items = response.messages.into_iter().map(Message::from_wire).collect::<Result<_>>()?;
         Ok(Page { items, next_page_token: response.next_page_token })
     }
@@ -113,27 +115,28 @@ impl Client {
     /// Changes the priority or the visibility of a message that has not ended.
     pub async fn update_message(&self, queue: &str, id: &str, patch: MessagePatch) -> Result<Transition> {
         let request = patch.into_wire(queue, id);
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, update_message)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, update_message)).await?;
         Ok(Transition::from_wire(&response.transition.unwrap_or_default())?)
     }
 
-    /// Errored and canceled messages back to pending, with all their attempts.
+    /// Returns errored and canceled messages to pending, with all their attempts.
     pub async fn redrive(&self, queue: &str, ids: Vec<String>) -> Items<Transition> {
         let count = ids.len();
         let request = wire::RedriveRequest { queue: queue.to_owned(), ids };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.admin, redrive)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, redrive)).await?;
         items(count, response.results, Transition::from_result)
     }
 
-    /// Why is this message not running?
+    /// Says why a message is not running.
     pub async fn explain(&self, queue: &str, id: &str) -> Result<Explanation> {
         let request = wire::ExplainRequest { queue: queue.to_owned(), id: id.to_owned() };
-        Explanation::from_wire(self.patience.call(Duration::ZERO, request, rpc!(self.admin, explain)).await?)
+        Explanation::from_wire(self.limits.call(Duration::ZERO, request, rpc!(self.admin, explain)).await?)
     }
 
-    /// One bounded step of the scrubber. Begin with the empty cursor; go on until it comes back empty.
+    /// Checks the queue's invariants, one bounded step per call. Start with the empty cursor, and call again with the
+    /// returned one until it is empty.
     pub async fn check_queue(&self, queue: &str, cursor: &str) -> Result<CheckStep> {
         let request = wire::CheckQueueRequest { queue: queue.to_owned(), cursor: cursor.to_owned() };
-        Ok(CheckStep::from_wire(self.patience.call(Duration::ZERO, request, rpc!(self.admin, check_queue)).await?))
+        Ok(CheckStep::from_wire(self.limits.call(Duration::ZERO, request, rpc!(self.admin, check_queue)).await?))
     }
 }

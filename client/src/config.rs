@@ -1,38 +1,38 @@
 //! The configuration of a queue.
 
-use crate::client::{from_wire, wire_ms};
+use crate::wire::{from_wire, wire_ms};
 use serde::Serialize;
 use tallystone_proto::queue::v1 as wire;
 
-/// Simple, or exclusive by one metadata key.
+/// How many messages of a queue may run at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueType {
-    /// The most urgent message first, nothing more.
+    /// Any number; the most urgent message first.
     Simple,
-    /// At most one running message per value of this metadata key, which every message must carry.
+    /// At most one per value of this metadata key, which every message must carry.
     Exclusive {
         /// The metadata key.
         key: String,
     },
 }
 
-/// What to set of a queue's configuration. What is `None` takes the default of the queue template or of the
-/// server ([`Client::create_queue`](crate::Client::create_queue)) or stays as it is
-/// ([`Client::update_queue`](crate::Client::update_queue)). A [`QueueInfo`] has every field filled.
+/// The configuration of a queue. A field that is `None` takes the default of the server's template, or of the server, in
+/// [`Client::create_queue`](crate::Client::create_queue), and keeps its value in
+/// [`Client::update_queue`](crate::Client::update_queue). A [`QueueInfo`] has every field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueConfig {
     /// Fixed at creation; default simple.
     pub queue_type: Option<QueueType>,
-    /// Lease of a message that names none: 1,000 to 43,200,000; default 30,000.
+    /// Length of a lease, for messages without their own: 1,000 to 43,200,000; default 30,000.
     pub lease_ms: Option<u64>,
-    /// Invisibility of a message that names none: up to 31,536,000,000; default 0.
+    /// How long a new message stays invisible, for messages without their own: up to 31,536,000,000; default 0.
     pub invisibility_ms: Option<u64>,
-    /// Attempts of a message that names none: 1 to 1,000; default 5.
+    /// How often a message may be leased, for messages without their own: 1 to 1,000; default 5.
     pub max_attempts: Option<u32>,
-    /// Enqueue is refused.
+    /// Enqueue is refused (`ENQUEUE_BLOCKED`).
     pub enqueue_blocked: Option<bool>,
-    /// Nothing is leased: the queue is paused.
+    /// The queue is paused: Dequeue is refused (`DEQUEUE_BLOCKED`).
     pub dequeue_blocked: Option<bool>,
     /// How long ended messages stay: up to 31,536,000,000; default 600,000.
     pub terminal_retention_ms: Option<u64>,
@@ -40,22 +40,22 @@ pub struct QueueConfig {
     pub shards: Option<u32>,
     /// Delay between a failed attempt and the next; default none.
     pub retry_backoff: Option<Backoff>,
-    /// Most live messages; 0, the default: no bound.
+    /// Most live messages; 0, the default: unlimited.
     pub max_depth: Option<u64>,
-    /// Sets of metadata key names by which Dequeue and Depth may filter without building an index first.
+    /// Sets of metadata keys that are indexed, up to 8. Filters over other sets build an index first.
     pub indexes: Option<Vec<Vec<String>>>,
 }
 
 /// Delay between a failed attempt and the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Backoff {
-    /// How it grows.
+    /// How the delay grows.
     pub kind: BackoffKind,
-    /// After the first attempt.
+    /// The delay after the first attempt.
     pub base_ms: u64,
-    /// At most this.
+    /// The longest delay.
     pub max_ms: u64,
-    /// 0 to 100: the share of the delay that is drawn at random.
+    /// The share of the delay that jitter may take away, 0 to 100.
     pub jitter_percent: u32,
 }
 
@@ -65,37 +65,37 @@ pub struct Backoff {
 pub enum BackoffKind {
     /// No delay.
     None,
-    /// Always the base.
+    /// Always `base_ms`.
     Fixed,
-    /// Doubled with every attempt.
+    /// `base_ms`, doubled with every attempt.
     Exponential,
 }
 
-/// A queue as it stands.
+/// A queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueInfo {
     /// Its name.
     pub name: String,
-    /// Its configuration, every field filled.
+    /// Its configuration, with every field.
     pub config: QueueConfig,
-    /// Rises with every change of the configuration.
+    /// 1 at first; rises by one with every change of the configuration.
     pub revision: u32,
     /// When it was created, Unix ms.
     pub created_at_ms: u64,
 }
 
 impl QueueConfig {
-    /// A simple queue with the defaults.
+    /// A simple queue with default settings.
     pub fn simple() -> Self {
         QueueConfig { queue_type: Some(QueueType::Simple), ..QueueConfig::default() }
     }
 
-    /// An exclusive queue with the defaults: one message at a time per value of this metadata key.
+    /// An exclusive queue with default settings: one message at a time per value of this metadata key.
     pub fn exclusive(key: impl Into<String>) -> Self {
         QueueConfig { queue_type: Some(QueueType::Exclusive { key: key.into() }), ..QueueConfig::default() }
     }
 
-    /// The wire's names of the fields that are set.
+    /// The protocol's names of the fields that are set.
     pub(crate) fn field_names(&self) -> Vec<String> {
         let exclusive = matches!(self.queue_type, Some(QueueType::Exclusive { .. }));
         [

@@ -1,4 +1,4 @@
-//! What the clients share: how a connection is made, how long a call may take, when it is repeated.
+//! What both clients share: connecting, the time limits of a call, and repeating it.
 
 use crate::connector::connector;
 use crate::error::{Error, Result};
@@ -8,21 +8,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
-/// A thousand messages of 32 KiB, the largest answer there is, with room for their metadata.
-pub(crate) const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The largest response is a thousand messages of 32 KiB with their metadata.
+pub(crate) const RESPONSE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// How long calls may take.
+/// How long a call may take.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct CallLimits {
     /// One attempt of one call.
     pub(crate) call_timeout: Duration,
-    /// All attempts and the pauses between them.
+    /// All attempts of one call and the pauses between them.
     pub(crate) retry_for: Duration,
 }
 
-impl Patience {
-    /// Makes one call: a deadline on each attempt, attempts until the answer is other than unavailable.
-    /// `wait` is the time that the server is asked to wait before it answers.
+impl CallLimits {
+    /// Makes one call: each attempt has a deadline, and attempts go on until the server is available or `retry_for` has
+    /// passed. `wait` is how long the request allows the server to wait before it answers.
     pub(crate) async fn call<Req, Res, F, Fut>(&self, wait: Duration, request: Req, rpc: F) -> Result<Res>
     where
         Req: Clone,
@@ -34,7 +34,7 @@ impl Patience {
         let mut delays = None;
         loop {
             let mut attempt = tonic::Request::new(request.clone());
-            // The server learns the deadline too, and stops working for a caller that has gone.
+            // The server gets the deadline too, and stops working when the caller no longer waits.
             attempt.set_timeout(timeout);
             let error = match tokio::time::timeout(timeout, rpc(attempt)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
@@ -51,8 +51,8 @@ impl Patience {
     }
 }
 
-/// The next pause of an exponential sequence from about 50 ms to about 2 s, each longer by a random part of
-/// itself, so that many clients do not come back in step. `None` starts the sequence.
+/// The next pause of an exponential sequence from 50 ms to 1 s. Each is longer by a random part of itself, at most
+/// doubled, so that many clients do not return at the same moment. `None` starts the sequence.
 pub(crate) fn next_delay(delays: &mut Option<ExponentialBackoff>) -> Duration {
     let start = || {
         ExponentialBuilder::new()
@@ -65,69 +65,75 @@ pub(crate) fn next_delay(delays: &mut Option<ExponentialBackoff>) -> Duration {
     delays.get_or_insert_with(start).next().unwrap_or(Duration::from_secs(1))
 }
 
-/// What a [`ClientBuilder`] can make.
-pub trait OverChannel {
-    /// A client over a connection that was made, or will be with the first call.
-    fn over(channel: Channel, patience: Patience) -> Self;
+/// A client that a [`ClientBuilder`] can make.
+pub trait FromChannel {
+    /// A client that uses this connection, which is open or opens with the first call.
+    fn from_channel(channel: Channel, limits: CallLimits) -> Self;
 }
 
-/// Makes a [`Client`](crate::Client) or a [`CounterClient`](crate::CounterClient); see their `builder`.
+/// Makes a [`Client`](crate::Client) or a [`CounterClient`](crate::CounterClient); get one from their `builder`.
 #[derive(Clone, Debug)]
-pub struct ClientBuilder<C = crate::Client> {
+pub struct ClientBuilder<C> {
     url: String,
-    patience: Patience,
+    limits: CallLimits,
     client: PhantomData<fn() -> C>,
 }
 
-impl<C: OverChannel> ClientBuilder<C> {
+impl<C: FromChannel> ClientBuilder<C> {
     pub(crate) fn new(url: impl Into<String>) -> Self {
-        let patience = Patience { call_timeout: Duration::from_secs(10), retry_for: Duration::from_secs(30) };
-        ClientBuilder { url: url.into(), patience, client: PhantomData }
+        let limits = CallLimits { call_timeout: Duration::from_secs(10), retry_for: Duration::from_secs(30) };
+        ClientBuilder { url: url.into(), limits, client: PhantomData }
     }
 
-    /// How long one attempt of a call may take; a Dequeue may take its `wait_ms` more. Default 10 s.
+    /// How long one attempt of a call may take; a Dequeue may take its `wait_ms` longer. Default 10 s.
     #[must_use]
     pub fn call_timeout(mut self, call_timeout: Duration) -> Self {
-        self.patience.call_timeout = call_timeout;
+        self.limits.call_timeout = call_timeout;
         self
     }
 
     /// How long a call is repeated while the server is unavailable; zero: never. Default 30 s.
     #[must_use]
     pub fn retry_for(mut self, retry_for: Duration) -> Self {
-        self.patience.retry_for = retry_for;
+        self.limits.retry_for = retry_for;
         self
     }
 
-    /// Connects now; [`Error::Connect`] where nobody listens.
+    /// Connects now.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if the URL is invalid, or no server accepts the connection.
     pub async fn connect(self) -> Result<C> {
         let channel = self
             .endpoint()?
-            .connect_with_connector(connector(self.patience.call_timeout))
+            .connect_with_connector(connector(self.limits.call_timeout))
             .await
             .map_err(|error| self.connect_error(&error))?;
-        Ok(C::over(channel, self.patience))
+        Ok(C::from_channel(channel, self.limits))
     }
 
-    /// Connects with the first call. Must be called within a tokio runtime.
+    /// Connects with the first call. Call it within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if the URL is invalid.
     pub fn connect_lazy(self) -> Result<C> {
-        let channel = self.endpoint()?.connect_with_connector_lazy(connector(self.patience.call_timeout));
-        Ok(C::over(channel, self.patience))
+        let channel = self.endpoint()?.connect_with_connector_lazy(connector(self.limits.call_timeout));
+        Ok(C::from_channel(channel, self.limits))
     }
 
     fn endpoint(&self) -> Result<Endpoint> {
         let endpoint = Endpoint::from_shared(self.url.clone()).map_err(|error| self.connect_error(&error))?;
         if endpoint.uri().scheme_str() != Some("http") {
-            // Anything else would be spoken in plain text, too, and look as if it were not.
-            let message = "only http:// is spoken; put a proxy in front for TLS".to_owned();
+            // The connection would be plain text under any scheme; `https` must not hide that.
+            let message = "only http:// is supported; for TLS, put a proxy in front".to_owned();
             return Err(Error::Connect { url: self.url.clone(), message });
         }
         let endpoint = endpoint
             .user_agent(concat!("tallystone-client/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| self.connect_error(&error))?;
         Ok(endpoint
-            .connect_timeout(self.patience.call_timeout)
-            // A peer that vanished without a word is noticed, under an idle Work stream too.
+            .connect_timeout(self.limits.call_timeout)
+            // Detects a peer that vanished without closing the connection, even under an idle Work stream.
             .http2_keep_alive_interval(Duration::from_secs(10))
             .keep_alive_timeout(Duration::from_secs(10))
             .keep_alive_while_idle(true)
@@ -136,7 +142,7 @@ impl<C: OverChannel> ClientBuilder<C> {
     }
 
     fn connect_error(&self, error: &dyn std::error::Error) -> Error {
-        // The error of the transport says only "transport error"; its sources say what happened.
+        // The transport's own message is only "transport error"; the innermost source has the cause.
         let mut innermost = error;
         while let Some(source) = innermost.source() {
             innermost = source;
@@ -145,7 +151,7 @@ impl<C: OverChannel> ClientBuilder<C> {
     }
 }
 
-/// A method of a generated client, as [`Patience::call`] wants it.
+/// A method of a generated client, as [`CallLimits::call`] takes it.
 macro_rules! rpc {
     ($service:expr, $method:ident) => {
         |request| {

@@ -1,4 +1,4 @@
-//! How a connection is made: TCP, whose small writes leave together.
+//! The TCP connector, which sends small writes together.
 
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
@@ -8,9 +8,9 @@ use tokio::net::TcpStream;
 use tonic::codegen::http::Uri;
 use tower::{Service, ServiceExt};
 
-/// Makes the connections of [`Client`](crate::Client). With
-/// [`Endpoint::connect_with_connector`](tonic::transport::Endpoint::connect_with_connector) a generated client gets the
-/// same.
+/// The connector of [`Client`](crate::Client). Give it to
+/// [`Endpoint::connect_with_connector`](tonic::transport::Endpoint::connect_with_connector), and a generated client
+/// connects in the same way.
 pub fn connector(
     connect_timeout: Duration,
 ) -> impl Service<Uri, Response = TokioIo<Corked<TcpStream>>, Error = impl std::error::Error, Future: Send> + Clone {

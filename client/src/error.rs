@@ -1,15 +1,15 @@
-//! What can go wrong, and how it is read from the wire: a gRPC status, of a call or of one item, whose
-//! google.rpc details carry the reason.
+//! Errors, and how they are read from a gRPC status, of a call or of one item: its google.rpc details carry the
+//! reason.
 
 use std::collections::BTreeMap;
 use tallystone_proto::RpcStatus;
 use tonic_types::{ErrorDetails, RpcStatusExt as _, StatusExt as _};
 
-/// The answer of a call.
+/// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The answer of a batch: of the whole call, then of each item, in the order of the request. One refused item
-/// never spoils the others.
+/// The results of a batch: of the whole call, then of each item in the order of the request. One refused item never
+/// spoils the others.
 pub type Items<T> = Result<Vec<Result<T, Refused>>>;
 
 /// Why a call failed as a whole.
@@ -18,36 +18,37 @@ pub enum Error {
     /// The server refused the call. It changed nothing.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// No answer, though the call was repeated for as long as [`retry_for`](crate::ClientBuilder::retry_for)
-    /// allows. It is safe to call again, whatever `applied` says: every call is idempotent, but for adds to counters
-    /// without [a token of one's own](crate::CounterClient#every-add-has-a-token).
+    /// No answer, although the call was repeated for [`retry_for`](crate::ClientBuilder::retry_for). Calling again is
+    /// safe, whatever `applied` says. The one exception: adds to counters without
+    /// [the caller's token](crate::CounterClient#every-add-has-a-token).
     #[error("unavailable ({applied}): {message}")]
     Unavailable {
-        /// Whether the write may have happened.
+        /// Whether the write may have taken effect.
         applied: Applied,
-        /// What went wrong last.
+        /// What failed last.
         message: String,
     },
-    /// The address is no address, or (only from [`Client::connect`](crate::Client::connect) and the like) nobody listens there.
+    /// The URL is invalid or, from [`Client::connect`](crate::Client::connect) and
+    /// [`ClientBuilder::connect`](crate::ClientBuilder::connect), no server accepts the connection.
     #[error("cannot connect to {url}: {message}")]
     Connect {
-        /// Where to.
+        /// The URL.
         url: String,
-        /// What went wrong.
+        /// What failed.
         message: String,
     },
-    /// The server answered what this client does not understand.
+    /// The server sent a response that this client does not understand.
     #[error("protocol error: {0}")]
     Protocol(String),
 }
 
-/// Whether a write of which no answer came may have happened.
+/// Whether a write without an answer may have taken effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Applied {
-    /// It certainly did not happen.
+    /// It certainly did not.
     No,
-    /// It may have happened.
+    /// It may have.
     Unknown,
 }
 
@@ -64,31 +65,31 @@ impl std::fmt::Display for Applied {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refused {
-    /// The kind, by the common codes of gRPC.
+    /// The gRPC status code.
     pub code: tonic::Code,
-    /// The reason, stable and for programs to compare: `LEASE_LOST`, `QUEUE_NOT_FOUND`, `ID_CONFLICT` …
-    /// (the protocol file lists them). Empty where something other than a Tallystone server answered.
+    /// The reason, for programs to compare: `LEASE_LOST`, `QUEUE_NOT_FOUND`, `ID_CONFLICT` … The protocol files list all
+    /// of them. Empty if a proxy answered instead of a Tallystone server.
     pub reason: String,
     /// A sentence for a person.
     pub message: String,
     /// The field at fault, for `INVALID_ARGUMENT`.
     pub field: Option<String>,
-    /// Facts that go with the reason.
+    /// Details of the reason, such as the state of the message.
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Refused {
-    /// Whether the lease of this item is over: the holder must stop, its work is (or will be) another's.
+    /// Whether the lease of this item has ended. The worker must stop: another one runs the message, or will.
     pub fn is_lease_lost(&self) -> bool {
         self.reason == "LEASE_LOST"
     }
 
-    /// Whether the same call may succeed a little later.
+    /// Whether the same call may succeed later.
     pub fn is_unavailable(&self) -> bool {
         self.code == tonic::Code::Unavailable
     }
 
-    /// An item whose answer made no sense.
+    /// An item whose result this client does not understand.
     pub(crate) fn protocol(message: &str) -> Self {
         let (reason, message) = (String::new(), message.to_owned());
         Refused { code: tonic::Code::Internal, reason, message, field: None, metadata: BTreeMap::new() }
@@ -116,7 +117,8 @@ impl Refused {
 }
 
 impl Error {
-    /// Whether repeating the call may help. The client has done so already, for as long as it was told to.
+    /// Whether the same call may succeed later. The client has repeated it already, for
+    /// [`retry_for`](crate::ClientBuilder::retry_for).
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Error::Unavailable { .. })
     }
@@ -134,11 +136,11 @@ impl Error {
         Error::Unavailable { applied: Applied::Unknown, message: format!("no answer within {after:?}") }
     }
 
-    /// A call's status: an answer of the server, or what the transport made of a broken connection.
+    /// A call's status: the server's, or the transport's for a broken connection.
     pub(crate) fn from_status(status: &tonic::Status) -> Self {
         use tonic::Code;
         let refused = Refused::from_parts(status.code(), status.message().to_owned(), &status.get_error_details());
-        // Only what arose on this side (a connection refused, reset or closed) has a source.
+        // Only a status that arose on this side (a connection refused, reset or closed) has a source.
         let broken = std::error::Error::source(status).is_some();
         match refused.code {
             Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled => {}
@@ -151,7 +153,7 @@ impl Error {
     }
 }
 
-/// Whether the connection was never made.
+/// Whether the request was never sent: the connection could not be opened.
 fn never_sent(status: &tonic::Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {

@@ -1,11 +1,12 @@
-//! Questions about what happened, one method per RPC, and their answers. Times are Unix milliseconds by the store's
-//! clock, durations milliseconds; ranges are half open.
+//! Queries about what happened to messages, one method per RPC, and their answers. Times are Unix milliseconds by the
+//! store's clock, durations are milliseconds; ranges include their start and exclude their end.
 
-use crate::client::{Client, from_wire, wire_count, wire_ms};
+use crate::client::Client;
 use crate::connection::rpc;
 use crate::error::Result;
 use crate::inspect::Depth;
 use crate::message::{State, text_or_bytes};
+use crate::wire::{from_wire, wire_count, wire_ms};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,99 +15,99 @@ use tallystone_proto::event::v1::Cause;
 use tallystone_proto::history::v1 as wire;
 use tokio::time::Instant;
 
-/// Between two looks at the watermark.
+/// Pause between two polls of the watermark.
 const CATCH_UP_POLL: Duration = Duration::from_millis(50);
 
-/// How far an answer goes: history is written after the fact.
+/// How current an answer is. History is written after the fact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Watermark {
-    /// Every transition up to here is in the answer; `None`: nothing is known yet.
+    /// The answer has every transition up to this time; `None`: nothing is indexed yet.
     pub indexed_to_ms: Option<u64>,
-    /// How long ago that was, by the answering server's clock.
+    /// The age of `indexed_to_ms`, by the answering server's clock.
     pub behind_ms: Option<u64>,
 }
 
 /// One transition of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TracedTransition {
-    /// The message's version after it.
+    /// The message's version after the transition.
     pub version: u32,
-    /// The state left; `None`: it was not there.
+    /// The state left; `None`: the message did not exist before.
     pub from: Option<State>,
-    /// The state entered; `None`: it is gone.
+    /// The state entered; `None`: the message no longer exists.
     pub to: Option<State>,
-    /// When.
+    /// When it happened.
     pub at_ms: u64,
-    /// The present or last lease's holder.
+    /// The worker that holds or held the lease.
     pub worker: String,
-    /// Given with it.
+    /// The reason given with the transition.
     pub reason: String,
-    /// What did it, such as `dequeue` or `lease_expired`.
+    /// The cause, such as `dequeue` or `lease_expired`.
     pub by: String,
-    /// Time spent in the state left; where the state has not changed, so far.
+    /// Time spent in the state left; if the state has not changed, the time spent in it so far.
     pub spent_ms: u64,
     /// Attempts spent.
     pub attempt: u32,
-    /// The present or last lease's; 0 before the first.
+    /// The current or last lease's fencing token; 0 before the first lease.
     pub fencing_token: u64,
-    /// Invisible: visible at; running: lease expires at; else 0.
+    /// When it leaves its state by itself. Invisible: becomes visible. Running: the lease expires. Else 0.
     pub due_ms: u64,
-    /// Present priority.
+    /// The message's priority after the transition.
     pub priority: i64,
-    /// Tells apart messages that had the same id one after the other.
+    /// Distinguishes messages that had the same id one after the other.
     pub sequence: u64,
 }
 
-/// Versions that should be there and are not.
+/// Versions that are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gap {
     /// Of which message.
     pub sequence: u64,
-    /// From this version on,
+    /// The first missing version.
     pub first_version: u32,
-    /// to this one.
+    /// The last missing version.
     pub last_version: u32,
 }
 
 /// The transitions of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trace {
-    /// In order.
+    /// Ordered by message, then version.
     pub transitions: Vec<TracedTransition>,
-    /// Between them.
+    /// Versions missing among them.
     pub gaps: Vec<Gap>,
-    /// The message as its newest transition left it; `None`: history does not know it.
+    /// The message as the newest indexed transition left it; `None`: history knows no such message.
     pub message: Option<IndexedMessage>,
-    /// Asks for the next page; empty: there is none.
+    /// The token of the next page; empty: this is the last page.
     pub next_page_token: String,
-    /// How far the answer goes.
+    /// How current the answer is.
     pub watermark: Watermark,
 }
 
-/// Which messages to find. What is empty, zero or `None` means any.
+/// The arguments of [`Client::search_messages`]. A message must match every field; an empty or zero field matches any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
     /// The queue.
     pub queue: String,
     /// The id.
     pub id: String,
-    /// Any of these.
+    /// It is in one of these states.
     pub states: Vec<State>,
-    /// All of these pairs.
+    /// Its metadata has every pair; up to 4.
     pub metadata: BTreeMap<String, String>,
-    /// Of the present or last lease.
+    /// The worker that holds or held its lease.
     pub worker: String,
-    /// Part of the last reason given, in either case.
+    /// A part of the last reason given; the case of ASCII letters does not matter.
     pub reason_contains: String,
-    /// The last transition happened then or later.
+    /// Its last transition happened at this time or later.
     pub changed_from_ms: u64,
-    /// The last transition happened before.
+    /// Its last transition happened before this time.
     pub changed_to_ms: u64,
-    /// Collected messages, too.
+    /// Also messages that are no longer in the queue.
     pub include_gone: bool,
-    /// Messages on a page; 0 is the server's default.
+    /// Messages per page, up to 1,000; 0: 100.
     pub page_size: u32,
-    /// Of the same search; empty: the first page.
+    /// The token of the page, from the same search; empty: the first page.
     pub page_token: String,
 }
 
@@ -117,83 +118,83 @@ pub struct IndexedMessage {
     pub queue: String,
     /// Its id.
     pub id: String,
-    /// Tells it apart from others of the same id.
+    /// Distinguishes messages that had the same id one after the other.
     pub sequence: u64,
-    /// Its state; the last one, if it is gone.
+    /// Its state; its last one if it is gone.
     pub state: Option<State>,
-    /// Collected: no longer in the queue.
+    /// It is no longer in the queue.
     pub gone: bool,
-    /// Raised by one with every write.
+    /// Each write raises it by one.
     pub version: u32,
-    /// Its present priority.
+    /// Its priority.
     pub priority: i64,
     /// Its metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Spent so far.
+    /// Attempts spent.
     pub attempts: u32,
-    /// The last lease's; 0 before the first.
+    /// The current or last lease's fencing token; 0 before the first lease.
     pub fencing_token: u64,
-    /// The last lease's holder.
+    /// The worker that holds or held that lease.
     pub worker: String,
-    /// The last one given.
+    /// The last reason given.
     pub reason: String,
     /// When it was accepted.
     pub enqueued_at_ms: u64,
-    /// When it came into its state.
+    /// When it entered its state.
     pub state_since_ms: u64,
-    /// When its last transition was.
+    /// When its last transition happened.
     pub changed_at_ms: u64,
-    /// Invisible: visible at; running: lease expires at; else 0.
+    /// When it leaves its state by itself. Invisible: becomes visible. Running: the lease expires. Else 0.
     pub due_ms: u64,
-    /// Running, and will be pending again when it completes.
+    /// It is running, and returns to pending when it completes.
     pub coalesced: bool,
-    /// Its begin, of a trace, where the server keeps it.
+    /// The first bytes of its payload, in a trace, if the server is configured to keep them.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text_or_nothing")]
     pub payload: Option<Bytes>,
 }
 
-/// What a search found.
+/// A page of found messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Found {
-    /// Latest enqueued first.
+    /// The last enqueued first.
     pub messages: Vec<IndexedMessage>,
-    /// Asks for the next page; empty: there is none.
+    /// The token of the next page; empty: this is the last page.
     pub next_page_token: String,
-    /// How far the answer goes.
+    /// How current the answer is.
     pub watermark: Watermark,
 }
 
-/// What happened in a queue in a span of time.
+/// What happened in a queue in a range of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Activity {
-    /// Its begin.
+    /// Start of the range.
     pub from_ms: u64,
-    /// Its end.
+    /// End of the range.
     pub to_ms: u64,
-    /// Of every state that was entered or left.
+    /// One for each state that messages entered or left.
     pub states: Vec<StateActivity>,
-    /// Why messages were released, canceled, lost their lease or errored: the commonest first.
+    /// The reasons given with transitions, the most frequent first; at most 20.
     pub reasons: Vec<ReasonCount>,
 }
 
-/// One state's part in it.
+/// How messages entered and left one state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StateActivity {
     /// The state.
     pub state: Option<State>,
-    /// Transitions into it.
+    /// Transitions into the state from another one.
     pub entered: u64,
-    /// The same per second.
+    /// `entered` per second.
     pub entered_per_s: f64,
-    /// Transitions out of it.
+    /// Transitions from the state to another one, or out of the queue.
     pub left: u64,
-    /// Time that those who left it had spent in it: half of them at most so long,
+    /// Time that the messages that left had spent in the state: the median.
     pub p50_ms: u64,
-    /// nine of ten,
+    /// The 90th percentile of the same.
     pub p90_ms: u64,
-    /// ninety-nine of a hundred,
+    /// The 99th percentile of the same.
     pub p99_ms: u64,
-    /// all.
+    /// The longest time of the same.
     pub max_ms: u64,
 }
 
@@ -206,20 +207,20 @@ pub struct ReasonCount {
     pub count: u64,
 }
 
-/// What [`Client::queue_stats`] answers.
+/// The answer of [`Client::queue_stats`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QueueStats {
-    /// Of the whole span.
+    /// Of the whole range.
     pub total: Activity,
-    /// Of its parts, if asked for.
+    /// One for each interval, in order; empty if none were requested.
     pub intervals: Vec<Activity>,
-    /// How far the answer goes.
+    /// How current the answer is.
     pub watermark: Watermark,
 }
 
 impl Client {
-    /// Every transition of the messages that have or had this id, in order. `sequence` 0: of all of them; `limit` 0: the
-    /// server's default. The first page has the empty token.
+    /// Lists every transition of the messages that have or had this id, in order. `sequence` 0: of all of them. `limit`:
+    /// transitions per page, 0 for the server's default. The first page has the empty token.
     pub async fn trace_message(
         &self,
         queue: &str,
@@ -231,7 +232,7 @@ impl Client {
         let (queue, id, page_token) = (queue.to_owned(), id.to_owned(), page_token.to_owned());
         let limit = wire_count(limit);
         let request = wire::TraceMessageRequest { queue, id, sequence, limit, page_token };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.history, trace_message)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, trace_message)).await?;
         let gap = |gap: wire::Gap| Gap {
             sequence: gap.sequence,
             first_version: gap.first_version,
@@ -246,7 +247,7 @@ impl Client {
         })
     }
 
-    /// Messages by anything that history knows of them.
+    /// Finds messages by anything that history knows of them.
     pub async fn search_messages(&self, search: Search) -> Result<Found> {
         let request = wire::SearchMessagesRequest {
             queue: search.queue,
@@ -261,7 +262,7 @@ impl Client {
             page_size: wire_count(search.page_size),
             page_token: search.page_token,
         };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.history, search_messages)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, search_messages)).await?;
         Ok(Found {
             messages: response.messages.into_iter().map(IndexedMessage::from_wire).collect(),
             next_page_token: response.next_page_token,
@@ -269,7 +270,8 @@ impl Client {
         })
     }
 
-    /// How messages went through a queue. `to_ms` 0: until now; `from_ms` 0: an hour before; `interval_ms` 0: no parts.
+    /// Summarizes how messages went through a queue. `to_ms` 0: up to the watermark; `from_ms` 0: an hour before `to_ms`;
+    /// `interval_ms` 0: no intervals.
     pub async fn queue_stats(&self, queue: &str, from_ms: u64, to_ms: u64, interval_ms: u64) -> Result<QueueStats> {
         let request = wire::QueueStatsRequest {
             queue: queue.to_owned(),
@@ -277,7 +279,7 @@ impl Client {
             to_ms: wire_ms(to_ms),
             interval_ms: wire_ms(interval_ms),
         };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?;
         Ok(QueueStats {
             total: Activity::from_wire(response.total.unwrap_or_default()),
             intervals: response.intervals.into_iter().map(Activity::from_wire).collect(),
@@ -285,21 +287,21 @@ impl Client {
         })
     }
 
-    /// Messages by state under any metadata, as far as history knows.
+    /// Counts messages by state, of those whose metadata has every pair, as far as history is indexed.
     pub async fn indexed_depth(&self, queue: &str, metadata: BTreeMap<String, String>) -> Result<(Depth, Watermark)> {
         let request = wire::IndexedDepthRequest { queue: queue.to_owned(), metadata };
-        let depth = self.patience.call(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?;
+        let depth = self.limits.call(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?;
         Ok((Depth::from_wire(depth.counts.unwrap_or_default()), Watermark::from_wire(depth.watermark)))
     }
 }
 
 impl Client {
-    /// Waits until history has all that had happened when this was called. `false`: not within so long.
+    /// Waits until history has everything that had happened when this was called. `false`: it did not within this time.
     pub async fn history_caught_up(&self, within: Duration) -> Result<bool> {
         let give_up_at = Instant::now() + within;
         let mut target_ms = None;
         loop {
-            // The watermark is of all queues, whichever is asked about.
+            // The watermark covers all queues, so the name does not matter.
             let (_, watermark) = self.indexed_depth("any", BTreeMap::new()).await?;
             if let (Some(indexed_to_ms), Some(now_ms)) = (watermark.indexed_to_ms, watermark.answered_at_ms())
                 && indexed_to_ms >= *target_ms.get_or_insert(now_ms)

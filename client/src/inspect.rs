@@ -1,10 +1,10 @@
-//! What the operator's calls answer: messages as they stand, counts, explanations, violations. Times are Unix
-//! milliseconds by the store's clock, durations milliseconds.
+//! The answers of the operator's calls: messages, counts, explanations, violations. Times are Unix milliseconds by the
+//! store's clock, durations are milliseconds.
 
-use crate::client::{from_wire, wire_ms};
 use crate::config::QueueInfo;
 use crate::error::{Error, Result};
 use crate::message::{State, text_or_bytes};
+use crate::wire::{from_wire, wire_ms};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,13 +13,13 @@ use tallystone_proto::queue::v1 as wire;
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Page<T> {
-    /// What is on it.
+    /// The items of this page.
     pub items: Vec<T>,
-    /// Asks for the next page; empty: there is none.
+    /// The token of the next page; empty: this is the last page.
     pub next_page_token: String,
 }
 
-/// A queue and its counts.
+/// A queue with its message counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueSummary {
     /// The queue.
@@ -29,20 +29,20 @@ pub struct QueueSummary {
     pub depth: Depth,
 }
 
-/// Messages by state.
+/// Numbers of messages by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Depth {
-    /// Not yet visible.
+    /// Not visible to Dequeue yet.
     pub invisible: u64,
-    /// Waiting.
+    /// Waiting for a worker.
     pub pending: u64,
-    /// Leased.
+    /// Leased to a worker.
     pub running: u64,
-    /// Ended well, not yet collected.
+    /// Ended with success, and not removed yet.
     pub completed: u64,
-    /// Taken out, not yet collected.
+    /// Ended by Cancel, and not removed yet.
     pub canceled: u64,
-    /// Attempts spent, not yet collected.
+    /// Ended because their attempts were spent, and not removed yet.
     pub errored: u64,
 }
 
@@ -63,47 +63,48 @@ impl Depth {
 pub struct Purged {
     /// Messages removed in this step.
     pub purged: u64,
-    /// Whether messages are left: call again.
+    /// Whether messages are left. If so, call again.
     pub more: bool,
 }
 
-/// A message as it stands.
+/// A message as it is stored now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Message {
     /// Its id.
     pub id: String,
     /// Its state.
     pub state: State,
-    /// Raised by one with every write.
+    /// Each write raises it by one.
     pub version: u32,
     /// Its payload.
     #[serde(serialize_with = "text_or_bytes")]
     pub payload: Bytes,
-    /// Its present priority.
+    /// Its current priority.
     pub priority: i64,
     /// Its metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Its own lease, if it has one.
+    /// Its own lease length; `None`: the queue's applies.
     pub lease_ms: Option<u64>,
-    /// Its own invisibility, if it has one.
+    /// Its own invisibility; `None`: the queue's applied.
     pub invisibility_ms: Option<u64>,
-    /// Its own bound, or the queue's.
+    /// Its own maximum of attempts, else the queue's.
     pub max_attempts: u32,
-    /// Spent so far; the current run counts.
+    /// Attempts spent, the current run included.
     pub attempts: u32,
     /// When it was accepted.
     pub enqueued_at_ms: u64,
-    /// When it came into its present state.
+    /// When it entered its current state.
     pub state_since_ms: u64,
-    /// Invisible: visible at; running: lease expires at; ended: collected at. Else 0.
+    /// When it leaves its state by itself. Invisible: becomes visible. Running: the lease expires. Ended: it is removed.
+    /// Pending: 0.
     pub due_ms: u64,
-    /// The last lease's; 0 before the first.
+    /// The current or last lease's fencing token; 0 before the first lease.
     pub fencing_token: u64,
-    /// The last lease's holder.
+    /// The worker that holds or held that lease.
     pub worker: String,
     /// The last reason given by Release or Cancel, or "lease expired".
     pub reason: String,
-    /// Running, and will be pending again when it completes.
+    /// It is running, and returns to pending when it completes.
     pub coalesced: bool,
 }
 
@@ -136,12 +137,13 @@ fn known_state(state: i32) -> Result<State> {
     State::from_wire(state).ok_or_else(|| Error::Protocol(format!("unknown state {state}")))
 }
 
-/// What to change of a message that has not ended.
+/// The arguments of [`Client::update_message`](crate::Client::update_message). `None` leaves a field unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessagePatch {
     /// Its new priority.
     pub priority: Option<i64>,
-    /// Invisible until then (Unix ms); past: visible now. Not for running messages.
+    /// It stays invisible until this time, in Unix ms; a time in the past makes it pending now. Refused for a running
+    /// message.
     pub visible_at_ms: Option<u64>,
 }
 
@@ -161,7 +163,7 @@ impl MessagePatch {
 pub struct Explanation {
     /// The message.
     pub message: Message,
-    /// What keeps it, most telling first; empty: nothing.
+    /// What keeps it from running, the decisive one first.
     pub hindrances: Vec<Hindrance>,
     /// Runnable messages more urgent than this one.
     pub ahead: u64,
@@ -181,17 +183,17 @@ impl Explanation {
 /// One thing that keeps a message from running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hindrance {
-    /// Which.
+    /// What it is.
     pub kind: HindranceKind,
     /// One sentence for a person.
     pub text: String,
-    /// The message in the way, if one is.
+    /// The message in the way; empty if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub blocking_id: String,
-    /// Who holds it, if someone does.
+    /// The worker that holds the lease in the way; empty if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub worker: String,
-    /// Until when; 0: unknown.
+    /// When the hindrance ends by itself, in Unix ms; 0: it does not, or the time is unknown.
     pub until_ms: u64,
 }
 
@@ -199,19 +201,19 @@ pub struct Hindrance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HindranceKind {
-    /// A kind that this client does not know; the text says what it is.
+    /// A kind that this client does not know. The text explains it.
     Unknown,
-    /// It runs now.
+    /// It runs already.
     Running,
-    /// Its exclusivity value is held by another message.
+    /// Another running message holds its exclusivity value.
     KeyLocked,
-    /// A more urgent message of the same value goes first.
+    /// A more urgent message of the same exclusivity value goes first.
     BehindInKey,
-    /// It is not visible yet.
+    /// It is invisible.
     Invisible,
-    /// The queue gives nothing out.
+    /// The queue is paused.
     QueuePaused,
-    /// More urgent messages are ahead of it; no worker has asked for it yet.
+    /// It is runnable, and no worker has taken it yet.
     WaitingForWorker,
     /// It ended.
     Terminal,
@@ -238,23 +240,23 @@ impl Hindrance {
     }
 }
 
-/// One bounded step of the scrubber.
+/// The result of one step of [`Client::check_queue`](crate::Client::check_queue).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CheckStep {
-    /// Where to go on; empty: the walk is done.
+    /// Where to go on; empty: the check is finished.
     pub cursor: String,
-    /// Messages looked at.
+    /// Entries checked in this step. A message has one or more entries.
     pub checked: u64,
-    /// What is wrong.
+    /// Invariants that do not hold.
     pub violations: Vec<Violation>,
 }
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Its number, "I3".
+    /// Its number, such as "I3".
     pub invariant: String,
-    /// Where and how.
+    /// Where, and how it is broken.
     pub detail: String,
 }
 

@@ -1,15 +1,15 @@
-//! Leases, and what is said about them in the calls of the hot path. Times are Unix milliseconds by the store's
-//! clock, durations milliseconds.
+//! Leases, and the arguments of the calls about them. Times are Unix milliseconds by the store's clock, durations are
+//! milliseconds.
 
-use crate::client::{from_wire, new_id, wire_ms};
 use crate::error::{Refused, Result};
 use crate::message::{Filter, State, text_or_bytes};
+use crate::wire::{from_wire, new_id, wire_ms};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use tallystone_proto::queue::v1 as wire;
 
-/// What to lease, for [`Client::dequeue`](crate::Client::dequeue).
+/// The arguments of [`Client::dequeue`](crate::Client::dequeue).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dequeue {
     queue: String,
@@ -28,43 +28,43 @@ impl Dequeue {
         Dequeue { queue, worker, limit: 1, lease_ms: None, filters, wait_ms: 0, request_id }
     }
 
-    /// Who asks: up to 128 bytes, shown in history and Explain.
+    /// A name for the caller, up to 128 bytes, which history and Explain show.
     #[must_use]
     pub fn worker(mut self, worker: impl Into<String>) -> Self {
         self.worker = worker.into();
         self
     }
 
-    /// At most so many, 1 to 1,000.
+    /// How many messages at most, 1 to 1,000; default 1.
     #[must_use]
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = limit;
         self
     }
 
-    /// How long the leases are, rather than the message's or the queue's default.
+    /// The length of the leases, instead of the message's or the queue's.
     #[must_use]
     pub fn lease_ms(mut self, lease_ms: u64) -> Self {
         self.lease_ms = Some(lease_ms);
         self
     }
 
-    /// Only messages that pass this filter, or another one given; up to 16.
+    /// Adds a filter: only messages that pass one of the filters are leased. Up to 16.
     #[must_use]
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filters.push(filter);
         self
     }
 
-    /// Wait so long for a first message; up to 300,000.
+    /// How long to wait for the first message, up to 300,000; default 0.
     #[must_use]
     pub fn wait_ms(mut self, wait_ms: u64) -> Self {
         self.wait_ms = wait_ms;
         self
     }
 
-    /// A request id of your own, up to 128 bytes: the same id answers the same leases as long as they live.
-    /// Without it the client draws one per call, which covers its own repetitions.
+    /// A request id, up to 128 bytes: a repeated call with it answers the same leases while they live. Without it the
+    /// client draws one per call, so its own repetitions are covered.
     #[must_use]
     pub fn request_id(mut self, request_id: impl Into<String>) -> Self {
         self.request_id = request_id.into();
@@ -93,15 +93,15 @@ pub struct Lease {
     /// Its payload.
     #[serde(serialize_with = "text_or_bytes")]
     pub payload: Bytes,
-    /// Its present priority.
+    /// Its current priority.
     pub priority: i64,
     /// Its metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Rises with every lease of the message: pass it on to whatever the work writes to.
+    /// Higher than that of any earlier lease of the message. Pass it on to the systems that the work writes to.
     pub fencing_token: u64,
     /// 1 for the first run.
     pub attempt: u32,
-    /// After so many it is errored.
+    /// After this many attempts the message is errored.
     pub max_attempts: u32,
     /// When the message was accepted.
     pub enqueued_at_ms: u64,
@@ -114,7 +114,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What names this lease in later calls.
+    /// Identifies this lease in later calls.
     pub fn lease_ref(&self) -> LeaseRef {
         LeaseRef { id: self.id.clone(), fencing_token: self.fencing_token }
     }
@@ -136,7 +136,7 @@ impl Lease {
     }
 }
 
-/// Names a lease.
+/// Identifies a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct LeaseRef {
     /// The message.
@@ -160,19 +160,19 @@ impl From<&Lease> for LeaseRef {
 /// One item of [`Client::extend_lease`](crate::Client::extend_lease).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extension {
-    /// Which lease.
+    /// The lease.
     pub lease: LeaseRef,
-    /// It ends so long from now; `None`: as long as it was granted for.
+    /// It ends this long from now; `None`: the length for which it was granted.
     pub lease_ms: Option<u64>,
 }
 
 impl Extension {
-    /// As long again as it was granted for.
+    /// Extends by the length for which the lease was granted.
     pub fn of(lease: impl Into<LeaseRef>) -> Self {
         Extension { lease: lease.into(), lease_ms: None }
     }
 
-    /// Ends so long from now.
+    /// The lease ends this long from now.
     #[must_use]
     pub fn lease_ms(mut self, lease_ms: u64) -> Self {
         self.lease_ms = Some(lease_ms);
@@ -185,7 +185,7 @@ impl Extension {
     }
 }
 
-/// What [`Client::extend_lease`](crate::Client::extend_lease) answers.
+/// An extended lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Extended {
     /// When the lease ends now.
@@ -195,28 +195,28 @@ pub struct Extended {
 /// One item of [`Client::release`](crate::Client::release).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Which lease.
+    /// The lease.
     pub lease: LeaseRef,
-    /// Invisible so long before the next run; `None`: the queue's retry backoff decides; 0: at once.
+    /// How long the message stays invisible before its next attempt; `None`: the queue's retry backoff decides.
     pub delay_ms: Option<u64>,
     /// Why, up to 255 bytes; kept with the message and in its history.
     pub reason: String,
 }
 
 impl Release {
-    /// Back to the queue, with the delay that the queue's retry backoff gives.
+    /// Releases with the delay of the queue's retry backoff.
     pub fn of(lease: impl Into<LeaseRef>) -> Self {
         Release { lease: lease.into(), delay_ms: None, reason: String::new() }
     }
 
-    /// Runs again after so long.
+    /// The message runs again after this delay; 0: at once.
     #[must_use]
     pub fn delay_ms(mut self, delay_ms: u64) -> Self {
         self.delay_ms = Some(delay_ms);
         self
     }
 
-    /// Why.
+    /// The reason, up to 255 bytes.
     #[must_use]
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
@@ -234,34 +234,34 @@ impl Release {
 pub struct Cancellation {
     /// The message.
     pub id: String,
-    /// The holder's, for a running message; 0 otherwise.
+    /// The lease's, when a worker cancels the message that it runs; 0 otherwise.
     pub fencing_token: u64,
-    /// An operator's: cancels a running message without its lease.
+    /// Cancels a running message without its lease. For operators.
     pub force: bool,
     /// Why, up to 255 bytes.
     pub reason: String,
 }
 
 impl Cancellation {
-    /// Of a message that is not running.
+    /// Cancels a message that is not running.
     pub fn of(id: impl Into<String>) -> Self {
         Cancellation { id: id.into(), fencing_token: 0, force: false, reason: String::new() }
     }
 
-    /// Of a running message, by its holder.
+    /// Cancels a running message, by the worker that holds its lease.
     pub fn by_holder(lease: impl Into<LeaseRef>) -> Self {
         let LeaseRef { id, fencing_token } = lease.into();
         Cancellation { fencing_token, ..Cancellation::of(id) }
     }
 
-    /// Also if it is running, without its lease.
+    /// Cancels the message even if it is running, without its lease.
     #[must_use]
     pub fn force(mut self) -> Self {
         self.force = true;
         self
     }
 
-    /// Why.
+    /// The reason, up to 255 bytes.
     #[must_use]
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
@@ -274,7 +274,7 @@ impl Cancellation {
     }
 }
 
-/// Where a message went.
+/// Where a call left a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Transition {
     /// Its state now.

@@ -30,44 +30,45 @@
 //! }
 //! ```
 //!
-//! The same, complete: `cargo run --release -p tallystone-client --example hello`.
+//! A complete program is in `examples/first.rs`: `cargo run -p tallystone-client --example first`.
 //!
 //! # Calls
-//! Of queues: every call of the hot path takes a list and answers a list of the same length and order: a `Result` of the whole
-//! call around a `Result` per item ([`Items`]). One refused item never spoils the others. Times are Unix milliseconds by
-//! the store's clock, durations milliseconds, and say so in their names.
+//! The calls of producers and workers take a list and return a list of the same length and order: a `Result` of the
+//! whole call around a `Result` per item ([`Items`]). One refused item never spoils the others. Times are Unix
+//! milliseconds by the store's clock, durations are milliseconds; their names end in `_ms`.
 //!
 //! # Every call can be repeated
-//! A call whose answer was lost may or may not have happened. Here that needs no thought: repeated, it answers the
-//! same and changes nothing more. The client relies on it, and so may you.
+//! When the answer of a call is lost, the call may or may not have taken effect. Repeating it is safe: the repetition
+//! returns the same answer and changes nothing more. How the server recognizes a repetition:
 //! - Enqueue: by message id. The same id with the same content is the same message; with other content it is refused
 //!   (`ID_CONFLICT`). [`NewMessage::unnamed`] draws the id once, before the first attempt.
 //! - Dequeue and ExtendLease: by a request id, which the client draws once per call.
-//! - Complete, Release, Cancel: by the lease, of which the store remembers how it ended.
-//! - The operator's calls set a state rather than change it by an amount.
-//! - Counters: by a token with its time, which the client draws once per add where none is given
-//!   ([`CounterClient`] says what that means, and what it cannot mean for best-effort counters).
+//! - Complete, Release, Cancel: by the lease; the store remembers how it ended.
+//! - The operator's calls set a value rather than change it by an amount.
+//! - Counters: by a token and its time, which the client draws once per add if the caller gives none.
+//!   [`CounterClient`] has the details, and the exception of best-effort counters.
 //!
-//! So a call that finds the server unavailable is repeated with jittered exponential backoff, for
-//! [`retry_for`](ClientBuilder::retry_for) in all.
+//! The client therefore repeats a call while the server is unavailable, with jittered exponential backoff, for
+//! [`retry_for`](ClientBuilder::retry_for) in total.
 //!
 //! # Errors
-//! [`Error::Refused`] is the server's answer, the call changed nothing: [`Refused`] has a reason for programs, a
-//! sentence for people, and the field at fault. [`Error::Unavailable`] means that no answer came in all that time, and says
-//! whether the write certainly did not happen. Nothing here panics on what a server sends.
+//! [`Error::Refused`]: the server refused the call, which changed nothing. [`Refused`] has a reason for programs, a
+//! sentence for people, and the field at fault. [`Error::Unavailable`]: no answer came within `retry_for`; it says
+//! whether the write may have taken effect. No answer of a server makes this crate panic.
 //!
 //! # Leases and fencing
-//! A leased message is one worker's to run until the lease ends: by Complete or Release, or because its time ran out. Then
-//! it is leased to another, which in an exclusive queue also means that the next message of the same value may run.
+//! A lease gives one worker the right to run a message. It ends with Complete, Release or Cancel, or when it expires; an
+//! expired message is leased to another worker. In an exclusive queue, the end of a lease also frees the message's
+//! value, so the next message of that value may run.
 //!
-//! No clock can stop a worker that is paused (by a debugger, the scheduler, a slow disk) from going on after its
-//! lease has ended. Tallystone refuses its results: every lease carries a [fencing
-//! token](Lease::fencing_token), higher than that of any lease before, and a call with an old one answers `LEASE_LOST`
-//! and changes nothing. Whatever *else* the work writes to should do the same: pass the token on, and let the other
-//! side refuse a lower token than the highest it has seen.
+//! A worker can be paused by a debugger, the scheduler or a slow disk, and continue after its lease has expired. Tallystone
+//! refuses its results: every lease carries a [fencing token](Lease::fencing_token) that is higher than that of any
+//! earlier lease of the message, and a call with an older token is refused with `LEASE_LOST` and changes nothing. Other
+//! systems that the work writes to should do the same: pass the token on, and let them refuse a token lower than the
+//! highest that they have seen.
 
-// What lives here: the client's types, one method per RPC, and the worker runtime, over the generated code of
-// tallystone-proto. What may not: anything of the server, the store, or their domain types.
+// What lives here: the client's types, one method per RPC, and the worker runtime, on top of the generated code of
+// tallystone-proto. What may not: code or types of the server and the store.
 mod admin;
 mod client;
 mod config;
@@ -80,6 +81,7 @@ mod inspect;
 mod lease;
 mod message;
 mod queue;
+mod wire;
 mod worker;
 
 pub use client::Client;

@@ -1,13 +1,13 @@
-//! Messages as their senders describe them, and their states.
+//! New messages, filters, and the states of messages.
 
-use crate::client::{new_id, wire_ms};
 use crate::error::Result;
+use crate::wire::{new_id, wire_ms};
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use tallystone_proto::queue::v1 as wire;
 
-/// Where a message is in its life.
+/// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -19,18 +19,18 @@ pub enum State {
     Running,
     /// Ended with success.
     Completed,
-    /// Taken out.
+    /// Ended by Cancel.
     Canceled,
     /// Ended because its attempts were spent.
     Errored,
 }
 
 impl State {
-    /// All six, in the order of a life.
+    /// All six.
     pub const ALL: [State; 6] =
         [State::Invisible, State::Pending, State::Running, State::Completed, State::Canceled, State::Errored];
 
-    /// Lower case.
+    /// The name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             State::Invisible => "invisible",
@@ -77,36 +77,36 @@ impl std::str::FromStr for State {
 
     fn from_str(name: &str) -> Result<State, String> {
         let known = State::ALL.into_iter().find(|state| state.name() == name);
-        known.ok_or_else(|| format!("'{name}' is no state; one of {}", State::ALL.map(State::name).join(", ")))
+        known.ok_or_else(|| format!("'{name}' is not a state; one of {}", State::ALL.map(State::name).join(", ")))
     }
 }
 
 /// A message to enqueue.
 ///
-/// The id makes Enqueue idempotent: the same id with the same content is the same message, with other content
-/// it is refused (`ID_CONFLICT`). Name it after what it stands for, or let [`NewMessage::unnamed`] draw one.
+/// The id makes Enqueue repeatable: the same id with the same content is the same message; with other content it is
+/// refused (`ID_CONFLICT`). Name the message after what it stands for, or let [`NewMessage::unnamed`] draw an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMessage {
     /// 1 to 200 bytes, no control characters, unique in its queue.
     pub id: String,
-    /// Opaque, up to 32 KiB.
+    /// Any bytes, up to 32 KiB.
     pub payload: Bytes,
-    /// Lower runs first; the norm is a deadline in Unix ms. Equal priorities run in order of arrival.
+    /// The lower number runs first. A deadline in Unix ms is the usual choice. Equal priorities run in order of arrival.
     pub priority: i64,
     /// Up to 4 pairs; key 1 to 64 bytes, value 1 to 255 bytes.
     pub metadata: BTreeMap<String, String>,
-    /// Overrides the queue's lease.
+    /// The length of its leases; `None`: the queue's.
     pub lease_ms: Option<u64>,
-    /// Overrides the queue's invisibility; 0 is visible at once.
+    /// How long it stays invisible first; 0: not at all; `None`: the queue's.
     pub invisibility_ms: Option<u64>,
-    /// Overrides the queue's max attempts.
+    /// How often it may be leased; `None`: the queue's.
     pub max_attempts: Option<u32>,
-    /// A live message with this id stands for this one.
+    /// A live message with this id stands for this one; see [`NewMessage::coalesce`].
     pub coalesce: bool,
 }
 
 impl NewMessage {
-    /// A message of priority 0 without metadata, to build on.
+    /// A message of priority 0 without metadata.
     pub fn new(id: impl Into<String>, payload: impl Into<Bytes>) -> Self {
         NewMessage {
             id: id.into(),
@@ -120,48 +120,48 @@ impl NewMessage {
         }
     }
 
-    /// A message whose id is drawn now (a UUIDv7). Keep the value and enqueue it again, and it is the same message.
+    /// A message with a new id (a UUIDv7). Enqueueing a clone of it again is a repetition, not a second message.
     pub fn unnamed(payload: impl Into<Bytes>) -> Self {
         NewMessage::new(new_id(), payload)
     }
 
-    /// Lower runs first.
+    /// Sets the priority: the lower number runs first.
     #[must_use]
     pub fn priority(mut self, priority: i64) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Adds one pair.
+    /// Adds a pair of metadata.
     #[must_use]
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// How long a worker holds it, rather than the queue's default.
+    /// The length of its leases, instead of the queue's.
     #[must_use]
     pub fn lease_ms(mut self, lease_ms: u64) -> Self {
         self.lease_ms = Some(lease_ms);
         self
     }
 
-    /// How long nobody sees it, rather than the queue's default.
+    /// How long it stays invisible first, instead of the queue's.
     #[must_use]
     pub fn invisibility_ms(mut self, invisibility_ms: u64) -> Self {
         self.invisibility_ms = Some(invisibility_ms);
         self
     }
 
-    /// How often it may run, rather than the queue's default.
+    /// How often it may be leased, instead of the queue's.
     #[must_use]
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = Some(max_attempts);
         self
     }
 
-    /// Let a live message with this id stand for this one: pending or invisible, it keeps its place or takes the
-    /// more urgent priority; running, it goes back to pending when it completes.
+    /// Lets a live message with this id stand for this one. A pending or invisible message keeps its place, or takes the
+    /// more urgent priority. A running one returns to pending when it completes.
     #[must_use]
     pub fn coalesce(mut self) -> Self {
         self.coalesce = true;
@@ -187,7 +187,7 @@ impl NewMessage {
 pub struct Enqueued {
     /// Its id.
     pub id: String,
-    /// When the message (the first of this id) was accepted.
+    /// When it was accepted; for a repetition, when the first of this id was.
     pub enqueued_at_ms: u64,
 }
 
@@ -197,12 +197,12 @@ pub struct Enqueued {
 pub struct Filter(pub BTreeMap<String, String>);
 
 impl Filter {
-    /// One pair.
+    /// A filter of one pair.
     pub fn equals(key: impl Into<String>, value: impl Into<String>) -> Self {
         Filter::default().and(key, value)
     }
 
-    /// One pair more.
+    /// Adds a pair.
     #[must_use]
     pub fn and(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.insert(key.into(), value.into());
@@ -214,7 +214,7 @@ impl Filter {
     }
 }
 
-/// Bytes in JSON: a string where they are text, else a list of numbers.
+/// Bytes in JSON: a string if they are UTF-8, else a list of numbers.
 pub(crate) fn text_or_bytes<S: Serializer>(payload: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
     match std::str::from_utf8(payload) {
         Ok(text) => serializer.serialize_str(text),

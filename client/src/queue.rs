@@ -1,21 +1,22 @@
-//! The calls of the hot path, one method per RPC. (The RPC Work is the [`Worker`](crate::Worker).)
+//! The calls of producers and workers, one method per RPC. The RPC Work is the [`Worker`](crate::Worker)'s.
 
-use crate::client::{Client, from_wire, new_id};
+use crate::client::Client;
 use crate::connection::rpc;
 use crate::error::{Error, Items, Refused, Result};
 use crate::lease::{Cancellation, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition};
 use crate::message::{Enqueued, NewMessage};
+use crate::wire::{from_wire, new_id};
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
 
 impl Client {
-    /// Adds messages, up to 1,000 and 4 MiB at once. Idempotent by message id.
+    /// Adds messages, up to 1,000 and 4 MiB at once. A repeated message id answers the first result again.
     pub async fn enqueue(&self, queue: &str, messages: Vec<NewMessage>) -> Items<Enqueued> {
         use wire::enqueue_result::Outcome;
         let count = messages.len();
         let messages = messages.into_iter().map(NewMessage::into_wire).collect();
         let request = wire::EnqueueRequest { queue: queue.to_owned(), messages };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, enqueue)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, enqueue)).await?;
         items(count, response.results, |result| match result.outcome {
             Some(Outcome::Ok(ok)) => Ok(Enqueued { id: ok.id, enqueued_at_ms: from_wire(ok.enqueued_at_ms) }),
             Some(Outcome::Error(status)) => Err(Refused::from_item(status)),
@@ -23,47 +24,47 @@ impl Client {
         })
     }
 
-    /// Leases the most urgent messages; none where nothing is runnable within the wait. Idempotent by request id.
+    /// Leases the most urgent messages. Empty: no message became runnable within the wait.
     pub async fn dequeue(&self, dequeue: Dequeue) -> Result<Vec<Lease>> {
         let request = dequeue.into_wire();
         let wait = Duration::from_millis(from_wire(request.wait_ms));
-        let response = self.patience.call(wait, request, rpc!(self.queue, dequeue)).await?;
+        let response = self.limits.call(wait, request, rpc!(self.queue, dequeue)).await?;
         Ok(response.leases.into_iter().map(Lease::from_wire).collect())
     }
 
-    /// Ends leases with success. The state is completed, or pending where the message was coalesced meanwhile.
+    /// Ends leases with success. The messages are completed; a coalesced one is pending again.
     pub async fn complete(&self, queue: &str, leases: Vec<LeaseRef>) -> Items<Transition> {
         let count = leases.len();
         let leases = leases.into_iter().map(LeaseRef::into_wire).collect();
         let request = wire::CompleteRequest { queue: queue.to_owned(), leases };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
         items(count, response.results, Transition::from_result)
     }
 
-    /// Moves the end of leases.
+    /// Moves the end of leases to a time from now.
     pub async fn extend_lease(&self, queue: &str, extensions: Vec<Extension>) -> Items<Extended> {
         let count = extensions.len();
         let extensions = extensions.into_iter().map(Extension::into_wire).collect();
         let request = wire::ExtendLeaseRequest { queue: queue.to_owned(), extensions, request_id: new_id() };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
         items(count, response.results, extension_result)
     }
 
-    /// Gives leases back: the messages run again, now or after a delay, or (no attempts left) are errored.
+    /// Gives leases back. The messages run again at once or after a delay; with no attempts left they are errored.
     pub async fn release(&self, queue: &str, releases: Vec<Release>) -> Items<Transition> {
         let count = releases.len();
         let releases = releases.into_iter().map(Release::into_wire).collect();
         let request = wire::ReleaseRequest { queue: queue.to_owned(), releases };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, release)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, release)).await?;
         items(count, response.results, Transition::from_result)
     }
 
-    /// Takes messages out for good.
+    /// Cancels messages that have not ended. They never run again.
     pub async fn cancel(&self, queue: &str, cancellations: Vec<Cancellation>) -> Items<Transition> {
         let count = cancellations.len();
         let cancellations = cancellations.into_iter().map(Cancellation::into_wire).collect();
         let request = wire::CancelRequest { queue: queue.to_owned(), cancellations };
-        let response = self.patience.call(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
+        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
         items(count, response.results, Transition::from_result)
     }
 }
@@ -78,7 +79,7 @@ pub(crate) fn extension_result(result: wire::LeaseExtensionResult) -> Result<Ext
     }
 }
 
-/// The results of a batch, one per item asked about.
+/// The results of a batch, which must be as many as its items.
 pub(crate) fn items<W, T>(count: usize, results: Vec<W>, one: impl Fn(W) -> Result<T, Refused>) -> Items<T> {
     if results.len() != count {
         return Err(Error::Protocol(format!("{} results for {count} items", results.len())));

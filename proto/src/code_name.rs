@@ -1,8 +1,8 @@
-//! What gRPC calls its codes, as metrics and dashboards write them.
+//! The names of gRPC's status codes, for metrics and logs.
 
 use tonic::Code;
 
-/// The code as gRPC's documents write it.
+/// The name in gRPC's documents, such as `NOT_FOUND`.
 pub fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

@@ -1,8 +1,8 @@
-//! A connection whose small writes leave together.
+//! A connection that sends small writes together.
 //!
-//! Sixty-four calls on one connection are sixty-four tasks. Each hands its frames to the connection's task and wakes
-//! it, and the scheduler runs a task just woken next: one frame, one write to the kernel, one wake-up of the peer, for
-//! every call. The kernel's share of such a write is several times what it costs to make the frame.
+//! Sixty-four calls on one connection are sixty-four tasks. Each passes its frames to the connection's task and wakes it,
+//! and the scheduler runs a task just woken next. Without this wrapper, every call costs one write to the kernel and one
+//! wake-up of the peer, and such a write costs several times as much as making the frame.
 
 use bytes::{Buf, BytesMut};
 use std::io::{self, IoSlice};
@@ -11,37 +11,37 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// Bytes that may wait for the turn to end; what is more is written at once.
+/// How many bytes may wait for a flush; more are written at once.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 
-/// Holds what is written until the tasks that are ready to run have had their turn, then writes all of it in one go.
+/// Holds written bytes until every task that is ready has run, then writes all of them at once.
 ///
-/// A flush asks the scheduler for one turn more, and is done when what was held is with the kernel: on an idle
-/// machine that is at once, so nothing ever waits for a timer.
+/// A flush yields to the scheduler once, and is complete when the kernel has the held bytes. On an idle machine that is
+/// immediately; nothing ever waits for a timer.
 #[derive(Debug)]
 pub struct Corked<T> {
     inner: T,
     held: BytesMut,
-    turn: Turn,
+    flush: Flush,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// The next flush lets others go first.
-    Fresh,
-    /// It has.
-    Over,
+enum Flush {
+    /// The next flush yields first.
+    Yields,
+    /// The flush has yielded, and writes when it is polled again.
+    Writes,
 }
 
 impl<T> Corked<T> {
     /// Wraps a connection.
     pub fn new(inner: T) -> Self {
-        Corked { inner, held: BytesMut::new(), turn: Turn::Fresh }
+        Corked { inner, held: BytesMut::new(), flush: Flush::Yields }
     }
 }
 
 impl<T: AsyncWrite + Unpin> Corked<T> {
-    /// Hands what is held to the kernel.
+    /// Writes the held bytes to the kernel.
     fn poll_write_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.held.is_empty() {
             match ready!(Pin::new(&mut self.inner).poll_write(cx, &self.held))? {
@@ -49,7 +49,7 @@ impl<T: AsyncWrite + Unpin> Corked<T> {
                 written => self.held.advance(written),
             }
         }
-        self.turn = Turn::Fresh;
+        self.flush = Flush::Yields;
         Poll::Ready(Ok(()))
     }
 }
@@ -81,9 +81,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Corked<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.held.is_empty() {
-            if self.turn == Turn::Fresh {
-                self.turn = Turn::Over;
-                // A task that wakes itself goes to the end of the line.
+            if self.flush == Flush::Yields {
+                self.flush = Flush::Writes;
+                // A task that wakes itself goes to the end of the queue.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -118,13 +118,13 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-    /// Notes the size of every write.
-    struct Noted {
+    /// Records the size of every write.
+    struct Recorded {
         inner: DuplexStream,
         writes: Arc<Mutex<Vec<usize>>>,
     }
 
-    impl AsyncWrite for Noted {
+    impl AsyncWrite for Recorded {
         fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             let written = ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
             self.writes.lock().unwrap().push(written);
@@ -140,17 +140,17 @@ mod tests {
         }
     }
 
-    fn pair(pipe_bytes: usize) -> (Corked<Noted>, DuplexStream, Arc<Mutex<Vec<usize>>>) {
+    fn pair(pipe_bytes: usize) -> (Corked<Recorded>, DuplexStream, Arc<Mutex<Vec<usize>>>) {
         let (near, far) = duplex(pipe_bytes);
         let writes = Arc::new(Mutex::new(Vec::new()));
-        (Corked::new(Noted { inner: near, writes: writes.clone() }), far, writes)
+        (Corked::new(Recorded { inner: near, writes: writes.clone() }), far, writes)
     }
 
     #[tokio::test]
-    async fn what_tasks_write_in_one_turn_leaves_in_one_write() {
+    async fn frames_of_ready_tasks_share_one_write() {
         let (mut corked, mut far, writes) = pair(1024);
         let (frames, mut to_write) = tokio::sync::mpsc::unbounded_channel::<&[u8]>();
-        // As a connection does: whatever is there is written, then flushed, and more may come before that is done.
+        // As an HTTP/2 connection does: it writes what is ready, then flushes; more may arrive before the flush is complete.
         let connection = tokio::spawn(async move {
             std::future::poll_fn(|cx| {
                 loop {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_lost_or_turned_round_whatever_the_sizes_and_however_slow_the_reader() {
+    async fn bytes_keep_their_order_for_any_sizes_and_a_slow_reader() {
         let sizes = [1, 0, 70_000, 5, 60_000, 6_000, 65_536, 65_537, 3];
         let (mut corked, mut far, writes) = pair(777);
         let bytes: Vec<u8> = (0..sizes.iter().sum::<usize>()).map(|n| (n % 251) as u8).collect();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flush_is_done_when_the_peer_can_read_it() {
+    async fn after_a_flush_the_peer_can_read() {
         let (mut corked, mut far, _) = pair(64);
         corked.write_all(b"ping").await.unwrap();
         corked.flush().await.unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_has_gone_is_an_error() {
+    async fn a_closed_peer_is_an_error() {
         let (mut corked, far, _) = pair(64);
         drop(far);
         corked.write_all(b"ping").await.unwrap();

@@ -1,15 +1,16 @@
-//! The caller's deadline, from the `grpc-timeout` header. tonic drops a call whose deadline has passed; those that
-//! wait, or work in steps, end a little earlier so that their answer still arrives.
+//! The caller's deadline, from the `grpc-timeout` header. tonic drops a call whose deadline has passed. Calls that wait,
+//! or work in steps, end a little earlier so that their answer still arrives.
 
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 
-/// When to answer at the latest; `None`: the caller sets no deadline.
+/// The latest time to answer: a fifth of the timeout, at most a second, before the deadline. `None`: the caller sets no
+/// deadline.
 pub fn answer_by(metadata: &MetadataMap) -> Option<Instant> {
     let timeout = parse(metadata.get("grpc-timeout")?.to_str().ok()?)?;
-    let way_back = (timeout / 5).min(Duration::from_secs(1));
-    Instant::now().checked_add(timeout - way_back)
+    let margin = (timeout / 5).min(Duration::from_secs(1));
+    Instant::now().checked_add(timeout - margin)
 }
 
 /// Up to eight digits and a unit.
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_as_grpc_writes_them() {
+    fn timeouts_of_grpc_are_parsed() {
         assert_eq!(parse("250m"), Some(Duration::from_millis(250)));
         assert_eq!(parse("99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
         for bad in ["", "m", "123456789m", "-1S", "1X", "1ä"] {

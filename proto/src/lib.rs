@@ -1,6 +1,8 @@
-//! The wire of Tallystone. The protocol files in `proto/` are the text to read; this crate holds the code
-//! generated from them, and what of the transport several crates share ([`Corked`], [`answer_by`], [`code_name`]): no validation,
-//! no conversion, no domain types.
+//! The gRPC protocol of Tallystone. The protocol files in `proto/` define and explain it; this crate has the code that
+//! tonic and prost generate from them.
+//!
+//! It also has what client and servers share of the transport: [`Corked`], [`answer_by`], [`code_name`], [`status`]. What
+//! may not live here: validation, conversion, domain types.
 #![allow(missing_docs, reason = "generated code carries the comments of the protocol files")]
 
 mod code_name;
@@ -20,7 +22,7 @@ pub mod queue {
     }
 }
 
-/// `tallystone.event.v1`: what happens to messages, as it stands in Kafka.
+/// `tallystone.event.v1`: the events on the Kafka topic.
 pub mod event {
     /// Version 1.
     pub mod v1 {
@@ -44,8 +46,8 @@ pub mod counter {
     }
 }
 
-/// The `google.rpc.Status` that carries the refusal of one item of a batch.
+/// The `google.rpc.Status` of one refused item of a batch.
 pub use tonic_types::pb::Status as RpcStatus;
 
-/// The encoded `FileDescriptorSet` of every protocol file, for the reflection service.
+/// The encoded `FileDescriptorSet` of all protocol files, for the reflection service.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tallystone.bin"));

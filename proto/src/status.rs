@@ -1,4 +1,4 @@
-//! How a refusal looks on the wire: `google.rpc.Status` with its details.
+//! Refusals as `google.rpc.Status` with details.
 
 use prost::Message as _;
 use std::collections::HashMap;
@@ -8,8 +8,8 @@ use tonic_types::pb::{BadRequest, ErrorInfo, Status as RpcStatus, bad_request::F
 /// The ErrorInfo domain of every status.
 pub const DOMAIN: &str = "tallystone";
 
-/// The status of a call or of one item of a batch. It carries `google.rpc.ErrorInfo` ([`DOMAIN`], the reason, what a
-/// program may want to know as metadata) and, with a bad field and what is wrong with it, `google.rpc.BadRequest`.
+/// The status of a call or of one item of a batch. Its details are a `google.rpc.ErrorInfo` with [`DOMAIN`], the reason
+/// and the metadata and, if `bad_field` names a field and its fault, a `google.rpc.BadRequest`.
 pub fn rpc_status(
     code: Code,
     message: String,
@@ -30,7 +30,7 @@ fn any(name: &str, message: &impl prost::Message) -> prost_types::Any {
     prost_types::Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }
 
-/// As the status of a whole call: the wire's `grpc-status-details-bin` is the encoded google.rpc.Status.
+/// The status of a whole call. The header `grpc-status-details-bin` has the encoded google.rpc.Status.
 pub fn to_call(status: RpcStatus) -> Status {
     let details = status.encode_to_vec();
     Status::with_details(Code::from(status.code), status.message, details.into())

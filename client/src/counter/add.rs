@@ -1,32 +1,32 @@
-//! Adds and clears, the token that makes each of them one event, and what became of them. Times are Unix milliseconds.
+//! Adds and clears, their tokens, and their results. Times are Unix milliseconds.
 
-use crate::client::{from_wire, wire_ms};
+use crate::wire::{from_wire, wire_ms};
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_proto::counter::v1 as wire;
 
-/// What makes an event one (N3): with its counter, the two together.
+/// Identifies an event (N3): the counter, the token and the time together. The same three count once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct IdempotencyToken {
     /// 1 to 64 bytes, no control characters.
     pub token: String,
-    /// When the event happened. A retry says the same time.
+    /// When the event happened. A retry must send the same time.
     pub generation_time_ms: u64,
 }
 
 impl IdempotencyToken {
-    /// The token of an event that has a name and a time of its own.
+    /// The token of an event that has a name and a time.
     pub fn new(token: impl Into<String>, generation_time_ms: u64) -> Self {
         IdempotencyToken { token: token.into(), generation_time_ms }
     }
 
-    /// A token that nobody else has (a UUIDv7), of an event that happens now by this machine's clock.
+    /// A new token (a UUIDv7), for an event that happens now by this machine's clock.
     pub fn now() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         IdempotencyToken::drawn_for(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// A token that nobody else has, of an event that happened at this time.
+    /// A new token, for an event that happened at this time.
     pub fn drawn_for(generation_time_ms: u64) -> Self {
         IdempotencyToken::new(uuid::Uuid::now_v7().simple().to_string(), generation_time_ms)
     }
@@ -36,25 +36,24 @@ impl IdempotencyToken {
     }
 }
 
-/// Something to add to a counter.
+/// An add to a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewAdd {
     /// 1 to 128 bytes, no control characters.
     pub counter: String,
-    /// May be below zero.
+    /// What to add; may be negative.
     pub delta: i64,
-    /// Where there is none, the client draws one
-    /// ([why](crate::CounterClient#every-add-has-a-token)).
+    /// `None`: the client draws one ([why](crate::CounterClient#every-add-has-a-token)).
     pub token: Option<IdempotencyToken>,
 }
 
 impl NewAdd {
-    /// An event that happens now.
+    /// An add that happens now.
     pub fn new(counter: impl Into<String>, delta: i64) -> Self {
         NewAdd { counter: counter.into(), delta, token: None }
     }
 
-    /// With a token of its own: sent again, it is the same event.
+    /// Sets the token, so that the caller can repeat the add as the same event.
     #[must_use]
     pub fn token(mut self, token: IdempotencyToken) -> Self {
         self.token = Some(token);
@@ -62,7 +61,7 @@ impl NewAdd {
     }
 
     pub(super) fn into_wire(self) -> wire::AddCount {
-        wire::AddCount { counter: self.counter, delta: self.delta, token: Some(on_the_wire(self.token)) }
+        wire::AddCount { counter: self.counter, delta: self.delta, token: Some(sent_token(self.token)) }
     }
 
     pub(super) fn into_request(self, namespace: &str) -> wire::AddCountRequest {
@@ -71,12 +70,12 @@ impl NewAdd {
     }
 }
 
-/// A counter to set to zero.
+/// A clear, which sets a counter to zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewClear {
     /// 1 to 128 bytes, no control characters.
     pub counter: String,
-    /// Where there is none, the client draws one.
+    /// `None`: the client draws one.
     pub token: Option<IdempotencyToken>,
 }
 
@@ -86,7 +85,8 @@ impl NewClear {
         NewClear { counter: counter.into(), token: None }
     }
 
-    /// With a token of its own: sent again, it is the same event, and clears nothing that was added meanwhile.
+    /// Sets the token, so that the caller can repeat the clear as the same event. A repetition removes nothing that was
+    /// added meanwhile.
     #[must_use]
     pub fn token(mut self, token: IdempotencyToken) -> Self {
         self.token = Some(token);
@@ -94,7 +94,7 @@ impl NewClear {
     }
 
     pub(super) fn into_wire(self) -> wire::ClearCount {
-        wire::ClearCount { counter: self.counter, token: Some(on_the_wire(self.token)) }
+        wire::ClearCount { counter: self.counter, token: Some(sent_token(self.token)) }
     }
 
     pub(super) fn into_request(self, namespace: &str) -> wire::ClearCountRequest {
@@ -103,39 +103,39 @@ impl NewClear {
     }
 }
 
-/// Without a token the server would draw one for each attempt, and count each.
-fn on_the_wire(token: Option<IdempotencyToken>) -> wire::IdempotencyToken {
+/// The token to send. Without one the server would draw a token for each attempt, and count each attempt.
+fn sent_token(token: Option<IdempotencyToken>) -> wire::IdempotencyToken {
     token.unwrap_or_else(IdempotencyToken::now).into_wire()
 }
 
-/// What was added.
+/// The result of an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Added {
-    /// When the event happened, as it was counted; 0 of a best-effort counter.
+    /// The event's time as it was counted; 0 for a best-effort counter.
     pub event_time_ms: u64,
-    /// It had been counted before, by another call or by an attempt of this one whose answer was lost.
+    /// The event had been counted before, by another call or by an attempt of this one whose answer was lost.
     pub duplicate: bool,
 }
 
-/// What was added, and the count right after it as [`CounterClient::get`](crate::CounterClient::get) would tell it: of
-/// an eventual counter, without what was added.
+/// The result of an add, and the count right after it as [`CounterClient::get`](crate::CounterClient::get) reads it. For
+/// an eventual counter that is the last rollup's count, without this add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AddedAndCounted {
-    /// What was added.
+    /// The result of the add.
     #[serde(flatten)]
     pub added: Added,
     /// The count.
     pub count: i64,
-    /// The count holds all that happened before this time; 0: never rolled up, or best effort.
+    /// The count includes every event before this time; 0: never rolled up, or best effort.
     pub exact_to_ms: u64,
 }
 
-/// What was cleared.
+/// The result of a clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cleared {
-    /// What was added up to this time is gone; 0 of a best-effort counter.
+    /// What was added up to this time is removed; 0 for a best-effort counter.
     pub event_time_ms: u64,
-    /// It had been cleared before, by the same token.
+    /// The same token had cleared the counter before; this call changed nothing.
     pub duplicate: bool,
 }
 

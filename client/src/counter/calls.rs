@@ -4,15 +4,15 @@ use super::{
     Added, AddedAndCounted, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, Namespace, NamespaceConfig,
     NewAdd, NewClear,
 };
-use crate::client::{wire_count, wire_ms};
 use crate::connection::rpc;
 use crate::error::{Items, Refused, Result};
 use crate::inspect::Page;
 use crate::queue::items;
+use crate::wire::{wire_count, wire_ms};
 use std::time::Duration;
 use tallystone_proto::counter::v1 as wire;
 
-/// The wire has an outcome message for each kind of item, all alike.
+/// The protocol has an outcome type for each kind of item; all have the same two cases.
 macro_rules! outcome {
     ($Outcome:path, $ok:expr) => {{
         use $Outcome as Outcome;
@@ -40,7 +40,7 @@ impl CounterClient {
         items(count, response.results, outcome!(wire::add_count_result::Outcome, ok))
     }
 
-    /// Adds to a counter and reads it right after.
+    /// Adds to a counter, and reads it right after.
     pub async fn add_and_get(&self, namespace: &str, add: NewAdd) -> Result<AddedAndCounted> {
         let wire::AddCountRequest { namespace, counter, delta, token } = add.into_request(namespace);
         let request = wire::AddAndGetCountRequest { namespace, counter, delta, token };
@@ -57,14 +57,14 @@ impl CounterClient {
         items(count, response.results, outcome!(wire::add_and_get_count_result::Outcome, ok))
     }
 
-    /// The count, and up to when it is exact.
+    /// Reads a count, and the time up to which it is exact.
     pub async fn get(&self, namespace: &str, counter: &str) -> Result<Counted> {
         let request = wire::GetCountRequest { namespace: namespace.to_owned(), counter: counter.to_owned() };
         let response = self.call(request, rpc!(self.counters, get_count)).await?;
         Ok(Counted::from_wire(response)?)
     }
 
-    /// The counts of counters, at most 1,000 at once.
+    /// Reads counters, at most 1,000 at once.
     pub async fn get_many(&self, namespace: &str, counters: Vec<String>) -> Items<Counted> {
         let count = counters.len();
         let request = wire::GetCountsRequest { namespace: namespace.to_owned(), counters };
@@ -72,7 +72,7 @@ impl CounterClient {
         items(count, response.results, outcome!(wire::get_count_result::Outcome, Counted::from_wire))
     }
 
-    /// Sets a counter to zero: what was added up to the time of the call is gone, what comes after it counts.
+    /// Sets a counter to zero: removes what was added up to the time of the call. Later adds count.
     pub async fn clear(&self, namespace: &str, clear: NewClear) -> Result<Cleared> {
         let request = clear.into_request(namespace);
         let response = self.call(request, rpc!(self.counters, clear_count)).await?;
@@ -89,8 +89,9 @@ impl CounterClient {
         items(count, response.results, outcome!(wire::clear_count_result::Outcome, ok))
     }
 
-    /// The counters of a namespace, in no order; `page_size` 0 is the server's default. The first page has the empty
-    /// token. A page may be empty and not the last. Counters that come meanwhile may be missed, and one may be told twice.
+    /// Lists the counters of a namespace, in no particular order. `page_size` 0: the server's default. The first page has
+    /// the empty token; a page may be empty without being the last. Counters that appear meanwhile may be missing, and
+    /// a counter may be listed twice.
     pub async fn list_counters(&self, namespace: &str, page_size: u32, page_token: &str) -> Result<Page<CounterEntry>> {
         let (namespace, page_token) = (namespace.to_owned(), page_token.to_owned());
         let request = wire::ListCountersRequest { namespace, page_size: wire_count(page_size), page_token };
@@ -99,9 +100,9 @@ impl CounterClient {
         Ok(Page { items, next_page_token: response.next_page_token })
     }
 
-    /// What was added to a counter from `from_ms` on and before `to_ms`, in the order of its times; both 0: within the
-    /// last ten minutes. `page_size` 0 is the server's default. The first page has the empty token. A page may be empty
-    /// and not the last.
+    /// Lists what was added to a counter from `from_ms` until before `to_ms`, in the order of the events' times; both 0:
+    /// within the last ten minutes. `page_size` 0: the server's default. The first page has the empty token; a page may
+    /// be empty without being the last.
     pub async fn list_events(
         &self,
         namespace: &str,
@@ -124,12 +125,14 @@ impl CounterClient {
         Ok(Page { items, next_page_token: response.next_page_token })
     }
 
-    /// Makes a namespace, or changes what `config` sets of it; when this answers, every server acts on it.
+    /// Creates a namespace, or changes the fields that `config` sets. Adds and rollups through every server follow the
+    /// change when this returns; reads through other servers follow within a second.
     pub async fn put_namespace(&self, name: &str, config: NamespaceConfig) -> Result<Namespace> {
         self.put(name, Some(config), "").await
     }
 
-    /// The same by what a control plane says: its `persistence_configuration` (JSON with comments), as it stands.
+    /// Creates or replaces a namespace by a control plane's `persistence_configuration`, which is JSON with comments. What
+    /// it leaves out takes the default.
     pub async fn put_persistence_configuration(&self, name: &str, json: &str) -> Result<Namespace> {
         self.put(name, None, json).await
     }
@@ -144,27 +147,27 @@ impl CounterClient {
         Ok(Namespace::from_wire(response.namespace))
     }
 
-    /// One namespace.
+    /// Reads one namespace.
     pub async fn get_namespace(&self, name: &str) -> Result<Namespace> {
         let request = wire::GetNamespaceRequest { name: name.to_owned() };
         let response = self.call(request, rpc!(self.admin, get_namespace)).await?;
         Ok(Namespace::from_wire(response.namespace))
     }
 
-    /// All namespaces, in the order of their names.
+    /// Lists all namespaces, in the order of their names.
     pub async fn list_namespaces(&self) -> Result<Vec<Namespace>> {
         let response = self.call(wire::ListNamespacesRequest {}, rpc!(self.admin, list_namespaces)).await?;
         Ok(response.namespaces.into_iter().map(|namespace| Namespace::from_wire(Some(namespace))).collect())
     }
 
-    /// No call of counters waits at the server.
+    /// The calls of counters never wait in the server.
     async fn call<Req, Res, F, Fut>(&self, request: Req, rpc: F) -> Result<Res>
     where
         Req: Clone,
         F: Fn(tonic::Request<Req>) -> Fut,
         Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
     {
-        self.patience.call(Duration::ZERO, request, rpc).await
+        self.limits.call(Duration::ZERO, request, rpc).await
     }
 }
 

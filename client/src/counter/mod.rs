@@ -1,5 +1,5 @@
-//! The client of counters, over the generated code of `tallystone.counter.v1`: what goes in ([`add`]), what comes back
-//! ([`read`]), namespaces ([`namespace`]), and one method per RPC ([`calls`]). What may not: what a count is made of.
+//! The client of counters, on top of the generated code of `tallystone.counter.v1`: adds and clears ([`add`]), reads
+//! ([`read`]), namespaces ([`namespace`]), and one method per RPC ([`calls`]). What may not live here: how counts are kept.
 
 mod add;
 mod calls;
@@ -10,14 +10,14 @@ pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClea
 pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig};
 pub use read::{Counted, CounterEntry, CounterEvent};
 
-use crate::connection::{ANSWER_BYTES_MAX, ClientBuilder, OverChannel, Patience};
+use crate::connection::{CallLimits, ClientBuilder, FromChannel, RESPONSE_BYTES_MAX};
 use crate::error::Result;
 use std::time::Duration;
 use tallystone_proto::counter::v1::{counter_admin_client::CounterAdminClient, counters_client::CountersClient};
 use tonic::transport::Channel;
 
-/// One connection to a server of counters, shared by all its clones: clone it freely. It is made, limited and made again
-/// as [`Client`](crate::Client) is.
+/// A connection to a counters server. Clones share it, so cloning is cheap. It reconnects, repeats calls and limits their
+/// time as [`Client`](crate::Client) does.
 ///
 /// ```no_run
 /// use tallystone_client::{CounterClient, IdempotencyToken, NamespaceConfig, NewAdd};
@@ -28,7 +28,7 @@ use tonic::transport::Channel;
 ///
 /// counters.add("videos", NewAdd::new("cats", 1)).await?;
 ///
-/// // An event that may be told twice, by us or after a restart of us, brings its own token and its own time.
+/// // An event that may be sent twice, for example after a restart, has its own token and time.
 /// let viewed = NewAdd::new("cats", 1).token(IdempotencyToken::new("view-4711", 1_767_225_600_000));
 /// let added = counters.add("videos", viewed).await?;
 /// println!("counted before: {}", added.duplicate);
@@ -40,65 +40,69 @@ use tonic::transport::Channel;
 /// ```
 ///
 /// # Every add has a token
-/// The server counts an event once by its counter, its token and its time. An add or clear that brings no token would
-/// be another event each time it is sent; so the client gives it one, with the time of this machine's clock, before
-/// the first attempt, and repeats with the same. What is answered is true in any case: an attempt whose answer was lost
-/// had counted, and the next one says `duplicate`; or it had not, and the next one counts or, where the namespace's
-/// accept limit (5 s, if it was not set) has gone by meanwhile, is refused as `TOO_OLD` and certainly not counted.
+/// The server identifies an event by its counter, token and time, and counts it once. An add or clear without a token
+/// would be a new event each time it is sent. So the client gives it one, with this machine's time, before the first
+/// attempt, and repeats the call with the same token. If an attempt whose answer was lost had counted, the next one
+/// answers `duplicate`. If it had not, the next one counts; or, once the namespace's accept limit (5 s by default) has
+/// passed, it is refused as `TOO_OLD` and certainly not counted.
 ///
-/// - This machine's clock must be right: behind the store's by less than the accept limit, ahead by less than 1 s. Else
+/// - This machine's clock must be less than the accept limit behind the store's, and less than 1 s ahead of it. Otherwise
 ///   events are refused (`TOO_OLD`, `TOO_EARLY`).
-/// - A token that the client drew is gone with its call. To repeat a call by yourself, after
+/// - A token that the client drew is lost when the call returns. To repeat a call yourself, after
 ///   [`Error::Unavailable`](crate::Error::Unavailable) or a single item that [is
-///   unavailable](crate::Refused::is_unavailable), give it a token ([`IdempotencyToken::now`]) and keep that.
-/// - Counters of a `BEST_EFFORT` namespace do not look at tokens, and the client cannot know that it talks to one: what
-///   it repeats after an attempt that [may have counted](crate::Applied::Unknown) may count twice. Whoever would rather
-///   lose an add than count it twice sets [`retry_for`](ClientBuilder::retry_for) to zero.
+///   unavailable](crate::Refused::is_unavailable), set a token ([`IdempotencyToken::now`]) and keep it.
+/// - Counters of a `BEST_EFFORT` namespace ignore tokens, and the client does not know the type. A call that it repeats
+///   after an attempt that [may have counted](crate::Applied::Unknown) may count twice. If losing an add is better
+///   than counting it twice, set [`retry_for`](ClientBuilder::retry_for) to zero.
 #[derive(Clone, Debug)]
 pub struct CounterClient {
     counters: CountersClient<Channel>,
     admin: CounterAdminClient<Channel>,
-    patience: Patience,
+    limits: CallLimits,
 }
 
 impl CounterClient {
     /// Connects to `http://host:port`.
     ///
-    /// Fails at once with [`Error::Connect`](crate::Error::Connect) where nobody listens;
-    /// [`ClientBuilder::connect_lazy`] does not.
+    /// # Errors
+    /// [`Error::Connect`](crate::Error::Connect) if no server accepts the connection now.
+    /// [`ClientBuilder::connect_lazy`] connects later.
     pub async fn connect(url: impl Into<String>) -> Result<CounterClient> {
         CounterClient::builder(url).connect().await
     }
 
-    /// Connects to `http://host:port` with the first call. Must be called within a tokio runtime.
+    /// Connects to `http://host:port` with the first call. Call it within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`Error::Connect`](crate::Error::Connect) if the URL is invalid.
     pub fn connect_lazy(url: impl Into<String>) -> Result<CounterClient> {
         CounterClient::builder(url).connect_lazy()
     }
 
-    /// A client to be, with other than the default patience.
+    /// A builder, to change the default time limits.
     pub fn builder(url: impl Into<String>) -> ClientBuilder<CounterClient> {
         ClientBuilder::new(url)
     }
 
-    /// The same connection with another limit for one attempt of a call.
+    /// The same connection with another time limit for one attempt of a call.
     #[must_use]
     pub fn with_call_timeout(&self, call_timeout: Duration) -> CounterClient {
-        CounterClient { patience: Patience { call_timeout, ..self.patience }, ..self.clone() }
+        CounterClient { limits: CallLimits { call_timeout, ..self.limits }, ..self.clone() }
     }
 
-    /// The same connection with another limit for all attempts of a call; zero: never repeat.
+    /// The same connection with another time limit for all attempts of a call; zero: a call is never repeated.
     #[must_use]
     pub fn with_retry_for(&self, retry_for: Duration) -> CounterClient {
-        CounterClient { patience: Patience { retry_for, ..self.patience }, ..self.clone() }
+        CounterClient { limits: CallLimits { retry_for, ..self.limits }, ..self.clone() }
     }
 }
 
-impl OverChannel for CounterClient {
-    fn over(channel: Channel, patience: Patience) -> Self {
+impl FromChannel for CounterClient {
+    fn from_channel(channel: Channel, limits: CallLimits) -> Self {
         CounterClient {
-            counters: CountersClient::new(channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX),
-            admin: CounterAdminClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX),
-            patience,
+            counters: CountersClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
+            admin: CounterAdminClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX),
+            limits,
         }
     }
 }

@@ -1,71 +1,71 @@
-//! Namespaces (N1): what each is told.
+//! Namespaces and their configuration (N1).
 
-use crate::client::{from_wire, wire_count, wire_ms};
+use crate::wire::{from_wire, wire_count, wire_ms};
 use serde::Serialize;
 use tallystone_proto::counter::v1 as wire;
 
-/// What a counter promises.
+/// What the counters of a namespace promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterType {
-    /// Fast and cheap; tokens are not looked at, so a repeated call counts twice.
+    /// Fast and cheap. Tokens are ignored, so a repeated call counts twice.
     BestEffort,
-    /// Exact; a read is behind by the accept limit and a little more.
+    /// Exact. A read lags behind by `accept_limit_ms`, `coalesce_ms` and about a second.
     Eventual,
-    /// As eventual, and a read also adds up what is not rolled up yet.
+    /// Exact. A read has every add that was acknowledged before it.
     Accurate,
 }
 
-/// How many counters a namespace has, roughly.
+/// Roughly how many counters a namespace has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cardinality {
-    /// Few: all of them are rolled up all the time.
+    /// Hundreds: every counter is rolled up continuously.
     Low,
-    /// As high.
+    /// The same as `High`.
     Medium,
-    /// Many: each is rolled up only while it has something new.
+    /// Many: a counter is rolled up only while it has new events.
     High,
 }
 
-/// What to set of a namespace. What is `None` stays as it is, or takes the server's default in a new one. A
-/// [`Namespace`] has every field filled.
+/// The configuration of a namespace. A field that is `None` keeps its value; in a new namespace it takes the default. A
+/// [`Namespace`] has every field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NamespaceConfig {
-    /// What its counters promise; default eventual. Best effort cannot become another, nor another best effort.
+    /// What its counters promise; default eventual. Eventual and accurate may be exchanged; best effort is fixed.
     pub counter_type: Option<CounterType>,
-    /// How many counters there are, roughly; default high.
+    /// Roughly how many counters there are; default high.
     pub cardinality: Option<Cardinality>,
-    /// Best effort: how long after its last add a counter is kept; 0, the default: for ever.
+    /// Best effort: how long a counter stays after its last add; 0, the default: for ever.
     pub ttl_ms: Option<u64>,
-    /// All adds of one counter within this time are one rollup; default 10,000.
+    /// All adds to one counter within this time share one rollup; default 10,000.
     pub coalesce_ms: Option<u64>,
-    /// Counters that a worker rolls up at once, of each rollup queue; default 32.
+    /// How many counters of one rollup queue a worker rolls up at once; default 32.
     pub rollup_batch_count: Option<u32>,
-    /// Rollup queues; default 8.
+    /// How many rollup queues there are; default 8.
     pub num_queues: Option<u32>,
     /// How much may wait in one rollup queue; default 16 MiB.
     pub capacity_bytes: Option<u64>,
-    /// Shards over which the events of one counter are spread, 1 to 8; default 4. Fixed once made.
+    /// Over how many shards the events of one counter are spread, 1 to 8; default 4. Fixed at creation.
     pub buckets_per_id: Option<u32>,
-    /// How much time one partition of the event log holds; default 600. Fixed once made.
+    /// How many seconds of events one partition of the event log holds; default 600. Fixed at creation.
     pub seconds_per_bucket: Option<u32>,
-    /// How much time is dropped at once, a multiple of `seconds_per_bucket`; default 86,400.
+    /// How many seconds of events are dropped at once, a multiple of `seconds_per_bucket`; default 86,400.
     pub seconds_per_slice: Option<u32>,
-    /// How far behind now an event's time may be; default 5,000.
+    /// How far behind the store's clock an event's time may be; default 5,000.
     pub accept_limit_ms: Option<u64>,
-    /// After this an event is no longer looked for, and a retry of it is `TOKEN_EXPIRED`; default 6 days.
+    /// How long a token is remembered; default 6 days. A later retry is refused (`TOKEN_EXPIRED`).
     pub close_after_ms: Option<u64>,
-    /// After this events are dropped, once they are rolled up; default 7 days.
+    /// How long events are kept once they are rolled up; default 7 days.
     pub delete_after_ms: Option<u64>,
 }
 
-/// A namespace as it stands.
+/// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Namespace {
     /// 1 to 64 bytes of `a-z A-Z 0-9 . _ -`.
     pub name: String,
-    /// Its configuration, every field filled.
+    /// Its configuration, with every field.
     pub config: NamespaceConfig,
     /// Rises with every change.
     pub revision: u64,

@@ -1,19 +1,19 @@
-//! What is read of counters. Times are Unix milliseconds by the store's clock.
+//! Counts, listed counters and events. Times are Unix milliseconds by the store's clock.
 
 use super::namespace::CounterType;
-use crate::client::from_wire;
 use crate::error::{Refused, Result};
+use crate::wire::from_wire;
 use serde::Serialize;
 use tallystone_proto::counter::v1 as wire;
 
-/// A count.
+/// A count, and the time up to which it is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// 0 of a counter that was never added to. Of an accurate one: with everything acknowledged before the call.
+    /// 0 for a counter to which nothing was added. Accurate: includes every add acknowledged before the call.
     pub count: i64,
-    /// The count holds all that happened before this time; 0: never rolled up, or best effort.
+    /// The count includes every event before this time; 0: never rolled up, or best effort.
     pub exact_to_ms: u64,
-    /// What is promised of it.
+    /// What the namespace promises of the count.
     pub counter_type: CounterType,
 }
 
@@ -22,24 +22,24 @@ pub struct Counted {
 pub struct CounterEntry {
     /// Its name.
     pub counter: String,
-    /// The last rollup's count.
+    /// The count of its last rollup; best effort: its count.
     pub count: i64,
-    /// That count holds all that happened before this time; 0: never rolled up, or best effort.
+    /// That count includes every event before this time; 0: never rolled up, or best effort.
     pub exact_to_ms: u64,
-    /// The latest event that the rollup has seen.
+    /// The time of the latest event that a rollup has seen.
     pub last_write_ms: u64,
 }
 
-/// Something that was added to a counter, or that it was cleared (N12).
+/// An add or a clear of a counter (N12).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CounterEvent {
     /// When it happened.
     pub event_time_ms: u64,
     /// Its token.
     pub token: String,
-    /// What was added.
+    /// What was added; 0 for a clear.
     pub delta: i64,
-    /// Not an add: the counter was cleared.
+    /// The counter was cleared.
     pub clear: bool,
 }
 

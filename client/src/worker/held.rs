@@ -1,5 +1,5 @@
-//! The leases whose handlers run: when to extend each, and when to give it up. One table and one moment to look
-//! at it again, rather than a timer per message.
+//! The leases whose handlers run: when to extend each, and when to give it up. One table with one next wake-up replaces
+//! a timer per message.
 
 use crate::lease::{Lease, LeaseRef};
 use std::collections::HashMap;
@@ -7,103 +7,104 @@ use std::time::Duration;
 use tokio::task::{self, AbortHandle};
 use tokio::time::Instant;
 
-/// A lease is extended when a third of it has passed; those due within this part of it go in the same request.
+/// A lease is extended when a third of it has passed. Extensions that are due within a 24th of the lease travel in the
+/// same request.
 const EXTEND_AFTER: u32 = 3;
 const EXTEND_TOGETHER: u32 = 24;
-/// A time that never comes.
+/// So far ahead that it never comes.
 const NEVER: Duration = Duration::from_secs(86_400 * 365);
 
 /// The leases held, by the task that runs the handler.
-pub(super) struct Held {
+pub(super) struct HeldLeases {
     leases: HashMap<task::Id, HeldLease>,
-    /// Nothing is due before.
-    next: Instant,
+    /// Nothing is due before this time.
+    next_due: Instant,
 }
 
 struct HeldLease {
     lease: LeaseRef,
     handler: AbortHandle,
     length: Duration,
-    /// By this machine's monotonic clock. Counted from when the lease arrived, or from when the last confirmed
-    /// extension was asked for.
+    /// By this machine's monotonic clock: the lease's length after it arrived, or after the last confirmed extension was
+    /// requested.
     ends_at: Instant,
-    /// `None` while an extension is on its way.
+    /// `None` while a requested extension has no answer.
     extend_at: Option<Instant>,
 }
 
-/// What is due.
+/// The leases that are due.
 #[derive(Default)]
 pub(super) struct Due {
-    /// Leases that have run out, and their handlers.
+    /// Leases that have expired, and their handlers.
     pub(super) lost: Vec<(LeaseRef, AbortHandle)>,
     /// Leases to extend.
     pub(super) extend: Vec<(task::Id, LeaseRef)>,
 }
 
-impl Held {
+impl HeldLeases {
     pub(super) fn new() -> Self {
-        Held { leases: HashMap::new(), next: Instant::now() + NEVER }
+        HeldLeases { leases: HashMap::new(), next_due: Instant::now() + NEVER }
     }
 
-    /// When to call [`Held::due`] again; never late.
-    pub(super) fn next(&self) -> Instant {
-        self.next
+    /// When to call [`HeldLeases::take_due`] next. It may be early, never late.
+    pub(super) fn next_due(&self) -> Instant {
+        self.next_due
     }
 
-    /// Look again now.
-    pub(super) fn look_again(&mut self) {
-        self.next = Instant::now();
+    /// Makes the next call of [`HeldLeases::take_due`] check every lease.
+    pub(super) fn check_now(&mut self) {
+        self.next_due = Instant::now();
     }
 
     pub(super) fn insert(&mut self, handler: AbortHandle, lease: LeaseRef, length: Duration, now: Instant) {
         let extend_at = now + length / EXTEND_AFTER;
-        self.next = self.next.min(extend_at);
+        self.next_due = self.next_due.min(extend_at);
         let (ends_at, extend_at) = (now + length, Some(extend_at));
         self.leases.insert(handler.id(), HeldLease { lease, handler, length, ends_at, extend_at });
     }
 
-    /// Takes the lease of a task that has ended; `None`: it was lost before.
+    /// Removes the lease of a task that has ended; `None`: it was lost before.
     pub(super) fn remove(&mut self, task: task::Id) -> Option<LeaseRef> {
         self.leases.remove(&task).map(|held| held.lease)
     }
 
-    /// Gives a lease up; its handler is to be aborted.
+    /// Gives a lease up. The caller aborts its handler.
     pub(super) fn lose(&mut self, task: task::Id) -> Option<(LeaseRef, AbortHandle)> {
         self.leases.remove(&task).map(|held| (held.lease, held.handler))
     }
 
-    /// Gives all leases up.
+    /// Gives all leases up. The caller aborts their handlers.
     pub(super) fn lose_all(&mut self) -> Vec<(LeaseRef, AbortHandle)> {
         self.leases.drain().map(|(_, held)| (held.lease, held.handler)).collect()
     }
 
-    /// The extension asked for at `asked_at` was confirmed: the lease lives at least `length` from then.
-    pub(super) fn extended(&mut self, task: task::Id, asked_at: Instant) {
+    /// The extension requested at `requested_at` was confirmed: the lease lives at least `length` from then.
+    pub(super) fn extended(&mut self, task: task::Id, requested_at: Instant) {
         if let Some(held) = self.leases.get_mut(&task) {
-            held.ends_at = asked_at + held.length;
-            let extend_at = asked_at + held.length / EXTEND_AFTER;
+            held.ends_at = requested_at + held.length;
+            let extend_at = requested_at + held.length / EXTEND_AFTER;
             held.extend_at = Some(extend_at);
-            self.next = self.next.min(extend_at);
+            self.next_due = self.next_due.min(extend_at);
         }
     }
 
-    /// The extension was not answered, or answered with unavailable: ask again.
-    pub(super) fn not_extended(&mut self, task: task::Id, ask_again: Instant) {
+    /// The extension had no answer, or the store was unavailable: it is due again at `retry_at`.
+    pub(super) fn not_extended(&mut self, task: task::Id, retry_at: Instant) {
         if let Some(held) = self.leases.get_mut(&task) {
-            held.extend_at = Some(ask_again);
-            self.next = self.next.min(ask_again);
+            held.extend_at = Some(retry_at);
+            self.next_due = self.next_due.min(retry_at);
         }
     }
 
-    /// What is due now. Extensions only while `connected`: without a stream there is nobody to ask.
-    pub(super) fn due(&mut self, now: Instant, connected: bool) -> Due {
+    /// Takes the leases that are due now; to be extended only while `connected`, since an extension needs a stream.
+    pub(super) fn take_due(&mut self, now: Instant, connected: bool) -> Due {
         let mut due = Due::default();
-        if now < self.next {
+        if now < self.next_due {
             return due;
         }
         let expired = self.leases.extract_if(|_, held| held.ends_at <= now);
         due.lost = expired.map(|(_, held)| (held.lease, held.handler)).collect();
-        self.next = now + NEVER;
+        self.next_due = now + NEVER;
         for (task, held) in &mut self.leases {
             let soon = now + held.length / EXTEND_TOGETHER;
             if connected && held.extend_at.is_some_and(|extend_at| extend_at <= soon) {
@@ -111,13 +112,13 @@ impl Held {
                 due.extend.push((*task, held.lease.clone()));
             }
             let extend_at = held.extend_at.filter(|_| connected).unwrap_or(held.ends_at);
-            self.next = self.next.min(extend_at).min(held.ends_at);
+            self.next_due = self.next_due.min(extend_at).min(held.ends_at);
         }
         due
     }
 }
 
-/// How long a lease is, by the two times of the store's clock that it carries.
+/// The length of a lease: the difference of its two times, both by the store's clock.
 pub(super) fn length(lease: &Lease) -> Duration {
     Duration::from_millis(lease.lease_expires_at_ms.saturating_sub(lease.leased_at_ms))
 }
@@ -132,9 +133,9 @@ mod tests {
         LeaseRef { id: id.into(), fencing_token: 1 }
     }
 
-    /// Two leases, of 3 and of 30 seconds, taken at the returned moment.
-    fn two(tasks: &mut task::JoinSet<()>) -> (Held, Instant) {
-        let (mut held, start) = (Held::new(), Instant::now());
+    /// Two leases, of 3 and of 30 seconds, that arrived at the returned time.
+    fn two(tasks: &mut task::JoinSet<()>) -> (HeldLeases, Instant) {
+        let (mut held, start) = (HeldLeases::new(), Instant::now());
         held.insert(tasks.spawn(std::future::pending()), lease("short"), 3 * SECOND, start);
         held.insert(tasks.spawn(std::future::pending()), lease("long"), 30 * SECOND, start);
         (held, start)
@@ -144,28 +145,28 @@ mod tests {
     async fn q11_leases_are_extended_at_a_third() {
         let mut tasks = task::JoinSet::new();
         let (mut held, start) = two(&mut tasks);
-        assert_eq!(held.next(), start + SECOND);
-        assert!(held.due(start + SECOND / 2, true).extend.is_empty());
-        let due = held.due(start + SECOND, true);
+        assert_eq!(held.next_due(), start + SECOND);
+        assert!(held.take_due(start + SECOND / 2, true).extend.is_empty());
+        let due = held.take_due(start + SECOND, true);
         assert_eq!((due.extend.len(), due.lost.len()), (1, 0));
         assert_eq!(due.extend[0].1, lease("short"));
-        // On its way: not asked for twice, but the end of the lease is watched.
-        assert_eq!(held.next(), start + 3 * SECOND);
+        // It is requested once, and the end of the lease is still watched.
+        assert_eq!(held.next_due(), start + 3 * SECOND);
         held.extended(due.extend[0].0, start + SECOND);
-        assert_eq!(held.next(), start + 2 * SECOND);
-        assert_eq!(held.due(start + 2 * SECOND, true).extend.len(), 1);
+        assert_eq!(held.next_due(), start + 2 * SECOND);
+        assert_eq!(held.take_due(start + 2 * SECOND, true).extend.len(), 1);
     }
 
     #[tokio::test]
     async fn q11_without_a_stream_a_lease_ends_by_the_local_clock() {
         let mut tasks = task::JoinSet::new();
         let (mut held, start) = two(&mut tasks);
-        let due = held.due(start + 2 * SECOND, false);
+        let due = held.take_due(start + 2 * SECOND, false);
         assert_eq!((due.extend.len(), due.lost.len()), (0, 0));
-        assert_eq!(held.next(), start + 3 * SECOND);
-        let due = held.due(start + 3 * SECOND, false);
+        assert_eq!(held.next_due(), start + 3 * SECOND);
+        let due = held.take_due(start + 3 * SECOND, false);
         assert_eq!(due.lost.iter().map(|(lost, _)| lost.clone()).collect::<Vec<_>>(), [lease("short")]);
-        assert_eq!(held.next(), start + 30 * SECOND);
+        assert_eq!(held.next_due(), start + 30 * SECOND);
         assert!(held.remove(due.lost[0].1.id()).is_none());
     }
 }

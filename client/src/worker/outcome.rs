@@ -1,15 +1,15 @@
-//! How a lease ended: what the handler says, what the store answered, and the counts.
+//! How a lease ended: the handler's verdict, the store's answer, and the statistics.
 
 use crate::error::Refused;
 use crate::lease::{LeaseRef, Release, Transition};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most bytes of a reason that the wire takes.
+/// The most bytes of a reason that the server accepts.
 const REASON_BYTES_MAX: usize = 255;
 
-/// Why a handler did not do its work: the message is released with this reason.
+/// The failure of a handler. The worker releases the message with its reason.
 ///
-/// Made by `?` from whatever can be displayed, or by [`Failure::new`] to say when to try again.
+/// `?` makes one of any error that can be displayed. [`Failure::new`] also sets the time of the next attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     reason: String,
@@ -17,30 +17,30 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A reason. The next attempt comes when the queue's retry backoff says so.
+    /// A failure with this reason. The queue's retry backoff sets the time of the next attempt.
     pub fn new(reason: impl Into<String>) -> Self {
         Failure { reason: reason.into(), delay_ms: None }
     }
 
-    /// The next attempt comes after so long.
+    /// The next attempt comes after this delay; 0: at once.
     #[must_use]
     pub fn retry_after_ms(mut self, delay_ms: u64) -> Self {
         self.delay_ms = Some(delay_ms);
         self
     }
 
-    /// What a panicking handler said.
+    /// The failure of a handler that panicked, with the panic's message.
     pub(super) fn panicked(panic: Box<dyn std::any::Any + Send>) -> Self {
-        let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-        Failure::new(format!("the handler panicked: {}", said.unwrap_or("(no message)")))
+        let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+        Failure::new(format!("the handler panicked: {}", message.unwrap_or("(no message)")))
     }
 
-    /// The grace of a stopping worker was too short for this handler. It runs again at once, elsewhere.
+    /// The failure of a handler that did not end within the grace of a stopping worker. The message runs again at once.
     pub(super) fn stopped() -> Self {
         Failure::new("the worker stopped").retry_after_ms(0)
     }
 
-    /// As the wire wants it: without control characters, cut to length.
+    /// The release to send. The server accepts no control characters and a limited length.
     pub(super) fn into_release(self, lease: LeaseRef) -> Release {
         let mut reason = String::with_capacity(self.reason.len().min(REASON_BYTES_MAX));
         for c in self.reason.chars().map(|c| if c.is_control() { ' ' } else { c }) {
@@ -56,53 +56,53 @@ impl Failure {
 // Failure itself is not Display, so this does not overlap with From<T> for T.
 impl<E: std::fmt::Display> From<E> for Failure {
     fn from(error: E) -> Self {
-        // The alternate form of an error chain is all of it on one line.
+        // The alternate form of an error chain has all of it on one line.
         Failure::new(format!("{error:#}"))
     }
 }
 
-/// What became of a lease, as the store confirmed it.
+/// How a lease ended, as the store confirmed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The handler succeeded and the store knows. (The state is pending where the message was coalesced.)
+    /// The handler succeeded, and the store has the result. The message is completed, or pending if it was coalesced.
     Completed(Transition),
-    /// The handler failed, panicked or was stopped, and the message went back (or, without attempts left, is errored).
+    /// The handler failed, panicked or was stopped. The message runs again, or is errored if no attempts are left.
     Released(Transition),
-    /// The lease ended before the work did, or the store refused the result: the message is another's to run.
+    /// The lease ended before the work did, or the store refused the result. Another worker may run the message.
     Lost(Lost),
 }
 
 /// How a lease was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It ran out by this machine's clock and no extension was confirmed.
+    /// It expired by this machine's clock without a confirmed extension.
     Expired,
     /// The store refused an extension or the result.
     Refused(Refused),
-    /// The stream broke, and the worker had asked that leases go back when it does.
+    /// The stream broke, and [`release_on_close`](crate::Worker::release_on_close) is set.
     StreamClosed,
 }
 
-/// What a worker has done so far.
+/// The statistics of a worker since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct WorkerStats {
     /// Leases received.
     pub leased: u64,
     /// Leases that ended with a confirmed Complete.
     pub completed: u64,
-    /// Leases given back, confirmed.
+    /// Leases that ended with a confirmed Release.
     pub released: u64,
     /// Leases lost.
     pub lost: u64,
     /// Extensions confirmed.
     pub extended: u64,
-    /// Times the stream was opened anew after it broke.
+    /// How often the stream broke and was opened again.
     pub reconnects: u64,
 }
 
-/// The live counts behind [`WorkerStats`].
+/// The running totals behind [`WorkerStats`].
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct RunningStats {
     pub(super) leased: AtomicU64,
     pub(super) completed: AtomicU64,
     pub(super) released: AtomicU64,
@@ -111,7 +111,7 @@ pub(super) struct Counters {
     pub(super) reconnects: AtomicU64,
 }
 
-impl Counters {
+impl RunningStats {
     pub(super) fn snapshot(&self) -> WorkerStats {
         WorkerStats {
             leased: self.leased.load(Relaxed),
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_fits_the_wire() {
+    fn a_reason_is_cut_to_what_the_server_accepts() {
         let lease = LeaseRef { id: "a".into(), fencing_token: 1 };
         let release = Failure::new(format!("line 1\nline 2 {}", "é".repeat(200))).into_release(lease);
         assert!(release.reason.starts_with("line 1 line 2 é"));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_tells_what_it_said() {
+    fn a_panic_keeps_its_message() {
         let of = |panic: Box<dyn std::any::Any + Send>| Failure::panicked(panic).reason;
         assert_eq!(of(Box::new("boom")), "the handler panicked: boom");
         assert_eq!(of(Box::new("boom".to_owned())), "the handler panicked: boom");

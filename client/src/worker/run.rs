@@ -1,12 +1,12 @@
 //! The loop of a worker: leases in, handlers run, results out.
 //!
-//! One task holds all the state and is woken by a response, a handler that ended, room to send, or the one
-//! timer. Everything that is ready is gathered before a request goes out, so that under load results travel in
-//! batches, and each carries the credits for the leases that follow.
+//! One task has all the state. A response, an ended handler, room to send, or the one timer wakes it. It gathers all
+//! results that are ready before it sends a request, so that under load results travel in batches, each with the credits
+//! for the next leases.
 
-use super::Worker;
-use super::held::{self, Held};
+use super::held::{self, HeldLeases};
 use super::outcome::{Failure, Lost, Outcome};
+use super::settings::Settings;
 use super::stream::{self, Outgoing, Stream, Unanswered};
 use crate::connection::next_delay;
 use crate::error::{Error, Refused, Result};
@@ -21,26 +21,26 @@ use tokio::sync::mpsc;
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The most leases that the wire lets a stream ask for at once.
+/// The most outstanding credits of a stream.
 const CREDITS_MAX: u32 = 1_000;
 
 /// The reading side of the stream.
-enum Link {
+enum Responses {
     Opening(Pin<Box<dyn Future<Output = Result<Stream>> + Send>>),
     Open(Box<tonic::Streaming<wire::WorkResponse>>),
 }
 
-enum Event {
+enum StreamEvent {
     Opened(Result<Stream>),
     Response(Result<wire::WorkResponse>),
 }
 
-impl Link {
-    /// The next event; may be dropped and called again.
-    async fn next(&mut self) -> Event {
+impl Responses {
+    /// The next event. Cancel safe.
+    async fn next(&mut self) -> StreamEvent {
         match self {
-            Link::Opening(opening) => Event::Opened(opening.await),
-            Link::Open(responses) => Event::Response(match responses.message().await {
+            Responses::Opening(opening) => StreamEvent::Opened(opening.await),
+            Responses::Open(responses) => StreamEvent::Response(match responses.message().await {
                 Ok(Some(response)) => Ok(response),
                 Ok(None) => Err(Error::Protocol("the server ended the stream".to_owned())),
                 Err(status) => Err(Error::from_status(&status)),
@@ -49,39 +49,39 @@ impl Link {
     }
 }
 
-pub(super) struct Run<'w, F> {
-    worker: &'w Worker,
+pub(super) struct WorkerLoop<'w, F> {
+    settings: &'w Settings,
     handler: Arc<F>,
     handlers: JoinSet<Result<(), Failure>>,
-    held: Held,
-    link: Link,
+    held: HeldLeases,
+    responses: Responses,
     /// The writing side of the stream, while it is open.
     requests: Option<mpsc::Sender<wire::WorkRequest>>,
-    /// Leases asked for that have not come yet.
+    /// Credits for which no lease has arrived yet.
     credits: u32,
     outgoing: Outgoing,
     unanswered: Unanswered,
-    /// Pauses between attempts; `None` while all is well.
+    /// The pauses between attempts; `None` after a success.
     delays: Option<ExponentialBackoff>,
-    /// An item was answered with unavailable: say nothing before.
+    /// The store was unavailable: nothing is sent before this time.
     hold_until: Option<Instant>,
-    /// Stopping: handlers may run until then.
+    /// While stopping: handlers may run until this time.
     grace_ends: Option<Instant>,
 }
 
-impl<'w, F, Fut> Run<'w, F>
+impl<'w, F, Fut> WorkerLoop<'w, F>
 where
     F: Fn(Lease) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<(), Failure>> + Send + 'static,
 {
-    pub(super) fn new(worker: &'w Worker, handler: F) -> Self {
-        let opening = Box::pin(stream::open(worker.client.clone(), worker.start(), Duration::ZERO));
-        Run {
-            worker,
+    pub(super) fn new(settings: &'w Settings, handler: F) -> Self {
+        let opening = Box::pin(stream::open(settings.client.clone(), settings.start(), Duration::ZERO));
+        WorkerLoop {
+            settings,
             handler: Arc::new(handler),
             handlers: JoinSet::new(),
-            held: Held::new(),
-            link: Link::Opening(opening),
+            held: HeldLeases::new(),
+            responses: Responses::Opening(opening),
             requests: None,
             credits: 0,
             outgoing: Outgoing::default(),
@@ -92,17 +92,17 @@ where
         }
     }
 
-    /// Works until `shutdown`, then stops gracefully. Dropping this future stops at once: handlers are dropped,
-    /// leases go back or lapse.
-    pub(super) async fn until(mut self, shutdown: impl Future<Output = ()>) -> Result<()> {
+    /// Runs until `shutdown`, then stops gracefully. Dropping this future stops at once: the handlers are dropped, and
+    /// their leases are released or expire.
+    pub(super) async fn run_until(mut self, shutdown: impl Future<Output = ()>) -> Result<()> {
         let mut shutdown = pin!(shutdown);
         let mut timer = pin!(sleep_until(self.wake_at()));
         while !self.is_done() {
-            // Moving a timer forward is left to when it fires; most leases end long before.
+            // A timer is only moved to an earlier time here; to a later one when it fires. Most leases end long before.
             if self.wake_at() < timer.deadline() {
                 timer.as_mut().reset(self.wake_at());
             }
-            let may_send = self.requests.is_some() && self.hold_until.is_none() && self.has_something_to_say();
+            let may_send = self.requests.is_some() && self.hold_until.is_none() && self.has_something_to_send();
             tokio::select! {
                 biased;
                 () = &mut shutdown, if self.grace_ends.is_none() => self.stop(),
@@ -112,7 +112,7 @@ where
                         self.handler_ended(ended);
                     }
                 }
-                event = self.link.next() => self.on_event(event)?,
+                event = self.responses.next() => self.on_event(event)?,
                 () = room(&self.requests), if may_send => self.send(),
                 () = &mut timer => {
                     self.on_timer(Instant::now());
@@ -124,39 +124,39 @@ where
         Ok(())
     }
 
-    /// Stopping, and nothing is left to do on the stream, or no patience.
+    /// Stopping, and either nothing is left to do on the stream or the time for it has passed.
     fn is_done(&self) -> bool {
         let Some(grace_ends) = self.grace_ends else { return false };
         let settled = self.outgoing.is_settled() && self.unanswered.is_settled();
         let ended = self.handlers.is_empty() && (settled || self.requests.is_none());
-        // A handler that blocks its thread cannot be dropped; its lease will lapse.
-        ended || grace_ends + self.worker.client.patience.call_timeout <= Instant::now()
+        // A handler that blocks its thread cannot be dropped; its lease expires.
+        ended || grace_ends + self.settings.client.limits.call_timeout <= Instant::now()
     }
 
     fn wake_at(&self) -> Instant {
-        let patience_ends = self.grace_ends.map(|grace_ends| match grace_ends > Instant::now() {
+        let time_limit = self.grace_ends.map(|grace_ends| match grace_ends > Instant::now() {
             true => grace_ends,
-            false => grace_ends + self.worker.client.patience.call_timeout,
+            false => grace_ends + self.settings.client.limits.call_timeout,
         });
-        [self.hold_until, patience_ends].into_iter().flatten().fold(self.held.next(), Instant::min)
+        [self.hold_until, time_limit].into_iter().flatten().fold(self.held.next_due(), Instant::min)
     }
 
     fn stop(&mut self) {
-        tracing::debug!(worker = self.worker.name, running = self.handlers.len(), "stopping");
-        self.grace_ends = Some(Instant::now() + self.worker.grace);
+        tracing::debug!(worker = self.settings.name, running = self.handlers.len(), "stopping");
+        self.grace_ends = Some(Instant::now() + self.settings.grace);
     }
 
-    fn has_something_to_say(&self) -> bool {
+    fn has_something_to_send(&self) -> bool {
         !self.outgoing.is_empty() || self.free_places() > 0
     }
 
-    /// Places without a handler for which no lease was asked yet.
+    /// Places without a handler and without an outstanding credit.
     fn free_places(&self) -> u32 {
         if self.grace_ends.is_some() {
             return 0;
         }
         let running = u32::try_from(self.handlers.len()).unwrap_or(u32::MAX);
-        let free = self.worker.concurrency.saturating_sub(running).saturating_sub(self.credits);
+        let free = self.settings.concurrency.saturating_sub(running).saturating_sub(self.credits);
         free.min(CREDITS_MAX - self.credits)
     }
 
@@ -164,8 +164,8 @@ where
         let credits = self.free_places();
         let Some(requests) = &self.requests else { return };
         self.credits += credits;
-        // Nobody else sends, so the room is still there, unless the stream is breaking. Then its reading side will
-        // say how, and what was not answered is said again.
+        // Only this task sends, so there is still room, unless the stream is breaking. Then the reading side gets the error,
+        // and unanswered results are sent again.
         if requests.try_send(self.outgoing.next_request(credits, &mut self.unanswered)).is_err() {
             self.requests = None;
         }
@@ -173,7 +173,7 @@ where
 
     fn on_timer(&mut self, now: Instant) {
         self.hold_until = self.hold_until.filter(|until| *until > now);
-        let due = self.held.due(now, self.requests.is_some());
+        let due = self.held.take_due(now, self.requests.is_some());
         self.outgoing.extends.extend(due.extend);
         for (lease, handler) in due.lost {
             self.lose(lease, &handler, Lost::Expired);
@@ -190,7 +190,7 @@ where
                 (error.id(), Err(error.try_into_panic().map_or_else(|_| Failure::stopped(), Failure::panicked)))
             }
         };
-        // A lease that was lost has been accounted for.
+        // A lost lease has been settled already.
         let Some(lease) = self.held.remove(task) else { return };
         match result {
             Ok(()) => self.outgoing.completes.push_back(lease),
@@ -198,102 +198,103 @@ where
         }
     }
 
-    fn on_event(&mut self, event: Event) -> Result<()> {
+    fn on_event(&mut self, event: StreamEvent) -> Result<()> {
         match event {
-            Event::Opened(Ok(stream)) => {
-                self.link = Link::Open(Box::new(stream.responses));
+            StreamEvent::Opened(Ok(stream)) => {
+                self.responses = Responses::Open(Box::new(stream.responses));
                 self.requests = Some(stream.requests);
                 self.credits = 0;
-                self.held.look_again();
+                self.held.check_now();
             }
-            Event::Response(Ok(response)) => {
+            StreamEvent::Response(Ok(response)) => {
                 let received = Instant::now();
                 self.on_results(response.completed, response.released, response.extended)?;
                 for lease in response.leases {
                     self.start(Lease::from_wire(lease), received);
                 }
             }
-            Event::Opened(Err(error)) => self.reconnect(error)?,
-            Event::Response(Err(error)) => {
-                self.worker.counters.reconnects.fetch_add(1, Relaxed);
+            StreamEvent::Opened(Err(error)) => self.reconnect(error)?,
+            StreamEvent::Response(Err(error)) => {
+                self.settings.stats.reconnects.fetch_add(1, Relaxed);
                 self.reconnect(error)?;
             }
         }
         Ok(())
     }
 
-    /// The stream is broken, or could not be opened: forget it and open another, unless that is hopeless.
+    /// The stream broke or could not be opened: opens another one, unless the error is final.
     fn reconnect(&mut self, error: Error) -> Result<()> {
         if is_final(&error) {
             return Err(error);
         }
         let delay = next_delay(&mut self.delays);
-        tracing::warn!(worker = self.worker.name, %error, ?delay, "the work stream broke; opening another");
+        tracing::warn!(worker = self.settings.name, %error, ?delay, "the Work stream broke; opening another");
         self.requests = None;
         self.hold_until = None;
-        self.outgoing.say_again(&mut self.unanswered);
+        self.outgoing.send_again(&mut self.unanswered);
         let now = Instant::now();
         for (task, _) in std::mem::take(&mut self.unanswered.extends) {
             self.held.not_extended(task, now);
         }
-        if self.worker.release_on_close {
-            // The server has given the leases back.
+        if self.settings.release_on_close {
+            // The server has released the leases.
             for (lease, handler) in self.held.lose_all() {
                 self.lose(lease, &handler, Lost::StreamClosed);
             }
         }
-        self.link = Link::Opening(Box::pin(stream::open(self.worker.client.clone(), self.worker.start(), delay)));
+        self.responses =
+            Responses::Opening(Box::pin(stream::open(self.settings.client.clone(), self.settings.start(), delay)));
         Ok(())
     }
 
     fn start(&mut self, lease: Lease, received: Instant) {
-        self.worker.counters.leased.fetch_add(1, Relaxed);
+        self.settings.stats.leased.fetch_add(1, Relaxed);
         self.credits = self.credits.saturating_sub(1);
         let (held, length) = (lease.lease_ref(), held::length(&lease));
         let handler = Arc::clone(&self.handler);
-        // The call too is made within the task, where its panic is caught.
+        // The task also catches a panic in the handler's first, synchronous part.
         let task = self.handlers.spawn(async move { handler(lease).await });
         self.held.insert(task, held, length, received);
     }
 
-    fn lose(&mut self, lease: LeaseRef, handler: &task::AbortHandle, how: Lost) {
+    fn lose(&mut self, lease: LeaseRef, handler: &task::AbortHandle, cause: Lost) {
         handler.abort();
-        self.worker.settle(&lease, Outcome::Lost(how));
+        self.settings.settle(&lease, Outcome::Lost(cause));
     }
 
-    /// The answers to what was said, each kind in the order in which it was said.
+    /// The results of what was sent, each kind in the order in which it was sent.
     fn on_results(
         &mut self,
         completed: Vec<wire::TransitionResult>,
         released: Vec<wire::TransitionResult>,
         extended: Vec<wire::LeaseExtensionResult>,
     ) -> Result<()> {
-        let unasked = || Error::Protocol("an answer to what was not asked".to_owned());
+        let unexpected = || Error::Protocol("a result for an item that was not sent".to_owned());
         for result in completed {
-            let lease = self.unanswered.completes.pop_front().ok_or_else(unasked)?;
+            let lease = self.unanswered.completes.pop_front().ok_or_else(unexpected)?;
             match self.settled(&lease, Transition::from_result(result), Outcome::Completed) {
-                Settled::Yes => {}
-                Settled::SayAgain => self.outgoing.completes.push_back(lease),
+                Settled::Done => {}
+                Settled::Retry => self.outgoing.completes.push_back(lease),
             }
         }
         for result in released {
-            let release = self.unanswered.releases.pop_front().ok_or_else(unasked)?;
+            let release = self.unanswered.releases.pop_front().ok_or_else(unexpected)?;
             match self.settled(&release.lease, Transition::from_result(result), Outcome::Released) {
-                Settled::Yes => {}
-                Settled::SayAgain => self.outgoing.releases.push_back(release),
+                Settled::Done => {}
+                Settled::Retry => self.outgoing.releases.push_back(release),
             }
         }
         for result in extended {
-            let (task, asked_at) = self.unanswered.extends.pop_front().ok_or_else(unasked)?;
+            let (task, requested_at) = self.unanswered.extends.pop_front().ok_or_else(unexpected)?;
             match extension_result(result) {
                 Ok(_) => {
                     self.delays = None;
-                    self.worker.counters.extended.fetch_add(1, Relaxed);
-                    self.held.extended(task, asked_at);
+                    self.settings.stats.extended.fetch_add(1, Relaxed);
+                    self.held.extended(task, requested_at);
                 }
                 Err(refused) if refused.is_unavailable() => {
-                    let ask_again = self.hold();
-                    self.held.not_extended(task, ask_again);
+                    let retry_at = self.hold();
+                    self.held.not_extended(task, retry_at);
                 }
                 Err(refused) => {
                     if let Some((lease, handler)) = self.held.lose(task) {
@@ -314,35 +315,35 @@ where
         match result {
             Ok(transition) => {
                 self.delays = None;
-                self.worker.settle(lease, ok(transition));
+                self.settings.settle(lease, ok(transition));
             }
             Err(refused) if refused.is_unavailable() => {
                 self.hold();
-                return Settled::SayAgain;
+                return Settled::Retry;
             }
-            Err(refused) => self.worker.settle(lease, Outcome::Lost(Lost::Refused(refused))),
+            Err(refused) => self.settings.settle(lease, Outcome::Lost(Lost::Refused(refused))),
         }
-        Settled::Yes
+        Settled::Done
     }
 
-    /// The store is away: pause before saying more.
+    /// The store is unavailable: pauses before the next request. Returns the end of the pause.
     fn hold(&mut self) -> Instant {
         let delays = &mut self.delays;
         *self.hold_until.get_or_insert_with(|| Instant::now() + next_delay(delays))
     }
 
-    /// Ends the stream, and tells by unary calls what could not be told on it.
+    /// Ends the stream, and sends the results that are still unconfirmed by unary calls.
     async fn close(mut self) {
         self.requests = None;
         let deadline = Instant::now() + Duration::from_secs(1);
-        if let Link::Open(responses) = &mut self.link {
+        if let Responses::Open(responses) = &mut self.responses {
             let mut late = Vec::new();
             while let Ok(Ok(Some(response))) = timeout_at(deadline, responses.message()).await {
                 late.push(response);
             }
             for response in late {
-                // What was leased to credits given before the stop; a server that releases on close has done so.
-                if !self.worker.release_on_close {
+                // Leases for credits that were granted before the stop. With release_on_close the server releases them.
+                if !self.settings.release_on_close {
                     for lease in response.leases {
                         let lease = Lease::from_wire(lease).lease_ref();
                         self.outgoing.releases.push_back(Failure::stopped().into_release(lease));
@@ -353,12 +354,12 @@ where
                 }
             }
         }
-        self.outgoing.say_again(&mut self.unanswered);
+        self.outgoing.send_again(&mut self.unanswered);
         self.settle_unary().await;
     }
 
     async fn settle_unary(&mut self) {
-        let Worker { client, queue, .. } = self.worker;
+        let Settings { client, queue, .. } = self.settings;
         for completes in Vec::from(std::mem::take(&mut self.outgoing.completes)).chunks(500) {
             match client.complete(queue, completes.to_vec()).await {
                 Ok(results) => {
@@ -367,7 +368,7 @@ where
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, count = completes.len(), "results could not be told; leases lapse")
+                    tracing::warn!(%error, count = completes.len(), "results could not be sent; the leases expire")
                 }
             }
         }
@@ -379,26 +380,27 @@ where
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, count = releases.len(), "leases could not be given back; they lapse")
+                    tracing::warn!(%error, count = releases.len(), "leases could not be released; they expire")
                 }
             }
         }
     }
 }
 
+/// Whether a result was final.
 enum Settled {
-    Yes,
-    SayAgain,
+    Done,
+    Retry,
 }
 
-/// Waits for room for one request, or for the stream to break.
+/// Waits until there is room for one request, or the stream breaks.
 async fn room(requests: &Option<mpsc::Sender<wire::WorkRequest>>) {
     if let Some(requests) = requests {
         let _ = requests.reserve().await;
     }
 }
 
-/// Whether opening another stream cannot help.
+/// Whether opening another stream is pointless.
 fn is_final(error: &Error) -> bool {
     use tonic::Code;
     error.refused().is_some_and(|refused| {

@@ -1,4 +1,4 @@
-//! One Work stream: how it is opened, what waits to be said on it, what was said and not yet answered.
+//! One Work stream: how it is opened, what waits to be sent on it, and what was sent and has no answer yet.
 
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use tokio::task;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// The most items of one kind that the wire takes in one request.
+/// The most items of one kind in one request.
 const ITEMS_MAX: usize = 1_000;
 
 /// An open stream.
@@ -23,11 +23,11 @@ pub(super) struct Stream {
 /// Opens a stream after `delay`.
 pub(super) async fn open(client: Client, start: wire::WorkStart, delay: Duration) -> Result<Stream> {
     tokio::time::sleep(delay).await;
-    // One request waits while another is on its way; what comes meanwhile is gathered into the next.
+    // While one request waits to be sent, everything new is gathered for the next.
     let (requests, receiver) = mpsc::channel(1);
     let first = wire::WorkRequest { start: Some(start), ..wire::WorkRequest::default() };
     requests.try_send(first).map_err(|_| Error::Protocol("a new channel is full".to_owned()))?;
-    let timeout = client.patience.call_timeout;
+    let timeout = client.limits.call_timeout;
     let mut queue = client.queue;
     let opening = tokio::time::timeout(timeout, queue.work(ReceiverStream::new(receiver)));
     let responses = opening.await.map_err(|_| Error::deadline(timeout))?;
@@ -35,7 +35,7 @@ pub(super) async fn open(client: Client, start: wire::WorkStart, delay: Duration
     Ok(Stream { requests, responses })
 }
 
-/// What waits to be said.
+/// What waits to be sent.
 #[derive(Default)]
 pub(super) struct Outgoing {
     pub(super) completes: VecDeque<LeaseRef>,
@@ -43,7 +43,7 @@ pub(super) struct Outgoing {
     pub(super) extends: Vec<(task::Id, LeaseRef)>,
 }
 
-/// What was said on the present stream and not answered, in order.
+/// What was sent on the current stream and has no answer yet, in order.
 #[derive(Default)]
 pub(super) struct Unanswered {
     pub(super) completes: VecDeque<LeaseRef>,
@@ -56,7 +56,7 @@ impl Outgoing {
         self.extends.is_empty() && self.is_settled()
     }
 
-    /// Whether no result waits.
+    /// Whether no result waits to be sent.
     pub(super) fn is_settled(&self) -> bool {
         self.completes.is_empty() && self.releases.is_empty()
     }
@@ -64,7 +64,7 @@ impl Outgoing {
     /// The next request: results, extensions and credits travel together.
     pub(super) fn next_request(&mut self, credits: u32, unanswered: &mut Unanswered) -> wire::WorkRequest {
         let mut request = wire::WorkRequest { credits, ..wire::WorkRequest::default() };
-        let asked_at = Instant::now();
+        let requested_at = Instant::now();
         for lease in self.completes.drain(..self.completes.len().min(ITEMS_MAX)) {
             request.complete.push(lease.clone().into_wire());
             unanswered.completes.push_back(lease);
@@ -75,14 +75,14 @@ impl Outgoing {
         }
         for (task, lease) in self.extends.drain(..self.extends.len().min(ITEMS_MAX)) {
             request.extend.push(Extension::of(lease).into_wire());
-            unanswered.extends.push_back((task, asked_at));
+            unanswered.extends.push_back((task, requested_at));
         }
         request
     }
 
-    /// The stream broke: its unanswered results are to be said again, before newer ones. Extensions are
-    /// asked for anew when the next stream opens.
-    pub(super) fn say_again(&mut self, unanswered: &mut Unanswered) {
+    /// After the stream broke: its unanswered results are to be sent again, before newer ones. Extensions are requested
+    /// again when the next stream opens.
+    pub(super) fn send_again(&mut self, unanswered: &mut Unanswered) {
         self.extends.clear();
         unanswered.completes.append(&mut self.completes);
         unanswered.releases.append(&mut self.releases);
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn q10_what_was_not_answered_is_said_again_first() {
+    fn q10_unanswered_results_are_sent_again_first() {
         let (mut outgoing, mut unanswered) = (Outgoing::default(), Unanswered::default());
         outgoing.completes.extend((0..ITEMS_MAX + 1).map(lease));
         let request = outgoing.next_request(7, &mut unanswered);
         assert_eq!((request.credits, request.complete.len()), (7, ITEMS_MAX));
-        assert_eq!(outgoing.completes, [lease(ITEMS_MAX)], "the wire takes no more at once");
+        assert_eq!(outgoing.completes, [lease(ITEMS_MAX)], "a request takes no more");
         unanswered.completes.pop_front();
-        outgoing.say_again(&mut unanswered);
+        outgoing.send_again(&mut unanswered);
         assert_eq!(outgoing.completes, (1..ITEMS_MAX + 1).map(lease).collect::<Vec<_>>());
         assert!(unanswered.is_settled() && !outgoing.is_settled());
     }

@@ -1,4 +1,4 @@
-//! Every call, as a user makes it.
+//! Every call of the client.
 
 use crate::harness::{World, soon};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tallystone_client::{
 };
 
 #[tokio::test]
-async fn q8_the_hot_path() {
+async fn q8_the_calls_of_producers_and_workers() {
     let World { client, wire: _wire, .. } = &World::new().await;
     client.create_queue("q", QueueConfig::simple()).await.unwrap();
     let messages: Vec<NewMessage> =
@@ -50,7 +50,7 @@ async fn q8_the_hot_path() {
 }
 
 #[tokio::test]
-async fn refusals_tell_reason_and_field() {
+async fn refusals_have_reason_and_field() {
     let World { client, wire: _wire, .. } = &World::new().await;
     let unknown = client.dequeue(Dequeue::new("nowhere")).await.unwrap_err();
     let refused = unknown.refused().unwrap();
@@ -115,10 +115,10 @@ async fn the_operators_calls() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_repeated_and_made_anew() {
+async fn a_call_survives_a_broken_connection() {
     let world = World::new().await;
     world.client.create_queue("q", QueueConfig::simple()).await.unwrap();
-    // The long poll is on its way when the wire is cut; the client asks again, and is answered.
+    // The connection breaks during the long poll. The client repeats the call and gets its answer.
     let dequeue = Dequeue::new("q").wait_ms(20_000);
     let polling = tokio::spawn({
         let client = world.client.clone();
@@ -131,8 +131,8 @@ async fn a_broken_connection_is_repeated_and_made_anew() {
 }
 
 #[tokio::test]
-async fn nobody_there() {
-    // Bound and dropped: nobody listens there now.
+async fn a_server_that_is_not_there() {
+    // Bound and dropped, so that no server listens on the port.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

@@ -1,5 +1,5 @@
-//! What the client of counters sends, and sends again when no answer comes. The server here is a script: what a real
-//! one makes of it is tested with the counters.
+//! What the client of counters sends, and repeats when no answer comes. The server is scripted; the tests of the counters
+//! use a real one.
 
 use crate::script::Script;
 use std::time::{Duration, SystemTime};
@@ -17,9 +17,9 @@ async fn n3_an_add_is_repeated_with_the_token_that_was_drawn_before_its_first_at
     let (script, client, _tasks) = Script::unavailable_times(2).serve().await;
     let before = now_ms();
     let added = client.add("ns", NewAdd::new("c", -3)).await.unwrap();
-    let asked = script.asked.lock().unwrap();
-    let [first, rest @ ..] = asked.adds.as_slice() else { panic!("nothing was sent") };
-    assert_eq!(rest, [first.clone(), first.clone()], "the same three times");
+    let received = script.received.lock().unwrap();
+    let [first, rest @ ..] = received.adds.as_slice() else { panic!("nothing was sent") };
+    assert_eq!(rest, [first.clone(), first.clone()], "the same request three times");
     assert_eq!((first.namespace.as_str(), first.counter.as_str(), first.delta), ("ns", "c", -3));
     let token = first.token.as_ref().unwrap();
     assert_eq!(token.token.len(), 32);
@@ -38,8 +38,8 @@ async fn n3_two_adds_are_two_events_unless_they_bring_the_same_token() {
     assert_eq!((refused.code, refused.reason.as_str()), (Code::OutOfRange, "TOO_OLD"));
     assert_eq!(results[2].as_ref().unwrap_err().code, Code::Internal, "a result without an outcome");
 
-    let asked = script.asked.lock().unwrap();
-    let [first, second] = asked.add_batches.as_slice() else { panic!("{} attempts", asked.add_batches.len()) };
+    let received = script.received.lock().unwrap();
+    let [first, second] = received.add_batches.as_slice() else { panic!("{} attempts", received.add_batches.len()) };
     assert_eq!(first, second);
     let tokens: Vec<_> = first.adds.iter().map(|add| add.token.clone().unwrap()).collect();
     assert_ne!(tokens[0].token, tokens[1].token);
@@ -51,22 +51,22 @@ async fn n3_two_adds_are_two_events_unless_they_bring_the_same_token() {
 async fn n3_a_clear_is_repeated_as_the_same_event() {
     let (script, client, _tasks) = Script::unavailable_times(1).serve().await;
     assert_eq!(client.clear("ns", NewClear::new("c")).await.unwrap().event_time_ms, 5);
-    let asked = script.asked.lock().unwrap();
-    assert_eq!(asked.clears.len(), 2);
-    assert_eq!(asked.clears[0], asked.clears[1]);
-    assert!(asked.clears[0].token.is_some());
+    let received = script.received.lock().unwrap();
+    assert_eq!(received.clears.len(), 2);
+    assert_eq!(received.clears[0], received.clears[1]);
+    assert!(received.clears[0].token.is_some());
 }
 
 #[tokio::test]
-async fn whoever_wants_no_repeating_gets_none() {
+async fn a_client_without_retries_calls_once() {
     let (script, client, _tasks) = Script::unavailable_times(1).serve().await;
     let error = client.with_retry_for(Duration::ZERO).add("ns", NewAdd::new("c", 1)).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { applied: Applied::Unknown, .. }), "{error:?}");
-    assert_eq!(script.asked.lock().unwrap().adds.len(), 1);
+    assert_eq!(script.received.lock().unwrap().adds.len(), 1);
 }
 
 #[tokio::test]
-async fn answers_that_make_no_sense_are_said_to() {
+async fn responses_that_break_the_protocol_are_errors() {
     let (_script, client, _tasks) = Script::default().serve().await;
     let counts = client.get_many("ns", vec!["a".to_owned(), "b".to_owned()]).await.unwrap();
     let count = counts[0].as_ref().unwrap();
@@ -77,7 +77,7 @@ async fn answers_that_make_no_sense_are_said_to() {
 }
 
 #[tokio::test]
-async fn n1_every_field_of_a_namespace_goes_there_and_back() {
+async fn n1_every_field_of_a_namespace_is_sent_and_read() {
     let (script, client, _tasks) = Script::default().serve().await;
     let config = NamespaceConfig {
         counter_type: Some(CounterType::BestEffort),
@@ -100,8 +100,8 @@ async fn n1_every_field_of_a_namespace_goes_there_and_back() {
     assert_eq!(client.put_namespace("ns", little.clone()).await.unwrap().config, little, "absent stays absent");
     client.put_persistence_configuration("ns", "{}").await.unwrap();
 
-    let asked = script.asked.lock().unwrap();
-    let on_the_wire = wire::NamespaceConfig {
+    let received = script.received.lock().unwrap();
+    let sent = wire::NamespaceConfig {
         counter_type: Some(wire::CounterType::BestEffort.into()),
         cardinality: Some(wire::Cardinality::Low.into()),
         ttl_ms: Some(1),
@@ -116,6 +116,6 @@ async fn n1_every_field_of_a_namespace_goes_there_and_back() {
         close_after_ms: Some(10),
         delete_after_ms: Some(11),
     };
-    assert_eq!(asked.puts[0].config.as_ref(), Some(&on_the_wire));
-    assert_eq!((asked.puts[2].config.as_ref(), asked.puts[2].persistence_configuration.as_str()), (None, "{}"));
+    assert_eq!(received.puts[0].config.as_ref(), Some(&sent));
+    assert_eq!((received.puts[2].config.as_ref(), received.puts[2].persistence_configuration.as_str()), (None, "{}"));
 }

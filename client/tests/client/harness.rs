@@ -1,4 +1,4 @@
-//! A server over the oracle, and a wire to it that tests can cut.
+//! A server with the in-memory store, and a connection to it that tests can break.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How long anything may take; far more than it does.
+/// How long anything may take; far longer than it does.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Everything of one test; dropped with it.
+/// The server, client and proxy of one test, which end with it.
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) wire: Wire,
@@ -38,13 +38,13 @@ impl World {
         World { client, wire, clock, _tasks: tasks }
     }
 
-    /// The store's clock jumps; it stands still otherwise.
+    /// Advances the store's clock, which otherwise stands still.
     pub(crate) fn advance_ms(&self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::SeqCst);
     }
 }
 
-/// A proxy on loopback.
+/// A proxy between client and server.
 pub(crate) struct Wire {
     address: SocketAddr,
     cuts: watch::Sender<u64>,
@@ -77,18 +77,18 @@ impl Wire {
         format!("http://{}", self.address)
     }
 
-    /// Every connection breaks; new ones are let through.
+    /// Breaks every connection. New ones pass.
     pub(crate) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 }
 
-/// Waits for something that must come about.
+/// Waits for a future that must become ready.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("still not: {what}"))
 }
 
-/// Waits until a condition of counters holds; they have no signal of their own.
+/// Polls until a condition holds, for statistics that give no signal.
 pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     soon(what, async {
         while !condition() {

@@ -1,6 +1,5 @@
-//! The client against a real server over the in-memory oracle: every call once, then what the worker promises; and what
-//! the client of counters sends.
-//! One binary: linking is the slow part.
+//! The client against a real server with the in-memory store: every call, then the worker's guarantees. The client of
+//! counters runs against a scripted server. All are one binary, because linking is the slow part.
 
 mod calls;
 mod counters;

@@ -1,4 +1,4 @@
-//! A server of counters that answers by a script.
+//! A scripted counters server.
 
 use std::sync::{Arc, Mutex};
 use tallystone_client::{Code, CounterClient};
@@ -11,15 +11,16 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Answers nothing so often, and keeps what it was asked.
+/// Is unavailable a number of times, then gives fixed answers. Records every request.
 #[derive(Default)]
 pub(crate) struct Script {
     unavailable: Mutex<u32>,
-    pub(crate) asked: Mutex<Asked>,
+    pub(crate) received: Mutex<Received>,
 }
 
+/// The requests that the server received.
 #[derive(Default)]
-pub(crate) struct Asked {
+pub(crate) struct Received {
     pub(crate) adds: Vec<wire::AddCountRequest>,
     pub(crate) add_batches: Vec<wire::AddCountsRequest>,
     pub(crate) clears: Vec<wire::ClearCountRequest>,
@@ -79,7 +80,7 @@ impl Counters for Script {
     ) -> Result<Response<wire::AddCountResponse>, Status> {
         let request = request.into_inner();
         let event_time_ms = request.token.as_ref().map_or(0, |token| token.generation_time_ms);
-        self.asked.lock().unwrap().adds.push(request);
+        self.received.lock().unwrap().adds.push(request);
         self.answer(added(event_time_ms, true))
     }
 
@@ -87,7 +88,7 @@ impl Counters for Script {
         &self,
         request: Request<wire::AddCountsRequest>,
     ) -> Result<Response<wire::AddCountsResponse>, Status> {
-        self.asked.lock().unwrap().add_batches.push(request.into_inner());
+        self.received.lock().unwrap().add_batches.push(request.into_inner());
         let result = |outcome| wire::AddCountResult { outcome };
         let results = vec![
             result(Some(add_count_result::Outcome::Ok(added(1, false)))),
@@ -116,7 +117,7 @@ impl Counters for Script {
         &self,
         request: Request<wire::ClearCountRequest>,
     ) -> Result<Response<wire::ClearCountResponse>, Status> {
-        self.asked.lock().unwrap().clears.push(request.into_inner());
+        self.received.lock().unwrap().clears.push(request.into_inner());
         self.answer(wire::ClearCountResponse { event_time_ms: 5, duplicate: false })
     }
 
@@ -162,13 +163,13 @@ impl Counters for Script {
 
 #[tonic::async_trait]
 impl CounterAdmin for Script {
-    /// What was put, as it was put.
+    /// Returns the namespace as it was put.
     async fn put_namespace(
         &self,
         request: Request<wire::PutNamespaceRequest>,
     ) -> Result<Response<wire::PutNamespaceResponse>, Status> {
         let put = request.into_inner();
-        self.asked.lock().unwrap().puts.push(put.clone());
+        self.received.lock().unwrap().puts.push(put.clone());
         let namespace = wire::Namespace { name: put.name, config: put.config, revision: 2 };
         self.answer(wire::PutNamespaceResponse { namespace: Some(namespace) })
     }

@@ -1,4 +1,4 @@
-//! What the worker promises.
+//! The worker's guarantees.
 
 use crate::harness::{World, soon, until};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ async fn fill(client: &Client, queue: &str, ids: impl IntoIterator<Item = &str>)
     }
 }
 
-/// A worker that runs until told to stop.
+/// A worker that runs until it is stopped.
 struct Running {
     worker: Worker,
     stop: oneshot::Sender<()>,
@@ -45,7 +45,7 @@ impl Running {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_everything_no_more_at_once_than_told() {
+async fn runs_every_message_within_its_concurrency() {
     let world = World::new().await;
     let ids: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
     fill(&world.client, "q", ids.iter().map(String::as_str)).await;
@@ -108,7 +108,7 @@ async fn q11_a_long_handler_keeps_its_lease() {
     assert_eq!((stats.leased, stats.lost), (1, 0));
 }
 
-/// Tells when it is dropped.
+/// Sends its text when it is dropped.
 struct Dropped(mpsc::UnboundedSender<String>, String);
 
 impl Drop for Dropped {
@@ -119,7 +119,7 @@ impl Drop for Dropped {
 
 type Endless = std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
-/// A handler that never ends; the ids that it begins with, and those at whose drop it is gone.
+/// A handler that never ends; the ids of the messages that it starts, and of those whose handler was dropped.
 fn endless()
 -> (impl Fn(Lease) -> Endless + Send + Sync, mpsc::UnboundedReceiver<String>, mpsc::UnboundedReceiver<String>) {
     let (begun, begins) = mpsc::unbounded_channel();
@@ -141,25 +141,25 @@ async fn q11_a_lost_lease_drops_the_handler() {
     let world = World::new().await;
     fill(&world.client, "q", ["taken"]).await;
     let (handler, mut begins, mut drops) = endless();
-    let (told, mut outcomes) = mpsc::unbounded_channel();
+    let (report, mut outcomes) = mpsc::unbounded_channel();
     let worker = Worker::new(world.client.clone(), "q").lease_ms(1_000).on_outcome(move |lease, outcome| {
-        let _ = told.send((lease.id.clone(), outcome.clone()));
+        let _ = report.send((lease.id.clone(), outcome.clone()));
     });
     let worker = Running::start(worker, handler);
     soon("begun", begins.recv()).await.unwrap();
     world.client.cancel("q", vec![Cancellation::of("taken").force()]).await.unwrap();
     assert_eq!(soon("dropped", drops.recv()).await.unwrap(), "taken");
-    let (id, outcome) = soon("told", outcomes.recv()).await.unwrap();
+    let (id, outcome) = soon("reported", outcomes.recv()).await.unwrap();
     assert!(matches!(&outcome, Outcome::Lost(Lost::Refused(refused)) if refused.is_lease_lost()), "{outcome:?}");
     assert_eq!(id, "taken");
-    // Its place is free again.
+    // The worker has room again.
     fill(&world.client, "q", ["next"]).await;
     assert_eq!(soon("begun", begins.recv()).await.unwrap(), "next");
     assert_eq!(worker.worker.stats().lost, 1);
 }
 
 #[tokio::test]
-async fn a_stop_finishes_what_runs_and_releases_what_does_not_end() {
+async fn a_stop_waits_for_handlers_and_releases_the_others() {
     let world = World::new().await;
     fill(&world.client, "q", ["ends", "endless", "untouched"]).await;
     let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
@@ -190,7 +190,7 @@ async fn a_stop_finishes_what_runs_and_releases_what_does_not_end() {
 }
 
 #[tokio::test]
-async fn a_broken_stream_costs_nothing() {
+async fn a_broken_stream_loses_no_work() {
     let world = World::new().await;
     fill(&world.client, "q", ["before"]).await;
     let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -205,8 +205,8 @@ async fn a_broken_stream_costs_nothing() {
     });
     soon("begun", begun.notified()).await;
     world.wire.cut();
-    until("opened anew", || worker.worker.stats().reconnects == 1).await;
-    // The handler has run on; its result is told on the new stream.
+    until("opened again", || worker.worker.stats().reconnects == 1).await;
+    // The handler has continued; its result is sent on the new stream.
     gate.notify_one();
     until("completed", || worker.worker.stats().completed == 1).await;
     fill(&world.client, "q", ["after"]).await;
@@ -217,7 +217,7 @@ async fn a_broken_stream_costs_nothing() {
 }
 
 #[tokio::test]
-async fn released_on_close_where_asked_for() {
+async fn release_on_close_releases_the_leases() {
     let world = World::new().await;
     fill(&world.client, "q", ["m"]).await;
     let (handler, mut begins, mut drops) = endless();
@@ -226,13 +226,13 @@ async fn released_on_close_where_asked_for() {
     soon("begun", begins.recv()).await.unwrap();
     one.ended.abort();
     soon("dropped", drops.recv()).await.unwrap();
-    // The store's clock stands still: the lease has not lapsed.
+    // The store's clock stands still, so the lease has not expired.
     let again = world.client.dequeue(Dequeue::new("q").wait_ms(20_000)).await.unwrap();
     assert_eq!((again[0].id.as_str(), again[0].attempt), ("m", 2));
 }
 
 #[tokio::test]
-async fn without_it_the_lease_lapses() {
+async fn without_release_on_close_the_lease_expires() {
     let world = World::new().await;
     fill(&world.client, "q", ["m"]).await;
     let (handler, mut begins, mut drops) = endless();
@@ -246,7 +246,7 @@ async fn without_it_the_lease_lapses() {
 }
 
 #[tokio::test]
-async fn q8_only_what_passes_the_filters() {
+async fn q8_a_worker_runs_only_what_passes_its_filters() {
     let world = World::new().await;
     world.client.create_queue("q", QueueConfig::simple()).await.unwrap();
     let message = |id: &str, color: &str| NewMessage::new(id, "").metadata("color", color);
@@ -262,7 +262,7 @@ async fn q8_only_what_passes_the_filters() {
 }
 
 #[tokio::test]
-async fn a_worker_of_no_queue_says_so() {
+async fn a_worker_of_an_unknown_queue_fails() {
     let world = World::new().await;
     let worker = Worker::new(world.client.clone(), "nowhere");
     let error = soon("refused", worker.run(|_| async { Ok(()) })).await.unwrap_err();

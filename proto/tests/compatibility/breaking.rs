@@ -108,7 +108,7 @@ fn field_shape(message: &DescriptorProto, field: &FieldDescriptorProto) -> Strin
         Type::Message | Type::Enum => field.type_name().trim_start_matches('.').to_owned(),
         scalar => scalar.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
     };
-    // `optional` makes a oneof of its own, which is no part of the declaration.
+    // `optional` adds a synthetic oneof, which is not part of the declaration.
     let oneof = match field.oneof_index {
         Some(index) if !field.proto3_optional() => {
             let oneof = message.oneof_decl.get(index as usize).map(|oneof| oneof.name()).unwrap_or_default();
