@@ -1,5 +1,4 @@
-//! Short ways to write down what happens to messages: [`Life`] tells the events of one message, one after the other,
-//! as a queue would.
+//! Builds events: a [`Life`] is one message with its events, in the form in which a queue writes them.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -7,27 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::state::is_arrow;
 use tallystone_model::{Cause, Event, Metadata, QueueName, Recorded, Shard, State};
 
-/// When lives begin unless they say otherwise: some moment in 2023, Unix ms.
+/// The default begin of a life: a time in 2023, Unix ms.
 pub const BEGIN_MS: u64 = 1_700_000_000_000;
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// A number that no other message, lease or event of this process has; later ones are higher.
+/// A number that is unique in this process and higher than all before.
 fn number() -> u64 {
     NUMBERS.fetch_add(1, Ordering::SeqCst)
 }
 
-/// One message and what happened to it so far.
+/// One message and its events so far.
 #[derive(Clone, Debug)]
 pub struct Life {
     shard: Shard,
-    /// The message as the next event will find it.
+    /// The state before the next event.
     event: Event,
     events: Vec<Recorded>,
 }
 
 impl Life {
-    /// A message that is not there yet.
+    /// A message that is not enqueued yet.
     pub fn new(queue: &QueueName, id: &str) -> Self {
         let event = Event {
             id: crate::build::id(id),
@@ -66,7 +65,7 @@ impl Life {
         self
     }
 
-    /// From here on with this priority.
+    /// With this priority from now on.
     pub fn priority(mut self, priority: i64) -> Self {
         self.event.priority = priority;
         self
@@ -79,19 +78,19 @@ impl Life {
         self
     }
 
-    /// The first event brings this payload.
+    /// The first event carries this payload.
     pub fn payload(mut self, payload: &'static [u8]) -> Self {
         self.event.payload = Some(Bytes::from_static(payload));
         self
     }
 
-    /// The next event happens then.
+    /// The next event happens at this time, Unix ms.
     pub fn at(mut self, at_ms: u64) -> Self {
         self.event.at_ms = at_ms;
         self
     }
 
-    /// The next event happens so much later.
+    /// The next event happens this much later.
     pub fn after(mut self, ms: u64) -> Self {
         self.event.at_ms += ms;
         self
@@ -103,7 +102,7 @@ impl Life {
         self.step(Some(State::Pending), Cause::Enqueue, "")
     }
 
-    /// Enqueued, and invisible for so long.
+    /// Enqueued, and invisible for this long.
     pub fn enqueued_for(mut self, ms: u64) -> Self {
         self.event.enqueued_at_ms = self.event.at_ms;
         self.event.due_ms = self.event.at_ms + ms;
@@ -155,7 +154,7 @@ impl Life {
         self.step(Some(State::Canceled), Cause::Cancel, reason)
     }
 
-    /// Its priority is another.
+    /// Its priority changes.
     pub fn reprioritized(mut self, priority: i64) -> Self {
         self.event.priority = priority;
         let state = self.event.to;
@@ -167,11 +166,11 @@ impl Life {
         self.step(None, Cause::Collect, "")
     }
 
-    /// One arrow.
+    /// Adds an event; panics if the transition table has no such arrow.
     fn step(mut self, to: Option<State>, by: Cause, reason: &str) -> Self {
         let event = &mut self.event;
         let from = if event.version == 0 { None } else { event.to };
-        assert!(is_arrow(from, to, by), "a life goes from {from:?} to {to:?} by {by:?} only if the table says so");
+        assert!(is_arrow(from, to, by), "the transition table has no arrow from {from:?} to {to:?} by {by:?}");
         (event.from, event.to, event.by) = (from, to, by);
         event.version += 1;
         event.from_since_ms = if from.is_some() { event.since_ms } else { 0 };
@@ -190,14 +189,14 @@ impl Life {
         self
     }
 
-    /// All that happened so far.
+    /// All events so far.
     pub fn events(&self) -> Vec<Recorded> {
         self.events.clone()
     }
 
-    /// What happened last.
+    /// The last event.
     pub fn last(&self) -> &Recorded {
-        self.events.last().expect("something happened")
+        self.events.last().expect("at least one event")
     }
 }
 

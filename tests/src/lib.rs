@@ -3,9 +3,9 @@
 //!
 //! What lives here: what more than one test module needs. What may not: a test, or anything the product uses.
 
-pub mod archive;
 pub mod build;
 pub mod events;
+pub mod history;
 pub mod ports;
 pub mod probe;
 pub mod queue;
@@ -13,9 +13,9 @@ pub mod redis;
 pub mod service;
 pub mod stage;
 
-pub use archive::{Archive, Desk, Held};
 pub use build::*;
 pub use events::{BEGIN_MS, Life, events_of};
+pub use history::{HeldStore, HistoryFixture, HistoryUnderTest};
 pub use ports::lasting_port;
 pub use probe::Probe;
 pub use queue::TestQueue;

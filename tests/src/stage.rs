@@ -1,4 +1,4 @@
-//! Where one test plays: a store of its own, its clock, and the queues that it makes.
+//! The stage of one test: a store, its clock, and the queues that the test creates.
 
 use crate::probe::Probe;
 use crate::queue::TestQueue;
@@ -9,18 +9,18 @@ use tallystone_model::oracle::Oracle;
 use tallystone_model::{QueueConfig, QueueName, Shard};
 use tallystone_server::store::{self, RedisStore};
 
-/// Unix ms that move only when a test says so.
+/// A clock in Unix ms that only the test moves.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    /// A clock at some moment in 2023.
+    /// A clock that starts at a time in 2023.
     #[expect(clippy::new_without_default, reason = "a clock is shared, not a value")]
     pub fn new() -> Self {
         Clock(Arc::new(AtomicU64::new(1_700_000_000_000)))
     }
 
-    /// What stores read.
+    /// The value that stores read.
     pub fn shared(&self) -> Arc<AtomicU64> {
         self.0.clone()
     }
@@ -30,13 +30,13 @@ impl Clock {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Moves on.
+    /// Moves the clock forward.
     pub fn advance(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::SeqCst);
     }
 }
 
-/// One test's store, reached in two ways, as two servers would.
+/// One test's store with two connections, as two servers have them.
 pub struct Stage<S> {
     /// The store.
     pub store: Arc<S>,
@@ -44,9 +44,9 @@ pub struct Stage<S> {
     pub other: Arc<S>,
     /// The clock of both.
     pub clock: Clock,
-    /// What every queue name of this test begins with.
+    /// The prefix of every queue name of this test.
     pub prefix: String,
-    /// Under a store on Redis, kept running for the test.
+    /// The Redis below the store, if it has one; it runs as long as the stage.
     pub redis: Option<Arc<TestRedis>>,
     made: AtomicUsize,
     queues: Mutex<Vec<TestQueue<S>>>,
@@ -72,7 +72,7 @@ impl Stage<RedisStore> {
 }
 
 impl<S: Probe> Stage<S> {
-    /// A stage on a store; `test` keeps its queues apart from those of other tests.
+    /// A stage on a store; `test` separates its queues from those of other tests.
     pub fn on(store: Arc<S>, other: Arc<S>, clock: Clock, test: &str) -> Self {
         let prefix = format!("{test}/");
         Stage { store, other, clock, prefix, redis: None, made: AtomicUsize::new(0), queues: Mutex::default() }
@@ -93,7 +93,8 @@ impl<S: Probe> Stage<S> {
         queue
     }
 
-    /// Proves the invariants of every queue made here that is still there. Every conformance test ends with it.
+    /// Checks the invariants of every queue that the test created and that still exists. Every conformance test ends
+    /// with it.
     pub async fn assert_sound(&self) {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for queue in queues {

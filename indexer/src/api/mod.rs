@@ -25,10 +25,10 @@ use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument;
 
-/// As of all services of the program; a label tells the RPCs apart.
+/// The metrics of all services of the program, with the RPC as a label.
 const RPC_CALLS: &str = "tallystone_rpc_calls_total";
 const RPC_SECONDS: &str = "tallystone_rpc_seconds";
-/// The longest work for one call, whatever its caller would wait for.
+/// The longest work for one call, even if the caller would wait longer.
 const WORK_MAX: Duration = Duration::from_secs(60);
 
 /// Every RPC, as metrics and spans name it.
@@ -58,29 +58,29 @@ impl<S: HistoryStore> HistoryApi<S> {
     }
 }
 
-/// Counts, times and traces one call, and ends it when its caller stops waiting.
+/// Counts, times and traces one call, and cancels it at its deadline.
 async fn observe<T>(
     rpc: &'static str,
-    asked_by: Option<Instant>,
+    deadline: Option<Instant>,
     call: impl Future<Output = Result<T, Status>>,
 ) -> Result<Response<T>, Status> {
-    let mut seen = Seen { rpc, begun: Instant::now(), code: Code::Cancelled };
-    let longest = seen.begun + WORK_MAX;
-    let end = asked_by.map_or(longest, |asked_by| asked_by.min(longest));
+    let mut observed = ObservedCall { rpc, begun: Instant::now(), code: Code::Cancelled };
+    let longest = observed.begun + WORK_MAX;
+    let end = deadline.map_or(longest, |deadline| deadline.min(longest));
     let work = tokio::time::timeout_at(end, call.instrument(tracing::debug_span!("rpc", method = rpc)));
-    let answer = work.await.unwrap_or_else(|_| Err(status::too_late()));
-    seen.code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
+    let answer = work.await.unwrap_or_else(|_| Err(status::deadline_passed()));
+    observed.code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
     answer.map(Response::new)
 }
 
-/// A call under way. Dropped before its code is known, its caller has gone.
-struct Seen {
+/// A call in progress. If it is dropped before its code is set, the caller has gone.
+struct ObservedCall {
     rpc: &'static str,
     begun: Instant,
     code: Code,
 }
 
-impl Drop for Seen {
+impl Drop for ObservedCall {
     fn drop(&mut self) {
         let took = self.begun.elapsed();
         counter!(RPC_CALLS, "rpc" => self.rpc, "code" => code_name(self.code)).increment(1);
@@ -95,28 +95,28 @@ impl<S: HistoryStore> History for HistoryApi<S> {
         &self,
         request: Request<TraceMessageRequest>,
     ) -> Result<Response<TraceMessageResponse>, Status> {
-        let asked_by = answer_by(request.metadata());
-        observe("TraceMessage", asked_by, trace_message::handle(&*self.store, request.into_inner())).await
+        let deadline = answer_by(request.metadata());
+        observe("TraceMessage", deadline, trace_message::handle(&*self.store, request.into_inner())).await
     }
 
     async fn search_messages(
         &self,
         request: Request<SearchMessagesRequest>,
     ) -> Result<Response<SearchMessagesResponse>, Status> {
-        let asked_by = answer_by(request.metadata());
-        observe("SearchMessages", asked_by, search_messages::handle(&*self.store, request.into_inner())).await
+        let deadline = answer_by(request.metadata());
+        observe("SearchMessages", deadline, search_messages::handle(&*self.store, request.into_inner())).await
     }
 
     async fn queue_stats(&self, request: Request<QueueStatsRequest>) -> Result<Response<QueueStatsResponse>, Status> {
-        let asked_by = answer_by(request.metadata());
-        observe("QueueStats", asked_by, queue_stats::handle(&*self.store, request.into_inner())).await
+        let deadline = answer_by(request.metadata());
+        observe("QueueStats", deadline, queue_stats::handle(&*self.store, request.into_inner())).await
     }
 
     async fn indexed_depth(
         &self,
         request: Request<IndexedDepthRequest>,
     ) -> Result<Response<IndexedDepthResponse>, Status> {
-        let asked_by = answer_by(request.metadata());
-        observe("IndexedDepth", asked_by, indexed_depth::handle(&*self.store, request.into_inner())).await
+        let deadline = answer_by(request.metadata());
+        observe("IndexedDepth", deadline, indexed_depth::handle(&*self.store, request.into_inner())).await
     }
 }

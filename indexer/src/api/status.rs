@@ -52,7 +52,7 @@ pub(super) fn of_store(error: HistoryError) -> Status {
 }
 
 /// The deadline, the caller's or the server's, has passed.
-pub(super) fn too_late() -> Status {
+pub(super) fn deadline_passed() -> Status {
     let message = "the history store did not respond in time".to_owned();
     status(Code::DeadlineExceeded, message, ErrorDetails::new(), "HISTORY_TOO_SLOW")
 }

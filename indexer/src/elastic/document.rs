@@ -43,7 +43,7 @@ pub(super) struct HistoricDocument<'a> {
     priority: i64,
 }
 
-/// The beginning of a message's payload, which only its first event carries. It is a document of its own because each
+/// The beginning of a message's payload, which only its first event carries. It is a separate document because each
 /// event replaces the document of the message, and the message may outlive the document of its first transition.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct PayloadDocument {

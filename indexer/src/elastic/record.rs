@@ -1,7 +1,7 @@
 //! Writes events: one document per transition, the newest event of each message as the message, and the payload that
-//! comes with a first event as a document of its own.
+//! comes with a first event as a separate document.
 //!
-//! An event is rejected when one of its documents can never be written. Its other documents may be written all the same.
+//! An event is rejected when one of its documents can never be written. Its other documents may still be written.
 
 use super::bulk::{Action, Bulk, ExternalVersion, Target};
 use super::cluster::Cluster;

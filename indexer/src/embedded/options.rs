@@ -13,7 +13,7 @@ pub struct EmbeddedOptions {
     /// Transitions older than this are removed, and messages that have been gone for longer. The default is 7 days.
     pub retention_ms: u64,
     /// The largest size of the file in bytes. Near it the oldest rows are removed first. The default is 4 GiB. One
-    /// call may exceed it by the size of its own events. The write-ahead log takes up to 100 MiB more, and more than
+    /// call may exceed it by the size of its events. The write-ahead log takes up to 100 MiB more, and more than
     /// that only while a single query takes long.
     pub max_bytes: u64,
 }

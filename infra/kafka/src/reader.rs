@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 /// How long [`GroupReader::close`] waits for Kafka.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Receives what a reader reports beside its records. Called on librdkafka's thread: it must not block.
+/// Receives what a reader reports in addition to its records. Called on librdkafka's thread: it must not block.
 pub trait ReaderObserver: Send + Sync + 'static {
     /// How many records behind the end of each assigned partition the stored offset is. Called every 5 seconds.
     fn lag(&self, records_by_partition: &BTreeMap<i32, i64>);
@@ -83,8 +83,8 @@ impl<O: ReaderObserver> GroupReader<O> {
     }
 
     /// Marks records as processed: of each partition, the offset after the last one. librdkafka commits the offsets
-    /// every second, before it gives a partition away, and on close. Fails for partitions that belong to another
-    /// reader by now; that reader commits them.
+    /// every second, before it gives a partition away, and on close. Fails for partitions that another reader has
+    /// taken over; that reader commits them.
     pub fn store_offsets(&self, next_offsets: &BTreeMap<i32, i64>) -> Result<(), KafkaError> {
         let mut offsets = TopicPartitionList::new();
         for (partition, next_offset) in next_offsets {
@@ -104,7 +104,7 @@ impl<O: ReaderObserver> GroupReader<O> {
         self.consumer().resume(&self.consumer().assignment()?)
     }
 
-    /// Restarts a stuck partition at the current position, without asking Kafka to validate it. After a second
+    /// Restarts a stuck partition at the current position, without a validation by Kafka. After a second
     /// restart librdkafka has forgotten the position; then reading restarts at the committed offset, and some records
     /// are read again.
     pub fn restart(&self, stuck: &StuckPartition) {
@@ -149,8 +149,8 @@ impl<O: ReaderObserver> Drop for GroupReader<O> {
     }
 }
 
-/// A partition that librdkafka has stopped reading. It asked Kafka to validate its position, lost the connection, and
-/// waits for the answer for ever (librdkafka #4492).
+/// A partition that librdkafka has stopped reading. It requested a validation of its position, lost the connection, and
+/// waits for the response for ever (librdkafka #4492).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StuckPartition {
     partition: i32,

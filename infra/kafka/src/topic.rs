@@ -20,7 +20,7 @@ pub struct TopicSpec {
     pub name: String,
     /// Its number of partitions.
     pub partitions: u32,
-    /// Its retention in ms by record timestamp; `None`: records are kept until somebody deletes them.
+    /// Its retention in ms by record timestamp; `None`: records are kept until an operator deletes them.
     pub retention_ms: Option<u64>,
     /// The largest record batch in bytes; `None`: the cluster's default.
     pub message_bytes_max: Option<u32>,
@@ -63,7 +63,7 @@ impl Topic {
         &self.spec.name
     }
 
-    /// Creates the topic if it is missing. A client that may not create topics gets `Ok`: somebody else has created
+    /// Creates the topic if it is missing. A client that may not create topics gets `Ok`: an operator has created
     /// it, or the next request fails because it is missing.
     pub async fn ensure(&self) -> Result<(), KafkaError> {
         use RDKafkaErrorCode::{

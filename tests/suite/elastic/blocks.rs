@@ -1,55 +1,55 @@
-//! Indices that take nothing for a while.
+//! Indices that refuse writes for a while.
 
 use super::*;
 use serde_json::json;
 use tallystone_indexer::HistoryError;
 
-/// Blocks one index, finds that nothing is recorded and nothing rejected, unblocks it, and goes on.
+/// Blocks one index: events are neither recorded nor rejected. After the end of the block they are recorded.
 async fn blocked(test: &str, index: &str, setting: &str) {
-    let place = Place::new(test).await;
-    let store = place.store();
+    let indices = TestIndices::new(test).await;
+    let store = indices.store();
     let events = [event("m", 1, 1), event("m", 1, 2), event("n", 2, 1)];
     record(&store, &events[..1]).await;
-    place.set(index, setting, json!(true)).await;
+    indices.set(index, setting, json!(true)).await;
     for _ in 0..3 {
         let refused = store.record(&events).await;
         assert!(matches!(&refused, Err(HistoryError::Unavailable(why)) if why.contains("block")), "{refused:?}");
     }
-    // What is there can be asked for.
+    // Queries still work.
     store
         .depth(&tallystone_indexer::DepthQuery { queue: events[0].shard.queue.clone(), metadata: Default::default() })
         .await
-        .expect("an answer");
-    place.set(index, setting, Value::Null).await;
+        .expect("a response");
+    indices.set(index, setting, Value::Null).await;
     record(&store, &events).await;
-    let documents = place.documents().await;
+    let documents = indices.documents().await;
     let names: Vec<&str> = documents.iter().map(|(_, id, _)| id.as_str()).collect();
     assert_eq!(names, ["q/0/1", "q/0/2", "q/0/1/1", "q/0/1/2", "q/0/2/1"]);
-    place.leave().await;
+    indices.remove().await;
 }
 
 #[tokio::test]
-async fn q19_a_disk_above_its_flood_stage_is_waited_for() {
+async fn q19_a_disk_above_its_flood_stage_is_transient() {
     blocked("flood-current", "current", "index.blocks.read_only_allow_delete").await;
     blocked("flood-day", "historic-2026.11.20", "index.blocks.read_only_allow_delete").await;
 }
 
 #[tokio::test]
-async fn q19_an_index_that_an_operator_made_read_only_is_waited_for() {
+async fn q19_an_index_that_an_operator_made_read_only_is_transient() {
     blocked("read-only", "current", "index.blocks.read_only").await;
     blocked("write-block", "historic-2026.11.20", "index.blocks.write").await;
 }
 
 #[tokio::test]
-async fn q19_a_closed_day_is_waited_for_and_not_searched() {
-    let place = Place::new("closed").await;
-    let store = place.store();
+async fn q19_a_closed_day_is_transient() {
+    let indices = TestIndices::new("closed").await;
+    let store = indices.store();
     record(&store, &[event("m", 1, 1)]).await;
-    let day = format!("{}-historic-2026.11.20", place.prefix);
-    place.ask(Method::Post, &format!("{day}/_close"), None).await;
+    let day = format!("{}-historic-2026.11.20", indices.prefix);
+    indices.call(Method::Post, &format!("{day}/_close"), None).await;
     let refused = store.record(&[event("m", 1, 2)]).await;
     assert!(matches!(&refused, Err(HistoryError::Unavailable(why)) if why.contains("closed")), "{refused:?}");
-    place.ask(Method::Post, &format!("{day}/_open"), None).await;
+    indices.call(Method::Post, &format!("{day}/_open"), None).await;
     record(&store, &[event("m", 1, 2)]).await;
-    place.leave().await;
+    indices.remove().await;
 }

@@ -1,8 +1,7 @@
-//! What only the Elasticsearch store can do, or have done to it, on a real server: templates, versions, blocks,
-//! crashes, results beyond the server's windows. What every history store must do is in the conformance suite.
+//! What only the Elasticsearch store has, on a real server: templates, versions, blocked indices, crashes, results
+//! beyond the server's limits. The conformance suite tests what every history store must do.
 //!
-//! What lives here: one file per matter, and the place they share, [`Place`]: indices of one test's own. What may not:
-//! Kafka.
+//! What lives here: one file per topic, and [`TestIndices`], the indices of one test. What may not: Kafka.
 
 mod blocks;
 mod crashes;
@@ -27,36 +26,36 @@ const NOON_MS: u64 = 1_795_176_000_000;
 const DAY_MS: u64 = 86_400_000;
 const ONLY: Source = Source { number: 0, of: 1 };
 
-/// Indices of one test's own, and a way around the store to look at them.
-struct Place {
+/// The indices of one test, and a connection that bypasses the store.
+struct TestIndices {
     prefix: String,
     server: Arc<TestElasticsearch>,
     raw: Transport,
 }
 
-impl Place {
-    async fn new(test: &str) -> Place {
-        Place::on(TestElasticsearch::shared().await, test)
+impl TestIndices {
+    async fn new(test: &str) -> TestIndices {
+        TestIndices::on(TestElasticsearch::shared().await, test)
     }
 
-    fn on(server: Arc<TestElasticsearch>, test: &str) -> Place {
+    fn on(server: Arc<TestElasticsearch>, test: &str) -> TestIndices {
         let raw = Transport::single_node(&server.address()).expect("a transport");
-        Place { prefix: format!("{test}-{:08x}", rand::random::<u32>()), server, raw }
+        TestIndices { prefix: format!("{test}-{:08x}", rand::random::<u32>()), server, raw }
     }
 
     fn options(&self) -> ElasticOptions {
         ElasticOptions { prefix: self.prefix.clone(), replicas: 0, ..ElasticOptions::new(self.server.address()) }
     }
 
-    /// One more program that writes and reads here.
+    /// A store on these indices; each call stands for another program.
     fn store(&self) -> Elastic {
         Elastic::new(self.options()).expect("good options")
     }
 
-    /// Asks the server for something that works.
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Value {
+    /// Sends a request that must succeed.
+    async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Value {
         let body = body.map(|body| body.to_string());
-        let sent = self.raw.send(method, path, HeaderMap::new(), None::<&()>, body, None).await.expect("an answer");
+        let sent = self.raw.send(method, path, HeaderMap::new(), None::<&()>, body, None).await.expect("a response");
         let status = sent.status_code();
         let text = sent.text().await.expect("a body");
         assert!(status.is_success(), "{method:?} {path}: {status} {text}");
@@ -64,19 +63,19 @@ impl Place {
     }
 
     async fn get(&self, path: &str) -> Value {
-        self.ask(Method::Get, path, None).await
+        self.call(Method::Get, path, None).await
     }
 
     /// Sets or clears one setting of some of the indices.
     async fn set(&self, index: &str, setting: &str, value: Value) {
         let path = format!("{}-{index}/_settings", self.prefix);
-        self.ask(Method::Put, &path, Some(serde_json::json!({ setting: value }))).await;
+        self.call(Method::Put, &path, Some(serde_json::json!({ setting: value }))).await;
     }
 
-    /// Every document of every index, as the server keeps it: index, id, and its source to the byte.
+    /// Every document of every index: index, id, and its source byte for byte.
     async fn documents(&self) -> Vec<(String, String, String)> {
         let indices = format!("{0}-current,{0}-historic-*,{0}-payload", self.prefix);
-        self.ask(Method::Post, &format!("{indices}/_refresh?ignore_unavailable=true"), None).await;
+        self.call(Method::Post, &format!("{indices}/_refresh?ignore_unavailable=true"), None).await;
         let found = self.get(&format!("{indices}/_search?size=10000&ignore_unavailable=true")).await;
         let hits = found["hits"]["hits"].as_array().expect("hits").iter();
         let text = |value: &Value| value.as_str().expect("text").to_owned();
@@ -86,14 +85,14 @@ impl Place {
         documents
     }
 
-    /// Leaves a server that others use as it was.
-    async fn leave(self) {
+    /// Removes the indices and templates from the shared server.
+    async fn remove(self) {
         for path in ["current", "payload", "progress"] {
-            self.ask(Method::Delete, &format!("{}-{path}?ignore_unavailable=true", self.prefix), None).await;
+            self.call(Method::Delete, &format!("{}-{path}?ignore_unavailable=true", self.prefix), None).await;
         }
         let days = self.get(&format!("{}-historic-*/_settings?filter_path=*.settings.index.uuid", self.prefix)).await;
         for (day, _) in days.as_object().into_iter().flatten() {
-            self.ask(Method::Delete, day, None).await;
+            self.call(Method::Delete, day, None).await;
         }
         for template in ["current", "historic", "payload", "progress"] {
             let path = format!("_index_template/{}-{template}", self.prefix);
@@ -137,13 +136,13 @@ fn event(id: &str, sequence: u64, version: u32) -> Recorded {
     Recorded { shard: Shard { queue, number: 0 }, offset: sequence * 1_000 + u64::from(version), event }
 }
 
-/// The event, otherwise.
-fn but(mut recorded: Recorded, change: impl FnOnce(&mut Event)) -> Recorded {
+/// The event with a change.
+fn changed(mut recorded: Recorded, change: impl FnOnce(&mut Event)) -> Recorded {
     change(&mut recorded.event);
     recorded
 }
 
-/// Records events that all can be.
+/// Records events, none of which may be rejected.
 async fn record(store: &Elastic, events: &[Recorded]) {
     assert_eq!(store.record(events).await, Ok(vec![]));
 }
@@ -151,5 +150,5 @@ async fn record(store: &Elastic, events: &[Recorded]) {
 /// All messages, gone or not.
 async fn all(store: &Elastic) -> Vec<IndexedMessage> {
     let query = SearchQuery { include_gone: true, limit: 1_000, ..SearchQuery::default() };
-    store.search(&query).await.expect("an answer")
+    store.search(&query).await.expect("a response")
 }

@@ -1,4 +1,4 @@
-//! The watermark, and that it is true.
+//! The watermark, and that queries find everything before it.
 
 use super::*;
 use serde_json::json;
@@ -7,19 +7,19 @@ use tokio::task::JoinSet;
 
 #[tokio::test]
 async fn q20_the_watermark_is_that_of_the_slowest_source() {
-    let place = Place::new("sources").await;
-    let (store, reader) = (place.store(), place.store());
+    let indices = TestIndices::new("sources").await;
+    let (store, reader) = (indices.store(), indices.store());
     let advance = async |number, of, up_to_ms| store.advance(Source { number, of }, up_to_ms).await.expect("progress");
     assert_eq!(reader.watermark().await, Ok(None));
     advance(1, 2, NOON_MS).await;
-    assert_eq!(reader.watermark().await, Ok(None), "the first has not said");
+    assert_eq!(reader.watermark().await, Ok(None), "the first source has none yet");
     advance(0, 2, NOON_MS + 5).await;
     assert_eq!(reader.watermark().await, Ok(Some(NOON_MS)));
     advance(1, 2, NOON_MS + 9).await;
     assert_eq!(reader.watermark().await, Ok(Some(NOON_MS + 5)));
     advance(0, 2, NOON_MS + 1).await;
-    assert_eq!(reader.watermark().await, Ok(Some(NOON_MS + 5)), "it never goes back");
-    // Partitions are added: what is in the new ones is not known yet.
+    assert_eq!(reader.watermark().await, Ok(Some(NOON_MS + 5)), "it never decreases");
+    // Partitions were added, and the new ones have no watermark yet.
     advance(1, 4, NOON_MS + 10).await;
     assert_eq!(reader.watermark().await, Ok(None));
     advance(2, 4, NOON_MS + 3).await;
@@ -29,42 +29,42 @@ async fn q20_the_watermark_is_that_of_the_slowest_source() {
         let refused = store.advance(Source { number, of: 4 }, up_to_ms).await;
         assert!(matches!(refused, Err(HistoryError::Failed(_))), "{refused:?}");
     }
-    place.leave().await;
+    indices.remove().await;
 }
 
-/// Indices that show nothing until they are told to.
-async fn blind(place: &Place) {
-    place.set("current", "index.refresh_interval", json!("-1")).await;
-    place.set("historic-2026.11.20", "index.refresh_interval", json!("-1")).await;
+/// Disables the periodic refresh of the indices.
+async fn disable_refresh(indices: &TestIndices) {
+    indices.set("current", "index.refresh_interval", json!("-1")).await;
+    indices.set("historic-2026.11.20", "index.refresh_interval", json!("-1")).await;
 }
 
 #[tokio::test]
-async fn q20_what_is_below_the_watermark_is_found() {
-    let place = Place::new("visible").await;
-    let (one, two, reader) = (place.store(), place.store(), place.store());
+async fn q20_events_before_the_watermark_are_found() {
+    let indices = TestIndices::new("visible").await;
+    let (one, two, reader) = (indices.store(), indices.store(), indices.store());
     record(&one, &[event("m", 1, 1)]).await;
-    blind(&place).await;
+    disable_refresh(&indices).await;
     for version in 2..20 {
         record(&one, &[event("m", 1, version)]).await;
-        // At times it is another program that says so, which has just taken the source over.
-        let sayer = if version % 3 == 0 { &two } else { &one };
-        sayer.advance(ONLY, event("m", 1, version).event.at_ms).await.expect("visible");
+        // Sometimes another program advances the watermark, because it has taken over the source.
+        let owner = if version % 3 == 0 { &two } else { &one };
+        owner.advance(ONLY, event("m", 1, version).event.at_ms).await.expect("visible");
         assert_eq!(all(&reader).await.iter().map(|message| message.version).collect::<Vec<_>>(), [version]);
     }
-    place.leave().await;
+    indices.remove().await;
 }
 
-async fn refreshes(place: &Place) -> u64 {
-    let stats = place.get(&format!("{}-current/_stats/refresh", place.prefix)).await;
+async fn refreshes(indices: &TestIndices) -> u64 {
+    let stats = indices.get(&format!("{}-current/_stats/refresh", indices.prefix)).await;
     stats["_all"]["primaries"]["refresh"]["external_total"].as_u64().expect("a count")
 }
 
 #[tokio::test]
 async fn q20_sources_that_advance_together_share_a_refresh() {
-    let place = Place::new("share").await;
-    let store = Arc::new(place.store());
+    let indices = TestIndices::new("share").await;
+    let store = Arc::new(indices.store());
     record(&store, &[event("m", 1, 1)]).await;
-    blind(&place).await;
+    disable_refresh(&indices).await;
     let advance = async |up_to_ms: u64| {
         let advance = |number| {
             let store = store.clone();
@@ -77,10 +77,10 @@ async fn q20_sources_that_advance_together_share_a_refresh() {
     };
     advance(NOON_MS).await;
     record(&store, &[event("m", 1, 2)]).await;
-    let before = refreshes(&place).await;
+    let before = refreshes(&indices).await;
     advance(NOON_MS + 1_000).await;
-    let took = refreshes(&place).await - before;
-    assert!((1..=2).contains(&took), "{took}: one, and one for those that came while it ran");
+    let took = refreshes(&indices).await - before;
+    assert!((1..=2).contains(&took), "{took}: one, and one for calls that came during the first");
     assert_eq!(all(&store).await[0].version, 2);
-    place.leave().await;
+    indices.remove().await;
 }

@@ -1,4 +1,4 @@
-//! What is written, and what is not.
+//! Writes: repeated, reordered, rejected, too large.
 
 use super::*;
 use rand::seq::SliceRandom;
@@ -10,19 +10,19 @@ fn some_events() -> Vec<Recorded> {
 }
 
 #[tokio::test]
-async fn q19_doubled_shuffled_and_from_two_indexers_at_once_the_documents_are_the_same() {
-    let place = Place::new("same").await;
+async fn q19_repeated_shuffled_and_concurrent_writes_leave_the_same_documents() {
+    let indices = TestIndices::new("same").await;
     let events = some_events();
-    record(&place.store(), &events).await;
-    let once = place.documents().await;
+    record(&indices.store(), &events).await;
+    let once = indices.documents().await;
     assert_eq!(once.len(), 20 + 20 * 5);
-    // The same again, one by one, older news after newer.
+    // The same events again, one by one, in reverse order.
     for event in events.iter().rev() {
-        record(&place.store(), std::slice::from_ref(event)).await;
+        record(&indices.store(), std::slice::from_ref(event)).await;
     }
-    assert_eq!(place.documents().await, once);
+    assert_eq!(indices.documents().await, once);
 
-    let other = Place::new("same").await;
+    let other = TestIndices::new("same").await;
     let (one, two) = (other.store(), other.store());
     for _ in 0..3 {
         let (mut mine, mut yours) = (events.clone(), events.clone());
@@ -33,23 +33,23 @@ async fn q19_doubled_shuffled_and_from_two_indexers_at_once_the_documents_are_th
     }
     let there: Vec<_> = other.documents().await;
     let same = |(index, id, source): &(String, String, String)| {
-        (index.replace(&other.prefix, &place.prefix), id.clone(), source.clone())
+        (index.replace(&other.prefix, &indices.prefix), id.clone(), source.clone())
     };
     assert_eq!(there.iter().map(same).collect::<Vec<_>>(), once);
-    place.leave().await;
-    other.leave().await;
+    indices.remove().await;
+    other.remove().await;
 }
 
 #[tokio::test]
-async fn q19_what_can_never_be_indexed_spoils_nothing_else() {
-    let place = Place::new("reject").await;
-    let store = place.store();
+async fn q19_a_rejected_event_does_not_affect_others() {
+    let indices = TestIndices::new("reject").await;
+    let store = indices.store();
     let events = [
         event("good", 1, 1),
-        but(event("good", 1, 2), |event| event.worker = "x".repeat(40_000)),
-        but(event("early", 2, 1), |event| event.at_ms = u64::MAX),
+        changed(event("good", 1, 2), |event| event.worker = "x".repeat(40_000)),
+        changed(event("early", 2, 1), |event| event.at_ms = u64::MAX),
         event("other", 3, 1),
-        but(event("late", 4, 1), |event| event.at_ms = 7_300_000_000_000),
+        changed(event("late", 4, 1), |event| event.at_ms = 7_300_000_000_000),
     ];
     let rejected = store.record(&events).await.expect("the rest is written");
     assert_eq!(rejected.iter().map(|rejected| rejected.index).collect::<Vec<_>>(), [1, 2, 4], "{rejected:?}");
@@ -59,8 +59,8 @@ async fn q19_what_can_never_be_indexed_spoils_nothing_else() {
     store.advance(ONLY, NOON_MS).await.expect("visible");
     let mut found: Vec<_> = all(&store).await.into_iter().map(|message| (message.id, message.version)).collect();
     found.sort();
-    assert_eq!(found, [("good".to_owned(), 1), ("other".to_owned(), 1)], "the newest that can be");
-    // The next one of the same message goes on.
+    assert_eq!(found, [("good".to_owned(), 1), ("other".to_owned(), 1)], "the newest version that is not rejected");
+    // The next event of the same message is recorded.
     record(&store, &[event("good", 1, 3)]).await;
     let query = TraceQuery {
         queue: events[0].shard.queue.clone(),
@@ -72,11 +72,11 @@ async fn q19_what_can_never_be_indexed_spoils_nothing_else() {
     store.advance(ONLY, NOON_MS + 5_000).await.expect("visible");
     let trace = store.trace(&query).await.expect("a trace");
     assert_eq!(trace.transitions.iter().map(|transition| transition.version).collect::<Vec<_>>(), [1, 3]);
-    place.leave().await;
+    indices.remove().await;
 }
 
 #[tokio::test]
-async fn q19_what_is_too_large_for_the_server_is_sent_in_parts() {
+async fn q19_a_bulk_that_is_too_large_for_the_server_is_split() {
     let dir = tempfile::tempdir().expect("a folder");
     let settings = vec![("http.max_content_length".to_owned(), "64kb".to_owned())];
     let options = PrivateElasticsearchOptions { settings, ..PrivateElasticsearchOptions::new(dir.path()) };
@@ -89,6 +89,6 @@ async fn q19_what_is_too_large_for_the_server_is_sent_in_parts() {
     assert!(matches!(&rejected[..], [Rejected { index: 500, .. }]), "{rejected:?}");
     store.advance(ONLY, NOON_MS).await.expect("visible");
     let query = SearchQuery { limit: 2_000, ..SearchQuery::default() };
-    assert_eq!(store.search(&query).await.expect("an answer").len(), 1_000, "only the payload is missing");
+    assert_eq!(store.search(&query).await.expect("a response").len(), 1_000, "only the payload is missing");
     server.stop().await;
 }

@@ -1,5 +1,5 @@
-//! The property test of the folding: random programs run on the oracle, their events come to the history in any way
-//! that Kafka allows, and `current` is what the oracle says, each trace has each version once.
+//! The property test of the fold. Random programs run on the oracle; their events reach the store in any order that
+//! Kafka allows. Then the messages equal the oracle's, and each trace has each version once.
 //!
 //! A failure prints its seed; `TALLYSTONE_PROPERTY_SEED` repeats it.
 
@@ -16,37 +16,37 @@ use tallystone_indexer::{SearchQuery, fold};
 use tallystone_model::oracle::Oracle;
 use tallystone_model::{Message, Recorded, Refusal, Shard, State, Store};
 use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
-use tallystone_tests::{Archive, Clock, Desk};
+use tallystone_tests::{Clock, HistoryFixture, HistoryUnderTest};
 
-over_history_stores!(q19_random_lives_fold_to_what_the_oracle_says);
+over_history_stores!(q19_random_lives_fold_to_the_oracles_messages);
 
 const PROGRAMS: u64 = 12;
 
-async fn q19_random_lives_fold_to_what_the_oracle_says<S: Archive>(desk: &Desk<S>) {
+async fn q19_random_lives_fold_to_the_oracles_messages<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
     let first_seed = setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let mut events = 0;
     for number in 0..PROGRAMS {
         let seed = first_seed.wrapping_add(number);
-        let said = Said(seed);
-        let shards = shards(&format!("{}/{number}", desk.queue));
+        let seed_on_panic = SeedOnPanic(seed);
+        let shards = shards(&format!("{}/{number}", history.queue));
         let oracle = run(&draw(seed), &shards).await;
         let recorded: Vec<Recorded> = shards.iter().flat_map(|shard| outbox(&oracle, shard)).collect();
         events += recorded.len();
         let other = S::shared().await;
-        deliver(&desk.held.store, &other.store, &recorded, seed).await;
-        desk.show().await;
+        deliver(&history.held.store, &other.store, &recorded, seed).await;
+        history.show().await;
         for shard in &shards {
-            compare(desk, &oracle, shard).await;
+            compare(history, &oracle, shard).await;
         }
-        drop(said);
+        drop(seed_on_panic);
     }
-    assert!(events > 50 * PROGRAMS as usize, "{events} events prove nothing");
+    assert!(events > 50 * PROGRAMS as usize, "only {events} events: too few");
 }
 
-/// Says which program it was when something differs.
-struct Said(u64);
+/// Prints the seed of the program if the test panics.
+struct SeedOnPanic(u64);
 
-impl Drop for Said {
+impl Drop for SeedOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("TALLYSTONE_PROPERTY_SEED={} repeats this", self.0);
@@ -63,8 +63,8 @@ async fn run(program: &[Step], shards: &[Shard; QUEUES]) -> Oracle {
         let shard = &shards[step.queue];
         match Call::of(&step.act, step.queue, &tokens, clock.load(Ordering::SeqCst)) {
             Some(call) => {
-                let answer = call.on(&oracle, shard).await;
-                tokens.learn(step.queue, &answer);
+                let reply = call.on(&oracle, shard).await;
+                tokens.learn(step.queue, &reply);
                 if matches!(call, Call::Delete) {
                     clock.fetch_add(1, Ordering::SeqCst);
                 }
@@ -106,9 +106,9 @@ fn outbox(oracle: &Oracle, shard: &Shard) -> Vec<Recorded> {
     events.map(|(offset, event)| Recorded { shard: shard.clone(), offset: offset as u64, event }).collect()
 }
 
-/// Brings the events through two writers: those of one message in order, but for repeats of what came before; those
-/// of different messages in any order. One program in three in no order at all, which is more than Kafka would do.
-async fn deliver<S: Archive>(one: &S, other: &S, events: &[Recorded], seed: u64) {
+/// Writes the events through two writers: the events of one message in order, with repetitions of earlier ones; events
+/// of different messages in any order. One program in three has no order at all, which is more than Kafka allows.
+async fn deliver<S: HistoryUnderTest>(one: &S, other: &S, events: &[Recorded], seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut order = if seed.is_multiple_of(3) { shuffled(events, &mut rng) } else { interleaved(events, &mut rng) };
     let mut batches: [Vec<Vec<Recorded>>; 2] = [Vec::new(), Vec::new()];
@@ -121,7 +121,7 @@ async fn deliver<S: Archive>(one: &S, other: &S, events: &[Recorded], seed: u64)
         for batch in batches {
             assert_eq!(store.record(batch).await.expect("a record"), [], "nothing is rejected");
         }
-        store.advance(tallystone_tests::archive::ONLY, 1).await.expect("an advance");
+        store.advance(tallystone_tests::history::ONLY, 1).await.expect("an advance");
     };
     tokio::join!(write(one, &batches[0]), write(other, &batches[1]));
 }
@@ -133,7 +133,7 @@ fn shuffled(events: &[Recorded], rng: &mut StdRng) -> Vec<Recorded> {
 }
 
 fn interleaved(events: &[Recorded], rng: &mut StdRng) -> Vec<Recorded> {
-    // The key of the topic: queue and id, whichever life.
+    // The key of the topic is queue and id, so all messages of an id share it.
     let mut by_key: BTreeMap<_, Vec<&Recorded>> = BTreeMap::new();
     for recorded in events {
         by_key.entry((&recorded.shard, &recorded.event.id)).or_default().push(recorded);
@@ -144,7 +144,7 @@ fn interleaved(events: &[Recorded], rng: &mut StdRng) -> Vec<Recorded> {
         let at = rng.random_range(0..waiting.len());
         let (events, next) = &mut waiting[at];
         if rng.random_bool(0.05) {
-            // A consumer that did not commit begins again somewhere before.
+            // A consumer that did not commit restarts at an earlier event.
             *next = rng.random_range(0..=*next);
         }
         order.push(events[*next].clone());
@@ -156,34 +156,34 @@ fn interleaved(events: &[Recorded], rng: &mut StdRng) -> Vec<Recorded> {
     order
 }
 
-async fn compare<S: Archive>(desk: &Desk<S>, oracle: &Oracle, shard: &Shard) {
-    let desk = Desk::new(desk.held.clone(), shard.queue.as_str());
+async fn compare<S: HistoryUnderTest>(history: &HistoryFixture<S>, oracle: &Oracle, shard: &Shard) {
+    let history = HistoryFixture::new(history.held.clone(), shard.queue.as_str());
     let mut expected: Vec<IndexedMessage> = Vec::new();
     let mut depth = [0; 6];
     for message in messages(oracle, shard).await {
         depth[message.state as usize - 1] += 1;
         expected.push(indexed(shard, &message));
     }
-    let mut found = desk.pages(&SearchQuery { limit: 5, ..desk.any() }).await;
+    let mut found = history.pages(&SearchQuery { limit: 5, ..history.any() }).await;
     found.sort_by(|a, b| a.id.cmp(&b.id));
     expected.sort_by(|a, b| a.id.cmp(&b.id));
-    // The oracle's messages do not tell these; the traces do.
+    // The oracle's messages do not have these fields; the traces check them.
     found.iter_mut().for_each(|message| (message.sequence, message.changed_at_ms) = (0, 0));
-    assert_eq!(found, expected, "what {} has", shard.queue);
-    assert_eq!(desk.depth(&[]).await, depth, "the depth of {}", shard.queue);
+    assert_eq!(found, expected, "the messages of {}", shard.queue);
+    assert_eq!(history.depth(&[]).await, depth, "the depth of {}", shard.queue);
     let mut traces: BTreeMap<String, Vec<TracedTransition>> = BTreeMap::new();
     for event in oracle.events(shard) {
         traces.entry(event.id.to_string()).or_default().push(fold::transition(&event));
     }
     for (id, expected) in &traces {
-        assert_eq!(&desk.trace(id).await.transitions, expected, "the trace of {id} in {}", shard.queue);
+        assert_eq!(&history.trace(id).await.transitions, expected, "the trace of {id} in {}", shard.queue);
     }
-    let all = desk.pages(&SearchQuery { include_gone: true, limit: 5, ..desk.any() }).await;
+    let all = history.pages(&SearchQuery { include_gone: true, limit: 5, ..history.any() }).await;
     let lives: usize = traces.values().flatten().filter(|transition| transition.version == 1).count();
-    assert_eq!(all.len(), lives, "one document for each message that ever was in {}", shard.queue);
+    assert_eq!(all.len(), lives, "one document for each message that was ever in {}", shard.queue);
 }
 
-/// The message as history has it.
+/// The message as a history store returns it.
 fn indexed(shard: &Shard, message: &Message) -> IndexedMessage {
     IndexedMessage {
         queue: shard.queue.to_string(),

@@ -1,9 +1,9 @@
-//! History: what every history store must answer (Q20, Q21), and what it makes of the events of random lives.
+//! History: the contract of every history store (Q20, Q21), and the fold of the events of random programs.
 //!
-//! What lives here: the conformance suite over every store, the property test of the folding, and `embedded` for what
-//! only a file can do or be. What may not: anything above the [`HistoryStore`](tallystone_indexer::HistoryStore) trait.
+//! What lives here: the conformance suite over every store, the property test of the fold, and `embedded` for what
+//! only the embedded store has. What may not: anything above the [`HistoryStore`](tallystone_indexer::HistoryStore) trait.
 
-/// Makes a test over each history store of every `async fn test<S: Archive>(desk: &Desk<S>)`.
+/// Makes a test on each history store of every `async fn test<S: HistoryUnderTest>(history: &HistoryFixture<S>)`.
 macro_rules! over_history_stores {
     ($($test:ident),+ $(,)?) => {
         mod on_embedded {
@@ -16,8 +16,8 @@ macro_rules! over_history_stores {
     (@on $store:ty: $($test:ident),+) => {
         $(#[tokio::test]
         async fn $test() {
-            let held = <$store as tallystone_tests::Archive>::shared().await;
-            super::$test(&tallystone_tests::Desk::new(held, stringify!($test))).await;
+            let held = <$store as tallystone_tests::HistoryUnderTest>::shared().await;
+            super::$test(&tallystone_tests::HistoryFixture::new(held, stringify!($test))).await;
         })+
     };
 }

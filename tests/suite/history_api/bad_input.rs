@@ -1,4 +1,4 @@
-//! Requests that cannot be answered, each with the field that is wrong. (Unit tests beside the code know more of them.)
+//! Malformed requests are refused with the field that is wrong. (Unit tests next to the code have more of them.)
 
 use super::*;
 use tonic::{Code, Status};
@@ -14,9 +14,9 @@ fn assert_invalid(refused: Status, field: &str) {
 }
 
 #[tokio::test]
-async fn q20_malformed_requests_are_refused_and_the_store_is_not_asked() {
-    let desk = Desk::open().await;
-    let mut client = desk.client.clone();
+async fn q20_malformed_requests_are_refused_without_a_call_of_the_store() {
+    let server = TestServer::open().await;
+    let mut client = server.client.clone();
     let queue = || "q".to_owned();
     for (field, request) in [
         ("queue", pb::TraceMessageRequest { queue: String::new(), ..trace_of("m") }),
@@ -45,5 +45,5 @@ async fn q20_malformed_requests_are_refused_and_the_store_is_not_asked() {
     }
     let request = pb::IndexedDepthRequest { queue: queue(), metadata: [(String::new(), "v".to_owned())].into() };
     assert_invalid(client.indexed_depth(request).await.expect_err("metadata"), "metadata");
-    assert_eq!(*desk.store.asked.lock().expect("unpoisoned"), Vec::<String>::new());
+    assert_eq!(*server.store.queries.lock().expect("unpoisoned"), Vec::<String>::new());
 }

@@ -1,4 +1,4 @@
-//! A history store in memory: it keeps every event, folds them when it is asked, and can be made to fail or to wait.
+//! A history store in memory: it keeps every event, folds the events for each query, and can be made to fail or wait.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,25 +11,25 @@ use tallystone_model::{Recorded, State};
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
 
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct MemoryStore {
     events: Mutex<BTreeMap<(String, u32), Recorded>>,
     watermark: Mutex<Option<u64>>,
-    /// What every call but `record` fails with.
+    /// If set, every call except `record` fails with this error.
     pub(super) failure: Mutex<Option<HistoryError>>,
-    /// No question is answered while this is held.
+    /// Queries wait while this is held.
     pub(super) gate: tokio::sync::Mutex<()>,
-    /// What was asked, in order.
-    pub(super) asked: Mutex<Vec<String>>,
+    /// The queries so far, in order.
+    pub(super) queries: Mutex<Vec<String>>,
 }
 
-impl Memory {
-    async fn ask(&self, what: String) -> Result<(), HistoryError> {
-        self.asked.lock().expect("unpoisoned").push(what);
+impl MemoryStore {
+    async fn begin(&self, query: String) -> Result<(), HistoryError> {
+        self.queries.lock().expect("unpoisoned").push(query);
         drop(self.gate.lock().await);
         self.failure.lock().expect("unpoisoned").clone().map_or(Ok(()), Err)
     }
 
-    /// As the newest event of each left them.
+    /// Each message after its newest event.
     fn messages(&self) -> Vec<IndexedMessage> {
         let mut newest = BTreeMap::new();
         for ((key, _), recorded) in &*self.events.lock().expect("unpoisoned") {
@@ -40,11 +40,11 @@ impl Memory {
 }
 
 /// The order of a search.
-fn place(at: &SearchPosition) -> impl Ord + use<> {
+fn rank(at: &SearchPosition) -> impl Ord + use<> {
     (u64::MAX - at.enqueued_at_ms, u64::MAX - at.sequence, at.queue.clone(), at.shard)
 }
 
-impl HistoryStore for Memory {
+impl HistoryStore for MemoryStore {
     async fn record(&self, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
         let mut kept = self.events.lock().expect("unpoisoned");
         kept.extend(events.iter().map(|recorded| ((message_key(recorded), recorded.event.version), recorded.clone())));
@@ -57,18 +57,18 @@ impl HistoryStore for Memory {
     }
 
     async fn watermark(&self) -> Result<Option<u64>, HistoryError> {
-        self.ask("watermark".to_owned()).await?;
+        self.begin("watermark".to_owned()).await?;
         Ok(*self.watermark.lock().expect("unpoisoned"))
     }
 
     async fn trace(&self, query: &TraceQuery) -> Result<Trace, HistoryError> {
-        self.ask(format!("{query:?}")).await?;
-        let asked_for = |sequence| query.sequence.is_none_or(|only| only == sequence);
+        self.begin(format!("{query:?}")).await?;
+        let is_wanted = |sequence| query.sequence.is_none_or(|only| only == sequence);
         let events = self.events.lock().expect("unpoisoned");
         let mut transitions: Vec<_> = events
             .values()
             .filter(|recorded| recorded.shard.queue == query.queue && recorded.event.id == query.id)
-            .filter(|recorded| asked_for(recorded.event.sequence))
+            .filter(|recorded| is_wanted(recorded.event.sequence))
             .map(|recorded| transition(&recorded.event))
             .filter(|transition| query.after < Some((transition.sequence, transition.version)))
             .collect();
@@ -79,24 +79,24 @@ impl HistoryStore for Memory {
         let messages = self.messages().into_iter();
         let message = messages
             .filter(|message| message.queue == query.queue.as_str() && message.id == query.id.as_str())
-            .filter(|message| asked_for(message.sequence))
+            .filter(|message| is_wanted(message.sequence))
             .max_by_key(|message| message.sequence);
         Ok(Trace { transitions, more, message })
     }
 
     async fn search(&self, query: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
-        self.ask(format!("{query:?}")).await?;
-        let after = query.after.as_ref().map(place);
+        self.begin(format!("{query:?}")).await?;
+        let after = query.after.as_ref().map(rank);
         let mut found = self.messages();
         found.retain(|message| query.worker.is_empty() || message.worker == query.worker);
-        found.retain(|message| after.as_ref().is_none_or(|after| *after < place(&SearchPosition::of(message))));
-        found.sort_by_key(|message| place(&SearchPosition::of(message)));
+        found.retain(|message| after.as_ref().is_none_or(|after| *after < rank(&SearchPosition::of(message))));
+        found.sort_by_key(|message| rank(&SearchPosition::of(message)));
         found.truncate(query.limit);
         Ok(found)
     }
 
     async fn stats(&self, query: &StatsQuery) -> Result<Vec<Activity>, HistoryError> {
-        self.ask(format!("{query:?}")).await?;
+        self.begin(format!("{query:?}")).await?;
         let span =
             |from_ms: u64, to_ms: u64| Activity { from_ms: from_ms as i64, to_ms: to_ms as i64, ..Activity::default() };
         let mut spans = vec![span(query.from_ms, query.to_ms)];
@@ -108,7 +108,7 @@ impl HistoryStore for Memory {
     }
 
     async fn depth(&self, query: &DepthQuery) -> Result<[u64; 6], HistoryError> {
-        self.ask(format!("{query:?}")).await?;
+        self.begin(format!("{query:?}")).await?;
         let counted = |state: &State| self.messages().iter().filter(|message| message.state == *state as i32).count();
         Ok(std::array::from_fn(|number| counted(&State::ALL[number]) as u64))
     }

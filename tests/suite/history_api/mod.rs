@@ -1,7 +1,7 @@
-//! The service `tallystone.history.v1.History` as its callers see it: over a socket, and over a store of which only
-//! the answers matter. What the real stores answer is in the conformance suite.
+//! The service `tallystone.history.v1.History` as its callers see it: over a socket, on a simple store in memory. The
+//! conformance suite tests the real stores.
 //!
-//! What lives here: one file per matter, `memory` (the store) and [`Desk`] (a server and its client). What may not:
+//! What lives here: one file per topic, `memory` (the store) and [`TestServer`] (a server and its client). What may not:
 //! Elasticsearch, SQLite.
 
 mod answers;
@@ -10,7 +10,7 @@ mod failures;
 mod memory;
 mod pages;
 
-use memory::Memory;
+use memory::MemoryStore;
 use std::sync::Arc;
 use tallystone_indexer::HistoryStore;
 use tallystone_indexer::api::HistoryApi;
@@ -25,27 +25,27 @@ use tonic::transport::{Channel, Endpoint, Server};
 /// 2026-11-20, 12:00 UTC.
 const NOON_MS: u64 = 1_795_176_000_000;
 
-/// A server that answers from a [`Memory`], until it is dropped.
-struct Desk {
-    store: Arc<Memory>,
+/// A server on a [`MemoryStore`]; it stops when it is dropped.
+struct TestServer {
+    store: Arc<MemoryStore>,
     client: HistoryClient<Channel>,
     _stop: oneshot::Sender<()>,
 }
 
-impl Desk {
-    async fn open() -> Desk {
-        let store = Arc::new(Memory::default());
+impl TestServer {
+    async fn open() -> TestServer {
+        let store = Arc::new(MemoryStore::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = oneshot::channel::<()>();
         let service = HistoryApi::new(store.clone()).service();
-        let server = Server::builder().add_service(service);
-        tokio::spawn(server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+        let router = Server::builder().add_service(service);
+        tokio::spawn(router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
             let _ = stopped.await;
         }));
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let client = HistoryClient::new(endpoint.connect().await.expect("a server"));
-        Desk { store, client, _stop: stop }
+        TestServer { store, client, _stop: stop }
     }
 
     async fn record(&self, events: &[Recorded]) {

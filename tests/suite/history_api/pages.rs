@@ -9,20 +9,20 @@ fn reason(status: &Status) -> String {
 }
 
 #[tokio::test]
-async fn q20_pages_of_a_search_are_the_search() {
-    let desk = Desk::open().await;
+async fn q20_the_pages_of_a_search_are_complete() {
+    let server = TestServer::open().await;
     let events: Vec<Recorded> = (1..=25).map(|n| event(&format!("m{n}"), n, 1)).collect();
-    desk.record(&events).await;
-    let mut client = desk.client.clone();
+    server.record(&events).await;
+    let mut client = server.client.clone();
     let mut request = pb::SearchMessagesRequest { page_size: 7, worker: "w".to_owned(), ..Default::default() };
     let mut pages = Vec::new();
     loop {
-        let answer = client.search_messages(request.clone()).await.expect("a page").into_inner();
-        pages.push(answer.messages.iter().map(|message| message.sequence).collect::<Vec<_>>());
-        // A message that comes meanwhile is before all of them.
-        desk.record(&[event("new", 100 + pages.len() as u64, 1)]).await;
-        request.page_token = answer.next_page_token;
-        // The size may be another on each page.
+        let response = client.search_messages(request.clone()).await.expect("a page").into_inner();
+        pages.push(response.messages.iter().map(|message| message.sequence).collect::<Vec<_>>());
+        // A message that arrives between pages is before all of them.
+        server.record(&[event("new", 100 + pages.len() as u64, 1)]).await;
+        request.page_token = response.next_page_token;
+        // Each page may have another size.
         request.page_size = 9;
         if request.page_token.is_empty() {
             break;
@@ -33,21 +33,21 @@ async fn q20_pages_of_a_search_are_the_search() {
 }
 
 #[tokio::test]
-async fn q20_pages_of_a_trace_are_the_trace_and_their_gaps_its_gaps() {
-    let desk = Desk::open().await;
+async fn q20_the_pages_of_a_trace_and_their_gaps_are_complete() {
+    let server = TestServer::open().await;
     let versions = [(1, 2), (1, 3), (1, 6), (1, 7), (2, 3), (2, 4)];
     let events: Vec<Recorded> = versions.map(|(sequence, version)| event("m", sequence, version)).into();
-    desk.record(&events).await;
+    server.record(&events).await;
     for limit in 1..=7 {
-        let mut client = desk.client.clone();
+        let mut client = server.client.clone();
         let mut request = pb::TraceMessageRequest { limit, ..trace_of("m") };
         let (mut found, mut gaps) = (Vec::new(), Vec::new());
         loop {
-            let answer = client.trace_message(request.clone()).await.expect("a page").into_inner();
-            assert!(answer.transitions.len() <= limit as usize);
-            found.extend(answer.transitions.iter().map(|row| (row.sequence, row.version)));
-            gaps.extend(answer.gaps.iter().map(|gap| (gap.sequence, gap.first_version, gap.last_version)));
-            request.page_token = answer.next_page_token;
+            let response = client.trace_message(request.clone()).await.expect("a page").into_inner();
+            assert!(response.transitions.len() <= limit as usize);
+            found.extend(response.transitions.iter().map(|row| (row.sequence, row.version)));
+            gaps.extend(response.gaps.iter().map(|gap| (gap.sequence, gap.first_version, gap.last_version)));
+            request.page_token = response.next_page_token;
             if request.page_token.is_empty() {
                 break;
             }
@@ -58,8 +58,8 @@ async fn q20_pages_of_a_trace_are_the_trace_and_their_gaps_its_gaps() {
 }
 
 #[tokio::test]
-async fn q20_a_long_trace_comes_in_pages_that_any_client_reads() {
-    let desk = Desk::open().await;
+async fn q20_the_pages_of_a_long_trace_fit_the_default_limit_of_clients() {
+    let server = TestServer::open().await;
     let events: Vec<Recorded> = (1..=10_000)
         .map(|version| {
             let mut recorded = event("m", 1, version);
@@ -68,14 +68,14 @@ async fn q20_a_long_trace_comes_in_pages_that_any_client_reads() {
             recorded
         })
         .collect();
-    desk.record(&events).await;
-    let mut client = desk.client.clone();
+    server.record(&events).await;
+    let mut client = server.client.clone();
     let mut request = pb::TraceMessageRequest { limit: 10_000, ..trace_of("m") };
     let (mut found, mut pages) = (0, 0);
     loop {
-        let answer = client.trace_message(request.clone()).await.expect("below 4 MiB").into_inner();
-        (found, pages) = (found + answer.transitions.len(), pages + 1);
-        request.page_token = answer.next_page_token;
+        let response = client.trace_message(request.clone()).await.expect("below 4 MiB").into_inner();
+        (found, pages) = (found + response.transitions.len(), pages + 1);
+        request.page_token = response.next_page_token;
         if request.page_token.is_empty() {
             break;
         }
@@ -85,10 +85,10 @@ async fn q20_a_long_trace_comes_in_pages_that_any_client_reads() {
 }
 
 #[tokio::test]
-async fn q20_a_token_is_good_for_its_own_query_only() {
-    let desk = Desk::open().await;
-    desk.record(&[event("m", 1, 1), event("n", 2, 1), event("m", 3, 1)]).await;
-    let mut client = desk.client.clone();
+async fn q20_a_token_is_valid_for_its_query_only() {
+    let server = TestServer::open().await;
+    server.record(&[event("m", 1, 1), event("n", 2, 1), event("m", 3, 1)]).await;
+    let mut client = server.client.clone();
     let request = pb::SearchMessagesRequest { page_size: 1, ..Default::default() };
     let page_token = client.search_messages(request.clone()).await.expect("a page").into_inner().next_page_token;
     let request = pb::SearchMessagesRequest { page_token: page_token.clone(), ..request };

@@ -64,7 +64,6 @@ const EXCEPTED: &[&str] = &[
     "tests/suite/house/words.rs",
     "client/",
     "counters/",
-    "indexer/",
     "infra/",
     "lab/",
     "lua/",

@@ -1,14 +1,14 @@
-//! Kafka at both ends, against a real one (Q19). What lives here: what the topic holds, what the indexer hands to a
-//! store, and what becomes of both when one of the parts dies. What may not: what a store makes of it.
+//! The sink and the indexer on a real Kafka (Q19). What lives here: the records on the topic, the events that the indexer
+//! hands to a store, and both during crashes. What may not: how a store keeps events.
 
 mod crash;
-mod dead;
+mod dead_letters;
 mod group;
 mod indexing;
-mod keeper;
+mod recording;
 mod topic;
 
-use keeper::Keeper;
+use recording::{DEADLINE, RecordingStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,13 +19,10 @@ use tallystone_tests::{TestKafka, id};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// For what must happen, on a machine that does much else.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-/// A topic of the test's own, with four partitions.
+/// A topic for one test, with four partitions.
 fn topic_of(kafka: &TestKafka, test: &str) -> KafkaOptions {
     let brokers = kafka.address();
-    // Fewer milliseconds than tests that run at the same time would do, with the process beside it.
+    // Unique with the process id: one process starts each test once.
     let topic = format!("{test}-{}-{}", std::process::id(), now_ms());
     KafkaOptions { brokers, topic, partitions: 4, ..KafkaOptions::default() }
 }
@@ -34,7 +31,7 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64
 }
 
-/// The first `versions` events of a message: enqueued, then leased and given back again and again.
+/// The first `versions` events of a message: enqueued, then leased and released repeatedly.
 fn life(name: &str, versions: u32) -> Vec<Recorded> {
     static OFFSET: AtomicU64 = AtomicU64::new(0);
     let enqueued_at_ms = now_ms();
@@ -75,31 +72,31 @@ fn life(name: &str, versions: u32) -> Vec<Recorded> {
     (1..=versions).map(recorded).collect()
 }
 
-/// The lives of several messages, one version after the other, as a shard would have them.
+/// The events of several messages, one version after the other, as a shard writes them.
 fn lives(names: std::ops::Range<usize>, versions: u32) -> Vec<Recorded> {
     let mut all: Vec<Recorded> = names.flat_map(|n| life(&format!("m{n:05}"), versions)).collect();
     all.sort_by_key(|recorded| recorded.event.version);
     all
 }
 
-/// An indexer that runs beside the test.
-struct Running {
+/// An indexer in a task of the test.
+struct RunningIndexer {
     stop: CancellationToken,
     task: JoinHandle<Result<(), IndexerError>>,
 }
 
-impl Running {
-    fn start(keeper: &Arc<Keeper>, kafka: &KafkaOptions) -> Running {
-        Running::start_with(keeper, IndexerOptions { batch_events_max: 100, ..options(kafka) })
+impl RunningIndexer {
+    fn start(store: &Arc<RecordingStore>, kafka: &KafkaOptions) -> RunningIndexer {
+        RunningIndexer::start_with(store, IndexerOptions { batch_events_max: 100, ..options(kafka) })
     }
 
-    fn start_with(keeper: &Arc<Keeper>, options: IndexerOptions) -> Running {
-        let (stop, keeper) = (CancellationToken::new(), keeper.clone());
+    fn start_with(store: &Arc<RecordingStore>, options: IndexerOptions) -> RunningIndexer {
+        let (stop, store) = (CancellationToken::new(), store.clone());
         let shutdown = stop.clone().cancelled_owned();
-        Running { stop, task: tokio::spawn(async move { run(keeper, options, shutdown).await }) }
+        RunningIndexer { stop, task: tokio::spawn(async move { run(store, options, shutdown).await }) }
     }
 
-    /// Asks it to end, and waits for it.
+    /// Stops it and waits for its end.
     async fn stop(self) {
         self.stop.cancel();
         self.ended().await.expect("a clean end");
@@ -109,14 +106,14 @@ impl Running {
         tokio::time::timeout(DEADLINE, self.task).await.expect("it ends").expect("it does not panic")
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Aborts it at any point of its work.
     async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
     }
 }
 
-/// A group of the topic's own.
+/// Options with a group for this topic alone.
 fn options(kafka: &KafkaOptions) -> IndexerOptions {
     IndexerOptions { kafka: kafka.clone(), group: kafka.topic.clone(), ..IndexerOptions::default() }
 }

@@ -1,4 +1,4 @@
-//! What the topic holds, as the head of event.proto tells other consumers.
+//! The records on the topic, as the head of event.proto documents them for other consumers.
 
 use super::*;
 use rdkafka::config::ClientConfig;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallystone_indexer::kafka::KafkaSink;
 use tallystone_indexer::wire;
 
-/// Every record of a topic that is there now, partition by partition in order.
+/// Every record of a topic, in the order of each partition.
 pub(super) async fn records(brokers: &str, topic: &str) -> Vec<OwnedMessage> {
     let (brokers, topic) = (brokers.to_owned(), topic.to_owned());
     let read = move || {
@@ -44,7 +44,7 @@ pub(super) fn header(record: &OwnedMessage, name: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn q19_events_stand_in_the_topic_as_is_documented() {
+async fn q19_records_on_the_topic_match_the_documentation() {
     let kafka = TestKafka::shared().await;
     let options = topic_of(&kafka, "layout");
     let sink = KafkaSink::new(&options).expect("a sink");
@@ -74,53 +74,53 @@ async fn q19_events_stand_in_the_topic_as_is_documented() {
                 assert_eq!(wire::decode_watermark(value, now_ms()), Ok(up_to_ms));
                 assert!(watermarks.insert(record.partition()), "one for each partition");
             }
-            other => panic!("of type {other:?}"),
+            other => panic!("unknown type {other:?}"),
         }
     }
     assert!(seen.values().all(|(_, versions)| *versions == [1, 2, 3]), "in order");
     assert_eq!(watermarks, BTreeSet::from([0, 1, 2, 3]));
     let used: BTreeSet<i32> = seen.values().map(|(partition, _)| *partition).collect();
-    assert_eq!(used.len(), 4, "the messages are spread");
+    assert_eq!(used.len(), 4, "all partitions are used");
     read.sort_by_key(|recorded| recorded.offset);
     let mut events = events;
     events.sort_by_key(|recorded| recorded.offset);
     assert_eq!(read, events);
 }
 
-/// As a relay does it: again and again.
-async fn delivered(sink: &KafkaSink, events: &[Recorded]) {
-    let trying = async { while sink.deliver(events.to_vec().into()).await.is_err() {} };
-    tokio::time::timeout(DEADLINE, trying).await.expect("delivered in time");
+/// Delivers as a relay does: repeats until it succeeds.
+async fn deliver_at_last(sink: &KafkaSink, events: &[Recorded]) {
+    let attempts = async { while sink.deliver(events.to_vec().into()).await.is_err() {} };
+    tokio::time::timeout(DEADLINE, attempts).await.expect("delivered in time");
 }
 
 #[tokio::test]
-async fn q19_a_sink_without_kafka_says_so_and_delivers_when_it_is_there() {
+async fn q19_a_sink_fails_without_kafka_and_delivers_after_its_return() {
     let kafka = TestKafka::start().await;
     let mut options = topic_of(&kafka, "away");
     options.properties.insert("message.timeout.ms".to_owned(), "1000".to_owned());
     kafka.kill().await;
     let sink = KafkaSink::new(&options).expect("a sink needs no Kafka");
     let events = lives(0..10, 2);
-    let error = sink.deliver(events.clone().into()).await.expect_err("there is no Kafka");
+    let error = sink.deliver(events.clone().into()).await.expect_err("Kafka is down");
     assert!(error.to_string().contains("Kafka"), "{error}");
     kafka.start_again().await;
-    delivered(&sink, &events).await;
+    deliver_at_last(&sink, &events).await;
 
     kafka.kill().await;
-    sink.deliver(events.clone().into()).await.expect_err("there is no Kafka");
+    sink.deliver(events.clone().into()).await.expect_err("Kafka is down");
     kafka.start_again().await;
-    delivered(&sink, &events).await;
+    deliver_at_last(&sink, &events).await;
 
-    let there: BTreeSet<_> = records(&options.brokers, &options.topic)
+    let written: BTreeSet<_> = records(&options.brokers, &options.topic)
         .await
         .iter()
         .map(|record| wire::decode(record.payload().unwrap_or_default(), now_ms()).expect("an event").offset)
         .collect();
-    assert_eq!(there.len(), events.len());
+    assert_eq!(written.len(), events.len());
 }
 
 #[tokio::test]
-async fn q19_more_than_the_producers_memory_goes_through_it() {
+async fn q19_a_delivery_may_exceed_the_producers_buffer() {
     let kafka = TestKafka::shared().await;
     let mut options = topic_of(&kafka, "narrow");
     options.properties.insert("queue.buffering.max.messages".to_owned(), "10".to_owned());

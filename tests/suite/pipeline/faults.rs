@@ -1,8 +1,8 @@
-//! kill -9 of everything, in turn and at random, under load. `TALLYSTONE_CRASH_SEED` repeats the choices of a run,
-//! `TALLYSTONE_TEST_LONG` makes the random one ten times as long.
+//! kill -9 of every process, one after the other and at random, under load. `TALLYSTONE_CRASH_SEED` repeats the choices
+//! of a run, `TALLYSTONE_TEST_LONG` makes the random test ten times as long.
 
-use super::house::House;
-use super::judge::{caught_up, index_equals_redis, traces_are_whole};
+use super::checks::{caught_up, index_equals_redis, traces_are_whole};
+use super::installation::Installation;
 use crate::crash::load::{KEY, Load, Phase};
 use crate::histories::history::What;
 use rand::rngs::StdRng;
@@ -14,16 +14,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long a step of the load may take, whatever is away.
+/// How long a step of the load may take during an outage.
 const SOON: Duration = Duration::from_secs(90);
-/// What Q19 promises to outlast, and more than what any buffer of a client would hide.
+/// The outage that Q19 promises to survive; no client buffers for this long.
 const KAFKA_DOWN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(100);
 const ROUNDS: usize = 8;
-/// Longer than a call is repeated while its server is away: what it completes must not be collected before it is told.
+/// Longer than a client retries a call while its server is down: a completed message must not be collected before the
+/// client has the response.
 const COLLECTED_AFTER_MS: u64 = 20_000;
 
-/// Producers and workers on two queues, one of which collects what has ended within a second.
+/// Producers and workers on two queues, one of which collects ended messages soon.
 struct Loads {
     loads: Vec<Load>,
     phase: watch::Sender<Phase>,
@@ -31,15 +32,15 @@ struct Loads {
 }
 
 impl Loads {
-    /// `via`: the servers that are called.
-    async fn start(house: &House, via: &[usize], rng: &mut StdRng) -> Loads {
+    /// Starts the load; `via` are the servers that it calls.
+    async fn start(installation: &Installation, via: &[usize], rng: &mut StdRng) -> Loads {
         let (phase, phases) = watch::channel(Phase::Load);
         let (mut loads, mut tasks) = (Vec::new(), JoinSet::new());
         for (name, exclusive, retention_ms) in [("kept", true, 3_600_000), ("collected", false, COLLECTED_AFTER_MS)] {
             let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
             let config = QueueConfig { max_attempts: Some(1_000), terminal_retention_ms: Some(retention_ms), ..config };
-            house.machines.clients[via[0]].create_queue(name, config).await.expect("a new queue");
-            let load = Load::new(name, exclusive, &house.machines.clients, &phases);
+            installation.machines.clients[via[0]].create_queue(name, config).await.expect("a new queue");
+            let load = Load::new(name, exclusive, &installation.machines.clients, &phases);
             for via in via {
                 tasks.spawn(load.clone().produce(*via, rng.random()));
                 tasks.spawn(load.clone().work(*via, rng.random()));
@@ -50,8 +51,8 @@ impl Loads {
         Loads { loads, phase, tasks }
     }
 
-    /// Waits until every queue has completed so many more: whatever is away, the queue goes on.
-    async fn goes_on(&self, more: usize) {
+    /// Waits until every queue has completed this many more messages. Outages of history must not stop the queue.
+    async fn makes_progress(&self, more: usize) {
         for load in &self.loads {
             let mut completed = load.completed.subscribe();
             let target = *completed.borrow() + more;
@@ -61,7 +62,7 @@ impl Loads {
     }
 
     /// Ends the load; a call that failed fails the test here. Answers the queues and all ids.
-    async fn end(mut self, house: &House, via: usize) -> Vec<(String, Vec<String>)> {
+    async fn end(mut self, installation: &Installation, via: usize) -> Vec<(String, Vec<String>)> {
         self.phase.send_replace(Phase::Done);
         let ended = async {
             while let Some(task) = self.tasks.join_next().await {
@@ -69,13 +70,13 @@ impl Loads {
             }
         };
         timeout(SOON, ended).await.expect("the load ends");
-        let client = house.machines.clients[via].with_retry_for(SOON);
+        let client = installation.machines.clients[via].with_retry_for(SOON);
         let collected = async {
             while client.depth("collected", None).await.expect("a depth").completed > 0 {
                 sleep(POLL).await;
             }
         };
-        timeout(SOON, collected).await.expect("what has ended is collected");
+        timeout(SOON, collected).await.expect("ended messages are collected");
         let ids = |load: &Load| {
             let accepted = load.recorder.history().into_iter().filter_map(|op| match op.what {
                 What::Enqueued { id, .. } => Some(id),
@@ -96,69 +97,69 @@ fn rng() -> StdRng {
     StdRng::seed_from_u64(u64::from(seed))
 }
 
-async fn judge(house: &House, via: usize, queues: Vec<(String, Vec<String>)>) {
-    let client = house.machines.clients[via].with_retry_for(Duration::from_secs(60));
+async fn check_history(installation: &Installation, via: usize, queues: Vec<(String, Vec<String>)>) {
+    let client = installation.machines.clients[via].with_retry_for(Duration::from_secs(60));
     caught_up(&client).await;
-    index_equals_redis(&house.machines.servers[via].url(), 100).await;
+    index_equals_redis(&installation.machines.servers[via].url(), 100).await;
     for (queue, ids) in queues {
         traces_are_whole(&client, &queue, ids).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q19_each_part_may_die_and_the_queue_does_not_notice() {
-    let mut house = House::start(Duration::ZERO).await;
-    // Only the second server is called, and never killed: the first one has the relay's turn, and is.
-    let loads = Loads::start(&house, &[1], &mut rng()).await;
-    loads.goes_on(50).await;
+async fn q19_each_process_may_die_without_stopping_the_queue() {
+    let mut installation = Installation::start(Duration::ZERO).await;
+    // The load calls only the second server, which is never killed. The first holds the relay's leader lease, and is.
+    let loads = Loads::start(&installation, &[1], &mut rng()).await;
+    loads.makes_progress(50).await;
 
     println!("Kafka dies");
-    house.kafka.kill().await;
-    loads.goes_on(100).await;
-    house.kafka.start_again().await;
-    loads.goes_on(50).await;
+    installation.kafka.kill().await;
+    loads.makes_progress(100).await;
+    installation.kafka.start_again().await;
+    loads.makes_progress(50).await;
 
     println!("the indexer dies");
-    house.indexers[0].kill().await;
-    loads.goes_on(100).await;
-    house.indexers[0].start().await;
+    installation.indexers[0].kill().await;
+    loads.makes_progress(100).await;
+    installation.indexers[0].start().await;
 
     println!("a second indexer joins, and the first dies");
-    house.indexers[1].start().await;
-    loads.goes_on(100).await;
-    house.indexers[0].kill().await;
-    loads.goes_on(100).await;
-    house.indexers[0].start().await;
+    installation.indexers[1].start().await;
+    loads.makes_progress(100).await;
+    installation.indexers[0].kill().await;
+    loads.makes_progress(100).await;
+    installation.indexers[0].start().await;
 
     println!("Elasticsearch dies");
-    house.elasticsearch.kill().await;
-    loads.goes_on(100).await;
-    house.elasticsearch.start_again().await;
-    loads.goes_on(50).await;
+    installation.elasticsearch.kill().await;
+    loads.makes_progress(100).await;
+    installation.elasticsearch.start_again().await;
+    loads.makes_progress(50).await;
 
     println!("the relay dies");
-    house.machines.servers[0].kill().await;
-    loads.goes_on(100).await;
-    house.machines.servers[0].restart().await;
+    installation.machines.servers[0].kill().await;
+    loads.makes_progress(100).await;
+    installation.machines.servers[0].restart().await;
 
-    println!("Elasticsearch takes no writes");
-    house.read_only(true).await;
-    loads.goes_on(100).await;
-    house.read_only(false).await;
+    println!("Elasticsearch refuses writes");
+    installation.read_only(true).await;
+    loads.makes_progress(100).await;
+    installation.read_only(false).await;
 
     println!("Kafka is down for a minute");
-    house.kafka.kill().await;
+    installation.kafka.kill().await;
     let back_at = Instant::now() + KAFKA_DOWN;
-    loads.goes_on(200).await;
+    loads.makes_progress(200).await;
     tokio::time::sleep_until(back_at).await;
-    house.kafka.start_again().await;
-    loads.goes_on(50).await;
+    installation.kafka.start_again().await;
+    loads.makes_progress(50).await;
 
-    let queues = loads.end(&house, 1).await;
-    judge(&house, 1, queues).await;
+    let queues = loads.end(&installation, 1).await;
+    check_history(&installation, 1, queues).await;
 }
 
-/// What dies in a round.
+/// The processes that can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Kafka,
@@ -168,59 +169,59 @@ enum Victim {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q19_whatever_is_killed_every_transition_is_found_once() {
+async fn q19_random_kills_leave_every_transition_exactly_once() {
     use Victim::*;
     let mut rng = rng();
     let rounds = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { 10 * ROUNDS } else { ROUNDS };
-    // Calls of a killed server are repeated until it is back.
-    let mut house = House::start(Duration::from_secs(90)).await;
-    house.indexers[1].start().await;
-    let loads = Loads::start(&house, &[0, 1], &mut rng).await;
+    // Clients retry calls of a killed server until it is back.
+    let mut installation = Installation::start(Duration::from_secs(90)).await;
+    installation.indexers[1].start().await;
+    let loads = Loads::start(&installation, &[0, 1], &mut rng).await;
     for round in 0..rounds {
-        loads.goes_on(rng.random_range(1..60)).await;
+        loads.makes_progress(rng.random_range(1..60)).await;
         let all = [Kafka, Elasticsearch, Indexer(0), Indexer(1), Server(0), Server(1)];
         let count = rng.random_range(1..=2);
         let victims: Vec<Victim> = all.choose_multiple(&mut rng, count).copied().collect();
         println!("round {round}: {victims:?}");
         for victim in &victims {
             match *victim {
-                Kafka => house.kafka.kill().await,
-                Elasticsearch => house.elasticsearch.kill().await,
-                Indexer(at) => house.indexers[at].kill().await,
-                Server(at) => house.machines.servers[at].kill().await,
+                Kafka => installation.kafka.kill().await,
+                Elasticsearch => installation.elasticsearch.kill().await,
+                Indexer(at) => installation.indexers[at].kill().await,
+                Server(at) => installation.machines.servers[at].kill().await,
             }
         }
         sleep(Duration::from_millis(rng.random_range(0..2_000))).await;
         for victim in victims {
             match victim {
-                Kafka => house.kafka.start_again().await,
-                Elasticsearch => house.elasticsearch.start_again().await,
-                Indexer(at) => house.indexers[at].start().await,
-                Server(at) => house.machines.servers[at].restart().await,
+                Kafka => installation.kafka.start_again().await,
+                Elasticsearch => installation.elasticsearch.start_again().await,
+                Indexer(at) => installation.indexers[at].start().await,
+                Server(at) => installation.machines.servers[at].restart().await,
             }
         }
     }
-    let queues = loads.end(&house, 0).await;
-    judge(&house, 0, queues).await;
+    let queues = loads.end(&installation, 0).await;
+    check_history(&installation, 0, queues).await;
 }
 
-/// The judge itself: what is not in the index, and what differs there, is named.
+/// The check itself reports messages that are missing in the index or differ there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q19_history_check_names_what_is_missing_and_what_differs() {
+async fn q19_history_check_reports_missing_and_different_messages() {
     use crate::system::program;
     use elasticsearch::http::Method;
     use elasticsearch::http::headers::HeaderMap;
     use elasticsearch::http::transport::Transport;
 
-    let house = House::start(Duration::from_secs(30)).await;
-    let client = &house.machines.clients[0];
+    let installation = Installation::start(Duration::from_secs(30)).await;
+    let client = &installation.machines.clients[0];
     let messages = (0..20).map(|n| tallystone_client::NewMessage::new(format!("m{n:02}"), "")).collect();
     client.enqueue("q", messages).await.expect("an Enqueue");
     caught_up(client).await;
-    let raw = Transport::single_node(&house.elasticsearch.address()).expect("a transport");
+    let raw = Transport::single_node(&installation.elasticsearch.address()).expect("a transport");
     let send = async |path: &str, body: serde_json::Value| {
         let sent = raw.send(Method::Post, path, HeaderMap::new(), None::<&()>, Some(body.to_string()), None).await;
-        let text = sent.expect("an answer").text().await.expect("text");
+        let text = sent.expect("a response").text().await.expect("text");
         serde_json::from_str::<serde_json::Value>(&text).expect("JSON")
     };
     let find = async |index: &str, id: &str| {
@@ -228,21 +229,21 @@ async fn q19_history_check_names_what_is_missing_and_what_differs() {
         let found = send(&format!("tallystone-{index}/_search"), query).await;
         found["hits"]["hits"][0].clone()
     };
-    // Behind the indexer's back: one message gone, one of another worker, one transition lost.
+    // Bypasses the indexer: deletes one message and one transition, and changes the worker of one message.
     let encoded = |hit: &serde_json::Value| hit["_id"].as_str().expect("an id").replace('/', "%2F");
     let delete = async |index: &str, hit: &serde_json::Value| {
         let name = hit["_index"].as_str().unwrap_or(index);
         let path = format!("{name}/_doc/{}?refresh=true", encoded(hit));
         let sent = raw.send(Method::Delete, &path, HeaderMap::new(), None::<&()>, None::<String>, None).await;
-        assert!(sent.expect("an answer").status_code().is_success());
+        assert!(sent.expect("a response").status_code().is_success());
     };
     delete("current", &find("current", "m03").await).await;
     let mut changed = find("current", "m07").await;
-    changed["_source"]["worker"] = "somebody else".into();
+    changed["_source"]["worker"] = "another worker".into();
     send(&format!("tallystone-current/_doc/{}?refresh=true", encoded(&changed)), changed["_source"].clone()).await;
     delete("historic", &find("historic-*", "m11").await).await;
 
-    let server = house.machines.servers[0].url();
+    let server = installation.machines.servers[0].url();
     let checked =
         program::run(program::command(&["history", "check", "--traces", "--json", "--server", &server]), "").await;
     assert_eq!(checked.code, Some(1), "{checked:?}");

@@ -1,9 +1,9 @@
-//! The whole way of an event, Redis → relay → Kafka → indexer → Elasticsearch, as processes that are really killed
-//! (Q19). Afterwards every message's trace has each version exactly once, and the index says what the queue says.
+//! The whole way of an event, Redis → relay → Kafka → indexer → Elasticsearch, in processes that are killed with kill -9
+//! (Q19). Afterwards every message's trace has each version exactly once, and the index equals the queue.
 //!
-//! What lives here: the processes (`house`), what is done to them (`faults`), and the judge. What may not: what one
-//! store or one end of Kafka does by itself; that has tests of its own.
+//! What lives here: the processes (`installation`), the faults (`faults`), and the checks after them (`checks`). What
+//! may not: tests of one store, of the sink or of the indexer alone.
 
+mod checks;
 mod faults;
-mod house;
-mod judge;
+mod installation;

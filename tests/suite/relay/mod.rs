@@ -1,5 +1,5 @@
-//! The relay between the outboxes of a real Redis and a sink that the test looks into: order, faults of the sink, two
-//! relays at once, deleted queues, bounds. The way through Kafka to Elasticsearch is the pipeline's (`pipeline/`).
+//! The relay from the outboxes of a real Redis to a sink in memory: order, faults of the sink, two relays at once,
+//! deleted queues, limits. `pipeline/` tests the way through Kafka to Elasticsearch.
 
 mod sink;
 
@@ -13,23 +13,23 @@ use tallystone_tests::*;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A Redis of its own (a relay reads all outboxes), a store on it, and a sink.
-struct World {
+/// A private Redis (a relay reads all outboxes), a store on it, and a sink.
+struct RelayFixture {
     redis: TestRedis,
     store: Arc<RedisStore>,
     sink: Arc<TestSink>,
 }
 
-impl World {
-    async fn new() -> World {
-        World::bounded(OutboxBound::default()).await
+impl RelayFixture {
+    async fn new() -> RelayFixture {
+        RelayFixture::bounded(OutboxBound::default()).await
     }
 
-    async fn bounded(outbox: OutboxBound) -> World {
+    async fn bounded(outbox: OutboxBound) -> RelayFixture {
         let redis = TestRedis::start().await;
         let options = RedisOptions { url: redis.url(), allow_volatile: true, outbox, ..RedisOptions::default() };
         let store = Arc::new(RedisStore::connect(options).await.expect("a store"));
-        World { redis, store, sink: Arc::new(TestSink::default()) }
+        RelayFixture { redis, store, sink: Arc::new(TestSink::default()) }
     }
 
     async fn queue(&self, name: &str) -> TestQueue<RedisStore> {
@@ -38,37 +38,37 @@ impl World {
         TestQueue { store: self.store.clone(), clock: Clock::new(), shard: Shard::first(&name) }
     }
 
-    /// A relay on a connection of its own, as another server has one.
-    async fn relay(&self) -> Running {
+    /// A relay on its own connection, as another server has it.
+    async fn relay(&self) -> RunningRelay {
         let options = RedisOptions { url: self.redis.url(), allow_volatile: true, ..RedisOptions::default() };
         let store = Arc::new(RedisStore::connect(options).await.expect("a store"));
         let options = RelayOptions { leader_lease_ms: 1_000, events_max: 1_000, watermark_every: Duration::ZERO };
         let health = OutboxHealth::default();
         let relay = Relay::new(store, self.sink.clone(), options, health.clone());
         let stop = CancellationToken::new();
-        Running { task: tokio::spawn(relay.run(stop.clone())), stop, health }
+        RunningRelay { task: tokio::spawn(relay.run(stop.clone())), stop, health }
     }
 
-    /// Waits until everything of the queue is in the sink and nothing in the outbox.
+    /// Waits until the sink has all events of the queue and its outbox is empty.
     async fn settled(&self, queue: &TestQueue<RedisStore>) {
         eventually("the outbox is empty", async || queue.events().await.is_empty()).await;
     }
 }
 
-/// A relay at work.
-struct Running {
+/// A relay in a task.
+struct RunningRelay {
     task: JoinHandle<()>,
     stop: CancellationToken,
     health: OutboxHealth,
 }
 
-impl Running {
+impl RunningRelay {
     async fn stop(self) {
         self.stop.cancel();
-        self.task.await.expect("a relay that ends in order");
+        self.task.await.expect("a clean end");
     }
 
-    /// As a process that dies: nothing is given back.
+    /// Ends as a killed process does: it releases nothing.
     fn die(self) {
         self.task.abort();
     }
@@ -83,7 +83,7 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Some lives: everything that leaves events of different shape.
+/// Runs some messages through the queue, so that it writes events of different kinds.
 async fn live(queue: &TestQueue<RedisStore>, messages: usize) {
     let names: Vec<String> = (0..messages).map(|n| format!("m{n}")).collect();
     queue.put(names.iter().map(|name| message(name, 1))).await;
@@ -97,82 +97,82 @@ async fn live(queue: &TestQueue<RedisStore>, messages: usize) {
 
 #[tokio::test]
 async fn q19_every_event_arrives_in_order_and_leaves_the_outbox() {
-    let world = World::new().await;
-    let queue = world.queue("before").await;
+    let fixture = RelayFixture::new().await;
+    let queue = fixture.queue("before").await;
     live(&queue, 200).await;
     let expected = queue.events().await;
-    let relay = world.relay().await;
-    world.settled(&queue).await;
-    assert_eq!(world.sink.of(&queue.shard), expected);
-    // A queue made while the relay waits is found at once, not by its next walk.
-    let later = world.queue("later").await;
+    let relay = fixture.relay().await;
+    fixture.settled(&queue).await;
+    assert_eq!(fixture.sink.of(&queue.shard), expected);
+    // The relay finds a queue that is created while it waits at once, before its next discovery.
+    let later = fixture.queue("later").await;
     later.put([message("a", 1)]).await;
-    eventually("the new queue's event", async || world.sink.of(&later.shard).len() == 1).await;
-    let lag = world.sink.longest_lag_ms();
+    eventually("the new queue's event", async || fixture.sink.of(&later.shard).len() == 1).await;
+    let lag = fixture.sink.longest_lag_ms();
     assert!(lag < 5_000, "{lag} ms");
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn q19_offsets_have_no_gaps_also_over_the_deletion_of_a_queue() {
-    let world = World::new().await;
-    let relay = world.relay().await;
+async fn q19_offsets_have_no_gaps_even_if_a_queue_is_deleted() {
+    let fixture = RelayFixture::new().await;
+    let relay = fixture.relay().await;
     for round in 0..3 {
-        let queue = world.queue("again").await;
+        let queue = fixture.queue("again").await;
         live(&queue, 10).await;
         queue.purge(true).await;
         if round == 1 {
-            world.settled(&queue).await;
+            fixture.settled(&queue).await;
         }
-        world.store.delete_queue(queue.name()).await.expect("an empty queue");
+        fixture.store.delete_queue(queue.name()).await.expect("an empty queue");
     }
-    let queue = world.queue("again").await;
+    let queue = fixture.queue("again").await;
     queue.put([message("last", 1)]).await;
-    world.settled(&queue).await;
-    let offsets = world.sink.offsets(&queue.shard);
+    fixture.settled(&queue).await;
+    let offsets = fixture.sink.offsets(&queue.shard);
     let breaks = offsets.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
-    // Where the outbox was empty when the queue was deleted, numbers begin anew, higher.
+    // If the outbox was empty when the queue was deleted, offsets restart at a higher number.
     assert!(breaks <= 3 && offsets.is_sorted(), "{breaks} breaks in {offsets:?}");
-    assert_eq!(world.sink.lost_versions(&queue.shard), Vec::<String>::new());
+    assert_eq!(fixture.sink.lost_versions(&queue.shard), Vec::<String>::new());
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn q19_what_is_lost_is_counted_and_nothing_else() {
-    let world = World::new().await;
-    let mut reader = world.store.outbox_reader();
+async fn q19_exactly_the_lost_events_are_counted() {
+    let fixture = RelayFixture::new().await;
+    let mut reader = fixture.store.outbox_reader();
     let mut read = async || {
         reader.discover().await.expect("shards");
         let read = reader.read(Duration::from_millis(1)).await.expect("a read");
         reader.ack(&read.shards).await.expect("an acknowledgement");
         (read.events.len(), reader.take_lost())
     };
-    let queue = world.queue("q").await;
+    let queue = fixture.queue("q").await;
     queue.put([message("a", 1)]).await;
     assert_eq!(read().await, (1, 0));
     queue.purge(true).await;
     assert_eq!(read().await, (2, 0));
-    // Deleted with an empty outbox, and made anew: its events begin at a higher number.
-    world.store.delete_queue(queue.name()).await.expect("an empty queue");
-    let queue = world.queue("q").await;
+    // Deleted with an empty outbox and created again: its events start at a higher number.
+    fixture.store.delete_queue(queue.name()).await.expect("an empty queue");
+    let queue = fixture.queue("q").await;
     queue.put([message("a", 1)]).await;
     assert_eq!(read().await, (1, 0));
-    // Deleted with events that nobody has read, and made anew: they go on.
+    // Deleted with unread events and created again: the numbers continue.
     queue.purge(true).await;
-    world.store.delete_queue(queue.name()).await.expect("an empty queue");
-    let queue = world.queue("q").await;
+    fixture.store.delete_queue(queue.name()).await.expect("an empty queue");
+    let queue = fixture.queue("q").await;
     queue.put([message("a", 1), message("b", 1)]).await;
     assert_eq!(read().await, (4, 0));
-    // Given up.
+    // Events given up by a trim.
     queue.take(1).await;
     queue.take(1).await;
-    let mut redis = world.redis.connection().await;
+    let mut redis = fixture.redis.connection().await;
     let outbox = format!("ts:{{{}}}:outbox", queue.shard.tag());
     let _: u64 = ::redis::cmd("XTRIM").arg(&outbox).arg("MAXLEN").arg(1).query_async(&mut redis).await.expect("a trim");
     assert_eq!(read().await, (1, 1));
-    // What is deleted and read to its end leaves nothing behind.
+    // A deleted queue whose outbox is read leaves no keys.
     queue.purge(true).await;
-    world.store.delete_queue(queue.name()).await.expect("an empty queue");
+    fixture.store.delete_queue(queue.name()).await.expect("an empty queue");
     read().await;
     read().await;
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut redis).await.expect("keys");
@@ -180,47 +180,47 @@ async fn q19_what_is_lost_is_counted_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn q19_a_sink_that_is_away_loses_nothing_and_the_queue_goes_on() {
-    let world = World::new().await;
-    let queue = world.queue("q").await;
-    let relay = world.relay().await;
+async fn q19_a_failing_sink_loses_nothing_and_the_queue_continues() {
+    let fixture = RelayFixture::new().await;
+    let queue = fixture.queue("q").await;
+    let relay = fixture.relay().await;
     queue.put([message("first", 1)]).await;
-    world.settled(&queue).await;
-    world.sink.fail(true);
+    fixture.settled(&queue).await;
+    fixture.sink.fail(true);
     live(&queue, 100).await;
-    eventually("a refused delivery", async || world.sink.refused() > 2).await;
-    eventually("the health answer says so", async || !relay.health.is_good()).await;
+    eventually("a refused delivery", async || fixture.sink.refused() > 2).await;
+    eventually("the health is bad", async || !relay.health.is_good()).await;
     let expected = queue.events().await;
-    assert!(!expected.is_empty(), "nothing leaves the outbox that no sink has");
-    let before = world.sink.watermark();
-    world.sink.fail(false);
-    world.settled(&queue).await;
-    assert_eq!(world.sink.of(&queue.shard)[1..], expected);
-    eventually("the watermark goes on", async || world.sink.watermark() > before).await;
-    eventually("the health answer is good again", async || relay.health.is_good()).await;
+    assert!(!expected.is_empty(), "undelivered events stay in the outbox");
+    let before = fixture.sink.watermark();
+    fixture.sink.fail(false);
+    fixture.settled(&queue).await;
+    assert_eq!(fixture.sink.of(&queue.shard)[1..], expected);
+    eventually("the watermark advances", async || fixture.sink.watermark() > before).await;
+    eventually("the health is good again", async || relay.health.is_good()).await;
     relay.stop().await;
 }
 
 #[tokio::test]
 async fn q19_a_sink_that_hangs_is_seen_and_the_leader_lease_is_kept() {
-    let world = World::new().await;
-    let queue = world.queue("q").await;
-    let relay = world.relay().await;
+    let fixture = RelayFixture::new().await;
+    let queue = fixture.queue("q").await;
+    let relay = fixture.relay().await;
     queue.put([message("first", 1)]).await;
-    world.settled(&queue).await;
-    world.sink.hang(true);
-    // The bound that this relay is told of is 1,000 events: nine tenths of it wait.
+    fixture.settled(&queue).await;
+    fixture.sink.hang(true);
+    // The limit of this relay is 1,000 events; nine tenths of it wait.
     queue.put((0..900).map(|n| message(&format!("m{n}"), 1))).await;
-    let second = world.relay().await;
-    eventually("the health answer says so", async || !relay.health.is_good()).await;
+    let second = fixture.relay().await;
+    eventually("the health is bad", async || !relay.health.is_good()).await;
     // As many renewals, one every third of a lease, as take longer than a lease lasts.
-    let mut redis = world.redis.connection().await;
+    let mut redis = fixture.redis.connection().await;
     let mut owners = std::collections::BTreeSet::new();
     let (mut renewals, mut left_ms) = (0, i64::MAX);
     eventually("the leader lease is renewed again and again", async || {
-        let mut ask = ::redis::pipe();
-        ask.cmd("GET").arg("ts:leader:relay").cmd("PTTL").arg("ts:leader:relay");
-        let (owner, now_left_ms): (Option<String>, i64) = ask.query_async(&mut redis).await.expect("a leader lease");
+        let mut read = ::redis::pipe();
+        read.cmd("GET").arg("ts:leader:relay").cmd("PTTL").arg("ts:leader:relay");
+        let (owner, now_left_ms): (Option<String>, i64) = read.query_async(&mut redis).await.expect("a leader lease");
         owners.insert(owner);
         renewals += usize::from(now_left_ms > left_ms);
         left_ms = now_left_ms;
@@ -228,18 +228,18 @@ async fn q19_a_sink_that_hangs_is_seen_and_the_leader_lease_is_kept() {
     })
     .await;
     assert!(owners.len() == 1 && owners.iter().all(Option::is_some), "{owners:?}");
-    world.sink.hang(false);
-    world.settled(&queue).await;
-    eventually("the health answer is good again", async || relay.health.is_good()).await;
+    fixture.sink.hang(false);
+    fixture.settled(&queue).await;
+    eventually("the health is good again", async || relay.health.is_good()).await;
     relay.stop().await;
     second.stop().await;
 }
 
 #[tokio::test]
-async fn q19_another_relay_takes_over_and_repeats_rather_than_omits() {
-    let world = World::new().await;
-    let queue = world.queue("q").await;
-    let (one, two) = (world.relay().await, world.relay().await);
+async fn q19_another_relay_takes_over_without_losing_events() {
+    let fixture = RelayFixture::new().await;
+    let queue = fixture.queue("q").await;
+    let (one, two) = (fixture.relay().await, fixture.relay().await);
     let mut expected = 0;
     let mut relays = vec![one, two];
     for round in 0..6 {
@@ -247,10 +247,10 @@ async fn q19_another_relay_takes_over_and_repeats_rather_than_omits() {
         expected += 50;
         // One of the two, at whatever it does just now; one of the times it is the one that is the leader.
         relays.remove(round % 2).die();
-        relays.push(world.relay().await);
+        relays.push(fixture.relay().await);
     }
-    world.settled(&queue).await;
-    let all = world.sink.of(&queue.shard);
+    fixture.settled(&queue).await;
+    let all = fixture.sink.of(&queue.shard);
     let mut ids: Vec<String> = all.iter().map(|event| event.id.to_string()).collect();
     ids.sort();
     ids.dedup();
@@ -261,41 +261,41 @@ async fn q19_another_relay_takes_over_and_repeats_rather_than_omits() {
 }
 
 #[tokio::test]
-async fn q19_the_watermark_never_runs_ahead_of_the_events() {
-    let world = World::new().await;
-    let queue = world.queue("q").await;
-    let relay = world.relay().await;
+async fn q19_the_watermark_is_never_ahead_of_the_events() {
+    let fixture = RelayFixture::new().await;
+    let queue = fixture.queue("q").await;
+    let relay = fixture.relay().await;
     for n in 0..200 {
         queue.put([message(&format!("m{n}"), 1)]).await;
     }
-    world.settled(&queue).await;
-    // The sink compares every event with the watermarks that came before it.
-    assert_eq!(world.sink.late(), 0);
+    fixture.settled(&queue).await;
+    // The sink compares every event with the watermarks before it.
+    assert_eq!(fixture.sink.late(), 0);
     let last = queue.get("m199").await.enqueued_at_ms;
-    eventually("the watermark passes the last event", async || world.sink.watermark() >= last).await;
+    eventually("the watermark passes the last event", async || fixture.sink.watermark() >= last).await;
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn q19_history_that_was_given_up_does_not_stop_the_rest() {
+async fn q19_given_up_events_do_not_stop_the_others() {
     let outbox = OutboxBound { events_max: 200, full: OutboxFull::GiveUpHistory, ..OutboxBound::default() };
-    let world = World::bounded(outbox).await;
-    let queue = world.queue("q").await;
+    let fixture = RelayFixture::bounded(outbox).await;
+    let queue = fixture.queue("q").await;
     for n in 0..500 {
         queue.put([message(&format!("m{n}"), 1)]).await;
     }
-    let relay = world.relay().await;
-    world.settled(&queue).await;
-    let kept = world.sink.of(&queue.shard);
+    let relay = fixture.relay().await;
+    fixture.settled(&queue).await;
+    let kept = fixture.sink.of(&queue.shard);
     assert_eq!(kept.len(), 200);
     assert_eq!(kept[0].id, id("m300"));
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn q19_payloads_travel_on_request_up_to_their_bound() {
-    let world = World::bounded(OutboxBound { payload_bytes_kept: 4, ..OutboxBound::default() }).await;
-    let queue = world.queue("q").await;
+async fn q19_payloads_are_kept_up_to_the_configured_size() {
+    let fixture = RelayFixture::bounded(OutboxBound { payload_bytes_kept: 4, ..OutboxBound::default() }).await;
+    let queue = fixture.queue("q").await;
     let with = |name: &str, payload: &'static [u8], invisibility_ms| NewMessage {
         payload: bytes::Bytes::from_static(payload),
         invisibility_ms,

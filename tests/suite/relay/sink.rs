@@ -1,4 +1,4 @@
-//! A sink in memory that fails when it is told to, and judges what it is given.
+//! A sink in memory that checks what it receives, and fails or hangs on request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,15 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_model::{Event, Recorded, Shard, Sink, SinkError};
 use tokio::sync::watch;
 
-/// What it has been given.
+/// The sink.
 #[derive(Default)]
 pub(super) struct TestSink {
-    given: Mutex<Given>,
+    received: Mutex<Received>,
     hangs: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct Given {
+struct Received {
     events: Vec<Recorded>,
     watermark: u64,
     late: usize,
@@ -24,28 +24,28 @@ struct Given {
 }
 
 impl TestSink {
-    fn lock(&self) -> MutexGuard<'_, Given> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on deliveries take until this is taken back.
+    /// While this is set, deliveries do not return.
     pub(super) fn hang(&self, hangs: bool) {
         self.hangs.send_replace(hangs);
     }
 
-    /// From now on deliveries fail, after half of each was taken.
+    /// While this is set, deliveries fail after half of their events.
     pub(super) fn fail(&self, fails: bool) {
         self.lock().fails = fails;
     }
 
-    /// What came of one shard, in order, repetitions left out.
+    /// The events of one shard in order, each once.
     pub(super) fn of(&self, shard: &Shard) -> Vec<Event> {
         self.by_offset(shard).into_values().collect()
     }
 
     fn by_offset(&self, shard: &Shard) -> BTreeMap<u64, Event> {
-        let given = self.lock();
-        let of_shard = given.events.iter().filter(|recorded| recorded.shard == *shard);
+        let received = self.lock();
+        let of_shard = received.events.iter().filter(|recorded| recorded.shard == *shard);
         of_shard.map(|recorded| (recorded.offset, recorded.event.clone())).collect()
     }
 
@@ -67,7 +67,7 @@ impl TestSink {
         self.lock().watermark
     }
 
-    /// Events that came for the first time after a watermark that had promised them.
+    /// The number of events that first arrived after a watermark which covers them.
     pub(super) fn late(&self) -> usize {
         self.lock().late
     }
@@ -76,7 +76,7 @@ impl TestSink {
         self.lock().refused
     }
 
-    /// From a transition to its delivery.
+    /// The longest time from a transition to its delivery.
     pub(super) fn longest_lag_ms(&self) -> u64 {
         self.lock().longest_lag_ms
     }
@@ -85,32 +85,32 @@ impl TestSink {
 impl Sink for TestSink {
     async fn deliver(&self, events: Arc<Vec<Recorded>>) -> Result<(), SinkError> {
         let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
-        let mut given = self.lock();
-        if given.fails {
-            given.refused += 1;
+        let mut received = self.lock();
+        if received.fails {
+            received.refused += 1;
             let half = events.len() / 2;
-            given.events.extend(events.iter().take(half).cloned());
-            return Err(SinkError("told to fail".to_owned()));
+            received.events.extend(events.iter().take(half).cloned());
+            return Err(SinkError("fails on request".to_owned()));
         }
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_millis() as u64;
         for recorded in events.iter() {
             let seen =
-                given.events.iter().any(|known| known.shard == recorded.shard && known.offset == recorded.offset);
-            if recorded.event.at_ms <= given.watermark && !seen {
-                given.late += 1;
+                received.events.iter().any(|other| other.shard == recorded.shard && other.offset == recorded.offset);
+            if recorded.event.at_ms <= received.watermark && !seen {
+                received.late += 1;
             }
-            given.longest_lag_ms = given.longest_lag_ms.max(now_ms.saturating_sub(recorded.event.at_ms));
+            received.longest_lag_ms = received.longest_lag_ms.max(now_ms.saturating_sub(recorded.event.at_ms));
         }
-        given.events.extend(events.iter().cloned());
+        received.events.extend(events.iter().cloned());
         Ok(())
     }
 
     async fn delivered_to(&self, up_to_ms: u64) -> Result<(), SinkError> {
-        let mut given = self.lock();
-        if given.fails {
-            return Err(SinkError("told to fail".to_owned()));
+        let mut received = self.lock();
+        if received.fails {
+            return Err(SinkError("fails on request".to_owned()));
         }
-        given.watermark = given.watermark.max(up_to_ms);
+        received.watermark = received.watermark.max(up_to_ms);
         Ok(())
     }
 }

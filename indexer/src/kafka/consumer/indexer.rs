@@ -131,7 +131,7 @@ impl<S: HistoryStore> Indexer<'_, S> {
 
     fn settled(&mut self, settled: SettledBatch) {
         if let Err(error) = self.reader.store_offsets(&settled.next_offsets) {
-            tracing::debug!(%error, "offsets of partitions that another indexer has by now");
+            tracing::debug!(%error, "offsets of partitions that another indexer has taken over");
         }
         self.progress.reached(settled.watermarks);
     }

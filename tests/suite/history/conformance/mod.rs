@@ -1,5 +1,6 @@
-//! The conformance suite of history stores. A test's name begins with its row; each has queues of its own in the one
-//! store of the process, but for what the whole store has one of: the watermark and the retention.
+//! The conformance suite of history stores. A test's name begins with its row. Each test has its own queues in the
+//! store that the process shares. Tests of the watermark and of the retention, which a store has only one of, have
+//! their own store.
 
 mod depth;
 mod exact;

@@ -1,15 +1,15 @@
-//! Messages by what is known of them: Q20.
+//! Messages by their fields: Q20.
 
 use tallystone_indexer::{SearchQuery, fold};
 use tallystone_model::State;
-use tallystone_tests::{Archive, BEGIN_MS, Desk, Life, events_of, id};
+use tallystone_tests::{BEGIN_MS, HistoryFixture, HistoryUnderTest, Life, events_of, id};
 
 over_history_stores!(
     q20_a_search_by_every_field,
-    q20_a_message_is_found_as_its_newest_transition_left_it,
-    q20_what_is_gone_is_found_on_request,
+    q20_a_message_is_found_by_its_state_after_the_newest_transition,
+    q20_messages_that_are_gone_are_found_on_request,
     q20_a_span_of_time_is_half_open,
-    q20_priorities_and_times_at_their_ends_are_kept,
+    q20_extreme_priorities_and_times_are_kept,
     q20_a_search_over_all_queues,
 );
 
@@ -18,8 +18,9 @@ fn pairs(pairs: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
 }
 
 /// Seven messages, enqueued one second after the other, "a" first.
-fn seven<S: Archive>(desk: &Desk<S>) -> Vec<Life> {
-    let life = |id: &str, second: u64, tags: &[(&str, &str)]| desk.life(id).tagged(tags).at(BEGIN_MS + second * 1_000);
+fn seven<S: HistoryUnderTest>(history: &HistoryFixture<S>) -> Vec<Life> {
+    let life =
+        |id: &str, second: u64, tags: &[(&str, &str)]| history.life(id).tagged(tags).at(BEGIN_MS + second * 1_000);
     vec![
         life("a", 1, &[("carrier", "UA"), ("to", "IAH")]).enqueued(),
         life("b", 2, &[("carrier", "UA")]).enqueued_for(60_000),
@@ -31,10 +32,10 @@ fn seven<S: Archive>(desk: &Desk<S>) -> Vec<Life> {
     ]
 }
 
-async fn q20_a_search_by_every_field<S: Archive>(desk: &Desk<S>) {
-    let lives = seven(desk);
-    desk.tell(&events_of(&lives)).await;
-    let any = || desk.any();
+async fn q20_a_search_by_every_field<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    let lives = seven(history);
+    history.record_and_show(&events_of(&lives)).await;
+    let any = || history.any();
     let states = |of: &[State]| SearchQuery { states: of.iter().copied().collect(), ..any() };
     let tagged = |of: &[(&str, &str)]| SearchQuery { metadata: pairs(of), ..any() };
     let worker = |worker: &str| SearchQuery { worker: worker.to_owned(), ..any() };
@@ -68,7 +69,7 @@ async fn q20_a_search_by_every_field<S: Archive>(desk: &Desk<S>) {
         (SearchQuery { changed_to_ms: Some(BEGIN_MS + 6_000), ..since(3) }, "edc"),
         (SearchQuery { id: Some(id("d")), ..any() }, "d"),
         (SearchQuery { id: Some(id("D")), ..any() }, ""),
-        // Several at once.
+        // Several conditions.
         (SearchQuery { states: [State::Pending].into(), ..tagged(&[ua]) }, "a"),
         (SearchQuery { states: [State::Canceled].into(), ..since(6) }, "g"),
         (SearchQuery { worker: "gate-1".to_owned(), ..reason("fuel") }, "d"),
@@ -81,72 +82,74 @@ async fn q20_a_search_by_every_field<S: Archive>(desk: &Desk<S>) {
     ];
     for (query, expected) in cases {
         let expected: Vec<String> = expected.chars().map(String::from).collect();
-        assert_eq!(desk.ids(&query).await, expected, "{query:?}");
+        assert_eq!(history.ids(&query).await, expected, "{query:?}");
         let with_gone = SearchQuery { include_gone: true, ..query };
-        assert_eq!(desk.ids(&with_gone).await, expected, "nothing is gone: {with_gone:?}");
+        assert_eq!(history.ids(&with_gone).await, expected, "nothing is gone: {with_gone:?}");
     }
     let expected: Vec<_> = lives.iter().rev().map(|life| fold::message(life.last())).collect();
-    assert_eq!(desk.search(&any()).await, expected, "every field of every message");
+    assert_eq!(history.search(&any()).await, expected, "every field of every message");
 }
 
-async fn q20_a_message_is_found_as_its_newest_transition_left_it<S: Archive>(desk: &Desk<S>) {
-    let life = desk.life("m").enqueued().after(1).leased("w1").after(1).released("first");
-    desk.tell(&life.events()).await;
-    let pending = SearchQuery { states: [State::Pending].into(), ..desk.any() };
-    let running = SearchQuery { states: [State::Running].into(), ..desk.any() };
-    let first = SearchQuery { reason_contains: "FIRST".to_owned(), ..desk.any() };
-    let by_w1 = SearchQuery { worker: "w1".to_owned(), ..desk.any() };
+async fn q20_a_message_is_found_by_its_state_after_the_newest_transition<S: HistoryUnderTest>(
+    history: &HistoryFixture<S>,
+) {
+    let life = history.life("m").enqueued().after(1).leased("w1").after(1).released("first");
+    history.record_and_show(&life.events()).await;
+    let pending = SearchQuery { states: [State::Pending].into(), ..history.any() };
+    let running = SearchQuery { states: [State::Running].into(), ..history.any() };
+    let first = SearchQuery { reason_contains: "FIRST".to_owned(), ..history.any() };
+    let by_w1 = SearchQuery { worker: "w1".to_owned(), ..history.any() };
     for (query, found) in [(&pending, 1), (&running, 0), (&first, 1), (&by_w1, 1)] {
-        assert_eq!(desk.ids(query).await.len(), found, "{query:?}");
+        assert_eq!(history.ids(query).await.len(), found, "{query:?}");
     }
     let life = life.after(1).leased("w2");
-    desk.tell(&life.events()).await;
+    history.record_and_show(&life.events()).await;
     for (query, found) in [(&pending, 0), (&running, 1), (&first, 1), (&by_w1, 0)] {
-        assert_eq!(desk.ids(query).await.len(), found, "then {query:?}");
+        assert_eq!(history.ids(query).await.len(), found, "then {query:?}");
     }
     let life = life.after(1).released("second");
-    desk.tell(&life.events()).await;
+    history.record_and_show(&life.events()).await;
     for (query, found) in [(&pending, 1), (&running, 0), (&first, 0), (&by_w1, 0)] {
-        assert_eq!(desk.ids(query).await.len(), found, "at last {query:?}");
+        assert_eq!(history.ids(query).await.len(), found, "at last {query:?}");
     }
-    assert_eq!(desk.search(&desk.any()).await, [fold::message(life.last())]);
+    assert_eq!(history.search(&history.any()).await, [fold::message(life.last())]);
 }
 
-async fn q20_what_is_gone_is_found_on_request<S: Archive>(desk: &Desk<S>) {
+async fn q20_messages_that_are_gone_are_found_on_request<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
     let tags = [("carrier", "UA")];
-    let life = |id: &str, second: u64| desk.life(id).tagged(&tags).at(BEGIN_MS + second * 1_000).enqueued();
+    let life = |id: &str, second: u64| history.life(id).tagged(&tags).at(BEGIN_MS + second * 1_000).enqueued();
     let gone = life("gone", 1).leased("w").after(1).errored("broken").after(5_000).collected();
     let ended = life("ended", 2).leased("w").after(1).errored("broken");
-    desk.tell(&events_of(&[gone.clone(), ended.clone()])).await;
+    history.record_and_show(&events_of(&[gone.clone(), ended.clone()])).await;
     let narrow = [
-        desk.any(),
-        SearchQuery { id: Some(id("gone")), ..desk.any() },
-        SearchQuery { states: [State::Errored].into(), ..desk.any() },
-        SearchQuery { metadata: pairs(&tags), ..desk.any() },
-        SearchQuery { worker: "w".to_owned(), reason_contains: "broke".to_owned(), ..desk.any() },
-        SearchQuery { changed_from_ms: Some(BEGIN_MS + 1_000), ..desk.any() },
+        history.any(),
+        SearchQuery { id: Some(id("gone")), ..history.any() },
+        SearchQuery { states: [State::Errored].into(), ..history.any() },
+        SearchQuery { metadata: pairs(&tags), ..history.any() },
+        SearchQuery { worker: "w".to_owned(), reason_contains: "broke".to_owned(), ..history.any() },
+        SearchQuery { changed_from_ms: Some(BEGIN_MS + 1_000), ..history.any() },
     ];
     for query in narrow {
-        assert!(!desk.ids(&query).await.contains(&"gone".to_owned()), "{query:?}");
+        assert!(!history.ids(&query).await.contains(&"gone".to_owned()), "{query:?}");
         let with_gone = SearchQuery { include_gone: true, ..query };
-        let found = desk.search(&with_gone).await;
+        let found = history.search(&with_gone).await;
         let found = found.iter().find(|message| message.id == "gone");
         assert_eq!(found, Some(&fold::message(gone.last())), "{with_gone:?}");
     }
-    let found = desk.search(&SearchQuery { include_gone: true, ..desk.any() }).await;
+    let found = history.search(&SearchQuery { include_gone: true, ..history.any() }).await;
     assert_eq!(found, [fold::message(ended.last()), fold::message(gone.last())]);
     assert_eq!((found[1].gone, found[1].state), (true, State::Errored as i32), "the last one");
 }
 
-async fn q20_a_span_of_time_is_half_open<S: Archive>(desk: &Desk<S>) {
+async fn q20_a_span_of_time_is_half_open<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
     let mut lives = Vec::new();
     for ms in 0..4 {
-        lives.push(desk.life(&format!("m{ms}")).at(BEGIN_MS).enqueued().after(1_000 + ms).leased("w"));
+        lives.push(history.life(&format!("m{ms}")).at(BEGIN_MS).enqueued().after(1_000 + ms).leased("w"));
     }
-    desk.tell(&events_of(&lives)).await;
+    history.record_and_show(&events_of(&lives)).await;
     let found = async |from_ms: Option<u64>, to_ms: Option<u64>| {
-        let query = SearchQuery { changed_from_ms: from_ms, changed_to_ms: to_ms, ..desk.any() };
-        let mut ids = desk.ids(&query).await;
+        let query = SearchQuery { changed_from_ms: from_ms, changed_to_ms: to_ms, ..history.any() };
+        let mut ids = history.ids(&query).await;
         ids.sort();
         ids.concat()
     };
@@ -161,33 +164,33 @@ async fn q20_a_span_of_time_is_half_open<S: Archive>(desk: &Desk<S>) {
     assert_eq!(found(None, Some(0)).await, "");
 }
 
-async fn q20_priorities_and_times_at_their_ends_are_kept<S: Archive>(desk: &Desk<S>) {
+async fn q20_extreme_priorities_and_times_are_kept<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
     let mut lives = Vec::new();
     for (number, priority) in [i64::MIN, i64::MIN + 1, -1, (1 << 53) + 1, i64::MAX].into_iter().enumerate() {
-        lives.push(desk.life(&format!("m{number}")).priority(priority).at(1_000 * number as u64).enqueued());
+        lives.push(history.life(&format!("m{number}")).priority(priority).at(1_000 * number as u64).enqueued());
     }
-    desk.tell(&events_of(&lives)).await;
+    history.record_and_show(&events_of(&lives)).await;
     let expected: Vec<_> = lives.iter().rev().map(|life| fold::message(life.last())).collect();
-    assert_eq!(desk.search(&desk.any()).await, expected);
+    assert_eq!(history.search(&history.any()).await, expected);
     for life in lives {
-        let trace = desk.trace(life.last().event.id.as_str()).await;
+        let trace = history.trace(life.last().event.id.as_str()).await;
         assert_eq!(trace.transitions, [fold::transition(&life.last().event)]);
     }
 }
 
-async fn q20_a_search_over_all_queues<S: Archive>(desk: &Desk<S>) {
-    // At one place in the order but for queue and shard.
+async fn q20_a_search_over_all_queues<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    // Messages whose positions differ only in queue and shard.
     let tags = [("search", "over all queues")];
-    let (first, second) = (desk.another_queue(), desk.another_queue());
+    let (first, second) = (history.another_queue(), history.another_queue());
     let life = |queue, id: &str, shard: u16| Life::new(queue, id).tagged(&tags).shard(shard).sequence(7).enqueued();
     let mut lives = vec![life(&second, "e", 0), life(&first, "d", 2), life(&first, "c", 1), life(&second, "f", 10)];
     lives.push(Life::new(&second, "b").tagged(&tags).sequence(8).enqueued());
     lives.push(Life::new(&first, "a").tagged(&tags).at(BEGIN_MS + 1).sequence(1).enqueued());
     lives.push(Life::new(&first, "other").enqueued());
-    desk.tell(&events_of(&lives)).await;
+    history.record_and_show(&events_of(&lives)).await;
     for limit in [1, 2, 3, 100] {
-        let query = SearchQuery { queue: None, metadata: pairs(&tags), limit, ..desk.any() };
-        let ids: Vec<String> = desk.pages(&query).await.into_iter().map(|message| message.id).collect();
+        let query = SearchQuery { queue: None, metadata: pairs(&tags), limit, ..history.any() };
+        let ids: Vec<String> = history.pages(&query).await.into_iter().map(|message| message.id).collect();
         assert_eq!(ids.concat(), "abcdef", "{limit} per page");
     }
 }

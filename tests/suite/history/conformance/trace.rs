@@ -1,24 +1,24 @@
-//! The life of one message: Q20.
+//! The transitions of one id: Q20.
 
 use std::slice::from_ref;
 use tallystone_indexer::{Trace, fold};
 use tallystone_model::State;
 use tallystone_proto::event::v1::Cause;
 use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
-use tallystone_tests::{Archive, BEGIN_MS, Desk, Life, events_of};
+use tallystone_tests::{BEGIN_MS, HistoryFixture, HistoryUnderTest, Life, events_of};
 
 over_history_stores!(
-    q20_a_trace_tells_every_transition_in_order,
-    q20_a_trace_has_every_life_of_an_id,
+    q20_a_trace_has_every_transition_in_order,
+    q20_a_trace_has_every_message_of_an_id,
     q20_a_trace_comes_in_pages,
     q20_the_first_events_payload_is_in_the_trace,
-    q20_what_never_was_has_an_empty_trace,
-    q20_a_version_that_is_not_there_is_left_out,
+    q20_an_unknown_id_has_an_empty_trace,
+    q20_a_missing_version_is_left_out,
     q20_an_id_in_another_queue_is_another_message,
 );
 
-/// The transitions of lives, as the store must tell them.
-fn told(lives: &[Life]) -> Vec<TracedTransition> {
+/// The transitions of these lives, as the store must return them.
+fn transitions_of(lives: &[Life]) -> Vec<TracedTransition> {
     events_of(lives).iter().map(|recorded| fold::transition(&recorded.event)).collect()
 }
 
@@ -26,15 +26,15 @@ fn message(life: &Life) -> Option<IndexedMessage> {
     Some(fold::message(life.last()))
 }
 
-async fn q20_a_trace_tells_every_transition_in_order<S: Archive>(desk: &Desk<S>) {
-    let life = desk.life("m").priority(-3).tagged(&[("tail", "N1")]).enqueued_for(500).after(501).shown();
+async fn q20_a_trace_has_every_transition_in_order<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    let life = history.life("m").priority(-3).tagged(&[("tail", "N1")]).enqueued_for(500).after(501).shown();
     let life = life.after(10).leased("w1").after(1_000).extended().after(250).released("no gate");
     let life = life.after(5).leased("w2").after(30_000).expired().reprioritized(4).after(7).leased("w1");
     let life = life.after(20).completed().after(600_000).collected();
-    desk.tell(&life.events()).await;
-    let trace = desk.trace("m").await;
-    assert_eq!(trace, Trace { transitions: told(from_ref(&life)), more: false, message: message(&life) });
-    // Some of it by hand, so that the folding is not only compared with itself.
+    history.record_and_show(&life.events()).await;
+    let trace = history.trace("m").await;
+    assert_eq!(trace, Trace { transitions: transitions_of(from_ref(&life)), more: false, message: message(&life) });
+    // Some rows written by hand, so that the fold is not only compared with itself.
     let row = |version: usize| &trace.transitions[version - 1];
     let states = |version: usize| (row(version).from_state, row(version).to_state, row(version).cause());
     assert_eq!(states(1), (0, State::Invisible as i32, Cause::Enqueue));
@@ -57,41 +57,44 @@ async fn q20_a_trace_tells_every_transition_in_order<S: Archive>(desk: &Desk<S>)
     assert_eq!((message.reason.as_str(), message.attempts, message.worker.as_str()), ("lease expired", 3, "w1"));
 }
 
-async fn q20_a_trace_has_every_life_of_an_id<S: Archive>(desk: &Desk<S>) {
-    let life = |at: u64| desk.life("m").sequence(BEGIN_MS * 1_000 + at).at(BEGIN_MS + at);
+async fn q20_a_trace_has_every_message_of_an_id<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    let life = |at: u64| history.life("m").sequence(BEGIN_MS * 1_000 + at).at(BEGIN_MS + at);
     let first = life(10).enqueued().after(5).leased("w").canceled("enough").after(1).collected();
     let second = life(20).priority(2).enqueued().leased("w").errored("broken").after(1).collected();
     let third = life(30).enqueued();
-    desk.tell(&events_of(&[third.clone(), first.clone(), second.clone()])).await;
-    let trace = desk.trace("m").await;
-    assert_eq!(trace.transitions, told(&[first.clone(), second.clone(), third.clone()]));
+    history.record_and_show(&events_of(&[third.clone(), first.clone(), second.clone()])).await;
+    let trace = history.trace("m").await;
+    assert_eq!(trace.transitions, transitions_of(&[first.clone(), second.clone(), third.clone()]));
     assert_eq!(trace.message, message(&third), "the newest");
-    let of_second = desk.trace_as("m", |query| query.sequence = Some(BEGIN_MS * 1_000 + 20)).await;
-    assert_eq!(of_second, Trace { transitions: told(from_ref(&second)), more: false, message: message(&second) });
-    let of_none = desk.trace_as("m", |query| query.sequence = Some(BEGIN_MS * 1_000 + 21)).await;
+    let of_second = history.trace_as("m", |query| query.sequence = Some(BEGIN_MS * 1_000 + 20)).await;
+    assert_eq!(
+        of_second,
+        Trace { transitions: transitions_of(from_ref(&second)), more: false, message: message(&second) }
+    );
+    let of_none = history.trace_as("m", |query| query.sequence = Some(BEGIN_MS * 1_000 + 21)).await;
     assert_eq!(of_none, Trace::default());
 }
 
-async fn q20_a_trace_comes_in_pages<S: Archive>(desk: &Desk<S>) {
+async fn q20_a_trace_comes_in_pages<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
     let mut lives = Vec::new();
     for at in 1..=3 {
-        let mut life = desk.life("m").sequence(BEGIN_MS * 1_000 + at).at(BEGIN_MS + at).enqueued();
+        let mut life = history.life("m").sequence(BEGIN_MS * 1_000 + at).at(BEGIN_MS + at).enqueued();
         for priority in 0..4 {
             life = life.after(1).reprioritized(priority);
         }
         lives.push(life.canceled("").collected());
     }
-    desk.tell(&events_of(&lives)).await;
-    let all = told(&lives);
+    history.record_and_show(&events_of(&lives)).await;
+    let all = transitions_of(&lives);
     assert_eq!(all.len(), 21);
     for limit in [1, 2, 7, 20, 21, 22] {
         let (mut transitions, mut after) = (Vec::new(), None);
         loop {
-            let page = desk.trace_as("m", |query| (query.limit, query.after) = (limit, after)).await;
-            assert_eq!(page.message, message(&lives[2]), "of all pages");
+            let page = history.trace_as("m", |query| (query.limit, query.after) = (limit, after)).await;
+            assert_eq!(page.message, message(&lives[2]), "on every page");
             assert_eq!(page.transitions, all[transitions.len()..][..limit.min(all.len() - transitions.len())]);
             transitions.extend(page.transitions);
-            assert_eq!(page.more, transitions.len() < all.len(), "{limit} per page, {} told", transitions.len());
+            assert_eq!(page.more, transitions.len() < all.len(), "{limit} per page, {} found", transitions.len());
             if !page.more {
                 break;
             }
@@ -99,54 +102,54 @@ async fn q20_a_trace_comes_in_pages<S: Archive>(desk: &Desk<S>) {
         }
         assert_eq!(transitions, all, "{limit} per page");
     }
-    let past = desk.trace_as("m", |query| query.after = Some((BEGIN_MS * 1_000 + 3, 7))).await;
+    let past = history.trace_as("m", |query| query.after = Some((BEGIN_MS * 1_000 + 3, 7))).await;
     assert_eq!((past.transitions, past.more), (Vec::new(), false));
-    let within = desk.trace_as("m", |query| query.after = Some((BEGIN_MS * 1_000 + 2, 5))).await;
+    let within = history.trace_as("m", |query| query.after = Some((BEGIN_MS * 1_000 + 2, 5))).await;
     assert_eq!(within.transitions, all[12..]);
 }
 
-async fn q20_the_first_events_payload_is_in_the_trace<S: Archive>(desk: &Desk<S>) {
-    let with = desk.life("with").payload(b"\0\xffbegin").enqueued().after(1).leased("w").after(1).completed();
-    let empty = desk.life("empty").payload(b"").enqueued();
-    let without = desk.life("without").enqueued();
-    // The newest first: the payload comes with an event that is old already.
+async fn q20_the_first_events_payload_is_in_the_trace<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    let with = history.life("with").payload(b"\0\xffbegin").enqueued().after(1).leased("w").after(1).completed();
+    let empty = history.life("empty").payload(b"").enqueued();
+    let without = history.life("without").enqueued();
+    // The newest first: the payload comes with an old event.
     let mut events = events_of(&[with.clone(), empty, without]);
     events.reverse();
-    desk.tell(&events).await;
-    let payload = async |id: &str| desk.trace(id).await.message.expect("a message").payload;
+    history.record_and_show(&events).await;
+    let payload = async |id: &str| history.trace(id).await.message.expect("a message").payload;
     assert_eq!(payload("with").await.as_deref(), Some(&b"\0\xffbegin"[..]));
     assert_eq!(payload("empty").await.as_deref(), Some(&b""[..]));
     assert_eq!(payload("without").await, None);
-    assert_eq!(desk.trace("with").await.message.expect("a message").version, 3);
-    for message in desk.search(&desk.any()).await {
-        assert_eq!(message.payload, None, "a search does not bring payloads: {message:?}");
+    assert_eq!(history.trace("with").await.message.expect("a message").version, 3);
+    for message in history.search(&history.any()).await {
+        assert_eq!(message.payload, None, "a search returns no payloads: {message:?}");
     }
 }
 
-async fn q20_what_never_was_has_an_empty_trace<S: Archive>(desk: &Desk<S>) {
-    assert_eq!(desk.trace("m").await, Trace::default(), "in a queue that never was");
-    desk.tell(&desk.life("n").enqueued().events()).await;
-    assert_eq!(desk.trace("m").await, Trace::default());
+async fn q20_an_unknown_id_has_an_empty_trace<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    assert_eq!(history.trace("m").await, Trace::default(), "in a queue that never existed");
+    history.record_and_show(&history.life("n").enqueued().events()).await;
+    assert_eq!(history.trace("m").await, Trace::default());
 }
 
-async fn q20_a_version_that_is_not_there_is_left_out<S: Archive>(desk: &Desk<S>) {
-    let life = desk.life("m").enqueued().after(1).leased("w").after(1).extended().after(1).completed();
+async fn q20_a_missing_version_is_left_out<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    let life = history.life("m").enqueued().after(1).leased("w").after(1).extended().after(1).completed();
     let events = life.events();
-    desk.tell(&[events[1].clone(), events[3].clone()]).await;
-    let trace = desk.trace("m").await;
-    let all = told(from_ref(&life));
+    history.record_and_show(&[events[1].clone(), events[3].clone()]).await;
+    let trace = history.trace("m").await;
+    let all = transitions_of(from_ref(&life));
     assert_eq!(trace.transitions, [all[1].clone(), all[3].clone()]);
     assert_eq!(trace.message, message(&life));
-    desk.tell(&events).await;
-    assert_eq!(desk.trace("m").await.transitions, all, "it came after all");
+    history.record_and_show(&events).await;
+    assert_eq!(history.trace("m").await.transitions, all, "it arrived late");
 }
 
-async fn q20_an_id_in_another_queue_is_another_message<S: Archive>(desk: &Desk<S>) {
-    let (here, there) = (desk.life("m").enqueued(), Life::new(&desk.another_queue(), "m").enqueued().leased("w"));
-    let near = desk.life("M").enqueued().canceled("");
-    desk.tell(&events_of(&[here.clone(), there, near])).await;
+async fn q20_an_id_in_another_queue_is_another_message<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    let (here, there) = (history.life("m").enqueued(), Life::new(&history.another_queue(), "m").enqueued().leased("w"));
+    let near = history.life("M").enqueued().canceled("");
+    history.record_and_show(&events_of(&[here.clone(), there, near])).await;
     assert_eq!(
-        desk.trace("m").await,
-        Trace { transitions: told(from_ref(&here)), more: false, message: message(&here) }
+        history.trace("m").await,
+        Trace { transitions: transitions_of(from_ref(&here)), more: false, message: message(&here) }
     );
 }

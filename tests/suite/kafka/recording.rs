@@ -1,6 +1,5 @@
-//! A history store that only keeps what it is given, and can be made to refuse it.
+//! A history store that only records its calls, and can be made to refuse them.
 
-use super::DEADLINE;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,25 +8,28 @@ use tallystone_model::Recorded;
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
 use tokio::sync::watch;
 
-/// What it was given.
+/// How long a test waits for what must happen; generous, because the machine may be busy.
+pub(super) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The calls so far.
 #[derive(Default)]
-pub(super) struct Kept {
-    /// By message and version, and how often.
+pub(super) struct Recording {
+    /// The events by message and version, and how often each was written.
     pub(super) events: BTreeMap<(String, u32), (Recorded, usize)>,
-    /// Of each source, how far it is.
-    pub(super) reached: BTreeMap<u32, u64>,
-    /// How many sources there are, as it was told.
-    pub(super) of: BTreeSet<u32>,
-    /// Calls that it refused.
+    /// The watermark of each source.
+    pub(super) watermarks: BTreeMap<u32, u64>,
+    /// The numbers of sources that callers gave.
+    pub(super) source_counts: BTreeSet<u32>,
+    /// The number of refused calls.
     pub(super) refused: usize,
     refuses: Option<HistoryError>,
-    /// From the first call on.
+    /// Refuses calls for this time after the first one.
     refuses_for: Option<(Duration, Option<Instant>)>,
     rejects: BTreeSet<String>,
 }
 
-impl Kept {
-    /// Every version of every message is there from 1 on without a gap; how many messages.
+impl Recording {
+    /// Checks that the versions of every message begin with 1 and have no gap. Returns the number of messages.
     pub(super) fn whole_messages(&self) -> usize {
         let mut versions: BTreeMap<&str, u32> = BTreeMap::new();
         for (id, version) in self.events.keys() {
@@ -38,68 +40,72 @@ impl Kept {
         versions.len()
     }
 
-    /// Events that it was given more than once.
+    /// The number of events that were written more than once.
     pub(super) fn repeated(&self) -> usize {
         self.events.values().filter(|(_, times)| *times > 1).count()
     }
 }
 
 /// The store.
-pub(super) struct Keeper {
-    kept: Mutex<Kept>,
+pub(super) struct RecordingStore {
+    recording: Mutex<Recording>,
     changed: watch::Sender<()>,
 }
 
-impl Keeper {
-    pub(super) fn new() -> Arc<Keeper> {
-        Arc::new(Keeper { kept: Mutex::default(), changed: watch::Sender::new(()) })
+impl RecordingStore {
+    pub(super) fn new() -> Arc<RecordingStore> {
+        Arc::new(RecordingStore { recording: Mutex::default(), changed: watch::Sender::new(()) })
     }
 
-    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn recording(&self) -> MutexGuard<'_, Recording> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on it refuses all with this error, or nothing.
+    /// Refuses every call with this error from now on; `None`: accepts calls again.
     pub(super) fn refuse(&self, error: Option<HistoryError>) {
-        self.kept().refuses = error;
+        self.recording().refuses = error;
     }
 
-    /// It is unavailable for so long after the next call.
+    /// Is unavailable for this time, which begins with the next call.
     pub(super) fn refuse_for(&self, time: Duration) {
-        self.kept().refuses_for = Some((time, None));
+        self.recording().refuses_for = Some((time, None));
     }
 
-    /// It rejects the events of this message.
+    /// Rejects the events of this message.
     pub(super) fn reject(&self, id: &str) {
-        self.kept().rejects.insert(id.to_owned());
+        self.recording().rejects.insert(id.to_owned());
     }
 
-    /// Waits until what it has been given is so.
-    pub(super) async fn until(&self, what: &str, is_so: impl Fn(&Kept) -> bool) {
+    /// Waits until the condition is true.
+    pub(super) async fn until(&self, what: &str, is_true: impl Fn(&Recording) -> bool) {
         let mut changed = self.changed.subscribe();
         let waited = tokio::time::timeout(DEADLINE, async {
-            while !is_so(&self.kept()) {
-                changed.changed().await.expect("the keeper is there");
+            while !is_true(&self.recording()) {
+                changed.changed().await.expect("the sender lives as long as the store");
             }
         });
         if waited.await.is_err() {
-            let kept = self.kept();
-            panic!("not in {DEADLINE:?}: {what}; {} events, reached {:?}", kept.events.len(), kept.reached);
+            let recording = self.recording();
+            panic!(
+                "not in {DEADLINE:?}: {what}; {} events, watermarks {:?}",
+                recording.events.len(),
+                recording.watermarks
+            );
         }
     }
 
-    /// Waits until it has so many different events.
+    /// Waits until it has exactly this many different events.
     pub(super) async fn until_events(&self, count: usize) {
-        self.until(&format!("{count} events"), |kept| kept.events.len() >= count).await;
-        assert_eq!(self.kept().events.len(), count);
+        self.until(&format!("{count} events"), |recording| recording.events.len() >= count).await;
+        assert_eq!(self.recording().events.len(), count);
     }
 }
 
-impl Kept {
+impl Recording {
     fn refusal(&mut self) -> Option<HistoryError> {
         if let Some((time, since)) = &mut self.refuses_for {
             if since.get_or_insert_with(Instant::now).elapsed() < *time {
-                return Some(HistoryError::Unavailable("not for a while".to_owned()));
+                return Some(HistoryError::Unavailable("unavailable for a while".to_owned()));
             }
             self.refuses_for = None;
         }
@@ -125,50 +131,50 @@ impl Kept {
     }
 }
 
-/// What nobody asks it.
-fn no_answer<T>() -> Result<T, HistoryError> {
-    Err(HistoryError::Failed("it only keeps".to_owned()))
+/// The indexer makes no queries.
+fn unsupported<T>() -> Result<T, HistoryError> {
+    Err(HistoryError::Failed("this store only records".to_owned()))
 }
 
-impl HistoryStore for Keeper {
+impl HistoryStore for RecordingStore {
     async fn record(&self, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
-        let answer = self.kept().take(events);
+        let result = self.recording().take(events);
         self.changed.send_replace(());
-        answer
+        result
     }
 
     async fn advance(&self, source: Source, up_to_ms: u64) -> Result<(), HistoryError> {
         {
-            let mut kept = self.kept();
-            kept.of.insert(source.of);
-            let reached = kept.reached.entry(source.number).or_default();
-            *reached = up_to_ms.max(*reached);
+            let mut recording = self.recording();
+            recording.source_counts.insert(source.of);
+            let watermark = recording.watermarks.entry(source.number).or_default();
+            *watermark = up_to_ms.max(*watermark);
         }
         self.changed.send_replace(());
         Ok(())
     }
 
     async fn watermark(&self) -> Result<Option<u64>, HistoryError> {
-        no_answer()
+        unsupported()
     }
 
     async fn trace(&self, _: &TraceQuery) -> Result<Trace, HistoryError> {
-        no_answer()
+        unsupported()
     }
 
     async fn search(&self, _: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
-        no_answer()
+        unsupported()
     }
 
     async fn stats(&self, _: &StatsQuery) -> Result<Vec<Activity>, HistoryError> {
-        no_answer()
+        unsupported()
     }
 
     async fn depth(&self, _: &DepthQuery) -> Result<[u64; 6], HistoryError> {
-        no_answer()
+        unsupported()
     }
 
     async fn prune(&self, _: u64) -> Result<bool, HistoryError> {
-        no_answer()
+        unsupported()
     }
 }

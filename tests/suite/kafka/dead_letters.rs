@@ -9,7 +9,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use tallystone_indexer::kafka::{KafkaSink, dead_letter_topic};
 use tallystone_indexer::wire;
 
-/// Somebody else who writes to the topic.
+/// Writes to the topic as another program.
 async fn write(topic: &KafkaOptions, key: &str, kind: Option<&str>, value: &[u8]) {
     let producer: FutureProducer =
         ClientConfig::new().set("bootstrap.servers", &topic.brokers).create().expect("a producer");
@@ -21,7 +21,7 @@ async fn write(topic: &KafkaOptions, key: &str, kind: Option<&str>, value: &[u8]
 }
 
 #[tokio::test]
-async fn q19_what_can_never_be_indexed_goes_aside_with_its_reason_and_the_rest_goes_on() {
+async fn q19_undecodable_records_become_dead_letters_and_indexing_continues() {
     let kafka = TestKafka::shared().await;
     let topic = topic_of(&kafka, "dead");
     let sink = KafkaSink::new(&topic).expect("a sink");
@@ -36,15 +36,15 @@ async fn q19_what_can_never_be_indexed_goes_aside_with_its_reason_and_the_rest_g
     write(&topic, "q/unwanted", Some("event"), &unwanted).await;
     sink.deliver(lives(20..40, 2).into()).await.expect("delivered");
 
-    let keeper = Keeper::new();
-    keeper.reject("unwanted");
-    let running = Running::start(&keeper, &topic);
-    keeper.until_events(80).await;
+    let store = RecordingStore::new();
+    store.reject("unwanted");
+    let running = RunningIndexer::start(&store, &topic);
+    store.until_events(80).await;
     running.stop().await;
-    // Committed behind them: another indexer meets none of them.
+    // Their offsets are committed: the next indexer does not read them.
     sink.deliver(lives(40..60, 2).into()).await.expect("delivered");
-    let after = Keeper::new();
-    let running = Running::start(&after, &topic);
+    let after = RecordingStore::new();
+    let running = RunningIndexer::start(&after, &topic);
     after.until_events(40).await;
     running.stop().await;
 
@@ -74,7 +74,7 @@ async fn q19_what_can_never_be_indexed_goes_aside_with_its_reason_and_the_rest_g
 }
 
 #[tokio::test]
-async fn q19_a_dead_letter_that_is_too_large_with_its_reason_leaves_its_place() {
+async fn q19_a_dead_letter_that_is_too_large_carries_only_its_origin() {
     let kafka = TestKafka::shared().await;
     let topic = topic_of(&kafka, "large");
     let sink = KafkaSink::new(&topic).expect("a sink");
@@ -85,13 +85,13 @@ async fn q19_a_dead_letter_that_is_too_large_with_its_reason_leaves_its_place() 
         .set("message.max.bytes", "8000000")
         .create()
         .expect("a producer");
-    // Small on the wire, large when read.
+    // Small when compressed, large when read.
     let value = vec![0_u8; 4_000_000];
     producer.send(FutureRecord::to(&topic.topic).key("large").payload(&value), DEADLINE).await.expect("written");
     sink.deliver(life("n", 1).into()).await.expect("delivered");
-    let keeper = Keeper::new();
-    let running = Running::start(&keeper, &topic);
-    keeper.until_events(2).await;
+    let store = RecordingStore::new();
+    let running = RunningIndexer::start(&store, &topic);
+    store.until_events(2).await;
     running.stop().await;
     let all = records(&topic.brokers, &dead_letter_topic(&topic)).await;
     assert_eq!(all.len(), 1);

@@ -15,16 +15,16 @@ use tokio::time::{Instant, sleep};
 const POLL: Duration = Duration::from_millis(10);
 
 /// The processes.
-pub(super) struct House {
+pub(super) struct Installation {
     pub(super) machines: Machines,
     pub(super) kafka: TestKafka,
     pub(super) elasticsearch: TestElasticsearch,
     pub(super) indexers: [Indexer; 2],
 }
 
-impl House {
-    /// All of them at work but the second indexer; clients repeat calls for so long.
-    pub(super) async fn start(retry_for: Duration) -> House {
+impl Installation {
+    /// Starts all processes except the second indexer. Clients retry calls for this long.
+    pub(super) async fn start(retry_for: Duration) -> Installation {
         let (kafka, elasticsearch) = tokio::join!(TestKafka::start(), TestElasticsearch::start());
         let config = format!(
             "relay_leader_lease_ms = 1000\n[kafka]\nbrokers = '{}'\npartitions = 4\n[elasticsearch]\nurl = '{}'\n",
@@ -35,16 +35,16 @@ impl House {
         let mut indexers = [indexer(), indexer()];
         indexers[0].start().await;
         let machines = Machines::start_with(&config, retry_for).await;
-        House { machines, kafka, elasticsearch, indexers }
+        Installation { machines, kafka, elasticsearch, indexers }
     }
 
-    /// What a disk above its flood stage does to every index, or its end.
+    /// Begins or ends what a disk above its flood stage does to every index.
     pub(super) async fn read_only(&self, blocked: bool) {
         let raw = Transport::single_node(&self.elasticsearch.address()).expect("a transport");
         let value = if blocked { json!(true) } else { json!(null) };
         let body = json!({ "index.blocks.read_only_allow_delete": value }).to_string();
         let sent = raw.send(Method::Put, "tallystone-*/_settings", HeaderMap::new(), None::<&()>, Some(body), None);
-        assert!(sent.await.expect("an answer").status_code().is_success());
+        assert!(sent.await.expect("a response").status_code().is_success());
     }
 }
 
@@ -67,13 +67,13 @@ impl Indexer {
         if self.process.is_some() {
             return;
         }
-        // The first who asks for the program builds it, which is not what is timed here.
+        // The first call builds the program, which must not count as start time.
         program::path();
         let listen = self.address.to_string();
         let (kafka, elasticsearch) = (self.kafka.as_str(), self.elasticsearch.as_str());
         let args = ["indexer", "--listen", &listen, "--kafka-brokers", kafka, "--elasticsearch-url", elasticsearch];
         let mut command = program::command(&[&args[..], &["--log", "error"]].concat());
-        // One node has nowhere to put copies, and Kafka's client would wait out a dead member for 45 s.
+        // One node cannot hold replicas, and Kafka's default would wait 45 s for a dead member.
         command.env("TALLYSTONE_ELASTICSEARCH_REPLICAS", "0");
         command.env("TALLYSTONE_KAFKA_PARTITIONS", "4");
         command.env("TALLYSTONE_KAFKA_PROPERTIES", "[\"session.timeout.ms=6000\"]");

@@ -1,4 +1,4 @@
-//! A history store under test, and a desk at which one test asks it.
+//! A history store under test, and the fixture through which one test writes and queries it.
 
 use crate::events::Life;
 use crate::service::TestElasticsearch;
@@ -15,37 +15,37 @@ use tallystone_proto::history::v1::{Activity, IndexedMessage};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-/// The one source of most tests.
+/// The only source of most tests.
 pub const ONLY: Source = Source { number: 0, of: 1 };
 
-/// A [`HistoryStore`] that tests can get.
-pub trait Archive: HistoryStore + Sized {
-    /// The one that all tests of this process share: another handle on it each time, where it may have several.
-    fn shared() -> impl Future<Output = Arc<Held<Self>>>;
+/// A [`HistoryStore`] that the conformance suite runs on.
+pub trait HistoryUnderTest: HistoryStore + Sized {
+    /// The store that all tests of this process share. Each call returns another handle if the store allows several.
+    fn shared() -> impl Future<Output = Arc<HeldStore<Self>>>;
 
-    /// One that nobody else has, with this retention.
-    fn fresh(retention_ms: u64) -> impl Future<Output = Arc<Held<Self>>>;
+    /// A store that only the caller has, with this retention.
+    fn fresh(retention_ms: u64) -> impl Future<Output = Arc<HeldStore<Self>>>;
 }
 
-/// A store, and what has to live as long.
-pub struct Held<S> {
+/// A store, and the resources that must live as long.
+pub struct HeldStore<S> {
     /// The store.
     pub store: S,
-    // Goes after the store.
-    _beside: Box<dyn Any + Send + Sync>,
+    // Dropped after the store.
+    _resources: Box<dyn Any + Send + Sync>,
 }
 
-impl<S> Held<S> {
-    /// Keeps both.
-    pub fn new(store: S, beside: impl Any + Send + Sync) -> Self {
-        Held { store, _beside: Box::new(beside) }
+impl<S> HeldStore<S> {
+    /// Holds both.
+    pub fn new(store: S, resources: impl Any + Send + Sync) -> Self {
+        HeldStore { store, _resources: Box::new(resources) }
     }
 }
 
-static SHARED: Mutex<Weak<Held<Embedded>>> = Mutex::const_new(Weak::new());
+static SHARED: Mutex<Weak<HeldStore<Embedded>>> = Mutex::const_new(Weak::new());
 
-impl Archive for Embedded {
-    async fn shared() -> Arc<Held<Self>> {
+impl HistoryUnderTest for Embedded {
+    async fn shared() -> Arc<HeldStore<Self>> {
         let mut shared = SHARED.lock().await;
         if let Some(held) = shared.upgrade() {
             return held;
@@ -55,52 +55,52 @@ impl Archive for Embedded {
         held
     }
 
-    async fn fresh(retention_ms: u64) -> Arc<Held<Self>> {
+    async fn fresh(retention_ms: u64) -> Arc<HeldStore<Self>> {
         let folder = TempDir::new().expect("a temporary folder");
         let options = EmbeddedOptions { retention_ms, ..EmbeddedOptions::new(folder.path().join("history.db")) };
-        Arc::new(Held::new(Embedded::open(options).expect("a new history"), folder))
+        Arc::new(HeldStore::new(Embedded::open(options).expect("a new history"), folder))
     }
 }
 
-/// The indices that all tests of this process share.
+/// The prefix of the indices that all tests of this process share.
 static PREFIX: LazyLock<String> = LazyLock::new(|| prefix("shared"));
 
-/// That nobody else has.
+/// A prefix that no other test has.
 fn prefix(name: &str) -> String {
     format!("{name}-{:016x}", rand::random::<u64>())
 }
 
-impl Archive for Elastic {
-    async fn shared() -> Arc<Held<Self>> {
+impl HistoryUnderTest for Elastic {
+    async fn shared() -> Arc<HeldStore<Self>> {
         elastic(PREFIX.clone(), u64::MAX).await
     }
 
-    async fn fresh(retention_ms: u64) -> Arc<Held<Self>> {
+    async fn fresh(retention_ms: u64) -> Arc<HeldStore<Self>> {
         elastic(prefix("fresh"), retention_ms).await
     }
 }
 
-async fn elastic(prefix: String, retention_ms: u64) -> Arc<Held<Elastic>> {
+async fn elastic(prefix: String, retention_ms: u64) -> Arc<HeldStore<Elastic>> {
     let server = TestElasticsearch::shared().await;
     let options = ElasticOptions { prefix, retention_ms, replicas: 0, ..ElasticOptions::new(server.address()) };
-    Arc::new(Held::new(Elastic::new(options).expect("good options"), server))
+    Arc::new(HeldStore::new(Elastic::new(options).expect("good options"), server))
 }
 
-/// Where one test records and asks, in queues of its own.
-pub struct Desk<S> {
+/// One test's access to a store: it writes to and queries the test's own queues.
+pub struct HistoryFixture<S> {
     /// The store.
-    pub held: Arc<Held<S>>,
+    pub held: Arc<HeldStore<S>>,
     /// The queue of most tests.
     pub queue: QueueName,
     test: String,
     made: AtomicUsize,
 }
 
-impl<S: Archive> Desk<S> {
-    /// A desk at a store; `test` keeps its queues apart from those of other tests.
-    pub fn new(held: Arc<Held<S>>, test: &str) -> Self {
+impl<S: HistoryUnderTest> HistoryFixture<S> {
+    /// A fixture on a store; `test` separates its queues from those of other tests.
+    pub fn new(held: Arc<HeldStore<S>>, test: &str) -> Self {
         let queue = QueueName::parse("queue", test).expect("a valid queue name");
-        Desk { held, queue, test: test.to_owned(), made: AtomicUsize::new(0) }
+        HistoryFixture { held, queue, test: test.to_owned(), made: AtomicUsize::new(0) }
     }
 
     /// The store.
@@ -108,19 +108,19 @@ impl<S: Archive> Desk<S> {
         &self.held.store
     }
 
-    /// A queue that nobody has asked of yet.
+    /// A queue that has not been used yet.
     pub fn another_queue(&self) -> QueueName {
         let number = self.made.fetch_add(1, Ordering::SeqCst);
         QueueName::parse("queue", &format!("{}/{number:03}", self.test)).expect("a valid queue name")
     }
 
-    /// A message of the queue that is not there yet.
+    /// A new message of the queue.
     pub fn life(&self, id: &str) -> Life {
         Life::new(&self.queue, id)
     }
 
     /// Records events and makes them visible.
-    pub async fn tell(&self, events: &[Recorded]) {
+    pub async fn record_and_show(&self, events: &[Recorded]) {
         self.record(events).await;
         self.show().await;
     }
@@ -140,15 +140,15 @@ impl<S: Archive> Desk<S> {
         self.trace_as(id, |_| {}).await
     }
 
-    /// A trace, asked for in another way.
-    pub async fn trace_as(&self, id: &str, ask: impl FnOnce(&mut TraceQuery)) -> Trace {
+    /// A trace by a changed query.
+    pub async fn trace_as(&self, id: &str, change: impl FnOnce(&mut TraceQuery)) -> Trace {
         let (queue, id) = (self.queue.clone(), crate::build::id(id));
         let mut query = TraceQuery { queue, id, sequence: None, limit: 10_000, after: None };
-        ask(&mut query);
+        change(&mut query);
         self.store().trace(&query).await.expect("a trace")
     }
 
-    /// A search for everything in the queue that is not gone, to be narrowed.
+    /// A search for snapshot in the queue that is not gone, to be narrowed.
     pub fn any(&self) -> SearchQuery {
         SearchQuery { queue: Some(self.queue.clone()), limit: 1_000, ..SearchQuery::default() }
     }
@@ -169,8 +169,8 @@ impl<S: Archive> Desk<S> {
         loop {
             let page = self.search(&query).await;
             assert!(page.len() <= query.limit, "{} messages on a page of {}", page.len(), query.limit);
-            let is_behind = |message: &IndexedMessage| Some(SearchPosition::of(message)) != query.after;
-            assert!(page.iter().all(is_behind), "a page begins behind the last one: {:?}", query.after);
+            let is_after = |message: &IndexedMessage| Some(SearchPosition::of(message)) != query.after;
+            assert!(page.iter().all(is_after), "a page begins after the last one: {:?}", query.after);
             let is_last = page.len() < query.limit;
             messages.extend(page);
             if is_last {
@@ -180,7 +180,7 @@ impl<S: Archive> Desk<S> {
         }
     }
 
-    /// What happened in [from, to).
+    /// The statistics of [from, to), Unix ms.
     pub async fn stats(&self, from_ms: u64, to_ms: u64, interval_ms: Option<u64>) -> Vec<Activity> {
         let query = StatsQuery { queue: self.queue.clone(), from_ms, to_ms, interval_ms };
         self.store().stats(&query).await.expect("statistics")
@@ -193,8 +193,8 @@ impl<S: Archive> Desk<S> {
         self.store().depth(&query).await.expect("a depth")
     }
 
-    /// All that the store can say of a queue and these moments, percentiles left out: they are within 1%, not exact.
-    pub async fn everything(&self, from_ms: u64, to_ms: u64) -> Everything {
+    /// Everything that the store returns for the queue and this span, except percentiles, which are approximate.
+    pub async fn snapshot(&self, from_ms: u64, to_ms: u64) -> Snapshot {
         let query = SearchQuery { include_gone: true, limit: 7, ..self.any() };
         let messages = self.pages(&query).await;
         let ids: BTreeSet<String> = messages.iter().map(|message| message.id.clone()).collect();
@@ -206,19 +206,19 @@ impl<S: Archive> Desk<S> {
         for state in stats.iter_mut().flat_map(|activity| &mut activity.states) {
             (state.p50_ms, state.p90_ms, state.p99_ms) = (0, 0, 0);
         }
-        Everything { messages, traces, stats, depth: self.depth(&[]).await }
+        Snapshot { messages, traces, stats, depth: self.depth(&[]).await }
     }
 }
 
-/// See [`Desk::everything`].
+/// The result of [`HistoryFixture::snapshot`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Everything {
-    /// Messages, gone ones too.
+pub struct Snapshot {
+    /// Messages, including those that are gone.
     pub messages: Vec<IndexedMessage>,
     /// By id.
     pub traces: BTreeMap<String, Trace>,
-    /// The whole, and seven parts.
+    /// The whole span and seven intervals.
     pub stats: Vec<Activity>,
-    /// Without metadata.
+    /// The depth of the queue.
     pub depth: [u64; 6],
 }

@@ -1,4 +1,4 @@
-//! What must hold when all is quiet.
+//! What must hold once all events are delivered.
 
 use crate::system::program;
 use futures::StreamExt;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 const CATCH_UP: Duration = Duration::from_secs(120);
 const TRACES_AT_ONCE: usize = 8;
 
-/// Waits until the watermark is past now, whatever is away meanwhile.
+/// Waits until the watermark is past the time of the call; outages in between are tolerated.
 pub(super) async fn caught_up(client: &Client) {
     let give_up_at = Instant::now() + CATCH_UP;
     while !client.history_caught_up(give_up_at - Instant::now()).await.unwrap_or(false) {
@@ -18,11 +18,11 @@ pub(super) async fn caught_up(client: &Client) {
     }
 }
 
-/// Every message has its whole trace, each version once; what the queue no longer has, the index calls gone.
+/// Every message has its whole trace, each version once. A message that the queue no longer has is gone in the index.
 pub(super) async fn traces_are_whole(client: &Client, queue: &str, ids: Vec<String>) {
     let count = ids.len();
     let traces = futures::stream::iter(ids).map(|id| async move {
-        let trace = client.trace_message(queue, &id, 0, 10_000, "").await.expect("an answer");
+        let trace = client.trace_message(queue, &id, 0, 10_000, "").await.expect("a response");
         assert_eq!(trace.gaps, [], "{queue} {id}: {trace:?}");
         let versions: Vec<u32> = trace.transitions.iter().map(|transition| transition.version).collect();
         let all: Vec<u32> = (1..=versions.len() as u32).collect();
@@ -34,10 +34,10 @@ pub(super) async fn traces_are_whole(client: &Client, queue: &str, ids: Vec<Stri
         message.gone
     });
     let gone = traces.buffer_unordered(TRACES_AT_ONCE).filter(|gone| std::future::ready(*gone)).count().await;
-    println!("{queue}: {count} traces are whole, {gone} of them of messages that are gone");
+    println!("{queue}: {count} traces are complete, {gone} of them of messages that are gone");
 }
 
-/// `tallystone history check` compares everything that is in the queues with the index.
+/// `tallystone history check` compares every message of the queues with the index.
 pub(super) async fn index_equals_redis(server: &str, compared_min: u64) {
     let checked = program::run(program::command(&["history", "check", "--json", "--server", server]), "").await;
     assert_eq!(checked.code, Some(0), "{checked:?}");
