@@ -69,13 +69,12 @@ pub(crate) fn load(name: &str, file: &'static str, prelude: &str, parts: &[(&str
     Loaded { source, sha1 }
 }
 
-const PARTS: &[(&str, &str)] =
-    parts!["lib":
-        "shard", "record", "event", "exclusive", "index", "move", "due", "requests",
-        "check/index", "check/key", "check/message", "check/walk", "complete/batch",
-        "dequeue/filtered", "dequeue/leases", "dequeue/ready", "dequeue/reply", "dequeue/requests",
-        "enqueue/coalesce", "enqueue/fresh", "enqueue/keys",
-    ];
+const PARTS: &[(&str, &str)] = parts!["lib":
+    "shard", "record", "event", "exclusive", "index", "move", "due", "requests",
+    "check/index", "check/key", "check/message", "check/walk", "complete/batch",
+    "dequeue/filtered", "dequeue/leases", "dequeue/ready", "dequeue/reply", "dequeue/requests",
+    "enqueue/coalesce", "enqueue/fresh", "enqueue/keys",
+];
 
 scripts! {
     /// One script: one verb of the queue's store.

@@ -26,6 +26,9 @@ use tokio_util::sync::CancellationToken;
 /// How long what the child has started may take to vanish once it is killed.
 const GROUP_WAIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
+/// Runs the program of its arguments if `$0` is still the parent. If the parent was killed before setpriv had set the
+/// signal, the signal never comes.
+const IF_PARENT_LIVES: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
 /// What to start, and how long it may take.
 pub(crate) struct Launch {
@@ -194,7 +197,10 @@ impl Process {
 async fn spawn(launch: &Launch, mut lock: Flock<File>, log: File) -> Result<Arc<Process>, LocalError> {
     let unusable = unusable(&launch.dir);
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "TERM"]).args(&launch.command);
+    let program = launch.command.iter().position(|part| part == "--").map_or(0, |end| end + 1);
+    let (options, program) = launch.command.split_at(program);
+    command.args(["--pdeathsig", "TERM"]).args(options);
+    command.args(["sh", "-c", IF_PARENT_LIVES]).arg(std::process::id().to_string()).args(program);
     command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
     // A group of its own: Ctrl-C in a terminal reaches us alone, and we stop it after the server.
     command.process_group(0).stdin(lock.try_clone().map_err(&unusable)?);

@@ -2,9 +2,11 @@
 
 use super::program::{self, Ended, Running, SOON};
 use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -113,21 +115,21 @@ impl Dev {
 
     /// The redis-server that it has started.
     fn redis_pid(&self) -> Pid {
-        redis_of(Path::new(self.ready["data_dir"].as_str().expect("a path"))).expect("the folder's lock names it")
+        let lock = Path::new(self.ready["data_dir"].as_str().expect("a path")).join("lock");
+        let holder = std::fs::read_to_string(lock).expect("a lock file");
+        let pid = holder.strip_prefix("process ").and_then(|rest| rest.split(',').next()).expect("its process id");
+        Pid::from_raw(pid.parse().expect("a number"))
     }
 }
 
-/// The redis-server of a data folder, by the folder's lock; none if none was started.
-fn redis_of(dir: &Path) -> Option<Pid> {
-    let holder = std::fs::read_to_string(dir.join("lock")).ok()?;
-    let pid = holder.strip_prefix("process ")?.split(',').next()?;
-    Some(Pid::from_raw(pid.parse().expect("a number")))
-}
-
-/// Waits until the redis-server of a folder, whose `dev` was killed, is gone.
+/// Waits until no process of a `dev` that was killed holds its folder: the redis-server holds the lock while it lives.
 pub(crate) async fn until_folder_is_free(dir: &Path) {
-    if let Some(redis) = redis_of(dir) {
-        until_gone(redis).await;
+    let Ok(mut lock) = File::open(dir.join("lock")) else { return };
+    let give_up_at = Instant::now() + SOON;
+    while let Err((file, _)) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
+        assert!(Instant::now() < give_up_at, "a process still holds {}", dir.display());
+        sleep(Duration::from_millis(10)).await;
+        lock = file;
     }
 }
 
@@ -202,7 +204,7 @@ async fn it_ends_when_its_redis_ends_and_reports_errors_before_it_is_ready() {
     elsewhere.env("TALLYSTONE_REDIS_URL", "redis://127.0.0.1:1");
     let refused = program::run(elsewhere, "").await;
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("redis_url"), "{refused:?}");
+    assert!(refused.stderr.contains("redis.url"), "{refused:?}");
 }
 
 #[tokio::test]
