@@ -119,7 +119,7 @@ install_services() (
   mkdir -p "$SERVICES_DIR"
   exec 9>"$SERVICES_DIR/.lock"
   flock 9
-  # Left by one that was killed: with the lock in hand, nobody works there.
+  # Left by a killed install: this one holds the lock, so no other is running.
   rm -rf "$SERVICES_DIR"/.aside.*
   install_service "kafka-$KAFKA" fetch_kafka
   install_service "elasticsearch-$ELASTICSEARCH" fetch_elasticsearch

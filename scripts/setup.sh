@@ -5,7 +5,7 @@
 # shellcheck source=scripts/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# One place for build results, so that the program can be called without asking cargo for its path.
+# One place for build results, so that scripts know the path of the program.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 tallystone() { "$CARGO_TARGET_DIR/release/tallystone" "$@"; }
 

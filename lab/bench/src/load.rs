@@ -1,6 +1,6 @@
-//! Closed loops: clients that call as fast as they are answered, and what they send.
+//! Closed loops: clients that send the next call as soon as the last one is answered, and the messages that they send.
 
-use crate::sample::{Tally, Total};
+use crate::sample::{CallStats, TimedStats};
 use crate::shape::{PAYLOAD_BYTES, time_limit};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// A message to be sent.
+/// A message to send.
 pub(crate) struct Draft {
     pub(crate) id: String,
     pub(crate) payload: Bytes,
@@ -21,14 +21,14 @@ pub(crate) struct Draft {
     pub(crate) metadata: BTreeMap<String, String>,
 }
 
-/// Whatever keeps a queue, seen by one client. Every method is one call over the wire where the peer can do that.
-pub(crate) trait Client: Send + Sized + 'static {
-    /// What names a message in hand.
+/// One client of a queue, ours or a peer's. Each method is one call over the wire if the peer can do that.
+pub(crate) trait LoadClient: Send + Sized + 'static {
+    /// Identifies a leased message.
     type Held: Send;
 
     fn enqueue(&mut self, drafts: Vec<Draft>) -> impl Future<Output = Result<()>> + Send;
 
-    /// Up to `limit`; empty when nothing is there to run now.
+    /// Up to `limit` messages; empty when none can run now.
     fn dequeue(&mut self, limit: usize) -> impl Future<Output = Result<Vec<Self::Held>>> + Send;
 
     fn complete(&mut self, held: Vec<Self::Held>) -> impl Future<Output = Result<()>> + Send;
@@ -37,7 +37,7 @@ pub(crate) trait Client: Send + Sized + 'static {
 /// Priority and metadata of the n-th message.
 type Shape = dyn Fn(u64, &mut SmallRng) -> (i64, BTreeMap<String, String>) + Send + Sync;
 
-/// What is sent: random payloads and ids as a caller would make them, priority and metadata by the shape.
+/// The messages to send: random payloads, ids as a caller would make them, priority and metadata by the shape.
 #[derive(Clone)]
 pub(crate) struct Traffic(Arc<Shape>);
 
@@ -53,12 +53,12 @@ impl Traffic {
         Traffic::new(|_, rng| (priority(rng), BTreeMap::new()))
     }
 
-    /// One pair: `name` is one of so many values, at random.
+    /// One pair: `name` has one of `values` values, at random.
     pub(crate) fn keyed(name: &'static str, values: u64) -> Traffic {
         Traffic::new(move |_, rng| (priority(rng), pair(name, rng.random_range(0..values))))
     }
 
-    /// What one client sends; the seed decides, ids apart.
+    /// The messages of one client. The seed decides everything except the ids.
     pub(crate) fn source(&self, seed: u64) -> Source {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut payload = vec![0; PAYLOAD_BYTES];
@@ -67,7 +67,7 @@ impl Traffic {
     }
 }
 
-/// A random deadline, in Unix ms as the norm is: exact in a double, which some peers need.
+/// A random deadline in Unix ms: exact in a double, which some peers need.
 pub(crate) fn priority(rng: &mut SmallRng) -> i64 {
     rng.random_range(1_000_000_000_000..2_000_000_000_000)
 }
@@ -91,59 +91,59 @@ impl Source {
     }
 }
 
-/// Runs all loops at once, in bounded time; gives the clients back, in any order, with what they came to.
-pub(crate) async fn race<C, F, Fut>(clients: Vec<C>, messages: u64, each: F) -> Result<(Vec<C>, Total)>
+/// Runs the loops of all clients at once, in bounded time. Returns the clients, in any order, and their common statistics.
+pub(crate) async fn race<C, F, Fut>(clients: Vec<C>, messages: u64, each: F) -> Result<(Vec<C>, TimedStats)>
 where
     C: Send + 'static,
     F: Fn(usize, C) -> Fut,
-    Fut: Future<Output = Result<(C, Tally)>> + Send + 'static,
+    Fut: Future<Output = Result<(C, CallStats)>> + Send + 'static,
 {
     let began = Instant::now();
     let mut loops: JoinSet<_> = clients.into_iter().enumerate().map(|(n, client)| each(n, client)).collect();
     let limit = time_limit(messages);
     let all = async {
-        let (mut clients, mut total) = (Vec::new(), Tally::new());
+        let (mut clients, mut total) = (Vec::new(), CallStats::new());
         total.last = began;
         while let Some(ended) = loops.join_next().await {
-            let (client, tally) = ended??;
+            let (client, stats) = ended??;
             clients.push(client);
-            total.add(&tally);
+            total.add(&stats);
         }
         anyhow::Ok((clients, total))
     };
     let outcome = tokio::time::timeout(limit, all).await;
     let (clients, total) = outcome.with_context(|| format!("not done after {} s", limit.as_secs()))??;
     if total.messages != messages {
-        bail!("{} messages were to be handled, {} were", messages, total.messages);
+        bail!("{} messages expected, {} handled", messages, total.messages);
     }
-    Ok((clients, Total::since(began, total)))
+    Ok((clients, TimedStats::since(began, total)))
 }
 
-/// Sends the messages of these numbers in batches; the latency is that of a call.
-pub(crate) async fn enqueue_all<C: Client>(
+/// Sends the messages with these numbers in batches; the latency is that of a call.
+pub(crate) async fn enqueue_all<C: LoadClient>(
     clients: Vec<C>,
     numbers: Range<u64>,
     batch: usize,
     traffic: &Traffic,
-) -> Result<(Vec<C>, Total)> {
+) -> Result<(Vec<C>, TimedStats)> {
     let next = Arc::new(AtomicU64::new(numbers.start));
-    // Each client of each part of a fill draws its own.
+    // Each client of each part of a fill has its own seed.
     let sources = (numbers.start..).map(|seed| traffic.source(seed));
     let clients: Vec<(C, Source)> = clients.into_iter().zip(sources).collect();
     let (clients, total) = race(clients, numbers.end - numbers.start, |_, (mut client, mut source)| {
         let (next, numbers) = (next.clone(), numbers.clone());
         async move {
-            let mut tally = Tally::new();
+            let mut stats = CallStats::new();
             loop {
                 let from = next.fetch_add(batch as u64, Ordering::Relaxed);
                 if from >= numbers.end {
-                    return Ok(((client, source), tally));
+                    return Ok(((client, source), stats));
                 }
                 let drafts: Vec<Draft> =
                     (from..numbers.end.min(from + batch as u64)).map(|n| source.draft(n)).collect();
                 let (sent, began) = (drafts.len(), Instant::now());
                 client.enqueue(drafts).await?;
-                tally.note(sent, began.elapsed());
+                stats.note(sent, began.elapsed());
             }
         }
     })
@@ -151,48 +151,49 @@ pub(crate) async fn enqueue_all<C: Client>(
     Ok((clients.into_iter().map(|(client, _)| client).collect(), total))
 }
 
-/// Dequeues and completes so many messages, all enqueued before; the latency is that of a dequeue with its complete.
-pub(crate) async fn drain<C: Client>(clients: Vec<C>, messages: u64, batch: usize) -> Result<(Vec<C>, Total)> {
+/// Dequeues and completes `messages` messages that were enqueued before; the latency is that of a dequeue with its
+/// complete.
+pub(crate) async fn drain<C: LoadClient>(clients: Vec<C>, messages: u64, batch: usize) -> Result<(Vec<C>, TimedStats)> {
     let done = Arc::new(AtomicU64::new(0));
     race(clients, messages, |_, mut client| {
         let done = done.clone();
         async move {
-            let mut tally = Tally::new();
+            let mut stats = CallStats::new();
             while done.load(Ordering::Relaxed) < messages {
                 let began = Instant::now();
                 let held = client.dequeue(batch).await?;
                 if held.is_empty() {
-                    // The last messages are in other hands, or (exclusive) behind those.
+                    // Other clients hold the last messages, or (exclusive) their keys.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;
                 }
                 let count = held.len();
                 client.complete(held).await?;
-                tally.note(count, began.elapsed());
+                stats.note(count, began.elapsed());
                 done.fetch_add(count as u64, Ordering::Relaxed);
             }
-            Ok((client, tally))
+            Ok((client, stats))
         }
     })
     .await
 }
 
-/// Dequeues so many messages and keeps them in hand; the latency is that of a call.
-pub(crate) async fn take<C: Client>(
+/// Dequeues `messages` messages and keeps their leases; the latency is that of a call.
+pub(crate) async fn take<C: LoadClient>(
     clients: Vec<C>,
     messages: u64,
     batch: usize,
-) -> Result<(Vec<(C, Vec<C::Held>)>, Total)> {
-    let asked = Arc::new(AtomicU64::new(0));
+) -> Result<(Vec<(C, Vec<C::Held>)>, TimedStats)> {
+    let requested = Arc::new(AtomicU64::new(0));
     let clients = clients.into_iter().map(|client| (client, Vec::new())).collect();
     race(clients, messages, |_, (mut client, mut hand): (C, Vec<C::Held>)| {
-        let asked = asked.clone();
+        let requested = requested.clone();
         async move {
-            let mut tally = Tally::new();
+            let mut stats = CallStats::new();
             loop {
-                let from = asked.fetch_add(batch as u64, Ordering::Relaxed);
+                let from = requested.fetch_add(batch as u64, Ordering::Relaxed);
                 if from >= messages {
-                    return Ok(((client, hand), tally));
+                    return Ok(((client, hand), stats));
                 }
                 let mut left = batch.min((messages - from) as usize);
                 while left > 0 {
@@ -201,7 +202,7 @@ pub(crate) async fn take<C: Client>(
                     if held.is_empty() {
                         bail!("nothing to dequeue, though messages are pending");
                     }
-                    tally.note(held.len(), began.elapsed());
+                    stats.note(held.len(), began.elapsed());
                     left -= held.len().min(left);
                     hand.extend(held);
                 }
@@ -220,7 +221,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Heap(Arc<Mutex<Vec<String>>>);
 
-    impl Client for Heap {
+    impl LoadClient for Heap {
         type Held = String;
 
         async fn enqueue(&mut self, drafts: Vec<Draft>) -> Result<()> {
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exactly_so_many_go_in_and_come_out() {
+    async fn the_same_messages_go_in_and_come_out() {
         let heap = Heap::default();
         let clients = vec![heap.clone(); 3];
         let (clients, total) = enqueue_all(clients, 0..1_001, 32, &Traffic::plain()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! The machine that the figures were measured on.
 
 use anyhow::{Context, Result};
 use serde::Serialize;

@@ -1,8 +1,8 @@
-//! Ours: a server in this process, on a Redis of the rig, and clients that reach it by gRPC over loopback.
+//! Our side of a figure: a server in this process on the Redis of the rig, and clients that call it by gRPC over loopback.
 //!
-//! The clients are the generated ones: what a figure counts is the service, not the conveniences of a client.
+//! The clients are the generated ones, so that a figure measures the service and not the conveniences of a client.
 
-use crate::load::{Client, Draft};
+use crate::load::{Draft, LoadClient};
 use crate::rig::Rig;
 use crate::shape::RETENTION_MS;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
-/// How often to look whether completed messages are collected, and for how long.
+/// How often to check whether completed messages are collected, and for how long.
 const COLLECT_POLL: Duration = Duration::from_millis(100);
 const COLLECT_LIMIT: Duration = Duration::from_secs(300);
 
@@ -33,7 +33,7 @@ pub(crate) struct Ours {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<Result<()>>,
-    /// Where it runs, if not on the bench's own threads.
+    /// The threads it runs on, unless it runs on those of the bench.
     runtime: Option<Runtime>,
 }
 
@@ -68,7 +68,7 @@ impl Ours {
     }
 
     pub(crate) async fn stop(self) -> Result<()> {
-        // An error means that it has ended already: then `served` says why.
+        // An error means that the server has already ended: then `served` holds the reason.
         let _ = self.stop.send(());
         let served = self.served.await?;
         if let Some(runtime) = self.runtime {
@@ -81,12 +81,12 @@ impl Ours {
         format!("http://{}", self.address)
     }
 
-    /// A connection of its own.
+    /// A new connection.
     pub(crate) async fn channel(&self) -> Result<Channel> {
         Ok(Endpoint::from_shared(self.url())?.connect_with_connector(connector(CONNECT_TIMEOUT)).await?)
     }
 
-    /// So many clients of one queue, spread over so many connections.
+    /// `count` clients of one queue, spread over `connections` connections.
     pub(crate) async fn clients(&self, queue: &str, count: usize, connections: usize) -> Result<Vec<OurClient>> {
         let mut channels = Vec::new();
         for _ in 0..connections.min(count) {
@@ -124,7 +124,7 @@ pub(crate) fn config_of(rig: &Rig) -> Config {
     config
 }
 
-/// A simple queue whose completed messages are collected soon.
+/// A simple queue that soon collects completed messages.
 pub(crate) fn simple_queue() -> QueueConfig {
     QueueConfig {
         r#type: QueueType::Simple.into(),
@@ -133,7 +133,7 @@ pub(crate) fn simple_queue() -> QueueConfig {
     }
 }
 
-/// The same, exclusive by this metadata key.
+/// An exclusive queue with this key, otherwise the same.
 pub(crate) fn exclusive_queue(key: &str) -> QueueConfig {
     QueueConfig { r#type: QueueType::Exclusive.into(), exclusivity_key: key.to_owned(), ..simple_queue() }
 }
@@ -150,7 +150,7 @@ impl OurClient {
         OurClient { calls: QueueClient::new(channel), queue: queue.to_owned(), worker: format!("worker-{number}") }
     }
 
-    /// A request for so many messages, with the queue's lease and no wait.
+    /// A request for up to `limit` messages, with the queue's lease and no wait.
     pub(crate) fn request(&self, limit: usize) -> DequeueRequest {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         DequeueRequest { queue: self.queue.clone(), worker: self.worker.clone(), limit, ..DequeueRequest::default() }
@@ -163,7 +163,7 @@ impl OurClient {
     }
 }
 
-impl Client for OurClient {
+impl LoadClient for OurClient {
     type Held = LeaseRef;
 
     async fn enqueue(&mut self, drafts: Vec<Draft>) -> Result<()> {
@@ -196,7 +196,7 @@ pub(crate) fn new_message(draft: Draft) -> NewMessage {
     NewMessage { id, payload, priority, metadata, ..NewMessage::default() }
 }
 
-/// An error where the transition was refused.
+/// An error if the transition was refused.
 pub(crate) fn succeeded(result: &TransitionResult) -> Result<()> {
     match &result.outcome {
         Some(transition_result::Outcome::Ok(_)) => Ok(()),

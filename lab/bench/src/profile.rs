@@ -1,4 +1,4 @@
-//! Where the time of a sample went: CPU per process and per kind of thread, commands of Redis.
+//! Where a sample spent its time: CPU per process and per kind of thread, commands of Redis.
 
 use crate::rig::{CommandCost, Rig};
 use anyhow::Result;
@@ -30,11 +30,11 @@ impl Reading {
     }
 }
 
-/// CPU of this process by thread name: "server" where the server has threads of its own.
+/// CPU of this process by thread name: "server" when the server has dedicated threads.
 pub(crate) fn threads_cpu_s() -> Result<BTreeMap<String, f64>> {
     let mut by_name = BTreeMap::new();
     for task in fs::read_dir("/proc/self/task")? {
-        // A thread that has just ended has no file; its time is lost to this profile.
+        // A thread that has just ended has no file: this profile misses its time.
         let Ok(stat) = fs::read_to_string(task?.path().join("stat")) else { continue };
         if let Some((name, seconds)) = thread_cpu_s(&stat) {
             *by_name.entry(name).or_default() += seconds;
@@ -51,7 +51,7 @@ fn thread_cpu_s(stat: &str) -> Option<(String, f64)> {
     Some((name.to_owned(), (ticks(14)? + ticks(15)?) / TICKS_PER_S))
 }
 
-/// A measurement under way.
+/// A running measurement.
 pub(crate) struct Probe(Reading);
 
 impl Probe {
@@ -86,14 +86,14 @@ impl Probe {
     }
 }
 
-/// Does the work and, if asked, says what it cost.
+/// Does the work and, if `enabled`, prints what it cost.
 pub(crate) async fn profiled<T>(
-    asked: bool,
+    enabled: bool,
     rig: &Rig,
     label: &str,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    if !asked {
+    if !enabled {
         return work.await;
     }
     let probe = Probe::start(rig).await?;
@@ -102,7 +102,7 @@ pub(crate) async fn profiled<T>(
     Ok(done)
 }
 
-/// The commands that were called in between.
+/// The commands called between the two readings.
 pub(crate) fn commands_between(
     before: &BTreeMap<String, CommandCost>,
     after: &BTreeMap<String, CommandCost>,

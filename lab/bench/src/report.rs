@@ -1,4 +1,4 @@
-//! What comes out: rows, as a table for people or as one JSON object.
+//! The result: rows, as a table for people or as one JSON object.
 
 use crate::machine::Machine;
 use crate::peers::NOT_INSTALLED;
@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What a row is to reach.
+/// The goal of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     /// Ours ÷ reference at least this.
@@ -68,16 +68,16 @@ pub(crate) enum Better {
 
 /// The other side of a row.
 pub(crate) enum Reference<'a> {
-    /// Its name and what was measured.
+    /// Its name and samples.
     Measured(&'a str, &'a Samples),
-    /// Its name and why nothing was.
+    /// Its name and why there are no samples.
     Missing(&'a str, &'a str),
-    /// The goal is absolute.
+    /// There is none: the goal is absolute.
     None,
 }
 
 impl<'a> Reference<'a> {
-    /// A peer; one without samples is not installed.
+    /// A peer; without samples it is not installed.
     pub(crate) fn peer(name: &'a str, samples: &'a Samples) -> Reference<'a> {
         match samples.median() {
             Some(_) => Reference::Measured(name, samples),
@@ -86,7 +86,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// One line of the result.
+/// One row of the result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     figure: String,
@@ -154,7 +154,7 @@ impl Row {
         Row { figure: figure.to_owned(), ..self }
     }
 
-    /// Adds something worth knowing.
+    /// Adds a detail, for `--json`.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Row {
         self.details.insert(name.to_owned(), value.into());
         self
@@ -165,26 +165,26 @@ fn rounded(samples: &Samples) -> Value {
     samples.values().into_iter().map(|value| (value * 100.0).round() / 100.0).collect()
 }
 
-/// What all figures of a run share.
+/// The conditions under which all figures of a run were measured.
 pub(crate) struct Settings {
     /// For `--json`.
     pub(crate) fields: Value,
-    /// For people, in a line.
+    /// For people, in one line.
     pub(crate) line: String,
 }
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Output<'a> {
+struct BenchOutput<'a> {
     machine: &'a Machine,
     settings: &'a Value,
     rows: &'a [Row],
 }
 
-/// Prints all of it on stdout.
+/// Prints the rows on stdout.
 pub(crate) fn print(rows: &[Row], machine: &Machine, settings: &Settings, json: bool) -> anyhow::Result<()> {
     if json {
-        let output = Output { machine, settings: &settings.fields, rows };
+        let output = BenchOutput { machine, settings: &settings.fields, rows };
         println!("{}", serde_json::to_string_pretty(&output)?);
         return Ok(());
     }
@@ -230,12 +230,12 @@ fn quantiles(p50_ms: Option<f64>, p99_ms: Option<f64>) -> String {
     }
 }
 
-/// Decimals only where they say something.
+/// Decimals only for small values.
 pub(crate) fn number(value: f64) -> String {
     if value < 100.0 { format!("{value:.2}") } else { grouped(value.round() as u64) }
 }
 
-/// With the thousands apart.
+/// 1234567 as `1,234,567`.
 pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_whether_its_goal_is_met() {
+    fn a_row_shows_whether_it_meets_its_goal() {
         let ours = samples(120_000.0);
         let met = |reference, goal| Row::new("w", "/s", &ours, reference, goal).met;
         let floor = samples(100_000.0);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_reference_is_said_and_never_met() {
+    fn a_missing_reference_is_named_and_meets_no_goal() {
         let none = Samples::new();
         let reference = Reference::peer("BullMQ", &none);
         let row = Row::new("w", "/s", &samples(1.0), reference, Goal::RatioAtLeast(1.0));

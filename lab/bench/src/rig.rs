@@ -1,4 +1,4 @@
-//! A Redis of our own for one figure, and what it says about itself.
+//! A private Redis for one figure, and what it reports about itself.
 
 use anyhow::{Context, Result};
 use redis::aio::MultiplexedConnection;
@@ -15,7 +15,7 @@ pub(crate) struct CommandCost {
 
 /// A fresh redis-server: append-only file, fsync before every reply, no memory bound, its data in a temporary folder.
 pub(crate) struct Rig {
-    // Declared first, so that it has ended when the folder goes.
+    // Declared first, so that it ends before the folder is removed.
     redis: PrivateRedis,
     connection: MultiplexedConnection,
     _dir: TempDir,
@@ -25,7 +25,7 @@ impl Rig {
     pub(crate) async fn start() -> Result<Rig> {
         let dir = tempfile::tempdir()?;
         let mut options = PrivateRedisOptions::new(dir.path());
-        // A rewrite of the file in the middle of one side's sample would be charged to that side alone.
+        // A rewrite of the file during a sample would slow that side alone.
         options.extra_args = ["--auto-aof-rewrite-percentage", "0"].map(str::to_owned).to_vec();
         let redis = PrivateRedis::start(options).await.context("cannot start a Redis for the bench")?;
         let connection = connect(&redis).await?;
@@ -45,12 +45,12 @@ impl Rig {
         Ok(self.info("server").await?.remove("redis_version").unwrap_or_default())
     }
 
-    /// A connection of the caller's own.
+    /// A new connection.
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection> {
         connect(&self.redis).await
     }
 
-    /// Every key away. No server of ours may be running on it.
+    /// Deletes every key. No server of ours may be running on this Redis.
     pub(crate) async fn flush(&self) -> Result<()> {
         Ok(redis::cmd("FLUSHALL").arg("SYNC").query_async(&mut self.connection.clone()).await?)
     }
@@ -69,7 +69,7 @@ impl Rig {
         text.parse().with_context(|| format!("INFO {section}: {field} is {text}"))
     }
 
-    /// Every command so far; those that scripts call count too.
+    /// The cost of every command so far, including those that scripts call.
     pub(crate) async fn commands(&self) -> Result<BTreeMap<String, CommandCost>> {
         let stats = self.info("commandstats").await?;
         Ok(stats
@@ -78,7 +78,7 @@ impl Rig {
             .collect())
     }
 
-    /// Bytes and entries of all streams: whatever keeps events, whoever made it.
+    /// Bytes and entries of all streams, that is, of everything that keeps events.
     pub(crate) async fn streams(&self) -> Result<(u64, u64)> {
         let mut connection = self.connection.clone();
         let (mut bytes, mut entries) = (0, 0);
@@ -128,7 +128,7 @@ impl Rig {
     }
 }
 
-/// Waits for answers as long as they take: emptying a full Redis takes seconds.
+/// A connection without response timeout: emptying a full Redis takes seconds.
 async fn connect(redis: &PrivateRedis) -> Result<MultiplexedConnection> {
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     Ok(redis::Client::open(redis.url())?.get_multiplexed_async_connection_with_config(&config).await?)

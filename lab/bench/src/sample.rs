@@ -6,34 +6,34 @@ use std::time::{Duration, Instant};
 /// Longer than any call may take.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
-/// What one client did.
-pub(crate) struct Tally {
+/// What one client did: messages and the latencies of its calls.
+pub(crate) struct CallStats {
     pub(crate) messages: u64,
     pub(crate) latency_us: Histogram<u64>,
-    /// When it did the last of it.
+    /// When its last call ended.
     pub(crate) last: Instant,
 }
 
-impl Tally {
-    pub(crate) fn new() -> Tally {
+impl CallStats {
+    pub(crate) fn new() -> CallStats {
         let latency_us = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3).expect("these bounds are allowed");
-        Tally { messages: 0, latency_us, last: Instant::now() }
+        CallStats { messages: 0, latency_us, last: Instant::now() }
     }
 
-    /// Notes a call that took `latency` and did `messages`.
+    /// Records a call that took `latency` and handled `messages`.
     pub(crate) fn note(&mut self, messages: usize, latency: Duration) {
         self.messages += messages as u64;
         self.latency_us.saturating_record(latency.as_micros() as u64);
         self.last = Instant::now();
     }
 
-    pub(crate) fn add(&mut self, other: &Tally) {
+    pub(crate) fn add(&mut self, other: &CallStats) {
         self.messages += other.messages;
         self.latency_us.add(&other.latency_us).expect("all have the same bounds");
         self.last = self.last.max(other.last);
     }
 
-    /// This value, with the quantiles of the latency.
+    /// A sample with this value and the quantiles of the latency.
     pub(crate) fn sample(&self, value: f64) -> Sample {
         Sample { value, p50_ms: self.quantile_ms(0.5), p99_ms: self.quantile_ms(0.99) }
     }
@@ -43,32 +43,32 @@ impl Tally {
     }
 }
 
-/// What a race of clients came to.
-pub(crate) struct Total {
-    pub(crate) tally: Tally,
-    /// From the start of all to the last thing done.
+/// The statistics of clients that ran at the same time.
+pub(crate) struct TimedStats {
+    pub(crate) stats: CallStats,
+    /// From the common start to the end of the last call.
     pub(crate) elapsed: Duration,
 }
 
-impl Total {
-    /// Of a race that began then.
-    pub(crate) fn since(began: Instant, tally: Tally) -> Total {
-        Total { elapsed: tally.last.saturating_duration_since(began), tally }
+impl TimedStats {
+    /// For clients that started at `began`.
+    pub(crate) fn since(began: Instant, stats: CallStats) -> TimedStats {
+        TimedStats { elapsed: stats.last.saturating_duration_since(began), stats }
     }
 
-    /// Adds another race, as if it had followed at once.
-    pub(crate) fn add(&mut self, other: &Total) {
-        self.tally.add(&other.tally);
+    /// Adds another run, as if it had followed immediately.
+    pub(crate) fn add(&mut self, other: &TimedStats) {
+        self.stats.add(&other.stats);
         self.elapsed += other.elapsed;
     }
 
     /// Messages per second.
     pub(crate) fn rate(&self) -> Sample {
-        self.tally.sample(self.tally.messages as f64 / self.elapsed.as_secs_f64().max(1e-6))
+        self.stats.sample(self.stats.messages as f64 / self.elapsed.as_secs_f64().max(1e-6))
     }
 }
 
-/// One measurement: messages per second, or whatever the figure is in.
+/// One measurement: messages per second, or another value in the unit of the figure.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) value: f64,
@@ -89,7 +89,7 @@ impl Samples {
         self.0.push(sample);
     }
 
-    /// The sample with the median value (the lower of the two middle ones), if there is any.
+    /// The sample with the median value (the lower of the two middle ones); `None` without samples.
     pub(crate) fn median(&self) -> Option<Sample> {
         let mut sorted = self.0.clone();
         sorted.sort_by(|a, b| a.value.total_cmp(&b.value));
@@ -128,13 +128,13 @@ mod tests {
     #[test]
     fn tallies_add_up_to_a_rate() {
         let began = Instant::now();
-        let mut tally = Tally::new();
-        tally.note(32, Duration::from_millis(2));
-        let mut other = Tally::new();
+        let mut stats = CallStats::new();
+        stats.note(32, Duration::from_millis(2));
+        let mut other = CallStats::new();
         other.note(32, Duration::from_millis(4));
         other.last = began + Duration::from_millis(500);
-        tally.add(&other);
-        let sample = Total::since(began, tally).rate();
+        stats.add(&other);
+        let sample = TimedStats::since(began, stats).rate();
         assert_eq!(sample.value, 128.0);
         assert!((1.9..2.1).contains(&sample.p50_ms.unwrap()) && (3.9..4.1).contains(&sample.p99_ms.unwrap()));
     }

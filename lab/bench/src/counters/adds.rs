@@ -1,4 +1,4 @@
-//! What is added to which counter: by Zipf's law, with tokens as callers make them.
+//! The adds: counters by Zipf's law, and tokens as callers make them.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -6,35 +6,35 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of a token as tallystone-client draws it: a UUIDv7 in hexadecimal.
+/// Bytes of a token as tallystone-client makes it: a UUIDv7 in hexadecimal.
 pub(super) const TOKEN_BYTES: usize = 32;
 
-/// Something to add.
+/// One add.
 pub(super) struct Add {
     pub(super) counter: String,
     pub(super) delta: i64,
-    /// None for who counts without.
+    /// `None` for best-effort counters.
     pub(super) token: Option<String>,
 }
 
-/// Counters, and how often each is met: the n-th gets a share of 1/n (Zipf's law, s = 1).
-pub(super) struct Counters {
+/// Counters, and how often each is used: the n-th gets a share of 1/n (Zipf's law, s = 1).
+pub(super) struct ZipfCounters {
     names: Vec<String>,
     /// Sums of the harmonic series.
     up_to: Vec<f64>,
 }
 
-impl Counters {
-    pub(super) fn zipf(count: usize) -> Arc<Counters> {
+impl ZipfCounters {
+    pub(super) fn zipf(count: usize) -> Arc<ZipfCounters> {
         let sum = |sum: &mut f64, n: usize| {
             *sum += 1.0 / n as f64;
             Some(*sum)
         };
         let names = (1..=count).map(|n| format!("counter-{n:08}")).collect();
-        Arc::new(Counters { names, up_to: (1..=count).scan(0.0, sum).collect() })
+        Arc::new(ZipfCounters { names, up_to: (1..=count).scan(0.0, sum).collect() })
     }
 
-    /// Their names, the most often met first.
+    /// Their names, the most frequent first.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
@@ -48,34 +48,34 @@ impl Counters {
 }
 
 /// The adds of one caller.
-pub(super) struct Source {
-    counters: Arc<Counters>,
+pub(super) struct AddSource {
+    counters: Arc<ZipfCounters>,
     rng: SmallRng,
     token_bytes: Option<RangeInclusive<usize>>,
-    /// Which counters are met next, the last first, as far as they are drawn already.
+    /// The next counters in reverse order, as far as they are drawn already.
     drawn: Vec<u32>,
 }
 
-impl Source {
-    /// The seed decides, tokens apart.
-    pub(super) fn new(counters: &Arc<Counters>, seed: u64) -> Source {
+impl AddSource {
+    /// The seed decides everything except the tokens.
+    pub(super) fn new(counters: &Arc<ZipfCounters>, seed: u64) -> AddSource {
         let rng = SmallRng::seed_from_u64(seed);
         let token_bytes = Some(TOKEN_BYTES..=TOKEN_BYTES);
-        Source { counters: counters.clone(), rng, token_bytes, drawn: Vec::new() }
+        AddSource { counters: counters.clone(), rng, token_bytes, drawn: Vec::new() }
     }
 
-    /// With tokens of these lengths, each as often as any other.
-    pub(super) fn with_token_bytes(self, token_bytes: RangeInclusive<usize>) -> Source {
-        Source { token_bytes: Some(token_bytes), ..self }
+    /// With tokens of these lengths, all equally frequent.
+    pub(super) fn with_token_bytes(self, token_bytes: RangeInclusive<usize>) -> AddSource {
+        AddSource { token_bytes: Some(token_bytes), ..self }
     }
 
-    /// Adds as best effort takes them.
-    pub(super) fn without_tokens(self) -> Source {
-        Source { token_bytes: None, ..self }
+    /// Without tokens, as best-effort counters take adds.
+    pub(super) fn without_tokens(self) -> AddSource {
+        AddSource { token_bytes: None, ..self }
     }
 
-    /// So many counters are drawn now, and not while adds are measured: a draw takes as long as many an add.
-    pub(super) fn drawn_ahead(mut self, count: usize) -> Source {
+    /// Draws `count` counters now and not during the measurement: a draw takes about as long as an add.
+    pub(super) fn drawn_ahead(mut self, count: usize) -> AddSource {
         self.drawn = (0..count).map(|_| self.counters.draw(&mut self.rng)).collect();
         self
     }
@@ -93,7 +93,7 @@ impl Source {
     fn token(&mut self, bytes: RangeInclusive<usize>) -> String {
         let mut token = uuid::Uuid::now_v7().simple().to_string();
         if *bytes.start() < TOKEN_BYTES {
-            // Its end: that is random.
+            // Only the end of a UUIDv7 is random.
             token.drain(..TOKEN_BYTES - self.rng.random_range(bytes));
         }
         token
@@ -104,7 +104,7 @@ impl Source {
     }
 }
 
-/// By this machine's clock, which is also the store's.
+/// Unix ms by the clock of this machine, which the store uses, too.
 pub(super) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
@@ -115,19 +115,19 @@ mod tests {
     use std::collections::{HashMap, HashSet};
 
     #[test]
-    fn the_nth_counter_is_met_a_nth_as_often_as_the_first() {
-        let mut source = Source::new(&Counters::zipf(1_000), 1).with_token_bytes(16..=32);
+    fn the_nth_counter_is_used_a_nth_as_often_as_the_first() {
+        let mut source = AddSource::new(&ZipfCounters::zipf(1_000), 1).with_token_bytes(16..=32);
         let (mut times, mut tokens) = (HashMap::<String, u32>::new(), HashSet::new());
         for add in source.adds(200_000) {
             *times.entry(add.counter).or_default() += 1;
             let token = add.token.unwrap();
             assert!((16..=32).contains(&token.len()), "{token}");
-            assert!(tokens.insert(token), "a token came twice");
+            assert!(tokens.insert(token), "a token is repeated");
         }
         let times = |n: usize| f64::from(times[&format!("counter-{n:08}")]);
         for n in [2, 10, 100] {
             let share = times(1) / times(n) / n as f64;
-            assert!((0.7..1.4).contains(&share), "the first is met {share} × {n} times as often as the {n}th");
+            assert!((0.7..1.4).contains(&share), "the first is used {share} × {n} times as often as the {n}th");
         }
     }
 }

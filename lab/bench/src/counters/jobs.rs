@@ -1,10 +1,10 @@
-//! A thousand adds to one counter within a window: how many messages of the rollup queues that is, by what the worker
-//! wrote down of every message that it was given.
+//! The number of messages in the rollup queues that a thousand adds to one counter within a window cause, counted by the
+//! records of the worker.
 
-use super::adds::{Counters, Source, now_ms};
+use super::adds::{AddSource, ZipfCounters, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::CountersPlan;
-use super::service::{Rollups, Service};
+use super::service::{CountersUnderTest, Rollups};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tallystone_workers::{Records, RollupStage, WorkerOptions};
 
-/// How long the rollup may take beyond the time when it is due.
+/// How long after its due time the rollup may end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A job that is told of twice would come within this.
+/// A second message for the same job would arrive within this time.
 const TWICE: Duration = Duration::from_secs(1);
 
 pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
@@ -36,10 +36,10 @@ async fn sample(plan: &CountersPlan, rig: &Rig) -> Result<usize> {
     let path = dir.path().join("records");
     let worker = WorkerOptions { name: "worker".to_owned(), records: Some(Arc::new(Records::open(&path)?)) };
     let config = plan.sizes.namespace(window_ms);
-    let service = Service::start(plan, rig, config, Rollups::By(worker)).await?;
-    let counters = Counters::zipf(1);
-    let (caller, mut source) = (service.callers(1).await?.remove(0), Source::new(&counters, 0));
-    // Nine tenths of the window: the first add opens it, wherever in a window that is.
+    let service = CountersUnderTest::start(plan, rig, config, Rollups::By(worker)).await?;
+    let counters = ZipfCounters::zipf(1);
+    let (caller, mut source) = (service.callers(1).await?.remove(0), AddSource::new(&counters, 0));
+    // Nine tenths of a window, which the first add opens.
     let per_s = adds as f64 / (0.9 * Duration::from_millis(window_ms).as_secs_f64());
     let pace = Pace::of(adds, per_s);
     pace.run(move |_| {
@@ -52,6 +52,6 @@ async fn sample(plan: &CountersPlan, rig: &Rig) -> Result<usize> {
     tokio::time::sleep(TWICE).await;
     service.stop().await?;
     let begun = Records::read(&path)?.into_iter().filter(|record| record.stage == RollupStage::Begin).count();
-    ensure!(begun > 0, "the count is there without a rollup");
+    ensure!(begun > 0, "the count is exact without a rollup");
     Ok(begun)
 }

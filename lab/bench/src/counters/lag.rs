@@ -1,15 +1,15 @@
-//! From an add until the count has it. Counters by Zipf's law get adds in batches at a steady rate; beside that, probes: one
-//! add each to a counter of them all, so mostly to one that nothing else is pending of, which waits longest. It is in the
-//! count when the checkpoint, which is what GetCount answers, is exact to a later time than the add's. The checkpoint is
-//! read past the service: GetCount would hurry the rollup on.
+//! From an add until the count includes it. Counters by Zipf's law get adds in batches at a steady rate. Probes are single
+//! adds to random counters, so mostly to counters without other pending adds, which wait longest. The count includes an add
+//! when its checkpoint is exact to a later time than that of the add. The bench reads the checkpoint from the store: a
+//! GetCount would make the rollup due earlier.
 
-use super::adds::{Counters, Source, now_ms};
+use super::adds::{AddSource, ZipfCounters, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
-use super::service::{Caller, NAMESPACE, Rollups, Service};
+use super::service::{Caller, CountersUnderTest, NAMESPACE, Rollups};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
-use crate::sample::{Samples, Tally};
+use crate::sample::{CallStats, Samples};
 use anyhow::{Result, ensure};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -20,18 +20,18 @@ use tallystone_counters::{Checkpoints, CounterName};
 use tallystone_proto::counter::v1::{AddCountRequest, IdempotencyToken};
 use tokio_util::task::AbortOnDropHandle;
 
-/// What the figure cannot tell apart.
+/// The resolution of the figure.
 const POLL: Duration = Duration::from_millis(10);
-/// A rollup is due when the window of its first event is over, too.
+/// A rollup is not due before the window of its first event is over.
 const WINDOW: Duration = Duration::from_millis(tallystone_counters::log::WINDOW_MS);
-/// How long the last probes may take beyond that.
+/// How much longer the last probes may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How much later than the accept limit an add may be in the count.
+/// How much later than the accept limit the count may include an add.
 const GOAL_BEYOND_MS: u64 = 2_000;
 
 pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     let sizes = &plan.sizes;
-    let counters = Counters::zipf(sizes.counters);
+    let counters = ZipfCounters::zipf(sizes.counters);
     let [mut near, mut default] = [const { Lags::new() }; 2];
     for _ in 0..plan.runs {
         near.push(&sample(plan, rig, &counters, sizes.near_coalesce_ms, 0).await?);
@@ -51,16 +51,16 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
     let near_ms = sizes.near_coalesce_ms;
     let default_ms = sizes.default_coalesce_ms;
     Ok(vec![
-        row(format!("add → in the count, {rate} adds/s, coalesce_ms {near_ms}: p99"), &near, near_ms),
+        row(format!("add → included in the count, {rate} adds/s, coalesce_ms {near_ms}: p99"), &near, near_ms),
         row(
-            format!("end of the window → in the count, {rate} adds/s, coalesce_ms {default_ms}: p99"),
+            format!("end of the window → included in the count, {rate} adds/s, coalesce_ms {default_ms}: p99"),
             &default,
             default_ms,
         ),
     ])
 }
 
-/// Of each run.
+/// The lags of all runs.
 struct Lags {
     p99: Samples,
     p90_ms: Vec<f64>,
@@ -72,30 +72,30 @@ impl Lags {
         Lags { p99: Samples::new(), p90_ms: Vec::new(), max_ms: Vec::new() }
     }
 
-    fn push(&mut self, tally: &Tally) {
-        let quantile = |quantile| tally.quantile_ms(quantile).unwrap_or_default();
-        self.p99.push(tally.sample(quantile(0.99)));
+    fn push(&mut self, stats: &CallStats) {
+        let quantile = |quantile| stats.quantile_ms(quantile).unwrap_or_default();
+        self.p99.push(stats.sample(quantile(0.99)));
         self.p90_ms.push(quantile(0.9).round());
         self.max_ms.push(quantile(1.0).round());
     }
 }
 
-/// How long each probe took from `after_ms` past its time.
+/// The lag of each probe, counted from `after_ms` after its time.
 async fn sample(
     plan: &CountersPlan,
     rig: &Rig,
-    counters: &Arc<Counters>,
+    counters: &Arc<ZipfCounters>,
     coalesce_ms: u64,
     after_ms: u64,
-) -> Result<Tally> {
+) -> Result<CallStats> {
     rig.flush().await?;
     let sizes = &plan.sizes;
-    let service = Service::start(plan, rig, sizes.namespace(coalesce_ms), Rollups::by_worker()).await?;
+    let service = CountersUnderTest::start(plan, rig, sizes.namespace(coalesce_ms), Rollups::by_worker()).await?;
     let due_after = WINDOW + Duration::from_millis(sizes.accept_limit_ms + coalesce_ms);
     let warm_up = due_after + sizes.warm_up;
     let probing = sizes.probe_every * u32::try_from(sizes.probes)?;
-    let (callers, mut source) = (service.callers(CONNECTIONS).await?, Source::new(counters, 0));
-    // Until the last probes should be in.
+    let (callers, mut source) = (service.callers(CONNECTIONS).await?, AddSource::new(counters, 0));
+    // The load lasts until the last probes should be included.
     let pace = Pace::of_batches(sizes.per_s, warm_up + probing + due_after);
     let load = pace.run(move |number| {
         let mut caller = callers[number as usize % callers.len()].clone();
@@ -108,28 +108,28 @@ async fn sample(
     let probes = Probes {
         waiting: Vec::new(),
         left: drawn.into_iter().map(|number| counters.names()[number].clone()).collect(),
-        tally: Tally::new(),
+        stats: CallStats::new(),
         after_ms,
     };
     let label = format!("ours, lag with coalesce_ms {coalesce_ms}");
-    let tally = plan.profiled(rig, &label, probes.run(&service, sizes.probe_every, due_after)).await?;
+    let stats = plan.profiled(rig, &label, probes.run(&service, sizes.probe_every, due_after)).await?;
     load.await??;
     service.stop().await?;
-    Ok(tally)
+    Ok(stats)
 }
 
-/// Adds that are waited for.
+/// The adds whose lag is measured.
 struct Probes {
-    /// Not yet added.
+    /// Counters of probes that are not added yet.
     left: Vec<String>,
-    /// Not yet in the count, with their times.
+    /// Probes that the count does not include yet, with their times.
     waiting: Vec<(CounterName, u64)>,
-    tally: Tally,
+    stats: CallStats,
     after_ms: u64,
 }
 
 impl Probes {
-    async fn run(mut self, service: &Service, every: Duration, due_after: Duration) -> Result<Tally> {
+    async fn run(mut self, service: &CountersUnderTest, every: Duration, due_after: Duration) -> Result<CallStats> {
         let (store, mut caller) = (service.store().await?, service.callers(1).await?.remove(0));
         let give_up_at = Instant::now() + every * u32::try_from(self.left.len())? + due_after + PATIENCE;
         let (mut clock, mut add_at) = (tokio::time::interval(POLL), Instant::now());
@@ -150,13 +150,13 @@ impl Probes {
                 let is_in = checkpoints.next().is_some_and(|checkpoint| checkpoint.exact_to_ms > *time_ms);
                 if is_in {
                     let lag_ms = now_ms.saturating_sub(time_ms + self.after_ms);
-                    self.tally.note(1, Duration::from_millis(lag_ms));
+                    self.stats.note(1, Duration::from_millis(lag_ms));
                 }
                 !is_in
             });
-            ensure!(Instant::now() < give_up_at, "{} adds are not in the count", self.waiting.len());
+            ensure!(Instant::now() < give_up_at, "{} adds are not included in the count", self.waiting.len());
         }
-        Ok(self.tally)
+        Ok(self.stats)
     }
 }
 

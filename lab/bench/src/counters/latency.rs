@@ -1,29 +1,29 @@
-//! Calls one by one at a steady rate: AddCount, and GetCount of counters that are rolled up. A call is due when it is due,
-//! and its latency counts from then.
+//! Single calls at a steady rate: AddCount, and GetCount of counters that are rolled up. The latency of a call counts from
+//! its scheduled time.
 
-use super::adds::{Counters, Source, now_ms};
+use super::adds::{AddSource, ZipfCounters, now_ms};
 use super::load::{Adder, Pace};
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
-use super::service::{Caller, NAMESPACE, Service};
+use super::service::{Caller, CountersUnderTest, NAMESPACE};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
-use crate::sample::{Samples, Total};
+use crate::sample::{Samples, TimedStats};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::NamespaceConfig;
 use tallystone_proto::counter::v1::{AddCountRequest, GetCountRequest, IdempotencyToken};
 
-/// For all counters to be rolled up once.
+/// The time limit for the first rollup of all counters.
 const ROLLED_UP_LIMIT: Duration = Duration::from_secs(300);
 
 pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let counters = Counters::zipf(plan.sizes.counters);
+    let counters = ZipfCounters::zipf(plan.sizes.counters);
     let (mut samples, mut rates) = (Samples::new(), Vec::new());
     for run in 0..plan.runs {
         rig.flush().await?;
-        let service = Service::start_apart(plan, rig, NamespaceConfig::default()).await?;
-        let (callers, mut source) = (service.callers(CONNECTIONS).await?, Source::new(&counters, run.into()));
+        let service = CountersUnderTest::start_on_own_threads(plan, rig, NamespaceConfig::default()).await?;
+        let (callers, mut source) = (service.callers(CONNECTIONS).await?, AddSource::new(&counters, run.into()));
         let calls = pace(plan).run(move |number| {
             let Caller(mut calls) = callers[number as usize % callers.len()].clone();
             let add = source.add();
@@ -42,20 +42,20 @@ pub(super) async fn add(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
 }
 
 pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
-    let counters = Counters::zipf(plan.sizes.counters);
+    let counters = ZipfCounters::zipf(plan.sizes.counters);
     let near = plan.sizes.namespace(plan.sizes.near_coalesce_ms);
     let (mut samples, mut rates) = (Samples::new(), Vec::new());
     for run in 0..plan.runs {
         rig.flush().await?;
-        let service = Service::start_apart(plan, rig, near.clone()).await?;
+        let service = CountersUnderTest::start_on_own_threads(plan, rig, near.clone()).await?;
         fill(&service, &counters).await?;
-        let (callers, mut source) = (service.callers(CONNECTIONS).await?, Source::new(&counters, run.into()));
+        let (callers, mut source) = (service.callers(CONNECTIONS).await?, AddSource::new(&counters, run.into()));
         let calls = pace(plan).run(move |number| {
             let Caller(mut calls) = callers[number as usize % callers.len()].clone();
             let request = GetCountRequest { namespace: NAMESPACE.to_owned(), counter: source.counter() };
             async move {
                 let got = calls.get_count(request).await?.into_inner();
-                ensure!(got.count > 0 && got.exact_to_ms > 0, "a counter that is rolled up says {got:?}");
+                ensure!(got.count > 0 && got.exact_to_ms > 0, "a counter that is rolled up returned {got:?}");
                 Ok(())
             }
         });
@@ -65,16 +65,16 @@ pub(super) async fn get(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     Ok(vec![row(plan, "GetCount", &samples, rates, 3.0)])
 }
 
-/// Adds once to each counter, and waits until all of that is rolled up.
-pub(super) async fn fill(service: &Service, counters: &Arc<Counters>) -> Result<()> {
-    let mut source = Source::new(counters, 0);
+/// Adds once to each counter and waits until every counter is rolled up.
+pub(super) async fn fill(service: &CountersUnderTest, counters: &Arc<ZipfCounters>) -> Result<()> {
+    let mut source = AddSource::new(counters, 0);
     let mut caller = service.callers(1).await?.remove(0);
     for names in counters.names().chunks(BATCH) {
         let mut adds = source.adds(names.len());
         adds.iter_mut().zip(names).for_each(|(add, name)| add.counter.clone_from(name));
         caller.add(adds).await?;
     }
-    // The first rollup of a counter has its only add.
+    // Each counter has one add: its first rollup includes it.
     service.rolled_up(counters.names(), 1, ROLLED_UP_LIMIT).await?;
     Ok(())
 }
@@ -83,8 +83,8 @@ fn pace(plan: &CountersPlan) -> Pace {
     Pace::lasting(plan.sizes.per_s as f64, plan.sizes.latency).after(plan.sizes.warm_up)
 }
 
-fn note(total: Total, samples: &mut Samples, rates: &mut Vec<f64>) {
-    samples.push(total.tally.sample(total.tally.quantile_ms(0.99).unwrap_or_default()));
+fn note(total: TimedStats, samples: &mut Samples, rates: &mut Vec<f64>) {
+    samples.push(total.stats.sample(total.stats.quantile_ms(0.99).unwrap_or_default()));
     rates.push(total.rate().value.round());
 }
 

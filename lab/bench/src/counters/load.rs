@@ -1,9 +1,9 @@
-//! Loads: callers that send batches as fast as they are answered, and calls on a fixed schedule.
+//! Loads: callers that send the next batch as soon as the last one is answered, and calls on a fixed schedule.
 
-use super::adds::{Add, Source};
+use super::adds::{Add, AddSource};
 use super::plan::BATCH;
 use crate::load::race;
-use crate::sample::{Tally, Total};
+use crate::sample::{CallStats, TimedStats};
 use anyhow::{Result, anyhow};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,37 +11,41 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-/// Calls under way at once, at most: the schedule then waits, and its lateness is in the latencies.
+/// The maximum number of open calls. Beyond it the schedule waits, and the latencies include that wait.
 const UNDER_WAY_MAX: u32 = 4_096;
-/// How often the schedule wakes up. What that makes a call late is in its latency.
+/// How often the schedule wakes up. The latency of a call includes the delay.
 const STEP: Duration = Duration::from_micros(250);
-/// The schedule begins so long from now, when everything stands.
+/// Time until the schedule begins: by then everything is connected.
 const LEAD: Duration = Duration::from_millis(100);
 
-/// Whatever counts, seen by one caller.
+/// One caller of a service that counts, ours or raw Redis.
 pub(super) trait Adder: Send + Sized + 'static {
     /// One call over the wire, or one pipeline.
     fn add(&mut self, adds: Vec<Add>) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// So many adds in batches, of a source for each caller by its number, as fast as they are answered; the latency is that
-/// of a call.
-pub(super) async fn add_all<A: Adder>(callers: Vec<A>, adds: u64, source: impl Fn(u64) -> Source) -> Result<Total> {
+/// Sends `adds` adds in batches, from one source per caller. A caller sends its next batch when the last one is answered;
+/// the latency is that of a call.
+pub(super) async fn add_all<A: Adder>(
+    callers: Vec<A>,
+    adds: u64,
+    source: impl Fn(u64) -> AddSource,
+) -> Result<TimedStats> {
     let next = Arc::new(AtomicU64::new(0));
-    let callers: Vec<(A, Source)> = callers.into_iter().zip((0..).map(source)).collect();
+    let callers: Vec<(A, AddSource)> = callers.into_iter().zip((0..).map(source)).collect();
     let (_, total) = race(callers, adds, |_, (mut caller, mut source)| {
         let next = next.clone();
         async move {
-            let mut tally = Tally::new();
+            let mut stats = CallStats::new();
             loop {
                 let from = next.fetch_add(BATCH as u64, Ordering::Relaxed);
                 if from >= adds {
-                    return Ok(((caller, source), tally));
+                    return Ok(((caller, source), stats));
                 }
                 let batch = source.adds(BATCH.min((adds - from) as usize));
                 let (sent, began) = (batch.len(), Instant::now());
                 caller.add(batch).await?;
-                tally.note(sent, began.elapsed());
+                stats.note(sent, began.elapsed());
             }
         }
     })
@@ -49,51 +53,50 @@ pub(super) async fn add_all<A: Adder>(callers: Vec<A>, adds: u64, source: impl F
     Ok(total)
 }
 
-/// Calls at a fixed rate: one is due when it is due, however slow the ones before it are, and its latency counts from
-/// then.
+/// Calls at a fixed rate: slow calls do not delay later ones, and the latency of a call counts from its scheduled time.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
     pub(super) per_s: f64,
     pub(super) calls: u64,
-    /// So many before those, which are not measured.
+    /// Calls before those, which are not measured.
     pub(super) warm_up: u64,
 }
 
-/// What has come back so far.
-struct Answered {
-    tally: Tally,
+/// The calls that have ended so far.
+struct EndedCalls {
+    stats: CallStats,
     failed: Option<anyhow::Error>,
 }
 
 impl Pace {
-    /// So many calls, at so many per second.
+    /// `calls` calls at `per_s` calls per second.
     pub(super) fn of(calls: u64, per_s: f64) -> Pace {
         Pace { per_s, calls, warm_up: 0 }
     }
 
-    /// So many calls per second for so long.
+    /// `per_s` calls per second for `time`.
     pub(super) fn lasting(per_s: f64, time: Duration) -> Pace {
         Pace::of((per_s * time.as_secs_f64()).round() as u64, per_s)
     }
 
-    /// After the same load for so long, which is not measured.
+    /// With the same load before, for `warm_up`, which is not measured.
     pub(super) fn after(self, warm_up: Duration) -> Pace {
         Pace { warm_up: Pace::lasting(self.per_s, warm_up).calls, ..self }
     }
 
-    /// Batches that come to so many adds per second.
+    /// Batches with together `adds_per_s` adds per second.
     pub(super) fn of_batches(adds_per_s: u64, time: Duration) -> Pace {
         Pace::lasting(adds_per_s as f64 / BATCH as f64, time)
     }
 
-    /// Makes the calls, on a thread of its own: the runtime's timers tick in milliseconds. The first error ends it.
-    pub(super) async fn run<F, Fut>(self, mut call: F) -> Result<Total>
+    /// Makes the calls from a dedicated thread: the runtime's timers are exact only to milliseconds. The first error ends it.
+    pub(super) async fn run<F, Fut>(self, mut call: F) -> Result<TimedStats>
     where
         F: FnMut(u64) -> Fut + Send + 'static,
         Fut: Future<Output = Result<()>> + Send + 'static,
     {
         let under_way = Arc::new(Semaphore::new(UNDER_WAY_MAX as usize));
-        let answered = Arc::new(Mutex::new(Answered { tally: Tally::new(), failed: None }));
+        let answered = Arc::new(Mutex::new(EndedCalls { stats: CallStats::new(), failed: None }));
         let (room, noted, runtime) = (under_way.clone(), answered.clone(), Handle::current());
         let began = Instant::now() + LEAD;
         let sender = tokio::task::spawn_blocking(move || {
@@ -101,21 +104,21 @@ impl Pace {
                 let due = began + Duration::from_secs_f64(number as f64 / self.per_s);
                 let early = due.saturating_duration_since(Instant::now());
                 if !early.is_zero() {
-                    // And what comes due meanwhile: waking for each would take a core that the service needs.
+                    // The calls due meanwhile follow together: waking for each would take a core from the service.
                     std::thread::sleep(early.max(STEP));
                 }
                 let Ok(under_way) = runtime.block_on(room.clone().acquire_owned()) else { return };
                 if lock(&noted).failed.is_some() {
                     return;
                 }
-                // A call is kilobytes, which spawning would move from place to place.
+                // A call takes kilobytes, which spawning would otherwise copy.
                 let (made, noted) = (Box::pin(call(number)), noted.clone());
                 runtime.spawn(async move {
                     let result = made.await;
                     let mut answered = lock(&noted);
                     match result {
                         Ok(()) if number < self.warm_up => {}
-                        Ok(()) => answered.tally.note(1, due.elapsed()),
+                        Ok(()) => answered.stats.note(1, due.elapsed()),
                         Err(error) => drop(answered.failed.get_or_insert(error)),
                     }
                     drop(under_way);
@@ -123,21 +126,21 @@ impl Pace {
             }
         });
         sender.await?;
-        // The last ones.
+        // Wait for the last calls.
         under_way.acquire_many(UNDER_WAY_MAX).await?.forget();
         let mut answered = lock(&answered);
         if let Some(error) = answered.failed.take() {
             return Err(error);
         }
-        let tally = std::mem::replace(&mut answered.tally, Tally::new());
-        if tally.messages != self.calls {
-            return Err(anyhow!("{} calls were to be made, {} were answered", self.calls, tally.messages));
+        let stats = std::mem::replace(&mut answered.stats, CallStats::new());
+        if stats.messages != self.calls {
+            return Err(anyhow!("{} calls expected, {} answered", self.calls, stats.messages));
         }
-        Ok(Total::since(began + Duration::from_secs_f64(self.warm_up as f64 / self.per_s), tally))
+        Ok(TimedStats::since(began + Duration::from_secs_f64(self.warm_up as f64 / self.per_s), stats))
     }
 }
 
-fn lock(answered: &Mutex<Answered>) -> std::sync::MutexGuard<'_, Answered> {
+fn lock(answered: &Mutex<EndedCalls>) -> std::sync::MutexGuard<'_, EndedCalls> {
     answered.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -147,7 +150,7 @@ mod tests {
     use anyhow::bail;
 
     #[tokio::test]
-    async fn a_call_is_late_from_when_it_was_due() {
+    async fn the_latency_of_a_call_counts_from_its_scheduled_time() {
         let total = Pace::of(500, 10_000.0)
             .run(|number| async move {
                 tokio::time::sleep(Duration::from_millis(if number == 0 { 300 } else { 0 })).await;
@@ -155,13 +158,13 @@ mod tests {
             })
             .await
             .unwrap();
-        assert_eq!(total.tally.messages, 500);
+        assert_eq!(total.stats.messages, 500);
         assert!(total.elapsed >= Duration::from_millis(300));
-        assert!(total.tally.quantile_ms(1.0).unwrap() >= 300.0);
+        assert!(total.stats.quantile_ms(1.0).unwrap() >= 300.0);
     }
 
     #[tokio::test]
-    async fn what_only_warms_up_is_not_measured() {
+    async fn the_warm_up_is_not_measured() {
         let total = Pace { per_s: 10_000.0, calls: 500, warm_up: 500 }
             .run(|number| async move {
                 tokio::time::sleep(Duration::from_millis(if number < 500 { 1_000 } else { 0 })).await;
@@ -169,12 +172,12 @@ mod tests {
             })
             .await
             .unwrap();
-        assert_eq!(total.tally.messages, 500);
-        assert!(total.tally.quantile_ms(1.0).unwrap() < 1_000.0);
+        assert_eq!(total.stats.messages, 500);
+        assert!(total.stats.quantile_ms(1.0).unwrap() < 1_000.0);
     }
 
     #[tokio::test]
-    async fn the_first_error_is_told() {
+    async fn the_first_error_is_returned() {
         let failed = Pace::of(100, 10_000.0).run(|number| async move {
             if number == 3 {
                 bail!("refused");

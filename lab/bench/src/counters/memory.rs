@@ -1,12 +1,12 @@
-//! Redis memory, as growth of used_memory: per event while nothing is rolled up, its share of what is pending of its
-//! counter included; and per counter that is rolled up and has nothing pending. Events stay for `delete_after_ms`
-//! whatever becomes of their counter, so an idle counter is counted without them.
+//! Redis memory, as growth of used_memory: per event that is not rolled up, including its share of the counter's pending
+//! state; and per counter that is rolled up and has nothing pending. Events stay for `delete_after_ms` in any case, so the
+//! figure of an idle counter excludes them.
 
-use super::adds::{Counters, Source};
+use super::adds::{AddSource, ZipfCounters};
 use super::latency::fill;
 use super::load::{Adder, Pace};
 use super::plan::{BATCH, CONNECTIONS, CountersPlan};
-use super::service::{Rollups, Service};
+use super::service::{CountersUnderTest, Rollups};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};
@@ -14,24 +14,24 @@ use anyhow::Result;
 use std::ops::RangeInclusive;
 use tallystone_client::NamespaceConfig;
 
-/// As callers make them, in hex digits: part of a UUID, a UUID, an id of an order. Records keep those in half the bytes.
+/// Lengths in hex digits: part of a UUID, a UUID, an order id. Records keep hex digits in half the bytes.
 const TOKEN_BYTES: RangeInclusive<usize> = 16..=32;
 /// The keys of the events of all shards and buckets.
 const EVENTS: &str = "tc:*:events:*";
 
-/// One look is enough: bytes are counted, not timed.
+/// One sample is enough: bytes do not vary as times do.
 pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> {
     Ok(vec![per_event(plan, rig).await?, per_counter(plan, rig).await?])
 }
 
 async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
     rig.flush().await?;
-    let counters = Counters::zipf(plan.sizes.counters);
-    let service = Service::start(plan, rig, NamespaceConfig::default(), Rollups::Without).await?;
+    let counters = ZipfCounters::zipf(plan.sizes.counters);
+    let service = CountersUnderTest::start(plan, rig, NamespaceConfig::default(), Rollups::Without).await?;
     let callers = service.callers(CONNECTIONS).await?;
     tokio::time::sleep(plan.sizes.settle).await;
     let before = used(rig).await?;
-    let mut source = Source::new(&counters, 0).with_token_bytes(TOKEN_BYTES);
+    let mut source = AddSource::new(&counters, 0).with_token_bytes(TOKEN_BYTES);
     let batches = plan.sizes.memory_events.div_ceil(BATCH as u64);
     let pace = Pace::of(batches, plan.sizes.per_s as f64 / BATCH as f64);
     let load = pace.run(move |number| {
@@ -61,15 +61,15 @@ async fn per_event(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
 
 async fn per_counter(plan: &CountersPlan, rig: &Rig) -> Result<Row> {
     rig.flush().await?;
-    let counters = Counters::zipf(plan.sizes.counters);
+    let counters = ZipfCounters::zipf(plan.sizes.counters);
     let config = plan.sizes.namespace(plan.sizes.near_coalesce_ms);
-    let service = Service::start(plan, rig, config, Rollups::by_worker()).await?;
+    let service = CountersUnderTest::start(plan, rig, config, Rollups::by_worker()).await?;
     tokio::time::sleep(plan.sizes.settle).await;
     let before = used(rig).await?;
     plan.profiled(rig, "ours, rollup of each counter", fill(&service, &counters)).await?;
     service.stop().await?;
     tokio::time::sleep(plan.sizes.settle).await;
-    // The queue's outbox, whose size is bounded whatever is counted.
+    // The queue's outbox is bounded, whatever is counted.
     let (outbox, _) = rig.streams().await?;
     let after = without_events(rig).await? - outbox as f64;
 
@@ -89,7 +89,7 @@ async fn used(rig: &Rig) -> Result<f64> {
     rig.info_number("memory", "used_memory").await
 }
 
-/// Drops all events, behind the service's back, and looks then.
+/// Deletes all events directly in Redis and returns the memory used then.
 async fn without_events(rig: &Rig) -> Result<f64> {
     let mut connection = rig.connect().await?;
     let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg(EVENTS).query_async(&mut connection).await?;

@@ -51,7 +51,7 @@ pub struct CountersArgs {
     /// Print on stderr where each sample spent its time: CPU per process, Redis commands
     #[arg(long)]
     pub profile: bool,
-    /// Run queue, counters and worker on this many threads each instead of the bench's; --profile then shows their CPU
+    /// Run queue, counters and worker on this many dedicated threads each; --profile then shows their CPU
     /// separately
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_threads: usize,
@@ -76,29 +76,28 @@ impl CountersPlan {
     }
 }
 
-/// How much of everything one run does. At full size these are the numbers of the goals.
+/// The sizes of one run. At full size these are the numbers of the goals.
 pub(super) struct CounterSizes {
     /// Adds of one sample of throughput.
     pub(super) adds: u64,
     /// Counters in all; the n-th gets a share of 1/n.
     pub(super) counters: usize,
-    /// Rate of the steady loads, and how long the calls are one by one.
+    /// Rate of the steady loads, and how long single calls are made.
     pub(super) per_s: u64,
     pub(super) latency: Duration,
-    /// Parameters of the namespaces of `lag` and `jobs`: how far behind now an event's time may be, the coalesce of a
-    /// namespace whose counts are to be near, and the default one.
+    /// Parameters of the namespaces of `lag` and `jobs`: the accept limit, a short coalesce time, and the default one.
     pub(super) accept_limit_ms: u64,
     pub(super) near_coalesce_ms: u64,
     pub(super) default_coalesce_ms: u64,
-    /// Adds that are waited for, one every so often.
+    /// Adds whose lag is measured, and the interval between two of them.
     pub(super) probes: usize,
     pub(super) probe_every: Duration,
-    /// The load that comes before them, beyond the time after which the first rollups are due.
+    /// The load before them, beyond the time after which the first rollups are due.
     pub(super) warm_up: Duration,
     /// Adds of one window.
     pub(super) window_adds: u64,
-    /// Events of which the memory is counted, and how long Redis is given before that: to give back what calls needed and
-    /// to end the rehashing of what has grown.
+    /// Events whose memory is measured, and the time that Redis gets before that to free what calls needed and to finish
+    /// rehashing.
     pub(super) memory_events: u64,
     pub(super) settle: Duration,
 }
@@ -124,7 +123,7 @@ impl CounterSizes {
         }
     }
 
-    /// A namespace with these parameters, all others by default.
+    /// A namespace with these parameters and defaults for all others.
     pub(super) fn namespace(&self, coalesce_ms: u64) -> NamespaceConfig {
         NamespaceConfig {
             accept_limit_ms: Some(self.accept_limit_ms),

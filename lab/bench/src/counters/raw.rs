@@ -1,5 +1,5 @@
-//! The raw Redis: what one would write first, in pipelines of the client itself, with no server in between. And there is
-//! less to do: a token that was there already is counted all the same, there is no time, no log, no rollup.
+//! Raw Redis: a first version of counters, in pipelines of the client, with no server in between. It also does less: it
+//! counts an add even if its token is known, and has no times, no log and no rollups.
 
 use super::adds::Add;
 use super::load::Adder;
@@ -7,19 +7,19 @@ use crate::rig::Rig;
 use anyhow::Result;
 use redis::aio::MultiplexedConnection;
 
-/// All counters are fields of it.
+/// The hash whose fields are the counters.
 const COUNTS: &str = "counts";
-/// As long as a namespace looks for a token by default.
+/// The time for which a namespace remembers a token by default.
 const TOKEN_KEPT_S: u64 = 518_400;
 
-/// One caller, on a connection of its own.
+/// One caller with its own connection.
 pub(super) struct Raw {
     connection: MultiplexedConnection,
 }
 
 impl Raw {
-    /// Callers whose adds are a token each, `SET token NX EX`, and `HINCRBY counts counter`; without a token, an
-    /// `INCRBY counter` each.
+    /// Callers that send, for each add, `SET token NX EX` and `HINCRBY counts counter`; for an add without token
+    /// `INCRBY counter`.
     pub(super) async fn callers(rig: &Rig, count: usize) -> Result<Vec<Raw>> {
         let mut callers = Vec::new();
         for _ in 0..count {

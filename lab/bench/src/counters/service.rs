@@ -1,5 +1,5 @@
-//! The service under test, all in this process: the queue, the counters and one worker, on a Redis of the rig; and its
-//! callers, by gRPC over loopback. As with the queue, they are the generated ones.
+//! The services under test, all in this process: the queue, the counters and one rollup worker, on the Redis of the rig;
+//! and their callers, which use the generated clients over loopback.
 
 use super::adds::{Add, now_ms};
 use super::load::Adder;
@@ -28,56 +28,65 @@ use tonic::transport::{Channel, Endpoint};
 /// The namespace of every figure.
 pub(super) const NAMESPACE: &str = "bench";
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How often to look whether counters are rolled up, and how many at once.
+/// How often to check whether counters are rolled up, and how many per call.
 const ROLLED_UP_POLL: Duration = Duration::from_millis(200);
 const READ_MAX: usize = 1_000;
 
-/// What rolls counters up beside them.
+/// What rolls the counters up.
 pub(super) enum Rollups {
-    /// Nothing: there is no queue either.
+    /// Nothing; there is no queue either.
     Without,
-    /// A queue, and a worker that is so told.
+    /// A queue, and a worker with these options.
     By(WorkerOptions),
 }
 
 impl Rollups {
-    /// A worker by default.
+    /// A worker with default options.
     pub(super) fn by_worker() -> Rollups {
         Rollups::By(WorkerOptions { name: "worker".to_owned(), records: None })
     }
 }
 
-/// A running service.
-pub(super) struct Service {
+/// The running services.
+pub(super) struct CountersUnderTest {
     address: SocketAddr,
     stopping: CancellationToken,
     served: JoinHandle<Result<()>>,
-    /// The worker stops first: it has something in hand of both others.
+    /// The worker stops first: it uses both others.
     worker: Option<(CancellationToken, JoinHandle<Result<()>>)>,
     queue: Option<Ours>,
-    /// Where they run, if not on the bench's own threads.
+    /// The threads they run on, unless they run on those of the bench.
     runtimes: Vec<Runtime>,
-    /// What the bench itself looks up in the store.
+    /// For what the bench itself reads from the store.
     namespaces: RedisNamespaces,
 }
 
-impl Service {
-    /// Starts it on the rig's Redis, with the one namespace.
+impl CountersUnderTest {
+    /// Starts them on the rig's Redis, with one namespace.
     pub(super) async fn start(
         plan: &CountersPlan,
         rig: &Rig,
         config: NamespaceConfig,
         rollups: Rollups,
-    ) -> Result<Service> {
-        Service::start_on(plan.args.server_threads, rig, config, rollups).await
+    ) -> Result<CountersUnderTest> {
+        CountersUnderTest::start_on(plan.args.server_threads, rig, config, rollups).await
     }
 
-    /// The same, on threads of its own: a call of a steady load is not to wait for its caller's next one.
-    pub(super) async fn start_apart(plan: &CountersPlan, rig: &Rig, config: NamespaceConfig) -> Result<Service> {
-        Service::start_on(plan.args.server_threads.max(1), rig, config, Rollups::by_worker()).await
+    /// The same on dedicated threads: under a steady load the service must not wait for its callers' threads.
+    pub(super) async fn start_on_own_threads(
+        plan: &CountersPlan,
+        rig: &Rig,
+        config: NamespaceConfig,
+    ) -> Result<CountersUnderTest> {
+        CountersUnderTest::start_on(plan.args.server_threads.max(1), rig, config, Rollups::by_worker()).await
     }
 
-    async fn start_on(threads: usize, rig: &Rig, config: NamespaceConfig, rollups: Rollups) -> Result<Service> {
+    async fn start_on(
+        threads: usize,
+        rig: &Rig,
+        config: NamespaceConfig,
+        rollups: Rollups,
+    ) -> Result<CountersUnderTest> {
         let redis_url = rig.url();
         let namespaces = connect(&redis_url).await?;
         let (mut runtimes, stopping) = (Vec::new(), CancellationToken::new());
@@ -110,7 +119,7 @@ impl Service {
                 return Err(why.context("the counters did not start"));
             }
         };
-        let service = Service { address, stopping, served, worker, queue, runtimes, namespaces };
+        let service = CountersUnderTest { address, stopping, served, worker, queue, runtimes, namespaces };
         CounterClient::connect(service.url()).await?.put_namespace(NAMESPACE, config).await?;
         Ok(service)
     }
@@ -119,7 +128,7 @@ impl Service {
         format!("http://{}", self.address)
     }
 
-    /// So many callers, spread over the connections.
+    /// `count` callers, spread over the connections.
     pub(super) async fn callers(&self, count: usize) -> Result<Vec<Caller>> {
         let mut channels = Vec::new();
         for _ in 0..CONNECTIONS.min(count) {
@@ -130,13 +139,13 @@ impl Service {
         Ok(channels.map(|channel| Caller(CountersClient::new(channel.clone()))).collect())
     }
 
-    /// The namespace's store, past the service: what is read here hurries no rollup on.
+    /// The namespace's store: reading it makes no rollup due, unlike GetCount.
     pub(super) async fn store(&self) -> Result<RedisNamespace> {
         let namespace = self.namespaces.get(&NamespaceName::parse(NAMESPACE)?).await?.context("it has been put")?;
         Ok(self.namespaces.open(&namespace).await?)
     }
 
-    /// Waits until all of these counters are exact to this time or a later one; how long it took.
+    /// Waits until all these counters are exact to this time or a later one. Returns the time that took.
     pub(super) async fn rolled_up(&self, counters: &[String], to_ms: u64, limit: Duration) -> Result<Duration> {
         let (store, began) = (self.store().await?, Instant::now());
         let mut left = counters.iter().map(CounterName::parse).collect::<Result<Vec<_>, _>>()?;
@@ -178,7 +187,7 @@ fn client(queue: &str) -> Result<Client> {
     Ok(queue_client("queue", queue)?)
 }
 
-/// Threads of its own, named so; 0: the bench's.
+/// Dedicated threads with this name; 0: those of the bench.
 fn on(name: &str, threads: usize, runtimes: &mut Vec<Runtime>) -> Result<Handle> {
     if threads == 0 {
         return Ok(Handle::current());

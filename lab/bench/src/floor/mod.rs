@@ -1,11 +1,11 @@
-//! The raw-Redis floor: the same life cycle in plain looping Lua, as one would write it first.
+//! The raw-Redis floor: the same life cycle in plain Lua loops, as a first version of a queue would have it.
 //!
 //! A message is a hash, the queue a sorted set by priority, the running ones a sorted set by lease expiry, and
 //! every transition one entry of a capped stream. A batch is one script call that loops over its messages. There
-//! is no server in between: the client calls Redis. And there is less to do: no check of a repeated id, no fencing token,
+//! is no server in between: the client calls Redis. The floor also does less: no check of a repeated id, no fencing token,
 //! no attempts, no retention (a completed message is deleted), no exclusivity, no filters.
 
-use crate::load::{Client, Draft};
+use crate::load::{Draft, LoadClient};
 use crate::rig::Rig;
 use anyhow::{Result, ensure};
 use redis::Script;
@@ -17,7 +17,7 @@ const RUNNING: &str = "floor:running";
 const EVENTS: &str = "floor:events";
 const LEASE_MS: u64 = 30_000;
 
-/// One client of the floor, on a connection of its own.
+/// One client of the floor, with its own connection.
 pub(crate) struct Floor {
     connection: MultiplexedConnection,
     worker: String,
@@ -27,7 +27,7 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    /// So many clients.
+    /// This many clients.
     pub(crate) async fn clients(rig: &Rig, count: usize) -> Result<Vec<Floor>> {
         let mut clients = Vec::new();
         for n in 0..count {
@@ -43,7 +43,7 @@ impl Floor {
     }
 }
 
-impl Client for Floor {
+impl LoadClient for Floor {
     type Held = String;
 
     async fn enqueue(&mut self, drafts: Vec<Draft>) -> Result<()> {

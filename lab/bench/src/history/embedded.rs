@@ -1,11 +1,11 @@
-//! The embedded store: how many events a second it records, how long a trace takes among so many, and how long a step
-//! of a prune keeps the writer.
+//! The embedded store: the events per second that it records, the latency of a trace among them, and how long one step of
+//! a prune occupies the writer.
 
 use super::lives::{EVENTS, Lives, id};
 use super::plan::HistoryPlan;
 use super::process::process_cpu_s;
 use crate::report::{Goal, Reference, Row, grouped};
-use crate::sample::{Sample, Samples, Tally};
+use crate::sample::{CallStats, Sample, Samples};
 use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tallystone_indexer::{Embedded, EmbeddedOptions, HistoryStore, TraceQuery};
 use tallystone_model::Sink;
 
-/// Events of one call, in turn: what a relay brings when it keeps up, and when it catches up.
+/// Events per call, in rotation: what a relay delivers when it keeps up and when it catches up.
 const BATCHES: [usize; 3] = [1_000, 4_000, 16_000];
-/// Steps of a prune at most.
+/// The maximum number of steps of a prune.
 const STEPS: usize = 300;
 
 pub(super) async fn measure(plan: &HistoryPlan) -> Result<Vec<Row>> {
@@ -55,10 +55,10 @@ pub(super) async fn measure(plan: &HistoryPlan) -> Result<Vec<Row>> {
 
 struct RecordedAll {
     events: u64,
-    /// Made durable, the making of the events not counted.
+    /// Events made durable per second, without the time to create them.
     rate: Sample,
     longest: Duration,
-    /// CPU per event, of all threads: the checkpointer's too, which runs beside.
+    /// CPU per event of all threads, including the checkpointer's.
     cpu_us: f64,
 }
 
@@ -71,7 +71,7 @@ async fn record(store: &Embedded, lives: &mut Lives, events: u64) -> Result<Reco
         let batch = lives.next(batch.min(usize::try_from(events - recorded)?));
         recorded += batch.len() as u64;
         let (cpu_before_s, began) = (process_cpu_s()?, Instant::now());
-        // As the relay gives them.
+        // The relay delivers events in the same way.
         store.deliver(batch.into()).await?;
         longest = longest.max(began.elapsed());
         recording += began.elapsed();
@@ -81,9 +81,9 @@ async fn record(store: &Embedded, lives: &mut Lives, events: u64) -> Result<Reco
     Ok(RecordedAll { events: recorded, rate, longest, cpu_us: cpu_s * 1e6 / recorded as f64 })
 }
 
-/// Traces of messages at random.
-async fn trace(store: &Embedded, lives: &Lives, traces: u64) -> Result<Tally> {
-    let mut tally = Tally::new();
+/// Traces random messages.
+async fn trace(store: &Embedded, lives: &Lives, traces: u64) -> Result<CallStats> {
+    let mut stats = CallStats::new();
     let mut rng = StdRng::seed_from_u64(1);
     for _ in 0..traces {
         let id = id(rng.random_range(0..lives.messages()));
@@ -91,24 +91,24 @@ async fn trace(store: &Embedded, lives: &Lives, traces: u64) -> Result<Tally> {
             TraceQuery { queue: lives.queue().clone(), id: id.clone(), sequence: None, limit: 1_000, after: None };
         let began = Instant::now();
         let trace = store.trace(&query).await?;
-        tally.note(1, began.elapsed());
+        stats.note(1, began.elapsed());
         let is_whole = (1..=EVENTS as usize).contains(&trace.transitions.len()) && !trace.more;
         ensure!(is_whole && trace.message.is_some(), "the trace of {id} is {trace:?}");
     }
-    Ok(tally)
+    Ok(stats)
 }
 
-/// Steps of a prune by age of all that is there.
-async fn prune(path: &Path, now_ms: u64) -> Result<Tally> {
+/// Prunes everything by age, step by step.
+async fn prune(path: &Path, now_ms: u64) -> Result<CallStats> {
     let store = Embedded::open(EmbeddedOptions { retention_ms: 0, max_bytes: u64::MAX, ..EmbeddedOptions::new(path) })?;
-    let mut tally = Tally::new();
+    let mut stats = CallStats::new();
     for _ in 0..STEPS {
         let began = Instant::now();
         let more = store.prune(now_ms).await?;
-        tally.note(1, began.elapsed());
+        stats.note(1, began.elapsed());
         if !more {
             break;
         }
     }
-    Ok(tally)
+    Ok(stats)
 }

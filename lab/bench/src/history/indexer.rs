@@ -1,5 +1,5 @@
-//! From Kafka into Elasticsearch by the indexer, beside the very requests that it sends, sent straight: made before,
-//! as many at once, to the same server, into indices of the same templates.
+//! From Kafka into Elasticsearch by the indexer. Reference: the same requests, prepared and sent directly, as many at once,
+//! to the same server, into indices with the same templates.
 
 use super::plan::HistoryPlan;
 use super::process::group_cpu_s;
@@ -31,7 +31,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     straight.prepare().await?;
     let transport = services.transport().await?;
 
-    // The first time through warms up the server, and tells which requests the indexer sends.
+    // The first round warms up the server and captures the requests that the indexer sends.
     let requests = Arc::new(Mutex::new(Vec::new()));
     index(services, &options, "indexer-warm-up", events, Some((straight, requests.clone()))).await?;
     let requests = std::mem::take(&mut *requests.lock().unwrap_or_else(PoisonError::into_inner));
@@ -43,7 +43,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
         let round = index(services, &options, &format!("indexer-{number}"), events, None).await?;
         let elapsed = straight::send(&transport, &requests, options.batches_max).await?;
         services.drop_indices(STRAIGHT).await?;
-        // While Java compiles, whoever comes first is slow.
+        // While Java compiles, the first side is slow: these rounds do not count.
         if number >= plan.warm_up_rounds {
             indexed.push(per_second(events, round.elapsed));
             joined.push(rounded(round.joined.as_secs_f64()));
@@ -71,29 +71,29 @@ fn per_second(events: u64, elapsed: Duration) -> Sample {
     Sample { value: events as f64 / elapsed.as_secs_f64(), ..Sample::default() }
 }
 
-/// What one time through came to.
+/// The result of one round.
 struct Round {
-    /// Until the group had its partitions and the first batch was there.
+    /// Until the group had its partitions and the first batch arrived.
     joined: Duration,
     /// From then until the last event was acknowledged.
     elapsed: Duration,
     kafka_cores: f64,
 }
 
-/// Who tells which requests are sent, and where they are put.
-type Told = (Arc<Elastic>, Arc<Mutex<Vec<Bytes>>>);
+/// A store that builds the requests, and the list that collects them.
+type RequestCapture = (Arc<Elastic>, Arc<Mutex<Vec<Bytes>>>);
 
-/// All events, by a new group into new indices, which are dropped then.
+/// Indexes all events with a new group into new indices, which are then removed.
 async fn index(
     services: &Services,
     options: &IndexerOptions,
     prefix: &str,
     events: u64,
-    told: Option<Told>,
+    capture: Option<RequestCapture>,
 ) -> Result<Round> {
     let elastic = services.indices(prefix).await?;
     elastic.prepare().await?;
-    let watched = Arc::new(Watched { elastic, told, events, seen: Mutex::default(), all: Notify::new() });
+    let watched = Arc::new(Watched { elastic, capture, events, seen: Mutex::default(), all: Notify::new() });
     let options = IndexerOptions { group: prefix.to_owned(), ..options.clone() };
     let stop = CancellationToken::new();
     let kafka = services.kafka().await?.pid();
@@ -117,11 +117,11 @@ async fn index(
     Ok(Round { joined: first.duration_since(began), elapsed, kafka_cores: cpu_s / wall_s })
 }
 
-/// Elasticsearch, and when it was given what.
+/// Elasticsearch, and when it received which events.
 struct Watched {
     elastic: Elastic,
-    told: Option<Told>,
-    /// How many there are.
+    capture: Option<RequestCapture>,
+    /// The number of events to wait for.
     events: u64,
     seen: Mutex<Seen>,
     all: Notify,
@@ -139,7 +139,7 @@ impl HistoryStore for Watched {
     async fn record(&self, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
         let seen = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen().first.get_or_insert_with(Instant::now);
-        if let Some((straight, requests)) = &self.told {
+        if let Some((straight, requests)) = &self.capture {
             let made = straight.bulk_requests(events);
             requests.lock().unwrap_or_else(PoisonError::into_inner).extend(made);
         }

@@ -1,16 +1,16 @@
-//! Lives of messages as a busy queue has them: thousands wait, a few run, and all that has ended stays for a while.
+//! Synthetic events, as a busy queue has them: thousands of messages wait, a few run, and ended ones stay for a while.
 
 use anyhow::Result;
 use std::collections::BTreeMap;
 use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Shard, State};
 
-/// Between enqueue and lease, lease and end, end and collection: messages enqueued meanwhile.
+/// Messages enqueued between enqueue and lease, lease and end, end and collection of one message.
 const WAITING: u64 = 5_000;
 const RUNNING: u64 = 50;
 const ENDED: u64 = 20_000;
-/// Messages enqueued per second of the made-up clock.
+/// Messages enqueued per second of the synthetic clock.
 const PER_SECOND: u64 = 2_000;
-/// Some moment in 2023.
+/// The start of the synthetic clock, in 2023.
 const START_MS: u64 = 1_700_000_000_000;
 /// Events of one life.
 pub(crate) const EVENTS: u64 = 4;
@@ -29,12 +29,12 @@ impl Lives {
         Ok(Lives { shard: Shard::first(&queue), enqueued: 0, offset: 0 })
     }
 
-    /// Whose events they are.
+    /// The queue of the events.
     pub(crate) fn queue(&self) -> &QueueName {
         &self.shard.queue
     }
 
-    /// The next events, at least so many.
+    /// The next events, at least this many.
     pub(crate) fn next(&mut self, events: usize) -> Vec<Recorded> {
         let mut batch = Vec::with_capacity(events + EVENTS as usize);
         while batch.len() < events {
@@ -52,7 +52,7 @@ impl Lives {
         batch
     }
 
-    /// The made-up clock.
+    /// The synthetic clock.
     pub(crate) fn now_ms(&self) -> u64 {
         at_ms(self.enqueued)
     }

@@ -1,6 +1,6 @@
-//! Memory of the relay and of the indexer while they catch up: each a process of its own, as users run it, whose peak
-//! is held against what it has with nothing to do. Two backlogs, one four times the other: what is bounded does not grow
-//! with it.
+//! Memory of the relay and of the indexer while they catch up. Each runs in its own process, as users run it; the figure is
+//! its peak beyond that of an idle one. There are two backlogs, one four times the other: bounded memory does not grow with
+//! the backlog.
 
 use super::plan::HistoryPlan;
 use super::process::Program;
@@ -20,12 +20,12 @@ use tallystone_kafka::KafkaOptions;
 use tallystone_server::store::RedisStore;
 
 const QUEUE: &str = "bench";
-/// Messages of one call that fills a queue.
+/// Messages per call when filling a queue.
 const FILL_BATCH: usize = 500;
-/// For a program with nothing to do to have all that it needs for that.
+/// Time for an idle program to reach its final size.
 const SETTLE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
-/// The smaller backlog is such a part of the other.
+/// The larger backlog divided by the smaller one.
 const PART: u64 = 4;
 
 pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<Vec<Row>> {
@@ -69,7 +69,7 @@ impl Growth {
     }
 }
 
-/// The peak of a server whose relay finds so many events in the outbox.
+/// The peak of a server whose relay finds `events` events in the outbox.
 async fn relay(services: &Services, dir: &Path, events: u64) -> Result<f64> {
     let rig = Rig::start().await?;
     let topic = services.topic(&format!("memory-relay-{events}")).await?;
@@ -100,7 +100,7 @@ async fn relay(services: &Services, dir: &Path, events: u64) -> Result<f64> {
     Ok(resident.peak_mib)
 }
 
-/// The peak of an indexer that finds so many events in Kafka.
+/// The peak of an indexer that finds `events` events in Kafka.
 async fn indexer(services: &Services, dir: &Path, events: u64) -> Result<f64> {
     let name = format!("memory-indexer-{events}");
     let topic = services.topic(&name).await?;
@@ -114,7 +114,7 @@ async fn indexer(services: &Services, dir: &Path, events: u64) -> Result<f64> {
     match up_to_ms {
         None => tokio::time::sleep(SETTLE).await,
         Some(up_to_ms) => {
-            // No answer, as while the indices are being made, is none yet.
+            // While the indices are being created there is no response.
             let indexed_to_ms = async || store.watermark().await.ok().flatten();
             while indexed_to_ms().await.is_none_or(|indexed_to_ms| indexed_to_ms < up_to_ms) {
                 indexer.resident()?;

@@ -51,7 +51,7 @@ impl HistoryPlan {
     }
 }
 
-/// How much of everything one run does. At full size these are the numbers of the goals.
+/// The sizes of one run. At full size these are the numbers of the goals.
 pub(super) struct HistorySizes {
     /// Events from Kafka into Elasticsearch, and of a backlog.
     pub(super) events: u64,
@@ -60,7 +60,7 @@ pub(super) struct HistorySizes {
     /// Events of the embedded store, and traces among them.
     pub(super) embedded: u64,
     pub(super) traces: u64,
-    /// Rate and length of the load that is looked for.
+    /// Rate and length of the load of `searchable`.
     pub(super) searchable_per_s: u64,
     pub(super) searchable: Duration,
 }

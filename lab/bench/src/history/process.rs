@@ -1,4 +1,4 @@
-//! What programs use: CPU and memory, as /proc tells them, and a program of ours as a process of its own.
+//! CPU and memory of processes, read from /proc, and our own program as a child process.
 
 use crate::child;
 use crate::profile::{TICKS_PER_S, threads_cpu_s};
@@ -8,11 +8,11 @@ use std::path::Path;
 use std::process::Stdio;
 use tokio::process::Child;
 
-/// CPU of all processes of a group so far: a service may be several.
+/// CPU of all processes of a group so far: a service may consist of several.
 pub(super) fn group_cpu_s(leader: u32) -> Result<f64> {
     let mut seconds = 0.0;
     for process in fs::read_dir("/proc")? {
-        // One that has just ended has no file.
+        // A process that has just ended has no file.
         let Ok(stat) = fs::read_to_string(process?.path().join("stat")) else { continue };
         let of_group = group_and_cpu_s(&stat).filter(|(group, _)| *group == leader);
         seconds += of_group.map_or(0.0, |(_, cpu_s)| cpu_s);
@@ -31,11 +31,11 @@ fn group_and_cpu_s(stat: &str) -> Option<(u32, f64)> {
 /// CPU of this process so far.
 pub(super) fn process_cpu_s() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat")?;
-    let (_, cpu_s) = group_and_cpu_s(&stat).context("/proc/self/stat is not as it was")?;
+    let (_, cpu_s) = group_and_cpu_s(&stat).context("/proc/self/stat has an unknown format")?;
     Ok(cpu_s)
 }
 
-/// That of librdkafka's threads among it.
+/// CPU of librdkafka's threads in this process so far.
 pub(super) fn librdkafka_cpu_s() -> Result<f64> {
     let is_kafka = |name: &str| name.starts_with("rdk:") || name.starts_with("producer poll");
     Ok(threads_cpu_s()?.iter().filter(|(name, _)| is_kafka(name)).map(|(_, seconds)| seconds).sum())
@@ -48,35 +48,39 @@ pub(super) fn load_average() -> Result<f64> {
     Ok(first.parse()?)
 }
 
-/// Memory of a process that is in RAM.
+/// Resident memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Resident {
     pub(super) now_mib: f64,
-    /// The most it ever was.
+    /// Its maximum so far.
     pub(super) peak_mib: f64,
 }
 
-/// A program of ours as users run it; it ends when this is dropped.
+/// Our program as users run it. Dropping this ends it.
 pub(super) struct Program {
     process: Child,
     pid: u32,
 }
 
 impl Program {
-    /// Starts this very program with other arguments and environment.
+    /// Starts the running program again with other arguments and environment.
     pub(super) fn start(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Program> {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = child::command(program, dir);
         command.args(arguments).envs(environment.iter().copied()).env("RUST_LOG", "warn");
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().context("cannot start it again")?;
-        let pid = process.id().context("it has ended at once")?;
+        let process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("cannot start another process of this program")?;
+        let pid = process.id().context("the process ended at once")?;
         Ok(Program { process, pid })
     }
 
     pub(super) fn resident(&mut self) -> Result<Resident> {
-        ensure!(self.process.try_wait()?.is_none(), "it has ended");
+        ensure!(self.process.try_wait()?.is_none(), "the process has ended");
         resident(&fs::read_to_string(format!("/proc/{}/status", self.pid))?)
-            .context("its status says nothing of memory")
+            .context("its /proc status has no memory fields")
     }
 
     pub(super) async fn stop(mut self) -> Result<()> {

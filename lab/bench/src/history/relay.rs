@@ -1,5 +1,5 @@
-//! The queue's throughput with a relay beside it, and without: 8 clients, batches of 32, all messages in, then all out,
-//! as in the figure `simple` of the queue. Kafka runs all the time and shares the machine.
+//! The queue's throughput with a relay; reference: without. 8 clients and batches of 32, enqueue everything, then dequeue
+//! and complete everything, as in the figure `simple` of the queue. Kafka runs all the time and shares the machine.
 
 use super::plan::HistoryPlan;
 use super::process::{group_cpu_s, librdkafka_cpu_s, process_cpu_s};
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 const QUEUE: &str = "bench";
 /// Events of one message: enqueued, leased, completed, collected.
 const EVENTS: u64 = 4;
-/// How often to look whether all is relayed.
+/// How often to check whether everything is relayed.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Where the relay's events go.
@@ -30,16 +30,16 @@ enum Into {
     Embedded(TempDir),
 }
 
-/// What one sample came to.
+/// The result of one sample.
 struct Round {
-    /// Messages per second, in and out.
+    /// Messages per second through the queue.
     rate: Sample,
-    /// The same per second of CPU that Kafka left over.
-    rate_beside_kafka: Sample,
+    /// Messages per second of CPU that Kafka did not use.
+    rate_without_kafka_cpu: Sample,
     kafka_cores: f64,
     librdkafka_cores: f64,
     own_us_per_message: f64,
-    /// Events that the relay had not yet passed on when the last message was completed, and how long it took until it had.
+    /// Events that the relay had not yet delivered when the last message was completed, and the time until it had.
     behind: u64,
     catch_up_s: f64,
 }
@@ -48,7 +48,7 @@ struct Round {
 #[derive(Default)]
 struct Side {
     rate: Samples,
-    rate_beside_kafka: Samples,
+    rate_without_kafka_cpu: Samples,
     rounds: Vec<Round>,
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     services.kafka().await?;
     let rig = Rig::start().await?;
     let [mut without, mut kafka, mut embedded] = [const { Side::new() }; 3];
-    // The first samples on a new Kafka are Java's warming up, and charged to nobody.
+    // The first samples on a new Kafka include Java's warm-up and are not counted.
     for round in 0..2 * plan.warm_up_rounds {
         sample(plan, services, &rig, Into::Kafka(services.topic(&format!("relay-warm-up-{round}")).await?)).await?;
     }
@@ -72,18 +72,18 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     };
     let what = format!("enqueue, dequeue + complete, {CLIENTS} clients, batches of {BATCH}: with");
     Ok(vec![
-        kafka.told(
+        kafka.with_cpu(
             row(&format!("{what} a relay into Kafka"), "/s", &kafka.rate, &without.rate, Goal::RatioAtLeast(0.9)),
             &without,
         ),
         row(
             &format!("{what} a relay into Kafka, per second of CPU that is not Kafka's"),
             "/CPU s",
-            &kafka.rate_beside_kafka,
-            &without.rate_beside_kafka,
+            &kafka.rate_without_kafka_cpu,
+            &without.rate_without_kafka_cpu,
             Goal::None,
         ),
-        embedded.told(
+        embedded.with_cpu(
             row(&format!("{what} a relay into the embedded store"), "/s", &embedded.rate, &without.rate, Goal::None),
             &without,
         ),
@@ -120,11 +120,11 @@ async fn sample(plan: &HistoryPlan, services: &Services, rig: &Rig, into: Into) 
     ours.stop().await?;
     let (wall_s, count) = (total.elapsed.as_secs_f64(), messages as f64);
     let cores = std::thread::available_parallelism()?.get() as f64;
-    // Each message is counted once, though the tally has it on the way in and on the way out.
+    // Each message counts once, although the statistics contain its enqueue and its completion.
     let rate = Sample { value: count / wall_s, ..Sample::default() };
     Ok(Round {
         rate,
-        rate_beside_kafka: Sample { value: count / (wall_s * cores - cpu.kafka_s), ..Sample::default() },
+        rate_without_kafka_cpu: Sample { value: count / (wall_s * cores - cpu.kafka_s), ..Sample::default() },
         kafka_cores: cpu.kafka_s / wall_s,
         librdkafka_cores: cpu.librdkafka_s / wall_s,
         own_us_per_message: cpu.own_s * 1e6 / count,
@@ -133,7 +133,7 @@ async fn sample(plan: &HistoryPlan, services: &Services, rig: &Rig, into: Into) 
     })
 }
 
-/// Events that are not relayed yet, and how long it takes until all are.
+/// The number of events that are not relayed yet, and the time until all are.
 async fn catch_up(store: &RedisStore, messages: u64) -> Result<(u64, Duration)> {
     let began = Instant::now();
     let behind = waiting(store).await?;
@@ -141,7 +141,7 @@ async fn catch_up(store: &RedisStore, messages: u64) -> Result<(u64, Duration)> 
     Ok((behind, began.elapsed()))
 }
 
-/// Waits until the outbox has nothing that a sink has not.
+/// Waits until the sink has everything from the outbox.
 pub(super) async fn relayed(store: &RedisStore, limit: Duration) -> Result<()> {
     let give_up_at = Instant::now() + limit;
     while waiting(store).await? > 0 {
@@ -158,7 +158,7 @@ async fn waiting(store: &RedisStore) -> Result<u64> {
     Ok(store.outbox_length(&shard).await?.unwrap_or(0))
 }
 
-/// CPU spent so far, or in between.
+/// CPU used so far, or between two readings.
 struct Cpu {
     kafka_s: f64,
     own_s: f64,
@@ -182,23 +182,23 @@ impl Cpu {
 
 impl Side {
     const fn new() -> Side {
-        Side { rate: Samples::new(), rate_beside_kafka: Samples::new(), rounds: Vec::new() }
+        Side { rate: Samples::new(), rate_without_kafka_cpu: Samples::new(), rounds: Vec::new() }
     }
 
     fn push(&mut self, round: Round) {
         self.rate.push(round.rate);
-        self.rate_beside_kafka.push(round.rate_beside_kafka);
+        self.rate_without_kafka_cpu.push(round.rate_without_kafka_cpu);
         self.rounds.push(round);
     }
 
-    /// The round of the median.
+    /// The round with the median rate.
     fn median(&self) -> Option<&Round> {
         let median = self.rate.median()?;
         self.rounds.iter().find(|round| round.rate.value == median.value)
     }
 
-    /// Where the CPU went, in the row.
-    fn told(&self, row: Row, without: &Side) -> Row {
+    /// Adds the CPU use to the row.
+    fn with_cpu(&self, row: Row, without: &Side) -> Row {
         let (Some(round), Some(other)) = (self.median(), without.median()) else { return row };
         let rounded = |value: f64| (value * 100.0).round() / 100.0;
         row.with("kafka_cores", rounded(round.kafka_cores))

@@ -1,15 +1,15 @@
-//! From a transition until it can be found. A queue lives at a fixed rate: messages are enqueued, leased, completed and
-//! collected. Some of them are probes: they are looked for all the time, as a user would, by SearchMessages and
-//! TraceMessage. A transition is found when the search shows the message in its version or a later one and the trace
-//! lists it; the time counts from its `at_ms`, which is by the clock of the same machine.
+//! From a transition until a search finds it. Messages are enqueued, leased, completed and collected at a fixed rate. Some
+//! of them are probes: the bench searches for them continuously with SearchMessages and TraceMessage, as a user would. A
+//! transition is found when the search returns the message in that version or a later one and the trace lists it. The time
+//! counts from its `at_ms`, by the clock of the same machine.
 
 use super::plan::HistoryPlan;
 use super::services::{Services, kafka_section};
-use crate::load::{Client, Draft, Traffic};
+use crate::load::{Draft, LoadClient, Traffic};
 use crate::ours::{OurClient, Ours, config_of, simple_queue};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
-use crate::sample::{Samples, Tally};
+use crate::sample::{CallStats, Samples};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use tonic::{Code, Response, Status};
 const QUEUE: &str = "bench";
 /// Events of one message: enqueued, leased, completed, collected.
 const EVENTS: u64 = 4;
-/// One batch of messages goes through its life at a time, so often.
+/// The interval between two batches.
 const TICK: Duration = Duration::from_millis(20);
-/// One batch in so many has a probe.
+/// One batch in this many contains a probe.
 const PROBE_EVERY: u64 = 10;
 const PROBE: (&str, &str) = ("probe", "yes");
-/// The load without probes that comes before: new indices, a cold Java.
+/// Load without probes before the measurement: the indices are new and Java is cold.
 const WARM_UP: Duration = Duration::from_secs(5);
-/// How long the last transitions may take to be found.
+/// How long it may take until the last transitions are found.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How far back to look for what is new.
+/// How far back the search for changes reaches.
 const LOOK_BACK_MS: i64 = 40_000;
 
-/// Between two looks: what the figure cannot tell apart.
+/// The interval between two searches, which is the resolution of the figure.
 const POLL_ELASTIC: Duration = Duration::from_millis(50);
 const POLL_EMBEDDED: Duration = Duration::from_millis(5);
 
@@ -45,12 +45,12 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     let [mut elastic, mut embedded] = [const { Samples::new() }; 2];
     let mut found = [0, 0];
     for number in 0..plan.runs {
-        let tally = through_kafka(plan, services, &format!("searchable-{number}")).await?;
-        found[0] = tally.messages;
-        elastic.push(tally.sample(tally.quantile_ms(0.99).unwrap_or_default()));
-        let tally = through_embedded(plan).await?;
-        found[1] = tally.messages;
-        embedded.push(tally.sample(tally.quantile_ms(0.99).unwrap_or_default()));
+        let stats = through_kafka(plan, services, &format!("searchable-{number}")).await?;
+        found[0] = stats.messages;
+        elastic.push(stats.sample(stats.quantile_ms(0.99).unwrap_or_default()));
+        let stats = through_embedded(plan).await?;
+        found[1] = stats.messages;
+        embedded.push(stats.sample(stats.quantile_ms(0.99).unwrap_or_default()));
     }
     let row = |path: &str, samples: &Samples, goal_ms, poll: Duration, found: u64| {
         let what = format!("transition → found at {}/s, {path}: p99", grouped(plan.sizes.searchable_per_s));
@@ -65,7 +65,7 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     ])
 }
 
-async fn through_kafka(plan: &HistoryPlan, services: &Services, name: &str) -> Result<Tally> {
+async fn through_kafka(plan: &HistoryPlan, services: &Services, name: &str) -> Result<CallStats> {
     let rig = Rig::start().await?;
     let kafka = services.topic(name).await?;
     let elastic = Arc::new(services.indices(name).await?);
@@ -78,7 +78,7 @@ async fn through_kafka(plan: &HistoryPlan, services: &Services, name: &str) -> R
     let stop = CancellationToken::new();
     let indexer = AbortOnDropHandle::new(tokio::spawn(run(elastic.clone(), options, stop.clone().cancelled_owned())));
     let ours = Ours::start_with(config, 0).await?;
-    let tally = tokio::select! {
+    let stats = tokio::select! {
         found = find(plan, &ours, POLL_ELASTIC) => found?,
         ended = indexer => bail!("the indexer has ended: {:?}", ended?),
     };
@@ -86,41 +86,41 @@ async fn through_kafka(plan: &HistoryPlan, services: &Services, name: &str) -> R
     ours.stop().await?;
     rig.stop().await;
     services.drop_indices(name).await?;
-    Ok(tally)
+    Ok(stats)
 }
 
-async fn through_embedded(plan: &HistoryPlan) -> Result<Tally> {
+async fn through_embedded(plan: &HistoryPlan) -> Result<CallStats> {
     let rig = Rig::start().await?;
     let dir = tempfile::tempdir()?;
     let mut config = config_of(&rig);
     config.history.file = Some(dir.path().join("history.db"));
     let ours = Ours::start_with(config, 0).await?;
-    let tally = find(plan, &ours, POLL_EMBEDDED).await?;
+    let stats = find(plan, &ours, POLL_EMBEDDED).await?;
     ours.stop().await?;
     rig.stop().await;
-    Ok(tally)
+    Ok(stats)
 }
 
-/// The load, and meanwhile the looking.
-async fn find(plan: &HistoryPlan, ours: &Ours, poll: Duration) -> Result<Tally> {
+/// Runs the load and searches for its probes meanwhile.
+async fn find(plan: &HistoryPlan, ours: &Ours, poll: Duration) -> Result<CallStats> {
     ours.create_queue(QUEUE, simple_queue()).await?;
-    let client = ours.clients(QUEUE, 1, 1).await?.pop().context("a client was asked for")?;
+    let client = ours.clients(QUEUE, 1, 1).await?.pop().context("one client was created")?;
     let per_tick = (plan.sizes.searchable_per_s as f64 * TICK.as_secs_f64() / EVENTS as f64).round() as u64;
     let ticks = |time: Duration| (time.as_secs_f64() / TICK.as_secs_f64()).round() as u64;
     let load =
         Load { per_tick, warm_up: ticks(WARM_UP.min(plan.sizes.searchable / 2)), ticks: ticks(plan.sizes.searchable) };
     let probes = load.ticks.div_ceil(PROBE_EVERY);
-    let mut looking = Looking {
+    let mut search = ProbeSearch {
         history: HistoryClient::new(ours.channel().await?),
         found: HashMap::new(),
-        tally: Tally::new(),
+        stats: CallStats::new(),
         left: probes * EVENTS,
     };
     let mut load = AbortOnDropHandle::new(tokio::spawn(load.run(client)));
     let mut give_up_at = None;
-    while looking.left > 0 {
+    while search.left > 0 {
         let next_at = tokio::time::Instant::now() + poll;
-        looking.look().await?;
+        search.poll().await?;
         if give_up_at.is_none() && load.is_finished() {
             (&mut load).await??;
             give_up_at = Some(Instant::now() + PATIENCE);
@@ -128,12 +128,12 @@ async fn find(plan: &HistoryPlan, ours: &Ours, poll: Duration) -> Result<Tally> 
         ensure!(
             give_up_at.is_none_or(|at| Instant::now() < at),
             "{} of {} transitions were not found",
-            looking.left,
+            search.left,
             probes * EVENTS
         );
         tokio::time::sleep_until(next_at).await;
     }
-    Ok(looking.tally)
+    Ok(search.stats)
 }
 
 /// Batches of messages at a fixed rate.
@@ -165,18 +165,18 @@ impl Load {
     }
 }
 
-/// Looks for the probes.
-struct Looking {
+/// The search for the probes.
+struct ProbeSearch {
     history: HistoryClient<Channel>,
-    /// Of each message, up to which version all is found.
+    /// The version up to which everything is found, by message.
     found: HashMap<String, u32>,
-    tally: Tally,
+    stats: CallStats,
     /// Transitions not found yet.
     left: u64,
 }
 
-impl Looking {
-    async fn look(&mut self) -> Result<()> {
+impl ProbeSearch {
+    async fn poll(&mut self) -> Result<()> {
         let request = SearchMessagesRequest {
             queue: QUEUE.to_owned(),
             metadata: [(PROBE.0.to_owned(), PROBE.1.to_owned())].into(),
@@ -203,14 +203,14 @@ impl Looking {
             if transition.version == *found + 1 && transition.version <= version {
                 *found += 1;
                 self.left = self.left.saturating_sub(1);
-                self.tally.note(1, Duration::from_millis((answered_ms - transition.at_ms).max(0) as u64));
+                self.stats.note(1, Duration::from_millis((answered_ms - transition.at_ms).max(0) as u64));
             }
         }
         Ok(())
     }
 }
 
-/// The answer; `None`: there is none now, as while an index is being made. Then nothing is found yet.
+/// The response; `None` while the service is unavailable, for example while an index is created.
 fn there<T>(answer: Result<Response<T>, Status>) -> Result<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer.into_inner())),

@@ -1,5 +1,4 @@
-//! Kafka and Elasticsearch of our own, started when a figure first needs them, shared by the figures, and ended with
-//! this.
+//! Private Kafka and Elasticsearch, started when a figure first needs them and shared by the figures.
 
 use super::lives::Lives;
 use anyhow::{Context, Result};
@@ -16,20 +15,20 @@ use tallystone_model::Sink;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-/// What they are, for the line below the table.
+/// Their names for the line below the table.
 pub(super) const KAFKA: &str = "Kafka 4.1.0 (one broker, 12 partitions, heap 256 MiB)";
 pub(super) const ELASTICSEARCH: &str = "Elasticsearch 8.19.21 (one node, one shard, refresh 1 s, heap 2 GiB)";
 const HEAP_MIB: u32 = 2_048;
-/// Events given to the sink at a time where a backlog is made.
+/// Events per delivery when a backlog is produced.
 const PRODUCED_AT_ONCE: usize = 4_000;
-/// The made-up clock lies years back: Kafka is to keep it all the same.
+/// The synthetic events are years old: Kafka must keep them.
 const RETENTION_MS: u64 = 3_650 * 86_400_000;
 
 /// Running services.
 pub(super) struct Services {
     kafka: OnceCell<PrivateKafka>,
     elasticsearch: OnceCell<PrivateElasticsearch>,
-    // Declared last: they have ended when the folder goes.
+    // Declared last, so that the services end before the folder is removed.
     dir: TempDir,
 }
 
@@ -54,7 +53,7 @@ impl Services {
         self.elasticsearch.get_or_try_init(start).await
     }
 
-    /// A topic of its own.
+    /// A new topic.
     pub(super) async fn topic(&self, name: &str) -> Result<KafkaOptions> {
         Ok(KafkaOptions {
             brokers: self.kafka().await?.address(),
@@ -64,20 +63,20 @@ impl Services {
         })
     }
 
-    /// Indices of their own.
+    /// New indices.
     pub(super) async fn indices(&self, prefix: &str) -> Result<Elastic> {
         let url = self.elasticsearch().await?.url();
         Ok(Elastic::new(ElasticOptions { prefix: prefix.to_owned(), replicas: 0, ..ElasticOptions::new(url) })?)
     }
 
-    /// Requests that are not ours to make otherwise.
+    /// A transport for requests that our client does not make.
     pub(super) async fn transport(&self) -> Result<Transport> {
         let url = Url::parse(&self.elasticsearch().await?.url())?;
         let builder = TransportBuilder::new(SingleNodeConnectionPool::new(url));
         Ok(builder.timeout(Duration::from_secs(120)).enable_meta_header(false).disable_proxy().build()?)
     }
 
-    /// Removes the indices with this prefix, so that what they still merge is not charged to the next.
+    /// Removes the indices with this prefix, so that their merges do not slow the next sample.
     pub(super) async fn drop_indices(&self, prefix: &str) -> Result<()> {
         let transport = self.transport().await?;
         let send = async |method, path: &str, query: &[(&str, &str)]| {
@@ -113,7 +112,7 @@ pub(super) fn kafka_section(topic: &KafkaOptions) -> KafkaConfig {
     }
 }
 
-/// Puts at least so many events into the topic, and a watermark behind them: how many they are, and the watermark.
+/// Writes at least `events` events to the topic, and a watermark after them. Returns their number and the watermark.
 pub(super) async fn produce(topic: &KafkaOptions, events: u64) -> Result<(u64, u64)> {
     let sink = KafkaSink::new(topic)?;
     let mut lives = Lives::new("bench/history")?;

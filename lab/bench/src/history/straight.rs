@@ -1,4 +1,4 @@
-//! The reference of the indexer: requests that were made before, sent straight to the server.
+//! The reference of the indexer: prepared requests, sent directly to the server.
 
 use anyhow::{Result, bail};
 use bytes::Bytes;
@@ -10,33 +10,33 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Of the answer only what went wrong: the least that a sender can ask for.
+/// Only the errors of a response: the smallest response that a sender can request.
 const QUERY: &[(&str, &str)] = &[("filter_path", "items.*.error.type,items.*.error.reason")];
 const TOO_MANY: u16 = 429;
 const OVERLOADED: Duration = Duration::from_millis(100);
-/// A newer version of the document was there: where requests overtake each other, so it must be.
+/// The index holds a newer version of the document, as must happen when requests overtake each other.
 const CONFLICT: &str = "version_conflict_engine_exception";
 
 #[derive(Default, Deserialize)]
-struct Answer {
+struct BulkResponse {
     #[serde(default)]
-    /// Each by what was asked for.
-    items: Vec<BTreeMap<String, Refused>>,
+    /// Each by its operation.
+    items: Vec<BTreeMap<String, BulkItem>>,
 }
 
 #[derive(Deserialize)]
-struct Refused {
-    error: Why,
+struct BulkItem {
+    error: BulkError,
 }
 
 #[derive(Deserialize)]
-struct Why {
+struct BulkError {
     r#type: String,
     #[serde(default)]
     reason: String,
 }
 
-/// Sends all of them, so many at a time; from the first sent to the last answered.
+/// Sends all requests, `at_once` at a time. Returns the time from the first request to the last response.
 pub(super) async fn send(transport: &Transport, requests: &[Bytes], at_once: usize) -> Result<Duration> {
     let began = Instant::now();
     let sent = stream::iter(requests.iter().map(|body| send_one(transport, body.clone())));
@@ -53,14 +53,15 @@ async fn send_one(transport: &Transport, body: Bytes) -> Result<()> {
         if response.status_code() != TOO_MANY {
             return judge(&response.error_for_status_code()?.bytes().await?);
         }
-        // As the indexer does.
+        // The indexer waits as long.
         tokio::time::sleep(OVERLOADED).await;
     }
 }
 
-fn judge(answer: &[u8]) -> Result<()> {
-    let answer: Answer = if answer.is_empty() { Answer::default() } else { serde_json::from_slice(answer)? };
-    let mut refused = answer.items.into_iter().flat_map(BTreeMap::into_values).map(|refused| refused.error);
+fn judge(response: &[u8]) -> Result<()> {
+    let response: BulkResponse =
+        if response.is_empty() { BulkResponse::default() } else { serde_json::from_slice(response)? };
+    let mut refused = response.items.into_iter().flat_map(BTreeMap::into_values).map(|refused| refused.error);
     match refused.find(|error| error.r#type != CONFLICT) {
         Some(error) => bail!("a document was refused: {}: {}", error.r#type, error.reason),
         None => Ok(()),
@@ -72,10 +73,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_is_an_error_unless_a_newer_one_is_there() {
-        let answer = |kind: &str| format!(r#"{{"items":[{{"index":{{"error":{{"type":"{kind}","reason":"r"}}}}}}]}}"#);
+    fn a_refused_document_is_an_error_unless_a_newer_one_exists() {
+        let response =
+            |kind: &str| format!(r#"{{"items":[{{"index":{{"error":{{"type":"{kind}","reason":"r"}}}}}}]}}"#);
         assert!(judge(b"{}").is_ok() && judge(b"").is_ok());
-        assert!(judge(answer(CONFLICT).as_bytes()).is_ok());
-        assert!(judge(answer("mapper_parsing_exception").as_bytes()).is_err());
+        assert!(judge(response(CONFLICT).as_bytes()).is_ok());
+        assert!(judge(response("mapper_parsing_exception").as_bytes()).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! beanstalkd with its log fsynced on every write, and a client of its text protocol.
+//! beanstalkd, with an fsync of its log on every write, and a client of its text protocol.
 
 use super::version_of;
 use crate::child;
-use crate::load::{Client, Draft};
+use crate::load::{Draft, LoadClient};
 use anyhow::{Context, Result, bail, ensure};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Stdio;
@@ -49,7 +49,7 @@ impl Beanstalkd {
         Ok(Connection { stream: BufReader::new(stream), line: String::new() })
     }
 
-    /// So many clients, each on a connection of its own.
+    /// This many clients, each with its own connection.
     pub(crate) async fn clients(&self, count: usize) -> Result<Vec<Connection>> {
         let mut clients = Vec::new();
         for _ in 0..count {
@@ -59,15 +59,15 @@ impl Beanstalkd {
     }
 }
 
-/// One connection. The protocol has no batches: a call carries one message, whatever is asked for.
+/// One connection. The protocol has no batches: a call carries one message, whatever the limit.
 pub(crate) struct Connection {
     stream: BufReader<TcpStream>,
     line: String,
 }
 
 impl Connection {
-    /// Sends a command and reads the line that answers it.
-    async fn ask(&mut self, command: &[u8]) -> Result<&str> {
+    /// Sends a command and reads the line of its response.
+    async fn send(&mut self, command: &[u8]) -> Result<&str> {
         self.stream.write_all(command).await?;
         self.line.clear();
         self.stream.read_line(&mut self.line).await?;
@@ -75,7 +75,7 @@ impl Connection {
     }
 }
 
-impl Client for Connection {
+impl LoadClient for Connection {
     type Held = u64;
 
     async fn enqueue(&mut self, drafts: Vec<Draft>) -> Result<()> {
@@ -85,14 +85,14 @@ impl Client for Connection {
             let mut command = format!("put {priority} 0 30 {bytes}\r\n").into_bytes();
             command.extend_from_slice(&draft.payload);
             command.extend_from_slice(b"\r\n");
-            let answer = self.ask(&command).await?;
+            let answer = self.send(&command).await?;
             ensure!(answer.starts_with("INSERTED "), "beanstalkd answered put with {answer:?}");
         }
         Ok(())
     }
 
     async fn dequeue(&mut self, _limit: usize) -> Result<Vec<u64>> {
-        let answer = self.ask(b"reserve-with-timeout 0\r\n").await?;
+        let answer = self.send(b"reserve-with-timeout 0\r\n").await?;
         if answer == "TIMED_OUT" {
             return Ok(Vec::new());
         }
@@ -106,7 +106,7 @@ impl Client for Connection {
 
     async fn complete(&mut self, held: Vec<u64>) -> Result<()> {
         for id in held {
-            let answer = self.ask(format!("delete {id}\r\n").as_bytes()).await?;
+            let answer = self.send(format!("delete {id}\r\n").as_bytes()).await?;
             ensure!(answer == "DELETED", "beanstalkd answered delete with {answer:?}");
         }
         Ok(())

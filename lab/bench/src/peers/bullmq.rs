@@ -1,4 +1,4 @@
-//! BullMQ on node: peers/bullmq.mjs does the work and says what it measured.
+//! BullMQ on node: peers/bullmq.mjs does the work and prints what it measured.
 
 use super::version_of;
 use crate::child;
@@ -15,7 +15,7 @@ use std::process::Stdio;
 pub(crate) enum Measure {
     /// Queue.add, one job per call.
     Add,
-    /// One Worker with that concurrency; adding the jobs is not measured.
+    /// One Worker with that concurrency. Adding the jobs is not measured.
     Work,
 }
 
@@ -34,7 +34,7 @@ struct Report {
 }
 
 impl BullMq {
-    /// `None`: node or the package is not there.
+    /// `None`: node or the package is not installed.
     pub(crate) async fn find(dir: &Path) -> Option<BullMq> {
         let dir = dir.to_owned();
         version_of("node", "--version").await?;

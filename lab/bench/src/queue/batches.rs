@@ -1,9 +1,9 @@
-//! Batches of 32 by 8 clients: enqueue everything, then dequeue and complete everything. Ours, on a simple or an
-//! exclusive queue, beside the raw-Redis floor (which is simple in both).
+//! Batches of 32 by 8 clients: enqueue everything, then dequeue and complete everything. Ours on a simple or an exclusive
+//! queue; reference: the raw-Redis floor, which is a simple queue in both cases.
 
 use super::plan::QueuePlan;
 use crate::floor::Floor;
-use crate::load::{Client, Traffic, drain, enqueue_all};
+use crate::load::{LoadClient, Traffic, drain, enqueue_all};
 use crate::ours::{Ours, exclusive_queue, simple_queue};
 use crate::report::{Goal, Reference, Row};
 use crate::rig::Rig;
@@ -58,8 +58,8 @@ async fn measure(
     Ok(vec![row("enqueue", &our_enqueue, &floor_enqueue), row("dequeue + complete", &our_drain, &floor_drain)])
 }
 
-/// All messages in, then all out: two rates.
-async fn life_cycle<C: Client>(
+/// The rates of enqueuing all messages, and of dequeuing and completing them.
+async fn life_cycle<C: LoadClient>(
     plan: &QueuePlan,
     rig: &Rig,
     side: &str,

@@ -1,4 +1,4 @@
-//! The dequeue rate of a deep simple queue, beside that of a shallow one in the same Redis.
+//! The dequeue rate of a deep simple queue; reference: a shallow queue in the same Redis.
 
 use super::plan::QueuePlan;
 use super::rounds::{dequeue_rate, fill};
@@ -23,7 +23,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     rig.finish_growing().await?;
     let [mut deep, mut shallow] = [const { Samples::new() }; 2];
     for _ in 0..plan.runs {
-        // Rounds of the same size in both: the shallow queue sets it.
+        // Rounds of the same size in both queues: the shallow one limits it.
         for (queue, samples) in [(DEEP, &mut deep), (SHALLOW, &mut shallow)] {
             let work = dequeue_rate(&ours, queue, sizes.messages, sizes.shallow, &traffic);
             samples.push(plan.profiled(rig, &format!("ours, {queue}"), work).await?);

@@ -1,13 +1,13 @@
-//! The latency of a dequeue with a filter that one message in 10,000 passes, beside that of one without a filter, on
-//! the same queue, one call at a time and in turn. And how long an index takes to build when it is first asked for.
+//! The latency of a dequeue with a filter that one message in 10,000 passes; reference: a dequeue without a filter on
+//! the same queue. The calls alternate, one at a time. And the time to build an index that a filter first needs.
 
 use super::plan::QueuePlan;
 use super::rounds::fill;
-use crate::load::{Client, Draft, Traffic, pair, priority};
+use crate::load::{Draft, LoadClient, Traffic, pair, priority};
 use crate::ours::{OurClient, Ours, simple_queue};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
-use crate::sample::{Sample, Samples, Tally};
+use crate::sample::{CallStats, Sample, Samples};
 use anyhow::{Context, Result, ensure};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -20,10 +20,10 @@ use tonic_types::StatusExt;
 const QUEUE: &str = "bench";
 /// The metadata key whose index is declared with the queue.
 const DECLARED: &str = "region";
-/// The one that nobody declared.
+/// The key without a declared index.
 const UNDECLARED: &str = "carrier";
 const UNDECLARED_VALUES: u64 = 16;
-/// How often to ask again while an index is being built, and for how long.
+/// How often to repeat the call while an index is being built, and for how long.
 const BUILD_POLL: Duration = Duration::from_millis(10);
 const BUILD_LIMIT: Duration = Duration::from_secs(300);
 
@@ -33,7 +33,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let index = FilterIndex { keys: vec![DECLARED.to_owned()] };
     ours.create_queue(QUEUE, QueueConfig { indexes: vec![index], ..simple_queue() }).await?;
     let values = sizes.filter_values;
-    // Each value as often as the others: the n-th message has the n-th, round and round.
+    // Every value is equally frequent: the n-th message has value n modulo the number of values.
     let traffic = Traffic::new(move |number, rng| (priority(rng), metadata(number % values, rng)));
     fill(&ours, QUEUE, sizes.filter_pending, &traffic).await?;
 
@@ -41,7 +41,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let mut client = ours.clients(QUEUE, 1, 1).await?.remove(0);
     for run in 0..plan.runs {
         let work = sample(&mut client, &traffic, u64::from(run), values, sizes.filter_calls);
-        let (with, without) = plan.profiled(rig, "ours, filtered and unfiltered in turn", work).await?;
+        let (with, without) = plan.profiled(rig, "ours, filtered and unfiltered alternately", work).await?;
         filtered.push(with);
         unfiltered.push(without);
     }
@@ -64,7 +64,7 @@ fn metadata(value: u64, rng: &mut SmallRng) -> BTreeMap<String, String> {
     metadata
 }
 
-/// Dequeues in turn with and without the filter; what was taken is completed and replaced, which is not measured.
+/// Dequeues alternately with and without the filter. Each message is then completed and replaced, which is not measured.
 async fn sample(
     client: &mut OurClient,
     traffic: &Traffic,
@@ -74,7 +74,7 @@ async fn sample(
 ) -> Result<(Sample, Sample)> {
     let mut rng = SmallRng::seed_from_u64(run);
     let mut source = traffic.source(run);
-    let mut tallies = [Tally::new(), Tally::new()];
+    let mut stats = [CallStats::new(), CallStats::new()];
     for call in 0..2 * calls {
         let mut request = client.request(1);
         let value = rng.random_range(0..values);
@@ -83,17 +83,18 @@ async fn sample(
         }
         let began = Instant::now();
         let leases = client.lease(request).await?;
-        tallies[call as usize % 2].note(1, began.elapsed());
-        ensure!(leases.len() == 1, "{} messages for one that was asked for", leases.len());
+        stats[call as usize % 2].note(1, began.elapsed());
+        ensure!(leases.len() == 1, "{} messages for a limit of one", leases.len());
         client.complete(leases).await?;
-        // After a filtered dequeue one of the same value; after another any: the counts stay about even.
+        // Replaced by one with the same value after a filtered dequeue, with any value after another: the counts stay
+        // about even.
         let draft = source.draft(value);
         client.enqueue(vec![Draft { metadata: metadata(value, &mut rng), ..draft }]).await?;
     }
-    Ok(tallies.each_ref().map(|tally| tally.sample(tally.quantile_ms(0.5).unwrap_or_default())).into())
+    Ok(stats.each_ref().map(|stats| stats.sample(stats.quantile_ms(0.5).unwrap_or_default())).into())
 }
 
-/// From the first filtered dequeue by the undeclared key to the first that is answered.
+/// From the first filtered dequeue by the undeclared key to the first that returns a message.
 async fn build(client: &mut OurClient) -> Result<Duration> {
     let began = Instant::now();
     while began.elapsed() < BUILD_LIMIT {
@@ -101,7 +102,7 @@ async fn build(client: &mut OurClient) -> Result<Duration> {
         request.filters = vec![Filter { equals: pair(UNDECLARED, 0) }];
         match client.lease(request).await {
             Ok(leases) => {
-                ensure!(leases.len() == 1, "{} messages for one that was asked for", leases.len());
+                ensure!(leases.len() == 1, "{} messages for a limit of one", leases.len());
                 return Ok(began.elapsed());
             }
             Err(status) if is_building(&status) => tokio::time::sleep(BUILD_POLL).await,

@@ -1,4 +1,4 @@
-//! Redis calls per second while many workers wait on many queues and nothing happens (Q18).
+//! Redis commands per second while many workers wait on many empty queues (Q18).
 
 use super::plan::QueuePlan;
 use super::work::StreamWorker;
@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Workers of one connection: below what HTTP/2 servers allow as streams of one.
+/// Workers per connection: below the number of streams that HTTP/2 servers allow.
 const PER_CONNECTION: usize = 50;
-/// A long poll outlasts the figure.
+/// A long poll that outlasts the figure.
 const WAIT_MS: i64 = 120_000;
-/// For what the arrival of the workers sets off.
+/// The time for the commands that the arrival of the workers causes.
 const SETTLE: Duration = Duration::from_secs(2);
 
 pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
@@ -34,7 +34,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
         for (n, mut client) in workers.drain(..per_queue.min(workers.len())).enumerate() {
             client.queue = queue.clone();
             let finished = finished.clone();
-            // Half of them wait on a stream, half in a long poll.
+            // Half of the workers wait on a stream, half in a long poll.
             if n % 2 == 0 {
                 let mut worker = StreamWorker::open(client, 1).await?;
                 waiting.spawn(async move { worker.next(&finished).await.map(|response| response.is_some()) });
@@ -53,14 +53,14 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let before = rig.commands().await?;
     tokio::time::sleep(sizes.idle).await;
     let mut spent = commands_between(&before, &rig.commands().await?);
-    // Our own look at the counters.
+    // The bench itself called INFO.
     spent.retain(|(name, _)| name != "info");
 
     let waiters = waiting.len();
     finished.cancel();
     while let Some(ended) = waiting.join_next().await {
         if ended?? {
-            bail!("a worker was answered, though every queue is empty");
+            bail!("a worker got a response, although every queue is empty");
         }
     }
     ours.stop().await?;

@@ -1,5 +1,5 @@
-//! From enqueue to delivery to a waiting worker, at a fixed rate. The schedule is open: a message is due when it is
-//! due, however slow the ones before it are, and its latency counts from then, not from when it was really sent.
+//! From enqueue to delivery to a waiting worker, at a fixed rate. The schedule is open: slow messages do not delay later
+//! ones, and the latency of a message counts from its scheduled time, not from the time at which it was sent.
 
 use super::plan::QueuePlan;
 use super::work::StreamWorker;
@@ -7,7 +7,7 @@ use crate::load::{Source, Traffic, race};
 use crate::ours::{OurClient, Ours, new_message, simple_queue};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
-use crate::sample::{Sample, Samples, Tally};
+use crate::sample::{CallStats, Sample, Samples};
 use crate::shape::{CLIENTS, CONNECTIONS, PAYLOAD_BYTES};
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -19,9 +19,9 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 const QUEUE: &str = "bench";
-/// Messages a worker may have in hand: more than ever are, so that somebody always waits.
+/// Messages that a worker may hold: more than it ever does, so that a worker always waits.
 const CREDITS: u32 = 64;
-/// The schedule begins so long from now, when everything stands.
+/// Time until the schedule begins: by then everything is connected.
 const LEAD: Duration = Duration::from_millis(200);
 
 pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
@@ -54,10 +54,10 @@ async fn sample(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
     let (_, total) = plan.profiled(rig, "ours, latency", race).await?;
     sender.join().map_err(|_| anyhow::anyhow!("the sender panicked"))?;
     ours.stop().await?;
-    Ok(total.tally.sample(total.tally.quantile_ms(0.99).unwrap_or_default()))
+    Ok(total.stats.sample(total.stats.quantile_ms(0.99).unwrap_or_default()))
 }
 
-/// When each message is due.
+/// When each message is to be sent.
 #[derive(Clone, Copy)]
 struct Schedule {
     began: Instant,
@@ -70,7 +70,7 @@ impl Schedule {
         self.began + self.interval.mul_f64(number as f64)
     }
 
-    /// Sends on a thread of its own: the runtime's timers tick in milliseconds.
+    /// Sends on a dedicated thread: the runtime's timers are exact only to milliseconds.
     fn run(self, clients: Vec<OurClient>) -> std::thread::JoinHandle<()> {
         let runtime = Handle::current();
         let mut source = Traffic::plain().source(0);
@@ -80,7 +80,7 @@ impl Schedule {
                 let client = &clients[number as usize % clients.len()];
                 let (mut calls, request) = (client.calls.clone(), request(&client.queue, &mut source, number));
                 runtime.spawn(async move {
-                    // One that is lost is missed by the receivers, whose time is bounded.
+                    // The receivers miss a lost message, and their time is bounded.
                     if let Err(status) = calls.enqueue(request).await {
                         eprintln!("bench: message {number} was not taken: {status}");
                     }
@@ -103,18 +103,18 @@ async fn receive(
     schedule: Schedule,
     left: Arc<AtomicU64>,
     finished: CancellationToken,
-) -> Result<(StreamWorker, Tally)> {
-    let mut tally = Tally::new();
+) -> Result<(StreamWorker, CallStats)> {
+    let mut stats = CallStats::new();
     while let Some(response) = worker.next(&finished).await? {
         let now = Instant::now();
         for lease in &response.leases {
             let number = lease.payload.first_chunk().context("a payload that was not sent")?;
-            tally.note(1, now.saturating_duration_since(schedule.due(u64::from_be_bytes(*number))));
+            stats.note(1, now.saturating_duration_since(schedule.due(u64::from_be_bytes(*number))));
             worker.complete(lease).await?;
             if left.fetch_sub(1, Ordering::Relaxed) == 1 {
                 finished.cancel();
             }
         }
     }
-    Ok((worker, tally))
+    Ok((worker, stats))
 }

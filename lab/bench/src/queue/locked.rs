@@ -1,5 +1,5 @@
-//! The dequeue rate of an exclusive queue where most keys are locked and have messages waiting behind them, all more
-//! urgent than those that can run; beside that of a queue without any locked key, in the same Redis.
+//! The dequeue rate of an exclusive queue with many locked keys. Messages wait for each of them, all more urgent than the
+//! messages that can run. Reference: a queue without locked keys in the same Redis.
 
 use super::plan::QueuePlan;
 use super::rounds::{dequeue_rate, fill};
@@ -15,11 +15,11 @@ use rand::Rng;
 const KEY: &str = "key";
 const LOCKED: &str = "locked";
 const FREE: &str = "free";
-/// The longest there is: the locks outlast the figure.
+/// The longest lease there is, so that the locks outlast the figure.
 const LEASE_MS: i64 = 12 * 3_600 * 1_000;
-/// Messages of one call that only prepares.
+/// Messages per call of the preparation.
 const LEASE_BATCH: u64 = 1_000;
-/// Keys of the messages that can run, far more than are ever in hand.
+/// Keys of the messages that can run, far more than are leased at any time.
 const FREE_KEYS: u64 = 1_000_000;
 
 pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
@@ -54,7 +54,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     Ok(vec![row.with("messages", sizes.messages).with("runnable", sizes.shallow)])
 }
 
-/// Leases one message of each key for the whole figure and puts more urgent ones behind it.
+/// Leases one message of each key for the whole figure and enqueues more urgent ones with the same keys.
 async fn lock(ours: &Ours, keys: u64, behind: u64) -> Result<()> {
     let urgent = Traffic::new(move |number, rng| (rng.random_range(0..1_000_000), pair(KEY, number % keys)));
     fill(ours, LOCKED, keys, &urgent).await?;

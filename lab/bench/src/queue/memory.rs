@@ -1,5 +1,5 @@
-//! Redis memory per pending message: what used_memory grew by, without the payloads and without the outbox, whose
-//! size is bounded whatever is pending and which is told apart.
+//! Redis memory per pending message: the growth of used_memory without the payloads and without the outbox. The outbox
+//! is bounded however many messages are pending; the row reports it separately.
 
 use super::plan::QueuePlan;
 use super::rounds::fill;
@@ -15,7 +15,7 @@ use tallystone_proto::queue::v1::QueueConfig;
 
 const QUEUE: &str = "bench";
 const KEY: &str = "key";
-/// For Redis to give back what calls needed and to end the rehashing of what has grown.
+/// Time for Redis to free what calls needed and to finish rehashing.
 const SETTLE: Duration = Duration::from_secs(2);
 
 pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
@@ -26,7 +26,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     Ok(vec![simple, exclusive.with("keys", keys)])
 }
 
-/// One look is enough: bytes are counted, not timed.
+/// One sample is enough: bytes do not vary as times do.
 async fn per_message(
     plan: &QueuePlan,
     rig: &Rig,

@@ -48,7 +48,7 @@ pub struct QueueArgs {
     /// Print on stderr where each sample spent its time: CPU per process, Redis commands
     #[arg(long)]
     pub profile: bool,
-    /// Run the server on this many threads of its own instead of the bench's; --profile then shows its CPU separately
+    /// Run the server on this many dedicated threads instead of those of the bench; --profile then shows its CPU separately
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_threads: usize,
     /// The folder where peers/install put BullMQ [default: lab/bench/peers of the source tree]
@@ -80,29 +80,29 @@ impl QueuePlan {
     }
 }
 
-/// How much of everything one run does. At full size these are the numbers of the goals.
+/// The sizes of one run. At full size these are the numbers of the goals.
 pub(super) struct QueueSizes {
     /// Messages of one throughput sample.
     pub(super) messages: u64,
-    /// Exclusivity values of the exclusive queue.
+    /// Exclusivity keys of the exclusive queue.
     pub(super) keys: u64,
-    /// Pending messages of the deep queue, and of the one it is held against.
+    /// Pending messages of the deep queue, and of its reference.
     pub(super) deep: u64,
     pub(super) shallow: u64,
-    /// Locked exclusivity values, and messages behind each.
+    /// Locked exclusivity keys, and messages that wait for each.
     pub(super) locked_keys: u64,
     pub(super) behind: u64,
-    /// Pending messages of the filtered queue, and values of which a filter names one.
+    /// Pending messages of the filtered queue, and the number of values of the filtered key.
     pub(super) filter_pending: u64,
     pub(super) filter_values: u64,
     /// Dequeues of each kind in one sample of the filtered queue.
     pub(super) filter_calls: u64,
-    /// Pending messages of which the memory is counted.
+    /// Pending messages whose memory is measured.
     pub(super) memory: u64,
     /// Rate and length of the open-loop schedule.
     pub(super) latency_per_s: u64,
     pub(super) latency_s: u64,
-    /// Waiting workers, the queues they are spread over, and how long Redis is watched.
+    /// Waiting workers, the queues that they are spread over, and for how long the commands are counted.
     pub(super) idle_workers: usize,
     pub(super) idle_queues: usize,
     pub(super) idle: Duration,

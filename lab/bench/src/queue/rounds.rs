@@ -1,19 +1,19 @@
-//! The rate of dequeues alone, at a depth that stays: rounds of dequeues that are measured, each followed by
-//! completing what was dequeued and enqueuing as many, which is not.
+//! The rate of dequeues alone, at a constant depth: rounds of dequeues are measured; after each round the messages are
+//! completed and replaced, which is not measured.
 
-use crate::load::{Client, Traffic, enqueue_all, take};
+use crate::load::{LoadClient, Traffic, enqueue_all, take};
 use crate::ours::Ours;
 use crate::sample::Sample;
 use crate::shape::{BATCH, CLIENTS};
 use anyhow::Result;
 use futures::future::try_join_all;
 
-/// Messages of one call that fills a queue: not measured, so as large as is handy.
+/// Messages per call when filling a queue, which is not measured.
 const FILL_BATCH: usize = 500;
 
-/// Puts so many messages into the queue.
+/// Enqueues this many messages.
 pub(super) async fn fill(ours: &Ours, queue: &str, messages: u64, traffic: &Traffic) -> Result<()> {
-    /// Filled step by step, so that it can be seen to go on.
+    /// Messages between two lines of progress.
     const STEP: u64 = 1_000_000;
     let mut clients = ours.clients(queue, CLIENTS, CLIENTS).await?;
     let mut filled = 0;
@@ -28,8 +28,8 @@ pub(super) async fn fill(ours: &Ours, queue: &str, messages: u64, traffic: &Traf
     Ok(())
 }
 
-/// Dequeues `messages` in all, in rounds of half of what is pending at most; then waits until what was completed is
-/// collected, which would be charged to the next sample.
+/// Dequeues `messages` messages in rounds of at most half of the pending ones. Then waits until the completed messages
+/// are collected, which would otherwise slow the next sample.
 pub(super) async fn dequeue_rate(
     ours: &Ours,
     queue: &str,
@@ -53,7 +53,7 @@ pub(super) async fn dequeue_rate(
     Ok(sum.map(|sum| sum.rate()).unwrap_or_default())
 }
 
-async fn complete<C: Client>(mut client: C, mut hand: Vec<C::Held>) -> Result<C> {
+async fn complete<C: LoadClient>(mut client: C, mut hand: Vec<C::Held>) -> Result<C> {
     while !hand.is_empty() {
         let rest = hand.split_off(hand.len().min(BATCH));
         client.complete(std::mem::replace(&mut hand, rest)).await?;

@@ -1,7 +1,7 @@
-//! Enqueue with one message per call by 64 callers, beside BullMQ's add and beanstalkd's put.
+//! Enqueue of one message per call by 64 callers; references: BullMQ's add and beanstalkd's put.
 
 use super::plan::QueuePlan;
-use crate::load::{Client, Traffic, enqueue_all};
+use crate::load::{LoadClient, Traffic, enqueue_all};
 use crate::ours::{Ours, simple_queue};
 use crate::peers::beanstalkd::Beanstalkd;
 use crate::peers::bullmq::{BullMq, Measure};
@@ -22,7 +22,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
         if let Some(bullmq) = &bullmq {
             adds.push(bullmq.sample(rig, Measure::Add, plan.sizes.messages).await?);
         }
-        // A fresh one each time, so that the log of one sample is no burden to the next.
+        // A fresh one for each sample, so that the log of one does not slow the next.
         if let Some(beanstalkd) = Beanstalkd::start().await? {
             puts.push(calls(plan, beanstalkd.clients(CALLERS).await?).await?);
         }
@@ -49,7 +49,7 @@ async fn our_sample(plan: &QueuePlan, rig: &Rig) -> Result<Sample> {
     Ok(sample)
 }
 
-async fn calls<C: Client>(plan: &QueuePlan, clients: Vec<C>) -> Result<Sample> {
+async fn calls<C: LoadClient>(plan: &QueuePlan, clients: Vec<C>) -> Result<Sample> {
     let (_, total) = enqueue_all(clients, 0..plan.sizes.messages, 1, &Traffic::plain()).await?;
     Ok(total.rate())
 }

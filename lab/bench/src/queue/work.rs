@@ -1,6 +1,6 @@
-//! 64 workers with one message each in hand, on Work streams: completing one and fetching the next travel together.
-//! Beside BullMQ's Worker at concurrency 64, and beanstalkd's reserve + delete by 64 connections. And the same by one
-//! `Worker` of tallystone-client at concurrency 64, which has all of them on one stream.
+//! 64 workers on Work streams, each holding one message: one request completes it and fetches the next. References:
+//! BullMQ's Worker at concurrency 64, and beanstalkd's reserve + delete by 64 connections. And the same work by one
+//! `Worker` of tallystone-client at concurrency 64, which uses one stream.
 
 use super::plan::QueuePlan;
 use crate::load::{Traffic, drain, enqueue_all, race};
@@ -9,7 +9,7 @@ use crate::peers::beanstalkd::Beanstalkd;
 use crate::peers::bullmq::{BullMq, Measure};
 use crate::report::{Goal, Reference, Row};
 use crate::rig::Rig;
-use crate::sample::{Sample, Samples, Tally};
+use crate::sample::{CallStats, Sample, Samples};
 use crate::shape::{BATCH, CALLERS, CLIENTS, CONNECTIONS, time_limit};
 use anyhow::{Context, Result, ensure};
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
         let reference = Reference::peer(name, theirs);
         Row::new(what, "/s", ours, reference, goal).with("messages", plan.sizes.messages)
     };
-    let what = format!("Work stream, {CALLERS} workers, one message each in hand");
+    let what = format!("Work stream, {CALLERS} workers holding one message each");
     let runtime_what = format!("client's Worker, concurrency {CALLERS}, one stream");
     let beanstalkd_name = format!("{beanstalkd_name} reserve + delete");
     Ok(vec![
@@ -55,7 +55,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     ])
 }
 
-/// A server whose queue holds all messages of a sample.
+/// A server with a queue that holds all messages of a sample.
 async fn filled(plan: &QueuePlan, rig: &Rig) -> Result<Ours> {
     rig.flush().await?;
     let ours = Ours::start(rig, plan.args.server_threads).await?;
@@ -108,14 +108,14 @@ async fn beanstalkd_sample(plan: &QueuePlan, beanstalkd: &Beanstalkd) -> Result<
     Ok(drain(clients, messages, 1).await?.1.rate())
 }
 
-/// One worker on a stream of its own.
+/// One worker with its own stream.
 pub(super) struct StreamWorker {
     requests: mpsc::Sender<WorkRequest>,
     responses: Streaming<WorkResponse>,
 }
 
 impl StreamWorker {
-    /// Opens the stream and grants so many credits.
+    /// Opens the stream and grants `credits` credits.
     pub(super) async fn open(mut client: OurClient, credits: u32) -> Result<StreamWorker> {
         let (requests, outgoing) = mpsc::channel(1_024);
         let start = WorkStart { queue: client.queue, worker: client.worker, ..WorkStart::default() };
@@ -124,22 +124,22 @@ impl StreamWorker {
         Ok(StreamWorker { requests, responses })
     }
 
-    /// Completes what it gets, with so many messages in hand, until all workers together have completed what was
-    /// `left`. The latency is that of a completion until it is acknowledged.
+    /// Completes what it gets, holding at most `credits` messages, until all workers together have completed the messages
+    /// that were `left`. The latency is that from a completion to its acknowledgement.
     async fn work_off(
         mut self,
         credits: u32,
         left: Arc<AtomicU64>,
         finished: CancellationToken,
-    ) -> Result<(StreamWorker, Tally)> {
-        let mut tally = Tally::new();
+    ) -> Result<(StreamWorker, CallStats)> {
+        let mut stats = CallStats::new();
         let mut under_way = VecDeque::new();
         self.requests.send(WorkRequest { credits, ..WorkRequest::default() }).await?;
         while let Some(response) = self.next(&finished).await? {
             for result in &response.completed {
                 succeeded(result)?;
-                let sent: Instant = under_way.pop_front().context("a completion that was not asked for")?;
-                tally.note(1, sent.elapsed());
+                let sent: Instant = under_way.pop_front().context("an acknowledgement without a completion")?;
+                stats.note(1, sent.elapsed());
                 if left.fetch_sub(1, Ordering::Relaxed) == 1 {
                     finished.cancel();
                 }
@@ -149,10 +149,10 @@ impl StreamWorker {
                 self.complete(lease).await?;
             }
         }
-        Ok((self, tally))
+        Ok((self, stats))
     }
 
-    /// What the server says next; `None` once `finished`.
+    /// The next response of the server; `None` once `finished` is cancelled.
     pub(super) async fn next(&mut self, finished: &CancellationToken) -> Result<Option<WorkResponse>> {
         tokio::select! {
             response = self.responses.message() => Ok(Some(response?.context("the server closed a Work stream")?)),

@@ -1,4 +1,4 @@
-//! The file into the queue: read as a stream, sent in batches, several at a time.
+//! Enqueues the file: reads it as a stream and sends batches, several at a time.
 
 use super::flight::{self, Flight};
 use super::plan::Plan;
@@ -12,7 +12,7 @@ use tallystone_client::{Client, NewMessage, Refused};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// Batches on their way at once. Each lane sends one after another, and an aircraft keeps to its lane: so its flights
+/// Batches sent at once. Each lane sends one batch after another, and all flights of an aircraft use the same lane: so they
 /// are accepted in the order of the file, which decides between equal departures.
 const LANES: usize = 8;
 const BATCH: usize = 500;
@@ -21,7 +21,7 @@ const BATCH: usize = 500;
 #[derive(Default)]
 pub(super) struct Enqueued {
     pub(super) rows: u64,
-    /// Rows without a tail number: these, and only these, are to be refused.
+    /// Rows without a tail number: only these must be refused.
     pub(super) rows_without_aircraft: u64,
     /// Rows whose id and content were accepted before.
     pub(super) repeated: u64,
@@ -38,7 +38,7 @@ pub(super) struct Enqueued {
 pub(crate) struct RefusedRows {
     pub(super) reason: String,
     pub(super) field: Option<String>,
-    /// What the server said of the first.
+    /// The server's message for the first.
     pub(super) message: String,
     pub(super) rows: u64,
     /// The id of the first.
@@ -75,7 +75,7 @@ pub(super) async fn enqueue(
             anyhow::Ok(())
         });
     }
-    // Reading and unzipping block, so they have a thread of their own.
+    // Reading and unzipping block, so they run on a blocking thread.
     let read = tokio::task::spawn_blocking(move || deal(file, &senders)).await?;
     while let Some(lane) = lanes.join_next().await {
         lane??;
@@ -95,7 +95,7 @@ fn deal(file: Option<PathBuf>, lanes: &[mpsc::Sender<Batch>]) -> Result<()> {
         flight.tailnum.hash(&mut hasher);
         let lane = (hasher.finish() % lanes.len() as u64) as usize;
         batches[lane].push((flight, message));
-        // A lane that is gone has failed, and says why itself.
+        // A lane that is gone has failed and returns its error itself.
         if batches[lane].len() == BATCH && lanes[lane].blocking_send(std::mem::take(&mut batches[lane])).is_err() {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl Enqueued {
         Ok(())
     }
 
-    /// Refused rows that had to be accepted: they have a tail number, and no other row has their id.
+    /// Refused rows that the server had to accept: they have a tail number, and no other row has their id.
     pub(super) fn refused_wrongly(&self, plan: &Plan) -> u64 {
         let unfounded = self.conflicts.iter().filter(|id| plan.number(id).is_none()).count();
         self.refused_otherwise + unfounded as u64
@@ -146,7 +146,7 @@ impl Enqueued {
     }
 }
 
-/// What is said of `messages[17].metadata`, said of `metadata`: the same for every row.
+/// `messages[17].metadata …` as `metadata …`: the same text for every row.
 fn of_any_item(text: &str) -> String {
     text.strip_prefix("messages[").and_then(|rest| rest.split_once("].")).map_or(text, |(_, said)| said).to_owned()
 }

@@ -10,7 +10,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// January 2013, as it comes with the program.
 const EMBEDDED: &[u8] = include_bytes!("../../data/flights-2013-01.csv.gz");
-/// The metadata key that no two running flights share: the aircraft's tail number.
+/// The exclusivity key, the aircraft's tail number: no two running flights share a value.
 pub(super) const TAIL: &str = "tail";
 
 /// One row: a flight as it was scheduled, and what became of it.
@@ -19,7 +19,7 @@ pub(super) struct Flight {
     pub(super) sched_dep_utc: String,
     pub(super) carrier: String,
     pub(super) flight: String,
-    /// Empty: missing in the source. Such a row is sent all the same, for the queue to refuse.
+    /// Empty: missing in the source. Such a row is sent, too, and the queue refuses it.
     pub(super) tailnum: String,
     pub(super) origin: String,
     pub(super) dest: String,

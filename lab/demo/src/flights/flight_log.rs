@@ -1,5 +1,5 @@
-//! The workers' own log: who flew what, from when to when, by one monotonic clock. What the server says about it
-//! is not in here.
+//! The workers' own log: which worker flew which flight from when to when, by one monotonic clock. It holds nothing that
+//! the server says.
 
 use super::plan::{FlightNo, Plan};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,11 +18,11 @@ pub(super) struct FlightLog {
 pub(super) struct FlightLogEntries {
     pub(super) runs: Vec<Run>,
     pub(super) acknowledged: Vec<Acknowledged>,
-    /// Ids of leased messages that nobody enqueued.
+    /// Ids of leased messages that the demo did not enqueue.
     pub(super) strangers: Vec<String>,
 }
 
-/// One flight in one worker's hands.
+/// One attempt of one worker to fly a flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) flight: FlightNo,

@@ -1,4 +1,4 @@
-//! The verdict: what the workers' log says about the plan. Pure, so that its own tests can feed it logs that are wrong.
+//! Compares the workers' log with the plan. A pure function, so that its tests can give it wrong logs.
 
 use super::flight_log::{FlightLogEntries, Run};
 use super::plan::{FlightNo, Planned};
@@ -18,7 +18,7 @@ pub(super) struct Verdict {
     pub(super) order_violations: u64,
     /// Flights that took off more than once.
     pub(super) redelivered: u64,
-    /// Leased messages that nobody enqueued.
+    /// Leased messages that the demo did not enqueue.
     pub(super) strangers: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The workers: they fly what the queue gives them, and one of them is killed in the middle.
+//! The workers: they fly the flights that they lease, and one of them is killed midway.
 
 use super::flight_log::{FlightLog, FlightLogEntries};
 use super::plan::Plan;
@@ -11,14 +11,14 @@ use tallystone_client::{Client, Failure, Lease, LeaseRef, Outcome, Worker};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Flights that one worker has in hand at once, so that the killed one has several.
+/// Flights that one worker flies at once, so that the killed one holds several.
 pub(super) const FLIGHTS_PER_WORKER: u32 = 4;
-/// Without a completion for so long, something is wrong: report what there is.
+/// After this long without a completion, something is wrong: the demo reports what it has.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
-/// How long the worker to be killed may wait for its hands to be full.
+/// How long the worker to be killed may wait until it holds all its flights.
 const FULL_HANDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// What the workers wrote, and how long they took.
+/// The log of the workers, and how long they took.
 pub(super) struct Flown {
     pub(super) log: FlightLogEntries,
     pub(super) elapsed: Duration,
@@ -58,7 +58,7 @@ pub(super) async fn fly(
         log: Arc::new(FlightLog::new(Arc::clone(plan))),
         doomed: OnceLock::new(),
         doomed_took_off: Notify::new(),
-        // A lone worker is spared: nobody could take over.
+        // A single worker is not killed: no other could take over.
         middle: (workers > 1).then_some(plan.flights.len() / 2),
         completed: AtomicU64::new(0),
         to_complete: plan.flights.len() as u64,
@@ -111,7 +111,7 @@ fn worker(client: &Client, queue: &str, number: u32, crew: &Arc<Crew>) -> Worker
         })
 }
 
-/// The first worker that ended though nobody told it to; the killed one does not count.
+/// The first worker that ended before the stop signal; the killed one does not count.
 async fn next_failure(
     tasks: &mut JoinSet<tallystone_client::Result<tallystone_client::WorkerStats>>,
 ) -> Option<anyhow::Error> {
@@ -151,7 +151,7 @@ impl Crew {
     }
 
     /// Waits until the doomed worker's hands are full, and kills it: its task, its stream and its flights are
-    /// dropped where they are, and nobody tells the server.
+    /// dropped without a word to the server.
     async fn kill_when_full(&self, workers: &[AbortHandle]) -> Kill {
         let worker = loop {
             self.doomed_took_off.notified().await;

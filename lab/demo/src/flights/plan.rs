@@ -1,5 +1,4 @@
-//! What was accepted: the flights that must be flown, as the enqueuing side knows them. The check compares the
-//! workers' log with it.
+//! The accepted flights, which the workers must fly. The checks compare the workers' log with this plan.
 
 use super::flight::Flight;
 use anyhow::Result;
@@ -75,7 +74,7 @@ impl Plan {
         Ok(true)
     }
 
-    /// The number of a message's id; `None`: nobody enqueued it.
+    /// The number of a message's id; `None`: the demo did not enqueue it.
     pub(super) fn number(&self, id: &str) -> Option<FlightNo> {
         self.numbers.get(id).copied()
     }

@@ -1,4 +1,4 @@
-//! What the demo found out, as one object: `--json` writes it as it is, the summary is drawn from it.
+//! The result of the demo as one object: `--json` prints it as it is, the summary shows parts of it.
 
 use super::checks::{Check, counter_checks, queue_checks};
 use super::counting::Counting;
@@ -18,7 +18,7 @@ use tallystone_client::Depth;
 /// How many of the busiest aircraft are named.
 const BUSIEST: usize = 5;
 
-/// What the demo found out.
+/// The result of the demo.
 #[derive(Clone, Debug, Serialize)]
 pub struct FlightsReport {
     pub(super) queue: String,
@@ -45,7 +45,7 @@ pub struct FlightsReport {
     pub(super) enqueue_per_s: f64,
     pub(super) fly_s: f64,
     pub(super) completed_per_s: f64,
-    /// Completions per second before the kill, from which on some aircraft wait for a lease to lapse.
+    /// Completions per second before the kill. After it, some aircraft wait for a lease to expire.
     pub(super) completed_per_s_before_kill: Option<f64>,
     pub(super) waits: Waits,
     pub(super) killed: Option<KilledWorker>,
@@ -54,11 +54,11 @@ pub struct FlightsReport {
     pub(super) busiest_aircraft: Vec<Share>,
     /// The totals of the counters by name, such as `carrier/UA`; empty: nothing was counted.
     pub(super) counters: BTreeMap<String, i64>,
-    /// How they came about.
+    /// How the counters were counted.
     pub(super) counting: Option<Counting>,
-    /// What history says; `None`: the server keeps none.
+    /// What the history says; `None`: the server keeps none.
     pub(super) history: Option<HistoryAnswers>,
-    /// What the server says: a cross-check, no proof.
+    /// The server's own counts: a cross-check, not a proof.
     pub(super) depth: Depth,
     pub(super) checks: Vec<Check>,
     pub(super) passed: bool,
@@ -69,7 +69,7 @@ pub struct FlightsReport {
 pub(crate) struct Waits {
     /// From acceptance to lease, by the store's clock. All flights are enqueued before the first takes off.
     pub(super) in_queue_ms: Quantiles,
-    /// From a flight landed to the next in the same hands: one completion and one lease, both on disk.
+    /// From a landing to the worker's next flight: one completion and one lease, both on disk.
     pub(super) next_flight_ms: Quantiles,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Share {
     pub(super) flights: u64,
 }
 
-/// What the report is made of, beside what was enqueued and flown.
+/// What the report needs in addition to the enqueued flights and the log.
 pub(super) struct Circumstances {
     pub(super) queue: String,
     pub(super) file: String,

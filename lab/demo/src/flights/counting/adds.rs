@@ -11,10 +11,10 @@ use tallystone_client::{Added, CounterClient, IdempotencyToken, NewAdd, Refused}
 
 /// Flights of one batch: four adds each, of a thousand at most.
 const FLIGHTS: usize = 250;
-/// Batches on their way at once, each twice.
+/// Batches sent at once, each of them twice.
 const LANES: usize = 4;
 
-/// What became of them.
+/// The results of the adds.
 #[derive(Default)]
 pub(super) struct Sent {
     pub(super) adds: u64,
@@ -64,14 +64,14 @@ pub(super) async fn send(
     .await
 }
 
-/// The flights that landed. One whose worker was killed between the landing and its Complete has landed twice, and is one
-/// flight: a token says which event it is only together with a time (N3), and the landings have two.
+/// The flights that landed, each once. A flight whose worker was killed between landing and Complete has landed twice: a
+/// token identifies an event only together with its time (N3), and the two landings have different times.
 fn flights(runs: &[Run]) -> Vec<u32> {
     let landed: BTreeSet<u32> = runs.iter().filter(|run| run.landed).map(|run| run.flight).collect();
     landed.into_iter().collect()
 }
 
-/// What makes a flight one: the flight's id, or of a very long one a number drawn from it.
+/// The idempotency token of a flight: its id, or a hash of an id that is too long.
 fn token(id: &str) -> String {
     match id.len() {
         1..=64 => id.to_owned(),
@@ -79,7 +79,7 @@ fn token(id: &str) -> String {
     }
 }
 
-/// The same batch in two calls at once, as a client does that does not want to wait for a slow answer.
+/// Sends the same batch in two calls at once, as a client that does not wait for a slow response.
 async fn twice(client: &CounterClient, namespace: &str, adds: Vec<(String, String)>) -> Result<Sent> {
     let time_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64;
     let batch: Vec<NewAdd> = adds

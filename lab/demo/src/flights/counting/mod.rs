@@ -30,10 +30,10 @@ use tallystone_client::{Cardinality, CounterClient, CounterType, NamespaceConfig
 const ACCEPT_LIMIT_MS: u64 = 2_000;
 const COALESCE_MS: u64 = 500;
 const QUEUES: u32 = 2;
-/// How long the counts may take to be exact.
+/// How long it may take until the counts are exact.
 const EXACT_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Counters asked for at once.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// Counters per call.
 const PAGE: usize = 1_000;
 
 /// What was counted, and how.
@@ -41,7 +41,7 @@ const PAGE: usize = 1_000;
 pub(crate) struct Counting {
     /// Adds of flights that landed, each of which was sent twice.
     pub(super) adds: u64,
-    /// Of the sent ones, those that counted, and those that were known already.
+    /// Adds that counted, and adds that were ignored as duplicates.
     pub(super) counted: u64,
     pub(super) duplicates: u64,
     pub(super) refused: u64,
@@ -50,12 +50,12 @@ pub(crate) struct Counting {
     pub(super) exact_after_s: f64,
     pub(super) rollups: Overlaps,
     pub(super) killed_worker: Option<KilledRollupWorker>,
-    /// What the file has, counted directly.
+    /// The expected totals, counted directly from the file.
     #[serde(skip)]
     pub(super) direct: BTreeMap<String, i64>,
 }
 
-/// Counts the flights that landed; the totals by name, and how they came about.
+/// Counts the flights that landed. Returns the totals by counter, and how they were counted.
 pub(in crate::flights) async fn count(
     services: &CounterServices,
     plan: &Plan,
@@ -93,7 +93,7 @@ pub(in crate::flights) async fn count(
     Ok((totals, counting))
 }
 
-/// The totals, once every count holds the last add.
+/// The totals, once every count includes its last add.
 async fn exact_totals(
     client: &CounterClient,
     namespace: &str,
@@ -101,7 +101,7 @@ async fn exact_totals(
     direct: &BTreeMap<String, i64>,
 ) -> Result<BTreeMap<String, i64>> {
     let deadline = Instant::now() + EXACT_WITHIN;
-    // What was never sent must be shown, too.
+    // Counters without adds must be read, too: a missing add has to show.
     for name in direct.keys() {
         sent.counters.entry(name.clone()).or_default();
     }
@@ -120,6 +120,6 @@ async fn exact_totals(
             return Ok(totals);
         }
         ensure!(Instant::now() < deadline, "the counts are not exact within {EXACT_WITHIN:?}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }

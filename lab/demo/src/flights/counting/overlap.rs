@@ -1,4 +1,4 @@
-//! Whether two rollups of one counter ever overlapped, from what the workers wrote down.
+//! Whether two rollups of one counter ever overlapped, from the records of the workers.
 
 use super::rollup_workers::RollupWorkerKill;
 use anyhow::{Error, Result};
@@ -12,7 +12,7 @@ pub(crate) struct Overlaps {
     /// Rollups begun.
     pub(in crate::flights) begun: u64,
     pub(in crate::flights) committed: u64,
-    /// Rollups that found another to be faster.
+    /// Rollups that lost against a faster one.
     pub(in crate::flights) lost: u64,
     /// Counters of which two rollups were running at the same time.
     pub(in crate::flights) overlapped: u64,
@@ -49,7 +49,7 @@ fn of_namespace<'a>(namespace: &'a str, records: &'a [Record]) -> impl Iterator<
     records.iter().filter(move |record| record.namespace == namespace)
 }
 
-/// What became of the counters that a killed worker had in hand.
+/// What became of the rollups that the killed worker had not finished.
 pub(super) fn story(namespace: &str, records: &[Record], killed: &RollupWorkerKill) -> KilledRollupWorker {
     let own = || of_namespace(namespace, records).filter(|record| record.worker == killed.name);
     let mut unfinished: HashMap<&str, u64> = HashMap::new();

@@ -1,4 +1,4 @@
-//! Two rollup workers, each a process of its own, of which one is killed with -9.
+//! Two rollup workers, each in its own process. One of them is killed with SIGKILL.
 
 use super::services::CounterServices;
 use anyhow::{Context, Result, ensure};
@@ -9,18 +9,18 @@ use tallystone_workers::{Record, Records, RollupStage};
 use tokio::process::{Child, Command};
 
 const NAMES: [&str; 2] = ["rollup-1", "rollup-2"];
-/// How often the doomed one's records are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// When it is killed though it has done less.
+/// How often the records of the worker to be killed are read.
+const POLL_EVERY: Duration = Duration::from_millis(2);
+/// If it has not begun enough rollups within this time, it is not killed.
 const KILL_WITHIN: Duration = Duration::from_secs(15);
 
-/// Them, and where they write what they do.
+/// The workers, and the folder of their records.
 pub(super) struct RollupWorkers {
     processes: Vec<Child>,
     dir: tempfile::TempDir,
 }
 
-/// The death of one.
+/// The kill of one worker.
 pub(super) struct RollupWorkerKill {
     pub(super) name: &'static str,
     pub(super) at_us: u64,
@@ -31,7 +31,7 @@ impl RollupWorkers {
         let dir = tempfile::tempdir().context("a folder for the workers' records")?;
         let program = std::env::current_exe().context("this program")?;
         let start = |name: &&str| {
-            // They end with us, even when we are killed.
+            // They end together with the demo, even when it is killed.
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "--"]).arg(&program).arg("rollup-worker");
             command.args(["--redis-url", &at.redis_url, "--server", &at.queue_url, "--name", name, "--log", "error"]);
@@ -43,7 +43,7 @@ impl RollupWorkers {
         Ok(RollupWorkers { processes, dir })
     }
 
-    /// Kills one when it has begun so many rollups.
+    /// Kills one worker when it has begun this many rollups.
     pub(super) async fn kill_one_in_the_middle(&mut self, rollups: u64) -> Result<Option<RollupWorkerKill>> {
         let deadline = Instant::now() + KILL_WITHIN;
         let (doomed, path) = (&mut self.processes[0], records(self.dir.path(), NAMES[0]));
@@ -56,18 +56,18 @@ impl RollupWorkers {
                 break;
             }
             if Instant::now() > deadline {
-                // The other one was faster with all of it.
+                // The other worker did almost everything.
                 return Ok(None);
             }
             ensure!(doomed.try_wait()?.is_none(), "a rollup worker has ended");
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
         doomed.kill().await.context("the kill")?;
         let at_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
         Ok(Some(RollupWorkerKill { name: NAMES[0], at_us }))
     }
 
-    /// Stops those that live, and reads what all of them wrote.
+    /// Stops the workers and reads the records of all of them.
     pub(super) async fn stop(mut self) -> Result<Vec<Record>> {
         for process in &mut self.processes {
             process.kill().await.context("the end of a worker")?;
