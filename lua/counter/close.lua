@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
--- close: a counter near the end of its range takes nothing more in that direction (N2), before that count is committed.
+-- close: a counter near the end of its range takes no more adds in that direction (N2); called before that count commits.
 -- KEYS state pending dirty   ARGV now_ms revision closed_to_ms closed (CLOSED_UP or CLOSED_DOWN) counter
 -- RETURNS {OK}
--- WHY it is dirty then: whoever closes it may die, or lose its commit. The next rollup says what is right.
+-- WHY it marks the counter dirty: the caller may die, or lose its commit. The next rollup then decides.
 --@include shard
+--@include pending
 local closed_to, closed, counter = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local p = read_pending(whole(counter, call('HGET', K_PENDING, counter)))
 if closed_to >= p.closed_to then

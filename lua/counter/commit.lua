@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- commit: checkpoints, each only in place of the one it was reckoned from, and by no older lease (N8).
--- KEYS counts   ARGV (counter settled_to_ms of the one before, checkpoint)...
+-- commit: replaces checkpoints by compare-and-set on exact_to_ms, unless a later lease has written (N8).
+-- KEYS counts   ARGV (counter, exact_to_ms of the checkpoint before, checkpoint)...
 -- checkpoint: count as high i4 and low I4, exact_to_ms I6, last_write_ms I6, lease: leased_at_ms I6, fencing token I7
 -- RETURNS {OK, code...}: OK | LOST
 local unpick = struct.unpack

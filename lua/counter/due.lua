@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- due: the counters whose rollup is due, the longest waiting first; they are not due again for hold_ms (N9).
+-- due: the counters whose rollup is due, the longest waiting first; each is held: it falls due again after hold_ms (N9).
 -- KEYS state pending dirty   ARGV now_ms revision due_after_ms limit hold_ms
--- RETURNS {OK, now_ms, when the next is due or 0, how many are dirty, (counter, when it was due)...}
--- The score of a dirty counter is since when it waits, and not when it is due: so a namespace that waits longer or shorter
--- does so for what waits already, too.
--- WHY held and not removed: whoever asked may die before it has told anybody. Only a rollup takes a counter out.
+-- RETURNS {OK, now_ms, when the next falls due or 0, how many are dirty, (counter, when it fell due)...}
+-- WHY the score of a dirty counter is since when it waits, not when it falls due: when due_after_ms changes, counters that
+-- wait already follow.
+-- WHY it holds and does not remove: the caller may die before it has made a job. Only a rollup takes a counter out.
 --@include shard
 local due_after_ms = tonumber(ARGV[3])
 local function waits_since(due_ms) return string.format('%.0f', due_ms - due_after_ms) end

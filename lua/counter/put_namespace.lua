@@ -1,8 +1,8 @@
 #!lua
--- put_namespace: a namespace's configuration, in place of the revision that the caller has seen (N1).
--- KEYS namespaces   ARGV name revision seen (0: none) configuration
+-- put_namespace: replaces a namespace's configuration if its revision is still the one that the caller has read (N1).
+-- KEYS namespaces   ARGV name, revision (0: it does not exist), configuration
 -- RETURNS {OK, revision} | {STALE, revision}
--- An entry is its revision I6, then JSON.
+-- An entry is the revision I6, then JSON.
 local raw = redis.call('HGET', KEYS[1], ARGV[1])
 local revision = raw and struct.unpack('>I6', raw) or 0
 if revision ~= tonumber(ARGV[2]) then return {STALE, revision} end

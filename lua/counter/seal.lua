@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- seal: raises the shard's fence to what no event can come before any more, and tells what is pending (N7).
+-- seal: no event before now - lag_ms is appended from now on; returns what is pending (N7).
 -- KEYS state pending   ARGV now_ms revision lag_ms counter...
 -- RETURNS {OK, sealed_to_ms, pending record or ''...}
--- WHY one fence for all counters of a shard: a fence of its own would have to outlive each counter's pending record, or
--- a clock set back would let an event in behind a rollup.
+-- WHY one seal for all counters of a shard: one for each would have to outlive the counter's pending record, or a clock
+-- set back would let an event in behind a rollup.
 --@include shard
+--@include pending
 local to = floor((now - tonumber(ARGV[3])) / WINDOW_MS) * WINDOW_MS
 if to > S[SEALED_TO] then S[SEALED_TO] = to end
 close_shard()

@@ -1,20 +1,21 @@
 #!lua flags=allow-oom
--- settle: what a rollup has committed is pending no more; a counter with nothing newer is not dirty (N8, N9).
+-- settle: windows that a rollup has committed are no longer pending; a counter with nothing newer is not dirty (N8, N9).
 -- KEYS state pending dirty   ARGV now_ms revision due_after_ms (counter settled_to_ms closed again_after_ms)...
--- closed: what the committed count asks for (0, CLOSED_UP or CLOSED_DOWN); it holds unless a later rollup has closed it.
--- again_after_ms: a counter in circulation is due again after this, whatever comes (N10); 0: it is not.
+-- closed: what the committed count requires (0, CLOSED_UP or CLOSED_DOWN), unless a later rollup has decided already
+-- again_after_ms: a counter in circulation falls due again after this (N10); 0: it leaves circulation
 -- RETURNS {OK}
--- WHY closed here and not by a call of its own: opened before it is settled, a counter would take what does not fit on
--- top of a count that has the same deltas already.
--- WHY a counter that was open until now is due again: a later rollup may have opened it, of which no record is left where
--- nothing was pending, and this one comes late. The next one says what is right.
+-- WHY closed is set here and not by a call before: a counter opened before it is settled would take adds that do not fit
+-- a count which holds the same deltas already.
+-- WHY a counter that this call closes is due again: a later rollup may have opened it and left no record, because
+-- nothing was pending. The next rollup decides.
 --@include shard
+--@include pending
 local due_after_ms = tonumber(ARGV[3])
 local counters = {}
 for i = 4, #ARGV, 4 do counters[#counters + 1] = ARGV[i] end
 local raws = call('HMGET', K_PENDING, unpack(counters))
 local write, forget, dirty, clean = {}, {}, {}, {}
-local function waits(counter, since)
+local function mark(counter, since)
   dirty[#dirty + 1] = string.format('%.0f', since)
   dirty[#dirty + 1] = counter
 end
@@ -30,11 +31,11 @@ for i = 1, #counters do
   local is_last_word, was_closed = settled_to >= p.closed_to, p.closed
   if is_last_word then p.closed, p.closed_to = tonumber(ARGV[at + 2]), settled_to end
   if #left > 0 then
-    waits(counter, (first_window(p) + 1) * WINDOW_MS)
+    mark(counter, (first_window(p) + 1) * WINDOW_MS)
   elseif is_last_word and again_after_ms > 0 then
-    waits(counter, now + again_after_ms - due_after_ms)
+    mark(counter, now + again_after_ms - due_after_ms)
   elseif is_last_word and p.closed > 0 and p.closed ~= was_closed then
-    waits(counter, now)
+    mark(counter, now)
   elseif is_last_word then
     clean[#clean + 1] = counter
   end

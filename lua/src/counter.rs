@@ -1,5 +1,5 @@
 //! The scripts of the counters, their keys and their records. A namespace's event log and checkpoints are spread over
-//! shards, each behind a hash tag of its own.
+//! shards; the keys of a shard share one hash tag.
 
 use crate::script::{parts, scripts};
 use std::fmt::Write;
@@ -7,98 +7,99 @@ use std::ops::Range;
 
 /// The names of a shard's keys, in the order of KEYS. Lua knows them as `K_STATE`, `K_PENDING`, …
 pub const NAMES: [&str; 4] = [
-    "state",   // string: revision, fence, clock, the rate of late
-    "pending", // hash: counter → what no rollup has settled
-    "dirty",   // sorted set: since when a rollup is waited for → counter
-    "layout",  // string: from which window on a window has how many slots
+    "state",   // string: LOG_STATE_LAYOUT
+    "pending", // hash: counter → what no rollup has settled (counter/lib/pending.lua)
+    "dirty",   // sorted set: counters that wait for a rollup, scored by since when (Unix ms)
+    "layout",  // string: how many slots a window has, from which window on (counter/lib/adapt_slots.lua)
 ];
 /// The registry of namespaces.
 pub const NAMESPACES: &str = "tc:namespaces";
-/// Time in the event log comes in windows: sums are kept and fences stand at their bounds only.
+/// The length of a time window of the event log: sums are kept by window, and a seal falls on a window's bound.
 pub const WINDOW_MS: u64 = 500;
-/// The longest that an event's time may be behind.
+/// The longest accept limit.
 pub const ACCEPT_MS_MAX: u64 = 3_600_000;
-/// Slots of records in one window, at least: few enough to be full at a low rate, and enough for a burst.
+/// The least number of slots in a window: few enough to be full at a low rate, and enough for a burst.
 pub const SLOTS_MIN: u64 = 16;
-/// At most.
+/// The largest number of slots in a window.
 pub const SLOTS_MAX: u64 = 65_536;
-/// The state of a shard of the event log; `counter/shard.lua` names its fields.
+/// The state of a shard of the event log; `counter/lib/shard.lua` names its fields.
 pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4I4I5I6I5";
-/// Where in it the revision of its namespace stands: its first field.
+/// The bytes of its first field: the revision that the shard follows.
 pub const STATE_REVISION: Range<usize> = 0..6;
-/// Where in it the shard's clock stands: its fourth field.
+/// The bytes of its fourth field: the shard's clock.
 pub const STATE_CLOCK: Range<usize> = 18..24;
-/// Where it says before what time records may be gone: its eleventh field.
+/// The bytes of its eleventh field: records before this time may be dropped.
 pub const STATE_PRUNED: Range<usize> = 50..56;
-/// Codes of what a counter takes no more of.
+/// `closed` in a pending record: adds above zero are refused.
 pub const CLOSED_UP: u8 = 1;
-/// See [`CLOSED_UP`].
+/// `closed` in a pending record: adds below zero are refused.
 pub const CLOSED_DOWN: u8 = 2;
-/// Beside those in one byte: the counter has many windows pending, and the older ones stand in a field of their own,
-/// so that an add need not write them again.
+/// A flag in the same byte: the entries of older windows are in a separate field, so that an add need not write them
+/// again.
 pub const HAS_OLDER: u8 = 4;
-/// Before the counter's name, that field. No name has a control character.
+/// The name of that field is this character and the counter's name. No name has a control character.
 pub const OLDER_FIELD: char = '\u{1}';
 /// A checkpoint: `counter/commit.lua` names its fields.
 pub const CHECKPOINT_LAYOUT: &str = ">i4I4I6I6I6I7";
 
-/// What a script answers, as a whole and of each item.
+/// The code of a script's reply, of the whole call or of one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Answer {
+pub enum CounterAnswer {
     /// Done.
     Ok = 0,
     /// There is no such shard yet.
     NoShard = 1,
-    /// The namespace has another revision by now.
+    /// The shard follows another revision of the namespace.
     Stale = 2,
-    /// Item: it has counted before.
+    /// Item: it has counted already.
     Duplicate = 3,
     /// Item: the token has counted with something else.
     Conflict = 4,
-    /// Item: its time is no longer open.
+    /// Item: its time is before the accept limit, or sealed.
     TooOld = 5,
-    /// Item: its time is not open yet.
+    /// Item: its time is too far ahead of the shard's clock.
     TooEarly = 6,
-    /// Item: the counter cannot hold it.
+    /// Item: the counter's range cannot hold it.
     Overflow = 7,
-    /// Item: nobody looks so far back.
+    /// Item: so old that tokens are no longer looked up.
     Expired = 8,
-    /// Item: another rollup was faster, or has the lease by now.
+    /// Item: another rollup has committed first, or a later lease has written.
     Lost = 9,
-    /// The slots of events are laid out otherwise by now.
+    /// The layout of slots has changed since the caller read it.
     LayoutChanged = 10,
-    /// Item: its field is of another time than now.
+    /// Item: it happens now, and its field belongs to another window than the current one.
     Restamp = 11,
 }
 
-impl Answer {
+impl CounterAnswer {
     /// All of them, in the order of their numbers, with their names in Lua.
-    pub const ALL: [(Answer, &str); 12] = [
-        (Answer::Ok, "OK"),
-        (Answer::NoShard, "NO_SHARD"),
-        (Answer::Stale, "STALE"),
-        (Answer::Duplicate, "DUPLICATE"),
-        (Answer::Conflict, "CONFLICT"),
-        (Answer::TooOld, "TOO_OLD"),
-        (Answer::TooEarly, "TOO_EARLY"),
-        (Answer::Overflow, "OVERFLOW"),
-        (Answer::Expired, "EXPIRED"),
-        (Answer::Lost, "LOST"),
-        (Answer::LayoutChanged, "LAYOUT_CHANGED"),
-        (Answer::Restamp, "RESTAMP"),
+    pub const ALL: [(CounterAnswer, &str); 12] = [
+        (CounterAnswer::Ok, "OK"),
+        (CounterAnswer::NoShard, "NO_SHARD"),
+        (CounterAnswer::Stale, "STALE"),
+        (CounterAnswer::Duplicate, "DUPLICATE"),
+        (CounterAnswer::Conflict, "CONFLICT"),
+        (CounterAnswer::TooOld, "TOO_OLD"),
+        (CounterAnswer::TooEarly, "TOO_EARLY"),
+        (CounterAnswer::Overflow, "OVERFLOW"),
+        (CounterAnswer::Expired, "EXPIRED"),
+        (CounterAnswer::Lost, "LOST"),
+        (CounterAnswer::LayoutChanged, "LAYOUT_CHANGED"),
+        (CounterAnswer::Restamp, "RESTAMP"),
     ];
 
-    /// The answer of a number.
-    pub fn from_code(code: i64) -> Option<Answer> {
-        Answer::ALL.get(usize::try_from(code).ok()?).map(|(answer, _)| *answer)
+    /// The code with this number.
+    pub fn from_code(code: i64) -> Option<CounterAnswer> {
+        CounterAnswer::ALL.get(usize::try_from(code).ok()?).map(|(answer, _)| *answer)
     }
 }
 
-const PARTS: &[(&str, &str)] = parts!["counter": "shard"];
+const PARTS: &[(&str, &str)] = parts!["counter/lib":
+    "shard", "pending", "slots", "counts", "count_event", "adapt_slots", "write_slots", "write_counts"];
 
 scripts! {
-    /// One script: one verb of the counters' stores.
+    /// A script: one verb of the counters' stores.
     CounterScript in "counter", from PARTS, behind prelude();
     /// N1.
     PutNamespace = "put_namespace",
@@ -133,7 +134,7 @@ fn prelude() -> String {
         local(&format!("K_{}", name.to_uppercase()), &format!("KEYS[{}]", position + 1));
     }
     local("K_COUNTS", &"KEYS[1]");
-    for (answer, name) in Answer::ALL {
+    for (answer, name) in CounterAnswer::ALL {
         local(name, &(answer as u8));
     }
     local("WINDOW_MS", &WINDOW_MS);
@@ -149,7 +150,7 @@ fn prelude() -> String {
     text
 }
 
-/// A shard of a namespace.
+/// The keys of one shard of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardKeys {
     tag: String,
@@ -171,17 +172,17 @@ impl ShardKeys {
         NAMES.map(|name| self.key(name))
     }
 
-    /// The records of one bucket of time.
+    /// The records of one time bucket.
     pub fn events(&self, bucket_s: u64, number: u64) -> String {
         self.key(&format!("events:{bucket_s}:{number}"))
     }
 
-    /// A counter that is only cached (N4).
+    /// The number of a BEST_EFFORT counter (N4).
     pub fn cached(&self, counter: &str) -> String {
         self.key(&format!("cached:{counter}"))
     }
 
-    /// The checkpoints of the counters whose home this shard is.
+    /// The checkpoints of the counters whose home is this shard.
     pub fn counts(&self) -> String {
         self.key("counts")
     }
@@ -198,8 +199,8 @@ mod tests {
             assert!(script.file().contains(&format!("\n-- {}: ", script.name())), "{} has no header", script.name());
             assert_eq!(script.sha1().len(), 40);
         }
-        for (number, (answer, _)) in Answer::ALL.iter().enumerate() {
-            assert_eq!(Answer::from_code(number as i64), Some(*answer));
+        for (number, (answer, _)) in CounterAnswer::ALL.iter().enumerate() {
+            assert_eq!(CounterAnswer::from_code(number as i64), Some(*answer));
         }
     }
 

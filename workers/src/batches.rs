@@ -1,4 +1,4 @@
-//! Batches: what is leased while one batch is in the store makes up the next (N10).
+//! Batches: the jobs that are leased while one batch is in the store make up the next one (N10).
 
 use crate::metrics;
 use crate::pacer::Pacer;
@@ -8,45 +8,45 @@ use std::sync::Arc;
 use std::time::Instant;
 use tallystone_client::{Failure, Lease};
 use tallystone_counters::redis::RedisNamespace;
-use tallystone_counters::{CounterName, Job, LeaseOrder, Refusal, RolledUp, roll_up};
+use tallystone_counters::{CounterName, Job, LeaseOrder, Refusal, RolledUp};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// A leased job, and where its end is told.
-pub(crate) struct Leased {
+/// A leased job, and where its result goes.
+pub(crate) struct LeasedJob {
     job: Job,
     done: oneshot::Sender<Result<(), Failure>>,
 }
 
-/// One after the other, the batches of one queue.
+/// Rolls up the jobs of one queue, one batch after the other.
 pub(crate) struct Batches {
     pub(crate) store: RedisNamespace,
     pub(crate) worker: String,
     pub(crate) records: Option<Arc<Records>>,
-    /// Told when the namespace has been changed.
+    /// Notified when a shard follows another revision of the namespace.
     pub(crate) stale: Arc<Notify>,
 }
 
-/// Has a job done by the batches behind this sender.
-pub(crate) async fn ask(batches: mpsc::Sender<Leased>, lease: Lease) -> Result<(), Failure> {
+/// Rolls up the counter of a lease, in the next batch behind this sender.
+pub(crate) async fn roll_up(batches: mpsc::Sender<LeasedJob>, lease: Lease) -> Result<(), Failure> {
     let counter = CounterName::parse(lease.id)?;
     let lease = LeaseOrder { leased_at_ms: lease.leased_at_ms, fencing_token: lease.fencing_token };
     let (done, ended) = oneshot::channel();
     let gone = |_| Failure::new("the worker is stopping");
     batches
-        .send(Leased { job: Job { counter, lease }, done })
+        .send(LeasedJob { job: Job { counter, lease }, done })
         .await
         .map_err(|_| Failure::new("the worker is stopping"))?;
     ended.await.map_err(gone)?
 }
 
 impl Batches {
-    /// Until nobody can ask any more.
-    pub(crate) async fn run(self, mut leased: mpsc::Receiver<Leased>) {
+    /// Runs until no sender is left.
+    pub(crate) async fn run(self, mut leased: mpsc::Receiver<LeasedJob>) {
         let batch_count = self.store.config().rollup_batch_count as usize;
         let (mut pacer, mut batch) = (Pacer::default(), Vec::with_capacity(batch_count));
         while leased.recv_many(&mut batch, batch_count).await > 0 {
             let begin = Instant::now();
-            let counters = self.roll_up(batch.drain(..)).await;
+            let counters = self.roll_up_batch(batch.drain(..)).await;
             let took = begin.elapsed();
             let pause = pacer.pause_after(took);
             metrics::batch(counters, took, pause);
@@ -56,19 +56,19 @@ impl Batches {
         }
     }
 
-    async fn roll_up(&self, batch: impl Iterator<Item = Leased>) -> usize {
-        let mut by_counter: BTreeMap<CounterName, Leased> = BTreeMap::new();
-        // Whoever has lost its lease meanwhile waits no longer; and of one counter only the latest lease counts.
+    async fn roll_up_batch(&self, batch: impl Iterator<Item = LeasedJob>) -> usize {
+        let mut by_counter: BTreeMap<CounterName, LeasedJob> = BTreeMap::new();
+        // A job whose lease was lost meanwhile is skipped. Of several leases of one counter only the latest is valid.
         for leased in batch.filter(|leased| !leased.done.is_closed()) {
-            let known = by_counter.get(&leased.job.counter).map(|known| known.job.lease);
-            if known.is_none_or(|known| known < leased.job.lease) {
+            let other = by_counter.get(&leased.job.counter).map(|other| other.job.lease);
+            if other.is_none_or(|other| other < leased.job.lease) {
                 by_counter.insert(leased.job.counter.clone(), leased);
             }
         }
         let (jobs, waiting): (Vec<Job>, Vec<_>) =
             by_counter.into_values().map(|leased| (leased.job, leased.done)).unzip();
         self.record(jobs.iter().map(|job| (job, RollupStage::Begin)));
-        let results = roll_up(&self.store, &self.store, &jobs).await;
+        let results = tallystone_counters::roll_up(&self.store, &self.store, &jobs).await;
         self.record(jobs.iter().zip(&results).map(|(job, result)| (job, stage(result))));
         let now_ms = self.store.now_ms();
         for (done, result) in waiting.into_iter().zip(results) {
@@ -76,7 +76,7 @@ impl Batches {
             if result == Err(Refusal::Stale) {
                 self.stale.notify_one();
             }
-            // Its lease may be another's by now.
+            // The handler is gone if its lease was lost meanwhile.
             let _ = done.send(result.map(drop).map_err(Failure::from));
         }
         jobs.len()

@@ -1,11 +1,11 @@
 //! The rollup workers: they take jobs from the rollup queues of every namespace and roll counters up, in batches.
 //!
-//! What lives here: which queues are worked on ([`RollupWorkers`]), the batches and the pauses between them, and the
-//! records of what was done when, with the proof that they hold ([`overlapping`]). What may not: how a counter is rolled up (tallystone-counters), and anything of the queue
-//! but its client.
+//! What lives here: the workers of all rollup queues ([`RollupWorkers`]), their batches and the pauses between them, and
+//! the records of their rollups, with the check that no two of one counter overlap ([`overlapping`]). What may not: how a
+//! counter is rolled up (tallystone-counters), and the queue, which is reached through its client only.
 //!
-//! That no two rollups of one counter run at a time is the queue's promise (N8); that a worker which was paused beyond
-//! its lease cannot change a count is the store's.
+//! The queue guarantees that no two rollups of one counter run at the same time (N8). The store guarantees that a worker
+//! which was paused beyond its lease cannot change a count.
 
 mod batches;
 mod config;

@@ -1,10 +1,10 @@
-//! What the workers tell Prometheus, through whatever recorder the program has installed.
+//! The workers' metrics, through the recorder that the program has installed.
 
 use metrics::{counter, gauge, histogram};
 use std::time::Duration;
 use tallystone_counters::{Checkpoint, Refusal, RolledUp};
 
-/// What became of a rollup.
+/// Counts a rollup by its outcome, and its lag.
 pub(crate) fn rolled_up(result: &Result<RolledUp, Refusal>, now_ms: u64) {
     let outcome = match result {
         Ok(RolledUp::Committed { from_ms, checkpoint }) => {
@@ -21,14 +21,14 @@ pub(crate) fn rolled_up(result: &Result<RolledUp, Refusal>, now_ms: u64) {
     counter!("tallystone_rollups_total", "outcome" => outcome).increment(1);
 }
 
-/// When the last of what a rollup has counted happened, as far as it is known; `None`: it had nothing to count, of a
-/// counter that is only kept fresh.
+/// The time of the latest event that a rollup has counted, as far as it is known (Unix ms); `None`: it had none to count,
+/// and only brought the counter's `exact_to_ms` forward.
 fn counted_to_ms(from_ms: u64, checkpoint: &Checkpoint) -> Option<u64> {
     let last_write_ms = checkpoint.last_write_ms;
     (last_write_ms > 0 && last_write_ms >= from_ms).then(|| last_write_ms.min(checkpoint.exact_to_ms))
 }
 
-/// A batch of so many counters took so long, and the next one waits.
+/// A batch: its counters, how long it took, and the pause before the next one.
 pub(crate) fn batch(counters: usize, took: Duration, pause: Duration) {
     histogram!("tallystone_rollup_batch_counters").record(counters as f64);
     histogram!("tallystone_rollup_batch_seconds").record(took);

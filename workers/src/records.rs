@@ -1,5 +1,5 @@
-//! What a worker did when, for whoever wants to prove that no two rollups of one counter overlapped: one line of JSON
-//! before each rollup and one after it.
+//! Records of a worker's rollups, which prove that no two of one counter overlapped: one line of JSON before each rollup
+//! and one after it.
 
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where in a rollup.
+/// The stage of a rollup that a record notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RollupStage {
@@ -16,11 +16,11 @@ pub enum RollupStage {
     Begin,
     /// It has committed a checkpoint.
     Committed,
-    /// There was nothing to sum.
+    /// No window was sealed since the last rollup.
     Nothing,
-    /// Another rollup was faster, or had the lease.
+    /// Another rollup has committed first, or a later lease has written.
     Lost,
-    /// The store did not answer, or the namespace has been changed.
+    /// The store was unavailable, or the namespace was changed.
     Failed,
 }
 
@@ -29,29 +29,29 @@ pub enum RollupStage {
 pub struct Record {
     /// Unix µs, by the worker's own clock.
     pub at_us: u64,
-    /// Which of them, in the worker's process.
+    /// The worker's name, unique within its process.
     pub worker: String,
-    /// The counter's.
+    /// The counter's namespace.
     pub namespace: String,
-    /// Which counter.
+    /// The counter.
     pub counter: String,
-    /// Of the lease.
+    /// The fencing token of the job's lease.
     pub fencing_token: u64,
-    /// What happened.
+    /// The stage.
     pub stage: RollupStage,
 }
 
-/// A file of them.
+/// A file of records.
 #[derive(Debug)]
 pub struct Records(Mutex<File>);
 
 impl Records {
-    /// Appends to a file.
+    /// Opens a file to append to; creates it if need be.
     pub fn open(path: &Path) -> io::Result<Records> {
         Ok(Records(Mutex::new(OpenOptions::new().create(true).append(true).open(path)?)))
     }
 
-    /// Reads what workers wrote; a last line that a killed one did not finish is left out.
+    /// Reads a file. A last line that a killed worker did not finish is left out.
     pub fn read(path: &Path) -> io::Result<Vec<Record>> {
         let text = std::fs::read_to_string(path)?;
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);

@@ -1,30 +1,30 @@
-//! What workers' records say: which rollups there were, and whether two of one counter ran at the same time (N8).
+//! The rollups that workers have recorded, and whether two of one counter ran at the same time (N8).
 
 use crate::records::{Record, RollupStage};
 use std::collections::BTreeMap;
 
-/// What a worker did for one counter.
+/// One recorded rollup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rollup {
     /// Namespace and counter.
     pub of: (String, String),
-    /// Which worker.
+    /// The worker's name.
     pub worker: String,
-    /// Of its lease.
+    /// The fencing token of its lease.
     pub fencing_token: u64,
-    /// Unix µs, by the worker's own clock, as are all times here.
+    /// When it began, by the worker's clock, in Unix µs.
     pub begin_us: u64,
-    /// When it ended, or its worker was killed; `u64::MAX`: neither.
+    /// When it ended or its worker was killed, in Unix µs; `u64::MAX`: neither.
     pub end_us: u64,
-    /// How it ended; [`RollupStage::Begin`]: it did not.
+    /// The stage at which it ended; [`RollupStage::Begin`]: it did not end.
     pub stage: RollupStage,
 }
 
-/// The rollups of these records, which are of workers with different names, each in the order in which it wrote them.
-/// `killed_us`: when a worker was certainly gone, if it was killed: with it ends what it had begun.
+/// The rollups in these records, given in the order in which each worker wrote them; workers have different names.
+/// `killed_us`: when a worker that was killed was certainly gone (Unix µs); its open rollups end then.
 ///
 /// # Errors
-/// The record that cannot be: a rollup that begins twice, or ends and was not begun.
+/// A text that names an impossible record: a rollup begins twice, or ends without a begin.
 pub fn rollups(
     records: impl IntoIterator<Item = Record>,
     killed_us: impl Fn(&str) -> Option<u64>,
@@ -50,7 +50,7 @@ pub fn rollups(
     Ok(all)
 }
 
-/// Pairs of rollups of one counter of which the second began before the first had ended: one for each second.
+/// Pairs of rollups of one counter where the second began before the first had ended; one pair for each such second.
 pub fn overlapping(rollups: &[Rollup]) -> Vec<(&Rollup, &Rollup)> {
     let mut by_counter: BTreeMap<&(String, String), Vec<&Rollup>> = BTreeMap::new();
     for rollup in rollups {

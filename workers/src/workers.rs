@@ -1,6 +1,6 @@
-//! Which queues are worked on: all of every namespace, as its latest revision has them.
+//! The rollup workers of a process: for every namespace, in its latest revision, one worker for each of its queues.
 
-use crate::batches::{Batches, ask};
+use crate::batches::{Batches, roll_up};
 use crate::records::Records;
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -8,31 +8,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::{Client, Worker};
 use tallystone_counters::namespace::CounterType;
-use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
+use tallystone_counters::redis::{Namespace, NamespaceWatcher, RedisNamespace, RedisNamespaces};
 use tallystone_counters::service::rollup_queue;
 use tallystone_counters::{NamespaceName, Refusal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A queue that is not there yet is looked for again after this.
+/// The pause before a queue that does not exist yet is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long rollups in hand may take when the worker stops.
+/// How long rollups that have begun may take when the worker stops.
 const GRACE: Duration = Duration::from_secs(5);
-/// Jobs leased beyond those of the batch in the store: of them the next batch is made up.
+/// How many batches of jobs are leased: while one is in the store, the next one is made up of the others.
 const BATCHES_LEASED: u32 = 2;
 
-/// How a worker process works.
+/// The options of a worker process.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerOptions {
-    /// Its name in the queue's history.
+    /// Its name in the queue's history and in the records.
     pub name: String,
-    /// Where it writes what it did when.
+    /// Where it records its rollups; `None`: it does not.
     pub records: Option<Arc<Records>>,
 }
 
-/// The rollup worker of one process, for all namespaces of a Redis.
+/// The rollup workers of one process, for all namespaces of a Redis.
 pub struct RollupWorkers {
     namespaces: RedisNamespaces,
     queue: Client,
@@ -40,14 +39,14 @@ pub struct RollupWorkers {
     stale: Arc<Notify>,
 }
 
-/// A namespace that is worked on.
-struct Running {
+/// A namespace whose rollup queues have workers.
+struct RunningNamespace {
     namespace: Namespace,
     until: CancellationToken,
     tasks: JoinSet<()>,
 }
 
-impl Running {
+impl RunningNamespace {
     async fn stop(mut self) {
         self.until.cancel();
         while self.tasks.join_next().await.is_some() {}
@@ -55,47 +54,36 @@ impl Running {
 }
 
 impl RollupWorkers {
-    /// Works on the counters of a Redis, with jobs of the queue behind this client.
+    /// Rolls up the counters of a Redis, with jobs of the queue behind this client.
     pub fn new(namespaces: RedisNamespaces, queue: Client, options: WorkerOptions) -> RollupWorkers {
         RollupWorkers { namespaces, queue, options, stale: Arc::default() }
     }
 
-    /// Works until the token is cancelled; then what is in hand is finished, for five seconds at most.
+    /// Runs until the token is cancelled, then finishes the rollups that have begun, for at most five seconds.
     pub fn run(self, stopping: CancellationToken) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(self.work(stopping))
     }
 
     async fn work(self, stopping: CancellationToken) {
-        let mut running: BTreeMap<NamespaceName, Running> = BTreeMap::new();
-        let mut every = tokio::time::interval(LOOK_EVERY);
-        loop {
-            tokio::select! {
-                () = stopping.cancelled() => break,
-                _ = every.tick() => {}
-                () = self.stale.notified() => {}
-            }
-            let all = match self.namespaces.all().await {
-                Ok(all) => all,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot look for namespaces");
-                    continue;
-                }
-            };
+        let mut running: BTreeMap<NamespaceName, RunningNamespace> = BTreeMap::new();
+        let mut watcher = NamespaceWatcher::new(self.namespaces.clone());
+        while let Some(all) = stopping.run_until_cancelled(watcher.next(&self.stale)).await {
             for namespace in all {
-                // A registry that has lost its last change gives that one's number to another.
-                let is_known = running.get(&namespace.name).is_some_and(|running| running.namespace == namespace);
-                if is_known || namespace.config.counter_type == CounterType::BestEffort {
+                // A registry that has lost its last change gives that change's revision to another one, so the
+                // configuration is compared, too.
+                let is_running = running.get(&namespace.name).is_some_and(|running| running.namespace == namespace);
+                if is_running || namespace.config.counter_type == CounterType::BestEffort {
                     continue;
                 }
                 let name = namespace.name.clone();
-                match self.take_up(&namespace).await {
-                    Ok(begun) => {
-                        // What it has in hand belongs to its own revision: nobody else does it meanwhile.
-                        if let Some(before) = running.insert(name, begun) {
+                match self.start(&namespace).await {
+                    Ok(started) => {
+                        // Rollups of the revision before are finished: their leases keep others from those counters.
+                        if let Some(before) = running.insert(name, started) {
                             tokio::spawn(before.stop());
                         }
                     }
-                    Err(error) => tracing::warn!(namespace = %name, %error, "cannot work for it yet"),
+                    Err(error) => tracing::warn!(namespace = %name, %error, "cannot roll up its counters yet"),
                 }
             }
         }
@@ -107,7 +95,7 @@ impl RollupWorkers {
         }
     }
 
-    async fn take_up(&self, namespace: &Namespace) -> Result<Running, Refusal> {
+    async fn start(&self, namespace: &Namespace) -> Result<RunningNamespace, Refusal> {
         let store = self.namespaces.open(namespace).await?;
         let (until, mut tasks) = (CancellationToken::new(), JoinSet::new());
         for number in 0..namespace.config.num_queues {
@@ -115,10 +103,10 @@ impl RollupWorkers {
             tasks.spawn(self.work_on(queue, store.clone(), until.clone()));
         }
         tracing::info!(namespace = %namespace.name, revision = namespace.revision, "rolling up");
-        Ok(Running { namespace: namespace.clone(), until, tasks })
+        Ok(RunningNamespace { namespace: namespace.clone(), until, tasks })
     }
 
-    /// Works on one queue, for as long as this revision holds.
+    /// The worker of one queue, until `until` is cancelled.
     fn work_on(
         &self,
         queue: String,
@@ -138,17 +126,17 @@ impl RollupWorkers {
             let batches = tokio::spawn(batches.run(receiver));
             while !until.is_cancelled() {
                 let leased = leased.clone();
-                let handler = move |lease| ask(leased.clone(), lease);
+                let handler = move |lease| roll_up(leased.clone(), lease);
                 match worker.run_until(until.cancelled(), handler).await {
                     Ok(_) => break,
                     Err(error) => {
-                        tracing::debug!(queue, %error, "the queue is not there yet");
+                        tracing::debug!(queue, %error, "the queue does not exist yet");
                         until.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
                     }
                 }
             }
             drop(leased);
-            // It ends with the last handler, which the runtime has awaited.
+            // The batches end when no handler is left; the client's worker has awaited all of them.
             let _ = batches.await;
         }
     }

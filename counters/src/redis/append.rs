@@ -1,16 +1,17 @@
 //! Events into the log: one script call for each shard, of records that stand in slots, many to a field.
 
+use super::RedisNamespace;
+use super::calls::defect;
 use super::layout::{Layout, field};
 use super::record::{self, Item};
 use super::token::pack;
-use super::{RedisNamespace, defect};
 use crate::log::{Appended, Change, NewEvent, WINDOW_MS};
 use crate::namespace::{FUTURE_LIMIT_MS, Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use tallystone_lua::counter::{Answer, CounterScript};
+use tallystone_lua::counter::{CounterAnswer, CounterScript};
 use tallystone_model::Applied;
 
 /// Hashes of records that one script call names.
@@ -88,7 +89,7 @@ impl RedisNamespace {
                         guess_ms = now_ms;
                         for (placed, answer) in these.iter().zip(answers) {
                             match answer {
-                                Answer::Restamp => later.push(*placed),
+                                CounterAnswer::Restamp => later.push(*placed),
                                 answer => outcomes.push((placed.number, appended(placed.event, now_ms, answer))),
                             }
                         }
@@ -111,16 +112,16 @@ impl RedisNamespace {
     }
 }
 
-fn appended(event: &NewEvent, now_ms: u64, answer: Answer) -> Result<Appended, Refusal> {
+fn appended(event: &NewEvent, now_ms: u64, answer: CounterAnswer) -> Result<Appended, Refusal> {
     let time_ms = event.time_ms.unwrap_or(now_ms);
     match answer {
-        Answer::Ok => Ok(Appended { time_ms, duplicate: false }),
-        Answer::Duplicate => Ok(Appended { time_ms, duplicate: true }),
-        Answer::Conflict => Err(Refusal::TokenConflict),
-        Answer::TooOld => Err(Refusal::TooOld),
-        Answer::TooEarly => Err(Refusal::TooEarly),
-        Answer::Overflow => Err(Refusal::Overflow),
-        Answer::Expired => Err(Refusal::TokenExpired),
+        CounterAnswer::Ok => Ok(Appended { time_ms, duplicate: false }),
+        CounterAnswer::Duplicate => Ok(Appended { time_ms, duplicate: true }),
+        CounterAnswer::Conflict => Err(Refusal::TokenConflict),
+        CounterAnswer::TooOld => Err(Refusal::TooOld),
+        CounterAnswer::TooEarly => Err(Refusal::TooEarly),
+        CounterAnswer::Overflow => Err(Refusal::Overflow),
+        CounterAnswer::Expired => Err(Refusal::TokenExpired),
         other => Err(defect(&format!("{other:?} for an event"))),
     }
 }
@@ -184,29 +185,30 @@ impl<'a> Call<'a> {
     }
 
     /// The store's time, and an answer for each item.
-    async fn send(mut self) -> Result<(u64, Vec<Answer>), Refusal> {
+    async fn send(mut self) -> Result<(u64, Vec<CounterAnswer>), Refusal> {
         let known = &self.namespace.layouts[usize::from(self.shard)];
         loop {
             let layout = known.get();
             let command = self.command(&layout);
             let mut reply = self.namespace.run_any(self.shard, &command).await?;
             match reply.answer {
-                Answer::Ok => {
+                CounterAnswer::Ok => {
                     let now_ms = reply.number()?;
                     self.namespace.now.heard(now_ms);
                     let codes = reply.bytes()?;
                     if codes.is_empty() {
-                        return Ok((now_ms, vec![Answer::Ok; self.items.len()]));
+                        return Ok((now_ms, vec![CounterAnswer::Ok; self.items.len()]));
                     }
-                    let answer = |code: &u8| Answer::from_code((*code).into()).ok_or_else(|| defect("an unknown code"));
+                    let answer =
+                        |code: &u8| CounterAnswer::from_code((*code).into()).ok_or_else(|| defect("an unknown code"));
                     return Ok((now_ms, codes.iter().map(answer).collect::<Result<_, _>>()?));
                 }
-                Answer::LayoutChanged => {
+                CounterAnswer::LayoutChanged => {
                     let version = reply.number()?;
                     let raw = reply.bytes()?;
                     known.replace(&layout, Layout::decode(version, &raw));
                 }
-                Answer::Stale | Answer::NoShard => return Err(Refusal::Stale),
+                CounterAnswer::Stale | CounterAnswer::NoShard => return Err(Refusal::Stale),
                 other => return Err(defect(&format!("{other:?} to an append"))),
             }
         }

@@ -1,7 +1,8 @@
 //! BEST_EFFORT counters (N4): one number to a key, added to where it stands; no events, no tokens.
 
-use super::checkpoints::{homes, in_order};
-use super::{RedisNamespace, defect, of_link};
+use super::RedisNamespace;
+use super::calls::{defect, of_link};
+use super::fan_out::{homes, in_order};
 use crate::cache::Cache;
 use crate::names::CounterName;
 use crate::namespace::{Placement, SHARDS};

@@ -1,12 +1,13 @@
-//! The rollup store: one hash of each shard, a counter's checkpoint in its home shard.
+//! The rollup store: one hash in each shard; a counter's checkpoint is in its home shard.
 
-use super::{RedisNamespace, call, defect, record};
+use super::calls::{call, defect};
+use super::fan_out::{homes, in_order};
+use super::{RedisNamespace, record};
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit};
 use crate::names::CounterName;
-use crate::namespace::{Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
-use tallystone_lua::counter::{Answer, CounterScript};
+use tallystone_lua::counter::{CounterAnswer, CounterScript};
 
 impl Checkpoints for RedisNamespace {
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
@@ -32,33 +33,13 @@ impl Checkpoints for RedisNamespace {
             }
             let mut reply = self.run(shard, &command).await?;
             let answer = |_: &usize| match reply.next_answer()? {
-                Answer::Ok => Ok(Commit::Done),
-                Answer::Lost => Ok(Commit::Lost),
+                CounterAnswer::Ok => Ok(Commit::Done),
+                CounterAnswer::Lost => Ok(Commit::Lost),
                 other => Err(defect(&format!("{other:?} to a commit"))),
             };
             let answers = numbers.iter().map(answer).collect::<Result<Vec<Commit>, Refusal>>()?;
             Ok::<_, Refusal>((numbers, answers))
         };
         in_order(updates.len(), try_join_all(homes(updates.iter().map(|step| &step.counter)).map(commit)).await?)
-    }
-}
-
-/// Each shard that is the home of some of these counters, with their numbers.
-pub(super) fn homes<'a>(counters: impl Iterator<Item = &'a CounterName>) -> impl Iterator<Item = (u16, Vec<usize>)> {
-    let mut shards: [Vec<usize>; SHARDS as usize] = Default::default();
-    for (number, counter) in counters.enumerate() {
-        shards[usize::from(Placement::of(counter).home())].push(number);
-    }
-    (0..SHARDS).zip(shards).filter(|(_, numbers)| !numbers.is_empty())
-}
-
-/// Answers to the items with these numbers, in the order of the items.
-pub(super) fn in_order<A>(items: usize, answers: Vec<(Vec<usize>, Vec<A>)>) -> Result<Vec<A>, Refusal> {
-    let mut all: Vec<(usize, A)> =
-        answers.into_iter().flat_map(|(numbers, answers)| numbers.into_iter().zip(answers)).collect();
-    all.sort_by_key(|(number, _)| *number);
-    match all.len() == items {
-        true => Ok(all.into_iter().map(|(_, answer)| answer).collect()),
-        false => Err(defect("too little")),
     }
 }

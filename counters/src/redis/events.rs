@@ -1,9 +1,10 @@
 //! A counter's events, read back (N12). Records are kept by time and not by counter: only buckets of time that there are
 //! are read, and of those with few records only the fields that there are.
 
+use super::RedisNamespace;
+use super::calls::{defect, of_link};
 use super::layout::Layout;
 use super::record::{self, read};
-use super::{RedisNamespace, defect, of_link};
 use crate::log::{Event, EventScan, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::Placement;

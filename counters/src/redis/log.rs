@@ -1,8 +1,10 @@
 //! The event log: records in slots, sums by window beside them. How events get there is in `append`.
 
+use super::RedisNamespace;
+use super::calls::of_link;
+use super::fan_out::{by_counter, names, shards_of};
 use super::layout::Layout;
 use super::record::{self, closed_code};
-use super::{RedisNamespace, of_link};
 use crate::log::{
     Appended, Due, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed, Settlement, WINDOW_MS,
 };
@@ -51,7 +53,7 @@ impl RollupLog for RedisNamespace {
             let pending = raws.chunks_exact(2).map(|parts| record::pending(&whole(parts)));
             Ok::<_, Refusal>((shard, numbers, pending.collect::<Result<Vec<Pending>, Refusal>>()?))
         };
-        Ok(by_counter(counters.len(), try_join_all(self.shards_of(counters).map(read)).await?))
+        Ok(by_counter(counters.len(), try_join_all(shards_of(counters, &self.config).map(read)).await?))
     }
 
     async fn seal(&self, counters: &[CounterName]) -> Result<Vec<Sealed>, Refusal> {
@@ -67,7 +69,7 @@ impl RollupLog for RedisNamespace {
             let pending = numbers.iter().map(pending).collect::<Result<Vec<(u64, Pending)>, Refusal>>()?;
             Ok::<_, Refusal>((shard, numbers, pending))
         };
-        let sealed = by_counter(counters.len(), try_join_all(self.shards_of(counters).map(seal)).await?);
+        let sealed = by_counter(counters.len(), try_join_all(shards_of(counters, &self.config).map(seal)).await?);
         let of_counter = |shards: Vec<(u16, (u64, Pending))>| Sealed {
             sealed_to_ms: shards.iter().map(|(_, (to_ms, _))| *to_ms).min().unwrap_or_default(),
             pending: shards.into_iter().map(|(shard, (_, pending))| (shard, pending)).collect(),
@@ -95,7 +97,7 @@ impl RollupLog for RedisNamespace {
             }
             self.run(shard, &command).await.map(drop)
         };
-        try_join_all(self.shards_of(settlements.iter().map(|settlement| &settlement.counter)).map(of_shard))
+        try_join_all(shards_of(settlements.iter().map(|settlement| &settlement.counter), &self.config).map(of_shard))
             .await
             .map(drop)
     }
@@ -135,26 +137,13 @@ impl RollupSchedule for RedisNamespace {
             }
             Ok::<_, Refusal>(self.run(shard, &command).await?.number()?)
         };
-        let hurried = try_join_all(self.shards_of(touched.iter().map(|(counter, _)| counter)).map(of_shard)).await?;
+        let hurried =
+            try_join_all(shards_of(touched.iter().map(|(counter, _)| counter), &self.config).map(of_shard)).await?;
         Ok(hurried.into_iter().any(|counters| counters > 0))
     }
 }
 
 impl RedisNamespace {
-    /// Every shard that can have something of these counters, with their numbers.
-    fn shards_of<'a>(
-        &self,
-        counters: impl IntoIterator<Item = &'a CounterName>,
-    ) -> impl Iterator<Item = (u16, Vec<usize>)> {
-        let mut shards: [Vec<usize>; SHARDS as usize] = Default::default();
-        for (number, counter) in counters.into_iter().enumerate() {
-            for shard in Placement::of(counter).shards(&self.config) {
-                shards[usize::from(shard)].push(number);
-            }
-        }
-        (0..SHARDS).zip(shards).filter(|(_, numbers)| !numbers.is_empty())
-    }
-
     /// The records of one window of a shard, slot by slot.
     async fn slots(&self, shard: u16, window: u64) -> Result<Vec<Vec<u8>>, Refusal> {
         let keys = self.keys(shard);
@@ -169,19 +158,4 @@ impl RedisNamespace {
         let found: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
         Ok(found.into_iter().flatten().collect())
     }
-}
-
-fn names<'a>(counters: &'a [CounterName], numbers: &[usize]) -> Vec<&'a str> {
-    numbers.iter().map(|number| counters[*number].as_str()).collect()
-}
-
-/// What each shard answered to the counters with these numbers, turned round: of each counter, what its shards answered.
-fn by_counter<T>(counters: usize, answers: Vec<(u16, Vec<usize>, Vec<T>)>) -> Vec<Vec<(u16, T)>> {
-    let mut turned: Vec<Vec<(u16, T)>> = (0..counters).map(|_| Vec::new()).collect();
-    for (shard, numbers, answers) in answers {
-        for (number, answer) in numbers.into_iter().zip(answers) {
-            turned[number].push((shard, answer));
-        }
-    }
-    turned
 }

@@ -1,14 +1,17 @@
-//! Both stores of a namespace on Redis: every change of a shard is one script call, atomic and durable before its answer.
+//! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
-//! What lives here: the registry (`namespaces`), the calls (`append`, `log`, `events`, `prune`, `checkpoints`, `list`, `cache`), what they know of the store
-//! (`clock`, `layout`) and the packed records that they share with the scripts (`record`, `token`).
-//! What may not: rules of counting (the scripts and [`rollup`](crate::rollup)).
+//! What lives here: the registry (`namespaces`, `watcher`); the stores (`append`, `log`, `events`, `prune`, `checkpoints`,
+//! `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a shard (`clock`,
+//! `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of counting, which are in
+//! the scripts and in [`rollup`](crate::rollup).
 
 mod append;
 mod cache;
+mod calls;
 mod checkpoints;
 mod clock;
 mod events;
+mod fan_out;
 mod layout;
 mod list;
 mod log;
@@ -16,31 +19,34 @@ mod namespaces;
 mod prune;
 mod record;
 mod token;
+mod watcher;
 
 pub use list::{CounterPage, ListedCounter};
 pub use namespaces::{Namespace, RedisNamespaces};
+pub use watcher::NamespaceWatcher;
 
 use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
+use calls::{call, defect, of_link};
 use clock::StoreClock;
 use futures::future::try_join_all;
 use layout::LayoutCache;
 use redis::{Cmd, FromRedisValue, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{Clock, Link, ScriptReply};
-use tallystone_lua::counter::{Answer, CounterScript, ShardKeys};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
 
-/// The texts of the scripts that a [`Link`] for these stores must know.
+/// The texts of the scripts that a [`Link`] for these stores must load.
 pub fn scripts() -> impl Iterator<Item = &'static str> {
     CounterScript::ALL.iter().map(|script| script.source())
 }
 
-/// Connections to one Redis, one for each shard; best effort takes any of them. Redis reads some kilobytes from each that
-/// has something to say, then makes all of it durable with one fsync: on one connection a large batch would cost several.
+/// Connections to one Redis, one for each shard; BEST_EFFORT adds take any of them. Redis reads up to 16 KiB from each
+/// connection and then makes all of it durable with one fsync: over a single connection a large batch would cost several.
 pub type Links = Arc<[Link]>;
 
-/// A namespace on a Redis: its event log and its checkpoints.
+/// The stores of one namespace on a Redis, as one revision has it.
 #[derive(Clone)]
 pub struct RedisNamespace {
     links: Links,
@@ -48,13 +54,13 @@ pub struct RedisNamespace {
     config: Arc<NamespaceConfig>,
     revision: u64,
     clock: Clock,
-    /// What time it is there, as far as this process knows.
+    /// The store's time, as far as this process knows.
     now: Arc<StoreClock>,
     layouts: Arc<[LayoutCache; SHARDS as usize]>,
 }
 
 impl RedisNamespace {
-    /// The namespace as this revision of its configuration has it; its shards act on it from now on.
+    /// The namespace in this revision of its configuration; all its shards follow that from now on.
     ///
     /// # Errors
     /// [`Refusal::Stale`]: there is a later revision.
@@ -75,12 +81,12 @@ impl RedisNamespace {
         Ok(namespace)
     }
 
-    /// What it is told.
+    /// Its configuration.
     pub fn config(&self) -> &NamespaceConfig {
         &self.config
     }
 
-    /// Which revision of that this is.
+    /// The revision of the configuration.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -103,7 +109,7 @@ impl RedisNamespace {
         ShardKeys::new(self.name.as_str(), shard)
     }
 
-    /// A call of a script of the event log, with the head of arguments that `counter/shard.lua` reads.
+    /// A call of a script of the event log, with the arguments that `counter/lib/shard.lua` reads.
     fn log_call(&self, script: CounterScript, keys: &[String]) -> Cmd {
         let mut command = call(script, keys);
         command.arg(self.clock.argument()).arg(self.revision);
@@ -116,32 +122,19 @@ impl RedisNamespace {
         from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
     }
 
-    /// A script, whatever it answers.
-    async fn run_any(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<Answer>, Refusal> {
+    /// Runs a script, whatever code it replies.
+    async fn run_any(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<CounterAnswer>, Refusal> {
         let value = self.link(shard).eval(command, true).await.map_err(of_link)?;
-        Ok(ScriptReply::read(value, Answer::from_code)?)
+        Ok(ScriptReply::read(value, CounterAnswer::from_code)?)
     }
 
-    async fn run(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<Answer>, Refusal> {
+    /// Runs a script that replies OK.
+    async fn run(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<CounterAnswer>, Refusal> {
         let reply = self.run_any(shard, command).await?;
         match reply.answer {
-            Answer::Ok => Ok(reply),
-            Answer::Stale | Answer::NoShard => Err(Refusal::Stale),
+            CounterAnswer::Ok => Ok(reply),
+            CounterAnswer::Stale | CounterAnswer::NoShard => Err(Refusal::Stale),
             other => Err(defect(&format!("{other:?}"))),
         }
     }
-}
-
-fn call(script: CounterScript, keys: &[String]) -> Cmd {
-    let mut command = redis::cmd("EVALSHA");
-    command.arg(script.sha1()).arg(keys.len()).arg(keys);
-    command
-}
-
-fn of_link(error: tallystone_link::LinkError) -> Refusal {
-    tallystone_model::Refusal::from(error).into()
-}
-
-fn defect(what: &str) -> Refusal {
-    Refusal::Internal(format!("a script answered {what}"))
 }

@@ -1,14 +1,15 @@
 //! The registry of namespaces: one hash, each entry its revision and its configuration (N1).
 
+use super::calls::{call, defect, of_link};
 use super::record::read;
-use super::{Links, call, defect, of_link, scripts};
+use super::{Links, scripts};
 use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
 use tallystone_link::{Clock, ConnectError, Format, Link, ReplicaWait, ScriptReply};
-use tallystone_lua::counter::{Answer, CounterScript, NAMESPACES};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, NAMESPACES};
 use tallystone_model::Applied;
 
 /// How counters are laid out.
@@ -101,9 +102,9 @@ impl RedisNamespaces {
         let mut command = call(CounterScript::PutNamespace, &[NAMESPACES.to_owned()]);
         command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
         let value = self.links[0].eval(&command, true).await.map_err(of_link)?;
-        let mut reply = ScriptReply::read(value, Answer::from_code)?;
+        let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         let revision = reply.number()?;
-        if reply.answer != Answer::Ok {
+        if reply.answer != CounterAnswer::Ok {
             return Err(Refusal::Stale);
         }
         let namespace = Namespace { name: name.clone(), config, revision };

@@ -1,6 +1,7 @@
 //! Retention: slices of events go when they are past `delete_after`, and only those that are rolled up.
 
-use super::{RedisNamespace, of_link, record};
+use super::calls::of_link;
+use super::{RedisNamespace, record};
 use crate::log::WINDOW_MS;
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{CounterScript, OLDER_FIELD};

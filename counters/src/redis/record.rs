@@ -1,6 +1,6 @@
 //! The Rust side of the packed records; the layouts are drawn in `counter/shard.lua`, `append.lua` and `commit.lua`.
 
-use super::defect;
+use super::calls::defect;
 use super::token::{Packed, unpack};
 use crate::checkpoints::{Checkpoint, LeaseOrder};
 use crate::log::{Change, Closed, Event, Pending, WINDOW_MS, Window};

@@ -1,6 +1,6 @@
 //! Tokens as records keep them. Most are numbers written out, UUIDs above all: those take half the bytes.
 
-use super::defect;
+use super::calls::defect;
 use crate::names::{TOKEN_BYTES_MAX, Token};
 use crate::refusal::Refusal;
 

@@ -1,4 +1,4 @@
-//! Calls that come at about the same time go to the store together.
+//! Calls that arrive at about the same time go to the store together.
 
 use crate::refusal::Refusal;
 use futures::StreamExt;
@@ -8,15 +8,15 @@ use tallystone_model::Applied;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-/// Items that do not wait for more.
+/// A flush of so many items leaves at once.
 const FULL: usize = 4_096;
 
-/// When what has gathered leaves.
+/// When a flush leaves.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// How long the first of them waits for others.
+    /// How long its first item waits for others.
     pub(super) wait: Duration,
-    /// What is in the store at once: while the one is written, the next one gathers.
+    /// Flushes under way at once; meanwhile the next one gathers.
     pub(super) in_flight: usize,
 }
 
@@ -26,11 +26,11 @@ struct Call<I, R> {
     answer: oneshot::Sender<Vec<R>>,
 }
 
-/// Gathers items for a store that takes many at once, and answers a result for each.
+/// Gathers items for a store that takes many at once; each call gets the results of its own items.
 pub(super) struct Gather<I, R>(mpsc::UnboundedSender<Call<I, R>>);
 
 impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {
-    /// `store` takes items and answers as many results.
+    /// `store` takes items and returns a result for each.
     pub(super) fn start<F, Fut>(pace: Pace, store: F) -> Self
     where
         F: Fn(Vec<I>) -> Fut + Send + 'static,
@@ -41,8 +41,8 @@ impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {
         Gather(calls)
     }
 
-    /// The results of these items. Whoever drops this cannot know whether they were stored.
-    pub(super) async fn ask(&self, items: Vec<I>) -> Vec<R> {
+    /// The results of these items, in their order. A caller that drops this future does not learn whether they were stored.
+    pub(super) async fn call(&self, items: Vec<I>) -> Vec<R> {
         let count = items.len();
         let (answer, answered) = oneshot::channel();
         let gone = |applied| {
@@ -56,7 +56,7 @@ impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {
     }
 }
 
-/// What of a flush belongs to whom.
+/// How many results of a flush belong to one call, and where they go.
 type Part<R> = (usize, oneshot::Sender<Vec<R>>);
 
 async fn run<I, R, F, Fut>(pace: Pace, store: F, mut calls: mpsc::UnboundedReceiver<Call<I, R>>)
@@ -75,7 +75,7 @@ where
             in_flight.push(async {
                 let mut results = stored.await.into_iter();
                 for (count, answer) in parts {
-                    // Nobody may wait for it any more.
+                    // The caller may have gone away.
                     let _ = answer.send(results.by_ref().take(count).collect());
                 }
             });
@@ -100,7 +100,7 @@ where
             () = sleep_until(leave_at), if !items.is_empty() && in_flight.len() < pace.in_flight => {}
         }
     }
-    // Nobody can ask any more; who has asked is answered.
+    // No more calls can come; those that came get their results.
     while in_flight.next().await.is_some() {}
     let mut results = store(items).await.into_iter();
     for (count, answer) in parts {
@@ -135,7 +135,7 @@ mod tests {
                 async move { items.into_iter().map(|item| Twice(item * 2)).collect() }
             }
         });
-        let calls = (0..10).map(|number| gather.ask((0..number).map(|item| number * 100 + item).collect()));
+        let calls = (0..10).map(|number| gather.call((0..number).map(|item| number * 100 + item).collect()));
         for (number, results) in (0_u32..).zip(join_all(calls).await) {
             let expected: Vec<_> = (0..number).map(|item| Twice(2 * (number * 100 + item))).collect();
             assert_eq!(results, expected);
@@ -144,17 +144,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_flush_waits_for_nobody() {
+    async fn a_full_flush_does_not_wait() {
         let gather = Gather::start(PACE, |items: Vec<u32>| async move { items.into_iter().map(Twice).collect() });
         let begin = Instant::now();
-        assert_eq!(gather.ask(vec![1; FULL]).await.len(), FULL);
+        assert_eq!(gather.call(vec![1; FULL]).await.len(), FULL);
         assert_eq!(begin.elapsed(), Duration::ZERO);
-        assert_eq!(gather.ask(vec![1]).await, [Twice(1)]);
-        assert!(begin.elapsed() >= PACE.wait, "one alone waits for others");
+        assert_eq!(gather.call(vec![1]).await, [Twice(1)]);
+        assert!(begin.elapsed() >= PACE.wait, "a single item waits for others");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn n4_without_a_wait_a_call_leaves_at_once_and_what_comes_while_two_are_under_way_goes_together() {
+    async fn n4_without_a_wait_a_call_leaves_at_once_and_later_ones_gather_behind_two() {
         let (flushes, begin) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
         let gather = Gather::start(Pace { wait: Duration::ZERO, in_flight: 2 }, {
             let flushes = flushes.clone();
@@ -166,11 +166,11 @@ mod tests {
                 }
             }
         });
-        let ask = async |number: u32| {
+        let call = async |number: u32| {
             tokio::time::sleep(Duration::from_millis(number.into())).await;
-            assert_eq!(gather.ask(vec![number]).await, [Twice(number)]);
+            assert_eq!(gather.call(vec![number]).await, [Twice(number)]);
         };
-        join_all((0..6).map(ask)).await;
+        join_all((0..6).map(call)).await;
         assert_eq!(*flushes.lock().unwrap(), [(1, 0), (1, 1), (4, 10)]);
     }
 }

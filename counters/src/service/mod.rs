@@ -1,80 +1,66 @@
-//! The counters as a service: which namespaces there are, adds gathered for a millisecond where they are events, reads
-//! that hurry rollups on, rollups made due in the queue, and retention.
+//! The counters as a service.
 //!
-//! What lives here: [`CounterService`] and what runs beside it. What may not: the wire (`api/`), the store (`redis/`), and
-//! summing (`rollup`): that is the workers'.
+//! What lives here: [`CounterService`], the calls (adds and clears in `append`); `directory` and `open`, the namespaces that it serves; `gather`, which
+//! sends calls of one millisecond to the store together; `background`, `touches` and `trigger`, the work between calls:
+//! rollups become jobs of the queue, reads hurry them, old events go. What may not: the wire (`api/`), the stores
+//! (`redis/`), and summing (`rollup`), which is the workers'.
 
+mod append;
+mod background;
 mod directory;
 mod gather;
+mod open;
 mod rollup_queue;
 mod touches;
 mod trigger;
 
+pub use append::ChangeRequest;
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 
 use crate::cache::Cache;
 use crate::checkpoints::Checkpoints;
-use crate::log::{Appended, Change, Event, Events, NewEvent, WINDOW_MS};
-use crate::names::{CounterName, NamespaceName, Token};
-use crate::namespace::{CounterType, NamespaceConfig, SHARDS};
+use crate::log::{Event, Events, WINDOW_MS};
+use crate::names::{CounterName, NamespaceName};
+use crate::namespace::{CounterType, FUTURE_LIMIT_MS, NamespaceConfig};
 use crate::read::accurate;
 use crate::redis::{CounterPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
-use directory::{Directory, Open, Stored};
+use directory::Directory;
 use futures::future::BoxFuture;
+use open::OpenNamespace;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 use tallystone_client::Client;
-use tallystone_model::Applied;
 use tokio_util::sync::CancellationToken;
 
-/// How often a call is made anew because the namespace has been changed meanwhile.
-const STALE_TRIES: usize = 5;
-const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// How long a rollup that is under way may take before a read hurries it.
+const PATIENCE_MS: u64 = 1_000;
+/// A read has a counter with nothing pending rolled up again when its last rollup is this old: its answers stay exact to
+/// a recent time, and a dirty mark that was lost is made up for.
+const IDLE_MS: u64 = 60_000;
+/// The time range of a list of events whose begin is not given.
+const LIST_MS: u64 = 600_000;
 
-/// A change as its caller asks for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChangeRequest {
-    /// Of which counter.
-    pub counter: CounterName,
-    /// What is to be done.
-    pub change: Change,
-    /// Which event it is, and when it happened, in Unix ms; `None`: it happens when it is counted, and nobody says it
-    /// twice.
-    pub event: Option<(Token, u64)>,
-}
-
-impl From<ChangeRequest> for NewEvent {
-    fn from(ChangeRequest { counter, change, event }: ChangeRequest) -> NewEvent {
-        let (token, time_ms) = match event {
-            Some((token, time_ms)) => (token, Some(time_ms)),
-            None => (Token::drawn(), None),
-        };
-        NewEvent { counter, token, time_ms, change }
-    }
-}
-
-/// A count, and what is promised of it.
+/// A count, and what its namespace promises of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The number.
+    /// The count.
     pub count: i64,
-    /// Nothing that happened before this time can come any more, and the count holds all of it; 0: never rolled up.
+    /// The count holds every event before this time, and no more can come (Unix ms); 0: no rollup has run yet.
     pub exact_to_ms: u64,
-    /// What is promised.
+    /// The type of the namespace's counters.
     pub counter_type: CounterType,
 }
 
-/// Some events of a counter, and where to go on.
+/// A page of a counter's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventPage {
     /// In the order of their times.
     pub events: Vec<Event>,
-    /// The window that the next page begins with, and how many of its events are before it; `None`: that was all.
+    /// Where the next page begins: a window, and how many of its events to skip; `None`: this was the last page.
     pub next: Option<(u64, usize)>,
-    /// Where the list ends, in Unix ms: the next page is asked for with the same, or it would go on for as long as
-    /// something comes.
+    /// Where the list ends, in Unix ms. The caller requests the next page with the same end: without one, the list would
+    /// grow for as long as events come.
     pub end_ms: u64,
 }
 
@@ -85,136 +71,54 @@ pub struct CounterService {
 }
 
 impl CounterService {
-    /// Serves the namespaces of a Redis, and makes rollups due in the queue behind this client; without one, nobody is told.
+    /// Serves the namespaces of a Redis. Due rollups become jobs in the queue behind this client; without one, none does.
     pub fn new(namespaces: RedisNamespaces, queue: Option<Client>) -> Arc<CounterService> {
         Arc::new(CounterService { directory: Directory::new(namespaces), queue })
     }
 
-    /// What runs beside the calls, until the token is cancelled: changes of namespaces are noticed, rollups become due,
-    /// and what is past its retention goes.
+    /// The work between calls, until the token is cancelled: changes of namespaces are noticed, due rollups become jobs,
+    /// and events past their retention go.
     pub fn run(self: Arc<Self>, stopping: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(self.run_beside(stopping))
+        Box::pin(async move {
+            let follow = self.directory.follow(|open| background::start(open, self.queue.clone()));
+            stopping.run_until_cancelled(follow).await;
+            self.directory.close();
+        })
     }
 
-    async fn run_beside(self: Arc<Self>, stopping: CancellationToken) {
-        let follow = self.directory.follow(|open| {
-            let (until, counters) = (open.until.clone(), self.clone());
-            tokio::spawn(until.clone().run_until_cancelled_owned(touches::run(open.clone())));
-            tokio::spawn(until.clone().run_until_cancelled_owned(prune(open.clone())));
-            if let Some(queue) = &counters.queue {
-                tokio::spawn(until.run_until_cancelled_owned(trigger::run(open, queue.clone())));
-            }
-        });
-        stopping.run_until_cancelled(follow).await;
-        self.directory.close();
-    }
-
-    /// Adds and clears, of one namespace; of each, whether it counts.
-    pub async fn append(
-        &self,
-        namespace: &NamespaceName,
-        asked: Vec<ChangeRequest>,
-    ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
-        let mut open = self.directory.get(namespace).await?;
-        let results = match open.store.config().counter_type {
-            CounterType::BestEffort => append_cached(&open, asked).await,
-            CounterType::Eventual | CounterType::Accurate => {
-                let clears_now = asked.iter().any(|asked| asked.change == Change::Clear && asked.event.is_none());
-                if clears_now {
-                    // What has happened in any shard happened before them, whatever clocks show.
-                    let latest_ms = self.tick(&mut open, 0).await?;
-                    self.tick(&mut open, latest_ms).await?;
-                }
-                let mut results = vec![Err(Refusal::Stale); asked.len()];
-                let mut numbers: Vec<usize> = (0..asked.len()).collect();
-                let mut events: Vec<NewEvent> = asked.into_iter().map(NewEvent::from).collect();
-                for tries_left in (0..STALE_TRIES).rev() {
-                    let (mut stale, mut again) = (Vec::new(), Vec::new());
-                    for (number, stored) in numbers.into_iter().zip(open.events.ask(events).await) {
-                        match stored {
-                            Stored::Done(result) => results[number] = result,
-                            Stored::Stale(event) => {
-                                stale.push(number);
-                                again.push(event);
-                            }
-                        }
-                    }
-                    (numbers, events) = (stale, again);
-                    if numbers.is_empty() || tries_left == 0 {
-                        break;
-                    }
-                    open = match self.directory.instead_of(&open).await {
-                        Ok(open) => open,
-                        Err(refusal) => {
-                            // Of those only: what has been stored is.
-                            numbers.iter().for_each(|number| results[*number] = Err(refusal.clone()));
-                            break;
-                        }
-                    };
-                }
-                if clears_now {
-                    self.acknowledge_clears(&mut open, &mut results).await;
-                }
-                results
-            }
-        };
-        crate::metrics::added(&results);
-        Ok(results)
-    }
-
-    /// A clear is acknowledged when it is sure that whatever happens from now on, in any shard, happens after it.
-    async fn acknowledge_clears(&self, open: &mut Arc<Open>, results: &mut [Result<Appended, Refusal>]) {
-        let Some(latest_ms) = results.iter().flatten().map(|appended| appended.time_ms).max() else { return };
-        if let Err(refusal) = self.tick(open, latest_ms + 1).await {
-            let why = refusal.to_string();
-            let unknown = || Refusal::Unavailable { applied: Applied::Unknown, why: why.clone() };
-            results.iter_mut().filter(|result| result.is_ok()).for_each(|result| *result = Err(unknown()));
-        }
-    }
-
-    async fn tick(&self, open: &mut Arc<Open>, at_least_ms: u64) -> Result<u64, Refusal> {
-        for _ in 0..STALE_TRIES {
-            match open.store.tick(at_least_ms).await {
-                Err(Refusal::Stale) => *open = self.directory.instead_of(open).await?,
-                // It counts nothing.
-                Err(Refusal::Unavailable { why, .. }) => {
-                    return Err(Refusal::Unavailable { applied: Applied::No, why });
-                }
-                ticked => return ticked,
-            }
-        }
-        Err(Refusal::Stale)
-    }
-
-    /// The counts of one namespace.
+    /// The counts of counters of one namespace, in their order.
     pub async fn get(&self, namespace: &NamespaceName, counters: &[CounterName]) -> Result<Vec<Count>, Refusal> {
         let open = self.directory.get(namespace).await?;
-        let counter_type = open.store.config().counter_type;
-        if counter_type == CounterType::BestEffort {
-            let counts = open.store.cache_get(counters).await?;
-            return Ok(counts.into_iter().map(|count| Count { count, exact_to_ms: 0, counter_type }).collect());
-        }
-        let counts: Vec<Count> = match counter_type {
-            CounterType::Accurate => accurate(&open.store, &open.store, counters).await?,
-            _ => {
-                open.store.read(counters).await?.into_iter().map(|checkpoint| (checkpoint.count, checkpoint)).collect()
+        let store = &open.store;
+        let counter_type = store.config().counter_type;
+        let counts = match counter_type {
+            CounterType::BestEffort => store.cache_get(counters).await?.into_iter().map(|count| (count, 0)).collect(),
+            CounterType::Accurate => {
+                let counts = accurate(store, store, counters).await?.into_iter();
+                counts.map(|(count, checkpoint)| (count, checkpoint.exact_to_ms)).collect()
             }
+            CounterType::Eventual => {
+                let checkpoints = store.read(counters).await?.into_iter();
+                checkpoints.map(|checkpoint| (checkpoint.count, checkpoint.exact_to_ms)).collect::<Vec<(i64, u64)>>()
+            }
+        };
+        if counter_type != CounterType::BestEffort {
+            let exact_to = counts.iter().map(|(_, exact_to_ms)| *exact_to_ms);
+            counters
+                .iter()
+                .zip(exact_to)
+                .for_each(|(counter, exact_to_ms)| touch_if_behind(&open, counter, exact_to_ms));
         }
-        .into_iter()
-        .map(|(count, checkpoint)| Count { count, exact_to_ms: checkpoint.exact_to_ms, counter_type })
-        .collect();
-        for (counter, count) in counters.iter().zip(&counts) {
-            open.touches.read(counter, count.exact_to_ms, &open.store);
-        }
-        Ok(counts)
+        Ok(counts.into_iter().map(|(count, exact_to_ms)| Count { count, exact_to_ms, counter_type }).collect())
     }
 
-    /// Some of a namespace's counters.
+    /// A page of a namespace's counters.
     pub async fn list(&self, namespace: &NamespaceName, token: &str, count: usize) -> Result<CounterPage, Refusal> {
         self.directory.get(namespace).await?.store.list(token, count).await
     }
 
-    /// A counter's events within a time; an end of 0: now, a beginning of 0: ten minutes before the end.
+    /// A page of a counter's events within a time range (Unix ms); an end of 0: now; a begin of 0: ten minutes before the
+    /// end. `from`: where the page before has ended.
     pub async fn events(
         &self,
         namespace: &NamespaceName,
@@ -227,9 +131,9 @@ impl CounterService {
         if open.store.config().counter_type == CounterType::BestEffort {
             return Err(Refusal::invalid("namespace", "is BEST_EFFORT: it keeps no events"));
         }
-        let future_ms = open.store.now_ms() + crate::namespace::FUTURE_LIMIT_MS + WINDOW_MS;
+        let future_ms = open.store.now_ms() + FUTURE_LIMIT_MS + WINDOW_MS;
         let end_ms = if within_ms.end == 0 { future_ms } else { within_ms.end.min(future_ms) };
-        let begin_ms = if within_ms.start == 0 { end_ms.saturating_sub(600_000) } else { within_ms.start };
+        let begin_ms = if within_ms.start == 0 { end_ms.saturating_sub(LIST_MS) } else { within_ms.start };
         let (first, seen) = from.unwrap_or((begin_ms / WINDOW_MS, 0));
         let end = end_ms.div_ceil(WINDOW_MS);
         let mut page = EventPage { end_ms, ..EventPage::default() };
@@ -256,8 +160,8 @@ impl CounterService {
         Ok(page)
     }
 
-    /// Makes a namespace or changes it. When this answers, every server's events go by it; reads, and adds to
-    /// best-effort counters, within a second.
+    /// Creates or changes a namespace. `change` is given the configuration that stands, or `None`. When this returns,
+    /// every shard follows the new revision; reads and BEST_EFFORT adds of other servers follow within a second.
     pub async fn put_namespace(
         &self,
         name: &NamespaceName,
@@ -269,68 +173,32 @@ impl CounterService {
             return before.ok_or(Refusal::Stale);
         }
         let namespace = self.directory.namespaces.replace(name, before.as_ref(), config).await?;
-        if let Err(refusal) = self.directory.other(name, self.directory.known(name).as_ref()).await {
-            // It stands, and the shards go by it: this server finds that with the next call or look.
-            tracing::debug!(%name, %refusal, "a change is not taken up yet");
+        if let Err(refusal) = self.directory.reopen(name, self.directory.cached(name).as_ref()).await {
+            // The shards follow it already: this server opens it with the next call or poll.
+            tracing::debug!(%name, %refusal, "a changed namespace is not open yet");
         }
         Ok(namespace)
     }
 
-    /// One of them.
+    /// A namespace.
     pub async fn namespace(&self, name: &NamespaceName) -> Result<Namespace, Refusal> {
         let found = self.directory.namespaces.get(name).await?;
         found.ok_or_else(|| Refusal::NamespaceNotFound { namespace: name.to_string() })
     }
 
-    /// All of them.
+    /// All namespaces, in the order of their names.
     pub async fn namespaces(&self) -> Result<Vec<Namespace>, Refusal> {
         self.directory.namespaces.all().await
     }
 }
 
-async fn append_cached(open: &Open, asked: Vec<ChangeRequest>) -> Vec<Result<Appended, Refusal>> {
-    // Cleared first and then added to: a batch is not in any order.
-    let appended = Appended { time_ms: 0, duplicate: false };
-    let mut results = vec![Ok(appended); asked.len()];
-    let (mut cleared, mut clears, mut added) = <(Vec<usize>, Vec<CounterName>, Vec<usize>)>::default();
-    let mut adds = Vec::with_capacity(asked.len());
-    for (number, ChangeRequest { counter, change, .. }) in asked.into_iter().enumerate() {
-        match change {
-            Change::Clear => {
-                cleared.push(number);
-                clears.push(counter);
-            }
-            Change::Add(delta) => {
-                added.push(number);
-                adds.push((counter, delta));
-            }
-        }
-    }
-    if !clears.is_empty() {
-        for (number, result) in cleared.into_iter().zip(open.store.cache_clear(&clears).await) {
-            results[number] = result.map(|()| appended);
-        }
-    }
-    if !adds.is_empty() {
-        for (number, result) in added.into_iter().zip(open.cached.ask(adds).await) {
-            results[number] = result.map(|()| appended);
-        }
-    }
-    results
-}
-
-/// Drops what is past its retention, for as long as this revision of the namespace holds.
-async fn prune(open: Arc<Open>) {
-    let mut every = tokio::time::interval(PRUNE_EVERY);
-    loop {
-        every.tick().await;
-        for shard in 0..SHARDS {
-            match open.store.prune(shard).await {
-                Ok(0) => {}
-                Ok(slices) => tracing::info!(namespace = %open.store.name(), shard, slices, "slices of events dropped"),
-                Err(Refusal::Stale) => return open.refuse(),
-                Err(error) => tracing::warn!(namespace = %open.store.name(), shard, %error, "cannot drop old events"),
-            }
-        }
+/// Has a counter rolled up sooner if its count is further behind than rollups leave it.
+fn touch_if_behind(open: &OpenNamespace, counter: &CounterName, exact_to_ms: u64) {
+    let config = open.store.config();
+    let behind_ms = open.store.now_ms().saturating_sub(exact_to_ms);
+    if behind_ms > config.lag_ms() + WINDOW_MS + PATIENCE_MS {
+        // A counter that was never rolled up may not exist: then there is nothing to refresh.
+        let though_idle = exact_to_ms > 0 && behind_ms > config.due_after_ms() + IDLE_MS;
+        open.touches.add(counter, though_idle);
     }
 }

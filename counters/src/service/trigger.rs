@@ -1,10 +1,10 @@
 //! The trigger (N9): counters that are due become jobs in the rollup queues.
 //!
-//! Which they are, the event log says; who asks holds them for a while, so several servers share the work without a word
-//! to each other. A server that dies in between has told nobody: after the hold they are due again. Jobs coalesce (Q12):
-//! a counter that is told of twice is rolled up once.
+//! Every server requests the due counters from every shard. The shard holds those that it returns for a while, so the
+//! servers share the work without speaking to each other, and a server that dies before it has made the jobs loses
+//! nothing: after the hold the counters fall due again. Jobs coalesce (Q12): two jobs of one counter are one rollup.
 
-use super::directory::Open;
+use super::open::OpenNamespace;
 use super::rollup_queue::{EXCLUSIVITY_KEY, is_retired, prefix, queue_config, queue_of, retired, rollup_queue};
 use crate::log::{Due, RollupSchedule};
 use crate::names::CounterName;
@@ -12,27 +12,28 @@ use crate::namespace::{CounterType, NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::{Client, Error, NewMessage, QueueConfig};
 
-/// Counters that one question to a shard is answered with: a batch of the queue holds those of a few shards.
+/// Counters that one call of a shard returns: a batch of the queue holds those of a few shards.
 const DUE_MAX: usize = 250;
 const JOBS_MAX: usize = 1_000;
-/// What is due within this becomes jobs together.
+/// Counters that fall due within this time become jobs together.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// The longest time between two looks.
-const LOOK_MAX: Duration = Duration::from_secs(5);
-/// A server told of a counter may take so long to get its rollup done before another one tells again.
-const HOLD_MS: (u64, u64) = (1_000, 5_000);
+/// The longest time between two polls.
+const POLL_MAX: Duration = Duration::from_secs(5);
+/// Bounds of the time for which a shard holds a counter: its rollup should be done within it.
+const HOLD_MS: RangeInclusive<u64> = 1_000..=5_000;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Runs for as long as this revision of the namespace holds.
-pub(super) async fn run(open: Arc<Open>, queue: Client) {
+/// Runs until the namespace is opened again in another revision.
+pub(super) async fn run(open: Arc<OpenNamespace>, queue: Client) {
     if open.store.config().counter_type == CounterType::BestEffort {
         return;
     }
-    // What is not told is told after the hold: repeating a call longer than that helps nobody.
+    // A job that is not made now is made after the hold, so a call need not be repeated for longer.
     let trigger = Trigger { open, queue: queue.with_retry_for(Duration::from_secs(1)) };
     let namespace = trigger.open.store.name().clone();
     while let Err(error) = trigger.make_queues().await {
@@ -40,14 +41,14 @@ pub(super) async fn run(open: Arc<Open>, queue: Client) {
         tokio::time::sleep(PAUSE).await;
     }
     loop {
-        match trigger.turn().await {
+        match trigger.poll().await {
             Ok(pause) => tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = trigger.open.touches.hurried.notified() => tokio::time::sleep(TOGETHER).await,
             },
-            Err(Failed::Store(Refusal::Stale)) => return trigger.open.refuse(),
+            Err(Failed::Store(Refusal::Stale)) => return trigger.open.set_refused(),
             Err(error) => {
-                tracing::warn!(%namespace, %error, "cannot tell which counters are due");
+                tracing::warn!(%namespace, %error, "cannot make jobs of the counters that are due");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -55,7 +56,7 @@ pub(super) async fn run(open: Arc<Open>, queue: Client) {
 }
 
 struct Trigger {
-    open: Arc<Open>,
+    open: Arc<OpenNamespace>,
     queue: Client,
 }
 
@@ -72,7 +73,7 @@ impl Trigger {
         self.open.store.config()
     }
 
-    /// The queues of this revision; those of another number of queues go, when nothing in them runs any more.
+    /// Creates or updates the queues of this revision, and deletes those of another `num_queues` when no job of theirs runs.
     async fn make_queues(&self) -> Result<(), Error> {
         let name = self.open.store.name();
         let ours: Vec<String> = (0..self.config().num_queues).map(|n| rollup_queue(name, self.config(), n)).collect();
@@ -91,7 +92,11 @@ impl Trigger {
             while self.queue.depth(old, None).await?.running > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            tracing::info!(queue = old, waiting = summary.depth.pending, "a rollup queue that is no longer used goes");
+            tracing::info!(
+                queue = old,
+                waiting = summary.depth.pending,
+                "deleting a rollup queue that is no longer used"
+            );
             self.queue.delete_queue(old, true).await?;
         }
         for ours in &ours {
@@ -107,14 +112,14 @@ impl Trigger {
         Ok(())
     }
 
-    /// Asks each shard once, tells the queues, and says how long there is nothing to do.
-    async fn turn(&self) -> Result<Duration, Failed> {
+    /// Makes jobs of what is due in each shard, and returns how long to wait until the next poll.
+    async fn poll(&self) -> Result<Duration, Failed> {
         let store = &self.open.store;
-        let hold_ms = self.config().lag_ms().clamp(HOLD_MS.0, HOLD_MS.1);
-        let asked = join_all((0..SHARDS).map(|shard| store.due(shard, DUE_MAX, hold_ms))).await;
-        // What one shard has said is held there: it is told though another does not answer.
+        let hold_ms = self.config().lag_ms().clamp(*HOLD_MS.start(), *HOLD_MS.end());
+        let replies = join_all((0..SHARDS).map(|shard| store.due(shard, DUE_MAX, hold_ms))).await;
+        // A shard holds what it has returned: that becomes jobs even if another shard does not reply.
         let (found, failed): (Vec<Due>, Vec<Refusal>) =
-            asked.into_iter().fold(Default::default(), |(mut found, mut failed), due| {
+            replies.into_iter().fold(Default::default(), |(mut found, mut failed), due| {
                 match due {
                     Ok(due) => found.push(due),
                     Err(refusal) => failed.push(refusal),
@@ -129,10 +134,10 @@ impl Trigger {
             let due = jobs.entry(queue_of(counter, self.config())).or_default().entry(counter).or_insert(*due_ms);
             *due = (*due).min(*due_ms);
         }
-        let told = join_all(jobs.iter().map(|(number, jobs)| self.tell(*number, jobs))).await;
-        let queues_missing = told.into_iter().collect::<Result<Vec<bool>, Error>>()?.contains(&true);
+        let enqueued = join_all(jobs.iter().map(|(number, jobs)| self.enqueue(*number, jobs))).await;
+        let queues_missing = enqueued.into_iter().collect::<Result<Vec<bool>, Error>>()?.contains(&true);
         if queues_missing {
-            // Somebody has deleted them; only the last revision may make them anew, which this question finds out.
+            // They were deleted. Only the latest revision may create them again: this call fails for any other.
             store.due(0, 0, 0).await?;
             self.make_queues().await?;
         }
@@ -142,14 +147,14 @@ impl Trigger {
         if found.iter().any(|due| due.counters.len() == DUE_MAX) {
             return Ok(Duration::ZERO);
         }
-        // What comes from now on cannot be due before it is past the accept limit, unless somebody reads.
-        let look = Duration::from_millis(self.config().lag_ms()).min(LOOK_MAX);
+        // No event that comes from now on makes a counter due before the accept limit is over, unless a client reads it.
+        let poll = Duration::from_millis(self.config().lag_ms()).min(POLL_MAX);
         let next = found.iter().filter_map(|due| Some(Duration::from_millis(due.next_ms?.saturating_sub(due.now_ms))));
-        Ok(next.fold(look, Duration::min).max(TOGETHER))
+        Ok(next.fold(poll, Duration::min).max(TOGETHER))
     }
 
-    /// Whether their queue is missing: what it was to be told is due again after the hold.
-    async fn tell(&self, number: u16, jobs: &BTreeMap<&CounterName, u64>) -> Result<bool, Error> {
+    /// Makes jobs in one queue. Returns whether that queue is missing: its counters fall due again after the hold.
+    async fn enqueue(&self, number: u16, jobs: &BTreeMap<&CounterName, u64>) -> Result<bool, Error> {
         let queue = rollup_queue(self.open.store.name(), self.config(), number);
         let messages: Vec<NewMessage> = jobs
             .iter()
@@ -167,7 +172,7 @@ impl Trigger {
             };
             crate::metrics::jobs(results.iter().filter(|result| result.is_ok()).count());
             if let Some(refused) = results.into_iter().find_map(Result::err) {
-                tracing::warn!(queue, %refused, "a rollup waits: it is due again after the hold");
+                tracing::warn!(queue, %refused, "a rollup job was refused; the counter falls due again after the hold");
             }
         }
         Ok(false)

@@ -1,15 +1,19 @@
 //! Text tables of every script on a real Redis: what is given, one call, its reply, and what is then in the keys.
-//! They are in `tables.txt`, whose head explains the words; `table` runs the words through the store, `keys` shows
-//! what is in Redis. What may not live here: the meaning of the queue, which is the conformance suite's.
+//! They are in `tables.txt` and `counter_tables.txt`, whose heads explain the words; `table` and `counter_table` run the
+//! words through the stores, `keys` shows what is in Redis. What may not live here: the meaning of the queue, which is the
+//! conformance suite's.
 
+mod counter_table;
 mod keys;
 mod table;
 
+use counter_table::CounterTable;
 use std::path::Path;
 use table::Table;
 use tallystone_tests::TestRedis;
 
 const TABLES: &str = include_str!("tables.txt");
+const COUNTER_TABLES: &str = include_str!("counter_tables.txt");
 
 /// Runs each table and compares it, line by line, with what is written.
 #[tokio::test]
@@ -17,26 +21,42 @@ async fn q15_every_script_does_what_its_tables_say() {
     // Held over all tables: it ends with its last user.
     let _redis = TestRedis::shared().await;
     let mut differing = Vec::new();
-    for (at, written) in tables().enumerate() {
-        let found = Table::run(at, written).await;
-        if found != written {
-            differing.push(format!("written:\n{written}\n\nfound:\n{found}\n"));
-        }
+    for (at, written) in tables(TABLES).enumerate() {
+        compare(written, Table::run(at, written).await, &mut differing);
     }
     assert!(differing.is_empty(), "{} tables differ\n\n{}", differing.len(), differing.join("\n"));
 }
 
+#[tokio::test]
+async fn n5_every_counter_script_does_what_its_tables_say() {
+    let _redis = TestRedis::shared().await;
+    let mut differing = Vec::new();
+    for (at, written) in tables(COUNTER_TABLES).enumerate() {
+        compare(written, CounterTable::run(at, written).await, &mut differing);
+    }
+    assert!(differing.is_empty(), "{} tables differ\n\n{}", differing.len(), differing.join("\n"));
+}
+
+fn compare(written: &str, found: String, differing: &mut Vec<String>) {
+    if found != written {
+        differing.push(format!("written:\n{written}\n\nfound:\n{found}\n"));
+    }
+}
+
 #[test]
 fn q15_every_script_has_a_table() {
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lua/scripts");
-    for entry in std::fs::read_dir(scripts).expect("the scripts").flatten() {
-        let file = entry.file_name().to_string_lossy().into_owned();
-        let Some(script) = file.strip_suffix(".lua") else { continue };
-        assert!(tables().any(|table| table.starts_with(&format!("== {script}:"))), "{script} has no table");
+    for (folder, text) in [("scripts", TABLES), ("counter", COUNTER_TABLES)] {
+        let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lua").join(folder);
+        for entry in std::fs::read_dir(scripts).expect("the scripts").flatten() {
+            let file = entry.file_name().to_string_lossy().into_owned();
+            let Some(script) = file.strip_suffix(".lua") else { continue };
+            let has_table = tables(text).any(|table| table.starts_with(&format!("== {script}:")));
+            assert!(has_table, "{folder}/{script} has no table");
+        }
     }
 }
 
 /// The tables, the comments at the head left out.
-fn tables() -> impl Iterator<Item = &'static str> {
-    TABLES.split("\n\n").map(str::trim).filter(|part| part.starts_with("== "))
+fn tables(text: &'static str) -> impl Iterator<Item = &'static str> {
+    text.split("\n\n").map(str::trim).filter(|part| part.starts_with("== "))
 }

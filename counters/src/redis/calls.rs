@@ -1,0 +1,22 @@
+//! Calls of scripts, and what their failures mean.
+
+use crate::refusal::Refusal;
+use redis::Cmd;
+use tallystone_lua::counter::CounterScript;
+
+/// A script call; its arguments follow.
+pub(super) fn call(script: CounterScript, keys: &[String]) -> Cmd {
+    let mut command = redis::cmd("EVALSHA");
+    command.arg(script.sha1()).arg(keys.len()).arg(keys);
+    command
+}
+
+/// A failed call, as a refusal.
+pub(super) fn of_link(error: tallystone_link::LinkError) -> Refusal {
+    tallystone_model::Refusal::from(error).into()
+}
+
+/// A reply that the scripts never give, or a record that cannot be read.
+pub(super) fn defect(what: &str) -> Refusal {
+    Refusal::Internal(format!("a script answered {what}"))
+}

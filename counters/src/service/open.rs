@@ -1,0 +1,84 @@
+//! A namespace that this server serves, as one revision has it: its stores, and what gathers calls for them.
+
+use super::gather::{Gather, Pace};
+use super::touches::Touches;
+use crate::cache::Cache;
+use crate::log::{Appended, Events, NewEvent};
+use crate::names::CounterName;
+use crate::redis::{Namespace, RedisNamespace};
+use crate::refusal::Refusal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// A script costs 24 µs before it has done anything: few calls, with many events each.
+const EVENTS: Pace = Pace { wait: Duration::from_millis(1), in_flight: 2 };
+/// A pipeline costs next to nothing, so no add waits for others: what arrives while two pipelines are under way gathers.
+const CACHED: Pace = Pace { wait: Duration::ZERO, in_flight: 2 };
+
+/// The outcome of an event that went to the store.
+pub(super) enum Stored {
+    /// The store's reply.
+    Done(Result<Appended, Refusal>),
+    /// Nothing has changed: a shard follows another revision. The event goes to that one next.
+    Stale(NewEvent),
+}
+
+impl From<Refusal> for Stored {
+    fn from(refusal: Refusal) -> Stored {
+        Stored::Done(Err(refusal))
+    }
+}
+
+pub(super) struct OpenNamespace {
+    pub(super) store: RedisNamespace,
+    pub(super) events: Gather<NewEvent, Stored>,
+    pub(super) cached: Gather<(CounterName, i64), Result<(), Refusal>>,
+    pub(super) touches: Touches,
+    refused: AtomicBool,
+    /// Cancelled when the namespace is opened again: ends its background work.
+    pub(super) until: CancellationToken,
+}
+
+impl OpenNamespace {
+    pub(super) fn new(store: RedisNamespace) -> OpenNamespace {
+        let (log, cache) = (store.clone(), store.clone());
+        OpenNamespace {
+            events: Gather::start(EVENTS, move |events: Vec<NewEvent>| {
+                let log = log.clone();
+                async move {
+                    let results = log.append(&events).await;
+                    let stored = |(result, event)| match result {
+                        Err(Refusal::Stale) => Stored::Stale(event),
+                        result => Stored::Done(result),
+                    };
+                    results.into_iter().zip(events).map(stored).collect()
+                }
+            }),
+            cached: Gather::start(CACHED, move |adds: Vec<(CounterName, i64)>| {
+                let cache = cache.clone();
+                async move { cache.cache_add(&adds).await }
+            }),
+            touches: Touches::default(),
+            refused: AtomicBool::new(false),
+            until: CancellationToken::new(),
+            store,
+        }
+    }
+
+    /// Notes that a shard has refused this revision: there is a later one, or the shard has lost this one.
+    pub(super) fn set_refused(&self) {
+        self.refused.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a shard has refused this revision.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is the namespace as the registry has it. A registry that has lost its last change gives that
+    /// change's revision to another one, so the configuration is compared, too.
+    pub(super) fn is(&self, namespace: &Namespace) -> bool {
+        self.store.revision() == namespace.revision && *self.store.config() == namespace.config
+    }
+}

@@ -1,0 +1,44 @@
+-- count_event: a section of append, in its loop: adds the event to the sums of its counter and window, and sets `code` to
+-- OK, or to OVERFLOW where nothing has changed.
+-- WHY a section and no function: a function with as many upvalues costs each call of the script some microseconds.
+local p = pending[counter]
+if not p then
+  p = read_short(counter)
+  pending[counter] = p
+end
+local size, closed = delta < 0 and -delta or delta, p.closed or p[CLOSED] % HAS_OLDER
+if is_clear then
+  size = 0
+elseif delta > 0 and closed == CLOSED_UP or delta < 0 and closed == CLOSED_DOWN then
+  code = OVERFLOW
+end
+local offset = time - window * WINDOW_MS
+if code == OK and not p.entries and (flags >= WIDE or window < p[NUMBER] or p[GROSS] + size >= EXACT) then
+  local long = read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], write_either(p)))
+  long[CHANGED] = p[CHANGED]
+  p = long
+  pending[counter] = p
+end
+if code == OK and p.entries then
+  was_clean[counter] = was_clean[counter] or #p.entries == 0 and window
+  code = count_long(p, item, window, offset, is_clear)
+  if code == OK and time > p.last_write then p.last_write = time end
+elseif code == OK then
+  if window > p[NUMBER] then
+    if p[NUMBER] == 0 then
+      was_clean[counter] = window
+    else
+      p[REST] = pack(NEWEST, unpack(p, NUMBER, CLEARED)) .. p[REST]
+    end
+    p[NUMBER], p[SUM], p[SIZE], p[FIRST], p[FINAL], p[CLEARED] = window, 0, 0, 65535, 0, 0
+  end
+  if is_clear then
+    if offset + 1 > p[CLEARED] then p[CLEARED] = offset + 1 end
+  else
+    p[SUM], p[SIZE], p[GROSS] = p[SUM] + delta, p[SIZE] + size, p[GROSS] + size
+    if offset < p[FIRST] then p[FIRST] = offset end
+    if offset > p[FINAL] then p[FINAL] = offset end
+  end
+  if time > p[LAST_WRITE] then p[LAST_WRITE] = time end
+end
+if code == OK then p[CHANGED] = true end

@@ -1,0 +1,69 @@
+-- counts: the pending records that an append changes, each the short way or the long way.
+-- Needs bound_high and bound_low, read from ARGV[4], and what slots defines. The sections count_event and write_counts
+-- use it.
+-- WHY two ways: a Lua number is exact to 2^53. An event that is smaller than that, in the latest window of its counter,
+-- takes the short way: one entry of the record is unpacked, the rest stays bytes. Every other event takes the long way:
+-- the whole record is unpacked, sums in halves.
+local CLEAR, STAMPED, WIDE = 1, 2, 4
+local EXACT = 4503599627370496
+-- The record of the short way is a list; that of the long way is what read_pending returns, known by its `entries`.
+local CHANGED, LAST_WRITE, CLOSED, CLOSED_TO, GROSS, NUMBER, SUM, SIZE, FIRST, FINAL, CLEARED, REST =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+local SHORT, SHORT_BYTES, NEWEST = '>I6BI6i8I5i8i8I2I2I2', 48, '>I5i8i8I2I2I2'
+-- When a window begins and the older entries take more than this, they move to their own field (docs/decisions/0022).
+local REST_BYTES_MAX = 4 * ENTRY_BYTES
+local raws = call('HMGET', K_PENDING, unpack(ARGV, FIRST_COUNTER, FIRST_FIELD - 1))
+local pending, was_clean = {}, {}
+
+local function read_short(counter)
+  local raw = raws[counter]
+  if raw and #raw >= SHORT_BYTES then
+    local p = {false, unpick(SHORT, raw)}
+    if p[GROSS] >= EXACT then return read_pending(whole(ARGV[FIRST_COUNTER + counter - 1], raw)) end
+    p[REST] = sub(raw, SHORT_BYTES + 1)
+    return p
+  end
+  local p = {false, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ''}
+  if raw then p[LAST_WRITE], p[CLOSED], p[CLOSED_TO], p[GROSS] = unpick('>I6BI6i8', raw) end
+  return p
+end
+
+local function write_either(p)
+  if p.entries then return write_pending(p) end
+  if p[NUMBER] == 0 then return pack('>I6BI6i8', unpack(p, LAST_WRITE, GROSS)) end
+  return pack(SHORT, unpack(p, LAST_WRITE, CLEARED)) .. p[REST]
+end
+
+-- The size of a delta, in halves.
+local function size_of(high, low)
+  if high >= 0 then return high, low end
+  if low == 0 then return -high, 0 end
+  return -high - 1, HALF - low
+end
+
+-- `at` is where the item begins. OVERFLOW leaves the record as it was.
+local function count_long(p, at, window, offset, is_clear)
+  local high, low = unpick('>i4I4', ARGV[ITEMS], at + 11)
+  local size_high, size_low = 0, 0
+  if not is_clear then
+    size_high, size_low = size_of(high, low)
+    local all_high, all_low = plus(p.high, p.low, size_high, size_low)
+    if all_high > bound_high or all_high == bound_high and all_low > bound_low then return OVERFLOW end
+    p.high, p.low = all_high, all_low
+  end
+  local e = p.by_window[window]
+  if not e then
+    e = {window, 0, 0, 0, 0, 65535, 0, 0}
+    p.entries[#p.entries + 1] = e
+    p.by_window[window] = e
+  end
+  if is_clear then
+    if offset + 1 > e[8] then e[8] = offset + 1 end
+  else
+    e[2], e[3] = plus(e[2], e[3], high, low)
+    e[4], e[5] = plus(e[4], e[5], size_high, size_low)
+    if offset < e[6] then e[6] = offset end
+    if offset > e[7] then e[7] = offset end
+  end
+  return OK
+end

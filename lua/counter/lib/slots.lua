@@ -1,0 +1,33 @@
+-- slots: the slots that an append writes to, read with one command for each time bucket and written with another.
+-- Needs counters and counts_at, read from ARGV[4].
+-- A slot is one field of an events hash: the number of a window I5 and the number of a slot I4. It holds records one after
+-- the other: length of the rest B, length of the delta B (0: a clear), the delta in as few bytes as hold it, the id.
+local find = string.find
+local EVENTS, ITEMS, FIRST_COUNTER, FIRST_FIELD = 5, 5, 6, 6 + counters
+local fields, slots, before = 0, {}, {}
+local count_at = counts_at
+for key = EVENTS, #KEYS do
+  local n
+  n, count_at = unpick('>I2', ARGV[4], count_at)
+  local first = FIRST_FIELD + fields
+  local found = call('HMGET', KEYS[key], unpack(ARGV, first, first + n - 1))
+  for i = 1, n do
+    local slot = found[i] or ''
+    slots[fields + i], before[fields + i] = slot, slot
+  end
+  fields = fields + n
+end
+local FIRST_ID = FIRST_FIELD + fields
+
+-- The record of an id in a slot, or nil. The id must be the end of a record: its bytes may occur elsewhere, too.
+local function recorded(slot, id)
+  if not find(slot, id, 1, true) then return end
+  local at, id_length = 1, #id
+  while at <= #slot do
+    local length, from = byte(slot, at), at + 2 + byte(slot, at + 1)
+    if at + length + 1 - from == id_length and sub(slot, from, at + length) == id then
+      return sub(slot, at, at + length)
+    end
+    at = at + length + 1
+  end
+end

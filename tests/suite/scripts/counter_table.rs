@@ -1,0 +1,257 @@
+//! Runs the words of a counter table through the stores and writes down their replies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_counters::log::WINDOW_MS;
+use tallystone_counters::namespace::SHARDS;
+use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
+use tallystone_counters::*;
+use tallystone_link::{Clock, ReplicaWait};
+use tallystone_tests::TestRedis;
+
+/// 2026-11-20, 12:00 UTC: a table begins at its time 0.
+const START_MS: u64 = 1_795_176_000_000;
+
+/// One table while it runs, with a namespace that no other table uses.
+pub(super) struct CounterTable {
+    redis: ::redis::aio::MultiplexedConnection,
+    namespaces: RedisNamespaces,
+    name: NamespaceName,
+    clock_ms: Arc<AtomicU64>,
+    /// The stores of the server that makes the calls, once it has opened the namespace.
+    store: Option<RedisNamespace>,
+}
+
+impl CounterTable {
+    /// The table with the replies and keys that were found in place of those that are written.
+    pub(super) async fn run(number: usize, written: &str) -> String {
+        let redis = TestRedis::shared().await;
+        let client = ::redis::Client::open(redis.url()).expect("an address");
+        let clock_ms = Arc::new(AtomicU64::new(START_MS));
+        let namespaces = RedisNamespaces::new(client, ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+        let name = format!("table-{number}-{:08x}", rand::random::<u32>());
+        let name = NamespaceName::parse(name).expect("a namespace");
+        let redis = redis.connection().await;
+        let mut table = CounterTable { redis, namespaces, name, clock_ms, store: None };
+        let (mut reply, mut found) = (String::new(), Vec::new());
+        for line in written.lines() {
+            let (kind, words) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            found.push(match kind {
+                "given" | "call" => {
+                    reply = table.act(words.trim()).await.unwrap_or_else(|refusal| refusal.reason().to_owned());
+                    line.to_owned()
+                }
+                "reply" => format!("reply  {reply}").trim_end().to_owned(),
+                "keys" => format!("keys   {}", table.keys().await).trim_end().to_owned(),
+                _ => line.to_owned(),
+            });
+        }
+        found.join("\n")
+    }
+
+    async fn act(&mut self, words: &str) -> Result<String, Refusal> {
+        let mut words = words.split_whitespace();
+        let verb = words.next().expect("a verb");
+        let words: Vec<&str> = words.collect();
+        Ok(match verb {
+            "put" => {
+                let namespace = self.namespaces.put(&self.name, config(&words)).await?;
+                self.store = Some(self.namespaces.open(&namespace).await?);
+                format!("revision {}", namespace.revision)
+            }
+            "replace" => {
+                let seen = Namespace { revision: number(words[0]), ..self.namespace(&[]) };
+                let replaced = self.namespaces.replace(&self.name, Some(&seen), config(&words[1..])).await?;
+                format!("revision {}", replaced.revision)
+            }
+            "open" => {
+                let namespace = Namespace { revision: number(words[0]), ..self.namespace(&words[1..]) };
+                self.store = Some(self.namespaces.open(&namespace).await?);
+                "open".to_owned()
+            }
+            "pass" => {
+                self.clock_ms.fetch_add(number(words[0]), Ordering::SeqCst);
+                String::new()
+            }
+            "back" => {
+                self.clock_ms.fetch_sub(number(words[0]), Ordering::SeqCst);
+                String::new()
+            }
+            "append" => self.append(&words).await,
+            "pending" => shown(self.store().pending(&[counter(words[0])]).await?.remove(0).remove(0).1),
+            "seal" => {
+                let sealed = self.store().seal(&[counter(words[0])]).await?.remove(0);
+                let pending = sealed.pending.into_iter().next().expect("a shard").1;
+                format!("to {}: {}", since_start(sealed.sealed_to_ms), shown(pending))
+            }
+            "settle" => {
+                self.store().settle(&[settlement(&words)]).await?;
+                "done".to_owned()
+            }
+            "close" => {
+                self.store().close(&settlement(&words)).await?;
+                "done".to_owned()
+            }
+            "due" => self.due(number(words[0]) as usize, number(words[1])).await?,
+            "touch" => {
+                let touched = words.iter().map(|word| (counter(word.trim_end_matches('*')), word.ends_with('*')));
+                let is_sooner = self.store().touch(&touched.collect::<Vec<_>>()).await?;
+                if is_sooner { "sooner" } else { "no change" }.to_owned()
+            }
+            "tick" => format!("now {}", since_start(self.store().tick(START_MS + number(words[0])).await?)),
+            "prune" => format!("dropped {}", self.store().prune(self.home(words[0]).await?).await?),
+            "commit" => {
+                let updates: Vec<CheckpointUpdate> = words.iter().map(|word| update(word)).collect();
+                let commits = self.store().commit(&updates).await?;
+                let outcome = |(update, commit): (&CheckpointUpdate, Commit)| match commit {
+                    Commit::Done => format!("{} done", update.counter),
+                    Commit::Lost => format!("{} lost", update.counter),
+                };
+                updates.iter().zip(commits).map(outcome).collect::<Vec<_>>().join(", ")
+            }
+            "read" => {
+                let Checkpoint { count, exact_to_ms, .. } = self.store().read(&[counter(words[0])]).await?[0];
+                format!("{count} exact to {}", since_start(exact_to_ms))
+            }
+            unknown => panic!("{unknown} is no verb"),
+        })
+    }
+
+    fn store(&self) -> &RedisNamespace {
+        self.store.as_ref().expect("an open namespace")
+    }
+
+    fn namespace(&self, words: &[&str]) -> Namespace {
+        Namespace { name: self.name.clone(), config: config(words), revision: 0 }
+    }
+
+    async fn append(&self, words: &[&str]) -> String {
+        let events: Vec<NewEvent> = words.iter().map(|word| event(word)).collect();
+        let results = self.store().append(&events).await.into_iter().zip(words);
+        let one = |(result, word): (Result<Appended, Refusal>, &&str)| match result {
+            Ok(Appended { time_ms, duplicate: false }) => format!("{word}: at {}", since_start(time_ms)),
+            Ok(Appended { time_ms, duplicate: true }) => format!("{word}: duplicate at {}", since_start(time_ms)),
+            Err(refusal) => format!("{word}: {}", refusal.reason()),
+        };
+        results.map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Of all shards together: those of a table's counters differ.
+    async fn due(&self, limit: usize, hold_ms: u64) -> Result<String, Refusal> {
+        let (mut counters, mut next_ms, mut dirty) = (Vec::new(), None, 0);
+        for shard in 0..SHARDS {
+            let due = self.store().due(shard, limit, hold_ms).await?;
+            counters.extend(due.counters.into_iter().map(|(counter, due_ms)| (due_ms, counter)));
+            next_ms = [next_ms, due.next_ms].into_iter().flatten().min();
+            dirty += due.dirty;
+        }
+        counters.sort();
+        let named = |(due_ms, counter): &(u64, CounterName)| format!("{counter} at {}, ", since_start(*due_ms));
+        let counters: String = counters.iter().map(named).collect();
+        Ok(format!("{counters}dirty {dirty} next {}", next_ms.map_or("never".to_owned(), since_start)))
+    }
+
+    async fn home(&self, name: &str) -> Result<u16, Refusal> {
+        Ok(self.store().pending(&[counter(name)]).await?[0][0].0)
+    }
+
+    /// How many entries of each structure, over all shards.
+    async fn keys(&mut self) -> String {
+        let pattern = format!("tc:{{{}/*}}:*", self.name);
+        let found: Vec<String> = ::redis::cmd("KEYS").arg(pattern).query_async(&mut self.redis).await.expect("keys");
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for key in found {
+            let structure = key.split("}:").nth(1).and_then(|name| name.split(':').next()).expect("a structure");
+            let count = match structure {
+                "events" | "pending" | "counts" => "HLEN",
+                "dirty" => "ZCARD",
+                _ => continue,
+            };
+            let count: u64 = ::redis::cmd(count).arg(&key).query_async(&mut self.redis).await.expect("a count");
+            *counts.entry(structure.to_owned()).or_default() += count;
+        }
+        counts.into_iter().map(|(structure, count)| format!("{structure} {count}")).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn number(word: &str) -> u64 {
+    word.parse().unwrap_or_else(|_| panic!("{word} is no number"))
+}
+
+fn counter(word: &str) -> CounterName {
+    CounterName::parse(word).expect("a counter")
+}
+
+fn since_start(ms: u64) -> String {
+    if ms == 0 { "never".to_owned() } else { (ms as i64 - START_MS as i64).to_string() }
+}
+
+fn at(word: &str) -> u64 {
+    START_MS.saturating_add_signed(word.parse().unwrap_or_else(|_| panic!("{word} is no time")))
+}
+
+/// `token/counter+delta[@time]`, `token/counter!` for a clear; without a time it happens when it is counted.
+fn event(word: &str) -> NewEvent {
+    let (word, time_ms) = word.split_once('@').map_or((word, None), |(word, time)| (word, Some(at(time))));
+    let (token, rest) = word.split_once('/').expect("token/counter");
+    let sign = rest.find(['+', '-', '!']).expect("a change");
+    let change = match &rest[sign..] {
+        "!" => Change::Clear,
+        delta => Change::Add(delta.parse().unwrap_or_else(|_| panic!("{delta} is no delta"))),
+    };
+    NewEvent { counter: counter(&rest[..sign]), token: Token::parse(token).expect("a token"), time_ms, change }
+}
+
+/// `counter time [up|down]`.
+fn settlement(words: &[&str]) -> Settlement {
+    let closed = match words.get(2) {
+        None => Closed::No,
+        Some(&"up") => Closed::Up,
+        Some(_) => Closed::Down,
+    };
+    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed }
+}
+
+/// `counter:from:to:count#lease`; from is `never` for the first checkpoint.
+fn update(word: &str) -> CheckpointUpdate {
+    let (word, lease) = word.split_once('#').expect("#lease");
+    let parts: Vec<&str> = word.split(':').collect();
+    let exact_to_ms = if parts[1] == "never" { 0 } else { at(parts[1]) };
+    let after = Checkpoint {
+        count: parts[3].parse().expect("a count"),
+        exact_to_ms: at(parts[2]),
+        last_write_ms: 0,
+        lease: LeaseOrder { leased_at_ms: number(lease), fencing_token: 1 },
+    };
+    let before = Checkpoint { exact_to_ms, ..Checkpoint::default() };
+    CheckpointUpdate { counter: counter(parts[0]), before, after }
+}
+
+/// Each window by its begin: the sum of its adds, and the time of its last clear.
+fn shown(mut pending: Pending) -> String {
+    pending.windows.sort_by_key(|window| window.number);
+    let window = |window: &Window| {
+        let cleared = window.cleared_ms.map_or(String::new(), |ms| format!(" cleared at {}", since_start(ms)));
+        format!("{}: {}{cleared}", since_start(window.number * WINDOW_MS), window.sum)
+    };
+    let mut parts: Vec<String> = pending.windows.iter().map(window).collect();
+    match pending.closed {
+        Closed::No => {}
+        Closed::Up => parts.push("closed up".to_owned()),
+        Closed::Down => parts.push("closed down".to_owned()),
+    }
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+}
+
+/// The default, with all events of a counter in one shard, and with these parameters.
+fn config(words: &[&str]) -> NamespaceConfig {
+    let base = NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() };
+    let serde_json::Value::Object(mut all) = serde_json::to_value(base).expect("JSON") else { panic!("no object") };
+    for word in words {
+        let (name, value) = word.split_once('=').expect("name=value");
+        let value = value.parse::<u64>().map_or_else(|_| value.into(), serde_json::Value::from);
+        assert!(all.insert(name.to_owned(), value).is_some(), "{name} is no parameter");
+    }
+    serde_json::from_value(all.into()).expect("a configuration")
+}
