@@ -1,11 +1,11 @@
-//! What the counters tell Prometheus, through whatever recorder the program has installed.
+//! The counters' metrics, through the recorder that the program has installed.
 
 use crate::log::Appended;
 use crate::names::NamespaceName;
 use crate::refusal::Refusal;
 use metrics::{counter, gauge};
 
-/// What became of adds and clears. Those that were refused count where they are answered.
+/// Counts adds and clears, and duplicates among them. Refused ones are counted where they become a status.
 pub(crate) fn added(results: &[Result<Appended, Refusal>]) {
     let appended = results.iter().flatten();
     let duplicates = appended.clone().filter(|appended| appended.duplicate).count();
@@ -15,17 +15,18 @@ pub(crate) fn added(results: &[Result<Appended, Refusal>]) {
     }
 }
 
-/// A call or an item of a batch was refused.
+/// Counts a refused call or item of a batch.
 pub(crate) fn refused(refusal: &Refusal) {
     counter!("tallystone_counter_refused_total", "reason" => refusal.reason()).increment(1);
 }
 
-/// Counters that wait for a rollup, in all shards of a namespace; one in several shards is there several times.
+/// The number of dirty counters of a namespace, summed over its shards: a counter that is dirty in several counts several
+/// times.
 pub(crate) fn dirty(namespace: &NamespaceName, dirty: u64) {
     gauge!("tallystone_counter_dirty", "namespace" => namespace.to_string()).set(dirty as f64);
 }
 
-/// Rollups have been asked for.
-pub(crate) fn jobs(told: usize) {
-    counter!("tallystone_counter_jobs_total").increment(told as u64);
+/// Counts rollup jobs that were enqueued.
+pub(crate) fn jobs(enqueued: usize) {
+    counter!("tallystone_counter_jobs_total").increment(enqueued as u64);
 }

@@ -1,4 +1,4 @@
-//! What callers name: parsed once at the edge, valid ever after.
+//! Names that callers give: parsed once where they arrive, valid from then on.
 
 use crate::refusal::Refusal;
 use base64::Engine as _;
@@ -6,11 +6,11 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use std::fmt;
 use tallystone_model::names::check_text;
 
-/// A counter's name: so long that it can be a message's id and an exclusivity value.
+/// The longest counter name, in bytes: it can also be a message's id and an exclusivity value.
 pub const COUNTER_BYTES_MAX: usize = 128;
-/// A namespace's name.
+/// The longest namespace name, in bytes.
 pub const NAMESPACE_BYTES_MAX: usize = 64;
-/// A token.
+/// The longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 64;
 
 macro_rules! text {
@@ -46,18 +46,19 @@ text! {
     CounterName, "counter", COUNTER_BYTES_MAX
 }
 text! {
-    /// What, with its time, makes an event one (N3): 1 to 64 bytes without control characters.
+    /// An idempotency token, which identifies an event together with its time (N3): 1 to 64 bytes without control
+    /// characters.
     Token, "token", TOKEN_BYTES_MAX
 }
 
 impl Token {
-    /// One that nobody else has, for an event that nobody says twice.
+    /// A random token, for an event that is never repeated.
     pub fn drawn() -> Token {
         Token(BASE64_URL_SAFE_NO_PAD.encode(rand::random::<[u8; 8]>()))
     }
 }
 
-/// A namespace: 1 to 64 of `A-Z a-z 0-9 . _ -`.
+/// A namespace's name: 1 to 64 of `A-Z a-z 0-9 . _ -`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NamespaceName(String);
 
@@ -67,7 +68,7 @@ impl NamespaceName {
         let name = name.into();
         check_text("namespace", &name, 1, NAMESPACE_BYTES_MAX)?;
         match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c))) {
-            Some(c) => Err(Refusal::invalid("namespace", format!("has {c:?}; it is of A-Z a-z 0-9 . _ -"))),
+            Some(c) => Err(Refusal::invalid("namespace", format!("has {c:?}; allowed are A-Z a-z 0-9 . _ -"))),
             None => Ok(NamespaceName(name)),
         }
     }

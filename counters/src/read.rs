@@ -1,4 +1,4 @@
-//! Reading a count (N11).
+//! Accurate reads (N11).
 
 use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::log::RollupLog;
@@ -6,7 +6,7 @@ use crate::names::CounterName;
 use crate::refusal::Refusal;
 use crate::rollup::{RollupSpan, counted};
 
-/// The counts with everything that was acknowledged before the call, each with the checkpoint that it was reckoned from.
+/// The counts with every event that was acknowledged before the call, each with the checkpoint that it starts from.
 pub async fn accurate(
     log: &impl RollupLog,
     checkpoints: &impl Checkpoints,
@@ -16,7 +16,8 @@ pub async fn accurate(
     loop {
         let pending = log.pending(counters).await?;
         let after = checkpoints.read(counters).await?;
-        // Only what a checkpoint has is settled: where none came between, all that came since is pending.
+        // A rollup settles only what its checkpoint holds. If no checkpoint was committed meanwhile, all events since it
+        // are pending.
         if after.iter().zip(&before).all(|(after, before)| after.exact_to_ms == before.exact_to_ms) {
             let mut counts = Vec::with_capacity(counters.len());
             for ((counter, before), pending) in counters.iter().zip(before).zip(pending) {

@@ -2,48 +2,48 @@
 
 use tallystone_model::Applied;
 
-/// One reason for each thing a caller can do about it. Where it is not [`Refusal::Unavailable`] with
-/// [`Applied::Unknown`], nothing has changed.
+/// One reason for each thing that a caller can do about it. Nothing has changed, except that it is unknown for
+/// [`Refusal::Unavailable`] with [`Applied::Unknown`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The request is malformed.
     #[error("{field}: {why}")]
     Invalid {
-        /// What of it.
+        /// The field.
         field: &'static str,
         /// What is wrong with it.
         why: String,
     },
-    /// There is no such namespace.
+    /// The namespace does not exist.
     #[error("there is no namespace '{namespace}'")]
     NamespaceNotFound {
         /// Its name.
         namespace: String,
     },
-    /// The event's time is no longer open, and the event is certainly not counted (N3, N6).
+    /// The event's time is before the accept limit or sealed. The event is certainly not counted (N3, N6).
     #[error("the event is too old to be counted, and is not counted")]
     TooOld,
-    /// The event's time is too far ahead of the store's (N6).
+    /// The event's time is too far ahead of the store's clock (N6).
     #[error("the event's time is ahead of the store's clock, and it is not counted")]
     TooEarly,
-    /// The counter, or its part in this event bucket, cannot hold it (N2).
+    /// The counter's range, or what may be pending in its shard, cannot hold the delta (N2).
     #[error("the counter would leave its range; it is not changed")]
     Overflow,
-    /// The token has counted with something else (N3).
+    /// The token has counted with another change (N3).
     #[error("this token has counted with another delta")]
     TokenConflict,
-    /// So long ago that nobody knows any more whether it was counted (N3).
-    #[error("the event is so old that nobody knows any more whether it was counted")]
+    /// So long ago that its token is no longer looked up: it may have been counted by an earlier call (N3).
+    #[error("the event is so old that its token is no longer looked up; an earlier call may have counted it")]
     TokenExpired,
-    /// Another server has changed the namespace: look it up and ask again.
+    /// The namespace has changed: the caller reads it again and repeats the call.
     #[error("the namespace has been changed")]
     Stale,
-    /// The store does not answer.
+    /// The store does not reply.
     #[error("the store is unavailable: {why}")]
     Unavailable {
-        /// Whether the change was made all the same.
+        /// Whether the change may have been made.
         applied: Applied,
-        /// What happened.
+        /// The reason.
         why: String,
     },
     /// A defect.
@@ -52,7 +52,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Its name on the wire, and in metrics.
+    /// Its name on the wire and in metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Refusal::Invalid { .. } => "INVALID",

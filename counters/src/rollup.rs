@@ -1,44 +1,45 @@
-//! The rollup of counters (N7, N8): of each, the sum of what can no longer change, put behind the last one.
+//! The rollup of counters (N7, N8): it sums the events of each counter that can no longer change, and commits the sum as
+//! the counter's new checkpoint.
 //!
-//! Its steps, in an order that nothing may change: read the checkpoint, seal the log, sum, commit in place of that very
-//! checkpoint, settle. After a crash between any two of them the next rollup comes to the identical sum, since what it
-//! sums is what the first one summed, or is settled already by the time that the checkpoint says.
+//! Its steps have a fixed order: read the checkpoint, seal the log, sum, commit by compare-and-set on that checkpoint,
+//! settle. After a crash between any two steps the next rollup arrives at the same count: it sums the same windows, or
+//! the checkpoint says that they are counted.
 
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
 use crate::log::{Closed, Pending, RollupLog, Settlement, WINDOW_MS};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 
-/// Beyond this nothing more is added in that direction: what may be pending then still fits (N2).
+/// A count beyond this is closed in its direction: the deltas that may be pending still fit 64 bits (N2).
 pub const COUNT_SOFT_MAX: i64 = 1 << 62;
 
-/// What a rollup came to.
+/// The outcome of a rollup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RolledUp {
-    /// This checkpoint stands, in place of one that was exact to `from_ms`.
+    /// It has committed this checkpoint.
     Committed {
-        /// Where the span began.
+        /// The time to which the checkpoint before was exact (Unix ms).
         from_ms: u64,
-        /// What stands now.
+        /// The new checkpoint.
         checkpoint: Checkpoint,
     },
-    /// There was nothing to sum.
+    /// No window was sealed since the last rollup.
     Nothing,
-    /// Another rollup was faster, or holds the lease by now.
+    /// Another rollup has committed first, or a later lease has written.
     Lost,
 }
 
-/// One counter to roll up, under this lease.
+/// A counter to roll up, and the lease of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Which.
+    /// The counter.
     pub counter: CounterName,
-    /// The queue's permission.
+    /// The lease.
     pub lease: LeaseOrder,
 }
 
-/// Rolls counters up, each once. One that cannot be summed does not keep the others from it; a store that does not
-/// answer fails all that it was asked for, and whoever has the jobs asks again.
+/// Rolls counters up, each once; a result for each, in their order. A counter that cannot be summed does not affect the
+/// others. A store that does not reply fails all of them, and the caller tries the jobs again.
 pub async fn roll_up(
     log: &impl RollupLog,
     checkpoints: &impl Checkpoints,
@@ -80,7 +81,7 @@ async fn roll_up_all(
             false => Closed::Down,
         };
         let settle = Settlement { counter: job.counter.clone(), to_ms, closed };
-        // Before the count stands: what comes meanwhile must still fit on top of it.
+        // Before the count commits: the adds that come meanwhile must still fit.
         if closed != Closed::No {
             log.close(&settle).await?;
         }
@@ -106,7 +107,7 @@ async fn roll_up_all(
     Ok(results)
 }
 
-/// A span of time; its bounds are bounds of windows.
+/// The span of time that a rollup or a read covers (Unix ms); its bounds are bounds of windows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RollupSpan {
     pub(crate) from_ms: u64,
@@ -119,7 +120,7 @@ impl RollupSpan {
     }
 }
 
-/// The count, after all that is pending within the span: the last clear, and every add after it.
+/// The count after all that is pending within the span: from the last clear, or from `before`, every add after it.
 pub(crate) async fn counted(
     log: &impl RollupLog,
     counter: &CounterName,
@@ -133,7 +134,7 @@ pub(crate) async fn counted(
     };
     let windows: Vec<_> = pending.iter().flat_map(of_shard).filter(|(_, window)| span.has(window.begin_ms())).collect();
     let cleared_ms = windows.iter().filter_map(|(_, window)| window.cleared_ms).max();
-    // Sums of single shards fit 64 bits; that of all of them need not on the way.
+    // The sum of each shard fits 64 bits; the sum of several may leave them on the way.
     let mut count = if cleared_ms.is_some() { 0 } else { i128::from(before) };
     for (shard, window) in windows {
         count += match (window.adds_ms, cleared_ms) {
@@ -145,5 +146,5 @@ pub(crate) async fn counted(
             _ => i128::from(window.sum),
         };
     }
-    i64::try_from(count).map_err(|_| Refusal::Internal(format!("'{counter}' has come to {count}")))
+    i64::try_from(count).map_err(|_| Refusal::Internal(format!("the count of '{counter}' would be {count}")))
 }

@@ -1,7 +1,7 @@
-//! The control plane's `persistence_configuration` of seed 000, read as it stands. What it has and we have no use for is
-//! named here; any other key is a mistake of whoever wrote it, and refused.
+//! The control plane's `persistence_configuration` of seed 000, read unchanged. Its keys that have no meaning here
+//! (clusters, scopes) are accepted and ignored; any other key is a mistake, and refused by its name.
 
-use super::{Cardinality, CounterType, NamespaceConfig};
+use super::config::{Cardinality, CounterType, NamespaceConfig};
 use crate::refusal::Refusal;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -14,11 +14,11 @@ struct Outer {
     persistence_configuration: Vec<Entry>,
 }
 
-/// One storage.
+/// The configuration of one storage.
 #[derive(Deserialize)]
 #[serde(tag = "id")]
 enum Entry {
-    /// Where the cache is: the checkpoints are fast enough to be read themselves.
+    /// Ignored: there is no separate cache, since checkpoints are fast enough to be read directly.
     #[serde(rename = "CACHE")]
     Cache(Cache),
     #[serde(rename = "COUNTER_ROLLUP")]
@@ -61,7 +61,7 @@ struct Events {
     lifecycles: Lifecycles,
 }
 
-/// Where it is: here it is in one Redis, whatever this says.
+/// Where it is stored. Ignored: every storage is in one Redis.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Storage {
@@ -144,7 +144,7 @@ struct Retention {
     delete_after: Option<Seconds>,
 }
 
-/// `600` or `"600"`: the seed has both.
+/// `600` or `"600"`: seed 000 has both.
 #[derive(Clone, Copy)]
 struct Number(u64);
 
@@ -164,7 +164,7 @@ impl<'de> Deserialize<'de> for Number {
         match Raw::deserialize(deserializer)? {
             Raw::Number(number) => Ok(Number(number)),
             Raw::Text(text) => {
-                text.parse().map(Number).map_err(|_| serde::de::Error::custom(format!("'{text}' is no number")))
+                text.parse().map(Number).map_err(|_| serde::de::Error::custom(format!("'{text}' is not a number")))
             }
         }
     }
@@ -174,7 +174,7 @@ impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
-        seconds.map(Seconds).ok_or_else(|| serde::de::Error::custom(format!("'{text}' is not like 5s")))
+        seconds.map(Seconds).ok_or_else(|| serde::de::Error::custom(format!("'{text}' is not a time such as 5s")))
     }
 }
 
@@ -184,8 +184,19 @@ impl Seconds {
     }
 }
 
-pub(super) fn parse(text: &str) -> Result<NamespaceConfig, Refusal> {
-    // The seed prints it without the braces around it.
+impl NamespaceConfig {
+    /// Reads a control plane's configuration (seed 000, "Control plane"): JSON with comments, with or without the outer
+    /// braces. What it leaves out has its default.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`], which names the key and the reason.
+    pub fn of_persistence_configuration(text: &str) -> Result<NamespaceConfig, Refusal> {
+        parse(text)
+    }
+}
+
+fn parse(text: &str) -> Result<NamespaceConfig, Refusal> {
+    // Seed 000 prints it without the outer braces.
     let braced = if text.trim_start().starts_with('"') { format!("{{{text}\n}}") } else { text.to_owned() };
     let outer: Outer = json5::from_str(&braced).map_err(|error| Refusal::invalid(FIELD, error.to_string()))?;
     let mut namespace = NamespaceConfig::default();
@@ -203,32 +214,32 @@ pub(super) fn parse(text: &str) -> Result<NamespaceConfig, Refusal> {
 fn rollup(namespace: &mut NamespaceConfig, entry: Rollup) -> Result<(), Refusal> {
     let internal = entry.config.eventual_counter_config.internal_config;
     let queue = internal.queue_config;
-    lay(&mut namespace.cardinality, entry.counter_cardinality);
-    lay(&mut namespace.counter_type, entry.config.counter_type);
-    lay(&mut namespace.ttl_ms, entry.config.ttl.map(Seconds::ms).transpose()?);
-    lay(&mut namespace.num_queues, narrow(queue.num_queues)?);
-    lay(&mut namespace.coalesce_ms, queue.coalesce_ms.map(|number| number.0));
-    lay(&mut namespace.capacity_bytes, queue.capacity_bytes.map(|number| number.0));
-    lay(&mut namespace.rollup_batch_count, narrow(internal.rollup_batch_count)?);
+    set(&mut namespace.cardinality, entry.counter_cardinality);
+    set(&mut namespace.counter_type, entry.config.counter_type);
+    set(&mut namespace.ttl_ms, entry.config.ttl.map(Seconds::ms).transpose()?);
+    set(&mut namespace.num_queues, narrow(queue.num_queues)?);
+    set(&mut namespace.coalesce_ms, queue.coalesce_ms.map(|number| number.0));
+    set(&mut namespace.capacity_bytes, queue.capacity_bytes.map(|number| number.0));
+    set(&mut namespace.rollup_batch_count, narrow(internal.rollup_batch_count)?);
     Ok(())
 }
 
 fn events(namespace: &mut NamespaceConfig, entry: Events) -> Result<(), Refusal> {
     let partition = entry.config.time_partition;
-    lay(&mut namespace.buckets_per_id, narrow(partition.buckets_per_id)?);
-    lay(&mut namespace.seconds_per_bucket, partition.seconds_per_bucket.map(|number| number.0));
-    lay(&mut namespace.seconds_per_slice, partition.seconds_per_slice.map(|number| number.0));
-    lay(&mut namespace.accept_limit_ms, entry.config.accept_limit.map(Seconds::ms).transpose()?);
+    set(&mut namespace.buckets_per_id, narrow(partition.buckets_per_id)?);
+    set(&mut namespace.seconds_per_bucket, partition.seconds_per_bucket.map(|number| number.0));
+    set(&mut namespace.seconds_per_slice, partition.seconds_per_slice.map(|number| number.0));
+    set(&mut namespace.accept_limit_ms, entry.config.accept_limit.map(Seconds::ms).transpose()?);
     for Lifecycle::Retention(OfRetention { config }) in entry.lifecycles.all {
-        lay(&mut namespace.close_after_ms, config.close_after.map(Seconds::ms).transpose()?);
-        lay(&mut namespace.delete_after_ms, config.delete_after.map(Seconds::ms).transpose()?);
+        set(&mut namespace.close_after_ms, config.close_after.map(Seconds::ms).transpose()?);
+        set(&mut namespace.delete_after_ms, config.delete_after.map(Seconds::ms).transpose()?);
     }
     Ok(())
 }
 
-fn lay<T>(over: &mut T, said: Option<T>) {
-    if let Some(said) = said {
-        *over = said;
+fn set<T>(parameter: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *parameter = value;
     }
 }
 
@@ -242,11 +253,11 @@ fn narrow<T: TryFrom<u64>>(number: Option<Number>) -> Result<Option<T>, Refusal>
 mod tests {
     use super::*;
 
-    /// As the seed prints it, comments, missing braces, commas and all.
+    /// As seed 000 prints it, with its comments, missing braces and extra commas.
     const SEED: &str = include_str!("seed.json5");
 
     #[test]
-    fn n1_the_seeds_example_loads_as_it_stands() {
+    fn n1_the_seeds_example_loads_unchanged() {
         let expected = NamespaceConfig {
             counter_type: CounterType::Eventual,
             cardinality: Cardinality::Low,
@@ -268,7 +279,7 @@ mod tests {
 
     #[test]
     fn n1_every_parameter_of_it_takes_effect() {
-        /// What stands there, what to put in its place, what of the namespace it becomes, and what that is then.
+        /// A text of the seed, its replacement, the parameter that it sets, and the expected value.
         type Case = (&'static str, &'static str, fn(&NamespaceConfig) -> u64, u64);
         let changes: [Case; 11] = [
             (r#""num_queues" : 8"#, r#""num_queues" : 9"#, |config| config.num_queues.into(), 9),
@@ -311,8 +322,9 @@ mod tests {
             assert!(matches!(parse(&text), Err(Refusal::Invalid { .. })), "{text:.60}");
         }
     }
+
     #[test]
-    fn n1_a_key_that_nobody_knows_is_refused_by_its_name() {
+    fn n1_an_unknown_key_is_refused_by_its_name() {
         let keys = SEED.split('"').skip(1).step_by(2);
         let is_key = |word: &&str| SEED.contains(&format!("\"{word}\":")) || SEED.contains(&format!("\"{word}\" :"));
         let keys: std::collections::BTreeSet<&str> = keys.filter(is_key).collect();
@@ -320,7 +332,7 @@ mod tests {
         for key in keys {
             let text = SEED.replacen(&format!("\"{key}\""), &format!("\"{key}x\""), 1);
             let refused = parse(&text).expect_err(key);
-            // Without the one that says which storage it is, that is the mistake.
+            // Without an id the entry has no type, and the error names the id.
             let named = if key == "id" { "`id`".to_owned() } else { format!("`{key}x`") };
             assert!(matches!(&refused, Refusal::Invalid { why, .. } if why.contains(&named)), "{key}: {refused}");
         }

@@ -1,4 +1,4 @@
-//! Events into the log: one script call for each shard, of records that stand in slots, many to a field.
+//! Appends events: one script call for each shard; the caller places each record in its slot (docs/decisions/0020).
 
 use super::RedisNamespace;
 use super::calls::defect;
@@ -14,16 +14,16 @@ use std::collections::hash_map::Entry;
 use tallystone_lua::counter::{CounterAnswer, CounterScript};
 use tallystone_model::Applied;
 
-/// Hashes of records that one script call names.
+/// Time buckets of one script call at most.
 const BUCKETS_MAX: usize = 200;
-/// Events of one script call: a call holds up Redis for some microseconds each.
+/// Events of one script call at most: each takes Redis some microseconds, and other calls wait meanwhile.
 const EVENTS_MAX: usize = 512;
-/// Times that fit the records; a token's own is bounded by the limits of the namespace.
+/// Times from here on do not fit a record. The limits of the namespace bound a time further.
 const TIME_MS_MAX: u64 = 1 << 47;
-/// How often an event that happens when it is counted is tried: each try is late only if it takes half a second.
+/// How often an event that happens when it is counted is tried: a try fails only if it arrives in another window.
 const TRIES: usize = 10;
 
-/// An event with where it goes.
+/// An event and where its record goes.
 struct PlacedEvent<'a> {
     number: usize,
     event: &'a NewEvent,
@@ -56,7 +56,7 @@ impl RedisNamespace {
         results.into_iter().map(|result| result.unwrap_or_else(|| Err(defect("too little")))).collect()
     }
 
-    /// What needs no look at the store.
+    /// Refuses what no state of the store allows.
     fn refused_at_once(&self, event: &NewEvent) -> Option<Refusal> {
         if event.time_ms.is_some_and(|time_ms| time_ms >= TIME_MS_MAX) {
             return Some(Refusal::TooEarly);
@@ -69,7 +69,8 @@ impl RedisNamespace {
         }
     }
 
-    /// One script call, or several where the events are of very many times, or happen in the next window.
+    /// Makes one script call, or several if the events are in very many time buckets, or happen in another window than
+    /// this process took for the current one.
     async fn append_to(&self, shard: u16, placed: &[PlacedEvent<'_>]) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(placed.len());
         let mut now: Vec<&PlacedEvent<'_>> = placed.iter().collect();
@@ -84,8 +85,8 @@ impl RedisNamespace {
                 rest = others;
                 match call.send().await {
                     Ok((now_ms, answers)) => {
-                        // What the next try goes by: this shard's clock may be behind the others', or stand still until
-                        // it is where it was before it was set back.
+                        // The next try uses this shard's clock: it may differ from those of the other shards, and it
+                        // stands still after the store's clock was set back.
                         guess_ms = now_ms;
                         for (placed, answer) in these.iter().zip(answers) {
                             match answer {
@@ -94,7 +95,7 @@ impl RedisNamespace {
                             }
                         }
                     }
-                    // What an earlier call has counted is counted.
+                    // Results of earlier calls stay as they are.
                     Err(refusal) => outcomes.extend(these.iter().map(|placed| (placed.number, Err(refusal.clone())))),
                 }
             }
@@ -102,8 +103,10 @@ impl RedisNamespace {
                 break;
             }
             if tries_left == 0 {
-                let late =
-                    || Refusal::Unavailable { applied: Applied::No, why: "it takes too long to answer".to_owned() };
+                let late = || Refusal::Unavailable {
+                    applied: Applied::No,
+                    why: "the store takes too long to reply".to_owned(),
+                };
                 outcomes.extend(later.iter().map(|placed| (placed.number, Err(late()))));
             }
             now = later;
@@ -126,7 +129,7 @@ fn appended(event: &NewEvent, now_ms: u64, answer: CounterAnswer) -> Result<Appe
     }
 }
 
-/// The script call of one shard, as it is made up.
+/// A script call of one shard while it is built.
 struct Call<'a> {
     namespace: &'a RedisNamespace,
     shard: u16,
@@ -137,14 +140,14 @@ struct Call<'a> {
     items: Vec<(Item, ItemSlot)>,
 }
 
-/// The fields of one hash of records.
+/// The fields of one time bucket.
 #[derive(Default)]
 struct Bucket {
     numbers: HashMap<(u64, u32), usize>,
     fields: Vec<(u64, u32)>,
 }
 
-/// Where an item goes: which bucket of the call, which window, and what decides over the slot.
+/// Where an item goes: the index of its time bucket in the call, its window, and the hash that selects its slot.
 struct ItemSlot {
     bucket: usize,
     window: u64,
@@ -157,12 +160,12 @@ impl<'a> Call<'a> {
         Call { namespace, shard, now_ms, counters, names, buckets, items }
     }
 
-    /// Whether there is room for one more.
+    /// Adds an event, and returns whether there was room for it.
     fn take(&mut self, placed: &PlacedEvent<'a>) -> bool {
         let event = placed.event;
         let time_ms = event.time_ms.unwrap_or(self.now_ms);
         let number = time_ms / (self.namespace.config.seconds_per_bucket * 1_000);
-        // Nearly always the one of the event before.
+        // Nearly always that of the event before.
         let bucket = match self.buckets.iter().rposition(|(known, _)| *known == number) {
             Some(bucket) => bucket,
             None if self.buckets.len() == BUCKETS_MAX => return false,
@@ -184,17 +187,17 @@ impl<'a> Call<'a> {
         true
     }
 
-    /// The store's time, and an answer for each item.
+    /// Sends the call, again if the layout of slots has changed; returns the shard's clock and a code for each item.
     async fn send(mut self) -> Result<(u64, Vec<CounterAnswer>), Refusal> {
-        let known = &self.namespace.layouts[usize::from(self.shard)];
+        let cache = &self.namespace.layouts[usize::from(self.shard)];
         loop {
-            let layout = known.get();
+            let layout = cache.get();
             let command = self.command(&layout);
             let mut reply = self.namespace.run_any(self.shard, &command).await?;
             match reply.answer {
                 CounterAnswer::Ok => {
                     let now_ms = reply.number()?;
-                    self.namespace.now.heard(now_ms);
+                    self.namespace.now.observe(now_ms);
                     let codes = reply.bytes()?;
                     if codes.is_empty() {
                         return Ok((now_ms, vec![CounterAnswer::Ok; self.items.len()]));
@@ -206,7 +209,7 @@ impl<'a> Call<'a> {
                 CounterAnswer::LayoutChanged => {
                     let version = reply.number()?;
                     let raw = reply.bytes()?;
-                    known.replace(&layout, Layout::decode(version, &raw));
+                    cache.replace(&layout, Layout::decode(version, &raw));
                 }
                 CounterAnswer::Stale | CounterAnswer::NoShard => return Err(Refusal::Stale),
                 other => return Err(defect(&format!("{other:?} to an append"))),
@@ -246,7 +249,7 @@ impl<'a> Call<'a> {
         }
         parameters.extend_from_slice(&config.pending_max().to_be_bytes());
         parameters.extend_from_slice(&(self.names.len() as u16).to_be_bytes());
-        // Fields are numbered through all buckets.
+        // Fields are numbered across all buckets.
         let mut firsts = Vec::with_capacity(self.buckets.len());
         let mut first = 0;
         for (_, bucket) in &self.buckets {

@@ -1,4 +1,4 @@
-//! BEST_EFFORT counters (N4): one number to a key, added to where it stands; no events, no tokens.
+//! BEST_EFFORT counters (N4): each is a key with one number, changed by `INCRBY`.
 
 use super::RedisNamespace;
 use super::calls::{defect, of_link};
@@ -12,10 +12,10 @@ use redis::{Cmd, Pipeline, Value};
 use std::collections::HashMap;
 
 const INCRBY: &str = "INCRBY";
-/// Commands of one pipeline, each on another connection than the one before. Redis reads 16 KiB at a time and syncs its
-/// file after each part; more and shorter pipelines cost more calls of the system (docs/decisions/0023).
+/// Commands of one pipeline; each pipeline takes another connection than the one before. Redis reads 16 KiB at a time and
+/// syncs its file after each part; shorter pipelines cost more system calls (docs/decisions/0023).
 const PIPELINE: usize = 400;
-/// Of an i64 as text.
+/// The length of an i64 as text.
 const SUM_BYTES_MAX: usize = 20;
 
 impl Cache for RedisNamespace {
@@ -42,7 +42,7 @@ impl Cache for RedisNamespace {
         let mut results = Vec::with_capacity(adds.len());
         for ((counter, delta), number) in adds.iter().zip(of_add) {
             results.push(match &done[number] {
-                // Nothing of them has counted together; one by one some may.
+                // Together they would overflow, and nothing has changed; one after the other some may fit.
                 Err(Refusal::Overflow) if sums[number].2 > 1 => self.increment(&[(counter, *delta)]).await.remove(0),
                 result => result.clone(),
             });
@@ -82,8 +82,8 @@ impl Cache for RedisNamespace {
 }
 
 impl RedisNamespace {
-    /// They go by number and not by shard, since one Redis has all shards. Where they begin is left to chance, so that
-    /// flushes under way together do not meet.
+    /// Splits adds into pipelines by their number, not by shard, since one Redis has all shards. The first connection is
+    /// random, so that flushes under way at the same time take different ones.
     async fn increment(&self, sums: &[(&CounterName, i64)]) -> Vec<Result<(), Refusal>> {
         let step = if self.config.ttl_ms > 0 || self.may_have_had_ttl() { 2 } else { 1 };
         let (prefixes, first) = (self.cached_prefixes(), rand::random_range(0..SHARDS));
@@ -120,17 +120,17 @@ impl RedisNamespace {
         }
     }
 
-    /// What the keys of each shard's counters begin with.
+    /// The prefix of the counters' keys, by shard.
     fn cached_prefixes(&self) -> [String; SHARDS as usize] {
         std::array::from_fn(|shard| self.keys(shard as u16).cached(""))
     }
 
-    /// Whether an earlier revision may have had the counters end: a namespace that was never changed has not.
+    /// Whether an earlier revision may have set a time to live. A namespace that was never changed has none.
     fn may_have_had_ttl(&self) -> bool {
         self.revision > 1
     }
 
-    /// Some of the names there are, in no order, and where to go on; 0: that was all.
+    /// Some names of counters, in no order, and the cursor of the next call; 0: these were the last ones.
     pub(super) async fn cache_scan(&self, cursor: u64, count: usize) -> Result<(u64, Vec<CounterName>), Refusal> {
         let prefixes = self.cached_prefixes();
         let mut command = redis::cmd("SCAN");

@@ -1,20 +1,21 @@
-//! What time it is by the store's clock, as far as this process knows.
+//! The store's time, estimated by this process from the replies of the store.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tallystone_link::Clock;
 
-/// What was heard counts for one to two of these: clocks drift, and are set.
+/// A reply counts for one to two periods: clocks drift and are set.
 const ESTIMATE_PERIOD: Duration = Duration::from_secs(10);
 
-/// An answer says what time it was when it was made; that is never ahead, and of many answers the fastest is nearly right.
+/// A reply carries the store's time when it was made. That is never ahead of the store's time when the reply arrives, and
+/// the fastest of many replies is nearly exact.
 pub(super) struct StoreClock {
     clock: Clock,
     began: Instant,
-    heard: Mutex<ClockEstimates>,
+    estimates: Mutex<ClockEstimates>,
 }
 
-/// The store's time when this process began, by the fastest answer of this period and of the last.
+/// Estimates of the store's time at the start of this process, by the fastest reply of this period and of the one before.
 #[derive(Default)]
 struct ClockEstimates {
     period: u64,
@@ -24,29 +25,29 @@ struct ClockEstimates {
 
 impl StoreClock {
     pub(super) fn new(clock: Clock) -> StoreClock {
-        StoreClock { clock, began: Instant::now(), heard: Mutex::default() }
+        StoreClock { clock, began: Instant::now(), estimates: Mutex::default() }
     }
 
-    /// An answer said so.
-    pub(super) fn heard(&self, now_ms: u64) {
+    /// Takes in the time that a reply carries.
+    pub(super) fn observe(&self, now_ms: u64) {
         let since = self.began.elapsed();
         let period = since.as_secs() / ESTIMATE_PERIOD.as_secs();
         let begin_ms = now_ms.saturating_sub(since.as_millis() as u64);
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if heard.period != period {
-            let before_ms = if period == heard.period + 1 { heard.best_ms } else { None };
-            *heard = ClockEstimates { period, best_ms: None, before_ms };
+        let mut estimates = self.estimates.lock().unwrap_or_else(PoisonError::into_inner);
+        if estimates.period != period {
+            let before_ms = if period == estimates.period + 1 { estimates.best_ms } else { None };
+            *estimates = ClockEstimates { period, best_ms: None, before_ms };
         }
-        heard.best_ms = heard.best_ms.max(Some(begin_ms));
+        estimates.best_ms = estimates.best_ms.max(Some(begin_ms));
     }
 
-    /// Unix ms.
+    /// The store's time, in Unix ms; before the first reply, this machine's time.
     pub(super) fn now_ms(&self) -> u64 {
         if let test @ Clock::Test(_) = &self.clock {
             return test.argument();
         }
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        match heard.best_ms.max(heard.before_ms) {
+        let estimates = self.estimates.lock().unwrap_or_else(PoisonError::into_inner);
+        match estimates.best_ms.max(estimates.before_ms) {
             Some(begin_ms) => begin_ms + self.began.elapsed().as_millis() as u64,
             None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
         }

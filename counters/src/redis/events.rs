@@ -1,5 +1,5 @@
-//! A counter's events, read back (N12). Records are kept by time and not by counter: only buckets of time that there are
-//! are read, and of those with few records only the fields that there are.
+//! Reads a counter's events back (N12). Records are stored by time, not by counter, so a read covers all counters of a
+//! window. It skips time buckets that do not exist, and in a bucket with few fields it reads only those that exist.
 
 use super::RedisNamespace;
 use super::calls::{defect, of_link};
@@ -15,34 +15,34 @@ use redis::{Cmd, FromRedisValue, Pipeline, from_redis_value};
 use std::ops::Range;
 use tallystone_lua::counter::STATE_PRUNED;
 
-/// Buckets of time that one call looks for, in each shard.
+/// Time buckets that one call covers, in each shard.
 const BUCKETS_MAX: u64 = 2_048;
-/// Fields that one command names.
+/// Fields that one command reads at most.
 const FIELDS_MAX: u64 = 1_000;
-/// Stretches of windows that one call reads at most, and how many at once.
-const STRETCHES_MAX: usize = 256;
-const STRETCHES_AT_ONCE: usize = 4;
+/// Parts that one call reads at most, and how many it reads at once.
+const PARTS_MAX: usize = 256;
+const PARTS_AT_ONCE: usize = 4;
 
-/// One of the shards of a counter.
+/// One of the counter's shards.
 struct Shard {
     number: u16,
     layout: Layout,
-    /// Nothing before this time is left.
+    /// Records before this time are dropped (Unix ms).
     kept_from_ms: u64,
-    /// Fields of each bucket of time that is looked at.
+    /// The number of fields of each time bucket that the call covers.
     lengths: Vec<u64>,
 }
 
-/// Windows of one bucket, so few that one or two commands to each shard tell their records.
-struct Stretch {
+/// Windows of one time bucket, so few that one or two commands to each shard read their records.
+struct ScanPart {
     windows: Range<u64>,
     bucket: u64,
-    /// The bucket has so few fields that it is asked which they are.
+    /// The bucket has so few fields that its field names are read first.
     is_sparse: bool,
 }
 
 impl RedisNamespace {
-    /// Events from a window on, of whole windows: until there are `enough`, or that was much to look at.
+    /// Reads whole windows until there are `enough` events or the bounds of one call are met.
     pub(super) async fn scan_events(
         &self,
         counter: &CounterName,
@@ -62,24 +62,24 @@ impl RedisNamespace {
         let lengths = try_join_all(shards.iter().map(|shard| self.lengths(shard.number, buckets.clone()))).await?;
         shards.iter_mut().zip(lengths).for_each(|(shard, lengths)| shard.lengths = lengths);
 
-        let looked_to = windows.end.min(buckets.end * per_bucket);
+        let covered_to = windows.end.min(buckets.end * per_bucket);
         let there = buckets.clone().flat_map(|bucket| {
-            let within = first.max(bucket * per_bucket)..looked_to.min((bucket + 1) * per_bucket);
-            stretches(&shards, bucket, (bucket - first_bucket) as usize, within)
+            let within = first.max(bucket * per_bucket)..covered_to.min((bucket + 1) * per_bucket);
+            parts(&shards, bucket, (bucket - first_bucket) as usize, within)
         });
-        let mut some: Vec<Stretch> = there.take(STRETCHES_MAX + 1).collect();
-        let mut scan = EventScan { events: Vec::new(), next_window: looked_to };
-        if some.len() > STRETCHES_MAX
+        let mut some: Vec<ScanPart> = there.take(PARTS_MAX + 1).collect();
+        let mut scan = EventScan { events: Vec::new(), next_window: covered_to };
+        if some.len() > PARTS_MAX
             && let Some(left) = some.pop()
         {
             scan.next_window = left.windows.start;
         }
         let shards = &shards;
-        let read = async |stretch: Stretch| {
-            let end = stretch.windows.end;
-            (end, self.stretch(counter, shards, first_bucket, stretch).await)
+        let read = async |part: ScanPart| {
+            let end = part.windows.end;
+            (end, self.read_part(counter, shards, first_bucket, part).await)
         };
-        let mut read = iter(some).map(read).buffered(STRETCHES_AT_ONCE);
+        let mut read = iter(some).map(read).buffered(PARTS_AT_ONCE);
         while let Some((end, events)) = read.next().await {
             scan.events.append(&mut events?);
             if scan.events.len() >= enough {
@@ -99,27 +99,27 @@ impl RedisNamespace {
         Ok(Shard { number, layout, kept_from_ms, lengths: Vec::new() })
     }
 
-    /// How many fields the buckets have; 0: there is no such bucket.
+    /// How many fields the buckets have; 0: the bucket does not exist.
     async fn lengths(&self, shard: u16, buckets: Range<u64>) -> Result<Vec<u64>, Refusal> {
         let keys = self.keys(shard);
         let length = |bucket| redis::cmd("HLEN").arg(keys.events(self.config.seconds_per_bucket, bucket)).to_owned();
         self.queries(shard, buckets.map(length)).await
     }
 
-    /// The counter's events of a stretch, in the order of their times.
-    async fn stretch(
+    /// The counter's events of a part, in the order of time and token.
+    async fn read_part(
         &self,
         counter: &CounterName,
         shards: &[Shard],
         first_bucket: u64,
-        stretch: Stretch,
+        part: ScanPart,
     ) -> Result<Vec<Event>, Refusal> {
-        let has_some = |shard: &&Shard| shard.lengths[(stretch.bucket - first_bucket) as usize] > 0;
+        let has_some = |shard: &&Shard| shard.lengths[(part.bucket - first_bucket) as usize] > 0;
         let of_shard = async |shard: &Shard| {
-            let key = self.keys(shard.number).events(self.config.seconds_per_bucket, stretch.bucket);
-            let fields = match stretch.is_sparse {
-                true => self.fields(shard.number, &key, &stretch.windows).await?,
-                false => stretch.windows.clone().flat_map(|window| shard.layout.fields(window)).collect(),
+            let key = self.keys(shard.number).events(self.config.seconds_per_bucket, part.bucket);
+            let fields = match part.is_sparse {
+                true => self.fields(shard.number, &key, &part.windows).await?,
+                false => part.windows.clone().flat_map(|window| shard.layout.fields(window)).collect(),
             };
             let command = |some: &[[u8; 9]]| {
                 let mut command = redis::cmd("HMGET");
@@ -143,7 +143,7 @@ impl RedisNamespace {
         Ok(events)
     }
 
-    /// The fields of a bucket that are of these windows.
+    /// The fields of a bucket that belong to these windows.
     async fn fields(&self, shard: u16, key: &str, windows: &Range<u64>) -> Result<Vec<[u8; 9]>, Refusal> {
         let found: Vec<Vec<u8>> = self.query(shard, redis::cmd("HKEYS").arg(key)).await?;
         let known = found.into_iter().map(|field| field.try_into().map_err(|_| defect("an unknown field of events")));
@@ -152,7 +152,7 @@ impl RedisNamespace {
         Ok(fields)
     }
 
-    /// Commands that only read, on their way together.
+    /// Sends commands that only read together.
     async fn queries<T: FromRedisValue>(
         &self,
         shard: u16,
@@ -169,17 +169,17 @@ impl RedisNamespace {
     }
 }
 
-/// What is to be read of a bucket: nothing where no shard has it.
-fn stretches(shards: &[Shard], bucket: u64, number: usize, within: Range<u64>) -> Vec<Stretch> {
+/// The parts in which to read a bucket; none if no shard has it.
+fn parts(shards: &[Shard], bucket: u64, number: usize, within: Range<u64>) -> Vec<ScanPart> {
     let length = shards.iter().map(|shard| shard.lengths[number]).max().unwrap_or_default();
     let is_sparse = length <= FIELDS_MAX;
-    let (mut next, mut stretches) = (within.start, Vec::new());
+    let (mut next, mut parts) = (within.start, Vec::new());
     while next < within.end && length > 0 {
         let slots = shards.iter().map(|shard| shard.layout.slots(next)).max().unwrap_or(1);
         let windows = if is_sparse { u64::MAX } else { (FIELDS_MAX / u64::from(slots)).max(1) };
         let end = within.end.min(next.saturating_add(windows));
-        stretches.push(Stretch { windows: next..end, bucket, is_sparse });
+        parts.push(ScanPart { windows: next..end, bucket, is_sparse });
         next = end;
     }
-    stretches
+    parts
 }

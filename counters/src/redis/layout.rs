@@ -1,9 +1,9 @@
-//! Where records stand: how many slots a window of a shard has, as far as this process knows.
+//! The layout of slots in a shard's windows, as this process has cached it.
 
 use super::record::read;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// From which window on a window has how many slots. The shard changes it for times to come only.
+/// How many slots a window has, from which window on. The shard changes it only for windows that have no event yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) version: u64,
@@ -11,24 +11,24 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// As the key `layout` holds it.
+    /// Reads the value of the key `layout`.
     pub(super) fn decode(version: u64, raw: &[u8]) -> Layout {
         let entry = |entry: &[u8]| (read(&entry[..5]), read(&entry[5..]) as u32);
         Layout { version, entries: raw.chunks_exact(9).map(entry).collect() }
     }
 
-    /// Slots of a window.
+    /// The number of slots of a window.
     pub(super) fn slots(&self, window: u64) -> u32 {
         self.entries.iter().rev().find(|(from, _)| *from <= window).map_or(1, |(_, slots)| *slots)
     }
 
-    /// The fields that a window can have.
+    /// The fields that a window may have.
     pub(super) fn fields(&self, window: u64) -> impl Iterator<Item = [u8; 9]> + use<> {
         (0..self.slots(window)).map(move |slot| field(window, slot))
     }
 }
 
-/// The field of a slot.
+/// The name of a slot's field.
 pub(super) fn field(window: u64, slot: u32) -> [u8; 9] {
     let mut field = [0; 9];
     field[..5].copy_from_slice(&window.to_be_bytes()[3..]);
@@ -36,7 +36,7 @@ pub(super) fn field(window: u64, slot: u32) -> [u8; 9] {
     field
 }
 
-/// The layout of one shard, as last heard.
+/// The latest layout of one shard that this process has read.
 #[derive(Debug, Default)]
 pub(super) struct LayoutCache(Mutex<Arc<Layout>>);
 
@@ -45,12 +45,12 @@ impl LayoutCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The shard says that this is no longer the last one, but that one is. It is believed even if its version is an
-    /// earlier one: a shard may have lost what it did last. An answer to who knew less than is known by now is no news.
+    /// Caches the layout that the shard sent in reply to a call with `was`, even if its version is lower: the shard may have
+    /// lost its last change. A reply to a call with an older layout than the cached one is stale and ignored.
     pub(super) fn replace(&self, was: &Arc<Layout>, is: Layout) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if Arc::ptr_eq(&known, was) {
-            *known = Arc::new(is);
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&cached, was) {
+            *cached = Arc::new(is);
         }
     }
 }
@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shard_says_in_answer_to_the_layout_that_is_known_holds() {
+    fn a_reply_to_the_cached_layout_replaces_it_and_a_stale_reply_does_not() {
         let cache = LayoutCache::default();
         let nothing = cache.get();
         cache.replace(&nothing, Layout::decode(3, &field(0, 64)));
         cache.replace(&nothing, Layout::decode(2, &field(0, 32)));
         let last = cache.get();
-        assert_eq!(last.version, 3, "a late answer is not news");
+        assert_eq!(last.version, 3, "a stale reply is ignored");
         cache.replace(&last, Layout::decode(2, &field(0, 32)));
-        assert_eq!(cache.get().version, 2, "the shard has lost the last one");
+        assert_eq!(cache.get().version, 2, "the shard has lost its last change");
     }
 }

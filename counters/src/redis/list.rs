@@ -8,25 +8,25 @@ use crate::namespace::{CounterType, Placement, SHARDS};
 use crate::refusal::Refusal;
 use tallystone_lua::counter::OLDER_FIELD;
 
-/// A counter with its last checkpoint; of a BEST_EFFORT one, only the count.
+/// A counter and its last checkpoint; of a BEST_EFFORT counter only the count is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedCounter {
     /// Its name.
     pub counter: CounterName,
-    /// What is known of it.
+    /// Its last checkpoint.
     pub checkpoint: Checkpoint,
 }
 
-/// Some of them, in no order.
+/// A page of a namespace's counters, in no order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterPage {
-    /// None, too, may be a page.
+    /// May be empty, also before the last page.
     pub counters: Vec<ListedCounter>,
-    /// Where to go on; `None`: that was all.
+    /// The token of the next page; `None`: this was the last one.
     pub next: Option<String>,
 }
 
-/// Where a list goes on: first what is rolled up, then what is only pending, shard by shard.
+/// The position of a list: shard by shard, first the counters with a checkpoint, then those that are only pending.
 struct Position {
     is_pending: bool,
     shard: u16,
@@ -62,9 +62,9 @@ impl Position {
 }
 
 impl RedisNamespace {
-    /// About so many counters, from a token that an earlier page gave, or from the beginning.
+    /// A page of about `count` counters; `token`: from the page before, or empty.
     pub async fn list(&self, token: &str, count: usize) -> Result<CounterPage, Refusal> {
-        let unknown = || Refusal::invalid("page_token", "is none that this list has given");
+        let unknown = || Refusal::invalid("page_token", "is not a token of this list");
         let begin = Position { is_pending: false, shard: 0, cursor: 0 };
         let mut position = if token.is_empty() { begin } else { Position::parse(token).ok_or_else(unknown)? };
         if self.config.counter_type == CounterType::BestEffort {
@@ -103,7 +103,7 @@ impl RedisNamespace {
         Ok((next, pairs.into_iter().map(listed).collect::<Result<_, Refusal>>()?))
     }
 
-    /// Those that no rollup has seen yet, told by their home shard only.
+    /// Counters that no rollup has seen yet. A counter pending in several shards is listed by the first of them.
     async fn scan_pending(&self, shard: u16, cursor: u64, count: usize) -> Result<(u64, Vec<ListedCounter>), Refusal> {
         let mut command = redis::cmd("HSCAN");
         command.arg(self.keys(shard).key("pending")).arg(cursor).arg("COUNT").arg(count);
@@ -112,8 +112,7 @@ impl RedisNamespace {
         for (name, _) in pairs.into_iter().filter(|(name, _)| !name.starts_with(OLDER_FIELD)) {
             let counter = CounterName::parse(name)?;
             let placement = Placement::of(&counter);
-            // Of the shards that have something of it, the first one tells.
-            if self.tells(&counter, placement, shard).await? {
+            if self.is_first(&counter, placement, shard).await? {
                 counters.push(counter);
             }
         }
@@ -122,7 +121,7 @@ impl RedisNamespace {
         Ok((next, new.map(|(counter, checkpoint)| ListedCounter { counter, checkpoint }).collect()))
     }
 
-    async fn tells(&self, counter: &CounterName, placement: Placement, shard: u16) -> Result<bool, Refusal> {
+    async fn is_first(&self, counter: &CounterName, placement: Placement, shard: u16) -> Result<bool, Refusal> {
         for earlier in placement.shards(&self.config).take_while(|earlier| *earlier != shard) {
             let mut command = redis::cmd("HEXISTS");
             command.arg(self.keys(earlier).key("pending")).arg(counter.as_str());

@@ -1,4 +1,4 @@
-//! The event log: records in slots, sums by window beside them. How events get there is in `append`.
+//! The event log: records in slots, and next to them sums by window. `append` and `events` have the longer calls.
 
 use super::RedisNamespace;
 use super::calls::of_link;
@@ -44,7 +44,7 @@ impl RollupLog for RedisNamespace {
         let read = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = redis::cmd("HMGET");
             command.arg(self.keys(shard).key("pending"));
-            // Both parts of a record at once: an append may move windows from the one to the other.
+            // Both fields of a record in one command: an append may move windows from one to the other.
             for name in names(counters, &numbers) {
                 command.arg(name).arg(format!("{OLDER_FIELD}{name}"));
             }
@@ -119,7 +119,7 @@ impl RollupSchedule for RedisNamespace {
         command.arg(self.config.due_after_ms()).arg(limit).arg(hold_ms);
         let mut reply = self.run(shard, &command).await?;
         let (now_ms, next_ms, dirty) = (reply.number()?, reply.number()?, reply.number()?);
-        self.now.heard(now_ms);
+        self.now.observe(now_ms);
         let mut counters = Vec::new();
         while !reply.is_at_end() {
             counters.push((CounterName::parse(reply.text()?)?, reply.number()?));
@@ -144,7 +144,7 @@ impl RollupSchedule for RedisNamespace {
 }
 
 impl RedisNamespace {
-    /// The records of one window of a shard, slot by slot.
+    /// The slots of one window of a shard.
     async fn slots(&self, shard: u16, window: u64) -> Result<Vec<Vec<u8>>, Refusal> {
         let keys = self.keys(shard);
         let layout = self.link(shard).call(redis::cmd("GET").arg(keys.key("layout"))).await.map_err(of_link)?;

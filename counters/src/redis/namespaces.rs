@@ -12,7 +12,7 @@ use tallystone_link::{Clock, ConnectError, Format, Link, ReplicaWait, ScriptRepl
 use tallystone_lua::counter::{CounterAnswer, CounterScript, NAMESPACES};
 use tallystone_model::Applied;
 
-/// How counters are laid out.
+/// The format of the counters' keys and records.
 const FORMAT: Format = Format { what: "counters", key: "tc:format", used: NAMESPACES, number: 2 };
 
 /// All namespaces of a Redis.
@@ -22,25 +22,25 @@ pub struct RedisNamespaces {
     clock: Clock,
 }
 
-/// A namespace as one revision has it.
+/// A namespace in one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// Its name.
     pub name: NamespaceName,
-    /// Its parameters.
+    /// Its configuration.
     pub config: NamespaceConfig,
-    /// Rises with every change.
+    /// 1 when it is created; every change raises it by one.
     pub revision: u64,
 }
 
 impl RedisNamespaces {
-    /// Nothing is asked of Redis yet.
+    /// Does not connect yet.
     pub fn new(client: Client, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
         let link = |_| Link::new(client.clone(), replicas, scripts());
         RedisNamespaces { links: (0..SHARDS).map(link).collect(), clock }
     }
 
-    /// Connects, checks version and durability, and loads the scripts.
+    /// Connects, checks version, durability and format, and loads the scripts.
     pub async fn connect(
         url: &str,
         allow_volatile: bool,
@@ -54,7 +54,7 @@ impl RedisNamespaces {
         Ok(namespaces)
     }
 
-    /// One of them.
+    /// A namespace; `None`: it does not exist.
     pub async fn get(&self, name: &NamespaceName) -> Result<Option<Namespace>, Refusal> {
         match self.links[0].call(redis::cmd("HGET").arg(NAMESPACES).arg(name.as_str())).await.map_err(of_link)? {
             Value::Nil => Ok(None),
@@ -63,7 +63,7 @@ impl RedisNamespaces {
         }
     }
 
-    /// All of them, in the order of their names.
+    /// All namespaces, in the order of their names.
     pub async fn all(&self) -> Result<Vec<Namespace>, Refusal> {
         let value = self.links[0].call(redis::cmd("HGETALL").arg(NAMESPACES)).await.map_err(of_link)?;
         let entries: Vec<(String, Vec<u8>)> =
@@ -74,17 +74,17 @@ impl RedisNamespaces {
         Ok(all)
     }
 
-    /// Makes a namespace or changes it. From the answer on no shard takes an event by a revision before; reads, and adds
-    /// to best-effort counters, go by the new one when their server has looked (a second).
+    /// Creates or changes a namespace. When this returns, no shard appends an event of an earlier revision. Reads and
+    /// BEST_EFFORT adds follow the new revision when their server has polled (a second).
     ///
     /// # Errors
-    /// [`Refusal::Stale`]: somebody else was changing it. [`Refusal::Invalid`]: also for what cannot change.
+    /// [`Refusal::Stale`]: another server was changing it. [`Refusal::Invalid`]: also for a parameter that cannot change.
     pub async fn put(&self, name: &NamespaceName, config: NamespaceConfig) -> Result<Namespace, Refusal> {
         let before = self.get(name).await?;
         self.replace(name, before.as_ref(), config).await
     }
 
-    /// The same, in the place of what was seen: a configuration that was made from it undoes no other change.
+    /// As [`put`](RedisNamespaces::put), by compare-and-set: only if the namespace still has the revision of `before`.
     ///
     /// # Errors
     /// As [`put`](RedisNamespaces::put).
@@ -109,15 +109,16 @@ impl RedisNamespaces {
         }
         let namespace = Namespace { name: name.clone(), config, revision };
         match self.open(&namespace).await {
-            // Changed once more meanwhile, on top of this.
+            // Stale: it was changed once more meanwhile, on top of this change.
             Ok(_) | Err(Refusal::Stale) => Ok(namespace),
-            // It stands in the registry: every server will take it up.
+            // The registry has the change: every server will open it.
             Err(Refusal::Unavailable { why, .. }) => Err(Refusal::Unavailable { applied: Applied::Unknown, why }),
             Err(refusal) => Err(refusal),
         }
     }
 
-    /// Its stores. A server that changed it may have died before all shards knew: they do after this.
+    /// The stores of a namespace. All its shards follow this revision from now on: the server that made the change may have
+    /// died before all of them did.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         let Namespace { name, config, revision } = namespace.clone();
         RedisNamespace::open(self.links.clone(), name, config, revision, self.clock.clone()).await

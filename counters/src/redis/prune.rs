@@ -1,4 +1,4 @@
-//! Retention: slices of events go when they are past `delete_after`, and only those that are rolled up.
+//! Retention: slices of events past `delete_after_ms` are dropped, once all of them are rolled up.
 
 use super::calls::of_link;
 use super::{RedisNamespace, record};
@@ -6,11 +6,11 @@ use crate::log::WINDOW_MS;
 use crate::refusal::Refusal;
 use tallystone_lua::counter::{CounterScript, OLDER_FIELD};
 
-/// Slices that one call drops.
+/// Slices that one call drops at most.
 const SLICES_MAX: u64 = 100;
-/// Hashes that one command drops.
+/// Hashes that one command drops at most.
 const UNLINK_MAX: usize = 1_000;
-/// Pending records looked at with one command.
+/// About how many pending records one command reads.
 const SCAN_COUNT: usize = 1_000;
 
 impl RedisNamespace {
@@ -26,7 +26,7 @@ impl RedisNamespace {
             if slice_end > keep_from {
                 break;
             }
-            // Nothing can come before that any more, so what is seen here only becomes less.
+            // No event this old can be appended any more, so the check need not be repeated for later slices.
             if dropped == 0
                 && let Some(first_ms) = self.first_pending_ms(shard).await?
                 && first_ms < keep_from
@@ -34,9 +34,9 @@ impl RedisNamespace {
                 tracing::warn!(namespace = %self.name, shard, first_ms, "events past their retention wait for a rollup");
                 break;
             }
-            // The slice before, too: whoever marked it as gone may have died before it was.
+            // The slice before is dropped once more: the process that marked it may have died before it dropped it.
             let from_ms = if dropped == 0 { pruned_to.saturating_sub(slice_ms) } else { pruned_to };
-            // In this order: what is gone must not be looked for.
+            // In this order: a token must not be looked up among records that are gone.
             self.pruned(shard, slice_end).await?;
             let buckets: Vec<u64> = (from_ms / bucket_ms..slice_end / bucket_ms).collect();
             for buckets in buckets.chunks(UNLINK_MAX) {
@@ -50,7 +50,7 @@ impl RedisNamespace {
         Ok(dropped)
     }
 
-    /// Records before this time are about to go; the shard's time, and up to when that holds.
+    /// Marks records before this time as about to be dropped. Returns the shard's clock and up to when records are marked.
     async fn pruned(&self, shard: u16, to_ms: u64) -> Result<(u64, u64), Refusal> {
         let mut command = self.log_call(CounterScript::Prune, &self.keys(shard).log());
         command.arg(to_ms);
@@ -58,7 +58,7 @@ impl RedisNamespace {
         Ok((reply.number()?, reply.number()?))
     }
 
-    /// When the first window begins of which something is pending in a shard.
+    /// When the earliest window begins that is pending in a shard (Unix ms).
     async fn first_pending_ms(&self, shard: u16) -> Result<Option<u64>, Refusal> {
         let key = self.keys(shard).key("pending");
         let (mut cursor, mut first) = (0_u64, None);

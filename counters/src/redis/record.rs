@@ -1,4 +1,5 @@
-//! The Rust side of the packed records; the layouts are drawn in `counter/shard.lua`, `append.lua` and `commit.lua`.
+//! The Rust side of the packed records. Their layouts are described in the scripts: `counter/lib/pending.lua`,
+//! `counter/lib/slots.lua`, `counter/append.lua` and `counter/commit.lua`.
 
 use super::calls::defect;
 use super::token::{Packed, unpack};
@@ -10,13 +11,13 @@ use tallystone_lua::counter::{CLOSED_DOWN, CLOSED_UP, HAS_OLDER};
 const ENTRY_BYTES: usize = 27;
 const HEAD_BYTES: usize = 21;
 const ID_BYTES: usize = 12;
-/// Length of the rest, length of the delta.
+/// The length of the rest and the length of the delta, one byte each.
 const BEFORE_DELTA: usize = 1 + 1;
-/// Offset, counter.
+/// The offset in the window and the counter's hash.
 const BEFORE_TOKEN: usize = 2 + ID_BYTES;
 const CHECKPOINT_BYTES: usize = 33;
 
-/// A number of so many bytes, the highest first.
+/// A big-endian number of up to eight bytes.
 pub(super) fn read(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
@@ -25,7 +26,7 @@ fn put(out: &mut Vec<u8>, number: u64, bytes: usize) {
     out.extend_from_slice(&number.to_be_bytes()[8 - bytes..]);
 }
 
-/// A pending record; empty: nothing is pending.
+/// Reads a pending record; an empty one says that nothing is pending.
 pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
     if raw.is_empty() {
         return Ok(Pending::default());
@@ -39,7 +40,7 @@ pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
     Ok(Pending { last_write_ms: read(&head[..6]), closed, windows: windows(entries)? })
 }
 
-/// The windows of a pending record, or its older ones that stand apart.
+/// Reads the windows of a pending record, or those of its field of older windows.
 pub(super) fn windows(entries: &[u8]) -> Result<Vec<Window>, Refusal> {
     if !entries.len().is_multiple_of(ENTRY_BYTES) {
         return Err(defect("an unreadable pending record"));
@@ -67,14 +68,14 @@ pub(super) fn closed_code(closed: Closed) -> u8 {
     }
 }
 
-/// An event, as `append.lua` takes it.
+/// An event as `append.lua` takes it.
 pub(super) struct Item {
-    /// Which of the call's counters.
+    /// The number of its counter in the call.
     pub(super) counter: u16,
     pub(super) time_ms: u64,
-    /// It happens when it is counted; the time only says in which field.
+    /// It happens when it is counted; `time_ms` only selects its field.
     pub(super) stamped: bool,
-    /// Of its counter.
+    /// The hash of its counter's name.
     pub(super) id: [u8; ID_BYTES],
     pub(super) token: Packed,
     pub(super) change: Change,
@@ -82,11 +83,11 @@ pub(super) struct Item {
 
 const CLEAR: u8 = 1;
 const STAMPED: u8 = 2;
-/// Its delta is past what a Lua number is exact to, with room for a sum.
+/// Its delta is too large for sums that a Lua number holds exactly.
 const WIDE: u8 = 4;
 const WIDE_FROM: u64 = 1 << 51;
 
-/// What the script needs to place an item, then its record up to its id.
+/// Writes an item: what the script needs to place it, then its record up to the id.
 pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16) {
     let (clear, delta) = match item.change {
         Change::Add(delta) => (0, delta),
@@ -95,7 +96,8 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16) {
     let stamped = if item.stamped { STAMPED } else { 0 };
     let wide = if delta.unsigned_abs() >= WIDE_FROM { WIDE } else { 0 };
     let bytes = delta.to_be_bytes();
-    // The shortest that reads back as the same number: leading bytes that only repeat the sign go. A clear has none.
+    // The shortest bytes that read back as the same number: leading bytes that only repeat the sign are left out. A clear
+    // has no delta.
     let sign = if delta < 0 { 0xff } else { 0 };
     let redundant = (0..7).take_while(|at| bytes[*at] == sign && (bytes[at + 1] ^ sign) < 0x80).count();
     let short = if clear == 0 { &bytes[redundant..] } else { &[] };
@@ -112,7 +114,7 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16) {
     out.extend_from_slice(short);
 }
 
-/// What a record ends with, and says which event it is: its time, its counter, its token.
+/// Writes an item's id, with which its record ends: offset in the window, hash of the counter, token.
 pub(super) fn id(out: &mut Vec<u8>, item: &Item) {
     put(out, item.time_ms % WINDOW_MS, 2);
     out.extend_from_slice(&item.id);
@@ -127,7 +129,7 @@ struct Record<'a> {
     change: Change,
 }
 
-/// The records of a slot, one after the other.
+/// The records of a slot, in the order in which they were appended.
 fn records(mut slot: &[u8]) -> impl Iterator<Item = Result<Record<'_>, Refusal>> {
     std::iter::from_fn(move || {
         let (length, rest) = slot.split_first()?;
@@ -154,7 +156,7 @@ fn read_record(record: &[u8]) -> Option<Record<'_>> {
     Some(Record { offset: read(&id[..2]), id: &id[2..], token, change })
 }
 
-/// The sum of the adds of one counter that happened after an offset, in a slot of one window.
+/// The sum of one counter's adds after an offset (`None`: of all its adds), in a slot of one window.
 pub(super) fn sum_after(slot: &[u8], id: [u8; ID_BYTES], after: Option<u64>) -> Result<i128, Refusal> {
     let mut sum = 0;
     for record in records(slot) {
@@ -169,7 +171,7 @@ pub(super) fn sum_after(slot: &[u8], id: [u8; ID_BYTES], after: Option<u64>) -> 
     Ok(sum)
 }
 
-/// The events of one counter in a slot of one window.
+/// Collects the events of one counter in a slot of one window.
 pub(super) fn events(slot: &[u8], id: [u8; ID_BYTES], window: u64, into: &mut Vec<Event>) -> Result<(), Refusal> {
     for record in records(slot) {
         let Record { offset, id: of, token, change } = record?;
@@ -208,7 +210,7 @@ mod tests {
     use crate::names::Token;
     use crate::redis::token::pack;
 
-    /// As the script puts it together.
+    /// A record as the script builds it.
     fn record(of: &Item) -> Vec<u8> {
         let mut out = Vec::new();
         item(&mut out, of, 9);

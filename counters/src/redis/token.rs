@@ -1,21 +1,23 @@
-//! Tokens as records keep them. Most are numbers written out, UUIDs above all: those take half the bytes.
+//! Tokens as records store them. Most tokens are numbers in hex or decimal digits, often UUIDs: packed, they take half
+//! the bytes.
 
 use super::calls::defect;
 use crate::names::{TOKEN_BYTES_MAX, Token};
 use crate::refusal::Refusal;
 
-/// What a token that is packed begins with. No text does: it has no control characters.
+/// The first byte of a packed token: an even number of hex digits. No text begins with it: texts have no control
+/// characters.
 const HEX: u8 = 1;
-/// The same, of an odd number of digits: the last of them alone in its byte.
+/// An odd number of hex digits: the last one is alone in its byte.
 const HEX_ODD: u8 = 2;
-/// 8-4-4-4-12 digits.
+/// A UUID: 8-4-4-4-12 hex digits.
 const UUID: u8 = 3;
 const UUID_BYTES: usize = 16;
 const UUID_DASHES: [usize; 4] = [8, 13, 18, 23];
-/// Digits that are shorter packed.
+/// The shortest text that packing makes shorter.
 const HEX_DIGITS_MIN: usize = 4;
 
-/// A token of a record.
+/// A token as a record holds it.
 pub(super) struct Packed {
     bytes: [u8; TOKEN_BYTES_MAX],
     length: usize,
@@ -32,7 +34,7 @@ impl Packed {
     }
 }
 
-/// Two tokens are packed alike only if they are the same: each reads back.
+/// Packs a token. Each packed token reads back, so two tokens with the same bytes are the same token.
 pub(super) fn pack(token: &Token) -> Packed {
     let text = token.as_str().as_bytes();
     let mut packed = Packed { bytes: [0; TOKEN_BYTES_MAX], length: 0 };
@@ -55,7 +57,7 @@ pub(super) fn pack(token: &Token) -> Packed {
     packed
 }
 
-/// The token that was packed so.
+/// The token of these bytes.
 pub(super) fn unpack(packed: &[u8]) -> Result<Token, Refusal> {
     let unreadable = || defect("bytes for a token");
     let (kind, rest) = packed.split_first().ok_or_else(unreadable)?;
@@ -74,7 +76,7 @@ pub(super) fn unpack(packed: &[u8]) -> Result<Token, Refusal> {
     Token::parse(text)
 }
 
-/// How to pack it, if that is shorter.
+/// How to pack a text, if that makes it shorter.
 fn kind(text: &[u8]) -> Option<u8> {
     let is_dash = |at: usize| UUID_DASHES.contains(&at);
     let is_uuid = || text.iter().enumerate().all(|(at, byte)| if is_dash(at) { *byte == b'-' } else { is_digit(byte) });
@@ -89,7 +91,7 @@ fn is_digit(byte: &u8) -> bool {
     digit(byte).is_some()
 }
 
-/// Only as they are written when read back: not in capitals.
+/// A lower-case hex digit. Capitals would not read back as they were written.
 fn digit(byte: &u8) -> Option<u8> {
     match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn n3_every_token_reads_back_so_no_two_are_packed_alike() {
+    fn n3_every_token_reads_back_so_no_two_share_their_bytes() {
         let alphabet = ["0", "7", "a", "f", "g", "F", "-", "é"];
         let mut texts = vec![String::new()];
         for _ in 0..5 {
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_packed_is_no_token() {
+    fn bytes_that_pack_never_writes_are_refused() {
         for bytes in [&b""[..], &[HEX], &[HEX_ODD], &[UUID, 1, 2], &[0xff, 0xfe]] {
             assert!(unpack(bytes).is_err(), "{bytes:?}");
         }

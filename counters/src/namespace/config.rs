@@ -1,0 +1,196 @@
+//! The parameters of a namespace (N1), their bounds and the relations between them.
+
+use crate::log::WINDOW_MS;
+use crate::refusal::Refusal;
+use crate::rollup::COUNT_SOFT_MAX;
+use serde::{Deserialize, Serialize};
+use tallystone_lua::counter::ACCEPT_MS_MAX;
+use utoipa::ToSchema;
+
+/// The number of shards of the event log and of the checkpoints. The events of one counter can be spread over all of them,
+/// and they are few enough that the adds of a millisecond fill a script call to each.
+pub const SHARDS: u16 = 8;
+/// How far ahead of the store's clock an event's time may be: it allows for the skew of a client's clock.
+pub const FUTURE_LIMIT_MS: u64 = 1_000;
+/// How much longer than the accept limit a rollup stays behind (N7): it allows for shards whose clocks differ.
+pub const SKEW_MS: u64 = 100;
+
+/// The shortest time between two rollups of a counter in circulation, whatever `coalesce_ms` is.
+const CIRCULATION_MS_MIN: u64 = 1_000;
+
+/// What a namespace's counters promise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum CounterType {
+    /// Fast and cheap, not idempotent: a retry may count twice (N4).
+    BestEffort,
+    /// Exact; a count is behind by the accept limit and up to a second (N5).
+    #[default]
+    Eventual,
+    /// Exact, and a read adds what is pending: it holds every acknowledged add (N11).
+    Accurate,
+}
+
+/// Roughly how many counters a namespace has, which decides which of them stay in circulation (N10).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Cardinality {
+    /// Few: all of them stay in circulation, so they are rolled up again and again whether or not anything was added.
+    Low,
+    /// Treated as `High`.
+    Medium,
+    /// Many: each is in circulation only while it has something new.
+    #[default]
+    High,
+}
+
+/// The parameters of a namespace. The names are the seed's, with their units.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NamespaceConfig {
+    /// What its counters promise.
+    pub counter_type: CounterType,
+    /// Roughly how many counters it has.
+    pub cardinality: Cardinality,
+    /// BEST_EFFORT only: how long after its last add a counter expires; 0: never.
+    pub ttl_ms: u64,
+    /// A rollup waits this long, so that all adds of one counter within this time are one rollup (N8).
+    pub coalesce_ms: u64,
+    /// Counters that one worker rolls up in one batch (N10).
+    pub rollup_batch_count: u32,
+    /// The number of rollup queues.
+    pub num_queues: u16,
+    /// The size of the jobs that may wait in one of them.
+    pub capacity_bytes: u64,
+    /// The number of shards over which the events of one counter are spread (N5).
+    pub buckets_per_id: u16,
+    /// How much time one hash of events holds.
+    pub seconds_per_bucket: u64,
+    /// How much time retention drops at once; a multiple of `seconds_per_bucket`.
+    pub seconds_per_slice: u64,
+    /// How far behind the store's clock an event's time may be (N6).
+    pub accept_limit_ms: u64,
+    /// How long after an event its token is still looked up, so that a retry gets a definite answer.
+    pub close_after_ms: u64,
+    /// How long after an event retention may drop it.
+    pub delete_after_ms: u64,
+}
+
+impl Default for NamespaceConfig {
+    /// The example of seed 000, except for the cardinality.
+    fn default() -> Self {
+        NamespaceConfig {
+            counter_type: CounterType::Eventual,
+            cardinality: Cardinality::High,
+            ttl_ms: 0,
+            coalesce_ms: 10_000,
+            rollup_batch_count: 32,
+            num_queues: 8,
+            capacity_bytes: 16 * 1024 * 1024,
+            buckets_per_id: 4,
+            seconds_per_bucket: 600,
+            seconds_per_slice: 86_400,
+            accept_limit_ms: 5_000,
+            close_after_ms: 518_400_000,
+            delete_after_ms: 604_800_000,
+        }
+    }
+}
+
+impl NamespaceConfig {
+    /// Checks bounds and the relations between them.
+    pub fn check(&self) -> Result<(), Refusal> {
+        const YEAR_MS: u64 = 366 * 86_400_000;
+        let within = |field, value: u64, min: u64, max: u64| match value {
+            value if (min..=max).contains(&value) => Ok(()),
+            value => Err(Refusal::invalid(field, format!("is {value}; from {min} to {max}"))),
+        };
+        within("ttl_ms", self.ttl_ms, 0, YEAR_MS)?;
+        within("coalesce_ms", self.coalesce_ms, 0, 3_600_000)?;
+        within("rollup_batch_count", self.rollup_batch_count.into(), 1, 1_000)?;
+        within("num_queues", self.num_queues.into(), 1, 1_024)?;
+        within("capacity_bytes", self.capacity_bytes, 1_024, 1 << 40)?;
+        within("buckets_per_id", self.buckets_per_id.into(), 1, SHARDS.into())?;
+        within("seconds_per_bucket", self.seconds_per_bucket, 1, 86_400)?;
+        within("seconds_per_slice", self.seconds_per_slice, 60, 31 * 86_400)?;
+        within("accept_limit_ms", self.accept_limit_ms, 100, ACCEPT_MS_MAX)?;
+        within("close_after_ms", self.close_after_ms, 60_000, YEAR_MS)?;
+        within("delete_after_ms", self.delete_after_ms, 60_000, YEAR_MS)?;
+        if !self.seconds_per_slice.is_multiple_of(self.seconds_per_bucket) {
+            let why = format!("is {}; a multiple of seconds_per_bucket", self.seconds_per_slice);
+            return Err(Refusal::invalid("seconds_per_slice", why));
+        }
+        if self.close_after_ms <= self.accept_limit_ms || self.delete_after_ms <= self.close_after_ms {
+            let why = "accept_limit < close_after < delete_after must hold";
+            return Err(Refusal::invalid("close_after_ms", why));
+        }
+        Ok(())
+    }
+
+    /// Refuses a change that would move events away from where they are looked up.
+    pub fn check_change(&self, to: &NamespaceConfig) -> Result<(), Refusal> {
+        if (self.counter_type == CounterType::BestEffort) != (to.counter_type == CounterType::BestEffort) {
+            let why = "BEST_EFFORT counters have no events: create another namespace";
+            return Err(Refusal::invalid("counter_type", why));
+        }
+        let fixed = [
+            ("buckets_per_id", u64::from(self.buckets_per_id), u64::from(to.buckets_per_id)),
+            ("seconds_per_bucket", self.seconds_per_bucket, to.seconds_per_bucket),
+        ];
+        match fixed.into_iter().find(|(_, before, after)| before != after) {
+            Some((field, before, _)) => Err(Refusal::invalid(field, format!("is {before} and cannot change"))),
+            None => Ok(()),
+        }
+    }
+
+    /// How far behind the store's clock a rollup stays, in ms (N7).
+    pub(crate) fn lag_ms(&self) -> u64 {
+        self.accept_limit_ms + SKEW_MS
+    }
+
+    /// How long after the end of a counter's first window its rollup falls due, in ms: all adds to coalesce have come, and
+    /// the window can be sealed.
+    pub(crate) fn due_after_ms(&self) -> u64 {
+        self.coalesce_ms + self.lag_ms()
+    }
+
+    /// How long after its last rollup a counter in circulation falls due again; 0: counters of this namespace leave
+    /// circulation when nothing of them is pending (N10).
+    pub(crate) fn circulation_ms(&self) -> u64 {
+        match self.cardinality {
+            Cardinality::Low => self.coalesce_ms.max(CIRCULATION_MS_MIN),
+            Cardinality::Medium | Cardinality::High => 0,
+        }
+    }
+
+    /// The bound on the sum of the sizes of one counter's pending deltas in one shard. With it, any part of the pending
+    /// deltas of all its shards fits a count below [`COUNT_SOFT_MAX`].
+    pub fn pending_max(&self) -> i64 {
+        (COUNT_SOFT_MAX - 1) / i64::from(self.buckets_per_id)
+    }
+}
+
+const _: () = assert!(
+    FUTURE_LIMIT_MS >= WINDOW_MS,
+    "a new layout of slots begins after the latest window that may have an event"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n1_the_default_is_good_and_absurd_values_are_named() {
+        assert_eq!(NamespaceConfig::default().check(), Ok(()));
+        let absurd = [
+            ("buckets_per_id", NamespaceConfig { buckets_per_id: 0, ..Default::default() }),
+            ("buckets_per_id", NamespaceConfig { buckets_per_id: 9, ..Default::default() }),
+            ("accept_limit_ms", NamespaceConfig { accept_limit_ms: 0, ..Default::default() }),
+            ("seconds_per_slice", NamespaceConfig { seconds_per_slice: 1_000, ..Default::default() }),
+            ("close_after_ms", NamespaceConfig { close_after_ms: 604_800_000, ..Default::default() }),
+        ];
+        for (field, config) in absurd {
+            assert!(matches!(config.check(), Err(Refusal::Invalid { field: named, .. }) if named == field), "{field}");
+        }
+    }
+}
