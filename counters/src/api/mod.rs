@@ -1,148 +1,33 @@
 //! The wire of the counters: gRPC, and the same calls as JSON over HTTP.
 //!
-//! What lives here: requests parsed once, answers and refusals put into words; one file for each group of calls. What may
-//! not: anything that knows how counters work (`service/`).
+//! What lives here: requests are parsed once, replies and refusals put on the wire; one file for each group of calls, over
+//! them `grpc` and `http`. What may not: anything that knows how counters work (`service/`).
 
 mod add;
 mod clear;
 mod get;
+mod grpc;
 mod http;
 mod list;
 mod namespaces;
-mod openapi;
 mod status;
 mod wire;
 
 use crate::service::CounterService;
+use grpc::Api;
 use std::sync::Arc;
 use tallystone_proto::counter::v1 as wire_v1;
-use tallystone_proto::counter::v1::counter_admin_server::{CounterAdmin, CounterAdminServer};
-use tallystone_proto::counter::v1::counters_server::{Counters as CountersRpc, CountersServer};
-use tallystone_serving::{Host, RpcMetrics};
-use tonic::{Request, Response, Status};
-use wire_v1::*;
+use tallystone_serving::Host;
+use wire_v1::counter_admin_server::CounterAdminServer;
+use wire_v1::counters_server::CountersServer;
 
-/// A batch may hold a thousand items with all that they may carry.
+/// The largest request: a batch may hold a thousand items with all that they may carry.
 const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Both services, over gRPC and over HTTP.
-#[derive(Clone)]
-pub struct Api {
-    counters: Arc<CounterService>,
-    rpcs: Arc<RpcMetrics>,
-}
-
-/// Every RPC, as metrics and spans name it. A call over HTTP counts as the RPC that it stands for.
-const RPCS: &[&str] = &[
-    "AddCount",
-    "AddAndGetCount",
-    "AddCounts",
-    "AddAndGetCounts",
-    "GetCount",
-    "GetCounts",
-    "ClearCount",
-    "ClearCounts",
-    "ListCounters",
-    "ListEvents",
-    "PutNamespace",
-    "GetNamespace",
-    "ListNamespaces",
-];
-
-impl Api {
-    /// The calls of this service.
-    fn new(counters: Arc<CounterService>) -> Api {
-        Api { counters, rpcs: RpcMetrics::new(RPCS) }
-    }
-
-    /// Adds both gRPC services and the HTTP paths to a host.
-    pub fn attach(host: Host, counters: Arc<CounterService>) -> Host {
-        let api = Api::new(counters);
-        host.service(CountersServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
-            .service(CounterAdminServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
-            .http(http::router(api))
-    }
-}
-
-#[tonic::async_trait]
-impl CountersRpc for Api {
-    async fn add_count(&self, request: Request<AddCountRequest>) -> Result<Response<AddCountResponse>, Status> {
-        self.rpcs.observe("AddCount", add::one(&self.counters, request.into_inner())).await
-    }
-
-    async fn add_and_get_count(
-        &self,
-        request: Request<AddAndGetCountRequest>,
-    ) -> Result<Response<AddAndGetCountResponse>, Status> {
-        let AddAndGetCountRequest { namespace, counter, delta, token } = request.into_inner();
-        let add = AddCountRequest { namespace, counter, delta, token };
-        self.rpcs.observe("AddAndGetCount", add::one_and_get(&self.counters, add)).await
-    }
-
-    async fn add_counts(&self, request: Request<AddCountsRequest>) -> Result<Response<AddCountsResponse>, Status> {
-        self.rpcs.observe("AddCounts", add::many(&self.counters, request.into_inner())).await
-    }
-
-    async fn add_and_get_counts(
-        &self,
-        request: Request<AddAndGetCountsRequest>,
-    ) -> Result<Response<AddAndGetCountsResponse>, Status> {
-        let AddAndGetCountsRequest { namespace, adds } = request.into_inner();
-        let adds = AddCountsRequest { namespace, adds };
-        self.rpcs.observe("AddAndGetCounts", add::many_and_get(&self.counters, adds)).await
-    }
-
-    async fn get_count(&self, request: Request<GetCountRequest>) -> Result<Response<GetCountResponse>, Status> {
-        self.rpcs.observe("GetCount", get::one(&self.counters, request.into_inner())).await
-    }
-
-    async fn get_counts(&self, request: Request<GetCountsRequest>) -> Result<Response<GetCountsResponse>, Status> {
-        self.rpcs.observe("GetCounts", get::many(&self.counters, request.into_inner())).await
-    }
-
-    async fn clear_count(&self, request: Request<ClearCountRequest>) -> Result<Response<ClearCountResponse>, Status> {
-        self.rpcs.observe("ClearCount", clear::one(&self.counters, request.into_inner())).await
-    }
-
-    async fn clear_counts(
-        &self,
-        request: Request<ClearCountsRequest>,
-    ) -> Result<Response<ClearCountsResponse>, Status> {
-        self.rpcs.observe("ClearCounts", clear::many(&self.counters, request.into_inner())).await
-    }
-
-    async fn list_counters(
-        &self,
-        request: Request<ListCountersRequest>,
-    ) -> Result<Response<ListCountersResponse>, Status> {
-        self.rpcs.observe("ListCounters", list::counters(&self.counters, request.into_inner())).await
-    }
-
-    async fn list_events(&self, request: Request<ListEventsRequest>) -> Result<Response<ListEventsResponse>, Status> {
-        self.rpcs.observe("ListEvents", list::events(&self.counters, request.into_inner())).await
-    }
-}
-
-#[tonic::async_trait]
-impl CounterAdmin for Api {
-    async fn put_namespace(
-        &self,
-        request: Request<PutNamespaceRequest>,
-    ) -> Result<Response<PutNamespaceResponse>, Status> {
-        self.rpcs.observe("PutNamespace", namespaces::put(&self.counters, request.into_inner())).await
-    }
-
-    async fn get_namespace(
-        &self,
-        request: Request<GetNamespaceRequest>,
-    ) -> Result<Response<GetNamespaceResponse>, Status> {
-        self.rpcs.observe("GetNamespace", namespaces::get(&self.counters, request.into_inner())).await
-    }
-
-    async fn list_namespaces(
-        &self,
-        _: Request<ListNamespacesRequest>,
-    ) -> Result<Response<ListNamespacesResponse>, Status> {
-        self.rpcs.observe("ListNamespaces", namespaces::list(&self.counters)).await
-    }
+/// Adds both gRPC services and the HTTP paths to a host.
+pub fn attach(host: Host, counters: Arc<CounterService>) -> Host {
+    let api = Api::new(counters);
+    host.service(CountersServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
+        .service(CounterAdminServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
+        .http(http::router(api))
 }

@@ -3,7 +3,7 @@
 use crate::{AssemblyError, Config};
 use std::time::Duration;
 use tallystone_client::Client;
-use tallystone_counters::api::Api;
+use tallystone_counters::api;
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_counters::service::CounterService;
 use tallystone_link::RedisConfig;
@@ -29,7 +29,7 @@ pub fn attach_counters(host: Host, namespaces: RedisNamespaces, queue: Option<Cl
         let counters = counters.clone();
         |stopping| counters.run(stopping)
     }));
-    Api::attach(host, counters)
+    api::attach(host, counters)
 }
 
 /// Connects to the counters of a Redis.

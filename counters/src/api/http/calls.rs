@@ -1,13 +1,13 @@
 //! One function for each path. Each makes the RPC of the same name, so that both are checked and counted alike; those of
 //! namespaces merge JSON first.
 
-use super::{
+use super::messages::{
     AddCountBody, AddCountsBody, AddedAndCountedBody, AddedBody, ClearCountBody, ClearCountsBody, CountBody,
-    CountersBody, EventsBody, FaultBody, Faults, GetCountBody, GetCountsBody, ItemBody, ListCountersBody,
-    ListEventsBody, ResultsBody,
+    CountersBody, EventsBody, GetCountBody, GetCountsBody, ItemBody, ListCountersBody, ListEventsBody, ResultsBody,
 };
+use crate::api::grpc::Api;
 use crate::api::status::of_call;
-use crate::api::{Api, namespaces, wire_v1 as wire};
+use crate::api::{namespaces, wire_v1 as wire};
 use crate::namespace::NamespaceConfig;
 use axum::Json;
 use axum::extract::State;
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::counter::v1::counters_server::Counters as _;
-use tallystone_serving::http::{PathParams, RawBody};
+use tallystone_serving::http::{FaultBody, Faults, PathParams, RawBody};
 use tonic::{Request, Response, Status};
 use utoipa::ToSchema;
 

@@ -1,6 +1,6 @@
 //! Bodies: the messages of the protocol file, as JSON. Names of seed 000 (`counter_name`, `idempotency_token`) are read too.
 
-use super::FaultBody;
+use tallystone_serving::http::FaultBody;
 use crate::api::wire_v1 as wire;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -218,7 +218,7 @@ impl TimeBody {
             TimeBody::Ms(ms) => Ok(ms),
             TimeBody::Text(text) => match OffsetDateTime::parse(&text, &Rfc3339) {
                 Ok(time) => Ok((time.unix_timestamp_nanos() / 1_000_000) as i64),
-                Err(_) => Err(super::super::status::of_call(crate::Refusal::invalid(
+                Err(_) => Err(crate::api::status::of_call(crate::Refusal::invalid(
                     "time",
                     format!("'{text}' is neither Unix ms nor like 2024-10-05T14:48:00Z"),
                 ))

@@ -1,17 +1,17 @@
-//! The same calls as JSON over HTTP: each body is the message of the gRPC call, read into it and answered from it, so that
-//! nothing is checked twice or otherwise.
+//! The same calls as JSON over HTTP: each request body becomes the message of the RPC, and each reply is written from the
+//! RPC's reply, so that everything is checked once and alike.
 
 mod calls;
 mod messages;
+mod openapi;
 
-pub(super) use calls::*;
-pub(super) use messages::*;
+use calls::*;
 
-use super::{Api, openapi};
+use super::grpc::Api;
 use axum::Router;
 use axum::response::Html;
 use axum::routing::{get, post, put};
-use tallystone_serving::http::{FaultBody, Faults};
+use tallystone_serving::http::FaultBody;
 
 /// The paths, and the page that describes them.
 pub(super) fn router(api: Api) -> Router {

@@ -1,6 +1,6 @@
 //! The description of the HTTP calls: OpenAPI, and a page that shows it.
 
-use super::http;
+use super::calls;
 use axum::Json;
 use utoipa::OpenApi;
 
@@ -12,21 +12,21 @@ use utoipa::OpenApi;
             Numbers are 64-bit integers."
     ),
     paths(
-        http::add_count,
-        http::add_and_get_count,
-        http::add_counts,
-        http::add_and_get_counts,
-        http::get_count,
-        http::read_count,
-        http::get_counts,
-        http::clear_count,
-        http::clear_counts,
-        http::list_counters,
-        http::list_events,
-        http::list_namespaces,
-        http::get_namespace,
-        http::put_namespace,
-        http::put_persistence_configuration
+        calls::add_count,
+        calls::add_and_get_count,
+        calls::add_counts,
+        calls::add_and_get_counts,
+        calls::get_count,
+        calls::read_count,
+        calls::get_counts,
+        calls::clear_count,
+        calls::clear_counts,
+        calls::list_counters,
+        calls::list_events,
+        calls::list_namespaces,
+        calls::get_namespace,
+        calls::put_namespace,
+        calls::put_persistence_configuration
     )
 )]
 struct Description;

@@ -1,0 +1,124 @@
+//! Both gRPC services: each RPC goes to its file, and is observed.
+
+use super::wire_v1::counter_admin_server::CounterAdmin;
+use super::wire_v1::counters_server::Counters as CountersRpc;
+use super::wire_v1::*;
+use super::{add, clear, get, list, namespaces};
+use crate::service::CounterService;
+use std::sync::Arc;
+use tallystone_serving::RpcMetrics;
+use tonic::{Request, Response, Status};
+
+/// The calls of both services; HTTP makes them, too.
+#[derive(Clone)]
+pub(super) struct Api {
+    pub(super) counters: Arc<CounterService>,
+    pub(super) rpcs: Arc<RpcMetrics>,
+}
+
+/// Every RPC, by its name in metrics and spans. A call over HTTP counts as the RPC of the same name.
+const RPCS: &[&str] = &[
+    "AddCount",
+    "AddAndGetCount",
+    "AddCounts",
+    "AddAndGetCounts",
+    "GetCount",
+    "GetCounts",
+    "ClearCount",
+    "ClearCounts",
+    "ListCounters",
+    "ListEvents",
+    "PutNamespace",
+    "GetNamespace",
+    "ListNamespaces",
+];
+
+impl Api {
+    /// The calls of this service.
+    pub(super) fn new(counters: Arc<CounterService>) -> Api {
+        Api { counters, rpcs: RpcMetrics::new(RPCS) }
+    }
+}
+
+#[tonic::async_trait]
+impl CountersRpc for Api {
+    async fn add_count(&self, request: Request<AddCountRequest>) -> Result<Response<AddCountResponse>, Status> {
+        self.rpcs.observe("AddCount", add::one(&self.counters, request.into_inner())).await
+    }
+
+    async fn add_and_get_count(
+        &self,
+        request: Request<AddAndGetCountRequest>,
+    ) -> Result<Response<AddAndGetCountResponse>, Status> {
+        let AddAndGetCountRequest { namespace, counter, delta, token } = request.into_inner();
+        let add = AddCountRequest { namespace, counter, delta, token };
+        self.rpcs.observe("AddAndGetCount", add::one_and_get(&self.counters, add)).await
+    }
+
+    async fn add_counts(&self, request: Request<AddCountsRequest>) -> Result<Response<AddCountsResponse>, Status> {
+        self.rpcs.observe("AddCounts", add::many(&self.counters, request.into_inner())).await
+    }
+
+    async fn add_and_get_counts(
+        &self,
+        request: Request<AddAndGetCountsRequest>,
+    ) -> Result<Response<AddAndGetCountsResponse>, Status> {
+        let AddAndGetCountsRequest { namespace, adds } = request.into_inner();
+        let adds = AddCountsRequest { namespace, adds };
+        self.rpcs.observe("AddAndGetCounts", add::many_and_get(&self.counters, adds)).await
+    }
+
+    async fn get_count(&self, request: Request<GetCountRequest>) -> Result<Response<GetCountResponse>, Status> {
+        self.rpcs.observe("GetCount", get::one(&self.counters, request.into_inner())).await
+    }
+
+    async fn get_counts(&self, request: Request<GetCountsRequest>) -> Result<Response<GetCountsResponse>, Status> {
+        self.rpcs.observe("GetCounts", get::many(&self.counters, request.into_inner())).await
+    }
+
+    async fn clear_count(&self, request: Request<ClearCountRequest>) -> Result<Response<ClearCountResponse>, Status> {
+        self.rpcs.observe("ClearCount", clear::one(&self.counters, request.into_inner())).await
+    }
+
+    async fn clear_counts(
+        &self,
+        request: Request<ClearCountsRequest>,
+    ) -> Result<Response<ClearCountsResponse>, Status> {
+        self.rpcs.observe("ClearCounts", clear::many(&self.counters, request.into_inner())).await
+    }
+
+    async fn list_counters(
+        &self,
+        request: Request<ListCountersRequest>,
+    ) -> Result<Response<ListCountersResponse>, Status> {
+        self.rpcs.observe("ListCounters", list::counters(&self.counters, request.into_inner())).await
+    }
+
+    async fn list_events(&self, request: Request<ListEventsRequest>) -> Result<Response<ListEventsResponse>, Status> {
+        self.rpcs.observe("ListEvents", list::events(&self.counters, request.into_inner())).await
+    }
+}
+
+#[tonic::async_trait]
+impl CounterAdmin for Api {
+    async fn put_namespace(
+        &self,
+        request: Request<PutNamespaceRequest>,
+    ) -> Result<Response<PutNamespaceResponse>, Status> {
+        self.rpcs.observe("PutNamespace", namespaces::put(&self.counters, request.into_inner())).await
+    }
+
+    async fn get_namespace(
+        &self,
+        request: Request<GetNamespaceRequest>,
+    ) -> Result<Response<GetNamespaceResponse>, Status> {
+        self.rpcs.observe("GetNamespace", namespaces::get(&self.counters, request.into_inner())).await
+    }
+
+    async fn list_namespaces(
+        &self,
+        _: Request<ListNamespacesRequest>,
+    ) -> Result<Response<ListNamespacesResponse>, Status> {
+        self.rpcs.observe("ListNamespaces", namespaces::list(&self.counters)).await
+    }
+}
