@@ -52,7 +52,7 @@ pub struct ElasticsearchConfig {
     pub index_prefix: String,
     /// Primary shards of a new index.
     pub shards: u16,
-    /// Copies of each shard, besides the primary.
+    /// Copies of each shard, in addition to the primary.
     pub replicas: u16,
 }
 

@@ -1,6 +1,7 @@
 //! Configuration from environment variables: `TALLYSTONE_<SECTION>_<KEY>`.
 
-use super::{Sections, renamed};
+use super::renamed::renamed_key;
+use super::sections::Sections;
 use crate::error::CliError;
 use crate::nearest::nearest;
 use figment::providers::Env;
@@ -65,11 +66,9 @@ pub(super) fn check_names(sections: &Sections) -> Result<(), CliError> {
         if is_other || is_of_kubernetes(rest) || variables.iter().any(|variable| variable == name) {
             continue;
         }
-        if let Some(new) = renamed::renamed_key(&rest.to_lowercase()) {
-            let error = format!("configuration: the variable {name} is obsolete: the key is now {new}");
-            return Err(
-                CliError::usage(error).hint(format!("for example {PREFIX}SERVER_LISTEN for `listen` in [server]"))
-            );
+        if let Some(new) = renamed_key(&rest.to_lowercase()) {
+            let error = format!("configuration: no key is set by {name}: it is now {new}");
+            return Err(CliError::usage(error).hint(format!("variables are named {PREFIX}<SECTION>_<KEY>")));
         }
         let error = CliError::usage(format!("configuration: unknown key in the environment: {name}"));
         return Err(match nearest(name, variables.iter().map(String::as_str)) {

@@ -5,6 +5,7 @@
 mod environment;
 mod flags;
 mod renamed;
+mod sections;
 
 pub(crate) use flags::{ConfigFile, HistoryServices, MetricsFlag, Overrides, RedisFlags};
 pub(crate) use renamed::renamed_argument;
@@ -15,12 +16,9 @@ use figment::Figment;
 use figment::error::Kind;
 use figment::providers::{Format, Serialized, Toml};
 use figment::value::{Dict, Value};
-use std::collections::BTreeMap;
+use sections::{Sections, sections};
 use std::path::Path;
 use tallystone_assembly::Config;
-
-/// The keys of each section; `None`: a list of tables, whose keys are checked when it is read.
-type Sections = BTreeMap<String, Option<Vec<String>>>;
 
 /// Reads the configuration of a verb.
 pub(crate) fn load(file: Option<&Path>, flags: Overrides) -> Result<Config, CliError> {
@@ -41,19 +39,6 @@ pub(crate) fn load(file: Option<&Path>, flags: Overrides) -> Result<Config, CliE
         layers = layers.merge(Serialized::default(key, value));
     }
     layers.extract().map_err(|error| explain(error, file))
-}
-
-fn sections() -> Sections {
-    let serde_json::Value::Object(sections) =
-        serde_json::to_value(Config::default()).expect("a configuration is plain data")
-    else {
-        unreachable!("a configuration is a struct")
-    };
-    let keys = |section: serde_json::Value| match section {
-        serde_json::Value::Object(keys) => Some(keys.into_iter().map(|(key, _)| key).collect()),
-        _ => None,
-    };
-    sections.into_iter().map(|(name, section)| (name, keys(section))).collect()
 }
 
 /// Refuses names in a file that no verb knows.

@@ -50,7 +50,7 @@ pub(crate) fn renamed_argument(argument: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::sections;
+    use crate::config::sections::sections;
 
     #[test]
     fn every_new_name_exists() {

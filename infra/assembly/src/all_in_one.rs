@@ -21,7 +21,7 @@ pub struct Listeners {
     pub counters: TcpListener,
 }
 
-/// A queue and the counters of one Redis, and what else was asked for, running in this process.
+/// The queue and the counters of one Redis, running in this process, with a rollup worker if wanted.
 pub struct AllInOne {
     queue: Running,
     counters: Running,

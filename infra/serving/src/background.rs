@@ -1,4 +1,4 @@
-//! Work that a process does besides answering calls: a relay, an indexer, rollups, pruning.
+//! Work of a process that is not the answer to a call: a relay, an indexer, rollups, pruning.
 
 use crate::dedicated_thread;
 use futures::future::{BoxFuture, FutureExt, TryFutureExt};
@@ -13,7 +13,7 @@ pub struct BackgroundTask {
 }
 
 impl BackgroundTask {
-    /// A task. `name` becomes the name of its thread; `run` receives the token that asks it to stop.
+    /// A task. `name` becomes the name of its thread; `run` receives the token whose cancellation stops it.
     pub fn new<F>(name: &'static str, run: impl FnOnce(CancellationToken) -> F + Send + 'static) -> BackgroundTask
     where
         F: Future<Output = ()> + Send + 'static,
@@ -48,7 +48,7 @@ pub struct BackgroundTasks {
 }
 
 impl BackgroundTasks {
-    /// Starts these tasks; cancelling `stopping` asks all of them to stop.
+    /// Starts these tasks; cancelling `stopping` stops all of them.
     pub fn start(tasks: impl IntoIterator<Item = BackgroundTask>, stopping: &CancellationToken) -> BackgroundTasks {
         let start = |task: BackgroundTask| dedicated_thread(task.name, (task.run)(stopping.clone()));
         BackgroundTasks { running: tasks.into_iter().map(start).collect() }

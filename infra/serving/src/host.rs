@@ -1,5 +1,6 @@
 //! The host: one port with gRPC and HTTP services, their background tasks, and the order in which all of it stops.
 
+use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
 use crate::http::unknown_path;
 use crate::metrics::{Buckets, listen_metrics};
@@ -33,36 +34,6 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// How long each step of a stop may take: open connections, then what must drain, then background tasks.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
-
-/// Why a host did not start, or ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The port cannot be bound.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The listener that the host was given is no bound port.
-    #[error("cannot serve on this listener: {0}")]
-    Listener(std::io::Error),
-    /// `/metrics` cannot be served.
-    #[error("cannot serve metrics on {address}: {why}")]
-    Metrics {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        why: String,
-    },
-    /// A background task has failed or panicked.
-    #[error("a background task has failed: {0}")]
-    BackgroundTask(String),
-    /// The gRPC transport has failed.
-    #[error("the gRPC server has failed: {0}")]
-    Grpc(#[from] tonic::transport::Error),
-}
 
 /// One port and what is served on it. Services are added first, then [`Host::serve`] runs it.
 ///

@@ -7,6 +7,7 @@
 
 mod background;
 mod dedicated_thread;
+mod error;
 mod host;
 pub mod http;
 mod listen;
@@ -16,7 +17,8 @@ mod running;
 
 pub use background::{BackgroundTask, BackgroundTasks};
 pub use dedicated_thread::dedicated_thread;
-pub use host::{Host, ServeError};
+pub use error::ServeError;
+pub use host::Host;
 pub use listen::Listen;
 pub use metrics::{Buckets, listen_metrics};
 pub use rpc::{ObservedCall, RpcMetrics};

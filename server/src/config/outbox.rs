@@ -46,7 +46,7 @@ impl OutboxConfig {
     }
 
     /// The bound of each outbox. `has_relay`: whether a relay reads them. Where none does, refusing new messages would
-    /// help nobody: the oldest events go, and a relay that is added later finds the newest.
+    /// gain nothing: the oldest events go, and a relay that is added later finds the newest.
     pub fn bound(&self, has_relay: bool) -> OutboxBound {
         let default = if has_relay { u64::from(OutboxBound::default().events_max) } else { UNREAD_EVENTS_MAX };
         OutboxBound {

@@ -138,7 +138,7 @@ pub(crate) async fn list_events(State(api): ApiState, RawBody(body): RawBody) ->
     answer(api.list_events(Request::new(read::<ListEventsBody>(&body)?.try_into()?)).await)
 }
 
-/// A namespace and what it is told.
+/// A namespace and its configuration.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NamespaceBody {
     name: String,
