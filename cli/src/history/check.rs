@@ -1,8 +1,10 @@
-//! `tallystone history check [QUEUE…]`: whether the index says what the queue's own store says.
+//! `tallystone history check [QUEUE…]`: compares each queue with its history.
 //!
-//! A queue at work cannot be compared at one moment. So: list the queue, wait until the watermark is past that, list
-//! the index, and look again at what differs until it is seen to differ while it stood still.
+//! A queue at work cannot be compared at one moment. The check lists the queue, waits until the watermark has passed that
+//! moment, and lists the index. Messages that differ are compared again: a difference counts only if the message did not
+//! change meanwhile.
 
+use super::message_view::{MessageView, digest};
 use crate::connection::{Session, cli_error};
 use crate::error::CliError;
 use crate::output::{grouped, table};
@@ -10,19 +12,17 @@ use clap::Args;
 use futures::{StreamExt, TryStreamExt};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 use tallystone_client::{IndexedMessage, Message, Search, State};
 
 const PAGE: u32 = 1_000;
 /// How long to wait for the watermark.
 const WAIT: Duration = Duration::from_secs(60);
-/// Questions on their way at a time.
+/// Concurrent requests.
 const AT_ONCE: usize = 16;
-/// Tries to catch a message standing still.
+/// How often a message that keeps changing is compared again.
 const TRIES: usize = 5;
-/// Differences that are named; more are only counted.
+/// Differences that are listed; further ones are only counted.
 const NAMED: usize = 100_000;
 
 #[derive(Args, Debug)]
@@ -72,7 +72,7 @@ async fn check(queue: String, traces: bool, session: &Session) -> Result<Report,
         loop {
             let page = session.client.list_messages(&queue, state, PAGE, &page_token);
             let page = session.call(&queue, page).await?;
-            live.extend(page.items.iter().map(|message| (message.id.clone(), digest(&Said::by_queue(message)))));
+            live.extend(page.items.iter().map(|message| (message.id.clone(), digest(&MessageView::by_queue(message)))));
             page_token = page.next_page_token;
             if page_token.is_empty() {
                 break;
@@ -90,7 +90,7 @@ async fn check(queue: String, traces: bool, session: &Session) -> Result<Report,
             if traces {
                 all.push(message.id.clone());
             }
-            if live.remove(&message.id) != Some(digest(&Said::by_index(message))) {
+            if live.remove(&message.id) != Some(digest(&MessageView::by_index(message))) {
                 suspects.push(message.id.clone());
             }
         }
@@ -100,7 +100,7 @@ async fn check(queue: String, traces: bool, session: &Session) -> Result<Report,
         }
     }
     suspects.extend(live.into_keys());
-    for (id, difference) in look_again(&report.queue, suspects, session).await? {
+    for (id, difference) in compare_again(&report.queue, suspects, session).await? {
         report.add(id, difference);
     }
     let traces = futures::stream::iter(all).map(|id| {
@@ -136,9 +136,9 @@ async fn caught_up(session: &Session) -> Result<(), CliError> {
     }
 }
 
-/// Compares these messages, all of them at a time, until the queue's own answer is the same before and after the
-/// index's. What changes faster than that is compared again later.
-async fn look_again(
+/// Compares these messages until the queue returns the same before and after the index was read. A message that changed
+/// in between is compared again in the next round.
+async fn compare_again(
     queue: &str,
     mut suspects: Vec<String>,
     session: &Session,
@@ -149,16 +149,16 @@ async fn look_again(
             break;
         }
         let before = futures::stream::iter(std::mem::take(&mut suspects)).map(|id| async move {
-            let said = message(queue, &id, session).await?.as_ref().map(Said::by_queue);
-            Ok::<_, CliError>((id, said))
+            let view = message(queue, &id, session).await?.as_ref().map(MessageView::by_queue);
+            Ok::<_, CliError>((id, view))
         });
-        let before: Vec<(String, Option<Said>)> = before.buffer_unordered(AT_ONCE).try_collect().await?;
+        let before: Vec<(String, Option<MessageView>)> = before.buffer_unordered(AT_ONCE).try_collect().await?;
         caught_up(session).await?;
         let compared = futures::stream::iter(before).map(|(id, before)| async move {
             // Two: an earlier message of the id should be gone.
             let search = Search { queue: queue.to_owned(), id: id.clone(), page_size: 2, ..Search::default() };
             let found = session.client.search_messages(search).await.map_err(|error| cli_error(&error))?;
-            let after = message(queue, &id, session).await?.as_ref().map(Said::by_queue);
+            let after = message(queue, &id, session).await?.as_ref().map(MessageView::by_queue);
             if before != after {
                 return Ok((id, None));
             }
@@ -176,19 +176,19 @@ async fn look_again(
     Ok(differences)
 }
 
-fn difference(queue: Option<Said>, index: &[IndexedMessage]) -> Option<String> {
+fn difference(queue: Option<MessageView>, index: &[IndexedMessage]) -> Option<String> {
     match (queue, index) {
         (None, []) => None,
         (Some(_), []) => Some("is in the queue, not in the index".to_owned()),
         (None, _) => Some("is in the index, not in the queue".to_owned()),
-        (Some(queue), [only]) => queue.difference(&Said::by_index(only)),
+        (Some(queue), [only]) => queue.difference(&MessageView::by_index(only)),
         (Some(_), _) => {
             Some("is in the index more than once: an earlier message of that id is not gone there".to_owned())
         }
     }
 }
 
-/// The same, twice where something is wrong: at work, a message may be ahead of its transitions for a moment.
+/// Like [`incomplete`], and repeated if something is wrong: a message can be ahead of its transitions for a moment.
 async fn incomplete_twice(queue: &str, id: &str, session: &Session) -> Result<Option<String>, CliError> {
     match incomplete(queue, id, session).await? {
         None => Ok(None),
@@ -225,7 +225,10 @@ async fn incomplete(queue: &str, id: &str, session: &Session) -> Result<Option<S
                 return Ok(Some(format!("its trace has version {} where {expected} should be", transition.version)));
             }
             if transition.version > 1 && transition.from != state {
-                return Ok(Some(format!("its trace does not hang together at version {}", transition.version)));
+                return Ok(Some(format!(
+                    "its trace does not follow from the previous version at version {}",
+                    transition.version
+                )));
             }
             last = (transition.sequence, transition.version);
             state = transition.to;
@@ -239,79 +242,13 @@ async fn incomplete(queue: &str, id: &str, session: &Session) -> Result<Option<S
     }
 }
 
-/// What both sides say of a message.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Said {
-    fields: Vec<(&'static str, String)>,
-}
-
-impl Said {
-    fn by_queue(message: &Message) -> Said {
-        let due_ms = if matches!(message.state, State::Invisible | State::Running) { message.due_ms } else { 0 };
-        Said::new(
-            (message.version, message.state.name(), message.priority, message.attempts, message.fencing_token),
-            (&message.worker, &message.reason, message.coalesced),
-            (message.enqueued_at_ms, message.state_since_ms, due_ms),
-            crate::text::pairs_text(&message.metadata),
-        )
-    }
-
-    fn by_index(message: &IndexedMessage) -> Said {
-        let state = message.state.map_or("?", State::name);
-        Said::new(
-            (message.version, state, message.priority, message.attempts, message.fencing_token),
-            (&message.worker, &message.reason, message.coalesced),
-            (message.enqueued_at_ms, message.state_since_ms, message.due_ms),
-            crate::text::pairs_text(&message.metadata),
-        )
-    }
-
-    fn new(
-        (version, state, priority, attempts, token): (u32, &str, i64, u32, u64),
-        (worker, reason, coalesced): (&str, &str, bool),
-        (enqueued_at_ms, since_ms, due_ms): (u64, u64, u64),
-        metadata: String,
-    ) -> Said {
-        let fields = vec![
-            ("version", version.to_string()),
-            ("state", state.to_owned()),
-            ("priority", priority.to_string()),
-            ("attempts", attempts.to_string()),
-            ("fencing_token", token.to_string()),
-            ("worker", worker.to_owned()),
-            ("reason", reason.to_owned()),
-            ("coalesced", coalesced.to_string()),
-            ("enqueued_at_ms", enqueued_at_ms.to_string()),
-            ("state_since_ms", since_ms.to_string()),
-            ("due_ms", due_ms.to_string()),
-            ("metadata", metadata),
-        ];
-        Said { fields }
-    }
-
-    fn difference(&self, index: &Said) -> Option<String> {
-        let differing = self.fields.iter().zip(&index.fields).filter(|(mine, theirs)| mine != theirs);
-        let texts: Vec<String> = differing
-            .map(|((name, mine), (_, theirs))| format!("{name} is '{mine}' in the queue, '{theirs}' in the index"))
-            .collect();
-        (!texts.is_empty()).then(|| texts.join("; "))
-    }
-}
-
-/// Ten million messages are compared in a gigabyte.
-fn digest(said: &Said) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    said.hash(&mut hasher);
-    hasher.finish()
-}
-
 fn text(reports: &[Report]) -> String {
     if reports.is_empty() {
         return "No queues.".to_owned();
     }
     let row = |report: &Report| {
         let verdict = match report.differences.len() as u64 + report.more_differences {
-            0 => "the index says the same".to_owned(),
+            0 => "no difference".to_owned(),
             found => format!("{found} differences"),
         };
         vec![report.queue.clone(), grouped(report.compared), verdict]

@@ -1,6 +1,7 @@
 //! `tallystone history …`, and what all verbs share that query history: where the answers come from, and how far they go.
 
 mod check;
+mod message_view;
 mod source;
 
 pub(crate) use source::{HistoryFlags, demo_file};
