@@ -15,8 +15,8 @@ pub(super) async fn one(
     request: wire::AddCountRequest,
 ) -> Result<wire::AddCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let asked = change_request(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
-    let appended = counters.append(&name, vec![asked]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
+    let change = change_request(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let appended = counters.append(&name, vec![change]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     Ok(added(appended))
 }
 
@@ -25,9 +25,9 @@ pub(super) async fn one_and_get(
     request: wire::AddCountRequest,
 ) -> Result<wire::AddAndGetCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let asked = change_request(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
-    let counter = [asked.counter.clone()];
-    let appended = counters.append(&name, vec![asked]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
+    let change = change_request(request.counter, Change::Add(request.delta), request.token).map_err(of_call)?;
+    let counter = [change.counter.clone()];
+    let appended = counters.append(&name, vec![change]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     let count = counters.get(&name, &counter).await.map_err(|refusal| of_call(after_add(refusal)))?;
     Ok(added_and_got(appended, count[0]))
 }
@@ -40,8 +40,8 @@ pub(super) async fn many(
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
     let adds = request.adds.into_iter().map(|add| change_request(add.counter, Change::Add(add.delta), add.token));
-    let (asked, verdicts) = sorted(adds);
-    let appended = counters.append(&name, asked).await.map_err(of_call)?;
+    let (changes, verdicts) = sorted(adds);
+    let appended = counters.append(&name, changes).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::AddCountResult {
         outcome: Some(match result {
             Ok(appended) => Outcome::Ok(added(appended)),
@@ -59,9 +59,9 @@ pub(super) async fn many_and_get(
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
     let adds = request.adds.into_iter().map(|add| change_request(add.counter, Change::Add(add.delta), add.token));
-    let (asked, verdicts) = sorted(adds);
-    let names: Vec<CounterName> = asked.iter().map(|asked| asked.counter.clone()).collect();
-    let appended = counters.append(&name, asked).await.map_err(of_call)?;
+    let (changes, verdicts) = sorted(adds);
+    let names: Vec<CounterName> = changes.iter().map(|change| change.counter.clone()).collect();
+    let appended = counters.append(&name, changes).await.map_err(of_call)?;
     let counts = counters.get(&name, &names).await.map_err(|refusal| of_call(after_add(refusal)))?;
     let answers = appended.into_iter().zip(counts).map(|(appended, count)| appended.map(|appended| (appended, count)));
     let results = merged(verdicts, answers).enumerate().map(|(index, result)| wire::AddAndGetCountResult {

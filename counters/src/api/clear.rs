@@ -12,8 +12,8 @@ pub(super) async fn one(
     request: wire::ClearCountRequest,
 ) -> Result<wire::ClearCountResponse, Status> {
     let name = namespace(request.namespace)?;
-    let asked = change_request(request.counter, Change::Clear, request.token).map_err(of_call)?;
-    let appended = counters.append(&name, vec![asked]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
+    let change = change_request(request.counter, Change::Clear, request.token).map_err(of_call)?;
+    let appended = counters.append(&name, vec![change]).await.map_err(of_call)?.remove(0).map_err(of_call)?;
     Ok(cleared(appended))
 }
 
@@ -24,9 +24,9 @@ pub(super) async fn many(
     use wire::clear_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("clears", request.clears.len())?;
-    let (asked, verdicts) =
+    let (changes, verdicts) =
         sorted(request.clears.into_iter().map(|clear| change_request(clear.counter, Change::Clear, clear.token)));
-    let appended = counters.append(&name, asked).await.map_err(of_call)?;
+    let appended = counters.append(&name, changes).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::ClearCountResult {
         outcome: Some(match result {
             Ok(appended) => Outcome::Ok(cleared(appended)),

@@ -18,7 +18,7 @@ pub(super) async fn put(
     let name = self::name(name)?;
     let change = |before: Option<NamespaceConfig>| match (config, persistence_configuration.as_str()) {
         (Some(_), text) if !text.is_empty() => {
-            Err(Refusal::invalid("persistence_configuration", "stands instead of config, not beside it"))
+            Err(Refusal::invalid("persistence_configuration", "must not be given together with config"))
         }
         (None, text) if !text.is_empty() => NamespaceConfig::of_persistence_configuration(text),
         (config, _) => changed(before.unwrap_or_default(), config.unwrap_or_default()),

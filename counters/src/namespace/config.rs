@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 /// The number of shards of the event log and of the checkpoints. The events of one counter can be spread over all of them,
 /// and they are few enough that the adds of a millisecond fill a script call to each.
 pub const SHARDS: u16 = 8;
-/// How far ahead of the store's clock an event's time may be: it allows for the skew of a client's clock.
+/// How far ahead of the store's clock an event's time may be, to allow for the skew of a client's clock.
 pub const FUTURE_LIMIT_MS: u64 = 1_000;
 /// How much longer than the accept limit a rollup stays behind (N7): it allows for shards whose clocks differ.
 pub const SKEW_MS: u64 = 100;

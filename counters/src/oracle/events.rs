@@ -32,7 +32,7 @@ impl Events for OracleNamespace {
             }
             let Ok(shard) = self.shard(&mut world, number) else { continue };
             // The caller places an event without a time in the window that it takes for the current one. Where the
-            // shard is in another window, such events go to it again in a call of their own.
+            // shard is in another window, the caller sends such events again in another call.
             let guessed_ms = self.clock_ms.load(Ordering::SeqCst);
             let is_wrong = guessed_ms / WINDOW_MS != shard.clock_ms / WINDOW_MS;
             let (again, first): (Vec<usize>, Vec<usize>) =

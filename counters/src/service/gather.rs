@@ -26,7 +26,7 @@ struct Call<I, R> {
     answer: oneshot::Sender<Vec<R>>,
 }
 
-/// Gathers items for a store that takes many at once; each call gets the results of its own items.
+/// Gathers items for a store that takes many at once; each call gets its own results.
 pub(super) struct Gather<I, R>(mpsc::UnboundedSender<Call<I, R>>);
 
 impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {

@@ -4,7 +4,7 @@
 -- deltas i8, sum of their sizes i8, offsets of its first and last add I2 I2 (first > last: no add), offset of its last
 -- clear + 1 I2 (0: no clear).
 -- Sums have 64 bits and a Lua number is exact to 2^53, so this file reads and keeps them in halves of 32 bits.
--- Where `closed` has HAS_OLDER, the entries of older windows are in a field of their own (docs/decisions/0022).
+-- Where `closed` has HAS_OLDER, the entries of older windows are in a second field (docs/decisions/0022).
 local ENTRY = '>I5i4I4I4I4I2I2I2'
 local ENTRY_BYTES, HEAD, HEAD_BYTES = 27, '>I6BI6', 21
 local HALF = 4294967296

@@ -62,7 +62,7 @@ async fn n2_any_part_of_what_is_pending_fits() {
             Err(refusal) => assert_eq!(refusal, Refusal::Overflow),
         }
     }
-    // Past 2^53 a Lua number does not tell one from the next.
+    // Past 2^53 neighbouring integers are the same Lua number.
     for number in 0..1_000 {
         assert_eq!(ns.append_one(add("c", &format!("s{number}"), NOON_MS, 200)).await, Err(Refusal::Overflow));
     }
@@ -251,7 +251,7 @@ async fn n2_a_counter_that_was_closed_late_opens_again() {
     };
     let (closed, opened) = stopped.meanwhile(closing, opening).await;
     assert!(matches!(*closed, [Ok(RolledUp::Committed { .. })]) && opened == (1 << 62) - 1, "{closed:?} {opened}");
-    // Whatever it has done last, the log itself says that somebody must look at it.
+    // Whatever it has done last, the log keeps the counter dirty.
     ns.pass(60_000);
     for (name, _) in ns.due(1_000).await {
         ns.roll_up(name.as_str()).await;

@@ -1,4 +1,4 @@
-//! When a rollup is due, and what is told of events (N8 to N12).
+//! When a rollup is due, and how events are read back (N8 to N12).
 
 use super::*;
 use tallystone_counters::Event;
@@ -17,7 +17,7 @@ async fn n8_a_thousand_adds_in_a_window_are_due_once_and_together() {
     let mut jobs = 0;
     for _ in 0..200 {
         ns.pass(100);
-        // A counter is due in each shard that has events of it: who is asked first rolls up all of them.
+        // A counter is due in each shard that has events of it: the first shard's job rolls up all of them.
         for shard in 0..SHARDS {
             for (name, _) in ns.store.due(shard, 10, 60_000).await.expect("an answer").counters {
                 let rolled_up = ns.roll_up(name.as_str()).await;
@@ -38,7 +38,7 @@ async fn n9_a_due_counter_is_held_and_not_lost() {
     assert_eq!(ns.due(1_000).await, []);
     ns.pass(1);
     assert_eq!(ns.due(1_000).await, [(counter("c"), due_ms)]);
-    // Whoever was told may have died.
+    // The server that made the call may have died.
     ns.pass(999);
     assert_eq!(ns.due(1_000).await, []);
     ns.pass(1);
@@ -49,7 +49,7 @@ async fn n9_a_due_counter_is_held_and_not_lost() {
 }
 
 #[tokio::test]
-async fn n9_the_longest_waiting_are_told_first_and_the_next_one_is_named() {
+async fn n9_the_longest_waiting_come_first_and_the_next_due_time_is_returned() {
     let ns = TestNamespace::new("order", one_shard(Cardinality::High)).await;
     let home = home(&ns, "c0").await;
     let mut names = Vec::new();
@@ -69,8 +69,8 @@ async fn n9_the_longest_waiting_are_told_first_and_the_next_one_is_named() {
     assert!(first.next_ms.is_some_and(|next_ms| next_ms <= first.now_ms), "more wait");
     let rest = ns.store.due(home, 1_000, 20_000).await.expect("an answer");
     assert_eq!(rest.next_ms, Some(rest.now_ms + 10_000), "the two that are held");
-    let told: Vec<CounterName> = first.counters.into_iter().chain(rest.counters).map(|(name, _)| name).collect();
-    assert_eq!(told, names);
+    let found: Vec<CounterName> = first.counters.into_iter().chain(rest.counters).map(|(name, _)| name).collect();
+    assert_eq!(found, names);
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn n11_a_read_pulls_a_waiting_counter_forward() {
 }
 
 #[tokio::test]
-async fn n11_a_read_of_an_idle_counter_makes_it_due_where_that_is_asked_for() {
+async fn n11_a_read_of_an_idle_counter_makes_it_due_where_the_caller_requests_that() {
     let mut ns = TestNamespace::new("idle", NamespaceConfig::default()).await;
     ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
     assert_eq!(ns.settled("c").await, 1);
@@ -152,7 +152,7 @@ async fn n11_a_read_of_an_idle_counter_makes_it_due_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn n12_the_events_of_a_window_are_told_in_the_order_of_their_times() {
+async fn n12_the_events_of_a_window_are_read_in_the_order_of_their_times() {
     let ns = TestNamespace::new("events", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
     let mut expected = Vec::new();
     for number in 0..60_u64 {
@@ -164,7 +164,7 @@ async fn n12_the_events_of_a_window_are_told_in_the_order_of_their_times() {
         expected.push(Event { time_ms, token: event.token, change });
     }
     for begin_ms in [NOON_MS - 1, NOON_MS + WINDOW_MS] {
-        ns.append_one(add("c", "beside", begin_ms, 1)).await.expect("of the windows beside");
+        ns.append_one(add("c", "neighbour", begin_ms, 1)).await.expect("of the neighbouring windows");
     }
     expected.sort_by(|one, other| (one.time_ms, &one.token).cmp(&(other.time_ms, &other.token)));
     let window = NOON_MS / WINDOW_MS;
@@ -183,7 +183,7 @@ async fn home(ns: &TestNamespace, name: &str) -> u16 {
 }
 
 #[tokio::test]
-async fn n8_what_waits_goes_by_another_coalesce_ms_at_once() {
+async fn n8_counters_that_wait_follow_another_coalesce_ms_at_once() {
     let hour = NamespaceConfig { coalesce_ms: 3_600_000, ..one_shard(Cardinality::High) };
     let mut ns = TestNamespace::new("coalesce", hour.clone()).await;
     ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("an add");

@@ -1,4 +1,4 @@
-//! The stores of a server on Redis beside the oracle's: each call goes to both, and their replies must be equal.
+//! The stores of a server on Redis and on the oracle: each call goes to both, and their replies must be equal.
 
 use std::fmt::Debug;
 use std::ops::Range;

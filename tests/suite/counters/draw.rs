@@ -64,19 +64,19 @@ pub(super) fn batch(
     random: &mut StdRng,
     ns: &TestNamespace,
     deltas: Deltas,
-    told: &[(NewEvent, Option<u64>)],
+    sent: &[(NewEvent, Option<u64>)],
 ) -> Vec<NewEvent> {
     let count = one(random, &[1, 2, 5, 40, 400]);
     let mut events: Vec<NewEvent> = Vec::with_capacity(count);
     for _ in 0..count {
         let event = match events.choose(random) {
             Some(again) if random.random_ratio(1, 10) => again.clone(),
-            _ => any_event(random, ns, deltas, told),
+            _ => any_event(random, ns, deltas, sent),
         };
         events.push(event);
     }
     if count == 400 {
-        // One counter, one moment: slots are laid out anew.
+        // One counter, one moment: the layout of slots changes.
         let is_stamped: bool = random.random();
         for event in &mut events {
             event.counter = counter("hot");
@@ -86,11 +86,11 @@ pub(super) fn batch(
     events
 }
 
-fn any_event(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas, told: &[(NewEvent, Option<u64>)]) -> NewEvent {
-    if let Some((event, happened_ms)) = told.iter().choose(random)
+fn any_event(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas, sent: &[(NewEvent, Option<u64>)]) -> NewEvent {
+    if let Some((event, happened_ms)) = sent.iter().choose(random)
         && random.random_ratio(1, 3)
     {
-        // What was told the time of its event may say it from then on.
+        // A caller that got the time of its event may send that time from then on.
         let mut again = NewEvent { time_ms: event.time_ms.or(*happened_ms), ..event.clone() };
         if random.random_ratio(1, 8) {
             again.change = Change::Add(random.random_range(-3..=3));

@@ -39,8 +39,8 @@ async fn furnished(seconds_per_bucket: u64, per_window: u64) -> (TestNamespace, 
 }
 
 #[tokio::test]
-async fn n12_every_event_is_told_once_and_in_its_order_however_it_is_asked_for() {
-    // Buckets with more fields than are asked for at once, and more buckets than that.
+async fn n12_every_event_is_read_once_and_in_order_whatever_the_page_size() {
+    // Buckets with more fields than one command reads, and more buckets than that.
     for (seconds_per_bucket, per_window) in [(60, 30), (1, 5)] {
         let (ns, expected) = furnished(seconds_per_bucket, per_window).await;
         let end = ns.now_ms() / WINDOW_MS + 1;
@@ -54,7 +54,7 @@ async fn n12_every_event_is_told_once_and_in_its_order_however_it_is_asked_for()
                     scan.next_window
                 );
                 let is_within = |event: &Event| (next..scan.next_window).contains(&(event.time_ms / WINDOW_MS));
-                assert!(scan.events.iter().all(is_within), "beside {next} to {}", scan.next_window);
+                assert!(scan.events.iter().all(is_within), "outside {next} to {}", scan.next_window);
                 found.extend(scan.events.into_iter().map(|event| (event.time_ms, event.token.to_string())));
                 (next, calls) = (scan.next_window, calls + 1);
             }

@@ -1,8 +1,8 @@
 //! Random programs: adds in batches, repetitions, late and early times, times by the store's own clock, clears, rollups of
 //! many that die between any two steps or overlap under earlier and later leases, a namespace that is changed, scripts
 //! that are forgotten, a clock that the test moves and sets back. Every answer is the model's; every checkpoint is the
-//! model's count at its time; and when the dirty ones have been rolled up, nothing is pending, every count is exact and
-//! every event is told (N3, N5 to N12).
+//! oracle's count at its time; and when the dirty ones have been rolled up, nothing is pending, every count is exact and
+//! every event is read back (N3, N5 to N12). Every reply of Redis is also the oracle's (`compared`).
 //!
 //! `TALLYSTONE_PROPERTY_SEED` repeats a failure.
 
@@ -27,7 +27,7 @@ const STEPS: usize = 60;
 async fn n5_random_programs_count_what_the_model_counts() {
     let is_long = std::env::var_os("TALLYSTONE_TEST_LONG").is_some();
     let first_seed = setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    // One of their own: they make it forget its scripts.
+    // Not the shared one: the programs flush its scripts.
     let redis = Arc::new(TestRedis::start().await);
     for seed in (first_seed..).take(if is_long { PROGRAMS_LONG } else { PROGRAMS } as usize) {
         println!("TALLYSTONE_PROPERTY_SEED={seed}");
@@ -44,11 +44,11 @@ struct Program {
     ns: TestNamespace,
     deltas: Deltas,
     /// What was sent, and when it happened if it counted.
-    told: Vec<(NewEvent, Option<u64>)>,
+    sent: Vec<(NewEvent, Option<u64>)>,
     /// A server that has not heard of the last change.
     stale: Option<Compared>,
     leases: Vec<LeaseOrder>,
-    /// Where a span has begun of which a rollup was told that it stands: no other may begin there.
+    /// Where the spans of committed rollups begin: no two may begin at the same time.
     spans: BTreeSet<(CounterName, u64)>,
 }
 
@@ -58,7 +58,7 @@ impl Program {
         let ns = TestNamespace::on(redis, "exactness", draw::config(&mut random)).await;
         let deltas = one(&mut random, &[Deltas::Mixed, Deltas::AroundWide, Deltas::Extreme]);
         let spans = BTreeSet::new();
-        Program { random, ns, deltas, told: Vec::new(), stale: None, leases: Vec::new(), spans }
+        Program { random, ns, deltas, sent: Vec::new(), stale: None, leases: Vec::new(), spans }
     }
 
     async fn step(&mut self) {
@@ -69,9 +69,9 @@ impl Program {
                 self.ns.pass(self.random.random_range(0..=ms));
             }
             11..14 => self.roll_up_what_is_due().await,
-            14 => self.roll_up_beside_all_else().await,
+            14 => self.roll_up_during_other_calls().await,
             15 => self.roll_up_under_an_earlier_lease().await,
-            16 => self.read_beside_a_rollup().await,
+            16 => self.read_during_a_rollup().await,
             17 => {
                 let touched: Vec<_> =
                     some_counters(&mut self.random).into_iter().map(|name| (name, self.random.random())).collect();
@@ -90,11 +90,11 @@ impl Program {
     }
 
     async fn append(&mut self) {
-        let events = draw::batch(&mut self.random, &self.ns, self.deltas, &self.told);
+        let events = draw::batch(&mut self.random, &self.ns, self.deltas, &self.sent);
         if let Some(stale) = &self.stale
             && self.random.random_ratio(1, 4)
         {
-            // What is too large for any shard needs no look at one.
+            // A delta that is too large for any shard is refused without a call.
             let answers = stale.append(&events).await;
             assert!(
                 answers.iter().all(|answer| matches!(answer, Err(Refusal::Stale | Refusal::Overflow))),
@@ -103,7 +103,7 @@ impl Program {
         }
         let answers = self.ns.store.append(&events).await;
         for (event, answer) in events.into_iter().zip(answers) {
-            self.told.push((event, answer.ok().map(|appended| appended.time_ms)));
+            self.sent.push((event, answer.ok().map(|appended| appended.time_ms)));
         }
     }
 
@@ -122,18 +122,18 @@ impl Program {
                 match result {
                     Err(refusal) => assert!(matches!(refusal, Refusal::Unavailable { .. }), "{refusal}"),
                     Ok(rolled_up) => {
-                        assert_ne!(rolled_up, RolledUp::Lost, "nobody else is there");
+                        assert_ne!(rolled_up, RolledUp::Lost, "no other rollup runs");
                         self.stands(job, &rolled_up);
                     }
                 }
             }
-            self.look_at(jobs).await;
+            self.check_checkpoints(jobs).await;
         }
     }
 
     /// A worker is stopped at any of its steps; meanwhile time passes, events come, and another rolls up, under a later
     /// lease or an earlier one.
-    async fn roll_up_beside_all_else(&mut self) {
+    async fn roll_up_during_other_calls(&mut self) {
         let mut leases = [self.ns.lease(), self.ns.lease()];
         if self.random.random() {
             leases.reverse();
@@ -162,10 +162,10 @@ impl Program {
                 self.stands(job, &result.expect("a rollup"));
             }
         }
-        self.look_at(&jobs.concat()).await;
+        self.check_checkpoints(&jobs.concat()).await;
     }
 
-    /// A worker whose lease is over long since comes too late, unless nobody was there after it.
+    /// A worker whose lease is long over loses its commit, unless no later lease has written.
     async fn roll_up_under_an_earlier_lease(&mut self) {
         let Some(lease) = self.leases.get(self.random.random_range(0..self.leases.len().max(1))).copied() else {
             return;
@@ -180,11 +180,11 @@ impl Program {
             RolledUp::Nothing => {}
         }
         self.stands(&jobs[0], &rolled_up);
-        self.look_at(&jobs).await;
+        self.check_checkpoints(&jobs).await;
     }
 
-    /// An accurate read is stopped at any of its steps while a rollup goes by.
-    async fn read_beside_a_rollup(&mut self) {
+    /// An accurate read is stopped at any of its steps while a rollup runs.
+    async fn read_during_a_rollup(&mut self) {
         let (names, others) = (some_counters(&mut self.random), some_counters(&mut self.random));
         let jobs: Vec<Job> = others.iter().map(|name| self.ns.job(name)).collect();
         let store = self.ns.store.clone();
@@ -223,7 +223,7 @@ impl Program {
     }
 
     /// A checkpoint is the model's count at its time, whatever happened on the way to it.
-    async fn look_at(&self, jobs: &[Job]) {
+    async fn check_checkpoints(&self, jobs: &[Job]) {
         for Job { counter: name, .. } in jobs {
             let checkpoint = self.ns.checkpoint(name.as_str()).await;
             assert_eq!(
@@ -239,7 +239,7 @@ impl Program {
     /// Nothing but what the log itself says is due is rolled up, and everything is exact (N9).
     async fn come_to_rest(mut self) {
         let config = self.ns.config.clone();
-        // Whatever waits by what the namespace is told now, and whatever the clock was set back.
+        // Past every due time of this configuration, and past every time to which the clock was set back.
         self.ns.at(self.ns.now_ms() + 30_000);
         let store = self.ns.store.clone();
         for shard in 0..SHARDS {
@@ -267,7 +267,7 @@ impl Program {
             for (window, events) in self.ns.oracle.events(&counter(name)) {
                 assert_eq!(self.ns.events(name, window).await, events, "'{name}' in {window}");
             }
-            // Nothing is closed, and nothing is held against it, that the count does not ask for.
+            // A counter is closed only in the direction that its count requires.
             for (token, delta) in [("one more", 1), ("one less", -1)] {
                 let answer = self.ns.append_one(add_now(name, token, delta)).await;
                 let is_full = expected.unsigned_abs() >= COUNT_SOFT_MAX as u128 && (expected > 0) == (delta > 0);

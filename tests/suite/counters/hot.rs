@@ -1,4 +1,4 @@
-//! Counters with many windows pending, the older of which stand apart from the record that adds write (N5).
+//! Counters with many windows pending, the older of which are in a second field that adds do not write (N5).
 
 use super::*;
 use std::ops::Range;
@@ -35,7 +35,7 @@ async fn fields(ns: &TestNamespace) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn n5_a_hot_counter_is_whole_though_its_older_windows_stand_apart() {
+async fn n5_a_hot_counter_is_complete_with_its_older_windows_in_a_second_field() {
     let mut ns = TestNamespace::new("hot", config()).await;
     add_to_windows(&ns, 0..5).await;
     assert_eq!(fields(&ns).await, ["c"], "few windows are one record");
@@ -57,7 +57,7 @@ async fn n5_a_hot_counter_is_whole_though_its_older_windows_stand_apart() {
 }
 
 #[tokio::test]
-async fn n5_an_add_to_a_window_that_stands_apart_is_counted_there() {
+async fn n5_an_add_to_a_window_in_the_second_field_is_counted_there() {
     let ns = TestNamespace::new("hot-late", config()).await;
     add_to_windows(&ns, 0..20).await;
     let late_ms = NOON_MS + 3 * WINDOW_MS + 7;
@@ -66,7 +66,7 @@ async fn n5_an_add_to_a_window_that_stands_apart_is_counted_there() {
     all[16] += 1 << 40;
     assert_eq!(sums(&ns).await, all);
     assert_eq!(fields(&ns).await, ["c"], "what was read as a whole is written as a whole");
-    // And apart once more, behind windows that stand apart already.
+    // And into the second field once more, after windows that are there already.
     add_to_windows(&ns, 20..40).await;
     let mut later: Vec<i64> = (20..40).rev().map(|number| 1 << number).collect();
     later.append(&mut all);
@@ -98,7 +98,7 @@ async fn n2_a_hot_counter_is_closed_and_opened_with_its_older_windows() {
     assert_eq!(sums(&ns).await, all);
     let now_ms = ns.now_ms();
     assert_eq!(ns.append_one(add("c", "up", now_ms, 1)).await, Err(Refusal::Overflow));
-    // As many windows again, in the other direction: those stand apart, and the counter is closed as before.
+    // As many windows again, in the other direction: those go to the second field, and the counter is closed as before.
     for number in 0..20 {
         assert_eq!(ns.append_one(add("c", &format!("d{number}"), ns.now_ms(), -1)).await, counted(ns.now_ms()));
         ns.pass(WINDOW_MS);
@@ -111,7 +111,7 @@ async fn n2_a_hot_counter_is_closed_and_opened_with_its_older_windows() {
 }
 
 #[tokio::test]
-async fn n12_windows_that_stand_apart_keep_their_events_from_being_dropped() {
+async fn n12_windows_in_the_second_field_keep_their_events_from_being_dropped() {
     let retention = NamespaceConfig {
         accept_limit_ms: 1_000,
         close_after_ms: 60_000,

@@ -14,7 +14,7 @@ pub(super) enum Last {
     Lost,
     /// It reaches some shards of a counter, or some counters, only.
     InPart,
-    /// It happens, and nobody hears of it.
+    /// It happens, and its reply is lost.
     Unheard,
 }
 

@@ -1,6 +1,6 @@
-//! The counters: their event log, their checkpoints and their rollups on a real Redis, beside a model of what a counter is.
+//! The counters: their event log, their checkpoints and their rollups on a real Redis, compared with the oracle.
 //!
-//! What lives here: random programs against the model (`exactness`, which `draw` draws), one rule each (`bounds`, `sealing`,
+//! What lives here: random programs (`exactness`, drawn by `draw`), whose every call goes to the oracle, too (`compared`), one rule each (`bounds`, `sealing`,
 //! `slots`, `event_pages`, `hot`, `circulation`, `servers`), and the stores that they interrupt. What may not: the queue, and the wire.
 
 mod bounds;
@@ -93,7 +93,7 @@ impl TestNamespace {
         self.server(&config, self.revision).await.expect("its stores")
     }
 
-    /// The namespace is told this from now on.
+    /// The namespace has this configuration from now on.
     async fn reconfigure(&mut self, config: NamespaceConfig) {
         (self.config, self.revision) = (config, self.revision + 1);
         self.store = self.server(&self.config, self.revision).await.expect("its stores");

@@ -1,4 +1,4 @@
-//! What a rollup sums can no longer change, and what can change is not summed; what is read beside it (N6, N7, N11).
+//! What a rollup sums can no longer change, and what can change is not summed; reads during rollups (N6, N7, N11).
 
 use super::interrupted::{Dying, Last};
 use super::*;
@@ -8,7 +8,7 @@ use tallystone_counters::namespace::SKEW_MS;
 use tallystone_counters::read;
 
 #[tokio::test]
-async fn n6_an_add_beside_a_rising_seal_is_in_the_window_or_refused() {
+async fn n6_an_add_during_a_seal_is_summed_or_refused() {
     let config = NamespaceConfig { buckets_per_id: 1, accept_limit_ms: 1_000, ..NamespaceConfig::default() };
     for add_first in [true, false] {
         let mut ns = TestNamespace::new("seal", config.clone()).await;
@@ -184,7 +184,7 @@ async fn n7_what_reached_only_some_shards_is_mended_by_the_next_rollup() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n11_an_accurate_read_beside_rollups_is_never_wrong() {
+async fn n11_an_accurate_read_during_rollups_is_never_wrong() {
     const READS: usize = 400;
     let config = NamespaceConfig { accept_limit_ms: 100, ..NamespaceConfig::default() };
     let ns = TestNamespace::new("reads", config).await;
@@ -224,5 +224,5 @@ async fn n11_an_accurate_read_beside_rollups_is_never_wrong() {
         is_over.store(true, Ordering::SeqCst);
     };
     tokio::join!(add, roll_up, read);
-    assert!(rollups > 20, "{rollups} rollups beside {READS} reads");
+    assert!(rollups > 20, "{rollups} rollups during {READS} reads");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn n1_a_server_with_an_old_configuration_is_told() {
+async fn n1_a_server_with_an_old_configuration_is_refused() {
     let ns = TestNamespace::new("revision", NamespaceConfig::default()).await;
     let config = NamespaceConfig { accept_limit_ms: 60_000, ..NamespaceConfig::default() };
     let newer = ns.server(&config, 2).await;
@@ -41,7 +41,7 @@ async fn n1_a_change_of_a_namespace_reaches_every_server_before_it_is_answered()
 }
 
 #[tokio::test]
-async fn n5_an_event_that_happens_when_it_is_counted_goes_by_the_clock_of_its_shard() {
+async fn n5_an_event_that_happens_when_it_is_counted_has_the_time_of_its_shard() {
     let mut ns = TestNamespace::new("stamp", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
     // Some shards are ahead of what the server takes for the time, by some windows.
     let ahead_ms = NOON_MS + 1_700;
@@ -70,7 +70,7 @@ async fn n5_an_event_that_happens_when_it_is_counted_goes_by_the_clock_of_its_sh
 }
 
 #[tokio::test]
-async fn n3_a_shard_that_has_lost_how_its_slots_are_laid_out_is_believed() {
+async fn n3_the_layout_of_a_shard_that_has_lost_a_change_replaces_the_cached_one() {
     let config = NamespaceConfig { buckets_per_id: 1, ..NamespaceConfig::default() };
     let ns = TestNamespace::new("replica", config).await;
     ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
@@ -87,7 +87,7 @@ async fn n3_a_shard_that_has_lost_how_its_slots_are_laid_out_is_believed() {
         set.arg(key).arg(value);
     }
     set.exec_async(&mut connection).await.expect("set");
-    // Who does not believe it asks for ever.
+    // A server that kept its cached layout would repeat the call for ever.
     let answer = ns.append_one(add("c", "v", NOON_MS + 1_000, 1));
     assert_eq!(tokio::time::timeout(PATIENCE, answer).await, Ok(counted(NOON_MS + 1_000)));
     assert_eq!(ns.append_one(add("c", "t", NOON_MS, 1)).await, duplicate(NOON_MS));

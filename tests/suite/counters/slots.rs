@@ -1,4 +1,4 @@
-//! Where records stand, and that they are found there: long calls, many times, slots laid out anew (N3, N5, N12).
+//! Where records stand, and that they are found there: long calls, many times, changed layouts of slots (N3, N5, N12).
 
 use super::*;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ async fn n5_events_of_hundreds_of_buckets_of_time_are_counted_in_one_call() {
 }
 
 #[tokio::test]
-async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
+async fn n3_records_are_found_after_the_layout_of_slots_changes() {
     let mut ns = TestNamespace::new("layout-changed", narrow()).await;
     let (other, third) = (ns.server(&ns.config, 1).await, ns.server(&ns.config, 1).await);
     let (other, third) = (other.expect("its stores"), third.expect("its stores"));
@@ -72,13 +72,13 @@ async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
     let mut bursts = Vec::new();
     for (number, size) in [110, 210, 400, 800, 60].into_iter().enumerate() {
         let now_ms = ns.now_ms();
-        // So far ahead as events may be, before slots are laid out anew: for later times only.
+        // So far ahead as events may be, before the layout changes: it changes for later times only.
         let before: Vec<NewEvent> =
             (0..20).map(|event| add("c", &format!("{number} {event}"), now_ms + 1_000, 1)).collect();
         all_answer(&ns.store, &before, counted(now_ms + 1_000)).await;
         bursts.push((now_ms, burst(size, now_ms)));
         all_answer(&ns.store, &bursts[number].1, counted(now_ms)).await;
-        // Some are of times that are laid out otherwise than now.
+        // Some times have another layout than the current one.
         let ahead = add("c", &format!("ahead {number}"), now_ms + 1_000, 1);
         all_answer(&other, std::slice::from_ref(&ahead), counted(now_ms + 1_000)).await;
         all_answer(&ns.store, &[ahead], duplicate(now_ms + 1_000)).await;
@@ -92,8 +92,8 @@ async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
         }
         let mut expected: Vec<&Token> = burst.iter().map(|event| &event.token).collect();
         expected.sort();
-        let told = ns.events("c", *now_ms / WINDOW_MS).await;
-        let of_burst = told.iter().filter(|event| event.time_ms == *now_ms && expected.contains(&&event.token));
+        let found = ns.events("c", *now_ms / WINDOW_MS).await;
+        let of_burst = found.iter().filter(|event| event.time_ms == *now_ms && expected.contains(&&event.token));
         assert_eq!(of_burst.map(|event| &event.token).collect::<Vec<&Token>>(), expected);
     }
     // A clear cuts a window of many slots in two: the sum of what came after it is found in all of them.
@@ -101,7 +101,7 @@ async fn n3_what_was_placed_is_found_after_slots_are_laid_out_anew() {
     all_answer(&other, &[event("c", "clear", now_ms - 1, Change::Clear)], counted(now_ms - 1)).await;
     all_answer(&other, &[add("c", "before", now_ms - 2, 1_000)], counted(now_ms - 2)).await;
     let names = [counter("c")];
-    // Its burst, the last one, and those ahead of the burst before it, of its own and of the last.
+    // Its burst, the last one, and the events ahead of the burst before it, of this burst and of the last one.
     let after = 800 + 60 + 3 * 21;
     assert_eq!(read::accurate(&third, &third, &names).await.expect("counts")[0].0, after);
     assert_eq!(ns.settled("c").await, after);
@@ -118,10 +118,10 @@ async fn slots(ns: &TestNamespace, name: &str) -> Vec<u16> {
 }
 
 #[tokio::test]
-async fn n12_events_are_told_as_long_as_they_are_kept_however_slots_were_laid_out_since() {
+async fn n12_events_are_read_as_long_as_they_are_kept_whatever_the_layout_became() {
     let config = NamespaceConfig { close_after_ms: 60_000, delete_after_ms: 3_600_000, ..narrow() };
     let ns = TestNamespace::new("kept", config).await;
-    // Nobody looks for their tokens any more; they are kept, all the same.
+    // Their tokens are no longer looked up, but the events are kept.
     for size in [300, 600, 1_200] {
         all_answer(&ns.store, &burst(size, ns.now_ms()), counted(ns.now_ms())).await;
         ns.pass(600_000);
@@ -132,7 +132,7 @@ async fn n12_events_are_told_as_long_as_they_are_kept_however_slots_were_laid_ou
 }
 
 #[tokio::test]
-async fn n8_events_that_wait_for_their_rollup_are_summed_however_slots_were_laid_out_since() {
+async fn n8_events_that_wait_for_their_rollup_are_summed_whatever_the_layout_became() {
     let config = NamespaceConfig {
         accept_limit_ms: 1_000,
         close_after_ms: 60_000,
@@ -165,5 +165,5 @@ async fn n8_events_that_wait_for_their_rollup_are_summed_however_slots_were_laid
     while ns.store.prune(home).await.expect("an answer") > 0 {}
     ns.pass(700_000);
     all_answer(&ns.store, &burst(41_000, ns.now_ms()), counted(ns.now_ms())).await;
-    assert!(slots(&ns, "c").await.len() < layouts, "what nobody needs any more goes");
+    assert!(slots(&ns, "c").await.len() < layouts, "entries that no record needs are dropped");
 }

@@ -119,7 +119,7 @@ async fn n2_n3_bad_adds_are_refused_each_for_its_reason_and_change_nothing() {
 #[tokio::test]
 async fn n2_an_overflow_is_refused_and_never_wrapped() {
     let (house, _wire) = furnished().await;
-    // What is not rolled up yet may come to 2^62 in all; the same in the other direction.
+    // What is not rolled up yet may come to 2^62 in all; likewise in the other direction.
     for (counter, delta) in [("up", 1_i64 << 59), ("down", -(1_i64 << 59))] {
         let mut expected = 0;
         let mut refused = 0;
@@ -211,7 +211,7 @@ async fn n2_one_bad_item_does_not_spoil_the_others() {
     let mut counters = wire.counters.clone();
     let results = counters.add_counts(request).await.expect("a batch").into_inner().results;
     use wire::add_count_result::Outcome;
-    let told: Vec<Result<bool, Said>> = results
+    let replies: Vec<Result<bool, Said>> = results
         .into_iter()
         .map(|result| match result.outcome.expect("an outcome") {
             Outcome::Ok(added) => Ok(added.duplicate),
@@ -233,7 +233,7 @@ async fn n2_one_bad_item_does_not_spoil_the_others() {
         Err(invalid("adds[6].token.generation_time_ms")),
         Ok(false),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(replies, expected);
     let counts = house.clients[1].get_many(NS, ["a", "b", "", "c"].map(str::to_owned).to_vec()).await.expect("counts");
     let counts: Vec<Result<i64, String>> = counts
         .into_iter()

@@ -1,4 +1,4 @@
-//! Servers of counters within this process, on a Redis of their own; where a test wants rollups, with a queue and workers.
+//! Servers of counters within this process, on a separate Redis; with a queue and workers where a test needs rollups.
 
 use super::POLL;
 use super::machines::listed;
@@ -39,12 +39,12 @@ pub(super) struct House {
 }
 
 impl House {
-    /// With nobody who rolls up.
+    /// Without rollups.
     pub(super) async fn without_rollups() -> Self {
         House::start(false, false).await
     }
 
-    /// With a queue, but nobody who works.
+    /// With a queue, but without workers.
     pub(super) async fn without_worker() -> Self {
         House::start(true, false).await
     }

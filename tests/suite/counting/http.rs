@@ -73,7 +73,7 @@ fn fault(body: &Value) -> (&str, &str, &str) {
 #[tokio::test]
 async fn n2_the_seeds_body_is_read_as_it_stands() {
     let http = Http::start().await;
-    // It is of 2024: nobody knows any more whether it was counted, and it is not counted now.
+    // It is of 2024: its token is no longer looked up, and it is not counted now.
     let (status, answer) = http.call(Method::POST, "/v1/add_count", SEEDS_ADD).await;
     assert_eq!((status, fault(&answer)), (400, ("FAILED_PRECONDITION", "TOKEN_EXPIRED", "")));
     assert_eq!(http.count("counter123").await, 0);
@@ -224,7 +224,7 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
     assert_eq!((answer.0, fault(&answer.1)), invalid(""));
     let (status, answer) = http.post("/v1/add", &counted).await;
     assert_eq!((status, fault(&answer).0), (404, "NOT_FOUND"));
-    // To a gRPC client the same is told in its own way.
+    // A gRPC client gets a gRPC status instead.
     let unknown = http.client.post(format!("{}/tallystone.None/Call", http.house.urls[0]));
     let answer = unknown.header("content-type", "application/grpc").send().await.expect("an answer");
     assert_eq!(answer.headers()["grpc-status"], "12");

@@ -11,7 +11,7 @@ use tallystone_client::{CounterClient, IdempotencyToken, NewAdd};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Counters that are added to now and then, beside the hot one.
+/// Counters that get an add now and then, in addition to the hot one.
 const COLD: usize = 60;
 pub(super) const HOT: &str = "hot";
 /// How far events may be behind when they are first sent.
@@ -30,7 +30,7 @@ pub(super) struct Ledger {
     /// The sum of what was counted, by counter.
     pub(super) sums: BTreeMap<String, i64>,
     pub(super) counted: usize,
-    /// Counted, and nobody had heard of it before the call was repeated.
+    /// Counted; its first reply was lost, and the call was repeated.
     pub(super) duplicates: usize,
     pub(super) too_old: usize,
 }
@@ -53,7 +53,7 @@ impl Load {
         Load { namespace: namespace.to_owned(), clients: clients.to_vec(), until, ledger, answered }
     }
 
-    /// Adds; now and then what has been answered is asked again, of the other server.
+    /// Adds; now and then a call that was answered is repeated through the other server.
     pub(super) async fn add(self, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut number = 0;

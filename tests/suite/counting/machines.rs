@@ -148,7 +148,7 @@ impl Machines {
         self.workers.iter().flat_map(|worker| worker.lives().to_vec()).collect()
     }
 
-    /// Waits until the rollups have come to these counts, and says when. Nobody reads a count for it: that would hurry
+    /// Waits until the rollups have reached these counts, and returns when. It reads no count, since that would hurry
     /// rollups on (N9, N11).
     pub(super) async fn until_rolled_up(&self, namespace: &str, expected: &BTreeMap<String, i64>) -> Instant {
         let give_up_at = Instant::now() + SOON;

@@ -1,4 +1,4 @@
-//! What Prometheus is told of adds: each counts once, whatever became of it and however it was sent (N2, N3).
+//! Metrics of adds: each counts once, whatever its outcome and however it was sent (N2, N3).
 
 use super::machines::Machines;
 use super::now_ms;
@@ -10,7 +10,7 @@ use tallystone_client::{CounterClient, CounterType, IdempotencyToken, NamespaceC
 
 const NS: &str = "ns";
 
-/// One more server of counters, and where it tells its metrics.
+/// One more server of counters, and the address of its metrics.
 struct Measured {
     _machines: Machines,
     server: Server,
@@ -80,7 +80,7 @@ fn new_add(body: &Value) -> NewAdd {
     }
 }
 
-/// In a counter of its own.
+/// In a separate counter.
 fn of_counter(body: &Value, counter: &str) -> Value {
     let mut body = body.clone();
     if body["counter"] == "c" {

@@ -1,8 +1,8 @@
 //! The counters as a service, from the wire to the count: servers of counters, servers of the queue that drives them, and
 //! the workers that roll up (N1 to N11).
 //!
-//! What lives here: what is asked of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`),
-//! what is asked of the wire, of metrics and of namespaces (on a `house` within this process), and how the workers' records are
+//! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`),
+//! tests of the wire, of metrics and of namespaces (on a `house` within this process), and how the workers' records are
 //! judged (`judge`). What may not: what can be shown at the stores alone (`counters`).
 
 mod api;
@@ -22,7 +22,7 @@ mod service;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often something is looked at that must come.
+/// How often a test checks for something that must come.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Unix ms by this machine's clock, which is also the store's.

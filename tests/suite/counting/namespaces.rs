@@ -1,4 +1,4 @@
-//! What a namespace may be told, and by whom it is heard (N1).
+//! Changes of a namespace: which are allowed, and when servers and workers follow them (N1).
 
 use super::house::{House, until};
 use tallystone_client::{Cardinality, Code, CounterType, Namespace, NamespaceConfig, NewAdd, Result};
@@ -204,7 +204,7 @@ async fn lost_a_change(registry_too: bool) {
 }
 
 #[tokio::test]
-async fn n1_shards_that_have_lost_a_change_are_told_again() {
+async fn n1_shards_that_have_lost_a_change_are_configured_again() {
     lost_a_change(false).await;
 }
 

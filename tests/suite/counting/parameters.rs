@@ -171,7 +171,7 @@ async fn n10_low_cardinality_stays_in_circulation_and_high_does_not() {
     for namespace in ["high", "medium"] {
         still.insert(namespace, house.until_entry(namespace, "c", |entry| entry.count == 1).await);
     }
-    // Nobody adds, nobody reads: it goes on all the same.
+    // Without adds and without reads it goes on.
     let mut exact_to_ms = 0;
     for _ in 0..4 {
         exact_to_ms = house.until_entry("low", "c", |entry| entry.exact_to_ms > exact_to_ms).await.exact_to_ms;
@@ -226,7 +226,7 @@ fn largest_batch(house: &House, from: usize) -> usize {
 }
 
 #[tokio::test]
-async fn n10_a_worker_rolls_up_as_many_at_once_as_it_is_told() {
+async fn n10_a_worker_rolls_up_rollup_batch_count_counters_at_once() {
     let house = House::with_rollups().await;
     for (batch_count, least) in [(4, 3), (64, 5)] {
         let config = NamespaceConfig { rollup_batch_count: Some(batch_count), num_queues: Some(1), ..prompt() };
@@ -260,7 +260,7 @@ async fn n8_another_number_of_queues_takes_the_place_of_the_one_before() {
         let config = NamespaceConfig { num_queues: Some(num_queues), ..prompt() };
         house.clients[via].put_namespace(NS, config).await.expect("a change");
         let wished: Vec<String> = (0..num_queues).map(|number| format!("rollup/ns/{number}of{num_queues}")).collect();
-        // Adds go on meanwhile: those told to old queues, too, come to their count.
+        // Adds go on meanwhile: those whose jobs were in old queues are counted, too.
         let look = async || {
             let adds = (0..200).map(|number| NewAdd::new(format!("c{number}"), 1)).collect();
             let results = house.clients[1 - via].add_many(NS, adds).await.expect("adds");
@@ -302,9 +302,9 @@ async fn n8_a_number_of_queues_that_is_taken_back_takes_its_queues_up_again() {
     let pause = QueueConfig { dequeue_blocked: Some(true), ..QueueConfig::default() };
     queue.update_queue("rollup/ns/1of2", pause).await.expect("a change");
     house.put(NS, NamespaceConfig { capacity_bytes: Some(1_024_000), ..config(2) }).await;
-    let told = async || queue.get_queue("rollup/ns/1of2").await.expect("a queue").config;
-    let told = until(told, |config| config.max_depth == Some(2_000)).await;
-    assert_eq!(told.dequeue_blocked, Some(true));
+    let reply = async || queue.get_queue("rollup/ns/1of2").await.expect("a queue").config;
+    let reply = until(reply, |config| config.max_depth == Some(2_000)).await;
+    assert_eq!(reply.dequeue_blocked, Some(true));
 }
 
 /// What a rollup queue may hold.
@@ -333,7 +333,7 @@ async fn n1_capacity_bytes_bounds_what_waits_in_a_queue() {
 #[tokio::test]
 async fn n6_accept_limit_ms_holds_at_once_for_every_server() {
     let house = House::without_rollups().await;
-    let told = async |via: usize, token: &str, time_ms: u64| {
+    let reply = async |via: usize, token: &str, time_ms: u64| {
         let add = NewAdd::new("c", 1).token(IdempotencyToken::new(token, time_ms));
         match house.clients[via].add(NS, add).await {
             Ok(added) => format!("{}", added.duplicate),
@@ -347,32 +347,32 @@ async fn n6_accept_limit_ms_holds_at_once_for_every_server() {
         for via in [1 - round % 2, round % 2] {
             // Some seconds are left to a machine that has much to do.
             let (token, open_ms) = (format!("{round} {via}"), now_ms() - accept_limit_ms + 5_000);
-            assert_eq!(told(via, &token, open_ms).await, "false", "{accept_limit_ms}");
+            assert_eq!(reply(via, &token, open_ms).await, "false", "{accept_limit_ms}");
             let (token, closed_ms) = (format!("{round} {via} late"), now_ms() - accept_limit_ms - 1);
-            assert_eq!(told(via, &token, closed_ms).await, "TOO_OLD", "{accept_limit_ms}");
+            assert_eq!(reply(via, &token, closed_ms).await, "TOO_OLD", "{accept_limit_ms}");
             closed.push((token, closed_ms));
         }
     }
-    // A longer time than before counts nothing of which somebody was told that it is certainly not counted.
+    // A longer limit counts no event that was refused as certainly not counted.
     house.put(NS, NamespaceConfig { accept_limit_ms: Some(600_000), ..NamespaceConfig::default() }).await;
     for (token, closed_ms) in closed {
-        assert_eq!(told(1, &token, closed_ms).await, "TOO_OLD", "{token}");
+        assert_eq!(reply(1, &token, closed_ms).await, "TOO_OLD", "{token}");
     }
 }
 
 #[tokio::test]
 async fn n3_close_after_ms_ends_what_is_known_of_a_token() {
     let house = House::without_rollups().await;
-    let told = async |via: usize, behind_ms: u64| {
+    let reply = async |via: usize, behind_ms: u64| {
         let add = NewAdd::new("c", 1).token(IdempotencyToken::new("t", now_ms() - behind_ms));
         let error = house.clients[via].add(NS, add).await.expect_err("an old one");
         error.refused().unwrap_or_else(|| panic!("{error}")).reason.clone()
     };
     house.put(NS, NamespaceConfig { accept_limit_ms: Some(1_000), ..NamespaceConfig::default() }).await;
-    assert_eq!(told(1, 61_000).await, "TOO_OLD");
+    assert_eq!(reply(1, 61_000).await, "TOO_OLD");
     house.put(NS, NamespaceConfig { close_after_ms: Some(60_000), ..NamespaceConfig::default() }).await;
     for via in [1, 0] {
-        assert_eq!(told(via, 61_000).await, "TOKEN_EXPIRED");
-        assert_eq!(told(via, 30_000).await, "TOO_OLD");
+        assert_eq!(reply(via, 61_000).await, "TOKEN_EXPIRED");
+        assert_eq!(reply(via, 30_000).await, "TOO_OLD");
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 const NAMESPACE: &str = "paused";
 const COUNTERS: u64 = 150;
-/// Of one batch: it takes so long that the worker can be stopped in the middle of it. A worker has asked for no more than
+/// Of one batch: it takes so long that the worker can be stopped in the middle of it. A worker has requested no more than
 /// twice as many, so that what a stopped one is given as its leases lapse comes to an end.
 const BATCH: u32 = 20;
 /// All counters are rolled up within this.
@@ -31,7 +31,7 @@ struct Expected {
     cut_ms: u64,
 }
 
-/// Adds to each counter before and after a clear in the same half second, which a rollup has to look at record by record.
+/// Adds to each counter before and after a clear in the same half second, which a rollup has to read record by record.
 async fn add(machines: &Machines, round: u64, expected: &mut Expected) {
     // The clear cuts a window in two: a moment in the middle of the last one that is over, after what earlier rounds added.
     let cut_ms = loop {
@@ -57,7 +57,7 @@ async fn add(machines: &Machines, round: u64, expected: &mut Expected) {
 
 /// What the first worker, which is stopped, has begun and not committed. Of what its records do not end it may have sent
 /// the commit: the checkpoint is then written under a lease that came after the counter's rollup before.
-async fn in_hand(machines: &Machines, store: &impl Checkpoints) -> Vec<Rollup> {
+async fn begun_rollups(machines: &Machines, store: &impl Checkpoints) -> Vec<Rollup> {
     let rollups = all_rollups(machines.workers[0].lives());
     let (begun, ended): (Vec<_>, Vec<_>) = rollups.into_iter().partition(|rollup| rollup.stage == RollupStage::Begin);
     let names: Vec<_> = begun.iter().map(|rollup| CounterName::parse(rollup.of.1.clone()).expect("a name")).collect();
@@ -92,7 +92,7 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
     let mut expected = Expected::default();
     let give_up_at = Instant::now() + SOON;
     let mut round = 0;
-    let in_hand = loop {
+    let begun_rollups = loop {
         round += 1;
         add(&machines, round, &mut expected).await;
         let next_round_at = Instant::now() + ROUND;
@@ -100,15 +100,15 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
             yield_now().await;
         }
         machines.workers[0].stop();
-        let in_hand = in_hand(&machines, &store).await;
-        if in_hand.len() > 1 {
-            break in_hand;
+        let begun_rollups = begun_rollups(&machines, &store).await;
+        if begun_rollups.len() > 1 {
+            break begun_rollups;
         }
         // It was faster.
         assert!(Instant::now() < give_up_at, "it cannot be stopped in the middle of anything");
         machines.workers[0].go_on();
     };
-    println!("stopped in round {round} with {} rollups in hand", in_hand.len());
+    println!("stopped in round {round} with {} rollups begun", begun_rollups.len());
 
     // Another one comes, and gets the jobs when the leases have lapsed; so that a commit of the first could do harm,
     // there is something newer in them, too.
@@ -117,7 +117,7 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
     machines.add_worker();
     machines.until_rolled_up(NAMESPACE, &expected.counts).await;
     let moved = listed(&machines.clients[0], NAMESPACE).await;
-    for rollup in &in_hand {
+    for rollup in &begun_rollups {
         let exact_to_ms = |entries: &BTreeMap<_, tallystone_client::CounterEntry>| {
             entries.get(&rollup.of.1).map_or(0, |entry| entry.exact_to_ms)
         };
@@ -129,9 +129,11 @@ async fn n8_a_worker_stopped_beyond_its_lease_changes_no_count() {
         let all = all_rollups(machines.workers[0].lives());
         let ended: Vec<Rollup> = all
             .into_iter()
-            .filter(|rollup| in_hand.iter().any(|begun| begun.of == rollup.of && begun.begin_us == rollup.begin_us))
+            .filter(|rollup| {
+                begun_rollups.iter().any(|begun| begun.of == rollup.of && begun.begin_us == rollup.begin_us)
+            })
             .collect();
-        assert_eq!(ended.len(), in_hand.len());
+        assert_eq!(ended.len(), begun_rollups.len());
         if ended.iter().all(|rollup| rollup.stage != RollupStage::Begin) {
             break ended;
         }

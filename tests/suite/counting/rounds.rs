@@ -157,7 +157,7 @@ async fn strike(machines: &mut Machines, victim: Victim, pause: Duration) {
     }
 }
 
-/// All is quiet: what clients were told, what rollups came to and what workers wrote down tell the same story.
+/// When all is quiet, the replies to clients, the counts of rollups and the records of workers agree.
 async fn conclude(machines: &Machines, load: &Load, restarted: Instant) {
     let expected: BTreeMap<String, i64> = load.ledger.lock().unwrap().sums.clone();
     let converged = machines.until_rolled_up(NAMESPACE, &expected).await;

@@ -16,7 +16,7 @@ fn typed(counter_type: CounterType) -> NamespaceConfig {
     NamespaceConfig { counter_type: Some(counter_type), ..NamespaceConfig::default() }
 }
 
-/// Not rolled up within an hour, unless somebody reads.
+/// Not rolled up within an hour, unless a client reads.
 fn patient() -> NamespaceConfig {
     NamespaceConfig { accept_limit_ms: Some(500), coalesce_ms: Some(3_600_000), ..NamespaceConfig::default() }
 }
@@ -243,7 +243,7 @@ async fn n7_a_clear_is_after_what_came_before_and_before_what_comes_after_whatev
     let house = House::without_rollups().await;
     let accurate = NamespaceConfig { counter_type: Some(CounterType::Accurate), ..NamespaceConfig::default() };
     house.put(NS, NamespaceConfig { buckets_per_id: Some(8), ..accurate }).await;
-    // The store's clock was ahead, and has been set back: each shard goes by the time that it saw last.
+    // The store's clock was ahead, and has been set back: each shard keeps the latest time that it has shown.
     let mut connection = house.redis.connection().await;
     for shard in 0..8 {
         let shown_ms = now_ms() + 30_000 + [900, 0, 300, 600, 100, 800, 200, 700][shard];
@@ -263,7 +263,7 @@ async fn n7_a_clear_is_after_what_came_before_and_before_what_comes_after_whatev
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n9_everything_is_rolled_up_though_every_process_was_killed_and_nobody_reads() {
+async fn n9_everything_is_rolled_up_after_every_process_was_killed_without_any_read() {
     let mut machines = Machines::start(2).await;
     let config = NamespaceConfig { accept_limit_ms: Some(1_000), coalesce_ms: Some(500), ..NamespaceConfig::default() };
     machines.clients[0].put_namespace(NS, config).await.expect("a new namespace");

@@ -62,7 +62,6 @@ const FORBIDDEN: &[(&str, &str)] = &[
 /// What may contain them: this list, and the folders that are being rewritten. The goal is that only this file is left.
 const EXCEPTED: &[&str] = &[
     "tests/suite/house/words.rs",
-    "counters/",
     "infra/",
     "lab/",
     "lua/",
@@ -71,7 +70,6 @@ const EXCEPTED: &[&str] = &[
     "server/",
     "tests/src/",
     "tests/suite/",
-    "workers/",
 ];
 
 /// Lines shown when the test fails.
