@@ -16,9 +16,9 @@ use tallystone_serving::Listen;
 pub struct HistoryConfig {
     /// The file of the embedded history store, written by this server's relay; `None`: no embedded store.
     pub file: Option<PathBuf>,
-    /// How long history is kept, in whichever store.
+    /// How long history is kept, in either store, ms.
     pub retention_ms: u64,
-    /// How large the file may grow.
+    /// The largest size of the file in bytes.
     pub bytes_max: u64,
 }
 
@@ -46,13 +46,13 @@ impl HistoryConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ElasticsearchConfig {
-    /// Elasticsearch or OpenSearch; a server answers history from it, an indexer also writes it. `None`: neither.
+    /// Elasticsearch or OpenSearch. A server reads history from it, an indexer also writes it. `None`: neither.
     pub url: Option<String>,
-    /// The first part of every index name.
+    /// The prefix of every index name.
     pub index_prefix: String,
     /// Primary shards of a new index.
     pub shards: u16,
-    /// Copies of each shard, in addition to the primary.
+    /// Replicas of each primary shard.
     pub replicas: u16,
 }
 
@@ -87,7 +87,7 @@ impl ElasticsearchConfig {
 pub struct IndexerConfig {
     /// Where the service `History` is served.
     pub listen: SocketAddr,
-    /// Where Prometheus reads `/metrics`; `None`: not served.
+    /// Where Prometheus reads `/metrics`; `None`: nowhere.
     pub metrics_listen: Option<SocketAddr>,
     /// The consumer group, the same for all indexers of one Elasticsearch.
     pub group: String,

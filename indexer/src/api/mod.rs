@@ -43,12 +43,12 @@ impl<S> Clone for HistoryApi<S> {
 }
 
 impl<S: HistoryStore> HistoryApi<S> {
-    /// Answers from this store.
+    /// The service over this store. Its metrics go to the recorder that is installed now.
     pub fn new(store: Arc<S>) -> Self {
         HistoryApi { store, rpcs: RpcMetrics::new(RPCS) }
     }
 
-    /// As a tonic server takes it.
+    /// The service for a tonic server.
     pub fn service(&self) -> HistoryServer<Self> {
         HistoryServer::new(self.clone())
     }

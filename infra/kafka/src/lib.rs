@@ -1,7 +1,7 @@
 //! Kafka clients, set up the same way for every part of Tallystone that writes or reads a topic.
 //!
-//! What lives here: the configuration section (`config`), the connection options (`options`), topics (`topic`), an idempotent producer (`producer`) and a
-//! consumer-group reader (`reader`). What may not: the content of a record. The history sink and the history consumer
+//! What lives here: the configuration section (`config`), the connection options (`options`), topics (`topic`), an
+//! idempotent producer (`producer`) and a consumer-group reader (`reader`). What may not: the content of a record. The history sink and the history consumer
 //! are in `tallystone-indexer`; other readers of the topic depend on this crate alone.
 
 mod config;
