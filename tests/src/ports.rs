@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 /// Where the system begins to take ports for outgoing connections, if it does not say.
 const EPHEMERAL: u16 = 32_768;
 
-/// A port that stays free while nobody listens on it: below those that the system gives to outgoing connections, of
+/// A port that stays free while no process listens on it: below those that the system gives to outgoing connections, of
 /// which this process and its children make thousands. One of theirs can keep a server from its port for minutes.
 pub fn lasting_port() -> u16 {
     static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);

@@ -1,4 +1,4 @@
-//! A store under test: the contract, and a look into its outbox.
+//! A store under test: the trait, and access to its outbox.
 
 use tallystone_model::oracle::Oracle;
 use tallystone_model::{Event, Shard, Store};

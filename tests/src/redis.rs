@@ -16,7 +16,7 @@ pub struct TestRedis {
 }
 
 impl TestRedis {
-    /// One of its own.
+    /// A separate one for one test.
     pub async fn start() -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let options = PrivateRedisOptions { fsync: Fsync::No, ..PrivateRedisOptions::new(dir.path()) };
@@ -24,7 +24,7 @@ impl TestRedis {
         TestRedis { redis, _dir: dir }
     }
 
-    /// The one that all tests of this process share; queue names keep them apart.
+    /// The one that all tests of this process share; queue names keep the tests separate.
     pub async fn shared() -> Arc<Self> {
         let mut shared = SHARED.lock().await;
         if let Some(redis) = shared.upgrade() {
@@ -52,7 +52,7 @@ impl TestRedis {
         RedisStore::connect(options).await.expect("a store on the redis-server of the test")
     }
 
-    /// A connection past the store, to look at keys.
+    /// A connection that bypasses the store, to read keys.
     pub async fn connection(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(self.url()).expect("a valid address");
         client.get_multiplexed_async_connection().await.expect("a connection to the redis-server of the test")

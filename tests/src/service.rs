@@ -1,5 +1,5 @@
 //! A real Kafka and a real Elasticsearch for tests: those of the environment, or started in temporary folders and gone
-//! with their last users. What tests name keeps them apart: topics, indices.
+//! with their last users. Tests stay separate by their names of topics and indices.
 
 use crate::ports::lasting_port;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ pub type TestKafka = TestService<Kafka>;
 /// An Elasticsearch.
 pub type TestElasticsearch = TestService<Elasticsearch>;
 
-/// What may be asked for in the environment, or else started.
+/// A service whose address the environment may name; without it, one is started.
 pub trait Service: Sized + 'static {
     /// How it is started.
     type Options: Clone;
@@ -91,7 +91,7 @@ struct Own<S: Service> {
 }
 
 impl<S: Service> TestService<S> {
-    /// One of its own, that may be killed.
+    /// A separate one, which the test may kill.
     pub async fn start() -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let options = S::options(&dir, lasting_port());

@@ -284,6 +284,10 @@ fn paths_of(tokens: &[TokenTree], paths: &mut BTreeSet<Vec<String>>, imports: &m
                 rest = &rest[1..];
             }
             TokenTree::Group(group) => paths_of(&group.stream().into_iter().collect::<Vec<_>>(), paths, imports),
+            TokenTree::Punct(punct) if punct.as_char() == ':' && is_punct(rest.first(), ':') => {
+                // A path of another crate, `::metrics::counter`, or an associated item of a type in angle brackets.
+                rest = &rest[1 + usize::from(matches!(rest.get(1), Some(TokenTree::Ident(_))))..];
+            }
             TokenTree::Ident(word) if word == "use" => {
                 let end = rest.iter().position(|token| is_punct(Some(token), ';')).unwrap_or(rest.len());
                 use_tree(&rest[..end], &mut Vec::new(), false, imports);
