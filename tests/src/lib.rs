@@ -4,6 +4,7 @@
 //! What lives here: what more than one test module needs. What may not: a test, or anything the product uses.
 
 pub mod build;
+pub mod clock;
 pub mod events;
 pub mod history;
 pub mod ports;
@@ -14,6 +15,7 @@ pub mod service;
 pub mod stage;
 
 pub use build::*;
+pub use clock::Clock;
 pub use events::{BEGIN_MS, Life, events_of};
 pub use history::{HeldStore, HistoryFixture, HistoryUnderTest};
 pub use ports::lasting_port;
@@ -21,4 +23,4 @@ pub use probe::Probe;
 pub use queue::TestQueue;
 pub use redis::TestRedis;
 pub use service::{TestElasticsearch, TestKafka};
-pub use stage::{Clock, Stage};
+pub use stage::Stage;

@@ -1,8 +1,8 @@
 //! One queue under test: every verb for one item, refusals of the call and of the item alike, and whole-queue views.
 
 use crate::build::{id, request};
+use crate::clock::Clock;
 use crate::probe::Probe;
-use crate::stage::Clock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tallystone_model::explain::{Facts, Hindrance, hindrances};
