@@ -105,3 +105,8 @@ pub use lease::{Cancellation, Dequeue, Extended, Extension, Lease, LeaseRef, Rel
 pub use message::{Enqueued, Filter, NewMessage, State};
 pub use tonic::Code;
 pub use worker::{Failure, Lost, Outcome, Worker, WorkerStats};
+
+/// The program in README.md compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
