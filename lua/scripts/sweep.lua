@@ -17,15 +17,15 @@ local _, expired, promoted = move_due()
 
 -- The list of terminal messages is in the order in which they ended.
 local entries = call('LRANGE', K_DONE, 0, COLLECT_MAX - 1)
-local looked_at, due_ids = 0, {}
+local read, due_ids = 0, {}
 for _, entry in ipairs(entries) do
   if unpick('>I6', entry, DONE_AT) + retention_ms > now then break end
-  looked_at = looked_at + 1
-  due_ids[looked_at] = sub(entry, DONE_ID)
+  read = read + 1
+  due_ids[read] = sub(entry, DONE_ID)
 end
 local collected, gone = 0, {}
 local front, front_version, front_state -- shared by neighbours of one state and version
-if looked_at > 0 then
+if read > 0 then
   local heads = call('HMGET', K_HEAD, unpack(due_ids))
   for i, head in ipairs(heads) do
     local id = due_ids[i]
@@ -48,8 +48,8 @@ if looked_at > 0 then
     call('HDEL', K_BODY, unpack(gone))
     call('HDEL', K_HEAD, unpack(gone))
   end
-  call('LPOP', K_DONE, looked_at)
-  S[POPPED] = S[POPPED] + looked_at
+  call('LPOP', K_DONE, read)
+  S[POPPED] = S[POPPED] + read
 end
 forget_requests(COLLECT_MAX)
 

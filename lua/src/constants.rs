@@ -1,21 +1,21 @@
-//! What Lua knows of the model: generated from its tables, so that it stands once.
+//! The constants of the scripts, generated from the model's tables so that each is defined once.
 
 use crate::keys;
 use std::fmt::Write;
 use tallystone_model::limits::DEQUEUE_PAYLOAD_BYTES;
 use tallystone_model::{Cause, State};
 
-/// What a script answers first.
+/// The first element of a script's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Answer {
     /// Done; results follow. Also the code of one item.
     Ok = 0,
-    /// The shard is not there.
+    /// The shard does not exist.
     NoQueue = 1,
-    /// The caller's configuration is old; the present one and the state follow. Nothing was done.
+    /// The caller's configuration is stale; the current one and the state follow. Nothing was done.
     Stale = 2,
-    /// Bounded background work was done, more is due: call again.
+    /// The script did bounded background work, and more is due: call again.
     Again = 3,
     /// The queue has live messages.
     NotEmpty = 4,
@@ -23,18 +23,18 @@ pub enum Answer {
     NotFound = 5,
     /// Item: the lease is lost.
     LeaseLost = 6,
-    /// Item: the message's state does not fit.
+    /// Item: the call does not apply to the message's state.
     WrongState = 7,
-    /// Item: the id is taken by other content.
+    /// Item: the id belongs to a message with other content.
     IdConflict = 8,
     /// Item: max_depth.
     QueueFull = 9,
-    /// Item: the outbox is at its bound.
+    /// Item: the outbox is full.
     OutboxFull = 10,
 }
 
 impl Answer {
-    /// All of them, in the order of their numbers, with their names in Lua.
+    /// All answers in the order of their numbers, with their names in Lua.
     pub const ALL: [(Answer, &str); 11] = [
         (Answer::Ok, "OK"),
         (Answer::NoQueue, "NO_QUEUE"),
@@ -55,11 +55,11 @@ impl Answer {
     }
 }
 
-/// Past every time that a record can hold: "never".
+/// Later than every time in a record: stands for "never".
 pub const FAR_MS: u64 = 1 << 47;
-/// The state record, up to the waiting server's id; `lib/shard.lua` names its fields.
+/// The layout of the state record, up to the waiting server's id; `lib/shard.lua` names its fields.
 pub const STATE_LAYOUT: &str = ">I4I7I6I6I6I6I6I6I6I6I4I6I6I7I7";
-/// How long the mark of a waiting server lasts; it looks again well before that.
+/// How long the mark of a waiting server lasts. The server calls Dequeue again well before.
 pub const WAIT_MARK_MS: u64 = 120_000;
 
 /// The first lines of every assembled script.

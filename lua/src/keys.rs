@@ -1,25 +1,25 @@
-//! The keys of a queue shard: few, fixed, all behind one hash tag (Q15, Q17). One function makes every key.
+//! The keys of a queue shard: few, fixed, all with one hash tag (Q15, Q17). One function forms every key.
 
 use tallystone_model::Shard;
 use tallystone_model::limits::INDEXES_MAX;
 
 /// The names of a shard's keys, in the order of KEYS. Lua knows them as `K_STATE`, `K_CONFIG`, …
 pub const NAMES: [&str; 15] = [
-    "state",       // string: revision, sequence, counts, who waits
+    "state",       // string: revision, sequence, counts, the waiting server
     "config",      // string: JSON
-    "body",        // hash: id → what the sender sent
-    "head",        // hash: id → the mutable part, from the first write after Enqueue on
+    "body",        // hash: id → the content as sent
+    "head",        // hash: id → the mutable part; written first by the first change after Enqueue
     "ready",       // sorted set by bytes: runnable messages
-    "backlog",     // sorted set by bytes, exclusive queues: value, then the messages behind its head
+    "backlog",     // sorted set by bytes, exclusive queues: the messages behind the head of each value
     "keys",        // hash, exclusive queues: value → its lock or its head
     "invisible",   // sorted set: due time → id
     "running",     // sorted set: lease expiry → id
     "done",        // list: terminal messages by the time they ended
     "requests",    // hash: Dequeue request id → its leases
-    "request_due", // sorted set: when a request may be forgotten
-    "parked",      // sorted set by bytes: filtered heads that wait for their value
+    "request_due", // sorted set: when the memory of a request may be deleted → request id
+    "parked",      // sorted set by bytes: heads of filter indexes that wait until their value is free
     "outbox",      // stream: events
-    "deleted",     // string, for an hour after DeleteQueue: a repeated one is answered the same
+    "deleted",     // string, for an hour after DeleteQueue: a repeated call gets the same result
 ];
 
 /// The names of one filter index's keys.
@@ -27,7 +27,7 @@ pub const INDEX_NAMES: [&str; 3] = ["order", "counts", "covered"];
 
 /// The registry of queue names: a sorted set by bytes.
 pub const QUEUES: &str = "ts:queues";
-/// A stream that names each queue when it is put into the registry: who reads outboxes waits on it.
+/// A stream of the queues that are added to the registry; the relay waits on it.
 pub const NEW_QUEUES: &str = "ts:queues:new";
 /// The shards of deleted queues whose outboxes are not empty yet: a set of tags.
 pub const LEFT_OUTBOXES: &str = "ts:outboxes:left";
@@ -70,7 +70,7 @@ impl ShardKeys {
     }
 }
 
-/// The shard a state key belongs to: what a wake-up carries.
+/// The shard of a state key, which is the content of a wake-up.
 pub fn shard_of_state_key(key: &str) -> Option<Shard> {
     Shard::of_tag(key.strip_prefix("ts:{")?.strip_suffix("}:state")?)
 }

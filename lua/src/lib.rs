@@ -1,9 +1,9 @@
-//! The scripts that change the queue and the counters, and what both sides must agree on.
+//! The scripts of the queue and the counters, and what Rust and Lua must agree on.
 //!
-//! What lives here: `scripts/*.lua`, one per verb of the queue, each on about a screen; `lib/*.lua`, their shared parts;
-//! `counter/*.lua` ([`counter`]), the same of the counters; the
-//! [`loader`] that puts them together once; the [`constants`] that Lua gets from the model's tables; the Rust side
-//! of the packed [`record`]s. What may not: connections to Redis (server `store/`), or rules that only Rust knows.
+//! What lives here: `scripts/*.lua`, one for each verb of the queue, each on about a screen; `lib/*.lua`, their shared
+//! parts, and `lib/VERB/*.lua`, the parts of one long verb; `counter/` ([`counter`]), the same for the counters; the
+//! [`loader`] that assembles them once; the [`constants`] that Lua gets from the model's tables; the Rust side of the
+//! packed [`record`]s. What may not: connections to Redis (infra/link), and rules that only Rust has.
 
 pub mod constants;
 pub mod counter;

@@ -1,14 +1,14 @@
-//! Puts a script together: its `--@include NAME` lines are replaced by `lib/NAME.lua`, each part once, in order.
+//! Assembles a script: replaces its `--@include NAME` lines by `lib/NAME.lua`, each part once, in order.
 
-/// Why a script could not be put together.
+/// Why a script could not be assembled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// An include of a part that is not there.
+    /// An include of a part that does not exist.
     #[error("{within}: there is no part '{name}'")]
     Missing {
-        /// The part asked for.
+        /// The name of the part.
         name: String,
-        /// Where.
+        /// The including file.
         within: String,
     },
     /// Parts that include each other.
@@ -16,7 +16,7 @@ pub enum LoadError {
     Cycle {
         /// The part.
         name: String,
-        /// Where the circle closes.
+        /// The file that closes the circle.
         within: String,
     },
     /// The same include twice in one file.
@@ -24,13 +24,13 @@ pub enum LoadError {
     Twice {
         /// The part.
         name: String,
-        /// Where.
+        /// The including file.
         within: String,
     },
 }
 
-/// The text of a script with its parts in place and the prelude after its first line (`#!lua …`, which Redis wants
-/// first). `find` answers the text of a part.
+/// The text of a script with its parts in place, and the prelude after its first line (`#!lua …`, which Redis requires to
+/// be first). `find` returns the text of a part.
 pub fn assemble<'a>(
     name: &str,
     source: &'a str,
@@ -54,7 +54,7 @@ fn expand<'a>(
     let mut here: Vec<&str> = Vec::new();
     for line in source.lines() {
         let Some(name) = line.strip_prefix("--@include ").map(str::trim) else {
-            // Comments stay in the files: Redis need not hash and keep them.
+            // Without comments and empty lines: Redis need not store them.
             if !line.trim_start().starts_with("--") && !line.trim().is_empty() {
                 out.push_str(line);
                 out.push('\n');

@@ -1,4 +1,4 @@
-//! The scripts by name, assembled once.
+//! The scripts by name, each assembled once.
 
 use crate::{constants, loader};
 
@@ -8,7 +8,7 @@ macro_rules! parts {
     };
 }
 
-/// An enum of scripts: one file of `$folder` each, put together from `$parts` behind `$prelude`.
+/// Defines an enum of scripts: each is one file of `$folder`, assembled with `$parts` after `$prelude`.
 macro_rules! scripts {
     (
         $(#[$of:meta])* $Script:ident in $folder:literal, from $parts:expr, behind $prelude:expr;
@@ -22,7 +22,7 @@ macro_rules! scripts {
             /// All of them.
             pub const ALL: &[$Script] = &[$($Script::$variant),*];
 
-            /// The verb: the file is called so.
+            /// The verb, which is the name of its file.
             pub fn name(self) -> &'static str {
                 match self { $($Script::$variant => $name),* }
             }
@@ -47,7 +47,7 @@ macro_rules! scripts {
                 &self.loaded().source
             }
 
-            /// What EVALSHA wants.
+            /// The hash for EVALSHA.
             pub fn sha1(self) -> &'static str {
                 &self.loaded().sha1
             }
@@ -56,7 +56,7 @@ macro_rules! scripts {
 }
 pub(crate) use {parts, scripts};
 
-/// A script put together.
+/// An assembled script.
 pub(crate) struct Loaded {
     pub(crate) source: String,
     pub(crate) sha1: String,
@@ -64,7 +64,7 @@ pub(crate) struct Loaded {
 
 pub(crate) fn load(name: &str, file: &'static str, prelude: &str, parts: &[(&str, &'static str)]) -> Loaded {
     let find = |wanted: &str| parts.iter().find(|(part, _)| *part == wanted).map(|(_, text)| *text);
-    let source = loader::assemble(name, file, prelude, &find).expect("the embedded scripts are put together by a test");
+    let source = loader::assemble(name, file, prelude, &find).expect("a test assembles the embedded scripts");
     let sha1 = sha1_smol::Sha1::from(&source).digest().to_string();
     Loaded { source, sha1 }
 }
@@ -79,7 +79,7 @@ const PARTS: &[(&str, &str)] = parts!["lib":
 scripts! {
     /// One script: one verb of the queue's store.
     Script in "scripts", from PARTS, behind constants::prelude();
-    /// Makes a queue shard.
+    /// Creates a queue shard.
     CreateQueue = "create_queue",
     /// Replaces the configuration.
     UpdateQueue = "update_queue",

@@ -1,4 +1,4 @@
-//! Queue configuration (Q2): defaults, checks, changes, and what follows from it for one message.
+//! Queue configuration (Q2): defaults, checks, changes, and the backoff that follows from it.
 
 use crate::filter::IndexKeys;
 use crate::limits::*;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum QueueType {
-    /// Earliest deadline first, nothing more.
+    /// The most urgent message first.
     #[default]
     Simple,
     /// At most one running message per value of this metadata key.
@@ -40,11 +40,11 @@ pub enum BackoffKind {
     None = 0,
     /// Always `base_ms`.
     Fixed = 1,
-    /// `base_ms` doubled with every attempt spent.
+    /// `base_ms`, doubled with every attempt.
     Exponential = 2,
 }
 
-/// Delay between a lapsed or released attempt and the next (Q2).
+/// The delay between a failed attempt (released, or its lease expired) and the next (Q2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Backoff {
@@ -52,20 +52,20 @@ pub struct Backoff {
     pub kind: BackoffKind,
     /// After the first attempt.
     pub base_ms: u64,
-    /// At most this, before jitter takes some away.
+    /// The longest delay; jitter shortens it.
     pub max_ms: u64,
-    /// 0 to 100: the share of the delay that is drawn at random.
+    /// 0 to 100: the share of the delay, in percent, that is random.
     pub jitter_percent: u8,
 }
 
 impl Backoff {
-    /// The delay after `attempts` spent attempts. The jitter is drawn from the fencing token of the lapsed lease,
-    /// so that every store draws the same: `(fencing token mod 1000003) * 48271 mod 2147483647` is exact in doubles too.
+    /// The delay after `attempts` attempts. The jitter is computed from the fencing token of the ended lease, so that every
+    /// store computes the same: `(fencing token mod 1000003) * 48271 mod 2147483647` is exact in doubles too.
     pub fn delay_ms(&self, attempts: u32, fencing_token: u64) -> u64 {
         let full = match self.kind {
             BackoffKind::None => return 0,
             BackoffKind::Fixed => self.base_ms,
-            // 2^46 ms is past every bound, and 2^(46+46) would not fit a double exactly.
+            // 2^46 ms is beyond every limit, and larger products would not be exact in Lua's doubles.
             BackoffKind::Exponential => {
                 let doublings = attempts.saturating_sub(1).min(46);
                 (u128::from(self.base_ms) << doublings).min(u128::from(self.max_ms)) as u64
@@ -97,9 +97,9 @@ pub struct QueueConfig {
     pub terminal_retention_ms: u64,
     /// Fixed at creation; 1 for now (Q17).
     pub shards: u16,
-    /// Before the next attempt.
+    /// The delay before the next attempt.
     pub retry_backoff: Backoff,
-    /// Most live messages; 0: no bound.
+    /// The most live messages; 0: no limit.
     pub max_depth: u64,
     /// Declared filter indexes, sorted.
     pub indexes: Vec<IndexKeys>,
@@ -123,7 +123,7 @@ impl Default for QueueConfig {
     }
 }
 
-/// A change of configuration: what is `None` stays (the field mask of UpdateQueue).
+/// A change of configuration: `None` keeps a field (the field mask of UpdateQueue).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueuePatch {
     /// See [`QueueConfig::lease_ms`].
@@ -147,7 +147,7 @@ pub struct QueuePatch {
 }
 
 impl QueueConfig {
-    /// Checks every bound; the refusal names the wire's field.
+    /// Checks every limit; the refusal names the field of the wire.
     pub fn check(&self) -> Result<(), Refusal> {
         if let QueueType::Exclusive { key } = &self.queue_type {
             check_text("exclusivity_key", key, 1, METADATA_KEY_BYTES_MAX)?;
@@ -167,7 +167,7 @@ impl QueueConfig {
         within("indexes", self.indexes.len() as u64, 0, INDEXES_MAX as u64)
     }
 
-    /// This configuration with the patch laid over it, checked.
+    /// This configuration with the patch applied, checked.
     pub fn patched(&self, patch: &QueuePatch) -> Result<QueueConfig, Refusal> {
         let mut config = self.clone();
         fn lay<T: Clone>(field: &mut T, value: &Option<T>) {

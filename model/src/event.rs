@@ -1,4 +1,4 @@
-//! What one transition leaves in the outbox: all that history will need (Q15, Q19).
+//! Events: what each transition leaves in the outbox for history (Q15, Q19).
 
 use crate::names::{MessageId, Metadata};
 use crate::shard::Shard;
@@ -13,32 +13,32 @@ pub struct Event {
     pub id: MessageId,
     /// Its version after the transition.
     pub version: u32,
-    /// The state left; `None`: it was not there.
+    /// The previous state; `None`: the message is new.
     pub from: Option<State>,
-    /// The state entered; `None`: it is gone.
+    /// The new state; `None`: the message was collected.
     pub to: Option<State>,
-    /// What did it.
+    /// The cause.
     pub by: Cause,
-    /// When, by the store's clock.
+    /// When: Unix ms, by the store's clock.
     pub at_ms: u64,
-    /// When the state left was entered; 0 where there was none.
+    /// When the previous state was entered: Unix ms; 0 for a new message.
     pub from_since_ms: u64,
-    /// When the present state was entered: `at_ms`, but earlier where the state has not changed. Of a message that is
-    /// gone, when its last state was.
+    /// When the new state was entered: `at_ms`, or earlier if the state did not change. For a collected message: when its
+    /// last state was entered.
     pub since_ms: u64,
-    /// Place among all messages of the shard: tells apart two messages that had the same id one after the other.
+    /// Its sequence number in the shard: distinguishes two messages that had the same id one after the other.
     pub sequence: u64,
-    /// When the message was accepted.
+    /// When the message was accepted: Unix ms.
     pub enqueued_at_ms: u64,
-    /// Present priority.
+    /// Its current priority.
     pub priority: i64,
-    /// Metadata, the exclusivity value among it.
+    /// Its metadata, with the exclusivity value.
     pub metadata: Metadata,
-    /// Attempts spent.
+    /// Attempts so far.
     pub attempts: u32,
-    /// The present or last lease's fencing token; 0 before the first.
+    /// The fencing token of the current or last lease; 0 before the first.
     pub fencing_token: u64,
-    /// The present or last lease's holder; empty before the first.
+    /// The worker of the current or last lease; empty before the first.
     pub worker: String,
     /// Invisible: visible at; running: lease expires at; else 0.
     pub due_ms: u64,
@@ -46,31 +46,31 @@ pub struct Event {
     pub reason: String,
     /// The last reason that any transition of the message gave.
     pub last_reason: String,
-    /// Running, and to be pending again when it completes (Q12).
+    /// It is running, and becomes pending again when it completes (Q12).
     pub coalesced: bool,
-    /// Of the first event, on request: the begin of the payload.
+    /// The begin of the payload: only in the first event, and only if configured.
     pub payload: Option<Bytes>,
 }
 
-/// An event where it stands in its shard's outbox.
+/// An event with its position in the outbox of its shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     /// The shard.
     pub shard: Shard,
-    /// Its place among all events of the shard. The numbers have no gaps, but that a queue that was deleted, its outbox
-    /// read to the end, and made anew begins at a higher one.
+    /// Its number among all events of the shard. The numbers have no gaps, with one exception: a queue that was deleted,
+    /// read to the end and created again continues at a higher number.
     pub offset: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// Where events go (Q19, Q21).
+/// The destination of events (Q19, Q21).
 pub trait Sink: Send + Sync + 'static {
-    /// Takes events, those of one shard in order, and answers when all of them are durable there. After an error
-    /// some may be; all are given again. To take one twice changes nothing.
+    /// Accepts events, those of one shard in order, and returns when all of them are durable. After an error some may be
+    /// durable, and all are delivered again: a repeated event changes nothing.
     fn deliver(&self, events: Arc<Vec<Recorded>>) -> impl Future<Output = Result<(), SinkError>> + Send;
 
-    /// Of every shard, all that happened up to here, by the store's clock, has been delivered.
+    /// Every event of every shard up to this time, by the store's clock, has been delivered.
     fn delivered_to(&self, up_to_ms: u64) -> impl Future<Output = Result<(), SinkError>> + Send;
 }
 
@@ -84,7 +84,7 @@ impl<S: Sink> Sink for Arc<S> {
     }
 }
 
-/// A sink that takes nothing now; the relay tries again.
+/// The sink cannot accept events at the moment; the relay tries again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SinkError(pub String);

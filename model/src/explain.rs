@@ -1,28 +1,28 @@
-//! Why is this message not running (Q7)? The store gathers [`Facts`] in one atomic look; the sentences follow.
+//! Why is this message not running (Q7)? The store reads the [`Facts`] in one atomic step; the sentences follow from them.
 
 use crate::message::Message;
 use crate::names::MessageId;
 use crate::state::State;
 
-/// Who holds an exclusivity value.
+/// The holder of an exclusivity value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The running message.
     pub id: MessageId,
     /// Its worker.
     pub worker: String,
-    /// Until when.
+    /// When its lease ends: Unix ms.
     pub expires_at_ms: u64,
 }
 
-/// What the store knows at one moment.
+/// The facts at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The message.
     pub message: Message,
     /// The queue's dequeue_blocked.
     pub dequeue_blocked: bool,
-    /// Exclusive queues, pending message: who holds its value.
+    /// Exclusive queues, pending message: the holder of its value.
     pub holder: Option<Holder>,
     /// Exclusive queues, pending message of a free value: the value's head, when it is another message.
     pub key_head: Option<MessageId>,
@@ -41,22 +41,22 @@ pub enum HindranceKind {
     KeyLocked = 2,
     /// A more urgent message of its value goes first.
     BehindInKey = 3,
-    /// Its window has not elapsed.
+    /// Its invisibility has not ended.
     Invisible = 4,
     /// The queue is paused.
     QueuePaused = 5,
-    /// Nothing but the want of a worker.
+    /// It is runnable, and waits for a worker.
     WaitingForWorker = 6,
     /// It ended.
     Terminal = 7,
-    /// It ended because its attempts were spent.
+    /// It ended because all attempts failed.
     NoAttemptsLeft = 8,
 }
 
 /// One thing that keeps the message from running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hindrance {
-    /// What kind.
+    /// The kind.
     pub kind: HindranceKind,
     /// One sentence for a person.
     pub text: String,
@@ -64,11 +64,11 @@ pub struct Hindrance {
     pub blocking_id: Option<MessageId>,
     /// The worker in the way.
     pub worker: String,
-    /// When it ends by itself; 0: it does not.
+    /// When the hindrance ends without action: Unix ms; 0: never.
     pub until_ms: u64,
 }
 
-/// The hindrances, the decisive one first. Never empty: a runnable message waits for a worker.
+/// The hindrances, the decisive one first. Never empty: for a runnable message it is the wait for a worker.
 pub fn hindrances(facts: &Facts) -> Vec<Hindrance> {
     use HindranceKind::*;
     let message = &facts.message;
@@ -114,7 +114,7 @@ pub fn hindrances(facts: &Facts) -> Vec<Hindrance> {
                 });
             } else {
                 let text = match facts.ahead {
-                    0 => "It is next: no worker has asked for it yet.".to_owned(),
+                    0 => "It is next: it waits for a worker.".to_owned(),
                     n => format!("{n} runnable messages are more urgent."),
                 };
                 found.push(plain(WaitingForWorker, text));

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Filter(BTreeMap<String, String>);
 
 impl Filter {
-    /// Checks and wraps; the refusal names the field `filters`.
+    /// Parses a filter; the refusal names the field `filters`.
     pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, Refusal> {
         if pairs.is_empty() || pairs.len() > METADATA_PAIRS_MAX {
             let why = format!("has {} pairs; from 1 to {METADATA_PAIRS_MAX}", pairs.len());
@@ -30,19 +30,19 @@ impl Filter {
         &self.0
     }
 
-    /// The index that answers this filter.
+    /// The key names of the index that serves this filter.
     pub fn index_keys(&self) -> IndexKeys {
         IndexKeys(self.0.keys().cloned().collect())
     }
 }
 
-/// A set of metadata key names, 1 to 4 of them: what a filter index is over.
+/// The metadata key names of a filter index, 1 to 4 of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct IndexKeys(BTreeSet<String>);
 
 impl IndexKeys {
-    /// Checks and wraps; the refusal names the field `indexes`.
+    /// Parses key names; the refusal names the field `indexes`.
     pub fn parse(keys: impl IntoIterator<Item = String>) -> Result<Self, Refusal> {
         let keys: BTreeSet<String> = keys.into_iter().collect();
         if keys.is_empty() || keys.len() > METADATA_PAIRS_MAX {

@@ -1,12 +1,12 @@
-//! The invariants of one queue shard, by number. `check` proves them on a live store, the property tests after
-//! every step, and an error report names them.
+//! The invariants of one queue shard, by number. `check` verifies them on a live store, and the property tests after every
+//! step; error reports name them.
 
 /// One invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invariant {
-    /// "I1" …, stable.
+    /// "I1" and so on; stable.
     pub id: &'static str,
-    /// What holds.
+    /// The sentence that must be true.
     pub what: &'static str,
 }
 

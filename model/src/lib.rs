@@ -1,9 +1,9 @@
 //! The meaning of the queue, as plain values and functions: no I/O, no clock, no async runtime.
 //!
-//! What lives here: names and their limits, the six states and the one table of arrows between them, queue
+//! What lives here: names and their limits, the six states and the one table of transitions, queue
 //! configuration, the [`Store`] contract, the facts behind Explain, the invariants by number, and the
 //! [`oracle`], an in-memory store that is the executable meaning of the contract.
-//! What may not: anything that knows of Redis, gRPC, tokio or a wall clock.
+//! What may not: code that uses Redis, gRPC, tokio or a wall clock.
 
 pub mod config;
 mod config_error;

@@ -1,4 +1,4 @@
-//! Every bound a caller can meet, with its unit last, and the relations between them asserted.
+//! The limits that callers can meet, units last in their names, with assertions of the relations between them.
 
 /// Payload of one message (Q3).
 pub const PAYLOAD_BYTES_MAX: usize = 32 * 1024;
@@ -22,12 +22,12 @@ pub const REASON_BYTES_MAX: usize = 255;
 pub const BATCH_ITEMS_MAX: usize = 1_000;
 /// Encoded size of one request.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Payload bytes after which a Dequeue request gets no further lease: a client that reads at most 4 MiB, the common
-/// default, can read every answer.
+/// Payload bytes after which a Dequeue request gets no further lease: so a client that accepts messages of up to 4 MiB,
+/// the common default, can read every response.
 pub const DEQUEUE_PAYLOAD_BYTES: usize = 2 * 1024 * 1024;
 /// Filters of one Dequeue (any of them may match).
 pub const FILTERS_MAX: usize = 16;
-/// Filter indexes of one queue, declared and asked for.
+/// Filter indexes of one queue: those declared, and those that filters created.
 pub const INDEXES_MAX: usize = 8;
 /// Shortest lease.
 pub const LEASE_MS_MIN: u64 = 1_000;
@@ -39,13 +39,13 @@ pub const DELAY_MS_MAX: u64 = 365 * 86_400 * 1_000;
 pub const WAIT_MS_MAX: u64 = 300_000;
 /// Most attempts of one message.
 pub const ATTEMPTS_MAX: u32 = 1_000;
-/// Most live messages that max_depth can name; 0 means no bound.
+/// The largest max_depth; max_depth 0 means no bound.
 pub const DEPTH_MAX: u64 = 1_000_000_000;
 /// Shards of one queue, until queue sharding comes (Q17).
 pub const SHARDS_MAX: u16 = 1;
 /// Entries on one page of a list.
 pub const PAGE_ITEMS_MAX: usize = 1_000;
-/// Messages one script call moves in the background, of each kind.
+/// Messages that one script call of the background work moves, of each kind.
 pub const SWEEP_ITEMS_MAX: usize = 256;
 
 const _: () = {
@@ -53,7 +53,7 @@ const _: () = {
     let pairs_bytes = METADATA_PAIRS_MAX * (METADATA_KEY_BYTES_MAX + METADATA_VALUE_BYTES_MAX + 16);
     let leases_bytes = BATCH_ITEMS_MAX * (MESSAGE_ID_BYTES_MAX + pairs_bytes + 100);
     assert!(DEQUEUE_PAYLOAD_BYTES + PAYLOAD_BYTES_MAX + leases_bytes < 4 * 1024 * 1024);
-    // The packed records give these lengths one byte, attempts two, leases four, times six.
+    // Packed records have one byte for these lengths, two for attempts, four for leases, six for times.
     assert!(MESSAGE_ID_BYTES_MAX <= u8::MAX as usize);
     assert!(METADATA_KEY_BYTES_MAX <= u8::MAX as usize);
     assert!(METADATA_VALUE_BYTES_MAX <= u8::MAX as usize);

@@ -29,7 +29,7 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
-    /// A message with nothing but an id and a priority, to build on.
+    /// A message with an id and a priority only; other fields can be set afterwards.
     pub fn new(id: MessageId, priority: i64) -> Self {
         NewMessage {
             id,
@@ -43,7 +43,7 @@ impl NewMessage {
         }
     }
 
-    /// Checks what the types of the fields do not say.
+    /// Checks the limits that the types of the fields do not express.
     pub fn check(&self) -> Result<(), Refusal> {
         if self.payload.len() > PAYLOAD_BYTES_MAX {
             let why = format!("is {} bytes long; at most {PAYLOAD_BYTES_MAX}", self.payload.len());
@@ -53,12 +53,12 @@ impl NewMessage {
     }
 }
 
-/// What Enqueue answers: the same for the first call and for every repetition.
+/// The result of Enqueue: the same for the first call and for every repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enqueued {
     /// The id.
     pub id: MessageId,
-    /// When the message that now stands under this id was accepted.
+    /// When the message that now has this id was accepted: Unix ms.
     pub enqueued_at_ms: u64,
 }
 
@@ -69,15 +69,15 @@ pub struct Lease {
     pub id: MessageId,
     /// Its payload.
     pub payload: Bytes,
-    /// Its present priority.
+    /// Its current priority.
     pub priority: i64,
     /// Its metadata.
     pub metadata: Metadata,
-    /// The fencing token: rises with every lease given in the queue shard (Q11).
+    /// The fencing token: rises with every lease of the queue shard (Q11).
     pub fencing_token: u64,
     /// 1 for the first run.
     pub attempt: u32,
-    /// The message's own bound, or the queue's.
+    /// The message's own limit, or the queue's.
     pub max_attempts: u32,
     /// When the message was accepted.
     pub enqueued_at_ms: u64,
@@ -89,18 +89,18 @@ pub struct Lease {
     pub version: u32,
 }
 
-/// A message as it stands in the store.
+/// A message in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The id.
     pub id: MessageId,
-    /// Its state. A lease that has run out shows as running until the sweep, or the next Dequeue, has seen it.
+    /// Its state. A message whose lease has expired stays running until the next sweep or Dequeue.
     pub state: State,
     /// Raised by one with every write (Q6).
     pub version: u32,
     /// Its payload.
     pub payload: Bytes,
-    /// Present priority: the sender's, or what UpdateMessage or coalescing made of it.
+    /// Its current priority: the sender's, or a later one from UpdateMessage or coalescing.
     pub priority: i64,
     /// Its metadata.
     pub metadata: Metadata,
@@ -108,22 +108,22 @@ pub struct Message {
     pub lease_ms: Option<u64>,
     /// Its own invisibility, if it has one.
     pub invisibility_ms: Option<u64>,
-    /// Its own bound, or the queue's.
+    /// Its own limit, or the queue's.
     pub max_attempts: u32,
-    /// Spent so far; the present run counts.
+    /// Attempts so far, the current run included.
     pub attempts: u32,
     /// When it was accepted.
     pub enqueued_at_ms: u64,
-    /// When it came into its present state.
+    /// When it entered its current state: Unix ms.
     pub state_since_ms: u64,
     /// Invisible: visible at; running: lease expires at; terminal: collected at; pending: 0.
     pub due_ms: u64,
-    /// The last lease's; 0 before the first.
+    /// The fencing token of the last lease; 0 before the first.
     pub fencing_token: u64,
-    /// The last lease's holder; empty before the first.
+    /// The worker of the last lease; empty before the first.
     pub worker: String,
-    /// The last reason given, or "lease expired".
+    /// The last reason: of Release or Cancel, or "lease expired".
     pub reason: String,
-    /// Running, and to be pending again when it completes (Q12).
+    /// It is running, and becomes pending again when it completes (Q12).
     pub coalesced: bool,
 }

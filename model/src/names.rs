@@ -1,4 +1,4 @@
-//! Names that callers give: parsed once at the edge, valid ever after.
+//! The names that callers choose: parsed once when a request arrives, valid from then on.
 
 use crate::limits::*;
 use crate::refusal::Refusal;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct QueueName(String);
 
 impl QueueName {
-    /// Checks and wraps; the refusal names `field`.
+    /// Parses a name; the refusal names `field`.
     pub fn parse(field: &'static str, name: &str) -> Result<Self, Refusal> {
         check_length(field, name, 1, QUEUE_NAME_BYTES_MAX)?;
         match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-:/".contains(*c))) {
@@ -37,7 +37,7 @@ impl std::fmt::Display for QueueName {
 pub struct MessageId(String);
 
 impl MessageId {
-    /// Checks and wraps; the refusal names `field`.
+    /// Parses a name; the refusal names `field`.
     pub fn parse(field: &'static str, id: impl Into<String>) -> Result<Self, Refusal> {
         let id = id.into();
         check_text(field, &id, 1, MESSAGE_ID_BYTES_MAX)?;
@@ -62,7 +62,7 @@ impl std::fmt::Display for MessageId {
 pub struct Metadata(BTreeMap<String, String>);
 
 impl Metadata {
-    /// Checks and wraps; the refusal names the field `metadata`.
+    /// Parses pairs; the refusal names the field `metadata`.
     pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, Refusal> {
         if pairs.len() > METADATA_PAIRS_MAX {
             let why = format!("has {} pairs; at most {METADATA_PAIRS_MAX}", pairs.len());
@@ -82,7 +82,7 @@ impl Metadata {
         &self.0
     }
 
-    /// The pairs, given away.
+    /// Consumes it and returns the pairs.
     pub fn into_pairs(self) -> BTreeMap<String, String> {
         self.0
     }
@@ -118,7 +118,7 @@ fn check_length(field: &'static str, text: &str, min: usize, max: usize) -> Resu
     }
 }
 
-/// A whole number between two bounds, from the signed numbers of the wire.
+/// Parses a signed number of the wire as a whole number within bounds.
 pub fn check_range(field: &'static str, value: i64, min: u64, max: u64) -> Result<u64, Refusal> {
     match u64::try_from(value) {
         Ok(value) if (min..=max).contains(&value) => Ok(value),

@@ -1,38 +1,38 @@
-//! The one error of the domain: why a call, or one item of a batch, was refused. Mapped to gRPC in one
-//! place (server `api/status.rs`).
+//! The one error type of the domain: why a call, or one item of a batch, was refused. The server maps it to gRPC in one
+//! place (`api/status.rs`).
 
 use crate::state::State;
 
-/// Whether a write of which no answer came may have happened.
+/// Whether a write without a reply took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// It certainly did not happen.
+    /// It certainly did not take effect.
     No,
-    /// It may have: repeat the call, every call is idempotent.
+    /// It may have taken effect. Repeat the call: every call is idempotent.
     Unknown,
 }
 
-/// A refused call or item. It changed nothing, [`Refusal::Unavailable`] with [`Applied::Unknown`] excepted.
+/// A refused call or item. It changed nothing, except possibly [`Refusal::Unavailable`] with [`Applied::Unknown`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Malformed: which field, and what would be right.
+    /// A field is malformed.
     #[error("{field}: {why}")]
     Invalid {
         /// The field, as the wire names it.
         field: &'static str,
-        /// What is wrong and what would be right.
+        /// What is wrong, and what is valid.
         why: String,
     },
     /// No queue of that name.
     #[error("there is no queue '{queue}'")]
     QueueNotFound {
-        /// The name asked for.
+        /// The requested name.
         queue: String,
     },
     /// No message of that id: never enqueued, or collected after its retention.
     #[error("there is no message '{id}' in this queue (never enqueued, or collected after its retention)")]
     MessageNotFound {
-        /// The id asked for.
+        /// The requested id.
         id: String,
     },
     /// The id is taken by a message with other content (Q10).
@@ -47,29 +47,29 @@ pub enum Refusal {
         /// The name.
         queue: String,
     },
-    /// The lease ended: expired, given back, completed, canceled, or followed by a newer one (Q11).
+    /// The lease has ended: it expired, was released, completed or canceled, or a newer lease followed (Q11).
     #[error("the lease is lost: message '{id}' is {state} and this fencing token no longer holds it")]
     LeaseLost {
         /// The message.
         id: String,
-        /// Its state now.
+        /// Its current state.
         state: State,
     },
-    /// The message is in a state that the call does not apply to.
+    /// The call does not apply to the state of the message.
     #[error("message '{id}' is {state}")]
     WrongState {
         /// The message.
         id: String,
-        /// Its state now.
+        /// Its current state.
         state: State,
     },
-    /// The queue takes no new messages just now.
+    /// Enqueue is blocked by the queue's configuration.
     #[error("queue '{queue}' has enqueue blocked")]
     EnqueueBlocked {
         /// The queue.
         queue: String,
     },
-    /// The queue gives out no messages just now.
+    /// The queue is paused: dequeue is blocked by its configuration.
     #[error("queue '{queue}' is paused: dequeue is blocked")]
     DequeueBlocked {
         /// The queue.
@@ -86,10 +86,10 @@ pub enum Refusal {
     QueueFull {
         /// The queue.
         queue: String,
-        /// Its bound.
+        /// Its max_depth.
         max_depth: u64,
     },
-    /// Events wait in the outbox, as many as it may hold: history does not keep up (Q19).
+    /// The outbox is full, because history does not keep up (Q19).
     #[error(
         "queue '{queue}' takes no new messages: {events_max} events wait in its outbox; is the history store down?"
     )]
@@ -102,13 +102,13 @@ pub enum Refusal {
     /// The store has no memory left.
     #[error("the store is out of memory; nothing was written")]
     StoreFull,
-    /// One filter index more than a queue may have.
+    /// The queue has the maximum number of filter indexes.
     #[error("queue '{queue}' has its {max} filter indexes already; declare or reuse one of them", max = crate::limits::INDEXES_MAX)]
     TooManyIndexes {
         /// The queue.
         queue: String,
     },
-    /// A filter's index is being built; call again.
+    /// The index of a filter is being built; call again.
     #[error("the index over [{keys}] is being built; call again shortly")]
     IndexBuilding {
         /// Key names, comma separated.
@@ -117,23 +117,23 @@ pub enum Refusal {
     /// The store did not answer.
     #[error("the store is unavailable: {why}")]
     Unavailable {
-        /// Whether the write may have happened.
+        /// Whether the write took effect.
         applied: Applied,
         /// What went wrong.
         why: String,
     },
-    /// A defect of ours.
+    /// A defect of Tallystone.
     #[error("internal error: {0}")]
     Internal(String),
 }
 
 impl Refusal {
-    /// An [`Refusal::Invalid`].
+    /// A [`Refusal::Invalid`].
     pub fn invalid(field: &'static str, why: impl Into<String>) -> Self {
         Refusal::Invalid { field, why: why.into() }
     }
 
-    /// The reason of the wire's ErrorInfo: upper case, stable, for programs to compare.
+    /// The reason in the wire's ErrorInfo: upper case and stable, so that programs can compare it.
     pub fn reason(&self) -> &'static str {
         match self {
             Refusal::Invalid { .. } => "INVALID_ARGUMENT",

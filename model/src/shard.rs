@@ -1,8 +1,8 @@
-//! Queue shards and the one place that picks one (Q17).
+//! Queue shards, and the one function that chooses a shard for a message (Q17).
 
 use crate::names::{MessageId, QueueName};
 
-/// One shard of a queue: the unit of order, atomicity and placement. Every key of it is behind one hash tag.
+/// One shard of a queue: the unit of order, atomicity and placement. All its keys have one hash tag.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shard {
     /// The queue.
@@ -12,12 +12,12 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The shard that holds the queue's configuration, and all of a queue that has one shard.
+    /// The shard with the queue's configuration; the only shard of most queues.
     pub fn first(queue: &QueueName) -> Self {
         Shard { queue: queue.clone(), number: 0 }
     }
 
-    /// Where a message belongs: by its exclusivity value, so that exclusivity holds within one shard, else by id.
+    /// The shard of a message: chosen by its exclusivity value, so that exclusivity holds within one shard, or by its id.
     pub fn route(queue: &QueueName, shards: u16, exclusivity_value: Option<&str>, id: &MessageId) -> Self {
         let number = match shards {
             0 | 1 => 0,
@@ -26,19 +26,19 @@ impl Shard {
         Shard { queue: queue.clone(), number }
     }
 
-    /// What stands between the braces of every key of this shard.
+    /// The hash tag: the text between the braces of every key of this shard.
     pub fn tag(&self) -> String {
         format!("{}/{}", self.queue, self.number)
     }
 
-    /// The shard of such a tag.
+    /// The shard of a hash tag.
     pub fn of_tag(tag: &str) -> Option<Self> {
         let (queue, number) = tag.rsplit_once('/')?;
         Some(Shard { queue: QueueName::parse("queue", queue).ok()?, number: number.parse().ok()? })
     }
 }
 
-/// FNV-1a, 64 bits: fixed for ever, because stored messages depend on it.
+/// FNV-1a, 64 bits. It must never change, because stored messages depend on it.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -1,7 +1,7 @@
-//! The six states and the one table of arrows (Q5). Lua's constants and the drawing in the docs are
-//! generated from [`ARROWS`]; nothing else says which transition exists.
+//! The six states and the one table of transitions (Q5). Lua's constants and the picture in the docs are generated from
+//! [`ARROWS`]; no other place says which transitions exist.
 
-/// Where a message is in its life. The numbers are those of the wire and of the packed records.
+/// The state of a message. The numbers are those of the wire and of the packed records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
@@ -14,9 +14,9 @@ pub enum State {
     Running = 3,
     /// Ended with success.
     Completed = 4,
-    /// Taken out.
+    /// Canceled by its worker, an operator or a purge.
     Canceled = 5,
-    /// Ended because its attempts were spent.
+    /// Ended because all attempts failed.
     Errored = 6,
 }
 
@@ -40,7 +40,7 @@ impl State {
         State::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 
-    /// Lower case, as people and JSON write it.
+    /// The name in lower case, as people and JSON write it.
     pub fn name(self) -> &'static str {
         match self {
             State::Invisible => "invisible",
@@ -66,7 +66,7 @@ impl std::fmt::Display for State {
 pub enum Cause {
     /// Enqueue of a new message.
     Enqueue = 1,
-    /// Enqueue that an already live message stands for (Q12).
+    /// Enqueue of an id for which a live message stands (Q12).
     Coalesce = 2,
     /// The invisibility window elapsed.
     WindowElapsed = 3,
@@ -78,7 +78,7 @@ pub enum Cause {
     Complete = 6,
     /// Release.
     Release = 7,
-    /// The lease ran out.
+    /// The lease expired.
     LeaseExpired = 8,
     /// Cancel.
     Cancel = 9,
@@ -116,14 +116,14 @@ impl Cause {
     }
 }
 
-/// One arrow: `None` is "not there" (before Enqueue, after collection).
+/// One transition. `None`: the message does not exist (before Enqueue, after collection).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrow {
-    /// The state left.
+    /// The previous state.
     pub from: Option<State>,
-    /// The state entered.
+    /// The new state.
     pub to: Option<State>,
-    /// By what.
+    /// The cause.
     pub by: Cause,
     /// When, in a few words.
     pub when: &'static str,
@@ -140,7 +140,7 @@ const COMPLETED: Option<State> = Some(State::Completed);
 const CANCELED: Option<State> = Some(State::Canceled);
 const ERRORED: Option<State> = Some(State::Errored);
 
-/// Every transition there is (Q5), those that stay in a state included: each raises the version by one (Q6).
+/// All transitions (Q5), with those that stay in a state. Each raises the version by one (Q6).
 pub const ARROWS: &[Arrow] = &[
     arrow(None, PENDING, Cause::Enqueue, "no invisibility"),
     arrow(None, INVISIBLE, Cause::Enqueue, "with invisibility"),
@@ -176,7 +176,7 @@ pub const ARROWS: &[Arrow] = &[
     arrow(ERRORED, None, Cause::Collect, "retention over, purged, or replaced by coalescing"),
 ];
 
-/// Whether the table has this arrow.
+/// Whether the table has this transition.
 pub fn is_arrow(from: Option<State>, to: Option<State>, by: Cause) -> bool {
     ARROWS.iter().any(|arrow| arrow.from == from && arrow.to == to && arrow.by == by)
 }

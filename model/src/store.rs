@@ -1,20 +1,22 @@
-//! The contract of a store: what each verb does to a queue shard, atomically. Two implementations: the
-//! [`oracle`](crate::oracle) and Redis (server `store/`). The conformance suite and the property tests hold
-//! them to the same answers.
+//! The contract of a store: what each verb does to a queue shard, atomically. It has two implementations: the
+//! [`oracle`](crate::oracle) and Redis (server `store/`). The conformance suite and the property tests check that both
+//! return the same results.
 //!
 //! Rules that every verb shares:
-//! - One call is one atomic step. `Err` is of the whole call, the inner `Err` of one item; neither changed
-//!   anything (but see [`Applied::Unknown`](crate::Applied)). Items act in order, each seeing those before it.
-//! - The shard has one sequence: every accepted message takes the next number as its place among equal
-//!   priorities, every lease the next as its fencing token. It starts at the microseconds of the creation of the
-//!   queue, so that a queue deleted and made anew never gives out a token twice.
-//! - A lease lives while its message is running, carries its fencing token, and `now < expires_at`. How the last lease of
-//!   a message *ended* (fencing token, state, version) is remembered until the next lease ends: a repeated Complete,
-//!   Release or Cancel with that fencing token, of the same verb, answers what the first did. Any other call on a dead lease
-//!   is [`Refusal::LeaseLost`].
-//! - A coalesced mark (Q12) ends when the message leaves running: by Complete it is pending again; by Release or a
-//!   lapsed lease it goes where it would with all attempts left; attempts restart at 0. By Cancel it is canceled.
-//! - Each write raises the version by one and leaves one event per arrow of [`ARROWS`](crate::state::ARROWS).
+//! - One call is one atomic step. An outer `Err` refuses the whole call, an inner `Err` one item; a refusal changes
+//!   nothing (except [`Applied::Unknown`](crate::Applied)). Items act in order, and each sees the effects of the earlier
+//!   ones.
+//! - The shard has one sequence of numbers. Every accepted message takes the next number, which orders messages of equal
+//!   priority; every lease takes the next number as its fencing token. The sequence starts at the microseconds of the
+//!   queue's creation, so that a queue that is deleted and created again never grants the same fencing token twice.
+//! - A lease is live while its message is running with its fencing token, and `now < expires_at`. How the last lease of
+//!   a message *ended* (fencing token, state, version) is recorded until the next lease ends: a repetition of the same
+//!   Complete, Release or Cancel with that fencing token gets the first result. Any other call on a dead lease is refused
+//!   with [`Refusal::LeaseLost`].
+//! - A coalesced mark (Q12) ends when the message leaves running. After Complete the message is pending again. After
+//!   Release, or when the lease expires, it goes where a message with all attempts left goes. In both cases its attempts
+//!   restart at 0. After Cancel it is canceled.
+//! - Each write raises the version by one and leaves one event for each transition of [`ARROWS`](crate::state::ARROWS).
 
 use crate::config::{QueueConfig, QueuePatch};
 use crate::explain::Facts;
@@ -27,7 +29,7 @@ use crate::shard::Shard;
 use crate::state::State;
 use std::future::Future;
 
-/// The answer of one call: of the whole, then of each item.
+/// The result of one call: the refusal of the whole call, or the result of each item in order.
 pub type Items<T> = Result<Vec<Result<T, Refusal>>, Refusal>;
 
 /// A queue and its configuration.
@@ -37,50 +39,50 @@ pub struct Queue {
     pub name: QueueName,
     /// Its configuration.
     pub config: QueueConfig,
-    /// 1 at creation; raised with every change.
+    /// 1 at creation; raised by 1 with every change.
     pub revision: u32,
-    /// When it was created, by the store's clock.
+    /// When it was created: Unix ms, by the store's clock.
     pub created_at_ms: u64,
 }
 
-/// One caller's wish in a Dequeue.
+/// One request of a Dequeue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DequeueRequest {
-    /// Who asks.
+    /// The name of the worker.
     pub worker: String,
-    /// How many at most; 1 or more.
+    /// The most leases; 1 or more.
     pub limit: usize,
-    /// Overrides the message's and the queue's lease.
+    /// The lease length, instead of the message's and the queue's.
     pub lease_ms: Option<u64>,
-    /// Any of these; none means every message.
+    /// A message must pass any of these; without filters every message passes.
     pub filters: Vec<Filter>,
-    /// The same id answers the same leases as long as any of them lives; empty: always a new request.
+    /// A repeated id gets the same leases as long as any of them is live. Empty: always a new request.
     pub request_id: String,
 }
 
-/// What a Dequeue call answers.
+/// The result of a Dequeue call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dequeued {
-    /// Leases per request, in order; empty where nothing was runnable.
+    /// The leases of each request, in order; empty if nothing was runnable.
     pub leases: Vec<Result<Vec<Lease>, Refusal>>,
-    /// Some request got fewer leases than its limit though more was runnable: a bound of the store was met.
+    /// Some request got fewer leases than its limit although more messages were runnable: the store met a bound.
     pub cut_short: bool,
-    /// What stood after the call.
+    /// The shard after the call.
     pub outlook: Outlook,
 }
 
-/// What a server needs to know to decide when to ask again (Q18).
+/// What a server needs to decide when to call Dequeue again (Q18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
     /// Runnable messages left.
     pub ready: u64,
-    /// When the next invisible message or lease falls due; `None`: none will.
+    /// When the next invisibility or lease ends: Unix ms; `None`: never.
     pub next_due_ms: Option<u64>,
-    /// The store's clock.
+    /// The time of the call by the store's clock: Unix ms.
     pub now_ms: u64,
 }
 
-/// Names a lease.
+/// Identifies a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRef {
     /// The message.
@@ -94,16 +96,16 @@ pub struct LeaseRef {
 pub struct Extension {
     /// The lease.
     pub lease: LeaseRef,
-    /// It will end so long from now; `None`: the length it was granted for.
+    /// The lease will end this long after the call; `None`: its original length.
     pub lease_ms: Option<u64>,
-    /// The same id as the lease's last extension: answers the same and changes nothing. Empty: always extends.
+    /// The id of the lease's last extension gets the same result again and changes nothing. Empty: always extends.
     pub request_id: String,
 }
 
-/// What ExtendLease answers.
+/// The result of one ExtendLease item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extended {
-    /// When the lease ends now.
+    /// The new end of the lease: Unix ms.
     pub expires_at_ms: u64,
 }
 
@@ -112,9 +114,9 @@ pub struct Extended {
 pub struct Release {
     /// The lease.
     pub lease: LeaseRef,
-    /// Before the next run; `None`: the queue's retry backoff.
+    /// The delay before the next run; `None`: the queue's retry backoff.
     pub delay_ms: Option<u64>,
-    /// Why.
+    /// The reason, for people.
     pub reason: String,
 }
 
@@ -123,15 +125,15 @@ pub struct Release {
 pub struct Cancellation {
     /// The message.
     pub id: MessageId,
-    /// The holder's token, for a running message; 0: none.
+    /// The holder's fencing token, for a running message; 0: none.
     pub fencing_token: u64,
-    /// An operator's: no token needed.
+    /// An operator cancels: a running message needs no fencing token.
     pub force: bool,
-    /// Why.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// Where a message went.
+/// The message after a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// Its state.
@@ -145,7 +147,7 @@ pub struct Transition {
 pub struct MessagePatch {
     /// The new priority.
     pub priority: Option<i64>,
-    /// Invisible until then; past or now: visible. Not for running messages.
+    /// The message is invisible until this time (Unix ms); now or earlier: visible. Not for running messages.
     pub visible_at_ms: Option<u64>,
 }
 
@@ -158,11 +160,11 @@ pub struct Depth {
     pub pending: u64,
     /// Leased.
     pub running: u64,
-    /// Ended well, not yet collected.
+    /// Ended with success, not yet collected.
     pub completed: u64,
-    /// Taken out, not yet collected.
+    /// Canceled, not yet collected.
     pub canceled: u64,
-    /// Attempts spent, not yet collected.
+    /// Ended because all attempts failed, not yet collected.
     pub errored: u64,
 }
 
@@ -184,7 +186,7 @@ impl Depth {
         }
     }
 
-    /// The count of one state, to change.
+    /// The count of one state, to be changed.
     pub fn of_mut(&mut self, state: State) -> &mut u64 {
         match state {
             State::Invisible => &mut self.invisible,
@@ -197,55 +199,56 @@ impl Depth {
     }
 }
 
-/// One page and where the next begins; an empty cursor: there is none.
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What is on it.
+    /// The items of this page.
     pub items: Vec<T>,
-    /// Opaque.
+    /// Where the next page begins; opaque. Empty: this is the last page.
     pub next_cursor: String,
 }
 
-/// What a sweep did (each at most [`SWEEP_ITEMS_MAX`](crate::limits::SWEEP_ITEMS_MAX) messages).
+/// The result of a sweep (each count is at most [`SWEEP_ITEMS_MAX`](crate::limits::SWEEP_ITEMS_MAX) messages).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Invisible messages made pending.
     pub promoted: u64,
-    /// Leases that had run out.
+    /// Leases that had expired.
     pub expired: u64,
     /// Terminal messages removed.
     pub collected: u64,
-    /// When there is something to sweep next, retention included; may be past. `None`: never.
+    /// When the next sweep is due, retention included: Unix ms; may be past. `None`: never.
     pub next_ms: Option<u64>,
-    /// The store's clock.
+    /// The time of the call by the store's clock: Unix ms.
     pub now_ms: u64,
 }
 
-/// One step of a purge.
+/// The result of one step of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Messages removed in this step.
     pub purged: u64,
-    /// Pass to the next step; empty: all that came before the purge began are gone.
+    /// The cursor for the next step. Empty: all messages from before the first step are removed.
     pub next_cursor: String,
 }
 
-/// A store of queues. See the module for the rules.
+/// A store of queues. The module's documentation has the rules that all verbs share.
 pub trait Store: Send + Sync + 'static {
-    /// Makes a queue. Same configuration: answers the one that is there; other: [`Refusal::QueueExists`].
+    /// Creates a queue. If it exists with the same configuration, returns that one; with another configuration:
+    /// [`Refusal::QueueExists`].
     fn create_queue(
         &self,
         name: &QueueName,
         config: QueueConfig,
     ) -> impl Future<Output = Result<Queue, Refusal>> + Send;
 
-    /// Lays the patch over the configuration; one that changes nothing leaves the revision.
+    /// Applies the patch to the configuration. A patch that changes nothing keeps the revision.
     fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> impl Future<Output = Result<Queue, Refusal>> + Send;
 
-    /// The queue as it stands.
+    /// The queue with its current configuration.
     fn get_queue(&self, name: &QueueName) -> impl Future<Output = Result<Queue, Refusal>> + Send;
 
-    /// Queues by name, with the given prefix, after the cursor (a name).
+    /// The queues with the given prefix, in order of name, after the cursor (a name).
     fn list_queues(
         &self,
         prefix: &str,
@@ -253,13 +256,13 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Page<Queue>, Refusal>> + Send;
 
-    /// Removes a queue that has no live messages; terminal ones are collected first. Its events stay in the outbox.
-    /// A queue that is not there: [`Refusal::QueueNotFound`], unless it was deleted within the last hour: the call is
-    /// a repeated one then, and answers the same (Q10).
+    /// Removes a queue without live messages; terminal messages are collected first. Its events stay in the outbox. A
+    /// queue that does not exist: [`Refusal::QueueNotFound`]; but if it was deleted within the last hour, the call counts
+    /// as a repetition and succeeds (Q10).
     fn delete_queue(&self, name: &QueueName) -> impl Future<Output = Result<(), Refusal>> + Send;
 
-    /// One bounded step of a purge: cancels (by Purge) and collects messages accepted before the first step, the one
-    /// with an empty cursor. Running ones only if asked to.
+    /// One bounded step of a purge: cancels (by Purge) and collects messages that were accepted before the first step,
+    /// which has an empty cursor. Running messages only with `include_running`.
     fn purge(
         &self,
         shard: &Shard,
@@ -267,20 +270,25 @@ pub trait Store: Send + Sync + 'static {
         cursor: &str,
     ) -> impl Future<Output = Result<Purged, Refusal>> + Send;
 
-    /// Q1, Q3, Q10, Q12. In order: enqueue blocked (whole call); exclusivity key missing (Invalid "metadata");
-    /// id known: without `coalesce` the same content answers the first result, other content IdConflict; with
-    /// `coalesce` a live message stands for it (IdConflict if its exclusivity value differs): it takes the priority
-    /// if that is more urgent, a running one is marked; a write only where something changes; a terminal one is
-    /// collected and the message is new. New: QueueFull at max_depth, else invisible or pending at version 1.
+    /// Q1, Q3, Q10, Q12. The checks, in order:
+    /// 1. Enqueue is blocked: refuses the whole call.
+    /// 2. The exclusivity key is missing: Invalid "metadata".
+    /// 3. The id is known, without `coalesce`: the same content gets the first result, other content IdConflict.
+    /// 4. The id is known, with `coalesce`. A live message stands for the new one (IdConflict if its exclusivity value
+    ///    differs): it takes the priority if that is more urgent, and a running one is marked; nothing is written if
+    ///    nothing changes. A terminal message is collected, and the message is new.
+    /// 5. The message is new: QueueFull at max_depth, else it is invisible or pending at version 1.
     fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> impl Future<Output = Items<Enqueued>> + Send;
 
-    /// Q4, Q8, Q10, Q11. Dequeue blocked refuses the whole call. First, all that is due (windows, leases) moves,
-    /// windows before leases, each by due time. Then each request in order: a known request id of which leases
-    /// live answers those; else up to `limit` of the most urgent runnable messages that pass any of its filters, the
-    /// last of them the first to bring their payloads to `DEQUEUE_PAYLOAD_BYTES`.
-    /// Runnable: pending and, in an exclusive queue, its value free and, without filters, the value's most
-    /// urgent; with filters, the most urgent of those of the value that pass. Taking one locks its value.
-    /// `wait` says that the caller may hold some when this is answered: see [`Store::on_ready`].
+    /// Q4, Q8, Q10, Q11. If dequeue is blocked, refuses the whole call. First, everything that is due moves: messages
+    /// whose invisibility has ended, then expired leases, each by due time. Then the requests act in order. A known
+    /// request id with live leases gets those. Any other request gets up to `limit` of the most urgent runnable messages
+    /// that pass any of its filters, and no further one once their payloads reach `DEQUEUE_PAYLOAD_BYTES`.
+    ///
+    /// A message is runnable if it is pending and, in an exclusive queue, its value is free and it is the most urgent of
+    /// that value: of all messages without filters, of those that pass with filters. A lease locks the value.
+    ///
+    /// `wait`: callers may wait on this server after the call, see [`Store::on_ready`].
     fn dequeue(
         &self,
         shard: &Shard,
@@ -288,26 +296,27 @@ pub trait Store: Send + Sync + 'static {
         wait: bool,
     ) -> impl Future<Output = Result<Dequeued, Refusal>> + Send;
 
-    /// Q10, Q11. Answers the state: completed, or pending where the message was coalesced.
+    /// Q10, Q11. The message becomes completed, or pending if it was coalesced.
     fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> impl Future<Output = Items<Transition>> + Send;
 
-    /// Q11. The lease ends at now + lease_ms, which may be sooner than before.
+    /// Q11. The lease ends `lease_ms` after the call, which may be sooner than before.
     fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> impl Future<Output = Items<Extended>> + Send;
 
-    /// Attempts left (or coalesced): invisible for the delay, or pending where that is 0; else errored.
+    /// A message with attempts left, or a coalesced one, becomes invisible for the delay, or pending if the delay is 0.
+    /// Otherwise it becomes errored.
     fn release(&self, shard: &Shard, releases: Vec<Release>) -> impl Future<Output = Items<Transition>> + Send;
 
-    /// Canceled already: answers that. Completed, errored: WrongState. Running: by a live lease, or forced; with
-    /// another fencing token LeaseLost, with none WrongState.
+    /// A canceled message: succeeds again. Completed or errored: WrongState. Running: needs its live lease or `force`; with
+    /// another fencing token LeaseLost, without one WrongState.
     fn cancel(&self, shard: &Shard, cancellations: Vec<Cancellation>)
     -> impl Future<Output = Items<Transition>> + Send;
 
-    /// Errored and canceled messages to pending, attempts 0. A message that Redrive made pending and nobody has
-    /// leased since answers the same; others WrongState. QueueFull at max_depth.
+    /// Makes errored and canceled messages pending, with 0 attempts. A message that Redrive has made pending and that was
+    /// not leased since gets the same result; any other WrongState. QueueFull at max_depth.
     fn redrive(&self, shard: &Shard, ids: Vec<MessageId>) -> impl Future<Output = Items<Transition>> + Send;
 
-    /// Changes priority, then visibility, in one write; a patch that changes nothing writes nothing. Terminal, and
-    /// visibility of a running message: WrongState.
+    /// Changes priority and visibility in one write; a patch that changes nothing writes nothing. A terminal message, or
+    /// the visibility of a running one: WrongState.
     fn update_message(
         &self,
         shard: &Shard,
@@ -315,11 +324,11 @@ pub trait Store: Send + Sync + 'static {
         patch: MessagePatch,
     ) -> impl Future<Output = Result<Transition, Refusal>> + Send;
 
-    /// Messages as they stand.
+    /// The messages with these ids.
     fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> impl Future<Output = Items<Message>> + Send;
 
-    /// Messages of one state. Pending ones: the runnable most urgent first, then (exclusive queues) the rest by
-    /// value and urgency; invisible and running by due time; terminal by when they ended.
+    /// Messages of one state. Pending: the runnable ones, most urgent first, then (in exclusive queues) the others by
+    /// value and urgency. Invisible and running: by due time. Terminal: by the time when they ended.
     fn list_messages(
         &self,
         shard: &Shard,
@@ -331,20 +340,21 @@ pub trait Store: Send + Sync + 'static {
     /// The facts from which [`hindrances`](crate::explain::hindrances) follow.
     fn explain(&self, shard: &Shard, id: &MessageId) -> impl Future<Output = Result<Facts, Refusal>> + Send;
 
-    /// Exact counts (Q9), of all or of what passes the filter.
+    /// Exact counts (Q9) of all messages, or of those that pass the filter.
     fn depth(&self, shard: &Shard, filter: Option<&Filter>) -> impl Future<Output = Result<Depth, Refusal>> + Send;
 
-    /// One bounded step of the background work: due windows, expired leases, terminal messages past the retention.
+    /// One bounded step of the background work: promotes messages whose invisibility has ended, ends expired leases,
+    /// collects terminal messages past the retention.
     fn sweep(&self, shard: &Shard) -> impl Future<Output = Result<Swept, Refusal>> + Send;
 
-    /// One bounded step of the scrubber: messages looked at, violations found, where to go on.
+    /// One bounded step of the scrubber. Returns how many messages it checked, and a page of the violations found.
     fn check(
         &self,
         shard: &Shard,
         cursor: &str,
     ) -> impl Future<Output = Result<(u64, Page<Violation>), Refusal>> + Send;
 
-    /// Registers who is told that a shard whose dequeue waited has something runnable. At least once, promptly, and
-    /// only for shards where some server waits; a store may also call it when nothing is there.
-    fn on_ready(&self, tell: Box<dyn Fn(&Shard) + Send + Sync>);
+    /// Registers the callback for shards with callers that wait (see [`Store::dequeue`]): the store calls it promptly, at
+    /// least once, when a message becomes runnable there. It may also call it when none is.
+    fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>);
 }

@@ -7,7 +7,7 @@
 //! lanes get, the store's notifications, and a walk over all queues, once when this server becomes the leader and then
 //! every [`WALK`].
 
-use crate::engine::lanes::Lanes;
+use crate::engine::Lanes;
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::store::RedisStore;

@@ -1,4 +1,4 @@
-//! For the tests of this crate: a store that counts, fails and holds calls, and a server on loopback over it.
+//! Test support of this crate: a store that counts, delays and refuses calls, and a server over it on loopback.
 
 use crate::attach::attach_queue;
 use crate::config::{QueueTemplates, ServerConfig};
@@ -23,10 +23,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
-/// Longest time a test waits for something that must happen.
+/// The longest time that a test waits for an expected event.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// An oracle whose calls are counted and can be made to fail, or to wait.
+/// An oracle that counts its calls, and that a test can make refuse or delay them.
 pub(crate) struct TestStore {
     pub(crate) oracle: Oracle,
     pub(crate) clock_ms: Arc<AtomicU64>,
@@ -38,7 +38,7 @@ pub(crate) struct TestStore {
     pub(crate) exit: watch::Sender<bool>,
     /// Answers take up to two milliseconds, each its own time, as over a network.
     pub(crate) slow: AtomicBool,
-    /// So many dequeues find an index being built.
+    /// This many dequeues are refused because an index is being built.
     pub(crate) building: AtomicU64,
     /// Only one owner at a time gets the leader lease.
     pub(crate) one_leader: AtomicBool,
@@ -141,8 +141,8 @@ macro_rules! through {
                 self.call("dequeue", self.oracle.dequeue(shard, requests, wait)).await
             }
 
-            fn on_ready(&self, tell: Box<dyn Fn(&Shard) + Send + Sync>) {
-                self.oracle.on_ready(tell);
+            fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {
+                self.oracle.on_ready(notify);
             }
         }
     };
@@ -206,7 +206,7 @@ impl TestServer {
         }
     }
 
-    /// Asks the server to stop; [`TestServer::stopped`] waits for it.
+    /// Starts to stop the server; [`TestServer::stopped`] waits for the end.
     pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
     }
@@ -233,7 +233,7 @@ impl TestServer {
         self.admin.depth(request).await.unwrap().into_inner().counts.unwrap()
     }
 
-    /// Waits until the queue's depth is as wished; every look is a call, for the store tells nobody of other changes.
+    /// Waits until the queue's depth fulfils a condition. It polls, because the store does not notify of such changes.
     pub(crate) async fn until_depth(&mut self, queue: &str, wished: impl Fn(&pb::StateCounts) -> bool) {
         let until = async {
             while !wished(&self.depth(queue).await) {

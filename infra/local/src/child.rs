@@ -2,7 +2,7 @@
 //!
 //! The child never outlives us, even when we are killed with -9, and one folder never has two of them:
 //! - It is started through `setpriv --pdeathsig TERM`. The kernel sends that signal when the *thread* that started
-//!   the child ends, not the process, so a thread of its own starts it and stays until it has exited.
+//!   the child ends, not the process: so a dedicated thread starts it and stays until it has exited.
 //! - Its standard input is the folder's lock file, so the lock lasts exactly as long as the child, not as long as we.
 //! - It leads a process group. What it has started itself is killed when it has ended.
 
@@ -40,7 +40,7 @@ pub(crate) struct Launch {
     pub(crate) command: Vec<std::ffi::OsString>,
     /// Its environment, on top of ours.
     pub(crate) environment: Vec<(&'static str, std::ffi::OsString)>,
-    /// Where it will listen; only to be told.
+    /// The port it will listen on, for log lines only.
     pub(crate) port: u16,
     /// How long it may take until it answers at all.
     pub(crate) answer_wait: Duration,
@@ -75,11 +75,11 @@ struct Process {
 }
 
 impl Child {
-    /// Starts it and waits until `ask`, given its process id, finds it ready.
+    /// Starts it and waits until `probe`, given its process id, finds it ready.
     pub(crate) async fn start(
         launch: Launch,
         lock: Flock<File>,
-        ask: impl AsyncFn(u32) -> Answer,
+        probe: impl AsyncFn(u32) -> Answer,
     ) -> Result<Child, LocalError> {
         let log_path = launch.dir.join(launch.name).with_extension("log");
         let log = OpenOptions::new().create(true).append(true).open(&log_path).map_err(unusable(&launch.dir))?;
@@ -88,7 +88,7 @@ impl Child {
         let (name, answer_wait) = (launch.name, launch.answer_wait);
         let mut answer_by = Instant::now() + answer_wait;
         loop {
-            match ask(child.pid()).await {
+            match probe(child.pid()).await {
                 Answer::Ready => return Ok(child),
                 Answer::Loading => answer_by = Instant::now() + answer_wait,
                 Answer::None => {}
@@ -109,7 +109,7 @@ impl Child {
         self.0.pid.as_raw().unsigned_abs()
     }
 
-    /// Waits until it has ended, whoever ended it.
+    /// Waits until it has ended, for whatever reason.
     pub(crate) async fn ended(&self) {
         self.0.gone.cancelled().await;
     }
@@ -202,7 +202,7 @@ async fn spawn(launch: &Launch, mut lock: Flock<File>, log: File) -> Result<Arc<
     command.args(["--pdeathsig", "TERM"]).args(options);
     command.args(["sh", "-c", IF_PARENT_LIVES]).arg(std::process::id().to_string()).args(program);
     command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
-    // A group of its own: Ctrl-C in a terminal reaches us alone, and we stop it after the server.
+    // A separate process group: Ctrl-C in a terminal reaches only this program, which stops the child after the server.
     command.process_group(0).stdin(lock.try_clone().map_err(&unusable)?);
     command.stdout(log.try_clone().map_err(&unusable)?).stderr(Stdio::from(log));
 
@@ -228,7 +228,7 @@ async fn spawn(launch: &Launch, mut lock: Flock<File>, log: File) -> Result<Arc<
             has_ended: Condvar::new(),
             gone: CancellationToken::new(),
         });
-        // The caller may be gone already: then nobody else could stop it.
+        // The caller may have ended already: then only this code can stop the child.
         if started.send(Ok(watched.clone())).is_err() {
             watched.terminate();
         }

@@ -1,7 +1,7 @@
-//! An Elasticsearch of our own: one node, without security, on 127.0.0.1.
+//! Elasticsearch as a child process: one node, without security, on 127.0.0.1.
 //!
 //! It refuses to run as root. Where we do, it gets another user's id, and root's one capability that it needs to
-//! reach its data and programs wherever they are, a home folder that nobody else may enter among them.
+//! reach its data and programs wherever they are, even in a home folder that other users may not enter.
 
 use crate::LocalError;
 use crate::child::{Answer, Child, Launch};
@@ -76,7 +76,7 @@ impl PrivateElasticsearch {
                 answer_wait: ANSWER_WAIT,
                 stop_wait: STOP_WAIT,
             };
-            let child = Child::start(launch, lock, async |_| ask(port).await).await?;
+            let child = Child::start(launch, lock, async |_| probe(port).await).await?;
             Ok(Running::new(port, child))
         };
         on_a_port(options.port, start, unusable(&dir)).await
@@ -101,7 +101,7 @@ fn other_user() -> Vec<OsString> {
         return Vec::new();
     }
     let id = NOBODY.to_string();
-    // Java asks the kernel whether it might read a file; without the first of these the kernel, asked so, forgets the
+    // Java checks with the kernel whether it may read a file; without the first of these the kernel ignores the
     // capability.
     ["--securebits", "+no_setuid_fixup", "--reuid", &id, "--regid", &id, "--clear-groups"]
         .into_iter()
@@ -167,7 +167,7 @@ logger.telemetry.level=error
 }
 
 /// Whether every shard there is serves.
-async fn ask(port: u16) -> Answer {
+async fn probe(port: u16) -> Answer {
     let health = format!("{}/_cluster/health?wait_for_status=yellow&timeout=1s", url(port));
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build();
     let Ok(client) = client else { return Answer::None };

@@ -1,4 +1,4 @@
-//! Why a service of our own is not there.
+//! Why a service could not be started.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A Kafka of our own: one process that is broker and controller (KRaft).
+//! Kafka as a child process: one process that is broker and controller (KRaft).
 
 use crate::LocalError;
 use crate::child::{Answer, Child, Launch};
@@ -74,7 +74,7 @@ impl PrivateKafka {
                 answer_wait: ANSWER_WAIT,
                 stop_wait: STOP_WAIT,
             };
-            let child = Child::start(launch, lock, async |_| ask(port).await).await?;
+            let child = Child::start(launch, lock, async |_| probe(port).await).await?;
             Ok(Running::new(port, child))
         };
         on_a_port(options.port, start, unusable(&dir)).await
@@ -169,7 +169,7 @@ async fn format(java: &Java) -> Result<(), LocalError> {
 }
 
 /// Whether the Kafka there knows itself as a broker that serves.
-async fn ask(port: u16) -> Answer {
+async fn probe(port: u16) -> Answer {
     match tokio::time::timeout(Duration::from_secs(5), brokers(port)).await {
         Ok(Ok(1..)) => Answer::Ready,
         _ => Answer::None,

@@ -1,4 +1,4 @@
-//! The real services as child processes of our own, on 127.0.0.1, each with its data in one folder: Redis, Kafka and
+//! The real services as child processes, on 127.0.0.1, each with its data in one folder: Redis, Kafka and
 //! Elasticsearch for `tallystone dev`, the demo, the bench and the tests.
 //!
 //! What lives here: how each is started, found to answer, stopped and killed. What may not: what anyone says to them,

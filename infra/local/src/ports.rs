@@ -4,7 +4,7 @@ use crate::LocalError;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
-/// A free port may be taken by somebody else before the service binds it.
+/// Another process may take a free port before the service binds it.
 const TRIES: usize = 3;
 
 /// A port that was free a moment ago.
@@ -12,7 +12,7 @@ pub(crate) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Starts on the port given, or on a free one, and again on another if somebody took that in between.
+/// Starts on the port given, or on a free one, and on another one if a process took that meanwhile.
 pub(crate) async fn on_a_port<T>(
     port: Option<u16>,
     mut start: impl AsyncFnMut(u16) -> Result<T, LocalError>,

@@ -1,4 +1,4 @@
-//! A redis-server of our own.
+//! redis-server as a child process.
 
 use crate::LocalError;
 use crate::child::{Answer, Child, Launch};
@@ -87,7 +87,7 @@ impl PrivateRedis {
                 answer_wait: ANSWER_WAIT,
                 stop_wait: STOP_WAIT,
             };
-            let child = Child::start(launch, lock, async |pid| ask(&url(port), pid).await).await?;
+            let child = Child::start(launch, lock, async |pid| probe(&url(port), pid).await).await?;
             Ok(Running::new(port, child))
         };
         on_a_port(options.port, start, unusable(&dir)).await
@@ -132,7 +132,7 @@ fn command(options: &PrivateRedisOptions, program: &Path, dir: &Path, port: u16)
 }
 
 /// Whether the redis at `url` is the process `pid`, and ready.
-async fn ask(url: &str, pid: u32) -> Answer {
+async fn probe(url: &str, pid: u32) -> Answer {
     let info = async {
         let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         redis::cmd("INFO").query_async::<String>(&mut connection).await

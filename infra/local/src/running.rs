@@ -26,7 +26,7 @@ impl<S> Running<S> {
         self.child.pid()
     }
 
-    /// Waits until it has ended, whoever ended it.
+    /// Waits until it has ended, for whatever reason.
     pub async fn ended(&self) {
         self.child.ended().await;
     }

@@ -1,6 +1,6 @@
 -- enqueue/keys: does for all fresh messages of an Enqueue what lib/exclusive does for one. `keys` caches the entries of
 -- their exclusivity values, place_fresh changes them, and write_keys writes the changes with one call per structure.
-local ZERO = '0' -- a score as text: Redis would print a Lua number anew for every member
+local ZERO = '0' -- a score as text: Redis would format a Lua number again for every member
 -- value → {kind, waiting, rest}, as get_key returns them.
 local keys = {}
 -- Not yet written: members to add to ready (a set), values with changes, members to remove from ready, backlog entries.

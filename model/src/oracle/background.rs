@@ -1,4 +1,4 @@
-//! What time does: windows elapse, leases expire, terminal messages are collected.
+//! The transitions that time causes: an invisibility ends, a lease expires, a terminal message is collected.
 
 use super::record::Record;
 use super::shard::QueueShard;
@@ -8,7 +8,7 @@ use crate::names::MessageId;
 use crate::state::{Cause, State};
 use crate::store::Swept;
 
-/// When time next changes this message; `None`: it does not.
+/// When time next changes this message; `None`: never.
 fn due_ms(record: &Record, config: &QueueConfig) -> Option<u64> {
     match record.state {
         State::Pending => None,
@@ -28,7 +28,7 @@ impl QueueShard {
         }
     }
 
-    /// Invisible messages whose window has elapsed become pending; answers how many did.
+    /// Promotes messages whose invisibility has ended to pending. Returns how many.
     pub(super) fn promote_due(&mut self, limit: usize) -> u64 {
         let due = self.due(limit, |state| state == State::Invisible);
         for id in &due {
@@ -37,7 +37,7 @@ impl QueueShard {
         due.len() as u64
     }
 
-    /// Leases that have run out end; answers how many did.
+    /// Ends expired leases. Returns how many.
     pub(super) fn expire_due(&mut self, limit: usize) -> u64 {
         let due = self.due(limit, |state| state == State::Running);
         for id in &due {
@@ -55,7 +55,7 @@ impl QueueShard {
         due.len() as u64
     }
 
-    /// The messages in such states that are due, the longest due first.
+    /// The messages in these states that are due, the longest due first.
     fn due(&self, limit: usize, in_state: impl Fn(State) -> bool) -> Vec<MessageId> {
         let mut due: Vec<(u64, &MessageId)> = self
             .messages

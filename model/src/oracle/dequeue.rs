@@ -51,7 +51,7 @@ impl QueueShard {
         Ok(leases)
     }
 
-    /// Those leases that the request of this id was answered and that still live.
+    /// The live leases of the earlier answer to this request id.
     fn leases_of_request(&self, request_id: &str) -> Vec<Lease> {
         let given = self.requests.get(request_id).map(Vec::as_slice).unwrap_or_default();
         given
@@ -61,8 +61,8 @@ impl QueueShard {
             .collect()
     }
 
-    /// The pending messages whose value is free and that pass any of the filters. The most urgent of them is the
-    /// most urgent of its value, too: leasing it locks the rest of the value out.
+    /// The pending messages whose value is free and that pass any of the filters. The most urgent of them is also the most
+    /// urgent of its value; its lease locks out the other messages of that value.
     pub(super) fn runnable<'a>(&'a self, filters: &'a [Filter]) -> impl Iterator<Item = &'a Record> {
         let config = &self.queue.config;
         let running = self.messages.values().filter(|record| record.state == State::Running);

@@ -44,7 +44,7 @@ impl QueueShard {
         Ok(first)
     }
 
-    /// Refuses one live message more than the queue may have.
+    /// Refuses a live message above max_depth.
     pub(super) fn has_room(&self) -> Result<(), Refusal> {
         let max_depth = self.queue.config.max_depth;
         if max_depth > 0 && self.depth(|_| true).live() >= max_depth {
@@ -80,7 +80,7 @@ impl QueueShard {
         accepted
     }
 
-    /// Where a message that is to run after a delay goes, and when that is due.
+    /// The state of a message that will run after a delay, and when the delay ends.
     pub(super) fn after(&self, delay_ms: u64) -> (State, u64) {
         match delay_ms {
             0 => (State::Pending, 0),

@@ -1,4 +1,4 @@
-//! What the holder of a lease may do: Complete, ExtendLease, Release (Q10, Q11).
+//! The verbs of a lease's holder: Complete, ExtendLease, Release (Q10, Q11).
 
 use super::record::Record;
 use super::shard::QueueShard;
@@ -42,7 +42,7 @@ impl QueueShard {
         Ok(self.end_lease(&release.lease.id, to, Cause::Release, &release.reason))
     }
 
-    /// Where a message goes whose attempt came to nothing, and when that is due.
+    /// The state of a message after a failed attempt, and when that state ends.
     pub(super) fn after_attempt(&self, record: &Record, delay_ms: Option<u64>) -> (State, u64) {
         let config = &self.queue.config;
         if record.attempts >= record.max_attempts(config) && !record.coalesced {

@@ -1,6 +1,6 @@
 //! The oracle: an in-memory [`Store`], the executable meaning of the contract. It is written to be obviously right,
-//! not fast: one map of records by message id per shard, and every order, count and lock is found by looking at all
-//! of them. What lives here: one file per group of verbs. What may not: indexes, caches, anything kept twice.
+//! not fast: each shard is one map of records by message id, and every order, count and lock is computed from all of
+//! them. What lives here: one file for each group of verbs. What may not: indexes, caches, any redundant state.
 
 mod background;
 mod dequeue;
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type Listener = dyn Fn(&Shard) + Send + Sync;
 
-/// Every queue in memory, one lock around all of it: each call is one atomic step, and its future is ready at once.
+/// All queues in memory, behind one lock: each call is one atomic step, and its future is ready at once.
 pub struct Oracle {
     clock: Arc<AtomicU64>,
     world: Mutex<World>,
@@ -39,24 +39,24 @@ pub struct Oracle {
 #[derive(Default)]
 struct World {
     shards: BTreeMap<Shard, QueueShard>,
-    /// Apart from the shards: the events of a deleted queue stay.
+    /// Separate from the shards, because the events of a deleted queue stay.
     outboxes: BTreeMap<Shard, Vec<Event>>,
-    /// Deleted and not made anew.
+    /// Queues that were deleted and not created again.
     deleted: BTreeSet<Shard>,
 }
 
 impl Oracle {
-    /// No queues. The clock is Unix ms and is moved by whoever shares it.
+    /// A store without queues. `clock` is Unix ms; the test moves it.
     pub fn new(clock: Arc<AtomicU64>) -> Self {
         Oracle { clock, world: Mutex::default(), listeners: Mutex::default() }
     }
 
-    /// The events of a shard since the last take, in order (Q15).
+    /// Takes the events of a shard since the last take, in order (Q15).
     pub fn take_events(&self, shard: &Shard) -> Vec<Event> {
         self.world().outboxes.remove(shard).unwrap_or_default()
     }
 
-    /// The events of a shard since the last take, in order, left where they are.
+    /// The events of a shard since the last take, in order, without taking them.
     pub fn events(&self, shard: &Shard) -> Vec<Event> {
         self.world().outboxes.get(shard).cloned().unwrap_or_default()
     }
@@ -69,7 +69,7 @@ impl Oracle {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One atomic step of one shard: sets its clock, keeps its events, wakes who waits.
+    /// One atomic step of one shard: sets its clock, keeps its events, notifies the waiting callers.
     fn on<T>(&self, shard: &Shard, act: impl FnOnce(&mut QueueShard) -> Result<T, Refusal>) -> Result<T, Refusal> {
         let (answer, wake) = {
             let world = &mut *self.world();
@@ -81,12 +81,12 @@ impl Oracle {
         };
         if wake {
             let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            listeners.iter().for_each(|tell| tell(shard));
+            listeners.iter().for_each(|notify| notify(shard));
         }
         answer
     }
 
-    /// The items of a batch, in order, each an atomic step that sees those before it.
+    /// The items of a batch in order; each is an atomic step that sees the effects of the earlier ones.
     fn on_each<I, T>(
         &self,
         shard: &Shard,
@@ -240,8 +240,8 @@ impl Store for Oracle {
         })
     }
 
-    fn on_ready(&self, tell: Box<dyn Fn(&Shard) + Send + Sync>) {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(tell.into());
+    fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(notify.into());
     }
 }
 

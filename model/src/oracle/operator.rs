@@ -19,7 +19,7 @@ impl QueueShard {
             State::Canceled => return Ok(record.transition()),
             State::Completed | State::Errored => return Err(record.wrong_state()),
             _ if by_holder || *force => {}
-            // A token that does not hold the message is that of a dead lease, whatever the state.
+            // A fencing token that does not hold the message belongs to a dead lease, whatever the state.
             _ if *fencing_token != 0 => return record.ended_as(*fencing_token, Cause::Cancel),
             State::Running => return Err(record.wrong_state()),
             State::Pending | State::Invisible => {}
@@ -64,7 +64,7 @@ impl QueueShard {
         }))
     }
 
-    /// The cursor is the sequence at the first step.
+    /// The cursor is the shard's sequence number at the first step.
     pub(super) fn purge(&mut self, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {
         let until_sequence = match cursor {
             "" => self.sequence,

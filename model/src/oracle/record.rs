@@ -1,4 +1,4 @@
-//! One message as the oracle keeps it.
+//! One message of the oracle.
 
 use crate::config::QueueConfig;
 use crate::message::{Lease, Message, NewMessage};
@@ -6,7 +6,7 @@ use crate::refusal::Refusal;
 use crate::state::{Cause, State};
 use crate::store::Transition;
 
-/// How a lease ended: what a repetition of the call that ended it answers (Q10).
+/// How a lease ended: a repetition of the call that ended it gets this result (Q10).
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     pub(super) fencing_token: u64,
@@ -14,12 +14,12 @@ pub(super) struct Ended {
     pub(super) transition: Transition,
 }
 
-/// A message: its content as it was sent, and all that has changed since.
+/// A message: its content as sent, and its mutable state.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// As sent, `coalesce` cleared: what a repeated Enqueue is compared with.
+    /// As sent, with `coalesce` cleared; a repeated Enqueue is compared with it.
     pub(super) content: NewMessage,
-    /// Its place among equal priorities.
+    /// Orders messages of equal priority.
     pub(super) sequence: u64,
     pub(super) enqueued_at_ms: u64,
     pub(super) state: State,
@@ -27,22 +27,22 @@ pub(super) struct Record {
     pub(super) state_since_ms: u64,
     /// Invisible: visible at; running: lease expires at; else 0.
     pub(super) due_ms: u64,
-    /// Present priority; the sender's is in `content`.
+    /// The current priority; the sender's is in `content`.
     pub(super) priority: i64,
     pub(super) attempts: u32,
-    /// Of the present or last lease; 0 before the first.
+    /// The fencing token of the current or last lease; 0 before the first.
     pub(super) fencing_token: u64,
-    /// Of the present or last lease; empty before the first.
+    /// The worker of the current or last lease; empty before the first.
     pub(super) worker: String,
-    /// The length the present or last lease was granted for.
+    /// The original length of the current or last lease.
     pub(super) granted_ms: u64,
-    /// The request id of the present lease's last extension.
+    /// The request id of the current lease's last extension.
     pub(super) extension_id: String,
-    /// The last reason given by Release or Cancel, or "lease expired".
+    /// The last reason of Release or Cancel, or "lease expired".
     pub(super) reason: String,
-    /// To be pending again when it completes (Q12).
+    /// It becomes pending again when it completes (Q12).
     pub(super) coalesced: bool,
-    /// Redrive made it pending and nobody has leased it since.
+    /// Redrive made it pending, and it was not leased since.
     pub(super) redriven: bool,
     /// How the last lease ended.
     pub(super) ended: Option<Ended>,
@@ -68,8 +68,8 @@ impl Record {
         self.state == State::Running && self.fencing_token == fencing_token && now_ms < self.due_ms
     }
 
-    /// What `verb` with a fencing token that does not hold the message answers: what the same verb did when it
-    /// ended that lease, if that was the last to end; else the lease is lost.
+    /// The result of `verb` with a fencing token that does not hold the message. If the same verb ended that lease, and no
+    /// other lease has ended since, it is the first result; else the lease is lost.
     pub(super) fn ended_as(&self, fencing_token: u64, verb: Cause) -> Result<Transition, Refusal> {
         match &self.ended {
             Some(ended) if ended.fencing_token == fencing_token && ended.by == verb => Ok(ended.transition),

@@ -1,4 +1,4 @@
-//! One queue shard: its records, and the one function through which every arrow goes.
+//! One queue shard: its records, and the one function that makes every transition.
 
 use super::record::{Ended, Record};
 use crate::config::QueuePatch;
@@ -13,20 +13,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct QueueShard {
     pub(super) queue: Queue,
-    /// The time of the present call.
+    /// The time of the current call.
     pub(super) now_ms: u64,
-    /// The last number given out, to a message or as a fencing token.
+    /// The last number of the sequence, of a message or a fencing token.
     pub(super) sequence: u64,
     pub(super) messages: BTreeMap<MessageId, Record>,
-    /// What each request id was answered (Q10).
+    /// The leases that each request id got (Q10).
     pub(super) requests: BTreeMap<String, Vec<LeaseRef>>,
-    /// Filter indexes that were asked for without being declared.
-    pub(super) asked: BTreeSet<IndexKeys>,
-    /// Of the present call.
+    /// Filter indexes that filters created, without being declared.
+    pub(super) on_demand: BTreeSet<IndexKeys>,
+    /// The events of the current call.
     pub(super) events: Vec<Event>,
-    /// Somebody got nothing and waits.
+    /// A caller got no message and waits.
     pub(super) waiting: bool,
-    /// The present call made a message runnable, or may have.
+    /// The current call may have made a message runnable.
     woken: bool,
 }
 
@@ -38,7 +38,7 @@ impl QueueShard {
             queue,
             messages: BTreeMap::new(),
             requests: BTreeMap::new(),
-            asked: BTreeSet::new(),
+            on_demand: BTreeSet::new(),
             events: Vec::new(),
             waiting: false,
             woken: false,
@@ -54,14 +54,14 @@ impl QueueShard {
         self.messages.get(id).ok_or_else(|| Refusal::MessageNotFound { id: id.to_string() })
     }
 
-    /// Puts a new message in place, at version 1.
+    /// Adds a new message at version 1.
     pub(super) fn accept(&mut self, record: Record) {
         self.leave_event(&record, None, Some(record.state), Cause::Enqueue, "");
         self.messages.insert(record.content.id.clone(), record);
     }
 
-    /// One arrow from state to state: `change` to the record, version, state, event. The reason is the event's,
-    /// and the message's unless it is empty.
+    /// One transition: applies `change` to the record, raises the version, sets the state, leaves the event. `reason` goes
+    /// into the event and, unless empty, into the message.
     pub(super) fn step(
         &mut self,
         id: &MessageId,
@@ -91,7 +91,7 @@ impl QueueShard {
         transition
     }
 
-    /// An arrow out of running for good: the lease is over, and so is a coalesced mark.
+    /// A transition that ends the lease, and with it a coalesced mark.
     pub(super) fn end_lease(
         &mut self,
         id: &MessageId,
@@ -112,7 +112,7 @@ impl QueueShard {
         transition
     }
 
-    /// The arrow to gone.
+    /// Collects a message.
     pub(super) fn collect(&mut self, id: &MessageId) {
         if let Some(mut record) = self.messages.remove(id) {
             record.version += 1;
@@ -120,18 +120,18 @@ impl QueueShard {
         }
     }
 
-    /// All of them, at the end of the queue.
+    /// Collects all messages, for the deletion of the queue.
     pub(super) fn collect_all(&mut self) {
         for id in self.messages.keys().cloned().collect::<Vec<_>>() {
             self.collect(&id);
         }
     }
 
-    /// `left`: the state left, and when it had been entered.
+    /// `left`: the previous state, and when it was entered.
     fn leave_event(&mut self, record: &Record, left: Option<(State, u64)>, to: Option<State>, by: Cause, reason: &str) {
         let (from, from_since_ms) = (left.map(|(state, _)| state), left.map_or(0, |(_, since_ms)| since_ms));
         assert!(is_arrow(from, to, by), "{from:?} to {to:?} by {by:?} is in the table");
-        // Entering pending makes a message runnable; leaving running may free the value of others.
+        // A message that becomes pending may be runnable; one that leaves running may free the value of others.
         self.woken |= to == Some(State::Pending) || (from == Some(State::Running) && to != from);
         self.events.push(Event {
             id: record.content.id.clone(),
@@ -157,7 +157,7 @@ impl QueueShard {
         });
     }
 
-    /// Whether to tell the waiters: something became runnable in this call and is left.
+    /// Whether to notify the waiting callers: a message became runnable in this call and was not leased.
     pub(super) fn take_wakeup(&mut self) -> bool {
         let wake = std::mem::take(&mut self.woken) && self.waiting && self.runnable(&[]).next().is_some();
         self.waiting &= !wake;
@@ -166,7 +166,7 @@ impl QueueShard {
 
     pub(super) fn update_queue(&mut self, patch: &QueuePatch) -> Result<Queue, Refusal> {
         let config = self.queue.config.patched(patch)?;
-        let indexes: BTreeSet<&IndexKeys> = config.indexes.iter().chain(&self.asked).collect();
+        let indexes: BTreeSet<&IndexKeys> = config.indexes.iter().chain(&self.on_demand).collect();
         if indexes.len() > INDEXES_MAX {
             return Err(self.too_many_indexes());
         }
@@ -177,15 +177,15 @@ impl QueueShard {
         Ok(self.queue.clone())
     }
 
-    /// Takes note of the indexes that these filters ask for: all of them or none.
+    /// Creates the indexes that these filters need: all of them or none.
     pub(super) fn admit_indexes(&mut self, filters: &[Filter]) -> Result<(), Refusal> {
         let wanted = filters.iter().map(Filter::index_keys).filter(|keys| !self.queue.config.indexes.contains(keys));
-        let asked: BTreeSet<IndexKeys> = self.asked.iter().cloned().chain(wanted).collect();
-        let all: BTreeSet<&IndexKeys> = self.queue.config.indexes.iter().chain(&asked).collect();
+        let on_demand: BTreeSet<IndexKeys> = self.on_demand.iter().cloned().chain(wanted).collect();
+        let all: BTreeSet<&IndexKeys> = self.queue.config.indexes.iter().chain(&on_demand).collect();
         if all.len() > INDEXES_MAX {
             return Err(self.too_many_indexes());
         }
-        self.asked = asked;
+        self.on_demand = on_demand;
         Ok(())
     }
 

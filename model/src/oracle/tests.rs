@@ -1,5 +1,4 @@
-//! The oracle's own few tests: that it is wired together. Its meaning is tested by the conformance suite, over
-//! every store.
+//! A few tests that the oracle is wired together. The conformance suite tests its meaning, over every store.
 
 use super::*;
 use crate::config::QueueType;
@@ -89,7 +88,7 @@ fn q4_a_value_runs_once_at_a_time() {
 }
 
 #[test]
-fn q11_a_lapsed_lease_is_lost_at_its_very_end() {
+fn q11_an_expired_lease_is_lost_at_its_very_end() {
     let world = world(QueueConfig { max_attempts: 1, ..QueueConfig::default() });
     world.enqueue(message("a", 1, "x")).unwrap();
     let lease = world.dequeue(1).remove(0);
@@ -101,16 +100,16 @@ fn q11_a_lapsed_lease_is_lost_at_its_very_end() {
 }
 
 #[test]
-fn q18_waiters_are_told_when_something_is_runnable_and_only_then() {
+fn q18_waiters_are_notified_only_when_a_message_is_runnable() {
     let world = world(QueueConfig::default());
-    let told = Arc::new(AtomicBool::new(false));
-    let seen = told.clone();
+    let notified = Arc::new(AtomicBool::new(false));
+    let seen = notified.clone();
     world.oracle.on_ready(Box::new(move |_| seen.store(true, Ordering::SeqCst)));
     world.enqueue(message("a", 1, "x")).unwrap();
-    assert!(!told.load(Ordering::SeqCst), "nobody waits");
+    assert!(!notified.load(Ordering::SeqCst), "no caller waits");
     assert_eq!((world.dequeue(1).len(), world.dequeue(1).len()), (1, 0));
     world.enqueue(NewMessage { invisibility_ms: Some(5), ..message("b", 1, "x") }).unwrap();
-    assert!(!told.load(Ordering::SeqCst), "nothing is runnable");
+    assert!(!notified.load(Ordering::SeqCst), "nothing is runnable");
     world.enqueue(message("c", 1, "x")).unwrap();
-    assert!(told.load(Ordering::SeqCst));
+    assert!(notified.load(Ordering::SeqCst));
 }

@@ -1,4 +1,4 @@
-//! What changes nothing: GetMessage, ListMessages, Explain, Depth, check (Q7, Q9).
+//! The verbs that only read: GetMessage, ListMessages, Explain, Depth, check (Q7, Q9).
 
 use super::record::Record;
 use super::shard::QueueShard;
@@ -16,7 +16,7 @@ impl QueueShard {
         Ok(self.record(id)?.message(&self.queue.config))
     }
 
-    /// The cursor is how many messages the earlier pages showed.
+    /// The cursor is the number of messages on earlier pages.
     pub(super) fn list_messages(&self, state: State, cursor: &str, limit: usize) -> Result<Page<Message>, Refusal> {
         let shown: usize = match cursor {
             "" => 0,
@@ -41,8 +41,8 @@ impl QueueShard {
         Ok(Page { items, next_cursor })
     }
 
-    /// What the next Dequeue without filters chooses from, by urgency: in a simple queue every pending message, in
-    /// an exclusive one the most urgent of each free value.
+    /// The messages from which the next Dequeue without filters chooses, by urgency: in a simple queue every pending
+    /// message, in an exclusive one the most urgent of each free value.
     pub(super) fn heads(&self) -> Vec<&Record> {
         let config = &self.queue.config;
         let mut runnable: Vec<&Record> = self.runnable(&[]).collect();
@@ -89,7 +89,7 @@ impl QueueShard {
         depth
     }
 
-    /// What is kept once cannot disagree with itself; what is left to check are the locks.
+    /// The oracle has no redundant state that could disagree: only the locks are to be checked.
     pub(super) fn violations(&self) -> Vec<Violation> {
         let mut running: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for record in self.messages.values().filter(|record| record.state == State::Running) {

@@ -1,4 +1,4 @@
-//! Batches: bounds, and a slot per item so that a malformed one never spoils the others.
+//! Batches: their limits, and a result for each item, so that a malformed item does not affect the others.
 
 use super::status;
 use tallystone_model::Refusal;
@@ -17,12 +17,12 @@ pub(super) fn check_count(list: &'static str, count: usize) -> Result<(), Status
     Err(status::of_call(Refusal::invalid(list, why)))
 }
 
-/// A batch whose items are parsed: the good ones go on, the bad ones have their answer.
+/// A parsed batch: the well-formed items, and the refusals of the malformed ones.
 pub(super) struct Parsed<I> {
     list: &'static str,
-    /// What goes on.
+    /// The well-formed items.
     good: Vec<I>,
-    /// Per item of the request: why it does not go on.
+    /// For each item of the request: why it is malformed.
     slots: Vec<Option<Refusal>>,
 }
 
@@ -47,7 +47,7 @@ impl<I> Parsed<I> {
         Ok(parsed)
     }
 
-    /// Sends the good items on, if there are any, and puts the answers back into their places.
+    /// Executes the well-formed items, if any, and merges the results in the order of the request.
     pub(super) async fn through<O, F>(self, send: impl FnOnce(Vec<I>) -> F) -> Result<Vec<Result<O, RpcStatus>>, Status>
     where
         F: Future<Output = Items<O>>,

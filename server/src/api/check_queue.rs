@@ -1,4 +1,4 @@
-//! rpc CheckQueue: the scrubber's steps.
+//! rpc CheckQueue: one step of the scrubber.
 
 use super::{status, wire};
 use crate::engine::{Engine, shard};
@@ -7,7 +7,7 @@ use tallystone_model::names::check_text;
 use tallystone_proto::queue::v1 as pb;
 use tonic::Status;
 
-/// The store's cursors are not near this long.
+/// Far above the length of any cursor of the store.
 const CURSOR_BYTES_MAX: usize = 4_096;
 
 pub(super) async fn handle<S: Store>(

@@ -7,7 +7,7 @@ use tallystone_model::{Refusal, State, Store};
 use tallystone_proto::queue::v1 as pb;
 use tonic::Status;
 
-/// Page tokens are the store's cursors; none is near this long.
+/// Far above the length of any cursor of the store, which is the page token.
 const PAGE_TOKEN_BYTES_MAX: usize = 4_096;
 
 pub(super) async fn handle<S: Store>(
@@ -22,7 +22,7 @@ pub(super) async fn handle<S: Store>(
     let cursor = request.page_token;
     check_text("page_token", &cursor, 0, PAGE_TOKEN_BYTES_MAX).map_err(status::of_call)?;
     let page = engine.context.store.list_messages(&shard(&queue), state, &cursor, limit).await;
-    // The store names its parameter; the wire calls it otherwise.
+    // The refusal of the store names its own parameter: the wire has another name for it.
     let page = page.map_err(|refusal| match refusal {
         refusal @ Refusal::Invalid { .. } => status::at_field("page_token".to_owned(), refusal),
         other => status::of_call(other),

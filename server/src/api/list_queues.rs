@@ -10,7 +10,7 @@ use tallystone_model::{Refusal, Store};
 use tallystone_proto::queue::v1 as pb;
 use tonic::Status;
 
-/// Depths that are asked for at once.
+/// How many depths are requested from the store at once.
 const AT_ONCE: usize = 16;
 
 pub(super) async fn handle<S: Store>(
@@ -27,7 +27,7 @@ pub(super) async fn handle<S: Store>(
             queue: Some(queue_config::to_info(queue)),
             depth: Some(wire::to_counts(depth)),
         })),
-        // Deleted since the page was read.
+        // The queue was deleted since the page was read.
         Err(Refusal::QueueNotFound { .. }) => Ok(None),
         Err(refusal) => Err(status::of_call(refusal)),
     };

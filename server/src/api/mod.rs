@@ -1,5 +1,5 @@
-//! The edge: one file per RPC, each wire ↔ domain and nothing else. What is decided is decided in the engine or in
-//! the store; every refusal becomes a status in [`status`].
+//! The wire: one file for each RPC, which converts between the wire and the domain. Every decision is made in the engine or
+//! in the store; [`status`] converts every refusal to a gRPC status.
 
 mod batch;
 mod queue_config;
@@ -41,10 +41,10 @@ use tallystone_proto::queue::v1::*;
 use tallystone_serving::RpcMetrics;
 use tonic::{Request, Response, Status};
 
-/// The largest request that is read at all; a batch above 4 MiB but below this gets a status that says which field.
+/// The largest request that is read. A larger batch than 4 MiB, up to this, gets a status that names the field.
 const REQUEST_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
-/// Every RPC, as metrics and spans name it.
+/// The names of all RPCs in metrics and spans.
 pub(crate) const RPCS: &[&str] = &[
     "Enqueue",
     "Dequeue",

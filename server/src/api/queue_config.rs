@@ -1,4 +1,4 @@
-//! QueueConfig between wire and domain (Q2): shared by CreateQueue, UpdateQueue and whoever shows a queue.
+//! QueueConfig between wire and domain (Q2): used by CreateQueue, UpdateQueue and every RPC that returns a queue.
 
 use super::wire::{to_i32, to_i64};
 use tallystone_model::names::check_range;
@@ -6,7 +6,7 @@ use tallystone_model::store::Queue;
 use tallystone_model::{Backoff, BackoffKind, IndexKeys, QueueConfig, QueueType, Refusal};
 use tallystone_proto::queue::v1 as pb;
 
-/// The configuration asked for; absent fields are those of `base`.
+/// The requested configuration; absent fields are those of `base`.
 pub(super) fn parse(config: pb::QueueConfig, base: QueueConfig) -> Result<QueueConfig, Refusal> {
     let parsed = QueueConfig {
         queue_type: queue_type(config.r#type, config.exclusivity_key, base.queue_type)?,
@@ -32,7 +32,7 @@ pub(super) fn parse(config: pb::QueueConfig, base: QueueConfig) -> Result<QueueC
     Ok(parsed)
 }
 
-/// What the wire cannot say is refused here; the bounds are those of [`QueueConfig::check`].
+/// Refuses values that the domain cannot represent; [`QueueConfig::check`] checks the limits.
 fn number(field: &'static str, value: Option<i64>, default: u64) -> Result<u64, Refusal> {
     value.map_or(Ok(default), |value| check_range(field, value, 0, i64::MAX as u64))
 }
@@ -50,7 +50,7 @@ fn queue_type(number: i32, key: String, base: QueueType) -> Result<QueueType, Re
         }
         Ok(pb::QueueType::Simple) if key.is_empty() => Ok(QueueType::Simple),
         Ok(pb::QueueType::Simple) => Err(Refusal::invalid("exclusivity_key", "is there; a SIMPLE queue has none")),
-        // A missing key is found by the check of the whole configuration.
+        // The check of the whole configuration finds a missing key.
         Ok(pb::QueueType::Exclusive) => Ok(QueueType::Exclusive { key }),
         Err(_) => Err(Refusal::invalid("type", format!("is {number}; SIMPLE (1) or EXCLUSIVE (2)"))),
     }
@@ -91,7 +91,7 @@ fn indexes(indexes: Vec<pb::FilterIndex>) -> Result<Vec<IndexKeys>, Refusal> {
     Ok(parsed)
 }
 
-/// A queue as the wire shows it: every field is there.
+/// A queue in the form of the wire, with every field set.
 pub(super) fn to_info(queue: Queue) -> pb::QueueInfo {
     pb::QueueInfo {
         name: queue.name.to_string(),

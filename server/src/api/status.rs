@@ -1,7 +1,7 @@
 //! The one place where a [`Refusal`] becomes a gRPC status: of a call, or of one item of a batch.
 //!
-//! Every status carries `google.rpc.ErrorInfo` (domain "tallystone", the reason of [`Refusal::reason`] and what
-//! a program may want to know as metadata); a malformed request also `google.rpc.BadRequest` with the field.
+//! Every status carries `google.rpc.ErrorInfo`: domain "tallystone", the reason of [`Refusal::reason`], and metadata for
+//! programs. The status of a malformed request also carries `google.rpc.BadRequest` with the field.
 
 use std::collections::HashMap;
 use tallystone_model::{Applied, Refusal};
@@ -14,13 +14,13 @@ pub(crate) fn of_call(refusal: Refusal) -> Status {
     to_call(of_refusal(&refusal, None))
 }
 
-/// The status of a call refused for a field that lies within `path`, such as `config`.
+/// The status of a call that was refused for a field within `path`, such as `config`.
 pub(crate) fn within(path: &str, refusal: Refusal) -> Status {
     let field = join(path, &refusal);
     to_call(of_refusal(&refusal, field))
 }
 
-/// The status of a call refused for a field that is better named `field`, such as `filters[2]`.
+/// The status of a call that was refused for a field which `field` names better, such as `filters[2]`.
 pub(crate) fn at_field(field: String, refusal: Refusal) -> Status {
     to_call(of_refusal(&refusal, Some(field)))
 }
@@ -30,7 +30,7 @@ pub(crate) fn of_item(list: &str, index: usize, refusal: &Refusal) -> RpcStatus 
     of_refusal(refusal, join(&format!("{list}[{index}]"), refusal))
 }
 
-/// The server is going down: an orderly end of what it cannot keep; call again, another server will answer.
+/// The status of a call that ends because the server stops: call again, another server will answer.
 pub(crate) fn stopping() -> Status {
     let message = "the server is stopping".to_owned();
     to_call(rpc_status(Code::Unavailable, message, "SERVER_STOPPING", HashMap::new(), None))
@@ -43,7 +43,7 @@ fn join(path: &str, refusal: &Refusal) -> Option<String> {
     }
 }
 
-/// `field` replaces the field of an [`Refusal::Invalid`].
+/// `field` replaces the field of a [`Refusal::Invalid`].
 fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
     let mut metadata = HashMap::new();
     let mut put = |key: &str, value: &str| metadata.insert(key.to_owned(), value.to_owned());

@@ -8,7 +8,7 @@ use tallystone_model::{Refusal, Store};
 use tallystone_proto::queue::v1 as pb;
 use tonic::Status;
 
-/// The end of the year 9999: packed records give a due time six bytes.
+/// The end of the year 9999. Packed records have six bytes for a due time.
 const VISIBLE_AT_MS_MAX: u64 = 253_402_300_799_999;
 
 pub(super) async fn handle<S: Store>(

@@ -1,4 +1,4 @@
-//! rpc UpdateQueue (Q2). A field that the mask names and the request leaves out goes back to its default.
+//! rpc UpdateQueue (Q2). A field in the mask without a value in the request is reset to its default.
 
 use super::{queue_config, status, wire};
 use crate::engine::{Engine, shard};
@@ -16,10 +16,10 @@ pub(super) async fn handle<S: Store>(
         return Err(status::of_call(Refusal::invalid("update_mask", "is empty; it names the fields to change")));
     }
     let template = engine.context.templates.config_of(&name);
-    // The fixed fields are left out, so that a client may send back what GetQueue answered.
-    let asked = request.config.unwrap_or_default();
-    let asked = pb::QueueConfig { r#type: 0, exclusivity_key: String::new(), shards: None, ..asked };
-    let config = queue_config::parse(asked, template).map_err(|refusal| status::within("config", refusal))?;
+    // Without the immutable fields, so that a client may send back the result of GetQueue.
+    let requested = request.config.unwrap_or_default();
+    let requested = pb::QueueConfig { r#type: 0, exclusivity_key: String::new(), shards: None, ..requested };
+    let config = queue_config::parse(requested, template).map_err(|refusal| status::within("config", refusal))?;
     let patch = patch(&paths, config).map_err(status::of_call)?;
     let queue = engine.context.store.update_queue(&name, patch).await.map_err(status::of_call)?;
     // A resumed queue, or one with new limits, may have messages for the waiting callers.

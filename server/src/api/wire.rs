@@ -1,4 +1,4 @@
-//! Pieces that several RPCs share: from the wire, checked, and to the wire.
+//! Conversions that several RPCs share: from the wire, with checks, and to the wire.
 
 use super::status;
 use tallystone_model::limits::*;
@@ -24,12 +24,12 @@ pub(super) fn id(id: String) -> Result<MessageId, Refusal> {
     MessageId::parse("id", id)
 }
 
-/// A lease that may be named.
+/// A reference to a lease.
 pub(super) fn lease_ms(lease_ms: Option<i64>) -> Result<Option<u64>, Refusal> {
     lease_ms.map(|value| check_range("lease_ms", value, LEASE_MS_MIN, LEASE_MS_MAX)).transpose()
 }
 
-/// Text that may be empty; given back as it is.
+/// Text that may be empty.
 pub(super) fn text(field: &'static str, text: String, bytes_max: usize) -> Result<String, Refusal> {
     check_text(field, &text, 0, bytes_max)?;
     Ok(text)
@@ -47,7 +47,7 @@ pub(super) fn filters(path: &str, filters: Vec<pb::Filter>) -> Result<Vec<Filter
     filters.into_iter().enumerate().map(parse).collect()
 }
 
-/// How many on a page: 0 takes the default of 100.
+/// The size of a page; 0: the default of 100.
 pub(super) fn page_size(size: i32) -> Result<usize, Status> {
     match size {
         0 => Ok(100),
@@ -77,7 +77,7 @@ pub(super) fn lease_extension(extension: pb::LeaseExtension, request_id: &str) -
     })
 }
 
-/// The numbers are the same; a test holds the two enums to it.
+/// The numbers are the same: a test compares the two enums.
 pub(super) fn to_state(state: State) -> i32 {
     state as i32
 }
@@ -147,12 +147,12 @@ pub(super) fn to_message(message: Message) -> pb::Message {
     }
 }
 
-/// Times and counts are far below the bound; a value above it shows as the bound rather than as negative.
+/// Times and counts are far below the largest i64; a larger value becomes that, not a negative number.
 pub(super) fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The same.
+/// As above, for u32.
 pub(super) fn to_i32(value: u32) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }

@@ -1,13 +1,12 @@
 //! rpc Work: one worker's calls in one stream (Q7).
 //!
-//! The response stream is the session: polled by the connection, it reads requests, hands each to the lane as one
-//! submission, and puts all that the lane has brought into one response. A client that does not read its responses
-//! is not read from either. Dropped, for whatever reason, it gives back what [`WorkSession`] says.
+//! The response stream is the session. Polled by the connection, it reads requests, sends each to the lane as one
+//! submission, and combines all results of the lane in one response. While a client does not read its responses, its
+//! requests are not read either. When the stream is dropped, [`WorkSession`] releases leases.
 
 use super::batch::check_count;
 use super::{status, wire};
-use crate::engine::Engine;
-use crate::engine::work::{Submission, WorkEvent, WorkSession};
+use crate::engine::{Engine, Submission, WorkEvent, WorkSession};
 use futures::{Stream, stream};
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -20,17 +19,17 @@ use tallystone_proto::queue::v1 as pb;
 use tallystone_serving::ObservedCall;
 use tonic::{Code, Status, Streaming};
 
-/// Leases a worker may have asked for and not yet got.
+/// The most leases that a worker may have requested and not received.
 const CREDITS_MAX: usize = BATCH_ITEMS_MAX;
-/// Items without a result from which on no further request is read.
+/// With this many items without a result, no further request is read.
 const PENDING_MAX: usize = 4 * BATCH_ITEMS_MAX;
-/// Payload bytes after which the leases go on in the next response: a client that reads at most 4 MiB, the common
-/// default, can read every response.
+/// Payload bytes after which the next leases move to the next response: so a client that accepts messages of up to 4 MiB,
+/// the common default, can read every response.
 const RESPONSE_PAYLOAD_BYTES: usize = 1024 * 1024;
 
 pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::WorkResponse, Status>> + Send>>;
 
-/// Answers at once, before the first request has come: what is wrong with it ends the stream.
+/// Returns before the first request has arrived: if that request is invalid, the stream ends with a status.
 pub(super) fn handle<S: Store>(
     engine: &Arc<Engine<S>>,
     requests: Streaming<pb::WorkRequest>,
@@ -49,14 +48,14 @@ struct Session<S: Store> {
     requests: Streaming<pb::WorkRequest>,
     observed: ObservedCall,
     phase: Phase,
-    /// After the first request.
+    /// `Some` after the first request.
     open: Option<Open>,
 }
 
 enum Phase {
-    /// Requests are read and leases pushed.
+    /// Reads requests and sends leases.
     Reading,
-    /// No requests, no leases: what is still to be answered is, then the stream ends so.
+    /// Reads no requests and sends no leases: sends the outstanding results, then ends the stream with this status.
     Closing(Result<(), Status>),
     Ended,
 }
@@ -99,7 +98,7 @@ impl<S: Store> Session<S> {
         end.err().map(Err)
     }
 
-    /// Waits for one thing to happen and deals with it; an error ends the stream at once.
+    /// Waits for one event and handles it; an error ends the stream at once.
     async fn step(&mut self) -> Result<(), Status> {
         let reading = matches!(self.phase, Phase::Reading);
         let room = self.open.as_ref().is_none_or(|open| open.pending() < PENDING_MAX);
@@ -135,7 +134,7 @@ impl<S: Store> Session<S> {
         self.phase = Phase::Closing(end);
     }
 
-    /// One request: malformed items get their own results, anything else that is wrong ends the stream.
+    /// Handles one request. A malformed item gets its own result; any other error ends the stream.
     fn accept(&mut self, mut request: pb::WorkRequest) -> Result<(), Status> {
         let invalid = |field, why: &str| Err(status::of_call(Refusal::invalid(field, why)));
         let open = match (&mut self.open, request.start.take()) {
@@ -153,7 +152,7 @@ impl<S: Store> Session<S> {
     }
 }
 
-/// The queue, and what is asked of it; the limit will be the credits.
+/// The queue, and the Dequeue request of the stream; the credits will be its limit.
 fn parse_start(start: pb::WorkStart) -> Result<(QueueName, DequeueRequest), Status> {
     let filters = wire::filters("start.filters", start.filters)?;
     let parse = || {
@@ -165,17 +164,17 @@ fn parse_start(start: pb::WorkStart) -> Result<(QueueName, DequeueRequest), Stat
     parse().map_err(|refusal| status::within("start", refusal))
 }
 
-/// A stream that has started.
+/// A stream whose first request has arrived.
 struct Open {
     session: WorkSession,
     /// Credits without a lease.
     credits: usize,
-    /// Leases that are here and not yet in a response.
+    /// Leases that are not in a response yet.
     leases: VecDeque<Lease>,
     completes: Pending,
     releases: Pending,
     extends: Pending,
-    /// Results for the next response.
+    /// The results for the next response.
     ready: pb::WorkResponse,
 }
 
@@ -192,7 +191,7 @@ impl Open {
         }
     }
 
-    /// Items without a result.
+    /// The number of items without a result.
     fn pending(&self) -> usize {
         self.completes.len() + self.releases.len() + self.extends.len()
     }
@@ -224,7 +223,7 @@ impl Open {
         Ok(())
     }
 
-    /// What the lane has brought, and whatever more is there by now; answers why there will be no more leases.
+    /// Adds the results of the lane, and all further ones that have arrived. Returns why the stream gets no more leases.
     fn take_in(&mut self, event: WorkEvent) -> Option<Refusal> {
         let mut end = None;
         let mut next = Some(event);
@@ -243,7 +242,7 @@ impl Open {
         end
     }
 
-    /// The next response, if there is something for one; leases only while they are `wanted`.
+    /// The next response, if it is not empty. Without `wanted` it contains no leases.
     fn response(&mut self, wanted: bool) -> Option<pb::WorkResponse> {
         let mut response = std::mem::take(&mut self.ready);
         self.completes.answer_bad(wire::to_transition_result, &mut response.completed);
@@ -266,21 +265,21 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // Whatever the worker wants on close: it has never seen these.
+        // Released whatever `release_on_close` says: the worker has never received these.
         self.session.give_back(self.leases.drain(..));
     }
 }
 
-/// The items of one verb that wait for their results, in order.
+/// The items of one verb without a result, in order.
 struct Pending {
     list: &'static str,
     slots: VecDeque<Slot>,
 }
 
 enum Slot {
-    /// With the lane.
+    /// Sent to the lane.
     Sent { lease: LeaseRef, index: usize },
-    /// Malformed: its result is here, and goes out in its turn.
+    /// Malformed: its result is known, and is sent in the order of the items.
     Bad { id: String, status: RpcStatus },
 }
 
@@ -293,7 +292,7 @@ impl Pending {
         self.slots.len()
     }
 
-    /// Parses the items of one request and answers those for the lane.
+    /// Parses the items of one request. Returns those for the lane.
     fn add<W, I>(
         &mut self,
         items: Vec<W>,
@@ -320,7 +319,7 @@ impl Pending {
         Ok(good)
     }
 
-    /// Puts results to their items. A lease that has ended, by this verb (`ends`) or before, need not be given back.
+    /// Assigns results to their items. A lease that has ended, by this verb (`ends`) or earlier, need not be released.
     fn answer<O, R>(
         &mut self,
         results: Vec<Result<O, Refusal>>,
@@ -344,7 +343,7 @@ impl Pending {
         }
     }
 
-    /// Answers the malformed items whose turn it is.
+    /// Adds the results of the malformed items that are first in the order.
     fn answer_bad<O, R>(&mut self, to_wire: fn(String, Result<O, RpcStatus>) -> R, out: &mut Vec<R>) {
         while matches!(self.slots.front(), Some(Slot::Bad { .. }))
             && let Some(Slot::Bad { id, status }) = self.slots.pop_front()

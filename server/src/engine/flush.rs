@@ -1,15 +1,15 @@
-//! One flush: what has gathered in a lane, one store call per verb, all on their way at once.
+//! One flush: the gathered calls of a lane as one store call per verb, all sent at once.
 
-use super::Context;
+use super::context::Context;
 use super::gather::{Batch, Parts};
-use super::waiting::Asks;
+use super::waiting::DequeueBatch;
 use futures::future::OptionFuture;
 use std::sync::Arc;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{Cancellation, Dequeued, Extended, Extension, Items, LeaseRef, Release, Transition};
 use tallystone_model::{NewMessage, Refusal, Shard, Store};
 
-/// The calls of one flush.
+/// The store calls of one flush.
 #[derive(Default)]
 pub(super) struct Flush {
     pub(super) complete: Option<Batch<LeaseRef, Transition>>,
@@ -17,23 +17,23 @@ pub(super) struct Flush {
     pub(super) extend: Option<Batch<Extension, Extended>>,
     pub(super) cancel: Option<Batch<Cancellation, Transition>>,
     pub(super) enqueue: Option<Batch<NewMessage, Enqueued>>,
-    pub(super) dequeue: Option<Asks>,
+    pub(super) dequeue: Option<DequeueBatch>,
 }
 
-/// Their answers.
+/// The results of a flush.
 pub(super) struct Outcome {
     pub(super) complete: Option<(Parts<Transition>, Items<Transition>)>,
     pub(super) release: Option<(Parts<Transition>, Items<Transition>)>,
     pub(super) extend: Option<(Parts<Extended>, Items<Extended>)>,
     pub(super) cancel: Option<(Parts<Transition>, Items<Transition>)>,
     pub(super) enqueue: Option<(Parts<Enqueued>, Items<Enqueued>)>,
-    pub(super) dequeue: Option<(Asks, Result<Dequeued, Refusal>)>,
-    /// The enqueue had to make its queue first, so the dequeue overtook it.
+    pub(super) dequeue: Option<(DequeueBatch, Result<Dequeued, Refusal>)>,
+    /// The enqueue had to create its queue first, so the dequeue was executed before it.
     pub(super) overtaken: bool,
 }
 
 impl Flush {
-    /// What is in it, each request of the dequeue one.
+    /// The number of items; each request of the dequeue counts as one.
     pub(super) fn items(&self) -> usize {
         fn of<I, O>(batch: &Option<Batch<I, O>>) -> usize {
             batch.as_ref().map_or(0, |batch| batch.items.len())
@@ -43,15 +43,15 @@ impl Flush {
             + of(&self.extend)
             + of(&self.cancel)
             + of(&self.enqueue)
-            + self.dequeue.as_ref().map_or(0, |asks| asks.requests.len())
+            + self.dequeue.as_ref().map_or(0, |batch| batch.requests.len())
     }
 
-    /// Whether there is anything to send.
+    /// Whether there is nothing to send.
     pub(super) fn is_empty(&self) -> bool {
         !self.writes() && self.dequeue.is_none()
     }
 
-    /// Whether anything but the dequeue is in it.
+    /// Whether there is another store call than the dequeue.
     pub(super) fn writes(&self) -> bool {
         self.complete.is_some()
             || self.release.is_some()
@@ -61,8 +61,8 @@ impl Flush {
     }
 }
 
-/// Sends a flush. The calls do not wait for each other: they are polled in this order, so they reach the store's
-/// connection in this order, the dequeue behind what may make messages runnable.
+/// Sends a flush. The store calls do not wait for each other. They are polled in this order and so reach the store's
+/// connection in this order: the dequeue comes after the calls that may make messages runnable.
 pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, flush: Flush) -> Outcome {
     let (store, shard) = (&*context.store, &shard);
     let mut overtaken = false;
@@ -83,14 +83,14 @@ pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, fl
         (batch.parts, answer)
     });
     let enqueue = flush.enqueue.map(|batch| async {
-        let (answer, late) = enqueue_or_create(&context, shard, batch.items).await;
-        overtaken = late;
+        let (answer, created) = enqueue_or_create(&context, shard, batch.items).await;
+        overtaken = created;
         (batch.parts, answer)
     });
-    let dequeue = flush.dequeue.map(|mut asks| async {
-        let requests = std::mem::take(&mut asks.requests);
-        let answer = store.dequeue(shard, requests, asks.wait).await;
-        (asks, answer)
+    let dequeue = flush.dequeue.map(|mut batch| async {
+        let requests = std::mem::take(&mut batch.requests);
+        let answer = store.dequeue(shard, requests, batch.wait).await;
+        (batch, answer)
     });
     let (complete, release, extend, cancel, enqueue, dequeue) = futures::join!(
         OptionFuture::from(complete),
@@ -103,19 +103,19 @@ pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, fl
     Outcome { complete, release, extend, cancel, enqueue, dequeue, overtaken }
 }
 
-/// Q1: the first Enqueue makes the queue, by its template. Answers whether it had to.
+/// Enqueues; the first Enqueue creates the queue from its template (Q1). Returns whether it created the queue.
 async fn enqueue_or_create<S: Store>(
     context: &Context<S>,
     shard: &Shard,
     messages: Vec<NewMessage>,
 ) -> (Items<Enqueued>, bool) {
-    // The store takes the messages, and only it knows whether the queue is (still) there.
+    // The store consumes the messages, and only the store knows whether the queue (still) exists.
     let again = messages.clone();
     match context.store.enqueue(shard, messages).await {
         Err(Refusal::QueueNotFound { .. }) => {
             let config = context.templates.config_of(&shard.queue);
             let answer = match context.store.create_queue(&shard.queue, config).await {
-                // Another server has made it at the same moment, perhaps otherwise.
+                // Another server may have created it at the same moment, perhaps with another configuration.
                 Ok(_) | Err(Refusal::QueueExists { .. }) => context.store.enqueue(shard, again).await,
                 Err(refusal) => Err(refusal),
             };

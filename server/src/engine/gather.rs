@@ -1,41 +1,12 @@
-//! Gathering the calls of many callers into one store call, and splitting its answer among them again.
+//! Combines the calls of many callers into one store call, and splits its results among them.
 
-use super::work::StreamId;
+use super::call::{Call, Recipient, StreamId};
 use std::collections::VecDeque;
 use tallystone_model::Refusal;
 use tallystone_model::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use tallystone_model::store::Items;
-use tokio::sync::oneshot;
 
-/// What one caller asks of one verb.
-pub(crate) struct Call<I, O> {
-    /// At least one, at most [`BATCH_ITEMS_MAX`].
-    pub(crate) items: Vec<I>,
-    /// Their encoded size, where it matters (Enqueue); else 0.
-    pub(crate) bytes: usize,
-    /// Who gets the answer.
-    pub(crate) reply: Reply<O>,
-}
-
-/// Who gets an answer.
-pub(crate) enum Reply<O> {
-    /// A unary call.
-    Caller(oneshot::Sender<Items<O>>),
-    /// A Work stream.
-    Stream(StreamId),
-    /// Nobody: the server gives back leases that nobody took.
-    Nobody,
-}
-
-impl<O> Reply<O> {
-    /// The caller has gone: what it asked for need not be done. What a stream has sent is done though the
-    /// stream has closed since.
-    fn is_gone(&self) -> bool {
-        matches!(self, Reply::Caller(caller) if caller.is_closed())
-    }
-}
-
-/// Calls of one verb that have come and not yet gone to the store.
+/// The calls of one verb that wait to be sent to the store.
 pub(super) struct Gather<I, O> {
     calls: VecDeque<Call<I, O>>,
     items: usize,
@@ -47,16 +18,16 @@ impl<I, O> Default for Gather<I, O> {
     }
 }
 
-/// Calls of one verb that travel as one store call.
+/// The calls of one verb that are sent as one store call.
 pub(super) struct Batch<I, O> {
-    /// The items of all of them, in order.
+    /// The items of all calls, in order.
     pub(super) items: Vec<I>,
-    /// Whose they are.
+    /// The calls that the items belong to.
     pub(super) parts: Parts<O>,
 }
 
-/// How many items of a batch belong to whom, in order.
-pub(super) type Parts<O> = Vec<(usize, Reply<O>)>;
+/// For each call of a batch, in order: its number of items, and the recipient of its results.
+pub(super) type Parts<O> = Vec<(usize, Recipient<O>)>;
 
 impl<I, O> Gather<I, O> {
     pub(super) fn push(&mut self, call: Call<I, O>) {
@@ -68,13 +39,13 @@ impl<I, O> Gather<I, O> {
         self.calls.is_empty()
     }
 
-    /// The items of all of them.
+    /// The number of items of all calls.
     pub(super) fn items(&self) -> usize {
         self.items
     }
 
-    /// As many whole calls as the limits of one store call allow; at least one, if there is one whose caller still
-    /// waits.
+    /// Takes as many whole calls as the limits of one store call allow, and at least one. Calls whose callers have
+    /// disconnected are dropped.
     pub(super) fn take(&mut self) -> Option<Batch<I, O>> {
         let mut batch: Option<Batch<I, O>> = None;
         let mut bytes = 0;
@@ -86,11 +57,11 @@ impl<I, O> Gather<I, O> {
             }
             let Some(call) = self.calls.pop_front() else { break };
             self.items -= call.items.len();
-            if call.reply.is_gone() {
+            if call.recipient.is_gone() {
                 continue;
             }
             bytes += call.bytes;
-            let part = (call.items.len(), call.reply);
+            let part = (call.items.len(), call.recipient);
             match &mut batch {
                 None => batch = Some(Batch { items: call.items, parts: vec![part] }),
                 Some(batch) => {
@@ -103,7 +74,8 @@ impl<I, O> Gather<I, O> {
     }
 }
 
-/// Gives each part its share of the answer; a refusal of the whole call goes to everyone.
+/// Sends each call its share of the results; a refusal of the whole store call goes to every call. `to_stream` gets the
+/// share of a Work stream, with its number of items.
 pub(super) fn split<O>(parts: Parts<O>, answer: Items<O>, mut to_stream: impl FnMut(StreamId, usize, Items<O>)) {
     let expected: usize = parts.iter().map(|(count, _)| count).sum();
     let answer = answer.and_then(|items| match items.len() == expected {
@@ -112,18 +84,18 @@ pub(super) fn split<O>(parts: Parts<O>, answer: Items<O>, mut to_stream: impl Fn
     });
     let alone = parts.len() == 1;
     let mut answer = answer.map(Vec::into_iter);
-    for (count, reply) in parts {
+    for (count, recipient) in parts {
         let share = match &mut answer {
             // Collecting the whole iterator reuses the vector.
             Ok(items) if alone => Ok(std::mem::take(items).collect()),
             Ok(items) => Ok(items.by_ref().take(count).collect()),
             Err(refusal) => Err(refusal.clone()),
         };
-        match reply {
-            // A caller that has gone does not need its answer.
-            Reply::Caller(caller) => drop(caller.send(share)),
-            Reply::Stream(stream) => to_stream(stream, count, share),
-            Reply::Nobody => {}
+        match recipient {
+            // A caller that has disconnected needs no results.
+            Recipient::Caller(caller) => drop(caller.send(share)),
+            Recipient::Stream(stream) => to_stream(stream, count, share),
+            Recipient::Discard => {}
         }
     }
 }
@@ -131,10 +103,11 @@ pub(super) fn split<O>(parts: Parts<O>, answer: Items<O>, mut to_stream: impl Fn
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::sync::oneshot;
 
     fn call(items: std::ops::Range<usize>, bytes: usize) -> (Call<usize, usize>, oneshot::Receiver<Items<usize>>) {
         let (sender, receiver) = oneshot::channel();
-        (Call { items: items.collect(), bytes, reply: Reply::Caller(sender) }, receiver)
+        (Call { items: items.collect(), bytes, recipient: Recipient::Caller(sender) }, receiver)
     }
 
     #[test]
@@ -158,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_has_gone_is_left_out() {
+    fn the_call_of_a_disconnected_caller_is_dropped() {
         let mut gather = Gather::default();
         let (gone, receiver) = call(0..3, 0);
         drop(receiver);
@@ -169,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_answers_too_little_is_an_internal_error() {
+    fn a_store_that_answers_too_few_items_is_an_internal_error() {
         let mut gather = Gather::default();
         let (call, mut receiver) = call(0..3, 0);
         gather.push(call);

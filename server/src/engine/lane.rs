@@ -1,24 +1,24 @@
-//! The lane of one queue shard: one task that combines the calls of all callers and holds those who wait.
+//! The lane of one queue shard: one task that combines the calls of all callers and holds the waiting ones.
 //!
-//! What comes while the store is busy gathers and travels as one flush: one store call per verb. Up to [`IN_FLIGHT`]
-//! flushes are on their way, so that the store always has the next one at hand; an idle lane sends the first call at
-//! once. A further flush leaves when it has become as large as what is on its way, or when that is back: else the
-//! first callers to be answered would make up a small one, and small ones cost a script, an event and an fsync as large
-//! ones do (docs/decisions/0013). Answers come back in the order in which the flushes went.
+//! Calls that arrive while the store is busy gather, and are sent as one flush: one store call per verb. Up to
+//! [`IN_FLIGHT`] flushes are in the store at once, so that the store never waits for the next one. An idle lane sends the
+//! first call at once. A further flush is sent when it has as many items as those in flight, or when they have
+//! returned: otherwise the first callers to get their results would form a small flush, and a small flush costs as many
+//! scripts, outbox entries and fsyncs as a large one (docs/decisions/0013). Results arrive in the order of the flushes.
 
-use super::Context;
+use super::call::{Call, StreamId};
+use super::command::Command;
+use super::context::Context;
 use super::flush::{Flush, Outcome, perform};
 use super::gather::{Gather, Parts, split};
 use super::granted::Granted;
 use super::lanes::Lanes;
-use super::waiting::{Retry, Waiting};
-use super::work::{Submission, WorkEvent, call};
-use super::{Command, StreamId};
+use super::stream::{Submission, WorkEvent};
+use super::timers::{IDLE, Timers};
+use super::waiting::Waiting;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
-use rand::Rng;
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::message::Enqueued;
@@ -27,23 +27,10 @@ use tallystone_model::store::{
 };
 use tallystone_model::{NewMessage, Refusal, Shard, Store};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
-use tokio::time::{Instant, Sleep, sleep_until};
-
-/// Flushes of one lane that may be in the store at once.
+/// How many flushes of one lane may be in the store at once.
 const IN_FLIGHT: usize = 2;
-/// A lane without work or waiters ends after this long.
-const IDLE: Duration = Duration::from_secs(60);
-/// Waiters are asked for again after this long (up to twice, drawn at random) even if nothing has signaled: a net
-/// below the store's tells, not a way to find work.
-const SAFETY: Duration = Duration::from_secs(60);
-/// The first delay before a store that is away, or builds an index, is asked again; doubled each time.
-const RETRY_MIN: Duration = Duration::from_millis(25);
-/// The last.
-const RETRY_MAX: Duration = Duration::from_secs(1);
-/// How often a Work stream looks whether its queue is still paused (an UpdateQueue on this server tells at once).
-const PAUSED: Duration = Duration::from_secs(2);
-
 struct Lane<S> {
     context: Arc<Context<S>>,
     lanes: Arc<Lanes>,
@@ -55,21 +42,10 @@ struct Lane<S> {
     enqueue: Gather<NewMessage, Enqueued>,
     waiting: Waiting,
     timers: Timers,
-    /// The last due time that the sweeper was told of, by the store's clock.
-    told_due_ms: u64,
-    /// The number of waiters that the metrics know of.
-    shown_held: usize,
-}
-
-/// When the lane acts though nothing comes. All but `idle_at` matter only while somebody waits.
-struct Timers {
-    /// The next invisible message or lease falls due.
-    due_at: Option<Instant>,
-    /// The store is asked again.
-    retry_at: Option<Instant>,
-    retries: u32,
-    safety_at: Instant,
-    idle_at: Instant,
+    /// The due time that the sweeper was last notified of, by the store's clock.
+    notified_due_ms: u64,
+    /// The number of waiting callers in the metrics.
+    measured_held: usize,
 }
 
 /// Runs the lane of a shard until it is idle.
@@ -91,22 +67,22 @@ pub(super) async fn run<S: Store>(
         cancel: Gather::default(),
         enqueue: Gather::default(),
         waiting: Waiting::new(),
-        timers: Timers { due_at: None, retry_at: None, retries: 0, safety_at: now + SAFETY, idle_at: now + IDLE },
-        told_due_ms: 0,
-        shown_held: 0,
+        timers: Timers::new(now),
+        notified_due_ms: 0,
+        measured_held: 0,
     };
     let mut in_flight = FuturesOrdered::new();
-    // The items of each.
+    // The number of items of each.
     let mut sizes = VecDeque::new();
     let mut timer = std::pin::pin!(sleep_until(now + IDLE));
     let mut stopped = false;
     loop {
         if in_flight.len() < IN_FLIGHT {
-            // Callers that are ready to run get in first: larger flushes for no delay.
+            // Tasks that are ready to run send their calls first: a larger flush, without delay.
             tokio::task::yield_now().await;
         }
         while let Ok(command) = commands.try_recv() {
-            lane.take_in(command);
+            lane.accept(command);
         }
         if in_flight.len() < IN_FLIGHT
             && lane.gathered() >= sizes.iter().sum()
@@ -117,13 +93,13 @@ pub(super) async fn run<S: Store>(
         }
         lane.timers.arm(timer.as_mut(), lane.waiting.expire_at(), lane.waiting.held() > 0);
         tokio::select! {
-            // In this order: a new flush is polled, and so reaches the store's connection, before another is made up.
+            // In this order: a new flush is polled, and so reaches the store's connection, before the next is formed.
             biased;
             Some(outcome) = in_flight.next() => {
                 sizes.pop_front();
                 lane.settle(outcome);
             }
-            Some(command) = commands.recv() => lane.take_in(command),
+            Some(command) = commands.recv() => lane.accept(command),
             () = stopping.cancelled(), if !stopped => {
                 stopped = true;
                 lane.waiting.stop(Instant::now());
@@ -133,7 +109,7 @@ pub(super) async fn run<S: Store>(
                 if idle && lanes.close(&shard, &commands) {
                     break;
                 }
-                // Fired: it must be armed anew though no time of it has changed.
+                // It has fired, so it must be set again even if no time has changed.
                 timer.as_mut().reset(Instant::now() + IDLE);
             }
         }
@@ -144,7 +120,7 @@ pub(super) async fn run<S: Store>(
 }
 
 impl<S: Store> Lane<S> {
-    fn take_in(&mut self, command: Command) {
+    fn accept(&mut self, command: Command) {
         match command {
             Command::Enqueue(call) => self.enqueue.push(call),
             Command::Complete(call) => self.complete.push(call),
@@ -162,13 +138,13 @@ impl<S: Store> Lane<S> {
 
     fn submit(&mut self, id: StreamId, submission: Submission) {
         let Submission { credits, complete, release, extend } = submission;
-        call(id, complete).into_iter().for_each(|call| self.complete.push(call));
-        call(id, release).into_iter().for_each(|call| self.release.push(call));
-        call(id, extend).into_iter().for_each(|call| self.extend.push(call));
+        Call::of_stream(id, complete).into_iter().for_each(|call| self.complete.push(call));
+        Call::of_stream(id, release).into_iter().for_each(|call| self.release.push(call));
+        Call::of_stream(id, extend).into_iter().for_each(|call| self.extend.push(call));
         self.waiting.credit(id, credits);
     }
 
-    /// What waits to be sent.
+    /// The number of items that wait to be sent.
     fn gathered(&self) -> usize {
         self.complete.items()
             + self.release.items()
@@ -178,7 +154,7 @@ impl<S: Store> Lane<S> {
             + self.waiting.fresh()
     }
 
-    /// Makes up the next flush.
+    /// Forms the next flush.
     fn flush(&mut self) -> Option<Flush> {
         let now = Instant::now();
         let mut flush = Flush {
@@ -190,20 +166,19 @@ impl<S: Store> Lane<S> {
             dequeue: None,
         };
         if flush.writes() {
-            // What is enqueued may all be runnable; of the rest one waiter finds out.
+            // All enqueued messages may be runnable. After the other verbs one waiter finds out.
             self.waiting.signal(flush.enqueue.as_ref().map_or(1, |batch| batch.items.len()));
-            self.timers.idle_at = now + IDLE;
         }
         flush.dequeue = self.waiting.dispatch(now);
-        if flush.dequeue.is_some() {
-            self.timers.idle_at = now + IDLE;
-            self.timers.safety_at = now + SAFETY.mul_f64(rand::rng().random_range(1.0..2.0));
-        }
         self.measure(&flush);
-        (!flush.is_empty()).then_some(flush)
+        if flush.is_empty() {
+            return None;
+        }
+        self.timers.flushed(flush.dequeue.is_some(), now);
+        Some(flush)
     }
 
-    /// Gives everyone their answers.
+    /// Sends every caller its results.
     fn settle(&mut self, outcome: Outcome) {
         let now = Instant::now();
         let Outcome { complete, release, extend, cancel, enqueue, dequeue, overtaken } = outcome;
@@ -216,27 +191,27 @@ impl<S: Store> Lane<S> {
         if overtaken {
             self.waiting.signal(1);
         }
-        if let Some((asks, answer)) = dequeue {
+        if let Some((batch, answer)) = dequeue {
             self.context.health.saw(&answer);
             if let Ok(Dequeued { outlook, .. }) = &answer {
-                self.look_out(outlook, now);
+                self.note_due(outlook, now);
             }
             let (lanes, shard) = (&self.lanes, &self.shard);
-            let retry = self.waiting.settle(asks, answer, now, |leases, keyed| match keyed {
+            let retry = self.waiting.settle(batch, answer, now, |leases, has_request_id| match has_request_id {
                 true => Granted::kept(leases),
-                false => Granted::returning(leases, lanes, shard),
+                false => Granted::returning(leases, lanes.clone(), shard),
             });
             self.timers.retry(retry, now);
         }
         if wrote {
-            // Windows, retentions and leases may have begun of which no answer speaks.
+            // An invisibility, a retention or a lease may have begun, and the results do not say so.
             self.context.sweeper.touch(&self.shard);
         }
         self.waiting.send_events();
         let held = self.waiting.held();
-        if held != self.shown_held {
-            self.context.metrics.waiting.increment(held as f64 - self.shown_held as f64);
-            self.shown_held = held;
+        if held != self.measured_held {
+            self.context.metrics.waiting.increment(held as f64 - self.measured_held as f64);
+            self.measured_held = held;
         }
     }
 
@@ -248,14 +223,14 @@ impl<S: Store> Lane<S> {
             (&combined.extend, flush.extend.as_ref().map(|batch| batch.items.len())),
             (&combined.cancel, flush.cancel.as_ref().map(|batch| batch.items.len())),
             (&combined.enqueue, flush.enqueue.as_ref().map(|batch| batch.items.len())),
-            (&combined.dequeue, flush.dequeue.as_ref().map(|asks| asks.requests.len())),
+            (&combined.dequeue, flush.dequeue.as_ref().map(|batch| batch.requests.len())),
         ];
         for (histogram, size) in sizes {
             size.into_iter().for_each(|size| histogram.record(size as f64));
         }
     }
 
-    /// Splits one verb's answer among unary callers and Work streams.
+    /// Splits one verb's results among unary callers and Work streams.
     fn answer<O>(
         &mut self,
         outcome: Option<(Parts<O>, Items<O>)>,
@@ -272,38 +247,31 @@ impl<S: Store> Lane<S> {
         });
     }
 
-    /// Notes when something falls due next. The times are the store's; only their distance counts here.
-    fn look_out(&mut self, outlook: &Outlook, now: Instant) {
+    /// Sets the timer, and the sweeper's schedule, to the next due time. The times are of the store's clock: only their
+    /// difference matters here.
+    fn note_due(&mut self, outlook: &Outlook, now: Instant) {
         let Some(due_ms) = outlook.next_due_ms else {
             self.timers.due_at = None;
             return;
         };
         let until_due = Duration::from_millis(due_ms.saturating_sub(outlook.now_ms));
         self.timers.due_at = Some(now + until_due);
-        if due_ms < self.told_due_ms || self.told_due_ms <= outlook.now_ms {
-            self.told_due_ms = due_ms;
+        if due_ms < self.notified_due_ms || self.notified_due_ms <= outlook.now_ms {
+            self.notified_due_ms = due_ms;
             self.context.sweeper.due(&self.shard, until_due);
         }
     }
 
-    /// Does what has fallen due; answers whether the lane has been idle for long.
+    /// Acts on the times that have come. Returns whether the lane has been idle for long.
     fn on_timer(&mut self, now: Instant) -> bool {
-        let is_due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
-        if is_due(&mut self.timers.due_at) | is_due(&mut self.timers.retry_at) {
-            self.waiting.signal(1);
-        }
-        if self.timers.safety_at <= now {
-            self.timers.safety_at = now + SAFETY;
+        let fired = self.timers.fire(now);
+        if fired.signal {
             self.waiting.signal(1);
         }
         if self.waiting.expire_at().is_some_and(|at| at <= now) {
             self.waiting.expire(now);
         }
-        let idle = self.timers.idle_at <= now && self.is_idle();
-        if self.timers.idle_at <= now {
-            self.timers.idle_at = now + IDLE;
-        }
-        idle
+        fired.idle && self.is_idle()
     }
 
     fn is_idle(&self) -> bool {
@@ -313,36 +281,5 @@ impl<S: Store> Lane<S> {
             && self.extend.is_empty()
             && self.cancel.is_empty()
             && self.enqueue.is_empty()
-    }
-}
-
-impl Timers {
-    /// Lets the timer fire at the next of these times. It may fire early, never late.
-    fn arm(&self, timer: Pin<&mut Sleep>, expire_at: Option<Instant>, waiters: bool) {
-        let next = match waiters {
-            false => self.idle_at,
-            true => {
-                let times = [self.due_at, self.retry_at, expire_at];
-                times.into_iter().flatten().fold(self.safety_at, Instant::min)
-            }
-        };
-        if next < timer.deadline() {
-            timer.reset(next);
-        }
-    }
-
-    /// Schedules the next try after a refusal that may pass, later each time.
-    fn retry(&mut self, retry: Option<Retry>, now: Instant) {
-        let delay = match retry {
-            // A retry that is scheduled stays so: it may be another group's.
-            None => {
-                self.retries = 0;
-                return;
-            }
-            Some(Retry::Soon) => (RETRY_MIN * 2_u32.saturating_pow(self.retries)).min(RETRY_MAX),
-            Some(Retry::Paused) => PAUSED,
-        };
-        self.retries = (self.retries + 1).min(16);
-        self.retry_at = Some(now + delay.mul_f64(rand::rng().random_range(0.5..1.5)));
     }
 }

@@ -1,19 +1,23 @@
-//! The lanes of this server by shard: made when first needed, ended when idle.
+//! The lanes of this server, one for each queue shard in use: started when first needed, ended when idle.
 
-use super::Command;
+use super::call::{Call, Recipient};
+use super::command::Command;
+use super::granted::LeaseReturn;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tallystone_model::Shard;
+use tallystone_model::limits::BATCH_ITEMS_MAX;
+use tallystone_model::store::{LeaseRef, Release};
 use tokio::sync::mpsc;
 
 /// Starts the task of a lane.
 type Start = dyn Fn(Arc<Lanes>, Shard, mpsc::UnboundedReceiver<Command>) + Send + Sync;
 
-/// All lanes. Every command goes through this map, under its lock: so a lane that finds its channel empty under the
-/// same lock can end, and no command is lost and no shard ever has two lanes.
+/// All lanes. Every command is sent under the lock of this map. So a lane that finds its channel empty under the same
+/// lock can end: no command is lost, and no shard ever has two lanes.
 ///
-/// The channels have no bound of their own: every command has a caller who waits for it, or a Work stream whose
-/// outstanding items are bounded.
+/// The channels are unbounded. What bounds them: every command has a caller that waits for its result, or a Work stream
+/// with a bounded number of outstanding items.
 pub(crate) struct Lanes {
     open: Mutex<HashMap<Shard, mpsc::UnboundedSender<Command>>>,
     start: Box<Start>,
@@ -27,33 +31,33 @@ impl Lanes {
         Arc::new_cyclic(|this| Lanes { open: Mutex::default(), start: Box::new(start), this: this.clone() })
     }
 
-    /// Hands a command to the lane of the shard.
+    /// Sends a command to the lane of the shard, which it starts if necessary.
     pub(crate) fn send(&self, shard: &Shard, mut command: Command) {
         let mut open = self.lock();
         if let Some(lane) = open.get(shard) {
             match lane.send(command) {
                 Ok(()) => return,
-                // Its task ended without leaving the map: a panic. A new one takes over.
+                // The task ended without leaving the map: it panicked. A new lane replaces it.
                 Err(mpsc::error::SendError(back)) => command = back,
             }
         }
         let Some(this) = self.this.upgrade() else { return };
         let (sender, receiver) = mpsc::unbounded_channel();
         if sender.send(command).is_err() {
-            return; // The receiver is right here.
+            return; // Impossible: the receiver is still in this function.
         }
         open.insert(shard.clone(), sender);
         (self.start)(this, shard.clone(), receiver);
     }
 
-    /// Something may have become runnable in the shard. Without a lane nobody waits here.
+    /// Wakes the lane of a shard in which messages may have become runnable. A shard without lane has no waiting callers.
     pub(crate) fn wake(&self, shard: &Shard) {
         if let Some(lane) = self.lock().get(shard) {
             drop(lane.send(Command::Wake));
         }
     }
 
-    /// Takes an idle lane out of the map; `false`: a command has come in the meantime.
+    /// Removes an idle lane from the map; `false`: a command has arrived meanwhile.
     pub(super) fn close(&self, shard: &Shard, commands: &mpsc::UnboundedReceiver<Command>) -> bool {
         let mut open = self.lock();
         let idle = commands.is_empty();
@@ -64,7 +68,17 @@ impl Lanes {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Shard, mpsc::UnboundedSender<Command>>> {
-        // Nothing in here leaves the map half changed.
+        // No holder of the lock panics with the map half changed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeaseReturn for Lanes {
+    fn give_back(&self, shard: &Shard, leases: Vec<LeaseRef>, reason: &'static str) {
+        let release = |lease: &LeaseRef| Release { lease: lease.clone(), delay_ms: Some(0), reason: reason.to_owned() };
+        for leases in leases.chunks(BATCH_ITEMS_MAX) {
+            let items = leases.iter().map(release).collect();
+            self.send(shard, Command::Release(Call { items, bytes: 0, recipient: Recipient::Discard }));
+        }
     }
 }

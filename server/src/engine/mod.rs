@@ -1,31 +1,35 @@
-//! What happens between the wire and the store: calls of many callers combine, those who find nothing wait, long
-//! verbs go in bounded steps. One file per verb where there is something to decide.
+//! Between the wire and the store: the engine combines the calls of many callers, holds callers that wait for messages,
+//! and runs long verbs in bounded steps.
 //!
-//! No gRPC type comes in here, and no Redis: the engine speaks the domain and works on any [`Store`].
+//! What lives here: `lanes` and `lane` (one task for each queue shard), `call`, `gather` and `flush` (combining),
+//! `waiting` and `granted` (waiting callers and their leases), `stream` and `session` (the two ends of a Work stream),
+//! `purge`. What may not: gRPC types, and Redis. The engine uses the types of the model and works on any [`Store`].
 
-pub(crate) mod gather;
-pub(crate) mod granted;
-pub(crate) mod lanes;
-pub(crate) mod work;
-
+mod call;
+mod command;
+mod context;
 mod flush;
+mod gather;
+mod granted;
 mod lane;
+mod lanes;
 mod purge;
+mod session;
+mod stream;
+mod timers;
 mod waiting;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use waiting::Waiter;
-pub(crate) use work::StreamId;
+pub(crate) use context::Context;
+pub(crate) use lanes::Lanes;
+pub(crate) use session::WorkSession;
+pub(crate) use stream::{Submission, WorkEvent};
 
-use crate::config::QueueTemplates;
-use crate::health::StoreHealth;
-use crate::metrics::Metrics;
-use crate::sweeper::Schedule;
-use gather::{Call, Reply};
+use call::{Call, Recipient};
+use command::{Command, DequeueCall};
 use granted::Granted;
-use lanes::Lanes;
 use std::sync::Arc;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
@@ -34,46 +38,7 @@ use tallystone_model::store::{
 use tallystone_model::{Lease, NewMessage, QueueName, Refusal, Shard, Store};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use work::{Stream, Submission, WorkSession};
-
-/// What a lane is asked to do.
-pub(crate) enum Command {
-    /// Q10, Q12.
-    Enqueue(Call<NewMessage, Enqueued>),
-    /// Q10, Q11.
-    Complete(Call<LeaseRef, Transition>),
-    /// Q10, Q11.
-    Release(Call<Release, Transition>),
-    /// Q10, Q11.
-    Extend(Call<Extension, Extended>),
-    /// Q10, Q11.
-    Cancel(Call<Cancellation, Transition>),
-    /// Q8, Q18.
-    Dequeue(Box<Waiter>),
-    /// A Work stream has begun.
-    OpenStream(StreamId, Box<Stream>),
-    /// One request of a Work stream.
-    Submit(StreamId, Box<Submission>),
-    /// A Work stream wants no more leases.
-    StopStream(StreamId),
-    /// A Work stream has ended.
-    CloseStream(StreamId),
-    /// Something may have become runnable by other ways than this lane.
-    Wake,
-}
-
-/// What the lanes and the verbs share.
-pub(crate) struct Context<S> {
-    pub(crate) store: Arc<S>,
-    pub(crate) templates: QueueTemplates,
-    pub(crate) sweeper: Arc<Schedule>,
-    pub(crate) health: StoreHealth,
-    pub(crate) metrics: Arc<Metrics>,
-    /// The server stops.
-    pub(crate) stopping: CancellationToken,
-}
 
 /// The engine of one server.
 pub(crate) struct Engine<S> {
@@ -83,7 +48,7 @@ pub(crate) struct Engine<S> {
 }
 
 impl<S: Store> Engine<S> {
-    /// An engine on a store; the store's tells reach its lanes and its sweeper.
+    /// An engine on a store. The store notifies its lanes and its sweeper.
     pub(crate) fn new(context: Context<S>) -> Arc<Self> {
         let context = Arc::new(context);
         let tasks = TaskTracker::new();
@@ -91,17 +56,17 @@ impl<S: Store> Engine<S> {
             let (context, tasks) = (context.clone(), tasks.clone());
             move |lanes, shard, commands| drop(tasks.spawn(lane::run(context.clone(), lanes, shard, commands)))
         });
-        let (told_lanes, told_sweeper) = (Arc::downgrade(&lanes), context.sweeper.clone());
+        let (weak_lanes, sweeper) = (Arc::downgrade(&lanes), context.sweeper.clone());
         context.store.on_ready(Box::new(move |shard| {
-            if let Some(lanes) = told_lanes.upgrade() {
+            if let Some(lanes) = weak_lanes.upgrade() {
                 lanes.wake(shard);
             }
-            told_sweeper.touch(shard);
+            sweeper.touch(shard);
         }));
         Arc::new(Engine { context, lanes, tasks })
     }
 
-    /// Waits until the lanes have sent everything and answered everyone; [`Context::stopping`] must be set.
+    /// Waits until the lanes have sent all calls and answered all callers; [`Context::stopping`] must be cancelled.
     pub(crate) async fn drained(&self) {
         self.tasks.close();
         self.tasks.wait().await;
@@ -109,34 +74,34 @@ impl<S: Store> Engine<S> {
 
     /// Adds messages (Q3); `bytes` is their encoded size.
     pub(crate) async fn enqueue(&self, queue: &QueueName, items: Vec<NewMessage>, bytes: usize) -> Items<Enqueued> {
-        let call = |reply| Command::Enqueue(Call { items, bytes, reply });
+        let call = |recipient| Command::Enqueue(Call { items, bytes, recipient });
         self.through_lane(queue, call).await
     }
 
     /// Ends leases with success.
     pub(crate) async fn complete(&self, queue: &QueueName, items: Vec<LeaseRef>) -> Items<Transition> {
-        self.through_lane(queue, |reply| Command::Complete(Call { items, bytes: 0, reply })).await
+        self.through_lane(queue, |recipient| Command::Complete(Call { items, bytes: 0, recipient })).await
     }
 
-    /// Gives leases back.
+    /// Ends leases without success.
     pub(crate) async fn release(&self, queue: &QueueName, items: Vec<Release>) -> Items<Transition> {
-        self.through_lane(queue, |reply| Command::Release(Call { items, bytes: 0, reply })).await
+        self.through_lane(queue, |recipient| Command::Release(Call { items, bytes: 0, recipient })).await
     }
 
-    /// Makes leases longer.
+    /// Extends leases.
     pub(crate) async fn extend_lease(&self, queue: &QueueName, items: Vec<Extension>) -> Items<Extended> {
-        self.through_lane(queue, |reply| Command::Extend(Call { items, bytes: 0, reply })).await
+        self.through_lane(queue, |recipient| Command::Extend(Call { items, bytes: 0, recipient })).await
     }
 
-    /// Takes messages out.
+    /// Cancels messages.
     pub(crate) async fn cancel(&self, queue: &QueueName, items: Vec<Cancellation>) -> Items<Transition> {
-        self.through_lane(queue, |reply| Command::Cancel(Call { items, bytes: 0, reply })).await
+        self.through_lane(queue, |recipient| Command::Cancel(Call { items, bytes: 0, recipient })).await
     }
 
     /// Leases messages, waiting for the first until `until` (Q8, Q18).
     ///
-    /// A caller that goes before its request is in the store leases nothing. If it goes later, its leases are
-    /// released at once; with a request id they stay, for the retry that asks for them, and lapse without one.
+    /// A caller that disconnects before its request is in the store leases nothing. If it disconnects later, its leases
+    /// are released at once. With a request id they stay for a retry instead, and expire without one.
     pub(crate) async fn dequeue(
         &self,
         queue: &QueueName,
@@ -144,28 +109,28 @@ impl<S: Store> Engine<S> {
         until: Instant,
     ) -> Result<Vec<Lease>, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.lanes.send(&shard(queue), Command::Dequeue(Box::new(Waiter { request, until, reply })));
+        self.lanes.send(&shard(queue), Command::Dequeue(Box::new(DequeueCall { request, until, reply })));
         answer.await.unwrap_or_else(|_| Err(lane_failed())).map(Granted::take)
     }
 
-    /// Opens a Work stream; its request's limit is not used.
+    /// Opens a Work stream. The limit in its request is not used.
     pub(crate) fn work(&self, queue: &QueueName, request: DequeueRequest, release_on_close: bool) -> WorkSession {
         WorkSession::open(&self.lanes, shard(queue), request, release_on_close)
     }
 
-    async fn through_lane<O>(&self, queue: &QueueName, command: impl FnOnce(Reply<O>) -> Command) -> Items<O> {
+    async fn through_lane<O>(&self, queue: &QueueName, command: impl FnOnce(Recipient<O>) -> Command) -> Items<O> {
         let (reply, answer) = oneshot::channel();
-        self.lanes.send(&shard(queue), command(Reply::Caller(reply)));
+        self.lanes.send(&shard(queue), command(Recipient::Caller(reply)));
         answer.await.unwrap_or_else(|_| Err(lane_failed()))
     }
 }
 
-/// The shard of a queue: every queue has one, until queue sharding comes and [`Shard::route`] is asked per message.
+/// The shard of a queue. Today every queue has one; with more, [`Shard::route`] will choose one for each message.
 pub(crate) fn shard(queue: &QueueName) -> Shard {
     Shard::first(queue)
 }
 
-/// The task of a lane ended before it answered: a defect, logged by the panic itself.
+/// The task of a lane ended before it answered: it panicked, and the panic is logged.
 fn lane_failed() -> Refusal {
     Refusal::Internal("the lane has ended".to_owned())
 }

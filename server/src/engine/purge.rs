@@ -5,8 +5,8 @@ use tallystone_model::{QueueName, Refusal, Shard, Store};
 use tokio::time::Instant;
 
 impl<S: Store> Engine<S> {
-    /// Purges what is in the queue now; answers how many messages went, and whether some are left because the
-    /// deadline came first.
+    /// Purges the messages that are in the queue now. Returns how many were removed, and whether some are left because
+    /// the deadline `answer_by` passed.
     pub(crate) async fn purge(
         &self,
         queue: &QueueName,
@@ -20,18 +20,18 @@ impl<S: Store> Engine<S> {
             purged += step.purged;
             cursor = step.next_cursor;
             if cursor.is_empty() || self.is_late(answer_by) {
-                // A running message that is gone has freed its key.
+                // A purged running message has freed its exclusivity value.
                 self.changed(&shard);
                 return Ok((purged, !cursor.is_empty()));
             }
         }
     }
 
-    /// Purges, running messages too, and deletes; anew when messages came in between.
+    /// Purges the queue, running messages included, and deletes it. Starts over if messages arrived between the two.
     pub(crate) async fn delete_by_force(&self, queue: &QueueName, answer_by: Option<Instant>) -> Result<(), Refusal> {
         loop {
             match self.purge(queue, true, answer_by).await {
-                // Never there, or gone by an earlier call of this kind: the store knows which.
+                // The queue never existed, or an earlier call deleted it: delete_queue finds out which.
                 Ok(_) | Err(Refusal::QueueNotFound { .. }) => {}
                 Err(refusal) => return Err(refusal),
             }
@@ -42,7 +42,7 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// A verb that does not pass through the lane has changed the shard.
+    /// Wakes the lane and the sweeper after a verb that bypasses the lane has changed the shard.
     pub(crate) fn changed(&self, shard: &Shard) {
         self.lanes.wake(shard);
         self.context.sweeper.touch(shard);

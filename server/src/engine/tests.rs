@@ -1,14 +1,16 @@
-//! The engine over the oracle, without gRPC and in virtual time: tokio's clock stands still while anyone can run, and
-//! jumps to the next timer when nobody can.
+//! The engine over the oracle, without gRPC and in virtual time: tokio's clock stands still while any task can run, and
+//! jumps to the next timer when none can.
 
 use super::*;
 use crate::config::QueueTemplates;
+use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::sweeper::Sweeper;
 use crate::testing::{TestStore, shard_of};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tallystone_model::{Filter, MessageId, QueueConfig};
+use tokio_util::sync::CancellationToken;
 
 struct Rig {
     store: Arc<TestStore>,
@@ -55,7 +57,7 @@ impl Rig {
     /// A Dequeue that waits so long.
     fn wait(&self, name: &str, wait: Duration) -> tokio::task::JoinHandle<Result<Vec<Lease>, Refusal>> {
         let (engine, queue) = (self.engine.clone(), queue(name));
-        tokio::spawn(async move { engine.dequeue(&queue, ask(1), Instant::now() + wait).await })
+        tokio::spawn(async move { engine.dequeue(&queue, request(1), Instant::now() + wait).await })
     }
 
     async fn enqueue(&self, name: &str, ids: &[&str]) {
@@ -82,7 +84,7 @@ fn id_of(id: &str) -> MessageId {
     MessageId::parse("id", id).unwrap()
 }
 
-fn ask(limit: usize) -> DequeueRequest {
+fn request(limit: usize) -> DequeueRequest {
     let (worker, filters, request_id) = ("w".to_owned(), Vec::new(), String::new());
     DequeueRequest { worker, limit, lease_ms: None, filters, request_id }
 }
@@ -121,7 +123,7 @@ async fn q18_the_end_of_a_wait_and_a_due_window_come_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_is_asked_less_and_less_and_the_wait_ends_with_what_is_true() {
+async fn a_store_that_does_not_answer_is_retried_less_and_less_and_the_wait_ends_with_the_refusal() {
     let rig = Rig::with_queues(&["q"]).await;
     rig.store.away.store(true, Ordering::SeqCst);
     let waiters: Vec<_> = (0..10).map(|_| rig.wait("q", Duration::from_secs(60))).collect();
@@ -136,7 +138,7 @@ async fn a_store_that_is_away_is_asked_less_and_less_and_the_wait_ends_with_what
     rig.store.oracle.enqueue(&shard_of("q"), vec![NewMessage::new(id_of("a"), 0)]).await.unwrap();
     let begun = Instant::now();
     assert_eq!(back.await.unwrap().unwrap().len(), 1);
-    assert!(begun.elapsed() < Duration::from_secs(2), "found by the retry, though nobody told");
+    assert!(begun.elapsed() < Duration::from_secs(2), "found by the retry, without a notification");
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +159,7 @@ async fn an_idle_lane_ends_and_a_new_one_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn q5_the_sweeper_moves_what_is_due_and_collects_without_anyone_asking() {
+async fn q5_the_sweeper_moves_what_is_due_and_collects_without_a_call() {
     let rig = Rig::with_queues(&[]).await;
     let config = QueueConfig { terminal_retention_ms: 60_000, lease_ms: 5_000, ..QueueConfig::default() };
     rig.store.oracle.create_queue(&queue("q"), config).await.unwrap();
@@ -207,8 +209,8 @@ async fn q8_waiters_share_what_comes_fairly_and_never_more_than_a_call_may_carry
     let rig = Rig::with_queues(&["q"]).await;
     let mut waiters = Vec::new();
     for n in 0..6 {
-        let (engine, ask) = (rig.engine.clone(), DequeueRequest { worker: format!("w{n}"), ..ask(400) });
-        waiters.push(tokio::spawn(async move { engine.dequeue(&queue("q"), ask, Instant::now() + HOUR).await }));
+        let (engine, request) = (rig.engine.clone(), DequeueRequest { worker: format!("w{n}"), ..request(400) });
+        waiters.push(tokio::spawn(async move { engine.dequeue(&queue("q"), request, Instant::now() + HOUR).await }));
         tokio::task::yield_now().await;
     }
     rig.store.called("dequeue", 1).await;
@@ -223,13 +225,13 @@ async fn q8_waiters_share_what_comes_fairly_and_never_more_than_a_call_may_carry
 }
 
 #[tokio::test(start_paused = true)]
-async fn q8_a_filter_that_nothing_passes_does_not_keep_asking() {
+async fn q8_a_filter_that_nothing_passes_does_not_cause_repeated_calls() {
     let rig = Rig::with_queues(&["q"]).await;
     rig.enqueue("q", &["a", "b", "c"]).await;
     let filters = vec![Filter::parse([("k".to_owned(), "v".to_owned())].into()).unwrap()];
     let engine = rig.engine.clone();
-    let ask = DequeueRequest { filters, ..ask(1) };
-    let waiter = tokio::spawn(async move { engine.dequeue(&queue("q"), ask, Instant::now() + HOUR).await });
+    let request = DequeueRequest { filters, ..request(1) };
+    let waiter = tokio::spawn(async move { engine.dequeue(&queue("q"), request, Instant::now() + HOUR).await });
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert!(!waiter.is_finished());
     assert!(rig.store.calls("dequeue") <= 2, "though three messages are runnable");
@@ -240,7 +242,7 @@ async fn an_index_that_is_being_built_is_waited_for() {
     let rig = Rig::with_queues(&["q"]).await;
     rig.enqueue("q", &["a"]).await;
     rig.store.building.store(3, Ordering::SeqCst);
-    let building = rig.engine.dequeue(&queue("q"), ask(1), Instant::now()).await;
+    let building = rig.engine.dequeue(&queue("q"), request(1), Instant::now()).await;
     assert!(matches!(building, Err(Refusal::IndexBuilding { .. })), "who does not wait hears of it");
     let leases = rig.wait("q", HOUR).await.unwrap().unwrap();
     assert_eq!(leases.len(), 1);

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_PER_SHARD: Duration = Duration::from_micros(10);
 /// Between two walks over the registry of queues, which find a queue whose notification was lost.
 const WALK: Duration = Duration::from_secs(30);
-/// While a delivery takes longer than this, the relay renews its lease and samples the outboxes beside it.
+/// While a delivery takes longer than this, the relay renews its lease and samples the outboxes meanwhile.
 const SLOW: Duration = Duration::from_secs(1);
 /// After a delivery has taken this long, the health status says that the sink does not answer.
 const SILENT: Duration = Duration::from_secs(5);

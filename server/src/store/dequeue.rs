@@ -1,9 +1,8 @@
-//! Dequeue: one script call, or several where a bound was met before every request had its answer.
+//! Dequeue: one script call, or several if the script meets a bound before every request is answered.
 
 use super::reply::unreadable;
-use super::verbs::{not_paused, place_of};
+use super::shared::{Caller, Shared, filter_arguments, not_paused};
 use super::view::View;
-use super::{Caller, Shared};
 use redis::Cmd;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,19 +11,19 @@ use tallystone_lua::{Script, record};
 use tallystone_model::store::{DequeueRequest, Dequeued, Outlook};
 use tallystone_model::{Lease, Refusal, Shard};
 
-/// Why a request ended before its limit; `dequeue.lua` knows them by the same names.
+/// Why a request ended before its limit; the same names as in `dequeue.lua`.
 const WORK_BOUND: u64 = 1;
 const PAYLOAD_BOUND: u64 = 2;
 
-/// One call of the store, over as many steps as it takes.
+/// One call of the store, in as many script calls (steps) as necessary.
 pub(super) struct Dequeue<'a> {
     shared: &'a Arc<Shared>,
     shard: &'a Shard,
     requests: Vec<DequeueRequest>,
     wait: bool,
-    /// The requests that are not answered yet.
+    /// The requests that are not answered yet, by their positions.
     open: Vec<usize>,
-    /// What each request has got so far.
+    /// The leases of each request so far.
     leases: Vec<Result<Vec<Lease>, Refusal>>,
     cut_short: bool,
     outlook: Option<Outlook>,
@@ -45,9 +44,9 @@ impl<'a> Dequeue<'a> {
             steps += 1;
             match self.step().await {
                 Ok(()) => {}
-                // The indexes changed between the two calls: look again.
+                // The indexes changed between the two calls: find the index again.
                 Err(Refusal::IndexBuilding { .. }) => {}
-                // What is leased already must reach its holder; the others know nothing yet.
+                // Leases that were granted must reach their caller. Requests without leases get the refusal.
                 Err(refusal) if self.leases.iter().flatten().any(|leases| !leases.is_empty()) => {
                     for at in self.open {
                         if self.leases[at].as_ref().is_ok_and(Vec::is_empty) {
@@ -71,17 +70,17 @@ impl<'a> Dequeue<'a> {
         self.call().await
     }
 
-    /// Sees to the indexes that the open requests ask by. One without a complete index is refused alone, unless it
+    /// Ensures the indexes that the open requests need. A request without a complete index is refused alone, unless it
     /// repeats an answered one.
     async fn admit(&mut self) -> Result<(), Refusal> {
         let Dequeue { shared, shard, requests, open, leases, .. } = self;
-        shared.look_before_making(shard, open.iter().flat_map(|at| &requests[*at].filters)).await?;
+        shared.refresh_for(shard, open.iter().flat_map(|at| &requests[*at].filters)).await?;
         let mut going_on = Vec::with_capacity(open.len());
         for at in open.iter().copied() {
             let ready = shared.ready_indexes(shard, &requests[at].filters, |config| not_paused(shard, config)).await;
             let has_some = leases[at].as_ref().is_ok_and(|leases| !leases.is_empty());
             match ready {
-                // The index has gone since: what it has got is its answer.
+                // The index was dropped meanwhile: the leases so far are the answer.
                 Err(_) if has_some => continue,
                 Ok(()) if has_some => {}
                 ready => leases[at] = ready.map(|()| Vec::new()),
@@ -92,8 +91,8 @@ impl<'a> Dequeue<'a> {
         Ok(())
     }
 
-    /// One script call for the open requests. Those that are refused already only get what their request id was
-    /// answered before.
+    /// One script call for the open requests. A refused request can still get the leases of its request id's earlier
+    /// answer.
     async fn call(&mut self) -> Result<(), Refusal> {
         let fill = |view: &View, command: &mut Cmd| {
             not_paused(self.shard, view.config())?;
@@ -124,7 +123,7 @@ impl<'a> Dequeue<'a> {
                 }
             }
             match ended {
-                // Bounded work was done: it goes on from there.
+                // The script met its bound: the next step continues.
                 WORK_BOUND => again.push(at),
                 ended => self.cut_short |= ended == PAYLOAD_BOUND,
             }
@@ -134,7 +133,7 @@ impl<'a> Dequeue<'a> {
         Ok(())
     }
 
-    /// What the script is to know of a request.
+    /// The packed form of a request for the script.
     fn pack(&self, at: usize, view: &View, packed: &mut Vec<u8>) -> Result<(), Refusal> {
         let (request, none) = (&self.requests[at], Vec::new());
         let (limit, filters, got) = match &self.leases[at] {
@@ -144,19 +143,19 @@ impl<'a> Dequeue<'a> {
         let payload_bytes = (!got.is_empty()).then(|| got.iter().map(|lease| lease.payload.len()).sum());
         record::encode_request(limit, payload_bytes, request, filters.len(), packed);
         for filter in filters {
-            let (position, tuple) = place_of(view, filter)?;
+            let (position, tuple) = filter_arguments(view, filter)?;
             record::encode_request_filter(position, &tuple, packed);
         }
         Ok(())
     }
 }
 
-/// A retry that was combined with its original into one call answers what the original got in all steps (Q10).
+/// A retry that was combined with its original into one call gets the leases of the original from all steps (Q10).
 fn answer_twins(requests: &[DequeueRequest], leases: &mut [Result<Vec<Lease>, Refusal>]) {
     let mut originals: HashMap<&str, usize> = HashMap::new();
     for (at, request) in requests.iter().enumerate().filter(|(_, request)| !request.request_id.is_empty()) {
         let original = *originals.entry(&request.request_id).or_insert(at);
-        // One that found what its original did not (it may ask by other filters) keeps it.
+        // A retry that found more than its original, with other filters, keeps that.
         let found = |at: usize| leases[at].as_ref().map_or(0, Vec::len);
         if original != at && found(original) > found(at) {
             leases[at] = leases[original].clone();

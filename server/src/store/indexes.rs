@@ -1,21 +1,19 @@
-//! Filter indexes: found for a filter, made when first asked for, built in bounded steps, dropped when unused (Q8).
+//! Filter indexes: created when a filter first needs one, built in bounded steps, dropped when unused (Q8).
 
+use super::shared::{Caller, Sent, Shared};
 use super::view::{Stored, StoredIndex, View};
-use super::{Caller, Sent, Shared};
-use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
 use tallystone_lua::{Script, ShardKeys};
 use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
 
-/// A small queue is indexed while its caller waits; a larger one in the background.
+/// How many build steps run while the caller waits, enough for a small queue. A larger one is indexed in the background.
 const STEPS_AT_ONCE: usize = 20;
-/// The builds that this server has under way, so that a filter asked for again does not start another.
-pub(super) type Builds = Mutex<HashSet<(Shard, IndexKeys)>>;
 
 impl Shared {
-    /// Looks at the configuration as it stands where a filter seems to need an index made: which of several requests
-    /// gets the last slot must not depend on an old belief.
-    pub(super) async fn look_before_making(
+    /// Reads the current configuration if a filter seems to need a new index: which of several requests gets the last
+    /// index slot must not depend on a stale view.
+    pub(super) async fn refresh_for(
         &self,
         shard: &Shard,
         mut filters: impl Iterator<Item = &Filter> + Send,
@@ -27,8 +25,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes sure that each filter's index is there and complete: all of them are made, or none, and none for a call
-    /// that the configuration as it stands refuses.
+    /// Ensures that the index of each filter exists and is complete. Missing indexes are created all or none, and none
+    /// if `allow` refuses the current configuration.
     pub(super) async fn ready_indexes(
         self: &Arc<Self>,
         shard: &Shard,
@@ -57,7 +55,7 @@ impl Shared {
         Ok(())
     }
 
-    /// This server's clock, for the ages of indexes only: a wrong one drops an index early or late, nothing more.
+    /// This server's clock, used only for the ages of indexes. A wrong clock drops an index early or late, nothing more.
     fn wall_ms(&self) -> u64 {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
     }
@@ -68,7 +66,7 @@ impl Shared {
         if !self.builds.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
             return Err(building());
         }
-        let done = Under(self.clone(), key);
+        let done = BuildGuard(self.clone(), key);
         let mut cursor = "0".to_owned();
         for _ in 0..STEPS_AT_ONCE {
             if self.build_step(shard, &keys, &mut cursor).await? {
@@ -85,20 +83,20 @@ impl Shared {
             };
             match result.await {
                 Ok(()) => tracing::info!(queue = %shard.queue, index = %keys, "filter index built"),
-                // The next filter that asks for it begins again; what is covered stays covered.
+                // The next use of this filter starts the build again; covered messages stay covered.
                 Err(error) => tracing::warn!(queue = %shard.queue, index = %keys, %error, "filter index not built"),
             }
         });
         Err(refusal)
     }
 
-    /// `true`: every message that was there has been looked at, or the index is complete or gone already.
+    /// One step of a build. `true`: every older message is covered, or the index is complete or dropped already.
     async fn build_step(&self, shard: &Shard, keys: &IndexKeys, cursor: &mut String) -> Result<bool, Refusal> {
         let mut gone = false;
         let fill = |view: &View, command: &mut redis::Cmd| {
             let at = view.stored.indexes.iter().position(|index| index.keys == *keys && index.building);
             gone = at.is_none();
-            // A position past all indexes would be an error in the script; the check below keeps it from being sent.
+            // A position past all indexes would be an error in the script: it is never sent.
             command.arg(&[at.map_or(0, |at| at as u8 + 1)][..]).arg(cursor.as_str());
             if gone { Err(Refusal::IndexBuilding { keys: keys.to_string() }) } else { Ok(()) }
         };
@@ -124,7 +122,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Drops indexes that nobody declared and nobody uses.
+    /// Drops indexes that are neither declared nor used.
     pub(super) async fn drop_unused(&self, shard: &Shard) -> Result<(), Refusal> {
         let oldest_ms = self.wall_ms().saturating_sub(self.options.index_unused_ms);
         let unused = |stored: &Stored, at: usize| {
@@ -162,7 +160,7 @@ impl Shared {
             if stored.config != view.stored.config {
                 stored.revision += 1;
             }
-            // A slot may have gone from one index to another: what is there of the old one goes.
+            // A slot may pass from one index to another: the structures of the old one are deleted.
             let kept =
                 |old: &StoredIndex| stored.indexes.iter().any(|new| (new.slot, &new.keys) == (old.slot, &old.keys));
             let dropped = view.stored.indexes.iter().filter(|old| !kept(old));
@@ -172,17 +170,17 @@ impl Shared {
             let mut command = self.command(Script::UpdateQueue, &view, &unlink, Caller::Other);
             command.arg(json).arg(view.keys.len());
             match self.send(shard, Script::UpdateQueue, &command).await? {
-                Sent::Stale(present) => view = present,
-                Sent::Done(mut reply) => return self.believe(shard, &reply.bytes()?, &reply.bytes()?),
+                Sent::Stale(current) => view = current,
+                Sent::Done(mut reply) => return self.cache(shard, &reply.bytes()?, &reply.bytes()?),
             }
         }
     }
 }
 
-/// Takes the build off the list, however it ends.
-struct Under(Arc<Shared>, (Shard, IndexKeys));
+/// Removes the build from the list when it ends.
+struct BuildGuard(Arc<Shared>, (Shard, IndexKeys));
 
-impl Drop for Under {
+impl Drop for BuildGuard {
     fn drop(&mut self) {
         self.0.builds.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }

@@ -17,7 +17,7 @@ pub(super) fn unreadable(error: Unreadable) -> Refusal {
     Refusal::Internal(error.to_string())
 }
 
-/// What the packed results of items need to become refusals.
+/// What a refusal of one item needs in addition to its code.
 pub(super) struct ItemContext<'a> {
     pub(super) queue: &'a str,
     pub(super) max_depth: u64,
@@ -25,7 +25,7 @@ pub(super) struct ItemContext<'a> {
 }
 
 impl ItemContext<'_> {
-    /// The refusal that an item's code stands for.
+    /// The refusal of an item's code.
     fn refusal(&self, answer: Answer, id: &MessageId, state: Option<State>) -> Refusal {
         let (id, queue) = (id.to_string(), self.queue.to_owned());
         match (answer, state) {
@@ -39,7 +39,7 @@ impl ItemContext<'_> {
         }
     }
 
-    /// code(1) time(6) of each item.
+    /// Decodes code(1) time(6) of one item.
     pub(super) fn enqueued(&self, id: &MessageId, packed: &[u8]) -> Result<u64, Refusal> {
         match Answer::from_code(i64::from(packed[0])) {
             Some(Answer::Ok) => Ok(be(&packed[1..7])),
@@ -48,7 +48,7 @@ impl ItemContext<'_> {
         }
     }
 
-    /// code(1) state(1) then a number of each item.
+    /// Decodes code(1) state(1) and a number of one item.
     pub(super) fn numbered(&self, id: &MessageId, packed: &[u8]) -> Result<(State, u64), Refusal> {
         let state = State::from_code(packed[1]);
         match (Answer::from_code(i64::from(packed[0])), state) {
@@ -64,7 +64,7 @@ impl ItemContext<'_> {
     }
 }
 
-/// Cuts packed results into one piece per item.
+/// Splits packed results into one piece for each item.
 pub(super) fn pieces(packed: &Bytes, size: usize, items: usize) -> Result<std::slice::ChunksExact<'_, u8>, Refusal> {
     if packed.len() != size * items {
         return Err(defect("a wrong number of results"));

@@ -1,8 +1,8 @@
-//! What this server believes of a shard's configuration. Every script call carries the revision it was prepared for;
-//! a script of another revision does nothing and answers the present one, so a belief is never acted on when it is
-//! old (Q2: a change is in force at once on every server).
+//! The cached configuration of a shard. Every script call carries the revision that it was prepared for. If the shard has
+//! another revision, the script does nothing and returns the current configuration. So a stale view is never acted on,
+//! and a change is in force on every server at once (Q2).
 
-use super::outbox::OutboxBound;
+use super::bound::OutboxBound;
 use serde::{Deserialize, Serialize};
 use tallystone_lua::ShardKeys;
 use tallystone_lua::record::{self, ShardState};
@@ -10,16 +10,16 @@ use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::store::Queue;
 use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard};
 
-/// How coarsely the last use of an index is kept: each refresh is a change of configuration.
+/// The last use of an index is recorded at most this often, because each record is a change of the configuration.
 const USE_REFRESH_MS: u64 = 600_000;
 
-/// The configuration as it is kept in Redis.
+/// The configuration as Redis stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stored {
     pub(super) config: QueueConfig,
-    /// Of the configuration, as callers see it; that of the scripts rises with the indexes too.
+    /// The revision that callers see. The revision of the scripts also rises with changes of indexes.
     pub(super) revision: u32,
-    /// At most 8; the slot names its keys.
+    /// At most [`INDEXES_MAX`]; the slot names the keys of an index.
     pub(super) indexes: Vec<StoredIndex>,
 }
 
@@ -28,14 +28,14 @@ pub(super) struct Stored {
 pub(super) struct StoredIndex {
     pub(super) slot: u8,
     pub(super) keys: IndexKeys,
-    /// Not all messages that were there before it are in it yet.
+    /// It does not cover all older messages yet.
     pub(super) building: bool,
-    /// When a filter last used it, roughly; declared ones do not age. 0: no filter asked for it before it was declared.
+    /// When a filter last used it, roughly. 0: no filter used it before it was declared. Declared indexes do not age.
     pub(super) used_at_ms: u64,
 }
 
 impl Stored {
-    /// A new queue's: its declared indexes are complete, because nothing is there.
+    /// The configuration of a new queue. Its declared indexes are complete, because it has no messages.
     pub(super) fn new(config: QueueConfig) -> Self {
         let mut stored = Stored { config, revision: 1, indexes: Vec::new() };
         for keys in stored.config.indexes.clone() {
@@ -44,7 +44,7 @@ impl Stored {
         stored
     }
 
-    /// Whether the index is there and known to be in use.
+    /// Whether the index exists and is recorded as in use.
     pub(super) fn has_index(&self, keys: &IndexKeys, now_ms: u64) -> bool {
         let is_in_use = |index: &StoredIndex| {
             index.used_at_ms + USE_REFRESH_MS >= now_ms || self.config.indexes.contains(&index.keys)
@@ -52,7 +52,7 @@ impl Stored {
         self.indexes.iter().any(|index| index.keys == *keys && is_in_use(index))
     }
 
-    /// Makes the index, or notes that it is in use. `false`: no slot is free.
+    /// Creates the index, or records its use. `false`: no slot is free.
     pub(super) fn use_index(&mut self, keys: &IndexKeys, now_ms: u64) -> bool {
         if self.has_index(keys, now_ms) {
             return true;
@@ -64,7 +64,7 @@ impl Stored {
         true
     }
 
-    /// Gives the index a free slot, unless it is there. `false`: no slot is free.
+    /// Adds the index in a free slot, unless it exists. `false`: no slot is free.
     pub(super) fn add_index(&mut self, keys: IndexKeys, building: bool, now_ms: u64) -> bool {
         if self.indexes.iter().any(|index| index.keys == keys) {
             return true;
@@ -76,18 +76,18 @@ impl Stored {
     }
 }
 
-/// One revision of a shard's configuration, ready for scripts.
+/// One revision of a shard's configuration, with the arguments of its scripts.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) stored: Stored,
-    /// What scripts compare with theirs.
+    /// The revision that scripts compare with the shard's.
     pub(super) revision: u32,
     pub(super) created_at_ms: u64,
     /// KEYS of every script.
     pub(super) keys: Vec<String>,
     /// The third argument of every script.
     pub(super) parameters: Vec<u8>,
-    /// What a refusal names.
+    /// The bound that a refusal names.
     pub(super) outbox_events_max: u64,
 }
 
@@ -116,7 +116,7 @@ impl View {
         }
     }
 
-    /// The index that answers a filter, by its position (from 1) in the parameters.
+    /// The index of a filter, and its position in the parameters (from 1).
     pub(super) fn index_of(&self, filter: &Filter) -> Option<(u8, &StoredIndex)> {
         let keys = filter.index_keys();
         let at = self.stored.indexes.iter().position(|index| index.keys == keys)?;
@@ -124,7 +124,7 @@ impl View {
     }
 }
 
-/// The layout that `lib/shard.lua` and `lib/index.lua` take apart.
+/// The parameters in the layout that `lib/shard.lua` and `lib/index.lua` decode.
 fn parameters(stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
     let config = &stored.config;
     let mut out = Vec::with_capacity(64);

@@ -1,5 +1,5 @@
-//! Wake-ups between servers (Q18): a script that makes something runnable where another server waits, or sets an
-//! earlier due time than the sweeper knows of, publishes the shard's name; every server listens on one channel.
+//! Wake-ups between servers (Q18): a script publishes the shard's name if it makes a message runnable for which another
+//! server waits, or sets an earlier due time than the sweeper has. Every server subscribes to one channel.
 
 use futures::StreamExt;
 use redis::aio::PubSub;
@@ -10,19 +10,19 @@ use tallystone_lua::keys::WAKE_CHANNEL;
 use tallystone_lua::shard_of_state_key;
 use tallystone_model::Shard;
 
-type Tell = Box<dyn Fn(&Shard) + Send + Sync>;
+type Notify = Box<dyn Fn(&Shard) + Send + Sync>;
 
-/// Who is told, and for which shards this server has waiters: they are looked at again after a broken
-/// subscription, during which wake-ups may have been lost.
+/// The callback for wake-ups, and the shards for which this server has waiting callers. After a broken subscription,
+/// which may have lost wake-ups, all of these shards are woken.
 #[derive(Default)]
 pub(super) struct Wakes {
-    tell: Mutex<Option<Arc<Tell>>>,
+    notify: Mutex<Option<Arc<Notify>>>,
     waiting: Mutex<HashSet<Shard>>,
 }
 
 impl Wakes {
-    pub(super) fn set(&self, tell: Tell) {
-        *self.tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(tell));
+    pub(super) fn set(&self, notify: Notify) {
+        *self.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(notify));
     }
 
     pub(super) fn waits(&self, shard: &Shard) {
@@ -32,26 +32,26 @@ impl Wakes {
         }
     }
 
-    fn tell(&self, shard: &Shard) {
-        let tell = self.tell.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(tell) = tell {
-            tell(shard);
+    fn wake(&self, shard: &Shard) {
+        let notify = self.notify.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(notify) = notify {
+            notify(shard);
         }
     }
 
-    fn tell_all(&self) {
+    fn wake_all(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         for shard in waiting {
-            self.tell(&shard);
+            self.wake(&shard);
         }
     }
 }
 
-/// Listens until the store is dropped, over as many subscriptions as it takes. The first is there already: a server
-/// that answers calls hears what the others tell.
+/// Listens until the store is dropped, and subscribes again whenever the subscription breaks. The `first` one exists
+/// already, because a server must receive wake-ups before it answers calls.
 pub(super) async fn listen(client: redis::Client, first: PubSub, wakes: Weak<Wakes>) {
     const RETRY: Duration = Duration::from_millis(200);
-    hear(first, &wakes).await;
+    forward(first, &wakes).await;
     let mut broken = false;
     while wakes.strong_count() > 0 {
         if !std::mem::replace(&mut broken, true) {
@@ -61,12 +61,12 @@ pub(super) async fn listen(client: redis::Client, first: PubSub, wakes: Weak<Wak
         if let Ok(subscription) = subscribe(&client).await {
             broken = false;
             tracing::info!("listening for wake-ups again");
-            hear(subscription, &wakes).await;
+            forward(subscription, &wakes).await;
         }
     }
 }
 
-/// A subscription, or an error in bounded time: a Redis that dies in between must not hold a starting server.
+/// Subscribes, or fails in bounded time: a Redis that dies meanwhile must not block the start of the server.
 pub(super) async fn subscribe(client: &redis::Client) -> redis::RedisResult<PubSub> {
     const TIMEOUT: Duration = Duration::from_secs(2);
     let subscribed = async {
@@ -79,16 +79,16 @@ pub(super) async fn subscribe(client: &redis::Client) -> redis::RedisResult<PubS
     })
 }
 
-/// Passes wake-ups on until the subscription breaks. What came before it may have been missed.
-async fn hear(subscription: PubSub, wakes: &Weak<Wakes>) {
+/// Forwards wake-ups until the subscription breaks. It begins by waking all shards, because earlier wake-ups may be lost.
+async fn forward(subscription: PubSub, wakes: &Weak<Wakes>) {
     if let Some(wakes) = wakes.upgrade() {
-        wakes.tell_all();
+        wakes.wake_all();
     }
     let mut messages = subscription.into_on_message();
     while let Some(message) = messages.next().await {
         let Some(wakes) = wakes.upgrade() else { return };
         if let Some(shard) = message.get_payload::<String>().ok().and_then(|key| shard_of_state_key(&key)) {
-            wakes.tell(&shard);
+            wakes.wake(&shard);
         }
     }
 }

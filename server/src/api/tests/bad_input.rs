@@ -94,7 +94,7 @@ async fn q7_calls_as_a_whole() {
     ] {
         assert_eq!(refused(server.queue.enqueue(request).await), invalid(field));
     }
-    let ask = || dequeue("q", 1, 0);
+    let request = || dequeue("q", 1, 0);
     for (request, field) in [
         (dequeue("", 1, 0), "queue"),
         (dequeue("q", 0, 0), "limit"),
@@ -102,14 +102,14 @@ async fn q7_calls_as_a_whole() {
         (dequeue("q", 1_001, 0), "limit"),
         (dequeue("q", 1, -1), "wait_ms"),
         (dequeue("q", 1, 300_001), "wait_ms"),
-        (pb::DequeueRequest { lease_ms: Some(i64::MIN), ..ask() }, "lease_ms"),
-        (pb::DequeueRequest { lease_ms: Some(999), ..ask() }, "lease_ms"),
-        (pb::DequeueRequest { worker: long.clone(), ..ask() }, "worker"),
-        (pb::DequeueRequest { worker: "a\tb".to_owned(), ..ask() }, "worker"),
-        (pb::DequeueRequest { request_id: long.clone(), ..ask() }, "request_id"),
-        (pb::DequeueRequest { filters: vec![filter("k", "v"); 17], ..ask() }, "filters"),
-        (pb::DequeueRequest { filters: vec![filter("k", "v"), pb::Filter::default()], ..ask() }, "filters[1]"),
-        (pb::DequeueRequest { filters: vec![filter("", "v")], ..ask() }, "filters[0]"),
+        (pb::DequeueRequest { lease_ms: Some(i64::MIN), ..request() }, "lease_ms"),
+        (pb::DequeueRequest { lease_ms: Some(999), ..request() }, "lease_ms"),
+        (pb::DequeueRequest { worker: long.clone(), ..request() }, "worker"),
+        (pb::DequeueRequest { worker: "a\tb".to_owned(), ..request() }, "worker"),
+        (pb::DequeueRequest { request_id: long.clone(), ..request() }, "request_id"),
+        (pb::DequeueRequest { filters: vec![filter("k", "v"); 17], ..request() }, "filters"),
+        (pb::DequeueRequest { filters: vec![filter("k", "v"), pb::Filter::default()], ..request() }, "filters[1]"),
+        (pb::DequeueRequest { filters: vec![filter("", "v")], ..request() }, "filters[0]"),
     ] {
         assert_eq!(refused(server.queue.dequeue(request).await), invalid(field));
     }

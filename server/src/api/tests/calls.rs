@@ -15,10 +15,10 @@ async fn q5_a_message_goes_through_its_life() {
     let first = server.queue.enqueue(request.clone()).await.unwrap().into_inner();
     assert_eq!(server.queue.enqueue(request).await.unwrap().into_inner(), first, "Q10: the same answer");
 
-    let ask = pb::DequeueRequest { request_id: "r1".to_owned(), ..dequeue("q", 5, 0) };
-    let leases = server.queue.dequeue(ask.clone()).await.unwrap().into_inner().leases;
+    let request = pb::DequeueRequest { request_id: "r1".to_owned(), ..dequeue("q", 5, 0) };
+    let leases = server.queue.dequeue(request.clone()).await.unwrap().into_inner().leases;
     assert_eq!((leases[0].payload.as_ref(), &leases[0].metadata), (&[1_u8, 2, 3][..], &metadata));
-    assert_eq!(server.queue.dequeue(ask).await.unwrap().into_inner().leases, leases, "Q10: the same leases");
+    assert_eq!(server.queue.dequeue(request).await.unwrap().into_inner().leases, leases, "Q10: the same leases");
 
     let explain = pb::ExplainRequest { queue: "q".to_owned(), id: "a".to_owned() };
     let explained = server.admin.explain(explain).await.unwrap().into_inner();
@@ -134,7 +134,7 @@ async fn concurrent_calls_travel_together() {
 }
 
 #[tokio::test]
-async fn q1_delete_and_enqueue_again_makes_the_queue_anew() {
+async fn q1_delete_and_enqueue_again_creates_the_queue_again() {
     let mut server = TestServer::start().await;
     server.enqueue("q", &["a", "b"]).await;
     server.queue.dequeue(dequeue("q", 1, 0)).await.unwrap();

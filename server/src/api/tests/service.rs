@@ -19,10 +19,11 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 async fn reflection_lists_and_describes_the_services() {
     let server = TestServer::start().await;
     let mut client = ServerReflectionClient::new(server.channel.clone());
-    let ask = |message_request| ServerReflectionRequest { host: String::new(), message_request: Some(message_request) };
+    let request =
+        |message_request| ServerReflectionRequest { host: String::new(), message_request: Some(message_request) };
     let requests = [
-        ask(MessageRequest::ListServices(String::new())),
-        ask(MessageRequest::FileContainingSymbol("tallystone.queue.v1.Queue".to_owned())),
+        request(MessageRequest::ListServices(String::new())),
+        request(MessageRequest::FileContainingSymbol("tallystone.queue.v1.Queue".to_owned())),
     ];
     let answers = client.server_reflection_info(stream::iter(requests)).await.unwrap().into_inner();
     let answers: Vec<_> = answers.map(|answer| answer.unwrap().message_response.unwrap()).collect().await;

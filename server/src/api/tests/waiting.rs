@@ -1,4 +1,4 @@
-//! Long polls (Q18): who waits is woken, who has gone leases nothing, nobody polls.
+//! Long polls (Q18): waiting callers are woken, disconnected callers lease nothing, and the server does not poll.
 
 use super::{because, refused};
 use crate::testing::*;
@@ -53,13 +53,13 @@ async fn q18_waiters_are_woken_by_another_server() {
     server.create("q", pb::QueueConfig::default()).await;
     let waiting = wait(&server, dequeue("q", 1, 300_000));
     server.store.called("dequeue", 1).await;
-    // Straight into the store: this server's lane hears of it by the store's tell only.
+    // Directly into the store: only the store's notification reaches this server's lane.
     server.store.oracle.enqueue(&shard(), vec![domain("a")]).await.unwrap();
     assert_eq!(ids(waiting).await, ["a"]);
 }
 
 #[tokio::test]
-async fn q18_a_tell_that_comes_while_the_dequeue_is_in_the_store_is_not_lost() {
+async fn q18_a_notification_that_comes_while_the_dequeue_is_in_the_store_is_not_lost() {
     let mut server = TestServer::start().await;
     server.create("q", pb::QueueConfig::default()).await;
     server.store.exit.send_replace(false);
@@ -97,8 +97,8 @@ async fn q18_a_due_window_wakes_and_one_release_wakes() {
 async fn q18_waiters_with_filters_are_woken_by_what_passes_only() {
     let mut server = TestServer::start().await;
     server.create("q", pb::QueueConfig::default()).await;
-    let ask = |value| pb::DequeueRequest { filters: vec![filter("k", value)], ..dequeue("q", 1, 300_000) };
-    let (one, two) = (wait(&server, ask("1")), wait(&server, ask("2")));
+    let request = |value| pb::DequeueRequest { filters: vec![filter("k", value)], ..dequeue("q", 1, 300_000) };
+    let (one, two) = (wait(&server, request("1")), wait(&server, request("2")));
     server.store.called("dequeue", 1).await;
     let tagged = |id, value: &str| pb::NewMessage { metadata: filter("k", value).equals, ..message(id) };
     for (id, value) in [("none", "0"), ("second", "2"), ("first", "1")] {
@@ -127,7 +127,7 @@ async fn q18_one_batch_wakes_as_many_as_it_can_feed() {
 }
 
 #[tokio::test]
-async fn q18_idle_waiters_ask_the_store_nothing() {
+async fn q18_idle_waiters_cause_no_store_calls() {
     let mut server = TestServer::start().await;
     for queue in ["q", "r"] {
         server.create(queue, pb::QueueConfig::default()).await;
@@ -137,8 +137,8 @@ async fn q18_idle_waiters_ask_the_store_nothing() {
         assert_eq!(ids(waiting).await, [] as [String; 0]);
     }
     let calls = server.store.calls("dequeue");
-    assert!(calls <= 200, "{calls} calls for 200 waiters: each asks once at most");
-    // Those that come while somebody waits ask once, and wake nobody.
+    assert!(calls <= 200, "{calls} calls for 200 waiters: each causes one at most");
+    // A caller that comes while others wait causes one call, and wakes no other.
     assert_eq!(server.store.calls("enqueue"), 0);
 }
 
@@ -200,7 +200,7 @@ async fn q2_pausing_answers_who_comes_and_resuming_wakes() {
     };
     server.admin.update_queue(request).await.unwrap();
     let paused = because(Code::FailedPrecondition, "DEQUEUE_BLOCKED");
-    assert_eq!(refused(tokio::time::timeout(SOON, waiting).await.expect("told").unwrap()), paused);
+    assert_eq!(refused(tokio::time::timeout(SOON, waiting).await.expect("an answer").unwrap()), paused);
 }
 
 #[tokio::test]
@@ -211,10 +211,10 @@ async fn deleting_the_queue_answers_who_waits() {
     server.store.called("dequeue", 1).await;
     server.admin.delete_queue(pb::DeleteQueueRequest { name: "q".to_owned(), force: false }).await.unwrap();
     let gone = because(Code::NotFound, "QUEUE_NOT_FOUND");
-    assert_eq!(refused(tokio::time::timeout(SOON, waiting).await.expect("told").unwrap()), gone);
+    assert_eq!(refused(tokio::time::timeout(SOON, waiting).await.expect("an answer").unwrap()), gone);
 }
 
-/// Producers here and beside this server, consumers that wait: every message is delivered. Nothing falls due by itself
+/// Producers through this server and past it, consumers that wait: every message is delivered. Nothing falls due by itself
 /// (the store's clock stands still), so one lost wake-up would leave a message behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn q18_no_wake_up_is_lost_under_load() {
@@ -230,7 +230,7 @@ async fn q18_no_wake_up_is_lost_when_answers_are_slow() {
 /// The same while every fourth consumer goes all the time, in the middle of whatever happens then. What was leased to
 /// one whose answer was on the way lapses, so here the clock runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q7_callers_that_go_under_load_cost_nobody_a_message() {
+async fn q7_callers_that_go_under_load_cost_no_message() {
     load(|n| if n % 4 == 0 { Duration::from_millis(3) } else { SOON }, true).await;
 }
 

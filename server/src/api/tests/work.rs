@@ -67,7 +67,7 @@ async fn q7_credits_bound_what_is_pushed_and_completing_fetches_the_next() {
     let release =
         vec![pb::LeaseRelease { id: "b".to_owned(), fencing_token: 1, delay_ms: Some(-1), ..Default::default() }];
     stream.send.send(pb::WorkRequest { credits: 2, complete, release, ..Default::default() }).unwrap();
-    // What is malformed is answered as soon as nothing is before it, so in a response of its own.
+    // A malformed item gets its result as soon as no earlier item waits, so in a separate response.
     let response = stream.next().await.unwrap().unwrap();
     assert_eq!((response.completed.len(), response.released.len(), response.leases.len()), (1, 1, 0));
     let Some(pb::transition_result::Outcome::Error(status)) = &response.completed[0].outcome else { panic!() };
@@ -152,7 +152,7 @@ async fn rubbish_ends_the_stream_with_one_status() {
 }
 
 #[tokio::test]
-async fn q7_a_closed_stream_gives_back_what_is_unfinished_where_asked_to() {
+async fn q7_a_closed_stream_releases_unfinished_leases_if_requested() {
     for (release_on_close, cancel) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut server = TestServer::start().await;
         server.enqueue("q", &["a", "b", "c", "d"]).await;

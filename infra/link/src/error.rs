@@ -1,0 +1,51 @@
+//! A failed command, and whether it took effect.
+
+use redis::{ErrorKind, RedisError, ServerError};
+use tallystone_model::{Applied, Refusal};
+
+/// A failed command, and whether it took effect.
+#[derive(Debug)]
+pub struct LinkError {
+    /// The error of the client or of the server.
+    pub source: RedisError,
+    pub(crate) applied: Applied,
+    /// The connection is of no more use.
+    pub(crate) lost: bool,
+}
+
+impl LinkError {
+    /// No connection could be opened.
+    pub(crate) fn before(error: RedisError) -> Self {
+        LinkError { source: error, applied: Applied::No, lost: true }
+    }
+
+    /// The command was sent.
+    pub(crate) fn after(error: RedisError) -> Self {
+        // An answer from the server, even an error, proves that the connection works.
+        let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+        LinkError { source: error, applied: if answered { Applied::No } else { Applied::Unknown }, lost: !answered }
+    }
+}
+
+/// The error of one command of a pipeline ([`Link::calls`]).
+impl From<ServerError> for LinkError {
+    fn from(error: ServerError) -> LinkError {
+        LinkError::after(error.into())
+    }
+}
+
+impl From<LinkError> for Refusal {
+    fn from(error: LinkError) -> Refusal {
+        let why = error.source.to_string();
+        match error.source.code() {
+            Some("OOM") => Refusal::StoreFull,
+            // Refused before anything was executed: loading, a disk that takes no writes, a replica, an unknown script.
+            Some(
+                "LOADING" | "MISCONF" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN",
+            ) => Refusal::Unavailable { applied: Applied::No, why },
+            // A defect (wrong type, an error in a script): a retry would fail again.
+            Some(_) if !error.lost => Refusal::Internal(why),
+            _ => Refusal::Unavailable { applied: error.applied, why },
+        }
+    }
+}

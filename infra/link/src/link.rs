@@ -1,0 +1,148 @@
+//! One multiplexed connection, opened again when it breaks.
+
+use crate::LinkError;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use std::time::Duration;
+use tallystone_model::Applied;
+use tokio::sync::Mutex;
+
+/// After so long without an answer the connection counts as lost. Generous, because an fsync can stall for seconds.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many replicas must hold a write before the caller gets its answer (Q16, WAIT).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplicaWait {
+    /// The number of replicas; 0: do not wait.
+    pub replicas_min: u32,
+    /// The longest wait, in ms.
+    pub wait_ms: u64,
+}
+
+/// The connection to one Redis. Many callers share it.
+pub struct Link {
+    client: Client,
+    replicas: ReplicaWait,
+    /// The texts of the scripts that [`Link::eval`] calls by their hashes.
+    scripts: Vec<&'static str>,
+    current: Mutex<Current>,
+}
+
+/// The current connection and its number. When many calls see one connection fail, the number makes only the first of
+/// them drop it.
+#[derive(Default)]
+struct Current {
+    connection: Option<MultiplexedConnection>,
+    generation: u64,
+}
+
+impl Link {
+    /// A link that connects with its first call. `scripts`: the texts of all scripts that [`Link::eval`] will call.
+    pub fn new(client: Client, replicas: ReplicaWait, scripts: impl IntoIterator<Item = &'static str>) -> Self {
+        Link { client, replicas, scripts: scripts.into_iter().collect(), current: Mutex::default() }
+    }
+
+    /// The Redis client, for connections of another kind (Pub/Sub).
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
+        let mut current = self.current.lock().await;
+        if let Some(connection) = &current.connection {
+            return Ok((connection.clone(), current.generation));
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(RESPONSE_TIMEOUT));
+        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        current.generation += 1;
+        current.connection = Some(connection.clone());
+        Ok((connection, current.generation))
+    }
+
+    async fn drop_connection(&self, generation: u64) {
+        let mut current = self.current.lock().await;
+        if current.generation == generation {
+            current.connection = None;
+        }
+    }
+
+    /// Sends one command. If no connection could be opened, the command certainly did not take effect.
+    pub async fn call(&self, command: &Cmd) -> Result<Value, LinkError> {
+        let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
+        match connection.send_packed_command(command).await.and_then(Value::extract_error) {
+            Ok(value) => Ok(value),
+            Err(error) => {
+                let error = LinkError::after(error);
+                if error.lost {
+                    self.drop_connection(generation).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends many commands in one pipeline. An answer may be a [`Value::ServerError`]: the error of that command alone.
+    /// `writes`: wait for the replicas behind them.
+    pub async fn calls(&self, commands: &Pipeline, writes: bool) -> Result<Vec<Value>, LinkError> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
+        let answers = match connection.send_packed_commands(commands, 0, commands.len()).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                let error = LinkError::after(error);
+                if error.lost {
+                    self.drop_connection(generation).await;
+                }
+                return Err(error);
+            }
+        };
+        if writes && self.replicas.replicas_min > 0 {
+            self.wait_for_replicas().await?;
+        }
+        Ok(answers)
+    }
+
+    /// Calls a script by its hash (EVALSHA). Loads all scripts if Redis does not have it (after a restart or SCRIPT
+    /// FLUSH). `writes`: wait for the replicas behind it.
+    pub async fn eval(&self, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
+        let answer = match self.call(command).await {
+            Err(error) if error.source.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.load_scripts().await?;
+                self.call(command).await?
+            }
+            other => other?,
+        };
+        if writes && self.replicas.replicas_min > 0 {
+            self.wait_for_replicas().await?;
+        }
+        Ok(answer)
+    }
+
+    async fn wait_for_replicas(&self) -> Result<(), LinkError> {
+        let wait = redis::cmd("WAIT").arg(self.replicas.replicas_min).arg(self.replicas.wait_ms).take();
+        let reached = match self.call(&wait).await {
+            Ok(Value::Int(reached)) => reached,
+            Ok(_) => 0,
+            Err(error) => return Err(LinkError { applied: Applied::Unknown, ..error }),
+        };
+        if reached >= i64::from(self.replicas.replicas_min) {
+            return Ok(());
+        }
+        let detail = format!("{reached} of {} replicas have the write", self.replicas.replicas_min);
+        let error = RedisError::from((ErrorKind::Client, "too few replicas", detail));
+        Err(LinkError { source: error, applied: Applied::Unknown, lost: false })
+    }
+
+    /// Loads all scripts into Redis.
+    pub async fn load_scripts(&self) -> Result<(), LinkError> {
+        for script in &self.scripts {
+            self.call(redis::cmd("SCRIPT").arg("LOAD").arg(*script)).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! The calls of one verb, and the recipients of their results.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_model::store::Items;
+use tokio::sync::oneshot;
+
+/// Identifies a Work stream among those of this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StreamId(u64);
+
+impl StreamId {
+    pub(super) fn next() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        StreamId(LAST.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The items of one caller for one verb.
+pub(crate) struct Call<I, O> {
+    /// At least one, at most [`BATCH_ITEMS_MAX`](tallystone_model::limits::BATCH_ITEMS_MAX).
+    pub(crate) items: Vec<I>,
+    /// Their encoded size in bytes, where a limit applies to it (Enqueue); else 0.
+    pub(crate) bytes: usize,
+    /// Receives the results.
+    pub(crate) recipient: Recipient<O>,
+}
+
+impl<I, O> Call<I, O> {
+    /// A call of a Work stream; `None` without items.
+    pub(super) fn of_stream(id: StreamId, items: Vec<I>) -> Option<Self> {
+        (!items.is_empty()).then_some(Call { items, bytes: 0, recipient: Recipient::Stream(id) })
+    }
+}
+
+/// Where the results of a call go.
+pub(crate) enum Recipient<O> {
+    /// To a unary call.
+    Caller(oneshot::Sender<Items<O>>),
+    /// To a Work stream.
+    Stream(StreamId),
+    /// Nowhere: the server itself releases leases that no caller took.
+    Discard,
+}
+
+impl<O> Recipient<O> {
+    /// The unary caller has disconnected: its call need not be executed. What a stream has submitted is executed even
+    /// if the stream has closed since.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self, Recipient::Caller(caller) if caller.is_closed())
+    }
+}

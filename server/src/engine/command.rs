@@ -1,0 +1,46 @@
+//! The commands of a lane.
+
+use super::call::{Call, StreamId};
+use super::granted::Granted;
+use super::stream::{Stream, Submission};
+use tallystone_model::message::Enqueued;
+use tallystone_model::store::{Cancellation, DequeueRequest, Extended, Extension, LeaseRef, Release, Transition};
+use tallystone_model::{NewMessage, Refusal};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// One command to the lane of a queue shard.
+pub(crate) enum Command {
+    /// Q10, Q12.
+    Enqueue(Call<NewMessage, Enqueued>),
+    /// Q10, Q11.
+    Complete(Call<LeaseRef, Transition>),
+    /// Q10, Q11.
+    Release(Call<Release, Transition>),
+    /// Q10, Q11.
+    Extend(Call<Extension, Extended>),
+    /// Q10, Q11.
+    Cancel(Call<Cancellation, Transition>),
+    /// Q8, Q18.
+    Dequeue(Box<DequeueCall>),
+    /// A Work stream has opened.
+    OpenStream(StreamId, Box<Stream>),
+    /// One request of a Work stream.
+    Submit(StreamId, Box<Submission>),
+    /// A Work stream accepts no more leases.
+    StopStream(StreamId),
+    /// A Work stream has closed.
+    CloseStream(StreamId),
+    /// A change from outside this lane may have made messages runnable.
+    Wake,
+}
+
+/// A unary Dequeue.
+pub(crate) struct DequeueCall {
+    /// What it requests.
+    pub(crate) request: DequeueRequest,
+    /// The end of its wait. If that is past, the store still gets one request.
+    pub(crate) until: Instant,
+    /// Receives its leases.
+    pub(crate) reply: oneshot::Sender<Result<Granted, Refusal>>,
+}

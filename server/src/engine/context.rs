@@ -1,0 +1,19 @@
+//! What the lanes and the verbs of one server share.
+
+use crate::config::QueueTemplates;
+use crate::health::StoreHealth;
+use crate::metrics::Metrics;
+use crate::sweeper::Schedule;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// The parts that the lanes and the verbs of one server share.
+pub(crate) struct Context<S> {
+    pub(crate) store: Arc<S>,
+    pub(crate) templates: QueueTemplates,
+    pub(crate) sweeper: Arc<Schedule>,
+    pub(crate) health: StoreHealth,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Cancelled when the server stops.
+    pub(crate) stopping: CancellationToken,
+}

@@ -1,0 +1,91 @@
+//! One waiting caller, and the group of all that wait for the same filters.
+
+use crate::engine::call::StreamId;
+use crate::engine::command::DequeueCall;
+use crate::engine::stream::Stream;
+use std::collections::{HashMap, VecDeque};
+use tallystone_model::{Filter, Refusal};
+
+/// The Work streams of one lane.
+pub(super) type Streams = HashMap<StreamId, Stream>;
+/// The groups of one lane by their filters.
+pub(super) type Groups = HashMap<Vec<Filter>, Group>;
+
+/// One that waits for leases.
+pub(super) struct Waiter {
+    /// Its position in the order of arrival.
+    pub(super) arrival: u64,
+    pub(super) kind: WaiterKind,
+}
+
+pub(super) enum WaiterKind {
+    Caller(Box<DequeueCall>),
+    Stream(StreamId),
+}
+
+impl Waiter {
+    /// How many leases it accepts now; 0: it has disconnected, or has enough.
+    pub(super) fn limit(&self, streams: &mut Streams) -> usize {
+        match &self.kind {
+            WaiterKind::Caller(call) if call.reply.is_closed() => 0,
+            WaiterKind::Caller(call) => call.request.limit,
+            WaiterKind::Stream(id) => streams.get_mut(id).map_or(0, |stream| {
+                stream.queued &= stream.credits > 0;
+                stream.credits
+            }),
+        }
+    }
+
+    /// The filters that name its group. A closed stream has none, and no limit either.
+    pub(super) fn filters<'a>(&'a self, streams: &'a Streams) -> &'a [Filter] {
+        match &self.kind {
+            WaiterKind::Caller(call) => &call.request.filters,
+            WaiterKind::Stream(id) => streams.get(id).map_or(&[], |stream| &stream.request.filters),
+        }
+    }
+}
+
+/// All that wait for the same filters.
+#[derive(Default)]
+pub(super) struct Group {
+    /// In order of arrival.
+    pub(super) waiting: VecDeque<Waiter>,
+    /// Its requests that are in the store.
+    pub(super) in_flight: usize,
+    /// The epoch of its last request.
+    pub(super) requested_in: u64,
+    /// Runnable messages that the last result left for it.
+    pub(super) remaining: usize,
+    /// Why the last request was refused, if a retry may succeed.
+    pub(super) refused: Option<Refusal>,
+}
+
+impl Group {
+    /// How many messages to request for its waiters; 0: none.
+    pub(super) fn wanted(&self, epoch: u64, hint: usize) -> usize {
+        match self.waiting.is_empty() {
+            true => 0,
+            false if self.requested_in < epoch => self.remaining.max(hint).max(1),
+            false => self.remaining,
+        }
+    }
+
+    /// A request of this epoch is being sent.
+    pub(super) fn requested(&mut self, epoch: u64) {
+        self.requested_in = epoch;
+        self.in_flight += 1;
+    }
+
+    /// It has no state that matters.
+    pub(super) fn is_unused(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight == 0
+    }
+}
+
+/// The group of these filters, created if necessary.
+pub(super) fn group_of<'a>(groups: &'a mut Groups, filters: &[Filter]) -> &'a mut Group {
+    if !groups.contains_key(filters) {
+        groups.insert(filters.to_vec(), Group::default());
+    }
+    groups.get_mut(filters).expect("inserted above")
+}

@@ -1,0 +1,211 @@
+//! The callers and Work streams that wait for messages of one shard, and when to request messages for them (Q18).
+//!
+//! # Why no wake-up is lost
+//! A *signal* says that messages may have become runnable: a write of this server is being sent, the store notifies, a
+//! due time has come, a retry is due. Each signal begins a new *epoch*. All that wait for the same filters form one
+//! *group*. A group records the epoch of its last request to the store ([`Group::requested_in`]). Then:
+//!
+//! 1. A group with waiters and `requested_in < epoch` has a request in the next flush. Suppose a signal comes while the
+//!    group's dequeue is in flight and its list of waiters is empty. When the dequeue returns without messages, its
+//!    waiters return to the list, the epoch is later, and the group has a request again.
+//! 2. A write of this server signals before the dequeue of the same flush is formed, and the store executes the calls of
+//!    one flush in order, the dequeue last. So `requested_in == epoch` says that the dequeue saw the write. (An enqueue
+//!    that had to create its queue first is executed after the dequeue; it signals once more when it is done.)
+//! 3. A dequeue that returns messages also returns how many runnable ones are left ([`Group::remaining`]). While that is
+//!    not zero, requests for waiters go on. They end with a dequeue that returns nothing, or less than its limit: at
+//!    that moment the store had no message left for them, and any later one causes a signal.
+//! 4. Writes of other servers: every dequeue that may leave waiters behind says so to the store (`wait`). The store
+//!    notifies this server when a message becomes runnable after it.
+
+mod batch;
+mod expiry;
+mod group;
+mod settle;
+
+pub(super) use batch::DequeueBatch;
+pub(super) use settle::Retry;
+
+use super::call::StreamId;
+use super::command::DequeueCall;
+use super::stream::{Stream, WorkEvent};
+use group::{Group, Groups, Streams, Waiter, WaiterKind, group_of};
+use std::collections::{HashMap, VecDeque};
+use tallystone_model::Refusal;
+use tallystone_model::limits::BATCH_ITEMS_MAX;
+use tokio::time::Instant;
+
+/// All that wait for messages of one shard.
+pub(super) struct Waiting {
+    groups: Groups,
+    /// Waiters without a request so far, in order of arrival.
+    fresh: VecDeque<Waiter>,
+    streams: Streams,
+    arrivals: u64,
+    epoch: u64,
+    /// How many messages the signals of this epoch may have made runnable.
+    hint: usize,
+    /// The number of waiters in the groups.
+    held: usize,
+    /// When the first wait of a held caller ends; may be too early.
+    expire_at: Option<Instant>,
+    /// When `held` reaches this, disconnected callers are removed.
+    prune_at: usize,
+    /// The store does not answer.
+    unavailable: Option<Refusal>,
+    /// Streams with results of the current flush.
+    touched: Vec<StreamId>,
+    stopping: bool,
+}
+
+/// With fewer waiters than this, disconnected callers stay in the groups.
+const PRUNE_MIN: usize = 1_024;
+
+impl Waiting {
+    pub(super) fn new() -> Self {
+        Waiting {
+            groups: HashMap::new(),
+            fresh: VecDeque::new(),
+            streams: HashMap::new(),
+            arrivals: 0,
+            epoch: 1,
+            hint: 0,
+            held: 0,
+            expire_at: None,
+            prune_at: PRUNE_MIN,
+            unavailable: None,
+            touched: Vec::new(),
+            stopping: false,
+        }
+    }
+
+    /// A new caller. Its first request always goes to the store: it must see what another server has just acknowledged.
+    pub(super) fn arrive(&mut self, call: Box<DequeueCall>) {
+        let arrival = self.arrival();
+        self.fresh.push_back(Waiter { arrival, kind: WaiterKind::Caller(call) });
+    }
+
+    /// A new Work stream, without credits.
+    pub(super) fn open_stream(&mut self, id: StreamId, stream: Stream) {
+        self.streams.insert(id, stream);
+    }
+
+    /// The stream accepts no more leases. Those that arrive later are released.
+    pub(super) fn stop_stream(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.stopped = true;
+            stream.credits = 0;
+        }
+    }
+
+    /// The stream has closed.
+    pub(super) fn close_stream(&mut self, id: StreamId) {
+        self.streams.remove(&id);
+    }
+
+    /// The stream accepts so many more leases.
+    pub(super) fn credit(&mut self, id: StreamId, credits: usize) {
+        let arrival = self.arrival();
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.stopped {
+            return;
+        }
+        stream.credits += credits;
+        if stream.credits > 0 && !stream.queued {
+            stream.queued = true;
+            self.fresh.push_back(Waiter { arrival, kind: WaiterKind::Stream(id) });
+        }
+    }
+
+    /// The results of the current flush for a stream, to be added to.
+    pub(super) fn event(&mut self, id: StreamId) -> Option<&mut WorkEvent> {
+        let stream = self.streams.get_mut(&id)?;
+        self.touched.push(id);
+        Some(stream.event())
+    }
+
+    /// Sends every stream its results of the current flush.
+    pub(super) fn send_events(&mut self) {
+        for id in self.touched.drain(..) {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.send();
+            }
+        }
+    }
+
+    /// Messages may have become runnable, perhaps `hint` of them.
+    pub(super) fn signal(&mut self, hint: usize) {
+        self.epoch += 1;
+        self.hint = self.hint.max(hint);
+    }
+
+    /// Whether there are no waiters, and no streams that may become waiters.
+    pub(super) fn is_idle(&self) -> bool {
+        self.held == 0 && self.fresh.is_empty() && self.streams.is_empty()
+    }
+
+    /// The number of waiters without a request so far.
+    pub(super) fn fresh(&self) -> usize {
+        self.fresh.len()
+    }
+
+    /// The number of waiters that wait for a signal.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Forms the next dequeue: from each group that a signal concerns as many waiters as may get messages, then all fresh
+    /// waiters; at most [`BATCH_ITEMS_MAX`] leases.
+    pub(super) fn dispatch(&mut self, now: Instant) -> Option<DequeueBatch> {
+        let (epoch, hint) = (self.epoch, std::mem::take(&mut self.hint));
+        if self.held == 0 && self.fresh.is_empty() {
+            return None;
+        }
+        let Waiting { groups, fresh, streams, held, .. } = self;
+        let mut batch = DequeueBatch::default();
+        let mut room = BATCH_ITEMS_MAX;
+        let mut concerned: Vec<&mut Group> = match *held {
+            0 => Vec::new(),
+            _ => groups.values_mut().filter(|group| group.wanted(epoch, hint) > 0).collect(),
+        };
+        concerned.sort_unstable_by_key(|group| group.waiting.front().map(|waiter| waiter.arrival));
+        for group in concerned {
+            let mut wanted = group.wanted(epoch, hint);
+            while wanted > 0
+                && let Some(waiter) = group.waiting.front()
+            {
+                let limit = waiter.limit(streams);
+                if limit > room {
+                    break;
+                }
+                let Some(waiter) = group.waiting.pop_front() else { break };
+                *held -= 1;
+                if limit > 0 {
+                    room -= limit;
+                    wanted = wanted.saturating_sub(limit);
+                    group.requested(epoch);
+                    batch.add(waiter, limit, streams, now);
+                }
+            }
+            group.remaining = if group.waiting.is_empty() { 0 } else { wanted };
+        }
+        while let Some(waiter) = fresh.front() {
+            let limit = waiter.limit(streams);
+            if limit > room {
+                break;
+            }
+            let Some(waiter) = fresh.pop_front() else { break };
+            if limit > 0 {
+                room -= limit;
+                group_of(groups, waiter.filters(streams)).requested(epoch);
+                batch.add(waiter, limit, streams, now);
+            }
+        }
+        batch.wait |= *held > 0;
+        (!batch.requests.is_empty()).then_some(batch)
+    }
+
+    fn arrival(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals
+    }
+}

@@ -1,0 +1,41 @@
+//! The bound of the outboxes.
+
+use serde::{Deserialize, Serialize};
+
+/// What happens when an outbox is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutboxFull {
+    /// Enqueue is refused. Messages in the queue go on, and their events are kept up to twice the bound.
+    #[default]
+    RefuseEnqueue,
+    /// Enqueue goes on, and the oldest events are dropped.
+    GiveUpHistory,
+}
+
+/// The bound of each shard's outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboxBound {
+    /// The number of events that no sink has acknowledged.
+    pub events_max: u32,
+    /// What happens at that number.
+    pub full: OutboxFull,
+    /// How many bytes of its payload the first event of a message carries; 0: none.
+    pub payload_bytes_kept: u16,
+}
+
+impl Default for OutboxBound {
+    fn default() -> Self {
+        OutboxBound { events_max: 1_000_000, full: OutboxFull::RefuseEnqueue, payload_bytes_kept: 0 }
+    }
+}
+
+impl OutboxBound {
+    /// The number of events at which Enqueue is refused (0: never), and the number above which the oldest are dropped.
+    pub(super) fn limits(&self) -> (u32, u32) {
+        match self.full {
+            OutboxFull::RefuseEnqueue => (self.events_max, self.events_max.saturating_mul(2)),
+            OutboxFull::GiveUpHistory => (0, self.events_max),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The verbs that change messages: pack the arguments, call one script, decode its results.
+
+use super::reply::{ItemContext, defect, pieces};
+use super::shared::{Caller, Shared, not_closed};
+use super::view::View;
+use redis::Cmd;
+use tallystone_lua::{Script, record};
+use tallystone_model::config::QueueConfig;
+use tallystone_model::limits::BATCH_ITEMS_MAX;
+use tallystone_model::message::{Enqueued, NewMessage};
+use tallystone_model::store::*;
+use tallystone_model::{MessageId, Refusal, Shard};
+
+/// The exclusivity key of the queue, if the message lacks it (Q4).
+fn lacking_key<'a>(config: &'a QueueConfig, message: &NewMessage) -> Option<&'a str> {
+    config.queue_type.key().filter(|key| message.metadata.get(key).is_none())
+}
+
+fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
+    ItemContext {
+        queue: shard.queue.as_str(),
+        max_depth: view.config().max_depth,
+        outbox_events_max: view.outbox_events_max,
+    }
+}
+
+/// The 8 bytes that stand for a request id in the head of the message whose lease it extended; zeros: no request id.
+fn extension_mark(request_id: &str) -> [u8; 8] {
+    if request_id.is_empty() {
+        return [0; 8];
+    }
+    let digest = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, request_id.as_bytes());
+    let mut mark = [0; 8];
+    mark.copy_from_slice(&digest.as_bytes()[..8]);
+    mark[0] |= 1;
+    mark
+}
+
+impl Shared {
+    /// Calls a script whose items begin with an id and result in code(1) state(1) version(4). `fill` adds the other
+    /// arguments of an item.
+    async fn transitions<I: Sync>(
+        &self,
+        shard: &Shard,
+        script: Script,
+        items: &[I],
+        id_of: impl Fn(&I) -> &MessageId,
+        fill: impl Fn(&I, &mut Cmd) + Send + Sync,
+    ) -> Items<Transition> {
+        let mut results = Vec::with_capacity(items.len());
+        for items in items.chunks(BATCH_ITEMS_MAX) {
+            let ids: Vec<&MessageId> = items.iter().map(&id_of).collect();
+            let add = |_: &View, command: &mut Cmd| {
+                for (item, id) in items.iter().zip(&ids) {
+                    command.arg(record::stored_id(id));
+                    fill(item, command);
+                }
+                Ok(())
+            };
+            // The lane itself checks for runnable messages after these verbs. After an operator's verbs every server is
+            // woken, this one included.
+            let caller = match script {
+                Script::Complete | Script::Release | Script::Cancel => Caller::Lane,
+                _ => Caller::Other,
+            };
+            let (view, mut reply) = self.run(shard, script, caller, add).await?;
+            let packed = reply.bytes()?;
+            let context = context(shard, &view);
+            results.extend(
+                ids.iter().zip(pieces(&packed, 6, items.len())?).map(|(id, piece)| context.transition(id, piece)),
+            );
+        }
+        Ok(results)
+    }
+
+    pub(super) async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
+        self.ensure(shard, not_closed).await?;
+        let mut results = Vec::with_capacity(messages.len());
+        for messages in messages.chunks(BATCH_ITEMS_MAX) {
+            self.enqueue_chunk(shard, messages, &mut results).await?;
+        }
+        Ok(results)
+    }
+
+    async fn enqueue_chunk(
+        &self,
+        shard: &Shard,
+        messages: &[NewMessage],
+        results: &mut Vec<Result<Enqueued, Refusal>>,
+    ) -> Result<(), Refusal> {
+        const COALESCE: u8 = 1;
+        const INVISIBLE: u8 = 2;
+        let ids: Vec<Vec<u8>> = messages.iter().map(|message| record::stored_id(&message.id)).collect();
+        let mut taken: Vec<usize> = Vec::new();
+        let fill = |view: &View, command: &mut Cmd| {
+            let config = view.config();
+            not_closed(shard, config)?;
+            taken = (0..messages.len()).filter(|at| lacking_key(config, &messages[*at]).is_none()).collect();
+            let kinds: Vec<u8> = taken
+                .iter()
+                .map(|at| {
+                    let message = &messages[*at];
+                    let invisible = message.invisibility_ms.unwrap_or(config.invisibility_ms) > 0;
+                    u8::from(message.coalesce) * COALESCE + u8::from(invisible) * INVISIBLE
+                })
+                .collect();
+            command.arg(kinds);
+            let mut content = Vec::new();
+            for at in &taken {
+                content.clear();
+                record::encode_content(&messages[*at], config.queue_type.key(), &mut content);
+                command.arg(ids[*at].as_slice()).arg(content.as_slice());
+            }
+            Ok(())
+        };
+        let (view, mut reply) = self.run(shard, Script::Enqueue, Caller::Lane, fill).await?;
+        let packed = reply.bytes()?;
+        let mut pieces = pieces(&packed, 7, taken.len())?;
+        let context = context(shard, &view);
+        results.extend(messages.iter().map(|message| {
+            if let Some(key) = lacking_key(view.config(), message) {
+                return Err(Refusal::invalid("metadata", format!("lacks the exclusivity key '{key}' of the queue")));
+            }
+            let piece = pieces.next().ok_or_else(|| defect("too few results"))?;
+            let enqueued_at_ms = context.enqueued(&message.id, piece)?;
+            Ok(Enqueued { id: message.id.clone(), enqueued_at_ms })
+        }));
+        Ok(())
+    }
+
+    pub(super) async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
+        let fill = |lease: &LeaseRef, command: &mut Cmd| {
+            command.arg(lease.fencing_token);
+        };
+        self.transitions(shard, Script::Complete, &leases, |lease| &lease.id, fill).await
+    }
+
+    pub(super) async fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> Items<Extended> {
+        let mut results = Vec::with_capacity(extensions.len());
+        for extensions in extensions.chunks(BATCH_ITEMS_MAX) {
+            let add = |_: &View, command: &mut Cmd| {
+                for extension in extensions {
+                    command.arg(record::stored_id(&extension.lease.id)).arg(extension.lease.fencing_token);
+                    command.arg(extension.lease_ms.unwrap_or(0)).arg(&extension_mark(&extension.request_id)[..]);
+                }
+                Ok(())
+            };
+            let (view, mut reply) = self.run(shard, Script::ExtendLease, Caller::Lane, add).await?;
+            let packed = reply.bytes()?;
+            let context = context(shard, &view);
+            for (extension, piece) in extensions.iter().zip(pieces(&packed, 8, extensions.len())?) {
+                let extended = context.numbered(&extension.lease.id, piece);
+                results.push(extended.map(|(_, expires_at_ms)| Extended { expires_at_ms }));
+            }
+        }
+        Ok(results)
+    }
+
+    pub(super) async fn release(&self, shard: &Shard, releases: Vec<Release>) -> Items<Transition> {
+        let fill = |release: &Release, command: &mut Cmd| {
+            let delay_ms = release.delay_ms.map_or(-1, |delay_ms| delay_ms as i64);
+            command.arg(release.lease.fencing_token).arg(delay_ms).arg(&release.reason);
+        };
+        self.transitions(shard, Script::Release, &releases, |release| &release.lease.id, fill).await
+    }
+
+    pub(super) async fn cancel(&self, shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition> {
+        let fill = |cancellation: &Cancellation, command: &mut Cmd| {
+            command.arg(cancellation.fencing_token).arg(u8::from(cancellation.force)).arg(&cancellation.reason);
+        };
+        self.transitions(shard, Script::Cancel, &cancellations, |cancellation| &cancellation.id, fill).await
+    }
+
+    pub(super) async fn redrive(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Transition> {
+        self.transitions(shard, Script::Redrive, &ids, |id| id, |_, _| {}).await
+    }
+
+    pub(super) async fn update_message(
+        &self,
+        shard: &Shard,
+        id: &MessageId,
+        patch: MessagePatch,
+    ) -> Result<Transition, Refusal> {
+        let fill = |_: &MessageId, command: &mut Cmd| {
+            let priority = patch.priority.map(record::encode_priority);
+            command.arg(priority.as_ref().map_or(&[][..], |bytes| &bytes[..]));
+            command.arg(patch.visible_at_ms.map_or(-1, |at_ms| at_ms as i64));
+        };
+        let ids = [id.clone()];
+        let results = self.transitions(shard, Script::UpdateMessage, &ids, |id| id, fill).await?;
+        results.into_iter().next().unwrap_or_else(|| Err(defect("no result")))
+    }
+}

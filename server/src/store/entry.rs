@@ -1,0 +1,42 @@
+//! The entries of an outbox stream.
+
+use super::reply::defect;
+use redis::{Value, from_redis_value};
+use tallystone_lua::record;
+use tallystone_model::{Recorded, Refusal, Shard};
+
+/// One entry of an outbox.
+pub(super) struct Entry {
+    pub(super) id: String,
+    pub(super) at_ms: u64,
+    /// The offset of its first event.
+    pub(super) offset: u64,
+    pub(super) count: u64,
+    /// Empty: the entry cannot be decoded.
+    pub(super) events: Vec<Recorded>,
+}
+
+/// Decodes the reply of XRANGE or XREAD for one stream.
+pub(super) fn decode(shard: &Shard, entries: Value) -> Result<Vec<Entry>, Refusal> {
+    /// Its id, then the fields `t` (Unix ms) and `e` (packed events).
+    type Raw = (String, (String, u64, String, Vec<u8>));
+    let raw: Vec<Raw> = read(entries)?;
+    let entry = |(id, (_, at_ms, _, packed)): Raw| {
+        let numbers = id.split_once('-').and_then(|(offset, count)| Some((offset.parse().ok()?, count.parse().ok()?)));
+        let (offset, count) = numbers.ok_or_else(|| defect("an entry without offset"))?;
+        let events = record::decode_events(at_ms, &packed).unwrap_or_else(|error| {
+            // A retry would fail again, and later entries must not wait for this one.
+            tracing::error!(shard = shard.tag(), id, %error, "an outbox entry cannot be decoded; its events are lost");
+            Vec::new()
+        });
+        let numbered = events.into_iter().zip(offset..);
+        let events = numbered.map(|(event, offset)| Recorded { shard: shard.clone(), offset, event }).collect();
+        Ok(Entry { id, at_ms, offset, count, events })
+    };
+    raw.into_iter().map(entry).collect()
+}
+
+/// Converts a reply of Redis.
+pub(super) fn read<T: redis::FromRedisValue>(value: Value) -> Result<T, Refusal> {
+    from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
+}

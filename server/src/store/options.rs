@@ -1,0 +1,45 @@
+//! The options of the store.
+
+use super::bound::OutboxBound;
+use tallystone_link::{Clock, RedisConfig};
+
+/// How to reach Redis, and what is required of it.
+#[derive(Clone, Debug)]
+pub struct RedisOptions {
+    /// `redis://host:port/db`.
+    pub url: String,
+    /// Work with a Redis that may lose acknowledged writes (Q16).
+    pub allow_volatile: bool,
+    /// The number of replicas that must hold each write before the caller gets its answer; 0: none (Q16).
+    pub replicas_min: u32,
+    /// The longest wait for them, in ms.
+    pub replica_wait_ms: u64,
+    /// The bound of each outbox.
+    pub outbox: OutboxBound,
+    /// A filter index that was not declared is dropped when no filter has used it for so long.
+    pub index_unused_ms: u64,
+    /// The clock of the scripts.
+    pub clock: Clock,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        RedisOptions {
+            url: "redis://127.0.0.1:6379".to_owned(),
+            allow_volatile: false,
+            replicas_min: 0,
+            replica_wait_ms: 1_000,
+            outbox: OutboxBound::default(),
+            index_unused_ms: 3_600_000,
+            clock: Clock::Redis,
+        }
+    }
+}
+
+impl RedisOptions {
+    /// The options that a configuration gives.
+    pub fn new(redis: &RedisConfig, outbox: OutboxBound) -> RedisOptions {
+        let RedisConfig { url, allow_volatile, replicas_min, replica_wait_ms } = redis.clone();
+        RedisOptions { url, allow_volatile, replicas_min, replica_wait_ms, outbox, ..RedisOptions::default() }
+    }
+}

@@ -1,0 +1,150 @@
+//! The verbs on whole queues: create, update, get, list, delete, purge.
+
+use super::bound::OutboxFull;
+use super::reply::Reply;
+use super::shared::{Caller, Shared};
+use super::view::{Stored, View};
+use redis::Cmd;
+use std::sync::Arc;
+use tallystone_lua::constants::Answer;
+use tallystone_lua::{Script, ShardKeys, keys};
+use tallystone_model::config::{QueueConfig, QueuePatch};
+use tallystone_model::store::{Page, Purged, Queue};
+use tallystone_model::{QueueName, Refusal, Shard};
+
+/// The purge of terminal messages only, for the deletion of a queue. (0: all but running ones, 1: all.)
+const TERMINAL_ONLY: u8 = 2;
+
+impl Shared {
+    pub(super) async fn create_queue(
+        self: &Arc<Self>,
+        name: &QueueName,
+        config: QueueConfig,
+    ) -> Result<Queue, Refusal> {
+        let config = config.patched(&QueuePatch::default())?;
+        let shard = Shard::first(name);
+        self.register(name, true).await?;
+        let stored =
+            serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;
+        let keys = ShardKeys::new(&shard).all([]);
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(Script::CreateQueue.sha1()).arg(keys.len()).arg(&keys).arg(self.now_argument()).arg(stored);
+        let mut reply = Reply::read(self.link.eval(&command, true).await?, Answer::from_code)?;
+        let view = self.cache(&shard, &reply.bytes()?, &reply.bytes()?)?;
+        if *view.config() != config {
+            return Err(Refusal::QueueExists { queue: name.to_string() });
+        }
+        Ok(view.queue(name))
+    }
+
+    pub(super) async fn update_queue(self: &Arc<Self>, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
+        let edit = |stored: &mut Stored| {
+            let config = stored.config.patched(&patch)?;
+            // An index that is no longer declared is dropped, unless filters used it before it was declared.
+            stored.indexes.retain(|index| index.used_at_ms > 0 || config.indexes.contains(&index.keys));
+            for keys in &config.indexes {
+                if !stored.add_index(keys.clone(), true, 0) {
+                    return Err(Refusal::TooManyIndexes { queue: name.to_string() });
+                }
+            }
+            stored.config = config;
+            Ok(())
+        };
+        let shard = Shard::first(name);
+        let view = self.change(&shard, edit).await?;
+        let declared: Vec<_> =
+            view.stored.indexes.iter().filter(|index| index.building).map(|index| index.keys.clone()).collect();
+        for keys in declared {
+            match self.build(&shard, keys).await {
+                Ok(()) | Err(Refusal::IndexBuilding { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(view.queue(name))
+    }
+
+    pub(super) async fn get_queue(&self, name: &QueueName) -> Result<Queue, Refusal> {
+        Ok(self.read(&Shard::first(name)).await?.0.queue(name))
+    }
+
+    pub(super) async fn list_queues(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal> {
+        let from = if cursor.is_empty() { format!("[{prefix}") } else { format!("({cursor}") };
+        let to = if prefix.is_empty() { "+".to_owned() } else { format!("({prefix}\x7f") };
+        let mut command = redis::cmd("ZRANGEBYLEX");
+        command.arg(keys::QUEUES).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
+        let names: Vec<String> = redis::from_redis_value(self.link.call(&command).await?)
+            .map_err(|error| Refusal::Internal(error.to_string()))?;
+        let next_cursor = if names.len() == limit { names.last().cloned().unwrap_or_default() } else { String::new() };
+        let mut items = Vec::with_capacity(names.len());
+        for name in &names {
+            match self.get_queue(&QueueName::parse("name", name)?).await {
+                Ok(queue) => items.push(queue),
+                // Registered, but not created yet or deleted already.
+                Err(Refusal::QueueNotFound { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(Page { items, next_cursor })
+    }
+
+    pub(super) async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
+        let shard = Shard::first(name);
+        // The relay must still read its last events. The shard is listed before it is deleted, or a crash between the
+        // two would lose them; if the queue stays, the relay removes it from the list.
+        self.link.call(redis::cmd("SADD").arg(keys::LEFT_OUTBOXES).arg(shard.tag())).await?;
+        let delete = async || self.run(&shard, Script::DeleteQueue, Caller::Other, |_, _| Ok(())).await;
+        let mut deleted = delete().await;
+        while matches!(&deleted, Ok((_, reply)) if reply.answer == Answer::Again) {
+            let mut cursor = String::new();
+            loop {
+                cursor = self.purge_step(&shard, TERMINAL_ONLY, &cursor).await?.next_cursor;
+                if cursor.is_empty() {
+                    break;
+                }
+            }
+            deleted = delete().await;
+        }
+        match deleted {
+            Ok((_, reply)) if reply.answer == Answer::NotEmpty => {
+                return Err(Refusal::QueueNotEmpty { queue: name.to_string() });
+            }
+            Ok(_) => {}
+            // A repeated call: the first reply was lost, perhaps before the registry was written.
+            Err(Refusal::QueueNotFound { .. }) if self.was_deleted(&shard).await? => {}
+            Err(refusal) => return Err(refusal),
+        }
+        self.forget(&shard);
+        self.link.call(redis::cmd("ZREM").arg(keys::QUEUES).arg(name.as_str())).await?;
+        // A creation between the deletion and ZREM would leave the new queue unlisted.
+        match self.read(&shard).await {
+            Ok(_) => self.register(name, false).await,
+            Err(Refusal::QueueNotFound { .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// One bounded step of a purge; `which` is the argument of `purge.lua`.
+    pub(super) async fn purge_step(&self, shard: &Shard, which: u8, cursor: &str) -> Result<Purged, Refusal> {
+        // A purge is not urgent: it must not displace events that history has not received yet.
+        let bound = &self.options.outbox;
+        if bound.full == OutboxFull::RefuseEnqueue
+            && let Some(state) = self.state(shard).await?
+            && state.added.saturating_sub(state.acked) >= u64::from(bound.events_max)
+        {
+            let queue = shard.queue.to_string();
+            return Err(Refusal::OutboxFull { queue, events_max: bound.events_max.into() });
+        }
+        let (scan, until) = match cursor {
+            "" => ("0", "0"),
+            cursor => cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not one of ours"))?,
+        };
+        let fill = |_: &View, command: &mut Cmd| {
+            command.arg(which).arg(scan).arg(until);
+            Ok(())
+        };
+        let (_, mut reply) = self.run(shard, Script::Purge, Caller::Other, fill).await?;
+        let (purged, scan, until) = (reply.number()?, reply.text()?, reply.text()?);
+        let next_cursor = if scan == "0" { String::new() } else { format!("{scan}-{until}") };
+        Ok(Purged { purged, next_cursor })
+    }
+}

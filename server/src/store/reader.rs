@@ -1,0 +1,276 @@
+//! Reads the outboxes for a relay (Q19): all outboxes of this Redis at once, on a dedicated connection that waits for new
+//! events; removes the events that a sink has acknowledged.
+
+use super::entry::{Entry, decode, read};
+use super::redis_store::RedisStore;
+use super::reply::{Reply, defect};
+use super::shared::Shared;
+use redis::Value;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_link::{Link, ReplicaWait};
+use tallystone_lua::constants::Answer;
+use tallystone_lua::{Script, ShardKeys, keys};
+use tallystone_model::limits::SHARDS_MAX;
+use tallystone_model::{Event, QueueName, Recorded, Refusal, Shard};
+
+/// Entries of one read, over all shards.
+const READ_ENTRIES: usize = 256;
+/// The planned size of one read, in bytes. It is exceeded only where one entry of each shard is larger.
+const READ_BYTES: usize = 32 * 1024 * 1024;
+/// A generous size of an event without its payload.
+const EVENT_BYTES: usize = 512;
+/// The most events of one entry.
+const ENTRY_EVENTS: usize = 64;
+/// Names on one page of the registry of queues.
+const PAGE: usize = 1_000;
+
+/// The result of one read of the outboxes.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// In order within each shard.
+    pub events: Arc<Vec<Recorded>>,
+    /// Every event up to this time, by the store's clock, is in this read or in an earlier one; 0: unknown.
+    pub complete_to_ms: u64,
+    /// The shards with entries in this read.
+    pub shards: HashSet<Shard>,
+    /// A queue was added to the registry.
+    pub new_queues: bool,
+    /// Some shard has more entries.
+    pub more: bool,
+}
+
+/// How far the log of one shard has been read.
+#[derive(Clone, Debug, Default)]
+struct LogPosition {
+    /// The id of the last entry that was read; empty: none.
+    last: String,
+    /// The offset of the next event; `None`: unknown.
+    next: Option<u64>,
+    /// The last read met its bound, so there may be more entries.
+    more: bool,
+}
+
+/// Reads the outboxes of every shard, from the oldest event on.
+pub struct OutboxReader {
+    shared: Arc<Shared>,
+    /// A dedicated connection: a blocking read would delay all other calls.
+    link: Link,
+    positions: BTreeMap<Shard, LogPosition>,
+    new_queues: String,
+    /// The last read covered only shards with more entries: the next one covers all.
+    partial: bool,
+    /// Events that were dropped before they were read, or that could not be decoded.
+    lost: u64,
+}
+
+impl RedisStore {
+    /// The events that are in the shard's outbox, oldest first.
+    pub async fn outbox_events(&self, shard: &Shard) -> Result<Vec<Event>, Refusal> {
+        let key = ShardKeys::new(shard).key("outbox");
+        let entries = self.shared.link.call(redis::cmd("XRANGE").arg(key).arg("-").arg("+")).await?;
+        Ok(decode(shard, entries)?.into_iter().flat_map(|entry| entry.events).map(|recorded| recorded.event).collect())
+    }
+
+    /// A reader that starts at the oldest event of every shard.
+    pub fn outbox_reader(&self) -> OutboxReader {
+        let scripts = Script::ALL.iter().map(|script| script.source());
+        OutboxReader {
+            shared: self.shared.clone(),
+            link: Link::new(self.shared.link.client().clone(), ReplicaWait::default(), scripts),
+            positions: BTreeMap::new(),
+            new_queues: "0".to_owned(),
+            partial: false,
+            lost: 0,
+        }
+    }
+
+    /// The number of events of the shard that no sink has acknowledged; `None`: the queue does not exist.
+    pub async fn outbox_length(&self, shard: &Shard) -> Result<Option<u64>, Refusal> {
+        Ok(self.shared.state(shard).await?.map(|state| state.added.saturating_sub(state.acked)))
+    }
+}
+
+impl OutboxReader {
+    /// Finds all shards. Those of deleted queues stay until their outboxes are read to the end.
+    pub async fn discover(&mut self) -> Result<(), Refusal> {
+        let mut from = "-".to_owned();
+        loop {
+            let mut page = redis::cmd("ZRANGEBYLEX");
+            page.arg(keys::QUEUES).arg(from).arg("+").arg("LIMIT").arg(0).arg(PAGE);
+            let names: Vec<String> = read(self.shared.link.call(&page).await?)?;
+            for name in &names {
+                let queue = QueueName::parse("queue", name)?;
+                // Only the name is known here: a queue is registered before it is created.
+                for number in 0..SHARDS_MAX {
+                    self.watch(Shard { queue: queue.clone(), number }).await?;
+                }
+            }
+            match names.last() {
+                Some(last) if names.len() == PAGE => from = format!("({last}"),
+                _ => break,
+            }
+        }
+        let left: Vec<String> = read(self.shared.link.call(redis::cmd("SMEMBERS").arg(keys::LEFT_OUTBOXES)).await?)?;
+        for shard in left.iter().filter_map(|tag| Shard::of_tag(tag)) {
+            self.watch(shard.clone()).await?;
+            self.check_left(&shard).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks a shard in the list of left outboxes. It leaves the list if its queue exists (again), or if its outbox is
+    /// empty; otherwise it stays.
+    async fn check_left(&mut self, shard: &Shard) -> Result<(), Refusal> {
+        // Removed first: a deletion of the queue that happens meanwhile adds it again.
+        self.shared.link.call(redis::cmd("SREM").arg(keys::LEFT_OUTBOXES).arg(shard.tag())).await?;
+        if self.shared.state(shard).await?.is_some() {
+            return Ok(());
+        }
+        match self.remove_until(shard, 0).await? {
+            Some(0) => drop(self.positions.remove(shard)),
+            _ => drop(self.shared.link.call(redis::cmd("SADD").arg(keys::LEFT_OUTBOXES).arg(shard.tag())).await?),
+        }
+        Ok(())
+    }
+
+    /// Removes the events before an offset. Returns how many entries are left if the queue is deleted.
+    async fn remove_until(&self, shard: &Shard, offset: u64) -> Result<Option<u64>, Refusal> {
+        let keys = ShardKeys::new(shard).all([]);
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(Script::AckOutbox.sha1()).arg(keys.len()).arg(&keys).arg(offset);
+        let mut reply = Reply::read(self.shared.link.eval(&command, false).await?, Answer::from_code)?;
+        if reply.answer == Answer::NoQueue { Ok(Some(reply.number()?)) } else { Ok(None) }
+    }
+
+    /// Adds a shard to those that are read.
+    pub async fn watch(&mut self, shard: Shard) -> Result<(), Refusal> {
+        if !self.positions.contains_key(&shard) {
+            // The first event to expect: if it was dropped, the gap shows.
+            let next = self.shared.state(&shard).await?.map(|state| state.acked);
+            self.positions.insert(shard, LogPosition { next, ..LogPosition::default() });
+        }
+        Ok(())
+    }
+
+    /// Waits for new events, at most for `wait`, and reads a bounded number of them.
+    pub async fn read(&mut self, wait: Duration) -> Result<Read, Refusal> {
+        let behind: Vec<Shard> =
+            self.positions.iter().filter(|(_, position)| position.more).map(|(shard, _)| shard.clone()).collect();
+        let partial = !behind.is_empty() && !self.partial;
+        self.partial = partial;
+        let shards = if partial { behind } else { self.positions.keys().cloned().collect() };
+        let entry_bytes = ENTRY_EVENTS * (EVENT_BYTES + usize::from(self.shared.options.outbox.payload_bytes_kept));
+        let count = (READ_ENTRIES.min(READ_BYTES / entry_bytes) / shards.len().max(1)).max(1);
+        let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("outbox")).collect();
+
+        // The time before the read: later events may not be in it.
+        let time: (u64, u64) = read(self.link.call(&redis::cmd("TIME")).await?)?;
+        let now_ms = match self.shared.now_argument() {
+            0 => time.0 * 1_000 + time.1 / 1_000,
+            test_ms => test_ms,
+        };
+        let mut command = redis::cmd("XREAD");
+        command.arg("COUNT").arg(count);
+        if !partial {
+            command.arg("BLOCK").arg(wait.as_millis().max(1) as u64);
+        }
+        command.arg("STREAMS");
+        command.arg(&keys).arg(keys::NEW_QUEUES);
+        for shard in &shards {
+            let last = self.positions.get(shard).map_or("", |position| position.last.as_str());
+            command.arg(if last.is_empty() { "0" } else { last });
+        }
+        command.arg(&self.new_queues);
+        let streams: Option<Vec<(String, Value)>> = read(self.link.call(&command).await?)?;
+
+        // Only a read of all shards can be complete up to a time.
+        let complete_to_ms = if partial { 0 } else { now_ms.saturating_sub(1) };
+        let mut answer = Read { complete_to_ms, ..Read::default() };
+        for position in self.positions.values_mut() {
+            position.more = false;
+        }
+        let by_key: HashMap<&str, &Shard> = keys.iter().map(String::as_str).zip(&shards).collect();
+        let mut events = Vec::new();
+        for (key, entries) in streams.into_iter().flatten() {
+            if key == keys::NEW_QUEUES {
+                let entries: Vec<(String, Value)> = read(entries)?;
+                answer.new_queues = true;
+                // A queue is registered before it is created: if no queue was registered, no event is missing.
+                answer.complete_to_ms = 0;
+                self.new_queues = entries.into_iter().next_back().map_or(String::new(), |(id, _)| id);
+                continue;
+            }
+            let shard = by_key.get(key.as_str()).copied();
+            let Some(shard) = shard else { return Err(defect("a stream that was not requested")) };
+            let entries = decode(shard, entries)?;
+            self.count_losses(shard, &entries).await?;
+            self.take(shard, entries, count, &mut answer, &mut events);
+            answer.shards.insert(shard.clone());
+        }
+        answer.events = Arc::new(events);
+        answer.more = self.positions.values().any(|position| position.more);
+        Ok(answer)
+    }
+
+    fn take(
+        &mut self,
+        shard: &Shard,
+        entries: Vec<Entry>,
+        count: usize,
+        answer: &mut Read,
+        events: &mut Vec<Recorded>,
+    ) {
+        let Some(position) = self.positions.get_mut(shard) else { return };
+        position.more = entries.len() == count;
+        if let (true, Some(last)) = (position.more, entries.last()) {
+            answer.complete_to_ms = answer.complete_to_ms.min(last.at_ms.saturating_sub(1));
+        }
+        for entry in entries {
+            position.next = Some(entry.offset + entry.count);
+            position.last = entry.id;
+            events.extend(entry.events);
+        }
+    }
+
+    /// Counts the events that are missing before and between these entries.
+    async fn count_losses(&mut self, shard: &Shard, entries: &[Entry]) -> Result<(), Refusal> {
+        let Some(mut next) = self.positions.get(shard).and_then(|position| position.next) else { return Ok(()) };
+        for entry in entries {
+            if entry.offset > next {
+                // No loss if the queue was created again, or if another relay was faster: then the shard says that the
+                // earlier events were acknowledged.
+                let acked = self.shared.state(shard).await?.map_or(entry.offset, |state| state.acked);
+                self.lost += entry.offset.saturating_sub(acked.max(next));
+            }
+            if entry.events.is_empty() {
+                self.lost += entry.count;
+            }
+            next = entry.offset + entry.count;
+        }
+        Ok(())
+    }
+
+    /// A sink has acknowledged every event of these shards that was read so far: removes the events, and stops reading
+    /// the outboxes of deleted queues that are empty now.
+    pub async fn ack(&mut self, shards: &HashSet<Shard>) -> Result<(), Refusal> {
+        for shard in shards {
+            let Some(offset) = self.positions.get(shard).and_then(|position| position.next) else { continue };
+            if self.remove_until(shard, offset).await? == Some(0) {
+                self.check_left(shard).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The shards that it reads.
+    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.positions.keys()
+    }
+
+    /// Takes the number of events lost since the last call.
+    pub fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
+    }
+}

@@ -1,0 +1,160 @@
+//! The verbs that only read: messages, pages of them, the facts of Explain, counts, the scrubber.
+
+use super::reply::{defect, unreadable};
+use super::shared::{Caller, Shared, filter_arguments};
+use super::view::View;
+use bytes::Bytes;
+use redis::Cmd;
+use std::sync::Arc;
+use tallystone_lua::{Script, record};
+use tallystone_model::explain::{Facts, Holder};
+use tallystone_model::invariants::{INVARIANTS, Violation};
+use tallystone_model::limits::BATCH_ITEMS_MAX;
+use tallystone_model::message::Message;
+use tallystone_model::store::{Depth, Items, Page};
+use tallystone_model::{Filter, MessageId, Refusal, Shard, State};
+
+fn message(view: &View, id: MessageId, head: &Bytes, body: &Bytes) -> Result<Message, Refusal> {
+    if body.is_empty() {
+        return Err(Refusal::MessageNotFound { id: id.to_string() });
+    }
+    let config = view.config();
+    record::decode_message(id, head, body, config.max_attempts, config.terminal_retention_ms).map_err(unreadable)
+}
+
+impl Shared {
+    pub(super) async fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Message> {
+        let mut results = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(BATCH_ITEMS_MAX) {
+            let fill = |_: &View, command: &mut Cmd| {
+                ids.iter().for_each(|id| {
+                    command.arg(record::stored_id(id));
+                });
+                Ok(())
+            };
+            let (view, mut reply) = self.run(shard, Script::GetMessages, Caller::Other, fill).await?;
+            for id in ids {
+                let (head, body) = (reply.bytes()?, reply.bytes()?);
+                results.push(message(&view, id.clone(), &head, &body));
+            }
+        }
+        Ok(results)
+    }
+
+    pub(super) async fn list_messages(
+        &self,
+        shard: &Shard,
+        state: State,
+        cursor: &str,
+        limit: usize,
+    ) -> Result<Page<Message>, Refusal> {
+        let cursor = decode_cursor(state, cursor)?;
+        let fill = |_: &View, command: &mut Cmd| {
+            command.arg(state as u8).arg(cursor.as_slice()).arg(limit);
+            Ok(())
+        };
+        let (view, mut reply) = self.run(shard, Script::ListMessages, Caller::Other, fill).await?;
+        let next_cursor = encode_cursor(&reply.bytes()?);
+        let mut items = Vec::new();
+        while !reply.is_at_end() {
+            let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+            items.push(message(&view, record::decode_id(&id).map_err(unreadable)?, &head, &body)?);
+        }
+        Ok(Page { items, next_cursor })
+    }
+
+    pub(super) async fn explain(&self, shard: &Shard, id: &MessageId) -> Result<Facts, Refusal> {
+        let fill = |_: &View, command: &mut Cmd| {
+            command.arg(record::stored_id(id));
+            Ok(())
+        };
+        let (view, mut reply) = self.run(shard, Script::Explain, Caller::Other, fill).await?;
+        let (head, body) = (reply.bytes()?, reply.bytes()?);
+        let message = message(&view, id.clone(), &head, &body)?;
+        let (holder_id, holder_head, key_head) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let holder = if holder_id.is_empty() {
+            None
+        } else {
+            let (worker, expires_at_ms) = record::decode_holder(&holder_head).map_err(unreadable)?;
+            Some(Holder { id: record::decode_id(&holder_id).map_err(unreadable)?, worker, expires_at_ms })
+        };
+        let key_head = if key_head.is_empty() { None } else { Some(record::decode_id(&key_head).map_err(unreadable)?) };
+        Ok(Facts { message, dequeue_blocked: view.config().dequeue_blocked, holder, key_head, ahead: reply.number()? })
+    }
+
+    pub(super) async fn depth(self: &Arc<Self>, shard: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal> {
+        let mut depth = Depth::default();
+        let Some(filter) = filter else {
+            let (_, counters) = self.read(shard).await?;
+            for (state, count) in State::ALL.iter().zip(counters.counts) {
+                *depth.of_mut(*state) = count;
+            }
+            return Ok(depth);
+        };
+        let fill = |view: &View, command: &mut Cmd| {
+            let (position, tuple) = filter_arguments(view, filter)?;
+            command.arg(&[position][..]).arg(tuple);
+            Ok(())
+        };
+        let mut reply = loop {
+            self.ready_indexes(shard, std::slice::from_ref(filter), |_| Ok(())).await?;
+            match self.run(shard, Script::Depth, Caller::Other, fill).await {
+                Ok((_, reply)) => break reply,
+                // The indexes changed between the two calls: find the index again.
+                Err(Refusal::IndexBuilding { .. }) => {}
+                Err(refusal) => return Err(refusal),
+            }
+        };
+        for state in State::ALL {
+            *depth.of_mut(state) = reply.number()?;
+        }
+        Ok(depth)
+    }
+
+    pub(super) async fn check(&self, shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {
+        let (phase, at) = match cursor {
+            "" => ("0", ""),
+            cursor => cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not one of this server"))?,
+        };
+        let phase: u8 = phase.parse().map_err(|_| Refusal::invalid("cursor", "is not one of this server"))?;
+        if !at.is_empty() && !is_number(at.as_bytes()) {
+            return Err(Refusal::invalid("cursor", "is not one of this server"));
+        }
+        let fill = |_: &View, command: &mut Cmd| {
+            command.arg(phase).arg(at);
+            Ok(())
+        };
+        let (_, mut reply) = self.run(shard, Script::Check, Caller::Other, fill).await?;
+        let (phase, at, checked) = (reply.number()?, reply.text()?, reply.number()?);
+        let mut items = Vec::new();
+        while !reply.is_at_end() {
+            let (id, detail) = (reply.text()?, reply.bytes()?);
+            let invariant =
+                INVARIANTS.iter().find(|invariant| invariant.id == id).ok_or_else(|| defect("no invariant"))?;
+            items.push(Violation { invariant: invariant.id, detail: detail.escape_ascii().to_string() });
+        }
+        let next_cursor = if phase == 0 && at.is_empty() { String::new() } else { format!("{phase}-{at}") };
+        Ok((checked, Page { items, next_cursor }))
+    }
+}
+
+fn encode_cursor(raw: &[u8]) -> String {
+    raw.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Decodes a cursor that a caller sent: it must be one that a page of this state can have.
+fn decode_cursor(state: State, cursor: &str) -> Result<Vec<u8>, Refusal> {
+    let invalid = || Refusal::invalid("page_token", "is not one of this server");
+    let pair = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    let raw: Vec<u8> = cursor.as_bytes().chunks(2).map(pair).collect::<Option<_>>().ok_or_else(invalid)?;
+    let is_valid = match state {
+        State::Pending => matches!(raw.first(), Some(b'r' | b'b')),
+        State::Invisible | State::Running => raw.len() > 6,
+        State::Completed | State::Canceled | State::Errored => is_number(&raw),
+    };
+    if raw.is_empty() || (cursor.len().is_multiple_of(2) && is_valid) { Ok(raw) } else { Err(invalid()) }
+}
+
+fn is_number(digits: &[u8]) -> bool {
+    (1..=20).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
+}

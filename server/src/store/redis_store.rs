@@ -1,0 +1,59 @@
+//! The store: its connection to Redis, and the leader leases.
+
+use super::options::RedisOptions;
+use super::shared::Shared;
+use super::wake::{self, Wakes};
+use redis::Value;
+use std::sync::{Arc, Mutex, RwLock};
+use tallystone_link::{ConnectError, Format, Link, ReplicaWait};
+use tallystone_lua::{Script, keys};
+use tallystone_model::Refusal;
+
+/// The store on Redis. It opens a lost connection again.
+pub struct RedisStore {
+    pub(super) shared: Arc<Shared>,
+    listener: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+/// The format of the queues' data.
+const FORMAT: Format = Format { what: "queues", key: "ts:format", used: keys::QUEUES, number: 2 };
+
+impl RedisStore {
+    /// Connects, checks version and durability, and loads the scripts.
+    pub async fn connect(options: RedisOptions) -> Result<RedisStore, ConnectError> {
+        let client = tallystone_link::client(&options.url)?;
+        let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
+        let link = Link::new(client, replicas, Script::ALL.iter().map(|script| script.source()));
+        let shown = tallystone_link::without_password(&options.url);
+        tallystone_link::preflight(&link, &shown, options.allow_volatile).await?;
+        FORMAT.check(&link, &shown).await?;
+        let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
+        link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
+        let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;
+        let wakes = Arc::new(Wakes::default());
+        let listener = tokio::spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
+        let server_id = uuid::Uuid::now_v7().to_string();
+        let (views, builds) = (RwLock::default(), Mutex::default());
+        let shared = Shared { link, options, server_id, views, wakes, builds };
+        Ok(RedisStore { shared: Arc::new(shared), listener })
+    }
+
+    /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.
+    pub async fn acquire_leader_lease(&self, job: &str, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(Script::AcquireLeaderLease.sha1()).arg(1).arg(keys::leader_lease(job)).arg(owner).arg(lease_ms);
+        Ok(self.shared.link.eval(&command, false).await? == Value::Int(1))
+    }
+
+    /// Ends the leader lease, so that another server need not wait until it runs out.
+    pub async fn release_leader_lease(&self, job: &str, owner: &str) -> Result<(), Refusal> {
+        // The shortest lease there is: so a release needs no other script.
+        self.acquire_leader_lease(job, owner, 1).await.map(drop)
+    }
+}

@@ -1,0 +1,198 @@
+//! What every verb uses: the link, the cached view of each shard, the call of a script.
+
+use super::options::RedisOptions;
+use super::reply::{Reply, defect, unreadable};
+use super::view::View;
+use super::wake::Wakes;
+use redis::{Cmd, Value};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tallystone_link::Link;
+use tallystone_lua::constants::Answer;
+use tallystone_lua::{Script, ShardKeys, keys, record};
+use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard};
+
+/// What the verbs and the background builds of indexes share.
+pub(super) struct Shared {
+    pub(super) link: Link,
+    pub(super) options: RedisOptions,
+    /// Names this server in the mark of waiting servers.
+    pub(super) server_id: String,
+    pub(super) views: RwLock<HashMap<Shard, Arc<View>>>,
+    pub(super) wakes: Arc<Wakes>,
+    /// The index builds that this server runs, so that another use of a filter does not start a second one.
+    pub(super) builds: Mutex<HashSet<(Shard, IndexKeys)>>,
+}
+
+/// Whether this server itself needs a wake-up after a script: a lane checks for runnable messages itself, other callers
+/// do not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Caller {
+    Lane,
+    Other,
+}
+
+impl Shared {
+    pub(super) fn cached(&self, shard: &Shard) -> Option<Arc<View>> {
+        self.views.read().unwrap_or_else(PoisonError::into_inner).get(shard).cloned()
+    }
+
+    pub(super) fn cache(&self, shard: &Shard, stored: &[u8], state: &[u8]) -> Result<Arc<View>, Refusal> {
+        let view = Arc::new(View::read(shard, stored, state, &self.options.outbox)?);
+        self.views.write().unwrap_or_else(PoisonError::into_inner).insert(shard.clone(), view.clone());
+        Ok(view)
+    }
+
+    pub(super) fn forget(&self, shard: &Shard) -> Refusal {
+        self.views.write().unwrap_or_else(PoisonError::into_inner).remove(shard);
+        Refusal::QueueNotFound { queue: shard.queue.to_string() }
+    }
+
+    /// Reads the current configuration and state.
+    pub(super) async fn read(&self, shard: &Shard) -> Result<(Arc<View>, record::ShardState), Refusal> {
+        let keys = ShardKeys::new(shard);
+        let value = self.link.call(redis::cmd("MGET").arg(keys.key("config")).arg(keys.key("state"))).await?;
+        let Value::Array(parts) = value else { return Err(defect("no list")) };
+        let [Value::BulkString(stored), Value::BulkString(state)] = parts.as_slice() else {
+            return Err(self.forget(shard));
+        };
+        let counters = record::decode_state(state).map_err(unreadable)?;
+        let view = match self.cached(shard) {
+            Some(view) if view.revision == counters.revision && view.created_at_ms == counters.created_at_ms => view,
+            cached => {
+                let view = self.cache(shard, stored, state)?;
+                if cached.is_none() {
+                    self.register(&shard.queue, false).await?;
+                }
+                view
+            }
+        };
+        Ok((view, counters))
+    }
+
+    /// Adds a queue to the registry. The registry is written before a queue is created and after it is deleted, and again
+    /// by every server that first uses the queue: so a deletion that raced with a creation cannot hide it for long.
+    ///
+    /// The relay is notified of a new name. `creating`: it is notified in any case, because the server that added the name
+    /// may have died before it notified.
+    pub(super) async fn register(&self, queue: &QueueName, creating: bool) -> Result<(), Refusal> {
+        let added = self.link.call(redis::cmd("ZADD").arg(keys::QUEUES).arg(0).arg(queue.as_str())).await?;
+        if creating || added != Value::Int(0) {
+            let mut notify = redis::cmd("XADD");
+            notify.arg(keys::NEW_QUEUES).arg("MAXLEN").arg("~").arg(100).arg("*").arg("queue").arg(queue.as_str());
+            self.link.call(&notify).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the queue was deleted within the last hour (Q10).
+    pub(super) async fn was_deleted(&self, shard: &Shard) -> Result<bool, Refusal> {
+        let mark = ShardKeys::new(shard).key("deleted");
+        Ok(self.link.call(redis::cmd("EXISTS").arg(mark)).await? == Value::Int(1))
+    }
+
+    pub(super) async fn view(&self, shard: &Shard) -> Result<Arc<View>, Refusal> {
+        match self.cached(shard) {
+            Some(view) => Ok(view),
+            None => Ok(self.read(shard).await?.0),
+        }
+    }
+
+    pub(super) fn now_argument(&self) -> u64 {
+        self.options.clock.argument()
+    }
+
+    /// EVALSHA with the first arguments of every script, which `lib/shard.lua` reads.
+    pub(super) fn command(&self, script: Script, view: &View, more_keys: &[String], caller: Caller) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script.sha1()).arg(view.keys.len() + more_keys.len()).arg(&view.keys).arg(more_keys);
+        command.arg(self.now_argument()).arg(view.revision).arg(view.parameters.as_slice());
+        command.arg(if caller == Caller::Lane { self.server_id.as_str() } else { "" });
+        command
+    }
+
+    /// Calls a script with the arguments that `fill` adds for a view: first for the cached view, then, as long as the
+    /// script answers that it is stale, for the current one.
+    pub(super) async fn run(
+        &self,
+        shard: &Shard,
+        script: Script,
+        caller: Caller,
+        mut fill: impl FnMut(&View, &mut Cmd) -> Result<(), Refusal> + Send,
+    ) -> Result<(Arc<View>, Reply), Refusal> {
+        let mut view = self.view(shard).await?;
+        loop {
+            let mut command = self.command(script, &view, &[], caller);
+            fill(&view, &mut command)?;
+            match self.send(shard, script, &command).await? {
+                Sent::Done(reply) => return Ok((view, reply)),
+                Sent::Stale(current) => view = current,
+            }
+        }
+    }
+
+    pub(super) async fn send(&self, shard: &Shard, script: Script, command: &Cmd) -> Result<Sent, Refusal> {
+        let writes = !script.source().starts_with("#!lua flags=no-writes");
+        let mut reply = Reply::read(self.link.eval(command, writes).await?, Answer::from_code)?;
+        match reply.answer {
+            Answer::NoQueue => Err(self.forget(shard)),
+            Answer::Stale => {
+                let (stored, state) = (reply.bytes()?, reply.bytes()?);
+                Ok(Sent::Stale(self.cache(shard, &stored, &state)?))
+            }
+            _ => Ok(Sent::Done(reply)),
+        }
+    }
+
+    /// The state of a shard; `None`: its queue does not exist.
+    pub(super) async fn state(&self, shard: &Shard) -> Result<Option<record::ShardState>, Refusal> {
+        match self.link.call(redis::cmd("GET").arg(ShardKeys::new(shard).key("state"))).await? {
+            Value::BulkString(state) => Ok(Some(record::decode_state(&state).map_err(unreadable)?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Applies a rule to the configuration. Before it refuses it reads the current one: the cached one may be stale, and
+    /// no script call follows that would say so.
+    pub(super) async fn ensure(
+        &self,
+        shard: &Shard,
+        rule: fn(&Shard, &QueueConfig) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        match rule(shard, self.view(shard).await?.config()) {
+            Ok(()) => Ok(()),
+            Err(_) => rule(shard, self.read(shard).await?.0.config()),
+        }
+    }
+}
+
+/// The outcome of one script call.
+pub(super) enum Sent {
+    /// The script acted.
+    Done(Reply),
+    /// The view was stale, and nothing was done; this is the current one.
+    Stale(Arc<View>),
+}
+
+/// Refuses Dequeue on a paused queue.
+pub(super) fn not_paused(shard: &Shard, config: &QueueConfig) -> Result<(), Refusal> {
+    if config.dequeue_blocked { Err(Refusal::DequeueBlocked { queue: shard.queue.to_string() }) } else { Ok(()) }
+}
+
+/// Refuses Enqueue on a closed queue.
+pub(super) fn not_closed(shard: &Shard, config: &QueueConfig) -> Result<(), Refusal> {
+    if config.enqueue_blocked { Err(Refusal::EnqueueBlocked { queue: shard.queue.to_string() }) } else { Ok(()) }
+}
+
+/// A filter in the form that scripts take: the position of its index in the view, and its values. The index may have been
+/// dropped since it was found: then the caller tries again, and the index is built again.
+pub(super) fn filter_arguments(view: &View, filter: &Filter) -> Result<(u8, Vec<u8>), Refusal> {
+    match view.index_of(filter) {
+        Some((position, index)) if !index.building => {
+            let mut tuple = Vec::new();
+            record::encode_tuple(filter, &mut tuple);
+            Ok((position, tuple))
+        }
+        _ => Err(Refusal::IndexBuilding { keys: filter.index_keys().to_string() }),
+    }
+}
