@@ -1,4 +1,4 @@
--- record: the packed records of one message. The Rust side of every layout is lua/src/record.rs.
+-- record: the packed records of one message. The Rust side of every layout is in lua/src/record/.
 --   fixed  priority(8, order-preserving) length(2) options metadata     the part that every event repeats
 --   body   sequence(7) enqueued_at(6) fixed payload                     written once, at Enqueue
 --   head   the mutable part; a message without one is pending at version 1

@@ -82,7 +82,7 @@ async fn q6_q15_each_write_leaves_one_event_of_the_next_version<S: Probe>(stage:
         let events = queue.events_of("m").await;
         assert_eq!((events.len() as u32, events.last().map(|event| event.version)), (version, Some(version)), "{what}");
     };
-    queue.put([keyed("m", 5, "k"), keyed("beside", 9, "k")]).await;
+    queue.put([keyed("m", 5, "k"), keyed("other", 9, "k")]).await;
     wrote("enqueue").await;
     queue.reprioritize("m", 4).await.expect("a pending message");
     wrote("update").await;
@@ -110,7 +110,7 @@ async fn q6_q15_each_write_leaves_one_event_of_the_next_version<S: Probe>(stage:
     wrote("redrive").await;
     queue.take_one().await;
     wrote("dequeue").await;
-    assert_eq!(queue.get("beside").await.version, 1, "it only waited");
+    assert_eq!(queue.get("other").await.version, 1, "it only waited");
 }
 
 async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {

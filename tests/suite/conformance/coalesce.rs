@@ -78,7 +78,7 @@ async fn q12_a_running_message_runs_again_after_it_completes<S: Probe>(stage: &S
         let waits = queue.get("m").await;
         assert_eq!((waits.coalesced, waits.attempts, waits.due_ms), (false, 0, 0));
         let again = queue.take_one().await;
-        assert_eq!((again.id.as_str(), again.attempt), ("m", 1), "more urgent than n by now");
+        assert_eq!((again.id.as_str(), again.attempt), ("m", 1), "more urgent than n now");
         assert_eq!(queue.complete(lease_ref("m", again.fencing_token)).await, went(State::Completed, 6), "once only");
     }
 }
@@ -143,8 +143,8 @@ async fn q12_a_terminal_message_makes_place_for_a_new_one<S: Probe>(stage: &Stag
             // Another key is no conflict: nothing live stands in the way.
             let enqueued = queue.put([coalescing(keyed("m", 7, "other"))]).await.remove(0);
             assert_eq!(enqueued.enqueued_at_ms, stage.clock.now_ms());
-            let anew = queue.get("m").await;
-            assert_eq!((anew.state, anew.version, anew.priority, anew.fencing_token), (State::Pending, 1, 7, 0));
+            let fresh = queue.get("m").await;
+            assert_eq!((fresh.state, fresh.version, fresh.priority, fresh.fencing_token), (State::Pending, 1, 7, 0));
             assert_eq!(
                 queue.complete(lease_ref("m", fencing_token)).await,
                 lost("m", State::Pending),

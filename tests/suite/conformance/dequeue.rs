@@ -1,4 +1,4 @@
-//! Dequeue without filters: order, limits, leases, what it answers beside them: Q5, Q8.
+//! Dequeue without filters: order, limits, leases, what it returns with them: Q5, Q8.
 
 use super::bring;
 use bytes::Bytes;
@@ -9,10 +9,10 @@ use tallystone_tests::queue::{ids, no_lease};
 use tallystone_tests::*;
 
 over_both_stores!(
-    q8_the_most_urgent_first_and_no_more_than_asked_for,
+    q8_the_most_urgent_first_and_no_more_than_the_limit,
     q8_requests_of_one_call_act_in_order,
     q8_the_requests_own_lease_goes_before_all,
-    q8_the_outlook_tells_what_is_left_and_when_to_ask_again,
+    q8_the_outlook_says_what_is_left_and_when_to_call_again,
     q8_large_messages_come_in_parts_and_none_is_lost,
     q8_an_answer_ends_where_its_payloads_are_large_enough,
     q5_a_dequeue_sees_what_fell_due_this_moment,
@@ -21,7 +21,7 @@ over_both_stores!(
     q11_tokens_rise_with_every_lease_of_the_queue,
 );
 
-async fn q8_the_most_urgent_first_and_no_more_than_asked_for<S: Probe>(stage: &Stage<S>) {
+async fn q8_the_most_urgent_first_and_no_more_than_the_limit<S: Probe>(stage: &Stage<S>) {
     let queue = stage.queue(simple()).await;
     queue.put([message("c", 3), message("a", 1), message("d", 4), message("b", 2)]).await;
     assert_eq!(queue.take_ids(2).await, ["a", "b"]);
@@ -59,8 +59,8 @@ async fn q8_the_requests_own_lease_goes_before_all<S: Probe>(stage: &Stage<S>) {
     queue.put([own, tagged("default", 2, &[("k", "v")])]).await;
     let length = |lease: &Lease| lease.expires_at_ms - lease.leased_at_ms;
     for filters in [vec![], vec![filter(&[("k", "v")])]] {
-        for (asked_ms, lengths) in [(Some(LEASE_MS_MAX), [LEASE_MS_MAX; 2]), (None, [20_000, 10_000])] {
-            let wish = DequeueRequest { lease_ms: asked_ms, filters: filters.clone(), ..request(2) };
+        for (requested_ms, lengths) in [(Some(LEASE_MS_MAX), [LEASE_MS_MAX; 2]), (None, [20_000, 10_000])] {
+            let wish = DequeueRequest { lease_ms: requested_ms, filters: filters.clone(), ..request(2) };
             let leases = queue.try_take(wish).await.expect("an open queue");
             assert_eq!(leases.iter().map(length).collect::<Vec<_>>(), lengths);
             for lease in leases {
@@ -70,7 +70,7 @@ async fn q8_the_requests_own_lease_goes_before_all<S: Probe>(stage: &Stage<S>) {
     }
 }
 
-async fn q8_the_outlook_tells_what_is_left_and_when_to_ask_again<S: Probe>(stage: &Stage<S>) {
+async fn q8_the_outlook_says_what_is_left_and_when_to_call_again<S: Probe>(stage: &Stage<S>) {
     let queue = stage.queue(exclusive()).await;
     let outlook = async |limit| queue.dequeue(vec![request(limit)]).await.expect("an open queue").outlook;
     let now_ms = stage.clock.now_ms();

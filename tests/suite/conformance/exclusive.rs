@@ -14,7 +14,7 @@ over_both_stores!(
     q4_a_more_urgent_arrival_goes_to_the_front_of_its_value,
     q4_the_head_leaves_without_running_and_the_next_comes_forward,
     q4_an_invisible_message_holds_no_value,
-    q4_values_are_told_apart_whatever_their_bytes,
+    q4_values_are_distinct_whatever_their_bytes,
     q4_deep_backlogs_behind_locked_values_are_run_to_the_end,
     q4_a_value_is_one_through_every_index_and_none,
 );
@@ -139,7 +139,7 @@ async fn q4_an_invisible_message_holds_no_value<S: Probe>(stage: &Stage<S>) {
     assert_eq!(queue.take_ids(9).await, [""; 0]);
 }
 
-async fn q4_values_are_told_apart_whatever_their_bytes<S: Probe>(stage: &Stage<S>) {
+async fn q4_values_are_distinct_whatever_their_bytes<S: Probe>(stage: &Stage<S>) {
     // Each a prefix of another, or of what a length before it would look like.
     let long = ["v".repeat(255), "v".repeat(254)];
     let values =

@@ -12,11 +12,11 @@ over_both_stores!(
     q8_any_of_several_filters_takes_the_most_urgent_over_all,
     q8_a_message_that_passes_two_filters_is_leased_once,
     q8_filters_follow_every_change_of_a_message,
-    q8_declared_indexes_and_asked_ones_answer_alike,
+    q8_declared_indexes_and_those_made_on_demand_answer_alike,
     q8_one_index_too_many_is_refused_alone,
     q9_depth_by_filter_follows_every_transition,
     q9_depth_counts_every_state_by_every_filter,
-    q9_a_filter_nobody_passes_counts_nothing,
+    q9_a_filter_that_no_message_passes_counts_nothing,
 );
 
 /// Flights: id, priority, tail, origin, carrier.
@@ -108,15 +108,15 @@ async fn q8_filters_follow_every_change_of_a_message<S: Probe>(stage: &Stage<S>)
     }
 }
 
-async fn q8_declared_indexes_and_asked_ones_answer_alike<S: Probe>(stage: &Stage<S>) {
+async fn q8_declared_indexes_and_those_made_on_demand_answer_alike<S: Probe>(stage: &Stage<S>) {
     let declared = QueueConfig { indexes: vec![index(&["origin"]), index(&["carrier", "origin"])], ..exclusive() };
     let later = stage.queue(exclusive()).await;
-    let [asked, declared] = [stage.queue(exclusive()).await, stage.queue(declared).await];
-    for queue in [&asked, &declared, &later] {
+    let [on_demand, declared] = [stage.queue(exclusive()).await, stage.queue(declared).await];
+    for queue in [&on_demand, &declared, &later] {
         queue.put(flights()).await;
     }
     later.reconfigure(QueuePatch { indexes: Some(vec![index(&["origin"])]), ..QueuePatch::default() }).await;
-    for queue in [&asked, &declared, &later] {
+    for queue in [&on_demand, &declared, &later] {
         assert_eq!(queue.depth_of(&filter(&[("origin", "JFK")])).await.pending, 4);
         assert_eq!(queue.take_where(9, &[filter(&[("origin", "JFK"), ("carrier", "UA")])]).await, ["c", "g"]);
         assert_eq!(queue.take_where(9, &[filter(&[("origin", "JFK")])]).await, ["b", "f"]);
@@ -134,7 +134,7 @@ async fn q8_one_index_too_many_is_refused_alone<S: Probe>(stage: &Stage<S>) {
     assert_eq!(queue.try_depth_of(&one_more).await, Err(refusal.clone()));
     let patch = QueuePatch { indexes: Some(vec![index(&["declared"]), index(&["more"])]), ..QueuePatch::default() };
     assert_eq!(stage.store.update_queue(queue.name(), patch).await, Err(refusal.clone()));
-    // In one call, the requests beside it are answered.
+    // The other requests of the same call are answered.
     let by = |filters: Vec<Filter>| DequeueRequest { filters, ..request(1) };
     let known = filter(&[("k1", "v"), ("k2", "v")]);
     let requests =
@@ -150,7 +150,7 @@ async fn q9_depth_by_filter_follows_every_transition<S: Probe>(stage: &Stage<S>)
     let config = QueueConfig { retry_backoff: backoff, max_attempts: 2, terminal_retention_ms: 90_000, ..exclusive() };
     let queue = stage.queue(config).await;
     let (mine, other) = (filter(&[("k", "mine")]), filter(&[("k", "other")]));
-    queue.put([tagged("beside", i64::MAX, &[(KEY, "beside"), ("k", "other")])]).await;
+    queue.put([tagged("other key", i64::MAX, &[(KEY, "other key"), ("k", "other")])]).await;
     let m = |priority| tagged("m", priority, &[(KEY, "v"), ("k", "mine")]);
     let is = async |step: &str, state: Option<State>| {
         let mut expected = Depth::default();
@@ -158,8 +158,8 @@ async fn q9_depth_by_filter_follows_every_transition<S: Probe>(stage: &Stage<S>)
             *expected.of_mut(state) = 1;
         }
         assert_eq!(queue.depth_of(&mine).await, expected, "{step}");
-        let beside = Depth { pending: 1, ..Depth::default() };
-        assert_eq!(queue.depth_of(&other).await, beside, "{step}");
+        let of_other = Depth { pending: 1, ..Depth::default() };
+        assert_eq!(queue.depth_of(&other).await, of_other, "{step}");
         expected.pending += 1;
         assert_eq!(queue.depth().await, expected, "{step}");
     };
@@ -232,7 +232,7 @@ async fn q9_depth_counts_every_state_by_every_filter<S: Probe>(stage: &Stage<S>)
     }
 }
 
-async fn q9_a_filter_nobody_passes_counts_nothing<S: Probe>(stage: &Stage<S>) {
+async fn q9_a_filter_that_no_message_passes_counts_nothing<S: Probe>(stage: &Stage<S>) {
     let queue = stage.queue(simple()).await;
     queue.put(flights()).await;
     assert_eq!(queue.depth_of(&filter(&[("origin", "SFO")])).await, Depth::default());

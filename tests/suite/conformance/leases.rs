@@ -16,7 +16,7 @@ over_both_stores!(
     q11_a_lost_lease_is_refused_in_every_state_and_changes_nothing,
     q11_an_extension_moves_the_end_both_ways,
     q11_a_message_that_never_was_is_not_found,
-    q5_release_goes_where_it_is_told,
+    q5_release_goes_where_the_call_says,
     q5_a_run_that_spends_the_last_attempt_ends_in_error,
     q5_a_batch_acts_in_order_and_one_bad_item_spoils_no_other,
     q7_full_batches_of_every_verb,
@@ -93,7 +93,7 @@ async fn q10_a_repetition_is_answered_until_the_next_lease_has_ended<S: Probe>(s
     queue.release(to(&second), Some(0), "").await.expect("a live lease");
     assert_eq!(end(&queue, "release", lease_ref("m", first)).await, lost("m", State::Pending));
     assert_eq!(queue.release(to(&second), Some(0), "").await, went(State::Pending, 5));
-    // A lapse is an end, too, and nobody's call repeats it.
+    // An expiry ends a lease too, and no call repeats it.
     let third = queue.take_one().await;
     queue.pass(30_000).await;
     assert_eq!(queue.release(to(&second), Some(0), "").await, lost("m", State::Pending));
@@ -204,7 +204,7 @@ async fn q11_a_message_that_never_was_is_not_found<S: Probe>(stage: &Stage<S>) {
     assert_eq!(queue.extend(lease_ref("m", 7), None, "").await, missing("m"));
 }
 
-async fn q5_release_goes_where_it_is_told<S: Probe>(stage: &Stage<S>) {
+async fn q5_release_goes_where_the_call_says<S: Probe>(stage: &Stage<S>) {
     let backoff = Backoff { kind: BackoffKind::Fixed, base_ms: 300, max_ms: 300, jitter_percent: 0 };
     for (retry_backoff, delay_ms, due_in_ms) in [
         (Backoff::default(), None, 0),
@@ -240,7 +240,7 @@ async fn q5_a_run_that_spends_the_last_attempt_ends_in_error<S: Probe>(stage: &S
         match attempt {
             1 => drop(queue.release(to(&lease), Some(0), "first").await.expect("a live lease")),
             2 => assert_eq!(queue.pass(30_000).await.expired, 1),
-            // Whatever delay it asks for: there is no next run.
+            // Whatever its delay: there is no next run.
             _ => assert_eq!(queue.release(to(&lease), Some(500), "").await, went(State::Errored, 7)),
         }
     }
@@ -272,7 +272,7 @@ async fn q5_a_batch_acts_in_order_and_one_bad_item_spoils_no_other<S: Probe>(sta
 }
 
 async fn q7_full_batches_of_every_verb<S: Probe>(stage: &Stage<S>) {
-    // The oracle looks at everything for each item.
+    // The oracle reads every message for each item.
     let some = if stage.redis.is_some() { BATCH_ITEMS_MAX } else { BATCH_ITEMS_MAX / 10 };
     for config in [simple(), exclusive()] {
         let queue = stage.queue(config).await;

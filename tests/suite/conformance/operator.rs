@@ -8,7 +8,7 @@ use tallystone_tests::queue::{lease_ref, missing, no_lease, to, went, wrong};
 use tallystone_tests::*;
 
 over_both_stores!(
-    q5_redrive_makes_an_ended_message_run_anew,
+    q5_redrive_makes_an_ended_message_run_again,
     q10_a_repeated_redrive_answers_the_same_until_it_runs,
     q5_redrive_refuses_what_needs_none,
     q7_update_changes_priority_and_visibility_in_one_write,
@@ -16,12 +16,12 @@ over_both_stores!(
     q7_a_running_message_takes_a_priority_for_its_next_run,
     q7_update_refuses_ended_messages,
     q7_purge_takes_every_state_but_running,
-    q7_purge_takes_running_messages_where_asked,
+    q7_purge_takes_running_messages_only_on_request,
     q7_what_comes_after_a_purge_began_survives_it,
     q7_purge_frees_every_value_it_took,
 );
 
-async fn q5_redrive_makes_an_ended_message_run_anew<S: Probe>(stage: &Stage<S>) {
+async fn q5_redrive_makes_an_ended_message_run_again<S: Probe>(stage: &Stage<S>) {
     for state in [State::Canceled, State::Errored] {
         let queue = stage.queue(exclusive()).await;
         bring(&queue, keyed("m", 5, "k"), state).await;
@@ -142,7 +142,7 @@ async fn q7_update_refuses_ended_messages<S: Probe>(stage: &Stage<S>) {
     }
 }
 
-/// A message of each state, each named so, each of a key of its own.
+/// A message of each state, named after it, each with another key.
 async fn one_of_each<S: Probe>(queue: &TestQueue<S>) {
     for (at, state) in State::ALL.into_iter().enumerate() {
         bring(queue, keyed(state.name(), -(at as i64), state.name()), state).await;
@@ -167,7 +167,7 @@ async fn q7_purge_takes_every_state_but_running<S: Probe>(stage: &Stage<S>) {
     assert_eq!(queue.pass(600_000).await.collected, 0);
 }
 
-async fn q7_purge_takes_running_messages_where_asked<S: Probe>(stage: &Stage<S>) {
+async fn q7_purge_takes_running_messages_only_on_request<S: Probe>(stage: &Stage<S>) {
     let queue = stage.queue(exclusive()).await;
     one_of_each(&queue).await;
     queue.put([NewMessage { coalesce: true, ..keyed("running", 1, "running") }]).await;

@@ -150,7 +150,7 @@ async fn q8_many_lists_parked_under_one_value<S: Probe>(stage: &Stage<S>) {
     queue.complete(to(&holder)).await.expect("a live lease");
     for turn in [many - 1, 0, many / 2] {
         let next = queue.take_where(9, &from(&format!("o{turn}"))).await;
-        assert_eq!(next, [format!("m{turn:04}")], "the value is free, whatever list asks first");
+        assert_eq!(next, [format!("m{turn:04}")], "the value is free, whichever list is read first");
         let fencing_token = queue.get(&next[0]).await.fencing_token;
         queue.complete(lease_ref(&next[0], fencing_token)).await.expect("a live lease");
     }

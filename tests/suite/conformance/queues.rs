@@ -14,8 +14,8 @@ over_both_stores!(
     q1_queues_know_nothing_of_each_other,
     q1_delete_refuses_live_messages_and_takes_terminal_ones,
     q1_a_deleted_queue_leaves_its_events,
-    q1_a_queue_made_anew_as_another_type_is_so_on_every_server,
-    q11_a_queue_made_anew_never_repeats_a_token,
+    q1_a_queue_created_again_with_another_type_has_it_on_every_server,
+    q11_a_queue_created_again_never_repeats_a_token,
     q2_a_patch_changes_what_it_names,
     q2_every_bound_is_refused_by_its_field,
     q2_a_change_is_in_force_at_once_on_every_server,
@@ -142,15 +142,15 @@ async fn q1_a_deleted_queue_leaves_its_events<S: Probe>(stage: &Stage<S>) {
 }
 
 /// The other server has seen the first queue of the name and must not act on what it remembers.
-async fn q1_a_queue_made_anew_as_another_type_is_so_on_every_server<S: Probe>(stage: &Stage<S>) {
+async fn q1_a_queue_created_again_with_another_type_has_it_on_every_server<S: Probe>(stage: &Stage<S>) {
     let queue = stage.queue(simple()).await;
     let other = queue.through(&stage.other);
     bring(&other, message("m", 1), State::Canceled).await;
     stage.store.delete_queue(queue.name()).await.expect("no live messages");
     stage.clock.advance(1);
     let config = QueueConfig { lease_ms: 7_000, ..exclusive() };
-    let anew = stage.store.create_queue(queue.name(), config).await.expect("a new queue");
-    assert_eq!(anew.revision, 1);
+    let created = stage.store.create_queue(queue.name(), config).await.expect("a new queue");
+    assert_eq!(created.revision, 1);
     assert_eq!(other.try_get("m").await, missing("m"));
     let refused = other.try_put(tagged("m", 1, &[("other", "x")])).await;
     assert!(matches!(refused, Err(Refusal::Invalid { field: "metadata", .. })), "{refused:?}");
@@ -158,12 +158,12 @@ async fn q1_a_queue_made_anew_as_another_type_is_so_on_every_server<S: Probe>(st
     let leases = other.take(9).await;
     assert_eq!(leases.len(), 1, "one of a key at a time");
     assert_eq!(leases[0].expires_at_ms, stage.clock.now_ms() + 7_000);
-    assert_eq!(other.describe().await.map(|queue| queue.created_at_ms), Ok(anew.created_at_ms));
+    assert_eq!(other.describe().await.map(|queue| queue.created_at_ms), Ok(created.created_at_ms));
     other.purge(true).await;
     stage.store.delete_queue(queue.name()).await.expect("an empty queue");
 }
 
-async fn q11_a_queue_made_anew_never_repeats_a_token<S: Probe>(stage: &Stage<S>) {
+async fn q11_a_queue_created_again_never_repeats_a_token<S: Probe>(stage: &Stage<S>) {
     let name = stage.queue_name();
     let queue = TestQueue { store: stage.store.clone(), clock: stage.clock.clone(), shard: Shard::first(&name) };
     let mut last = 0;
@@ -266,7 +266,7 @@ async fn q2_every_bound_is_refused_by_its_field<S: Probe>(stage: &Stage<S>) {
 async fn q2_a_change_is_in_force_at_once_on_every_server<S: Probe>(stage: &Stage<S>) {
     let queue = stage.queue(simple()).await;
     let other = queue.through(&stage.other);
-    // The other server has worked on the queue and believes in its first configuration.
+    // The other server has used the queue and caches its first configuration.
     bring(&other, message("first", 0), State::Completed).await;
     let name = queue.name().to_string();
     let set = async |edit: fn(&mut QueuePatch)| {

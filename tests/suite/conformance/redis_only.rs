@@ -18,7 +18,7 @@ async fn raw<T: ::redis::FromRedisValue>(redis: &TestRedis, words: &str) -> T {
     command.query_async(&mut redis.connection().await).await.expect(words)
 }
 
-/// A stage on a Redis of its own, to be broken.
+/// A stage on a dedicated Redis, to be broken.
 async fn alone(test: &str) -> (TestRedis, Stage<RedisStore>) {
     let (redis, clock) = (TestRedis::start().await, Clock::new());
     let store = Arc::new(redis.store(store::Clock::Test(clock.shared())).await);
@@ -182,7 +182,7 @@ async fn q16_a_write_that_too_few_replicas_have_is_not_acknowledged() {
     let careful = queue.through(&Arc::new(RedisStore::connect(options).await.expect("a store")));
     let refused = careful.try_put(message("m", 1)).await;
     assert!(matches!(refused, Err(Refusal::Unavailable { applied: Applied::Unknown, .. })), "{refused:?}");
-    assert_eq!(careful.get("m").await.state, State::Pending, "reading waits for nobody");
+    assert_eq!(careful.get("m").await.state, State::Pending, "reading does not wait");
     let dir = tempfile::TempDir::new().expect("a temporary folder");
     let url = redis.url();
     let (host, port) = url.trim_start_matches("redis://").trim_end_matches('/').split_once(':').expect("host:port");
@@ -303,7 +303,7 @@ async fn q8_a_large_queue_is_indexed_in_the_background_while_it_works() {
     let filtered = DequeueRequest { filters: vec![mine.clone()], ..request(1) };
     let answer = stage.store.dequeue(&queue.shard, vec![filtered, request(1)], false).await.expect("an open queue");
     assert_eq!(answer.leases[0], Err(Refusal::IndexBuilding { keys: "origin".to_owned() }));
-    assert_eq!(answer.leases[1].as_ref().map(Vec::len), Ok(1), "whoever needs no index is served");
+    assert_eq!(answer.leases[1].as_ref().map(Vec::len), Ok(1), "a request without filters is answered");
     // Both servers go on while it is built: what it covers and what it does not.
     let mut moves = 0;
     while let Err(refusal) = there.store.depth(&queue.shard, Some(&mine)).await {
@@ -330,7 +330,7 @@ async fn q8_a_large_queue_is_indexed_in_the_background_while_it_works() {
 }
 
 #[tokio::test]
-async fn q8_an_index_that_nobody_uses_is_dropped() {
+async fn q8_an_unused_index_is_dropped() {
     let stage = Stage::redis("unused").await;
     let redis = stage.redis.clone().expect("a Redis");
     let options = RedisOptions {
@@ -342,25 +342,25 @@ async fn q8_an_index_that_nobody_uses_is_dropped() {
     };
     let forgetful = Arc::new(RedisStore::connect(options).await.expect("a store"));
     let queue = stage.queue(QueueConfig { indexes: vec![index(&["declared"])], ..exclusive() }).await;
-    queue.put([tagged("m", 0, &[(KEY, "k"), ("asked", "v"), ("declared", "v")])]).await;
+    queue.put([tagged("m", 0, &[(KEY, "k"), ("on demand", "v"), ("declared", "v")])]).await;
     let index_keys = async || {
         let keys: Vec<String> = raw(&redis, &format!("KEYS *{}*index*", queue.name())).await;
         keys.len()
     };
     for n in 1..INDEXES_MAX {
-        let mine = [("asked", "v"), (&format!("k{n}"), "v")];
+        let mine = [("on demand", "v"), (&format!("k{n}"), "v")];
         queue.put([tagged(&format!("m{n}"), 1, &[mine[0], mine[1], (KEY, "k")])]).await;
         assert_eq!(queue.depth_of(&filter(&mine)).await.pending, 1);
     }
     assert_eq!(index_keys().await, 2 * INDEXES_MAX);
-    let asked = filter(&[("asked", "v")]);
-    assert_eq!(queue.try_depth_of(&asked).await, Err(Refusal::TooManyIndexes { queue: queue.name().to_string() }));
+    let on_demand = filter(&[("on demand", "v")]);
+    assert_eq!(queue.try_depth_of(&on_demand).await, Err(Refusal::TooManyIndexes { queue: queue.name().to_string() }));
     while index_keys().await > 2 {
         queue.through(&forgetful).sweep().await;
     }
     assert_eq!(queue.depth_of(&filter(&[("declared", "v")])).await.pending, 1, "the declared one stays");
-    // The other server still believes in them, and there is room again.
-    assert_eq!(queue.through(&stage.other).depth_of(&asked).await.pending, INDEXES_MAX as u64);
-    assert_eq!(queue.take_where(1, &[asked]).await, ["m"]);
+    // The other server still caches them, and there is room again.
+    assert_eq!(queue.through(&stage.other).depth_of(&on_demand).await.pending, INDEXES_MAX as u64);
+    assert_eq!(queue.take_where(1, &[on_demand]).await, ["m"]);
     stage.assert_sound().await;
 }

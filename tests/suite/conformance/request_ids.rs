@@ -20,7 +20,7 @@ fn named(request_id: &str, limit: usize) -> DequeueRequest {
     DequeueRequest { request_id: request_id.to_owned(), ..request(limit) }
 }
 
-/// A queue of each type with messages m0 to m5, each with a key of its own.
+/// A queue of each type with messages m0 to m5, each with another key.
 async fn queues<S: Probe>(stage: &Stage<S>) -> [TestQueue<S>; 2] {
     let queues = [stage.queue(simple()).await, stage.queue(exclusive()).await];
     for queue in &queues {
@@ -54,7 +54,7 @@ async fn q10_a_request_answers_those_of_its_leases_that_live<S: Probe>(stage: &S
         queue.release(to(&leases[2]), Some(0), "").await.expect("a live lease");
         let again = queue.try_take(named("r", 4)).await;
         assert_eq!(again, Ok(vec![leases[1].clone(), leases[3].clone()]));
-        // m2 runs under another request by now: that lease is not this request's.
+        // m2 runs under another request now: that lease is not this request's.
         assert_eq!(queue.take_ids(1).await, ["m2"]);
         assert_eq!(queue.try_take(named("r", 4)).await.map(|leases| ids(&leases)), Ok(vec!["m1".into(), "m3".into()]));
     }

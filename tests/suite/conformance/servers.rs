@@ -14,9 +14,9 @@ over_both_stores!(
     q13_no_message_and_no_key_is_leased_twice_at_once,
     q13_an_acknowledged_write_is_seen_through_every_server,
     q14_what_is_enqueued_here_is_dequeued_there_at_once,
-    q18_a_waiting_server_is_told_of_all_that_makes_a_message_runnable,
-    q18_a_server_that_waits_is_told_though_its_last_dequeue_found_something,
-    q18_the_server_that_moves_what_is_due_is_told_itself,
+    q18_a_waiting_server_is_notified_of_all_that_makes_a_message_runnable,
+    q18_a_server_that_waits_is_notified_though_its_last_dequeue_found_something,
+    q18_the_server_that_moves_what_is_due_is_notified_itself,
 );
 
 async fn q13_no_message_and_no_key_is_leased_twice_at_once<S: Probe>(stage: &Stage<S>) {
@@ -91,36 +91,36 @@ async fn q14_what_is_enqueued_here_is_dequeued_there_at_once<S: Probe>(stage: &S
     }
 }
 
-/// It may hold others than those whom this answered.
-async fn q18_a_server_that_waits_is_told_though_its_last_dequeue_found_something<S: Probe>(stage: &Stage<S>) {
-    let (tell, mut told) = mpsc::unbounded_channel();
-    stage.other.on_ready(Box::new(move |shard| drop(tell.send(shard.clone()))));
+/// It may hold other callers than those that got these leases.
+async fn q18_a_server_that_waits_is_notified_though_its_last_dequeue_found_something<S: Probe>(stage: &Stage<S>) {
+    let (sender, mut notified) = mpsc::unbounded_channel();
+    stage.other.on_ready(Box::new(move |shard| drop(sender.send(shard.clone()))));
     let queue = stage.queue(simple()).await;
-    // Its due time is the first: no later lease tells of another.
+    // Its due time is the first: no later lease publishes another.
     queue.put([message("first", 0)]).await;
     queue.take_one().await;
     for n in 0..3 {
         queue.put([message(&format!("m{n}"), n)]).await;
-        let asked = stage.other.dequeue(&queue.shard, vec![request(1)], true).await.expect("an open queue");
-        assert!(asked.leases.iter().flatten().all(|leases| leases.len() == 1));
-        while told.try_recv().is_ok() {}
+        let dequeued = stage.other.dequeue(&queue.shard, vec![request(1)], true).await.expect("an open queue");
+        assert!(dequeued.leases.iter().flatten().all(|leases| leases.len() == 1));
+        while notified.try_recv().is_ok() {}
         queue.put([message(&format!("n{n}"), n)]).await;
-        until_told(&mut told, &queue.shard, "an Enqueue").await;
+        until_notified(&mut notified, &queue.shard, "an Enqueue").await;
         queue.take_one().await;
     }
 }
 
 /// The server that moves what is due may do so for others than those who wait for it.
-async fn q18_the_server_that_moves_what_is_due_is_told_itself<S: Probe>(stage: &Stage<S>) {
-    let (tell, mut told) = mpsc::unbounded_channel();
-    stage.other.on_ready(Box::new(move |shard| drop(tell.send(shard.clone()))));
+async fn q18_the_server_that_moves_what_is_due_is_notified_itself<S: Probe>(stage: &Stage<S>) {
+    let (sender, mut notified) = mpsc::unbounded_channel();
+    stage.other.on_ready(Box::new(move |shard| drop(sender.send(shard.clone()))));
     for what in ["window", "lapse"] {
         let queue = stage.queue(simple()).await;
         let color = |color: &str| filter(&[("color", color)]);
-        let ask = async |name: &str| {
+        let dequeue_one = async |name: &str| {
             let wish = DequeueRequest { filters: vec![color(name)], ..request(1) };
-            let asked = stage.other.dequeue(&queue.shard, vec![wish], true).await.expect("an open queue");
-            assert_eq!(asked.leases, [Ok(vec![])], "{name}");
+            let dequeued = stage.other.dequeue(&queue.shard, vec![wish], true).await.expect("an open queue");
+            assert_eq!(dequeued.leases, [Ok(vec![])], "{name}");
         };
         queue.depth_of(&color("red")).await;
         let hidden = (what == "window").then_some(1_000);
@@ -128,28 +128,28 @@ async fn q18_the_server_that_moves_what_is_due_is_told_itself<S: Probe>(stage: &
         if what == "lapse" {
             queue.take_one().await;
         }
-        ask("red").await;
-        ask("blue").await;
-        while told.try_recv().is_ok() {}
+        dequeue_one("red").await;
+        dequeue_one("blue").await;
+        while notified.try_recv().is_ok() {}
         stage.clock.advance(30_000);
-        ask("blue").await;
-        until_told(&mut told, &queue.shard, what).await;
+        dequeue_one("blue").await;
+        until_notified(&mut notified, &queue.shard, what).await;
         assert_eq!(queue.through(&stage.other).take_where(1, &[color("red")]).await, ["m"]);
     }
 }
 
-async fn until_told(told: &mut mpsc::UnboundedReceiver<Shard>, shard: &Shard, what: &str) {
+async fn until_notified(notified: &mut mpsc::UnboundedReceiver<Shard>, shard: &Shard, what: &str) {
     loop {
-        let told = tokio::time::timeout(Duration::from_secs(10), told.recv()).await;
-        if told.unwrap_or_else(|_| panic!("nobody was told of {what}")).expect("a channel") == *shard {
+        let notified = tokio::time::timeout(Duration::from_secs(10), notified.recv()).await;
+        if notified.unwrap_or_else(|_| panic!("no notification of {what}")).expect("a channel") == *shard {
             return;
         }
     }
 }
 
-async fn q18_a_waiting_server_is_told_of_all_that_makes_a_message_runnable<S: Probe>(stage: &Stage<S>) {
-    let (tell, mut told) = mpsc::unbounded_channel();
-    stage.other.on_ready(Box::new(move |shard| drop(tell.send(shard.clone()))));
+async fn q18_a_waiting_server_is_notified_of_all_that_makes_a_message_runnable<S: Probe>(stage: &Stage<S>) {
+    let (sender, mut notified) = mpsc::unbounded_channel();
+    stage.other.on_ready(Box::new(move |shard| drop(sender.send(shard.clone()))));
     for what in ["enqueue", "complete", "release", "cancel", "window", "lapse", "redrive", "show", "coalesced", "purge"]
     {
         let queue = stage.queue(exclusive()).await;
@@ -159,9 +159,9 @@ async fn q18_a_waiting_server_is_told_of_all_that_makes_a_message_runnable<S: Pr
         if matches!(what, "complete" | "cancel" | "purge") {
             queue.put([keyed("waits", 1, "k")]).await;
         }
-        // The other server asks, gets nothing, and holds its callers.
-        let asked = stage.other.dequeue(&queue.shard, vec![request(1)], true).await.expect("an open queue");
-        assert_eq!(asked.leases, [Ok(vec![])]);
+        // The other server calls Dequeue, gets nothing, and holds its callers.
+        let dequeued = stage.other.dequeue(&queue.shard, vec![request(1)], true).await.expect("an open queue");
+        assert_eq!(dequeued.leases, [Ok(vec![])]);
         let lease = lease_ref("runs", fencing_token);
         match what {
             "enqueue" => drop(queue.put([keyed("new", 1, "n")]).await),
@@ -182,7 +182,7 @@ async fn q18_a_waiting_server_is_told_of_all_that_makes_a_message_runnable<S: Pr
                 queue.put([keyed("new", 1, "k")]).await;
             }
         }
-        until_told(&mut told, &queue.shard, what).await;
+        until_notified(&mut notified, &queue.shard, what).await;
         assert!(!queue.through(&stage.other).take(1).await.is_empty(), "{what}");
     }
 }

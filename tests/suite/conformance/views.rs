@@ -156,8 +156,8 @@ async fn q7_explain_gathers_the_facts_of_each_state<S: Probe>(stage: &Stage<S>) 
         assert_eq!(queue.get("m").await.fencing_token, fencing_token);
     }
     let queue = stage.queue(simple()).await;
-    let nobody = queue.store.explain(&queue.shard, &id("none")).await;
-    assert_eq!(nobody, missing("none"));
+    let absent = queue.store.explain(&queue.shard, &id("none")).await;
+    assert_eq!(absent, missing("none"));
 }
 
 async fn q7_explain_names_what_is_in_the_way<S: Probe>(stage: &Stage<S>) {

@@ -30,11 +30,11 @@ async fn until_health(server: &Server, wished: ServingStatus) {
     let request = HealthCheckRequest { service: "tallystone.queue.v1.Queue".to_owned() };
     let mut changes = health.watch(request).await.expect("a watch").into_inner();
     let until = async { while changes.message().await.expect("a change").expect("no end").status() != wished {} };
-    timeout(SOON, until).await.expect("health tells in time");
+    timeout(SOON, until).await.expect("the health status changes in time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_redis_is_told_and_heals() {
+async fn a_lost_redis_is_reported_and_heals() {
     let mut redis = Redis::start().await;
     let server = Server::start(&redis.url()).await;
     let client = connect(&server).await;
@@ -42,7 +42,7 @@ async fn a_lost_redis_is_told_and_heals() {
     enqueue(&client, "before").await.expect("an open queue");
     let lease = client.dequeue(Dequeue::new(QUEUE)).await.expect("a Dequeue").remove(0);
     until_health(&server, ServingStatus::Serving).await;
-    // Somebody waits through it all.
+    // A caller waits all the time.
     let waiting = tokio::spawn({
         let client = client.clone();
         async move { client.dequeue(Dequeue::new(QUEUE).worker("patient").wait_ms(60_000)).await }
@@ -100,7 +100,7 @@ async fn a_lost_redis_is_told_and_heals() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_redis_is_told_and_heals() {
+async fn a_full_redis_is_reported_and_heals() {
     let redis = Redis::start().await;
     let server = Server::start(&redis.url()).await;
     let client = connect(&server).await;

@@ -18,7 +18,7 @@ pub(crate) const KEY: &str = "tail";
 /// Producers pause while so many messages wait.
 const BACKLOG: usize = 150;
 const KEYS: usize = 30;
-/// The longest that a worker has a message in hand before it tells how it went.
+/// The longest that a worker holds a message before it reports the result.
 const WORK_MS: u64 = 40;
 /// The shortest lease that a queue allows: what a dead worker held is soon another's.
 pub(crate) const LEASE_MS: u64 = 1_000;
@@ -91,8 +91,8 @@ impl Load {
         while *self.phase.borrow() != Phase::Done {
             let limit = rng.random_range(1..=5);
             let begin_us = self.recorder.now_us();
-            let ask = Dequeue::new(&self.queue).worker(format!("unary {seed}")).lease_ms(LEASE_MS).wait_ms(200);
-            let leases = self.clients[via].dequeue(ask.limit(limit)).await.expect("a Dequeue");
+            let request = Dequeue::new(&self.queue).worker(format!("unary {seed}")).lease_ms(LEASE_MS).wait_ms(200);
+            let leases = self.clients[via].dequeue(request.limit(limit)).await.expect("a Dequeue");
             for lease in &leases {
                 self.leased(begin_us, lease, false);
             }
@@ -129,8 +129,8 @@ impl Load {
         let release = Release::of(lease).delay_ms(0);
         let end = match only(self.clients[via].release(&self.queue, vec![release]).await) {
             Ok(Transition { state, version }) => End::To(state, version),
-            // The call was repeated. If its first attempt was the one that released, and another worker has had the
-            // message and ended its lease since, nobody remembers.
+            // The call was repeated. If its first attempt released the lease, and another worker has leased the message
+            // and ended that lease since, the store no longer knows.
             Err(refused) if refused.is_lease_lost() => End::Unknown,
             Err(refused) => panic!("Release: {refused}"),
         };

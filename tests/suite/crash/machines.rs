@@ -35,7 +35,7 @@ impl Redis {
         format!("redis://127.0.0.1:{port}")
     }
 
-    /// kill -9. Nobody answers on its port when this returns.
+    /// kill -9. No process answers on its port when this returns.
     pub(crate) async fn kill(&mut self) {
         let process = self.process.take().expect("it runs");
         process.kill();
@@ -45,7 +45,7 @@ impl Redis {
     /// The same data on the same port.
     pub(crate) async fn restart(&mut self) {
         let give_up_at = Instant::now() + SOON;
-        // Somebody else may have been given the port for a moment.
+        // Another process may have had the port for a moment.
         self.process = loop {
             match PrivateRedis::start(self.options.clone()).await {
                 Ok(process) => break Some(process),
@@ -81,7 +81,7 @@ impl Server {
 
     /// Starts it, and waits until it listens.
     pub(crate) async fn restart(&mut self) {
-        // The first who asks for the program builds it, which is not what is timed here.
+        // The first caller builds the program, which is not to be timed here.
         program::path();
         let give_up_at = Instant::now() + SOON;
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();

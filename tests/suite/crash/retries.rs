@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 
 const QUEUE: &str = "retries";
 
-/// A server, its services as the wire has them, and a look past it into the store.
+/// A server, its services on the wire, and direct access to its store.
 struct Wire {
     queue: QueueClient<Channel>,
     admin: QueueAdminClient<Channel>,
@@ -138,7 +138,7 @@ async fn q10_every_call_can_be_repeated() {
     let lease = wire.lease("d", "4").await;
     twice!(wire.queue.cancel(cancel("d", 0, true)));
     twice!(wire.queue.cancel(cancel("e", 0, false)));
-    // The lease that the operator took away is lost, as often as one asks.
+    // The lease that the operator took away is lost, however often the call is repeated.
     for _ in 0..2 {
         let request = CompleteRequest { queue: queue(), leases: vec![lease_ref(&lease)] };
         let lost = wire.queue.complete(request).await.expect("a Complete").into_inner();
@@ -179,7 +179,7 @@ async fn q10_every_call_can_be_repeated() {
     wire.server.stop().await;
 }
 
-/// The results of a Work stream that broke are asked for again on another.
+/// The results of a broken Work stream are requested again on another.
 async fn work_streams(wire: &mut Wire) {
     let start = WorkStart { queue: QUEUE.to_owned(), worker: "w".to_owned(), ..WorkStart::default() };
     let mut leases = Vec::new();

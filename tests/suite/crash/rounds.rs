@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 const ROUNDS: u32 = 24;
-/// The queue of messages whose holders have died, and that only the sweeper looks at.
+/// The queue of messages whose holders have died; only the sweeper moves them.
 const ORPHANS: &str = "orphans";
 const POLL: Duration = Duration::from_millis(20);
 
@@ -152,7 +152,7 @@ impl Orphan {
     async fn found(self, machines: &Machines) {
         let client = &machines.clients[0];
         let give_up_at = Instant::now() + SOON;
-        // Nobody dequeues here, so that only the sweeper can have done it.
+        // No worker dequeues here, so that only the sweeper can have done it.
         while client.get_message(ORPHANS, &self.lease.id).await.expect("a message").state == State::Running {
             assert!(Instant::now() < give_up_at, "{} is still locked", self.key);
             sleep(POLL).await;
@@ -170,8 +170,8 @@ impl Orphan {
 }
 
 async fn take(client: &Client) -> Lease {
-    let ask = || Dequeue::new(ORPHANS).worker("an orphan's").lease_ms(LEASE_MS);
-    let leases = client.dequeue(ask().wait_ms(5_000)).await.expect("a Dequeue");
+    let request = || Dequeue::new(ORPHANS).worker("an orphan's").lease_ms(LEASE_MS);
+    let leases = client.dequeue(request().wait_ms(5_000)).await.expect("a Dequeue");
     leases.into_iter().next().expect("a runnable message")
 }
 
@@ -201,7 +201,7 @@ async fn until_empty(machines: &Machines, queue: &str) {
     }
 }
 
-/// All is quiet: the record, the servers and the outbox tell the same story.
+/// At rest: the record, the servers and the outbox agree.
 async fn conclude(machines: &Machines, load: &Load) {
     let queue = load.queue.as_str();
     check_invariants(machines, queue).await;

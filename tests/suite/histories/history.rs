@@ -27,7 +27,7 @@ pub(crate) struct Op {
     pub(crate) what: What,
 }
 
-/// What was answered. Refusals that tell nothing are not recorded.
+/// The result. Refusals without information are not recorded.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     /// Accepted by an Enqueue.
@@ -38,9 +38,9 @@ pub(crate) enum What {
     Extended { id: String, fencing_token: u64, lease_ms: u64, ok: bool },
     /// Completed or released by the holder of a lease.
     Ended { id: String, fencing_token: u64, end: End },
-    /// Canceled, redriven or updated. These answer the same when somebody else has done the same before.
+    /// Canceled, redriven or updated. These get the same result when another caller has done the same before.
     Changed { id: String, state: State, version: u32 },
-    /// Looked at; `None`: not there.
+    /// Read; `None`: it does not exist.
     Seen { id: String, found: Option<(State, u32)> },
     /// Counted, all or those of one origin.
     Counted { origin: Option<String>, depth: Depth },
@@ -57,7 +57,7 @@ pub(crate) enum End {
     To(State, u32),
     /// It had ended before.
     Lost,
-    /// Nobody knows: there was no answer.
+    /// Unknown: there was no answer.
     Unknown,
 }
 

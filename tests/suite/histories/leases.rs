@@ -1,4 +1,4 @@
-//! No message and no key is leased twice at once, fencing tokens rise, and nobody ends a lease that is lost (Q4, Q11, Q13).
+//! No message and no key is leased twice at once, fencing tokens rise, and no call ends a lost lease (Q4, Q11, Q13).
 //!
 //! A lease is known only by what its worker saw, so each has two bounds: it lived *at least* until `alive_until_us`,
 //! counted from the invocation of its Dequeue or last extension, and it was *certainly* over from `over_from_us` on,
@@ -132,7 +132,7 @@ fn check_group(name: &str, group: &[&Hold], found: &mut Vec<String>) {
     }
 }
 
-/// Nobody ends or extends a lease that is over, and nobody is told that a living lease is lost.
+/// No call ends or extends a lease that is over, and no answer says that a live lease is lost.
 fn check_ends(history: &[Op], holds: &[Hold], found: &mut Vec<String>) {
     let by_fencing_token: HashMap<(&str, u64), &Hold> =
         holds.iter().map(|hold| ((hold.id, hold.fencing_token), hold)).collect();
@@ -150,7 +150,9 @@ fn check_ends(history: &[Op], holds: &[Hold], found: &mut Vec<String>) {
             _ => continue,
         };
         let Some(hold) = by_fencing_token.get(&(id, fencing_token)) else {
-            found.push(format!("message {id}: an answer about fencing token {fencing_token}, which nobody was given"));
+            found.push(format!(
+                "message {id}: an answer about fencing token {fencing_token}, which no caller was granted"
+            ));
             continue;
         };
         if !accepted {
@@ -179,7 +181,7 @@ fn check_ends(history: &[Op], holds: &[Hold], found: &mut Vec<String>) {
     }
 }
 
-/// A queue whose pause was acknowledged gives nothing out, through any server, until somebody resumes it.
+/// A queue whose pause was acknowledged grants no lease, through any server, until it is resumed.
 fn check_pauses(history: &[Op], found: &mut Vec<String>) {
     let spans = |wanted: fn(&What) -> bool| {
         let mut spans: Vec<Span> = history.iter().filter(|op| wanted(&op.what)).map(|op| op.span).collect();
@@ -263,7 +265,7 @@ mod tests {
             ("when it was over", vec![lease.clone(), ended(1_020, 1_030, "a", 1, COMPLETED)]),
             ("was called lost", vec![lease.clone(), ended(500, 510, "a", 1, End::Lost)]),
             ("was called lost", vec![lease.clone(), extended(500, 510, "a", 1, 1_000, false)]),
-            ("which nobody was given", vec![lease.clone(), ended(500, 510, "a", 7, COMPLETED)]),
+            ("which no caller was granted", vec![lease.clone(), ended(500, 510, "a", 7, COMPLETED)]),
             ("was called lost", vec![lease.clone(), ended(500, 510, "a", 1, End::Lost), canceled(520, 530)]),
             (
                 "while the queue was paused",

@@ -146,7 +146,7 @@ impl Load {
         self.recorder.record(begin_us, What::Counted { origin: origin.map(str::to_owned), depth });
     }
 
-    /// Looks at messages through both servers in turn.
+    /// Reads messages through both servers alternately.
     pub(crate) async fn read(self, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed);
         while self.is(Phase::Load) {
@@ -210,17 +210,17 @@ impl Load {
         let mut rng = StdRng::seed_from_u64(seed);
         let lease_ms = if habit == Habit::Slow { SHORT_LEASE_MS } else { LEASE_MS };
         while !self.is(Phase::Done) {
-            let ask = Dequeue::new(&self.queue).worker(format!("{habit:?} {seed}")).lease_ms(lease_ms).wait_ms(200);
-            let ask = match habit {
-                Habit::Prompt => ask.limit(rng.random_range(1..=4)),
-                Habit::Slow => ask,
+            let request = Dequeue::new(&self.queue).worker(format!("{habit:?} {seed}")).lease_ms(lease_ms).wait_ms(200);
+            let request = match habit {
+                Habit::Prompt => request.limit(rng.random_range(1..=4)),
+                Habit::Slow => request,
                 Habit::Filtered => {
                     let origins = ORIGINS.choose_multiple(&mut rng, 2).take(if seed.is_multiple_of(2) { 1 } else { 2 });
-                    origins.fold(ask, |ask, origin| ask.filter(Filter::equals(ORIGIN, *origin)))
+                    origins.fold(request, |request, origin| request.filter(Filter::equals(ORIGIN, *origin)))
                 }
             };
             let begin_us = self.recorder.now_us();
-            let leases = match self.clients[via].dequeue(ask).await {
+            let leases = match self.clients[via].dequeue(request).await {
                 Ok(leases) => leases,
                 Err(Error::Refused(refused)) if refused.reason == "DEQUEUE_BLOCKED" => {
                     sleep(Duration::from_millis(10)).await;

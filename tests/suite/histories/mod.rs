@@ -1,7 +1,7 @@
 //! Two servers on one Redis under concurrent load; what the clients saw is written down and then judged (Q9, Q11, Q13).
 //!
 //! What lives here: the load, the record, and one file per judgement, each with bad histories made by hand that it must
-//! find out. What may not: anything that asks the servers whether they were right.
+//! find out. What may not: checks that rely on the servers.
 
 mod depths;
 pub(crate) mod history;
@@ -57,7 +57,7 @@ async fn q13_two_servers_on_one_redis_are_one_queue() {
     }
     tokio::select! {
         () = sleep(LOAD) => {}
-        // Nobody ends before the load does, unless in a panic.
+        // No task ends before the load does, unless it panics.
         Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
     }
     phase.send_replace(Phase::Drain);

@@ -175,7 +175,7 @@ impl Call {
 }
 
 impl Answer {
-    /// Takes out what a store may answer in its own way: a Redis looks at the next sweep's time in a list with
+    /// Takes out what a store may answer in its own way: Redis reads the next sweep's time from a list with
     /// entries of messages that were redriven since, so it may look early.
     pub(crate) fn comparable(self) -> Answer {
         match self {

@@ -2,7 +2,7 @@
 //! Redis, on one clock, and every answer is the same; so is all that can be seen of the queues every few steps.
 //!
 //! A failure is shrunk and printed with its seed. `TALLYSTONE_PROPERTY_SEED` repeats it, `TALLYSTONE_PROPERTY_STEPS`
-//! asks for more steps, `TALLYSTONE_TEST_LONG` for many more.
+//! sets more steps, `TALLYSTONE_TEST_LONG` many more.
 
 pub(crate) mod call;
 mod index_build;
@@ -23,7 +23,7 @@ use world::World;
 
 const STEPS: u64 = 100_000;
 const STEPS_LONG: u64 = 2_000_000;
-/// Steps between two looks at everything.
+/// Steps between two checks of everything.
 const LOOK_STEPS: usize = 50;
 /// How long one server may take to hear of another: generous, for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -108,7 +108,7 @@ pub(crate) fn draw(seed: u64) -> Vec<Step> {
     let count = if is_bulk { STEPS / 5 } else { STEPS };
     while steps.len() < count {
         match drawer.chance(0.005) {
-            true => steps.extend(drawer.made_anew()),
+            true => steps.extend(drawer.created_again()),
             false => steps.push(drawer.step()),
         }
     }
@@ -139,8 +139,8 @@ impl Drawer {
         Step { queue, server: self.pick(&[0, 1]), repeat: self.chance(0.3), act: self.act() }
     }
 
-    /// A queue taken away and made anew, as another, behind the back of one server.
-    fn made_anew(&mut self) -> [Step; 3] {
+    /// A queue that is deleted and created again with another configuration, without the knowledge of one server.
+    fn created_again(&mut self) -> [Step; 3] {
         let (queue, server, is_exclusive) = (self.pick(&[0, 1]), self.pick(&[0, 1]), self.chance(0.5));
         let config = self.config(is_exclusive);
         [Act::Purge { include_running: true }, Act::Delete, Act::Create(config)].map(|act| Step {

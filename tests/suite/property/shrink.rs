@@ -1,4 +1,4 @@
-//! A failing program made as short as it still fails, and told.
+//! Shortens a failing program as long as it still fails, and prints it.
 
 use crate::property::PATIENCE;
 use crate::property::program::{Step, simpler};

@@ -1,4 +1,4 @@
-//! Who must be told (Q18): a server that waits, when another makes something runnable for it; the sweeper, when
+//! Which notifications must arrive (Q18): at a waiting server, when another makes something runnable for it; at the sweeper, when
 //! something falls due before it means to look.
 
 use crate::property::call::{Answer, Call};
@@ -16,37 +16,37 @@ use tokio::sync::Notify;
 /// A server looks again by itself before the store forgets that it waits.
 const LOOKS_AGAIN_MS: u64 = 60_000;
 
-/// How often one server was told of each shard.
+/// How often one server was notified of each shard.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Notifications {
     times: Mutex<HashMap<Shard, u64>>,
     changed: Notify,
 }
 
-impl Told {
+impl Notifications {
     /// Listens to a server.
-    pub(super) fn by(server: &RedisStore) -> Arc<Told> {
-        let told = Arc::new(Told::default());
-        let ear = told.clone();
+    pub(super) fn by(server: &RedisStore) -> Arc<Notifications> {
+        let notified = Arc::new(Notifications::default());
+        let ear = notified.clone();
         server.on_ready(Box::new(move |shard| {
             *ear.times.lock().unwrap_or_else(PoisonError::into_inner).entry(shard.clone()).or_default() += 1;
             ear.changed.notify_one();
         }));
-        told
+        notified
     }
 
     fn times(&self, shard: &Shard) -> u64 {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).get(shard).copied().unwrap_or(0)
     }
 
-    /// Waits until it was told more often than that.
+    /// Waits until it was notified more often than that.
     async fn again(&self, shard: &Shard, than: u64, patience: Duration) -> bool {
-        let told = async {
+        let notified = async {
             while self.times(shard) <= than {
                 self.changed.notified().await;
             }
         };
-        tokio::time::timeout(patience, told).await.is_ok()
+        tokio::time::timeout(patience, notified).await.is_ok()
     }
 }
 
@@ -56,9 +56,9 @@ struct Waiting {
     server: usize,
     request: DequeueRequest,
     since_ms: u64,
-    /// When it began to wait; when it asked, if its dequeue moved what fell due: that takes the mark of who waits, and
-    /// the tell may be there before the answer. A server remembers what it is told while it asks.
-    told: u64,
+    /// The count when it began to wait; or, if its dequeue moved due messages, when it called: that call clears the mark of
+    /// waiting servers, and the notification may arrive before the result. A server records notifications during a call.
+    notified: u64,
     /// Something was there for it after the last step.
     is_served: bool,
 }
@@ -67,33 +67,33 @@ struct Waiting {
 #[derive(Clone, Copy)]
 struct Plan {
     at_ms: u64,
-    told: u64,
+    notified: u64,
 }
 
 /// Who waits for what in one run of a program.
 pub(super) struct Wakes<'a> {
-    told: &'a [Arc<Told>; 2],
+    notified: &'a [Arc<Notifications>; 2],
     patience: Duration,
     waiting: Vec<Waiting>,
     plans: [Option<Plan>; QUEUES],
 }
 
 impl<'a> Wakes<'a> {
-    /// Nobody waits. `patience` is how long a message from Redis to a server may take.
-    pub(super) fn new(told: &'a [Arc<Told>; 2], patience: Duration) -> Self {
-        Wakes { told, patience, waiting: Vec::new(), plans: [None; QUEUES] }
+    /// No server waits. `patience` is how long a message from Redis to a server may take.
+    pub(super) fn new(notified: &'a [Arc<Notifications>; 2], patience: Duration) -> Self {
+        Wakes { notified, patience, waiting: Vec::new(), plans: [None; QUEUES] }
     }
 
-    /// How often a server was told of a shard so far.
-    pub(super) fn told(&self, server: usize, shard: &Shard) -> u64 {
-        self.told[server].times(shard)
+    /// How often a server was notified of a shard so far.
+    pub(super) fn notified(&self, server: usize, shard: &Shard) -> u64 {
+        self.notified[server].times(shard)
     }
 
-    /// After a call that was answered alike: whoever had to be told was told. `told`: how often its server was told before
+    /// After a call with equal results: every necessary notification arrived. `notified`: how often its server was notified before
     /// it waits. `swept` is Redis's own answer.
     pub(super) async fn after(
         &mut self,
-        (queue, server, told): (usize, usize, u64),
+        (queue, server, notified): (usize, usize, u64),
         (call, answer): (&Call, &Answer),
         swept: Option<&Swept>,
         (oracle, shard, now_ms): (&Oracle, &Shard, u64),
@@ -107,7 +107,7 @@ impl<'a> Wakes<'a> {
                 let hungry = requests.iter().zip(&dequeued.leases).filter(|(_, leases)| **leases == Ok(Vec::new()));
                 let waiting = |request: &DequeueRequest| {
                     let request = request.clone();
-                    Waiting { queue, server, request, since_ms: now_ms, told, is_served: false }
+                    Waiting { queue, server, request, since_ms: now_ms, notified, is_served: false }
                 };
                 self.waiting.extend(hungry.map(|(request, _)| waiting(request)));
             }
@@ -115,20 +115,20 @@ impl<'a> Wakes<'a> {
         }
         if let Some(swept) = swept {
             let at_ms = swept.next_ms.unwrap_or(u64::MAX);
-            self.plans[queue] = Some(Plan { at_ms, told: self.told[server].times(shard) });
+            self.plans[queue] = Some(Plan { at_ms, notified: self.notified[server].times(shard) });
         }
-        self.waiters_are_told((queue, server), call, (oracle, shard, now_ms)).await?;
-        self.sweeper_is_told(queue, (oracle, shard, now_ms)).await
+        self.waiters_are_notified((queue, server), call, (oracle, shard, now_ms)).await?;
+        self.sweeper_is_notified(queue, (oracle, shard, now_ms)).await
     }
 
-    async fn waiters_are_told(
+    async fn waiters_are_notified(
         &mut self,
         (queue, server): (usize, usize),
         call: &Call,
         (oracle, shard, now_ms): (&Oracle, &Shard, u64),
     ) -> Outcome {
-        let told = |waiting: &Waiting| self.told[waiting.server].times(shard) > waiting.told;
-        self.waiting.retain(|w| w.queue != queue || (now_ms < w.since_ms + LOOKS_AGAIN_MS && !told(w)));
+        let notified = |waiting: &Waiting| self.notified[waiting.server].times(shard) > waiting.notified;
+        self.waiting.retain(|w| w.queue != queue || (now_ms < w.since_ms + LOOKS_AGAIN_MS && !notified(w)));
         if self.waiting.iter().all(|waiting| waiting.queue != queue) {
             return Ok(());
         }
@@ -139,23 +139,23 @@ impl<'a> Wakes<'a> {
                 filters.is_empty() || filters.iter().any(|filter| filter.matches(&message.metadata))
             };
             let was_served = std::mem::replace(&mut waiting.is_served, runnable.iter().any(serves));
-            // A server looks again behind its own calls of workers; that a queue runs again it tells nobody.
+            // A server checks again after its own workers' calls; it notifies no other when a queue is resumed.
             let looks_itself = waiting.server == server && call.is_by_worker() || matches!(call, Call::Configure(_));
             if !waiting.is_served || was_served || looks_itself {
                 continue;
             }
-            if !self.told[waiting.server].again(shard, waiting.told, self.patience).await {
+            if !self.notified[waiting.server].again(shard, waiting.notified, self.patience).await {
                 let Waiting { server, request, .. } = waiting;
-                return Err(format!("server {server} waits for {request:?} and was not told of what is there for it"));
+                return Err(format!("server {server} waits for {request:?} and was not notified of a message for it"));
             }
         }
         Ok(())
     }
 
-    async fn sweeper_is_told(&mut self, queue: usize, (oracle, shard, now_ms): (&Oracle, &Shard, u64)) -> Outcome {
+    async fn sweeper_is_notified(&mut self, queue: usize, (oracle, shard, now_ms): (&Oracle, &Shard, u64)) -> Outcome {
         // Both servers hear the same.
-        let told = &self.told[0];
-        let Some(Plan { at_ms, told: before }) = self.plans[queue] else { return Ok(()) };
+        let notified = &self.notified[0];
+        let Some(Plan { at_ms, notified: before }) = self.plans[queue] else { return Ok(()) };
         let mut next_ms = u64::MAX;
         for state in State::ALL.into_iter().filter(|state| *state != State::Pending) {
             let first =
@@ -163,10 +163,10 @@ impl<'a> Wakes<'a> {
             next_ms = next_ms.min(first.map_or(u64::MAX, |message| message.due_ms));
         }
         // A sweeper whose time has come looks anyway.
-        if now_ms < at_ms && next_ms < at_ms && !told.again(shard, before, self.patience).await {
-            return Err(format!("something is due at {next_ms}, and the sweeper, who looks at {at_ms}, was not told"));
+        if now_ms < at_ms && next_ms < at_ms && !notified.again(shard, before, self.patience).await {
+            return Err(format!("something is due at {next_ms}, and the sweeper, due at {at_ms}, was not notified"));
         }
-        if told.times(shard) > before {
+        if notified.times(shard) > before {
             self.plans[queue] = None;
         }
         Ok(())

@@ -32,18 +32,18 @@ pub(super) async fn compare(oracle: &Oracle, redis: &RedisStore, shard: &Shard) 
         messages += ours.len() as u64;
         same(&format!("the list of {state} messages"), &in_order(state, theirs)?, &in_order(state, ours)?)?;
     }
-    let (mut cursor, mut looked_at) = (String::new(), 0);
+    let (mut cursor, mut checked) = (String::new(), 0);
     loop {
         let (looked, page) = redis.check(shard, &cursor).await.map_err(|error| format!("the scrubber: {error}"))?;
         same("what the scrubber finds", &Vec::new(), &page.items)?;
-        looked_at += looked;
+        checked += looked;
         if page.next_cursor.is_empty() {
             break;
         }
         cursor = page.next_cursor;
     }
-    if looked_at < messages {
-        return Err(format!("the scrubber looked at {looked_at} of {messages} messages"));
+    if checked < messages {
+        return Err(format!("the scrubber checked {checked} of {messages} messages"));
     }
     Ok(())
 }

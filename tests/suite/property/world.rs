@@ -2,7 +2,7 @@
 
 use crate::property::call::{Answer, Call, Tokens, shards};
 use crate::property::program::{Act, QUEUES, Step};
-use crate::property::wakes::{Told, Wakes};
+use crate::property::wakes::{Notifications, Wakes};
 use crate::property::whole;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use tallystone_tests::{Clock, TestRedis};
 pub(super) struct World {
     redis: Arc<TestRedis>,
     servers: [RedisStore; 2],
-    told: [Arc<Told>; 2],
+    notified: [Arc<Notifications>; 2],
     clock: Arc<AtomicU64>,
     name: String,
     runs: u64,
@@ -47,15 +47,15 @@ pub(super) fn same<T: PartialEq + Debug>(what: &str, oracle: &T, redis: &T) -> O
 }
 
 impl World {
-    /// One on this Redis; `name` keeps it apart from others.
+    /// One on this Redis; `name` distinguishes it from others.
     pub(super) async fn new(redis: Arc<TestRedis>, name: String) -> Self {
         let clock = Clock::new().shared();
         let servers = [
             redis.store(store::Clock::Test(clock.clone())).await,
             redis.store(store::Clock::Test(clock.clone())).await,
         ];
-        let told = std::array::from_fn(|server| Told::by(&servers[server]));
-        World { redis, servers, told, clock, name, runs: 0, arrows: BTreeSet::new() }
+        let notified = std::array::from_fn(|server| Notifications::by(&servers[server]));
+        World { redis, servers, notified, clock, name, runs: 0, arrows: BTreeSet::new() }
     }
 
     /// Fresh queues, at the same moment for every program. `patience` is how long one server may take to hear of
@@ -70,7 +70,7 @@ impl World {
             clock: &self.clock,
             shards: shards(&format!("{}/{}", self.name, self.runs)),
             tokens: Tokens::default(),
-            wakes: Wakes::new(&self.told, patience),
+            wakes: Wakes::new(&self.notified, patience),
             steps: 0,
             calls: Vec::new(),
         }
@@ -125,7 +125,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// One step on both sides: answers, and what the call touched, alike; who had to be told was told.
+    /// One step on both sides: equal results, equal effects, and every necessary notification.
     pub(super) async fn step(&mut self, step: &Step) -> Outcome {
         let shard = &self.shards[step.queue];
         let now_ms = self.clock.load(Ordering::SeqCst);
@@ -141,12 +141,12 @@ impl Play<'_> {
         };
         let (redis, again) = (&self.servers[step.server], &self.servers[1 - step.server]);
         self.calls.push(format!("queue {}, server {}: {call:?}", step.queue, step.server));
-        let before = self.wakes.told(step.server, shard);
+        let before = self.wakes.notified(step.server, shard);
         let is_due = self.next_due_ms(shard).await.is_some_and(|due_ms| due_ms <= now_ms);
         let answer = call.on(&self.oracle, shard).await;
         let answer_of_redis = call.on(redis, shard).await;
-        // What falls due in this very call may have been told before its answer was there.
-        let told = if is_due { before } else { self.wakes.told(step.server, shard) };
+        // Messages that fall due in this very call may cause a notification before its result arrives.
+        let notified = if is_due { before } else { self.wakes.notified(step.server, shard) };
         let mut swept = None;
         if let (Answer::Swept(Ok(oracle)), Answer::Swept(Ok(redis))) = (&answer, &answer_of_redis) {
             looks_in_time(oracle, redis)?;
@@ -155,7 +155,7 @@ impl Play<'_> {
         let (answer, answer_of_redis) = (answer.comparable(), answer_of_redis.comparable());
         same("the answer", &answer, &answer_of_redis)?;
         let place = (&self.oracle, shard, now_ms);
-        self.wakes.after((step.queue, step.server, told), (&call, &answer), swept.as_ref(), place).await?;
+        self.wakes.after((step.queue, step.server, notified), (&call, &answer), swept.as_ref(), place).await?;
         self.tokens.learn(step.queue, &answer);
         let ids = touched(&call, &answer);
         let seen = see(redis, shard, &ids).await;
