@@ -40,6 +40,9 @@ fn a_circle_is_found_through_imports_and_reexports() {
     // A re-export is no use, so the root is not part of it.
     assert_eq!(found[0].files, ["a.rs", "b.rs", "c.rs"].map(str::to_owned).into());
     assert_eq!(found[0].walk.len(), 4, "{}", found[0].text());
+    write("c.rs", "use crate::Map; pub struct C;");
+    write("lib.rs", "mod a; mod b; mod c; use std::collections::BTreeMap as Map; fn f() { c::C; }");
+    assert!(read().is_empty(), "an item of another crate belongs to no file");
     write("c.rs", "pub struct C; fn g() { crate::unrelated() }");
     write("lib.rs", "mod a; mod b; mod c; pub use c::C as Renamed; fn unrelated() { c::C; }");
     assert_eq!(read()[0].files, ["c.rs", "lib.rs"].map(str::to_owned).into(), "a module and its parent");

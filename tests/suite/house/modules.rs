@@ -32,6 +32,7 @@ enum Target {
     Module(usize),
     /// An item that this file defines.
     File(usize),
+    OtherCrate,
 }
 
 /// All modules of one crate, its root first.
@@ -141,16 +142,16 @@ impl Modules {
         match (self.lookup(module, first, tried)?, rest) {
             (target, []) => Some(target),
             (Target::Module(child), rest) => self.resolve_in(child, rest, tried),
-            // An associated item, or a variant.
-            (file, _) => Some(file),
+            // An associated item, a variant, or an item of another crate.
+            (target, _) => Some(target),
         }
     }
 
     /// Like `resolve`, after a prefix that names a module: what is not found there belongs to the module's file.
     fn resolve_in(&self, module: usize, path: &[String], tried: &mut BTreeSet<(usize, String)>) -> Option<Target> {
         let file = Target::File(self.modules[module].file);
-        match path.first().map(String::as_str) {
-            Some("*") => Some(file),
+        match path.first() {
+            Some(name) if name == "*" => Some(file),
             _ => self.resolve(module, path, tried).or(Some(file)),
         }
     }
@@ -167,12 +168,12 @@ impl Modules {
             return Some(Target::File(here.file));
         }
         if let Some(import) = here.imports.iter().find(|import| import.name == name) {
-            return self.resolve(module, &import.path, tried);
+            return self.resolve(module, &import.path, tried).or(Some(Target::OtherCrate));
         }
         let globs = here.imports.iter().filter(|import| import.name == "*");
         globs.into_iter().find_map(|glob| match self.resolve(module, &glob.path[..glob.path.len() - 1], tried)? {
             Target::Module(source) => self.lookup(source, name, tried),
-            Target::File(_) => None,
+            Target::File(_) | Target::OtherCrate => None,
         })
     }
 }
