@@ -5,6 +5,7 @@
 
 pub(crate) mod program;
 
+mod bench;
 mod configuration;
 mod demo;
 mod dev;

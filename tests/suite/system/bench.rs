@@ -1,0 +1,29 @@
+//! `tallystone bench … --against`: two builds compared pair by pair.
+
+use super::program;
+use serde_json::Value;
+
+#[tokio::test]
+async fn a_build_is_compared_with_itself_pair_by_pair() {
+    let other = program::path().to_str().expect("a path in UTF-8");
+    let args = ["bench", "queue", "--quick", "--only", "unary", "--against", other, "--pairs", "2", "--json"];
+    let ended = program::run(program::command(&args), "").await;
+    let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    assert_eq!(report["pairs"], 2, "{report:#}");
+    assert_eq!(report["settings"]["appendfsync"], "always", "{report:#}");
+    assert!(report["machine"]["cores"].as_u64().is_some_and(|cores| cores > 0), "{report:#}");
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 1, "rows that differ only in their reference are compared once: {report:#}");
+    let row = &rows[0];
+    for side in ["ours", "other"] {
+        let values = row[side].as_array().expect("values");
+        assert!(
+            values.len() == 2 && values.iter().all(|value| value.as_f64().is_some_and(|rate| rate > 0.0)),
+            "{row:#}"
+        );
+    }
+    let bound = |name: &str| row["interval"][name].as_f64().expect("a number");
+    assert!(bound("low") <= bound("ratio") && bound("ratio") <= bound("high"), "{row:#}");
+    // Two pairs of one build rarely show a difference; if they do, the exit code shows it, too.
+    assert_eq!(ended.code, Some(if row["verdict"] == "worse" { 1 } else { 0 }), "{ended:?}");
+}
