@@ -1,9 +1,9 @@
 //! A filter index that is built in the background while its queue is in use counts and orders in the end what one that
 //! was there from the beginning would (Q8, Q9).
 
-use crate::property::PATIENCE;
+use crate::property::compare::{Outcome, same};
 use crate::property::program::{Act, Step, draw_busy, id_of};
-use crate::property::world::{Outcome, World, same};
+use crate::property::world::{PATIENCE, World};
 use std::sync::Arc;
 use tallystone_model::store::DequeueRequest;
 use tallystone_model::{QueueConfig, Refusal, Store};

@@ -5,6 +5,7 @@
 //! sets more steps, `TALLYSTONE_TEST_LONG` many more.
 
 pub(crate) mod call;
+mod compare;
 mod index_build;
 pub(crate) mod program;
 mod shrink;
@@ -15,18 +16,15 @@ mod world;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use tallystone_model::state::ARROWS;
 use tallystone_tests::TestRedis;
 use tokio::task::JoinSet;
-use world::World;
+use world::{PATIENCE, World};
 
 const STEPS: u64 = 100_000;
 const STEPS_LONG: u64 = 2_000_000;
 /// Steps between two checks of everything.
 const LOOK_STEPS: usize = 50;
-/// How long one server may take to hear of another: generous, for a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Programs at the same time: while one waits for Redis another thinks.
 const WORKERS: usize = 3;
 

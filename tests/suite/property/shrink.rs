@@ -1,8 +1,7 @@
 //! Shortens a failing program as long as it still fails, and prints it.
 
-use crate::property::PATIENCE;
 use crate::property::program::{Step, simpler};
-use crate::property::world::World;
+use crate::property::world::{PATIENCE, World};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 

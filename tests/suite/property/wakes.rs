@@ -2,8 +2,8 @@
 //! something falls due before it means to look.
 
 use crate::property::call::{Answer, Call};
+use crate::property::compare::Outcome;
 use crate::property::program::QUEUES;
-use crate::property::world::Outcome;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

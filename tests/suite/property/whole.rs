@@ -1,6 +1,6 @@
 //! All that can be seen of one queue, on both sides: configuration, counts, lists, events, and the scrubber's word.
 
-use crate::property::world::{Outcome, same};
+use crate::property::compare::{Outcome, same};
 use std::collections::BTreeMap;
 use tallystone_model::oracle::Oracle;
 use tallystone_model::state::is_arrow;

@@ -1,6 +1,7 @@
 //! The oracle and two servers on one Redis, side by side on one clock: every step on both, every answer compared.
 
 use crate::property::call::{Answer, Call, Tokens, shards};
+use crate::property::compare::{Outcome, same};
 use crate::property::program::{Act, QUEUES, Step};
 use crate::property::wakes::{Notifications, Wakes};
 use crate::property::whole;
@@ -15,6 +16,9 @@ use tallystone_model::{Cause, Message, MessageId, Refusal, Shard, State, Store};
 use tallystone_server::store::{self, RedisStore};
 use tallystone_tests::{Clock, TestRedis};
 
+/// How long one server may take to hear of another: generous, for a loaded machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Both sides of the comparison. Programs run on it one after the other.
 pub(super) struct World {
     redis: Arc<TestRedis>,
@@ -27,23 +31,12 @@ pub(super) struct World {
     pub arrows: BTreeSet<(Option<State>, Option<State>, Cause)>,
 }
 
-/// Where two sides differ, in words.
-pub(super) type Outcome = Result<(), String>;
-
 /// How one run of a program went: the calls it made, and how it ended.
 pub(super) struct Run {
     /// Begun.
     pub steps: usize,
     pub calls: Vec<String>,
     pub outcome: Outcome,
-}
-
-/// Equal, or what differs.
-pub(super) fn same<T: PartialEq + Debug>(what: &str, oracle: &T, redis: &T) -> Outcome {
-    if oracle == redis {
-        return Ok(());
-    }
-    Err(format!("{what} differs\n    oracle {oracle:?}\n    redis  {redis:?}"))
 }
 
 impl World {
