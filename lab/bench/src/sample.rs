@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn tallies_add_up_to_a_rate() {
+    fn calls_add_up_to_a_rate() {
         let began = Instant::now();
         let mut stats = CallStats::new();
         stats.note(32, Duration::from_millis(2));

@@ -35,8 +35,11 @@ pub(super) fn interval(ratios: &[f64]) -> Option<Interval> {
 
 /// The 97.5 % quantile of the t distribution with so many degrees of freedom, one at least.
 fn t_975(degrees: usize) -> f64 {
-    // Beyond the table, the first term of the expansion in 1 / degrees is exact to 0.001.
-    let expanded = || Z_975 + (Z_975.powi(3) + Z_975) / (4.0 * degrees as f64);
+    // Beyond the table, two terms of the expansion in 1 / degrees are exact to 0.001.
+    let expanded = || {
+        let (n, z) = (degrees as f64, Z_975);
+        z + (z.powi(3) + z) / (4.0 * n) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
+    };
     T_975.get(degrees.saturating_sub(1)).copied().unwrap_or_else(expanded)
 }
 
