@@ -2,12 +2,12 @@
 
 use super::status::{of_call, of_item};
 use super::wire::{batch, change_request, merged, namespace, sorted};
-use super::wire_v1 as wire;
 use crate::log::{Appended, Change};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 use crate::service::{Count, CounterService};
 use tallystone_model::Applied;
+use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
 
 pub(super) async fn one(

@@ -2,9 +2,9 @@
 
 use super::status::{of_call, of_item};
 use super::wire::{batch, change_request, merged, namespace, sorted};
-use super::wire_v1 as wire;
 use crate::log::{Appended, Change};
 use crate::service::CounterService;
+use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
 
 pub(super) async fn one(

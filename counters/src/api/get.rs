@@ -2,9 +2,9 @@
 
 use super::status::{of_call, of_item};
 use super::wire::{batch, counter_type, merged, namespace, sorted};
-use super::wire_v1 as wire;
 use crate::names::CounterName;
 use crate::service::{Count, CounterService};
+use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
 
 pub(super) async fn one(

@@ -1,11 +1,11 @@
 //! Both gRPC services: each RPC goes to its file, and is observed.
 
-use super::wire_v1::counter_admin_server::CounterAdmin;
-use super::wire_v1::counters_server::Counters as CountersRpc;
-use super::wire_v1::*;
 use super::{add, clear, get, list, namespaces};
 use crate::service::CounterService;
 use std::sync::Arc;
+use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin;
+use tallystone_proto::counter::v1::counters_server::Counters as CountersRpc;
+use tallystone_proto::counter::v1::*;
 use tallystone_serving::RpcMetrics;
 use tonic::{Request, Response, Status};
 

@@ -2,12 +2,12 @@
 
 use super::status::of_call;
 use super::wire::namespace;
-use super::wire_v1 as wire;
 use crate::log::{Change, Event};
 use crate::names::CounterName;
 use crate::redis::ListedCounter;
 use crate::refusal::Refusal;
 use crate::service::CounterService;
+use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
 
 const PAGE_ITEMS: usize = 100;

@@ -16,10 +16,9 @@ mod wire;
 use crate::service::CounterService;
 use grpc::Api;
 use std::sync::Arc;
-use tallystone_proto::counter::v1 as wire_v1;
+use tallystone_proto::counter::v1::counter_admin_server::CounterAdminServer;
+use tallystone_proto::counter::v1::counters_server::CountersServer;
 use tallystone_serving::Host;
-use wire_v1::counter_admin_server::CounterAdminServer;
-use wire_v1::counters_server::CountersServer;
 
 /// The largest request: a batch may hold a thousand items with all that they may carry.
 const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -2,12 +2,12 @@
 
 use super::status::of_call;
 use super::wire::counter_type;
-use super::wire_v1 as wire;
 use crate::names::NamespaceName;
 use crate::namespace::{Cardinality, CounterType, NamespaceConfig};
 use crate::redis::Namespace;
 use crate::refusal::Refusal;
 use crate::service::CounterService;
+use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
 
 pub(super) async fn put(

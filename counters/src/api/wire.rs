@@ -1,11 +1,11 @@
 //! What several calls have in common: tokens, batches and names.
 
-use super::wire_v1 as wire;
 use crate::log::Change;
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
 use crate::refusal::Refusal;
 use crate::service::ChangeRequest;
+use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
 
 /// Items of one call.

@@ -6,14 +6,15 @@ use super::messages::{
     CountersBody, EventsBody, GetCountBody, GetCountsBody, ItemBody, ListCountersBody, ListEventsBody, ResultsBody,
 };
 use crate::api::grpc::Api;
+use crate::api::namespaces;
 use crate::api::status::of_call;
-use crate::api::{namespaces, wire_v1 as wire};
 use crate::namespace::NamespaceConfig;
 use axum::Json;
 use axum::extract::State;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tallystone_proto::RpcStatus;
+use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_server::Counters as _;
 use tallystone_serving::http::{FaultBody, Faults, PathParams, RawBody};
 use tonic::{Request, Response, Status};

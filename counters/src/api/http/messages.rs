@@ -1,7 +1,7 @@
 //! Bodies: the messages of the protocol file, as JSON. Names of seed 000 (`counter_name`, `idempotency_token`) are read too.
 
-use crate::api::wire_v1 as wire;
 use serde::{Deserialize, Serialize};
+use tallystone_proto::counter::v1 as wire;
 use tallystone_serving::http::FaultBody;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
