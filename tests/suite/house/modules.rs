@@ -274,11 +274,9 @@ fn paths_of(tokens: &[TokenTree], paths: &mut BTreeSet<Vec<String>>, imports: &m
     while let Some((token, after)) = rest.split_first() {
         rest = after;
         match token {
-            TokenTree::Punct(punct) if punct.as_char() == '#' => {
+            TokenTree::Punct(punct) if punct.as_char() == '#' && rest.first().is_some_and(is_cfg_test) => {
                 // An inner item under `#[cfg(test)]`.
-                if rest.first().is_some_and(is_cfg_test) {
-                    rest = split_item(rest.get(1..).unwrap_or_default()).1;
-                }
+                rest = split_item(rest.get(1..).unwrap_or_default()).1;
             }
             TokenTree::Punct(punct) if punct.as_char() == '.' && matches!(rest.first(), Some(TokenTree::Ident(_))) => {
                 // A field or a method.
