@@ -34,6 +34,8 @@ pub(crate) struct Load {
     /// Acknowledged completions.
     pub(crate) completed: Arc<watch::Sender<usize>>,
     waiting: Arc<AtomicUsize>,
+    /// How long the queue keeps a terminal message.
+    retention: Duration,
 }
 
 /// The answer about the only item of a batch.
@@ -53,7 +55,13 @@ impl Load {
             phase: phase.clone(),
             completed: Arc::new(watch::Sender::new(0)),
             waiting: Arc::default(),
+            retention: Duration::MAX,
         }
+    }
+
+    /// Says how long the queue keeps a terminal message; without it, for longer than any test runs.
+    pub(crate) fn retention(self, retention: Duration) -> Self {
+        Load { retention, ..self }
     }
 
     /// Enqueues through one server.
@@ -119,6 +127,7 @@ impl Load {
         let end = match only(self.clients[via].complete(&self.queue, vec![lease.into()]).await) {
             Ok(Transition { state, version }) => End::To(state, version),
             Err(refused) if refused.is_lease_lost() => End::Lost,
+            Err(refused) if self.may_be_collected(begin_us, &refused) => End::Unknown,
             Err(refused) => panic!("Complete: {refused}"),
         };
         self.ended(begin_us, lease.lease_ref(), end);
@@ -132,9 +141,17 @@ impl Load {
             // The call was repeated. If its first attempt released the lease, and another worker has leased the message
             // and ended that lease since, the store no longer knows.
             Err(refused) if refused.is_lease_lost() => End::Unknown,
+            Err(refused) if self.may_be_collected(begin_us, &refused) => End::Unknown,
             Err(refused) => panic!("Release: {refused}"),
         };
         self.ended(begin_us, lease.lease_ref(), end);
+    }
+
+    /// Whether a call was repeated for so long, against a dead server, that its message may have ended and been collected
+    /// since the first attempt.
+    fn may_be_collected(&self, begin_us: u64, refused: &Refused) -> bool {
+        let called_for = Duration::from_micros(self.recorder.now_us() - begin_us);
+        refused.reason == "MESSAGE_NOT_FOUND" && called_for > self.retention
     }
 
     fn ended(&self, begin_us: u64, lease: LeaseRef, end: End) {

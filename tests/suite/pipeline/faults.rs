@@ -40,7 +40,8 @@ impl Loads {
             let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
             let config = QueueConfig { max_attempts: Some(1_000), terminal_retention_ms: Some(retention_ms), ..config };
             installation.machines.clients[via[0]].create_queue(name, config).await.expect("a new queue");
-            let load = Load::new(name, exclusive, &installation.machines.clients, &phases);
+            let load = Load::new(name, exclusive, &installation.machines.clients, &phases)
+                .retention(Duration::from_millis(retention_ms));
             for via in via {
                 tasks.spawn(load.clone().produce(*via, rng.random()));
                 tasks.spawn(load.clone().work(*via, rng.random()));
