@@ -112,7 +112,7 @@ impl Host {
         tokio::spawn(self.stopping.clone().run_until_cancelled_owned(future));
     }
 
-    /// Waits for this, at most [`STOP_WAIT`], after the port is closed; `what` names it in the log if it takes longer.
+    /// Waits for this, at most 5 s, after the port is closed; `what` names it in the log if it takes longer.
     pub fn drain(mut self, what: &'static str, drained: impl Future<Output = ()> + Send + 'static) -> Host {
         self.drains.push((what, Box::pin(drained)));
         self
