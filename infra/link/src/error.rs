@@ -27,7 +27,7 @@ impl LinkError {
     }
 }
 
-/// The error of one command of a pipeline ([`Link::calls`]).
+/// The error of one command of a pipeline ([`crate::Link::calls`]).
 impl From<ServerError> for LinkError {
     fn from(error: ServerError) -> LinkError {
         LinkError::after(error.into())
