@@ -109,8 +109,8 @@ impl Load {
                 sleep(Duration::from_millis(rng.random_range(0..WORK_MS))).await;
                 match rng.random_range(0..50) {
                     0 => break,
-                    1..4 => self.release(via, lease).await,
-                    _ => self.complete(via, lease).await,
+                    1..4 => self.release(via, lease, begin_us).await,
+                    _ => self.complete(via, lease, begin_us).await,
                 }
             }
         }
@@ -122,18 +122,18 @@ impl Load {
         self.recorder.record(begin_us, What::Leased { id, key, fencing_token, lease_ms: LEASE_MS, version, kept });
     }
 
-    async fn complete(&self, via: usize, lease: &Lease) {
+    async fn complete(&self, via: usize, lease: &Lease, leased_us: u64) {
         let begin_us = self.recorder.now_us();
         let end = match only(self.clients[via].complete(&self.queue, vec![lease.into()]).await) {
             Ok(Transition { state, version }) => End::To(state, version),
             Err(refused) if refused.is_lease_lost() => End::Lost,
-            Err(refused) if self.may_be_collected(begin_us, &refused) => End::Unknown,
+            Err(refused) if self.may_be_collected(leased_us, &refused) => End::Unknown,
             Err(refused) => panic!("Complete: {refused}"),
         };
         self.ended(begin_us, lease.lease_ref(), end);
     }
 
-    async fn release(&self, via: usize, lease: &Lease) {
+    async fn release(&self, via: usize, lease: &Lease, leased_us: u64) {
         let begin_us = self.recorder.now_us();
         let release = Release::of(lease).delay_ms(0);
         let end = match only(self.clients[via].release(&self.queue, vec![release]).await) {
@@ -141,17 +141,17 @@ impl Load {
             // The call was repeated. If its first attempt released the lease, and another worker has leased the message
             // and ended that lease since, the store no longer knows.
             Err(refused) if refused.is_lease_lost() => End::Unknown,
-            Err(refused) if self.may_be_collected(begin_us, &refused) => End::Unknown,
+            Err(refused) if self.may_be_collected(leased_us, &refused) => End::Unknown,
             Err(refused) => panic!("Release: {refused}"),
         };
         self.ended(begin_us, lease.lease_ref(), end);
     }
 
-    /// Whether a call was repeated for so long, against a dead server, that its message may have ended and been collected
-    /// since the first attempt.
-    fn may_be_collected(&self, begin_us: u64, refused: &Refused) -> bool {
-        let called_for = Duration::from_micros(self.recorder.now_us() - begin_us);
-        refused.reason == "MESSAGE_NOT_FOUND" && called_for > self.retention
+    /// Whether the message may have ended and been collected since it was leased: the worker waits for a dead server with
+    /// all the leases that it holds, and other workers run their messages meanwhile.
+    fn may_be_collected(&self, leased_us: u64, refused: &Refused) -> bool {
+        let held_for = Duration::from_micros(self.recorder.now_us() - leased_us);
+        refused.reason == "MESSAGE_NOT_FOUND" && held_for > self.retention
     }
 
     fn ended(&self, begin_us: u64, lease: LeaseRef, end: End) {
