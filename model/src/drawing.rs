@@ -1,6 +1,6 @@
 //! `docs/states.md` and `docs/images/states.svg`, generated from the table of transitions.
 
-use crate::state::{ARROWS, State};
+use crate::state::{ARROWS, CANCELED, COMPLETED, ERRORED, INVISIBLE, PENDING, RUNNING, State};
 
 /// `docs/states.md`: the picture and a table of every transition.
 pub fn page() -> String {
@@ -46,13 +46,6 @@ struct Route {
 const fn route(from: Option<State>, to: Option<State>, curve: &'static str, label: (i32, i32, &'static str)) -> Route {
     Route { from, to, curve, label }
 }
-
-const INVISIBLE: Option<State> = Some(State::Invisible);
-const PENDING: Option<State> = Some(State::Pending);
-const RUNNING: Option<State> = Some(State::Running);
-const COMPLETED: Option<State> = Some(State::Completed);
-const CANCELED: Option<State> = Some(State::Canceled);
-const ERRORED: Option<State> = Some(State::Errored);
 
 /// One route for each pair of different states in the table of transitions.
 const ROUTES: &[Route] = &[

@@ -133,12 +133,12 @@ const fn arrow(from: Option<State>, to: Option<State>, by: Cause, when: &'static
     Arrow { from, to, by, when }
 }
 
-const INVISIBLE: Option<State> = Some(State::Invisible);
-const PENDING: Option<State> = Some(State::Pending);
-const RUNNING: Option<State> = Some(State::Running);
-const COMPLETED: Option<State> = Some(State::Completed);
-const CANCELED: Option<State> = Some(State::Canceled);
-const ERRORED: Option<State> = Some(State::Errored);
+pub(crate) const INVISIBLE: Option<State> = Some(State::Invisible);
+pub(crate) const PENDING: Option<State> = Some(State::Pending);
+pub(crate) const RUNNING: Option<State> = Some(State::Running);
+pub(crate) const COMPLETED: Option<State> = Some(State::Completed);
+pub(crate) const CANCELED: Option<State> = Some(State::Canceled);
+pub(crate) const ERRORED: Option<State> = Some(State::Errored);
 
 /// All transitions (Q5), with those that stay in a state. Each raises the version by one (Q6).
 pub const ARROWS: &[Arrow] = &[

@@ -7,7 +7,6 @@ use crate::rollup_worker::{RollupWorker, own_name};
 use crate::{AssemblyError, Config, History};
 use std::sync::Arc;
 use tallystone_counters::{NamespaceConfig, NamespaceName};
-use tallystone_indexer::Elastic;
 use tallystone_server::store::RedisStore;
 use tallystone_serving::{Host, Running, ServeError};
 use tallystone_workers::WorkerOptions;
@@ -36,10 +35,11 @@ impl AllInOne {
         config.check_counters()?;
         let store = Arc::new(RedisStore::connect(config.redis_options()).await?);
         let namespaces = connect_namespaces(&config.redis).await?;
-        let mut host = queue_over(store, History::open(config)?, config)?;
-        let elastic = config.elasticsearch.options(config.history.retention_ms);
+        let history = History::open(config)?;
+        let elastic = history.elastic.clone();
+        let mut host = queue_over(store, history, config)?;
         if let (Some(kafka), Some(elastic)) = (config.kafka.options()?, elastic) {
-            host = attach_indexer(host, Arc::new(Elastic::new(elastic)?), config.indexer.options(kafka));
+            host = attach_indexer(host, elastic, config.indexer.options(kafka));
         }
         let queue = Running::start(host, listeners.queue)?;
         let client = queue_client("server.listen", &queue.url())?;

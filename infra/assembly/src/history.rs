@@ -22,7 +22,8 @@ const PRUNE_STEP: Duration = Duration::from_millis(100);
 pub struct History {
     embedded: Option<Arc<Embedded>>,
     kafka: Option<KafkaSink>,
-    elastic: Option<Arc<Elastic>>,
+    /// An indexer in the same process writes with this client too.
+    pub(crate) elastic: Option<Arc<Elastic>>,
 }
 
 impl History {

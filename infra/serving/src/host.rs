@@ -154,7 +154,7 @@ impl Host {
             .http2_max_pending_accept_reset_streams(Some(CANCELLED_PER_CONNECTION))
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .add_routes(Routes::from(router).prepare())
+            .add_routes(Routes::from(router))
             .serve_with_incoming_shutdown(
                 TcpIncoming::from(listener).with_nodelay(Some(true)).map_ok(Corked::new),
                 stopping.clone().cancelled_owned(),
