@@ -6,8 +6,8 @@ use crate::state::{ARROWS, CANCELED, COMPLETED, ERRORED, INVISIBLE, PENDING, RUN
 pub fn page() -> String {
     let mut page = String::from(
         "# States of a message\n\
-         This page and its picture are generated from the table in `model/src/state.rs`. A test fails when they differ from \
-         it; `UPDATE_DOCS=1 cargo test -p tallystone-model` writes them.\n\n\
+         `model/src/drawing.rs` generates this page and its picture from the table in `model/src/state.rs`. A test fails \
+         when they differ from the table. `UPDATE_DOCS=1 cargo test -p tallystone-model` writes them again.\n\n\
          ![The states of a message and the calls that change them](images/states.svg)\n\n\
          | state | meaning |\n|---|---|\n",
     );
@@ -15,7 +15,7 @@ pub fn page() -> String {
         page += &format!("| {} | {} |\n", state.name(), meaning(state));
     }
     page += "\n## Transitions\n\
-             `–` means that the message does not exist. The picture leaves out transitions that keep the state.\n\n\
+             `–` means that the message does not exist. The picture omits transitions that do not change the state.\n\n\
              | from | to | by | when |\n|---|---|---|---|\n";
     for arrow in ARROWS {
         let cell = |state: Option<State>| state.map_or("–", State::name);
@@ -26,12 +26,12 @@ pub fn page() -> String {
 
 fn meaning(state: State) -> &'static str {
     match state {
-        State::Invisible => "accepted, but not available before its due time",
+        State::Invisible => "accepted, but no worker can lease it before its due time",
         State::Pending => "waits for a worker",
         State::Running => "leased to one worker",
         State::Completed => "ended with success; collected after the retention",
-        State::Canceled => "taken out; collected after the retention",
-        State::Errored => "ended because its attempts were spent; collected after the retention",
+        State::Canceled => "ended by Cancel or a purge; collected after the retention",
+        State::Errored => "ended because no attempts were left; collected after the retention",
     }
 }
 
