@@ -80,9 +80,12 @@ pub struct ClientBuilder<C> {
 }
 
 impl<C: FromChannel> ClientBuilder<C> {
+    /// An address without a scheme, `HOST:PORT`, is one of `http://`.
     pub(crate) fn new(url: impl Into<String>) -> Self {
         let limits = CallLimits { call_timeout: Duration::from_secs(10), retry_for: Duration::from_secs(30) };
-        ClientBuilder { url: url.into(), limits, client: PhantomData }
+        let url = url.into();
+        let url = if url.contains("://") { url } else { format!("http://{url}") };
+        ClientBuilder { url, limits, client: PhantomData }
     }
 
     /// How long one attempt of a call may take; a Dequeue may take its `wait_ms` longer. Default 10 s.
@@ -97,6 +100,14 @@ impl<C: FromChannel> ClientBuilder<C> {
     pub fn retry_for(mut self, retry_for: Duration) -> Self {
         self.limits.retry_for = retry_for;
         self
+    }
+
+    /// Checks the URL, and connects to nothing.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if the URL is invalid.
+    pub fn check(&self) -> Result<()> {
+        self.endpoint().map(drop)
     }
 
     /// Connects now.

@@ -26,7 +26,7 @@ mod metrics;
 
 pub use cache::Cache;
 pub use checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
-pub use config::CountersConfig;
+pub use config::{CountersConfig, check_queue_url};
 pub use log::{
     Appended, Change, Closed, Due, Event, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed,
     Settlement, Window,

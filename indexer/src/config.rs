@@ -1,6 +1,6 @@
 //! The sections of the configuration that belong to history: `[history]`, `[elasticsearch]`, `[indexer]`.
 
-use crate::elastic::ElasticOptions;
+use crate::elastic::{ElasticOptions, check_prefix, parse_url};
 use crate::embedded::EmbeddedOptions;
 use crate::kafka::IndexerOptions;
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,10 @@ impl Default for ElasticsearchConfig {
 impl ElasticsearchConfig {
     /// Checks every field; the error names the first bad one.
     pub fn check(&self) -> Result<(), ConfigError> {
+        if let Some(url) = &self.url {
+            parse_url(url).map_err(|why| ConfigError::new("elasticsearch.url", why))?;
+        }
+        check_prefix(&self.index_prefix).map_err(|why| ConfigError::new("elasticsearch.index_prefix", why))?;
         ConfigError::unless_within("elasticsearch.shards", u64::from(self.shards), 1..=1_024)?;
         ConfigError::unless_within("elasticsearch.replicas", u64::from(self.replicas), 0..=16)
     }
@@ -114,6 +118,9 @@ impl IndexerConfig {
     /// Checks every field; the error names the first bad one.
     pub fn check(&self) -> Result<(), ConfigError> {
         Listen { listen: self.listen, metrics_listen: self.metrics_listen }.check("indexer")?;
+        if self.group.is_empty() {
+            return Err(ConfigError::new("indexer.group", "is empty"));
+        }
         ConfigError::unless_within("indexer.batch_events", self.batch_events as u64, 1..=100_000)?;
         ConfigError::unless_within("indexer.batch_bytes", self.batch_bytes as u64, 64 * 1024..=1 << 30)
     }
@@ -141,8 +148,17 @@ mod tests {
         for (field, checked) in [
             ("history.retention_ms", HistoryConfig { retention_ms: 1, ..history.clone() }.check()),
             ("history.bytes_max", HistoryConfig { bytes_max: 1, ..history }.check()),
+            (
+                "elasticsearch.url",
+                ElasticsearchConfig { url: Some("es:9200".to_owned()), ..elasticsearch.clone() }.check(),
+            ),
+            (
+                "elasticsearch.index_prefix",
+                ElasticsearchConfig { index_prefix: "A".to_owned(), ..elasticsearch.clone() }.check(),
+            ),
             ("elasticsearch.shards", ElasticsearchConfig { shards: 0, ..elasticsearch.clone() }.check()),
             ("elasticsearch.replicas", ElasticsearchConfig { replicas: 17, ..elasticsearch }.check()),
+            ("indexer.group", IndexerConfig { group: String::new(), ..indexer.clone() }.check()),
             ("indexer.batch_events", IndexerConfig { batch_events: 0, ..indexer.clone() }.check()),
             ("indexer.batch_bytes", IndexerConfig { batch_bytes: 1, ..indexer.clone() }.check()),
             ("indexer.metrics_listen", IndexerConfig { metrics_listen: Some(indexer.listen), ..indexer }.check()),

@@ -67,7 +67,7 @@ impl Records {
         }
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.write_all(&lines) {
-            tracing::warn!(%error, "records are not written");
+            tracing::warn!(%error, "cannot write the records of rollups");
         }
     }
 }

@@ -8,7 +8,8 @@ use figment::providers::Env;
 
 const PREFIX: &str = "TALLYSTONE_";
 
-/// Variables with the prefix that are not keys: options of the command line, and those that scripts and tests read.
+/// Variables with the prefix that are not keys. The first ten are options of the command line and settings of scripts;
+/// `tallystone work` sets the others for the program that it runs, and that program may be this one.
 const OTHER_VARIABLES: &[&str] = &[
     "CONFIG",
     "COUNTERS",
@@ -20,21 +21,16 @@ const OTHER_VARIABLES: &[&str] = &[
     "REDIS_SERVER",
     "SERVER",
     "SERVICES_DIR",
-];
-/// `tallystone work` sets these for the program that it runs, and that program may be this one; tests set the last three.
-const OTHER_PREFIXES: &[&str] = &[
     "ATTEMPT",
     "DEADLINE_MS",
     "FENCING_TOKEN",
     "ID",
     "KEY",
     "MAX_ATTEMPTS",
-    "META_",
     "PRIORITY",
-    "CRASH_",
-    "PROPERTY_",
-    "TEST_",
 ];
+/// `tallystone work` names a variable `META_` and a metadata key; tests name theirs with the other prefixes.
+const OTHER_PREFIXES: &[&str] = &["META_", "CRASH_", "PROPERTY_", "TEST_"];
 
 /// The variable of a key, such as `server.listen`.
 pub(super) fn variable(key: &str) -> String {
@@ -59,18 +55,25 @@ pub(super) fn layer(sections: &Sections) -> Env {
 /// Refuses variables with the prefix that nothing reads.
 pub(super) fn check_names(sections: &Sections) -> Result<(), CliError> {
     let variables: Vec<String> = keys(sections).map(|key| variable(&key)).collect();
-    for (name, _) in std::env::vars_os() {
+    for (name, value) in std::env::vars_os() {
         let Some(name) = name.to_str() else { continue };
         let Some(rest) = name.strip_prefix(PREFIX) else { continue };
         let is_other = OTHER_VARIABLES.contains(&rest) || OTHER_PREFIXES.iter().any(|other| rest.starts_with(other));
-        if is_other || is_of_kubernetes(rest) || variables.iter().any(|variable| variable == name) {
+        if is_other
+            || is_of_kubernetes(rest, &value.to_string_lossy())
+            || variables.iter().any(|variable| variable == name)
+        {
             continue;
         }
         if let Some(new) = renamed_key(&rest.to_lowercase()) {
-            let error = format!("configuration: no key is set by {name}: it is now {new}");
+            let error = format!("configuration: {name} sets no key; the key is now {new}");
             return Err(CliError::usage(error).hint(format!("variables are named {PREFIX}<SECTION>_<KEY>")));
         }
         let error = CliError::usage(format!("configuration: unknown key in the environment: {name}"));
+        let lists = sections.iter().filter(|(_, keys)| keys.is_none());
+        if let Some((list, _)) = lists.into_iter().find(|(list, _)| variable(list) == name) {
+            return Err(error.hint(format!("only the configuration file sets [[{list}]]")));
+        }
         return Err(match nearest(name, variables.iter().map(String::as_str)) {
             Some(near) => error.hint(format!("did you mean {near}?")),
             None => error.hint(format!("variables are named {PREFIX}<SECTION>_<KEY>")),
@@ -79,7 +82,19 @@ pub(super) fn check_names(sections: &Sections) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Kubernetes sets such variables for a service whose name begins with `tallystone`.
-fn is_of_kubernetes(name: &str) -> bool {
-    name.ends_with("SERVICE_HOST") || name.contains("SERVICE_PORT") || name.split('_').any(|part| part == "PORT")
+/// Kubernetes sets such variables for a service whose name begins with `tallystone`: `…_SERVICE_HOST`,
+/// `…_SERVICE_PORT[_NAME]`, `…_PORT=tcp://HOST:PORT`, and `…_PORT_7600_TCP[_PROTO|_PORT|_ADDR]`.
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    let is_link = |port: &str| {
+        let mut parts = port.split('_');
+        parts.next().is_some_and(|number| number.parse::<u16>().is_ok())
+            && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
+            && matches!(parts.next(), None | Some("PROTO" | "PORT" | "ADDR"))
+            && parts.next().is_none()
+    };
+    let is_named_port = |(_, port): (&str, &str)| port.is_empty() || port.starts_with('_');
+    name.ends_with("SERVICE_HOST")
+        || name.split_once("SERVICE_PORT").is_some_and(is_named_port)
+        || (name.ends_with("PORT") && value.contains("://"))
+        || name.match_indices("PORT_").any(|(at, port)| is_link(&name[at + port.len()..]))
 }

@@ -43,7 +43,7 @@ pub(crate) struct MetricsFlag {
 /// Which Redis, and how durable it must be.
 #[derive(Args, Debug)]
 pub(crate) struct RedisFlags {
-    /// The Redis of queues and counters [default: redis://127.0.0.1:6379]
+    /// Address of the Redis that has the queues and counters [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL")]
     redis_url: Option<String>,
 
@@ -51,7 +51,7 @@ pub(crate) struct RedisFlags {
     #[arg(long)]
     allow_volatile: bool,
 
-    /// Replicas that must have each write before it is acknowledged [default: 0]
+    /// Number of replicas that must have a write before it is acknowledged [default: 0]
     #[arg(long, value_name = "N")]
     replicas_min: Option<u32>,
 }
@@ -69,11 +69,11 @@ impl RedisFlags {
 /// The services of history outside this process.
 #[derive(Args, Debug)]
 pub(crate) struct HistoryServices {
-    /// The Kafka of the events: HOST:PORT, separated by commas
+    /// Kafka brokers for the events: HOST:PORT, separated by commas
     #[arg(long, value_name = "BROKERS")]
     kafka_brokers: Option<String>,
 
-    /// The Elasticsearch or OpenSearch of the history
+    /// Address of the Elasticsearch or OpenSearch that has the history
     #[arg(long, value_name = "URL")]
     elasticsearch_url: Option<String>,
 }

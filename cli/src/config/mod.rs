@@ -55,7 +55,8 @@ fn check_names(table: &Dict, sections: &Sections, path: &Path) -> Result<(), Cli
             _ => {
                 if let Some(new) = renamed::renamed_key(name) {
                     let error = format!("configuration: the key `{name}` in {path} is now {new}");
-                    return Err(CliError::usage(error).hint("keys stand in sections: docs/operations/configuration.md"));
+                    return Err(CliError::usage(error)
+                        .hint("every key belongs to a section, see docs/operations/configuration.md"));
                 }
                 let all: Vec<String> = sections.keys().cloned().collect();
                 let what = if matches!(value, Value::Dict(..)) { "section" } else { "key" };
@@ -145,6 +146,8 @@ mod tests {
             // Not keys: an option of every verb, and what Kubernetes sets for a service named tallystone-server.
             jail.set_env("TALLYSTONE_SERVER", "http://s:1");
             jail.set_env("TALLYSTONE_SERVER_SERVICE_HOST", "10.0.0.1");
+            jail.set_env("TALLYSTONE_SERVER_SERVICE_PORT_GRPC", "7600");
+            jail.set_env("TALLYSTONE_SERVER_PORT", "tcp://10.0.0.1:7600");
             jail.set_env("TALLYSTONE_SERVER_PORT_7600_TCP_ADDR", "10.0.0.1");
             let config = load(Some(Path::new("t.toml")), Overrides::default()).unwrap();
             assert_eq!(config.outbox.relay_leader_lease_ms, 9);
@@ -166,6 +169,11 @@ mod tests {
             ("TALLYSTONE_COUNTERS_LISTTEN", "TALLYSTONE_COUNTERS_LISTEN"),
             ("TALLYSTONE_LISTEN", "TALLYSTONE_SERVER_LISTEN"),
             ("TALLYSTONE_QUITE_ELSE", "unknown"),
+            ("TALLYSTONE_IDEXER_GROUP", "TALLYSTONE_INDEXER_GROUP"),
+            ("TALLYSTONE_PRIORITYY", "unknown"),
+            ("TALLYSTONE_COUNTERS_PORT", "unknown"),
+            ("TALLYSTONE_COUNTERS_PORT_LISTEN", "unknown"),
+            ("TALLYSTONE_QUEUE_TEMPLATES", "only the configuration file sets [[queue_templates]]"),
         ] {
             figment::Jail::expect_with(|jail| {
                 jail.set_env(variable, "1");

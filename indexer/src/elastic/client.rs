@@ -24,13 +24,19 @@ pub(super) struct ElasticClient {
     transport: Transport,
 }
 
+/// The address of a server; the error says what is wrong with it, without the address, which may have a password in it.
+pub(crate) fn parse_url(url: &str) -> Result<Url, String> {
+    match Url::parse(url) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && !url.cannot_be_a_base() => Ok(url),
+        Ok(_) => Err("it begins with neither http:// nor https://".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 impl ElasticClient {
     pub(super) fn new(options: &ElasticOptions) -> Result<ElasticClient, HistoryError> {
         let invalid = |why: String| HistoryError::Failed(format!("the address of Elasticsearch: {why}"));
-        let mut url = Url::parse(&options.url).map_err(|error| invalid(error.to_string()))?;
-        if !matches!(url.scheme(), "http" | "https") || url.cannot_be_a_base() {
-            return Err(invalid("it begins with neither http:// nor https://".to_owned()));
-        }
+        let mut url = parse_url(&options.url).map_err(invalid)?;
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let (user, password) = (decoded(url.username()), decoded(url.password().unwrap_or_default()));
         let credentials = (!user.is_empty()).then_some(Credentials::Basic(user, password));

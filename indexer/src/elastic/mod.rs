@@ -35,5 +35,7 @@ mod store;
 mod templates;
 mod trace;
 
+pub(crate) use client::parse_url;
+pub(crate) use names::check_prefix;
 pub use options::ElasticOptions;
 pub use store::Elastic;

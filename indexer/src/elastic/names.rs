@@ -13,6 +13,18 @@ pub(super) const DAY_MS: u64 = 86_400_000;
 const PREFIX_BYTES_MAX: usize = 64;
 const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year].[month].[day]");
 
+/// Checks the prefix of index names; the error says which prefixes are possible.
+pub(crate) fn check_prefix(prefix: &str) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_allowed = |c: char| is_plain(c) || c == '-' || c == '_';
+    match prefix.starts_with(is_plain) && prefix.chars().all(is_allowed) && prefix.len() <= PREFIX_BYTES_MAX {
+        true => Ok(()),
+        false => {
+            Err(format!("{prefix:.80?} is not 1 to {PREFIX_BYTES_MAX} of a-z 0-9 - _, the first a letter or digit"))
+        }
+    }
+}
+
 /// The names of one prefix.
 #[derive(Debug)]
 pub(super) struct IndexNames {
@@ -29,15 +41,7 @@ pub(super) struct IndexNames {
 
 impl IndexNames {
     pub(super) fn new(prefix: &str) -> Result<IndexNames, HistoryError> {
-        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-        if !prefix.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
-            || !prefix.chars().all(allowed)
-            || prefix.len() > PREFIX_BYTES_MAX
-        {
-            return Err(HistoryError::Failed(format!(
-                "the index prefix {prefix:.80?} is not 1 to {PREFIX_BYTES_MAX} of a-z 0-9 - _, the first a letter or digit"
-            )));
-        }
+        check_prefix(prefix).map_err(|why| HistoryError::Failed(format!("the index prefix {why}")))?;
         Ok(IndexNames {
             current: format!("{prefix}-current"),
             payload: format!("{prefix}-payload"),

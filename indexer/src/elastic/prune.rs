@@ -40,7 +40,7 @@ async fn drop_days(cluster: &Cluster, before_ms: u64) -> Result<bool, HistoryErr
         let indices: Vec<&str> = old.iter().map(|(_, index)| index.as_str()).collect();
         let query = [("ignore_unavailable", "true")];
         cluster.client.send(Method::Delete, &indices.join(","), &query, None).await?.done()?;
-        tracing::info!(?indices, "dropped days of transitions past the retention");
+        tracing::info!(?indices, "deleted the indices of days that are older than the retention");
     }
     Ok(more)
 }

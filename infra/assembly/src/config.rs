@@ -46,7 +46,7 @@ impl Config {
         self.outbox.check()?;
         self.check_history()?;
         let is_twice = |other: &str| {
-            let why = format!("is set together with {other}: history lives in one of them");
+            let why = format!("is set together with {other}, but history has only one store");
             Err(ConfigError::new("history.file", why))
         };
         match (&self.history.file, &self.kafka.brokers, &self.elasticsearch.url) {
@@ -64,6 +64,7 @@ impl Config {
 
     /// Checks the sections that a rollup worker uses.
     pub fn check_rollup_worker(&self) -> Result<(), ConfigError> {
+        self.rollup_worker.check()?;
         self.redis.check()
     }
 

@@ -16,8 +16,8 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The host of the counters. Nothing is opened before the configuration is checked, and no port before Redis is.
 pub async fn counters(config: &Config) -> Result<Host, AssemblyError> {
     config.check_counters()?;
-    let namespaces = connect_namespaces(&config.redis).await?;
     let queue = queue_client("counters.queue_url", &config.counters.queue_url)?;
+    let namespaces = connect_namespaces(&config.redis).await?;
     let host = Host::with_metrics(config.counters.metrics_listen, &[])?;
     Ok(attach_counters(host, namespaces, Some(queue)))
 }
@@ -39,7 +39,6 @@ pub async fn connect_namespaces(redis: &RedisConfig) -> Result<RedisNamespaces, 
 
 /// A client of the queue, which may start later than its client. `field` names the address in the error.
 pub fn queue_client(field: &str, url: &str) -> Result<Client, AssemblyError> {
-    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let client = Client::builder(url).call_timeout(QUEUE_TIMEOUT).connect_lazy();
     client.map_err(|error| ConfigError::new(field, error.to_string()).into())
 }

@@ -81,7 +81,7 @@ pub(crate) fn attach_pruning<S: HistoryStore>(host: Host, store: Arc<S>) -> Host
                 Ok(true) => PRUNE_STEP,
                 Ok(false) => PRUNE_EVERY,
                 Err(error) => {
-                    tracing::warn!(%error, "history past its retention was not dropped");
+                    tracing::warn!(%error, "cannot delete history that is older than its retention");
                     PRUNE_EVERY
                 }
             };

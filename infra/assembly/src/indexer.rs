@@ -12,7 +12,7 @@ use tallystone_serving::{BackgroundTask, Host};
 /// The host of an indexer. Kafka and Elasticsearch may be away at the start.
 pub fn indexer(config: &Config) -> Result<Host, AssemblyError> {
     config.check_indexer()?;
-    let missing = |field: &str| ConfigError::new(field, "is not set, and an indexer needs it");
+    let missing = |field: &str| ConfigError::new(field, "is not set, but an indexer needs it");
     let kafka = config.kafka.options()?.ok_or_else(|| missing("kafka.brokers"))?;
     let elastic = config.elasticsearch.options(config.history.retention_ms);
     let elastic = Arc::new(Elastic::new(elastic.ok_or_else(|| missing("elasticsearch.url"))?)?);
