@@ -42,7 +42,7 @@ impl CounterService {
         requests: Vec<ChangeRequest>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
         let open = self.directory.get(namespace).await?;
-        let results = match open.store.config().counter_type {
+        let results = match open.config.counter_type {
             CounterType::BestEffort => append_cached(&open, requests).await,
             CounterType::Eventual | CounterType::Accurate => self.append_events(open, requests).await?,
         };

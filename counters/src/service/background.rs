@@ -26,7 +26,7 @@ pub(super) fn start(open: Arc<OpenNamespace>, queue: Option<Client>) {
 }
 
 /// Notifies the store of counters that clients have read, so that their rollups fall due sooner (N11).
-async fn touch(open: Arc<OpenNamespace>) {
+async fn touch<S: RollupSchedule>(open: Arc<OpenNamespace<S>>) {
     let mut every = tokio::time::interval(TOUCH_EVERY);
     loop {
         every.tick().await;
@@ -43,16 +43,18 @@ async fn touch(open: Arc<OpenNamespace>) {
 }
 
 /// Drops the slices of events that are past their retention.
-async fn prune(open: Arc<OpenNamespace>) {
+async fn prune<S: Events>(open: Arc<OpenNamespace<S>>) {
     let mut every = tokio::time::interval(PRUNE_EVERY);
     loop {
         every.tick().await;
         for shard in 0..SHARDS {
             match open.store.prune(shard).await {
                 Ok(0) => {}
-                Ok(slices) => tracing::info!(namespace = %open.store.name(), shard, slices, "slices of events dropped"),
+                Ok(slices) => {
+                    tracing::info!(namespace = %open.name, shard, slices, "old events were deleted, in slices")
+                }
                 Err(Refusal::Stale) => return open.set_refused(),
-                Err(error) => tracing::warn!(namespace = %open.store.name(), shard, %error, "cannot drop old events"),
+                Err(error) => tracing::warn!(namespace = %open.name, shard, %error, "cannot drop old events"),
             }
         }
     }

@@ -64,11 +64,11 @@ impl Directory {
     /// As [`reopen`](Directory::reopen): the shard has lost the revision, and the next poll configures it again.
     pub(super) async fn instead_of(&self, refused: &Arc<OpenNamespace>) -> Result<Arc<OpenNamespace>, Refusal> {
         refused.set_refused();
-        self.reopen(refused.store.name(), Some(refused)).await
+        self.reopen(&refused.name, Some(refused)).await
     }
 
     async fn open(&self, namespace: Namespace) -> Result<Arc<OpenNamespace>, Refusal> {
-        let open = Arc::new(OpenNamespace::new(self.namespaces.open(&namespace).await?));
+        let open = Arc::new(OpenNamespace::over(self.namespaces.open(&namespace).await?));
         let mut all = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = all.insert(namespace.name, open.clone()) {
             before.until.cancel();
@@ -105,7 +105,7 @@ impl Directory {
             None => self.reopen(&namespace.name, cached.as_ref()).await,
             Some(open) if open.is_refused() => {
                 let (name, revision) = (&namespace.name, namespace.revision);
-                tracing::warn!(%name, revision, "a shard has lost its last change; it is configured again");
+                tracing::warn!(%name, revision, "a shard has lost its last configuration change; configuring it again");
                 let _one_at_a_time = self.opening.lock().await;
                 self.open(namespace).await
             }

@@ -90,7 +90,7 @@ impl CounterService {
     pub async fn get(&self, namespace: &NamespaceName, counters: &[CounterName]) -> Result<Vec<Count>, Refusal> {
         let open = self.directory.get(namespace).await?;
         let store = &open.store;
-        let counter_type = store.config().counter_type;
+        let counter_type = open.config.counter_type;
         let counts = match counter_type {
             CounterType::BestEffort => store.cache_get(counters).await?.into_iter().map(|count| (count, 0)).collect(),
             CounterType::Accurate => {
@@ -128,8 +128,8 @@ impl CounterService {
         count: usize,
     ) -> Result<EventPage, Refusal> {
         let open = self.directory.get(namespace).await?;
-        if open.store.config().counter_type == CounterType::BestEffort {
-            return Err(Refusal::invalid("namespace", "is BEST_EFFORT: it keeps no events"));
+        if open.config.counter_type == CounterType::BestEffort {
+            return Err(Refusal::invalid("namespace", "is BEST_EFFORT, so it has no events"));
         }
         let future_ms = open.store.now_ms() + FUTURE_LIMIT_MS + WINDOW_MS;
         let end_ms = if within_ms.end == 0 { future_ms } else { within_ms.end.min(future_ms) };
@@ -194,7 +194,7 @@ impl CounterService {
 
 /// Has a counter rolled up sooner if its count is further behind than rollups leave it.
 fn touch_if_behind(open: &OpenNamespace, counter: &CounterName, exact_to_ms: u64) {
-    let config = open.store.config();
+    let config = &open.config;
     let behind_ms = open.store.now_ms().saturating_sub(exact_to_ms);
     if behind_ms > config.lag_ms() + WINDOW_MS + PATIENCE_MS {
         // A counter that was never rolled up may not exist: then there is nothing to refresh.

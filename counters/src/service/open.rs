@@ -4,7 +4,8 @@ use super::gather::{Gather, Pace};
 use super::touches::Touches;
 use crate::cache::Cache;
 use crate::log::{Appended, Events, NewEvent};
-use crate::names::CounterName;
+use crate::names::{CounterName, NamespaceName};
+use crate::namespace::NamespaceConfig;
 use crate::redis::{Namespace, RedisNamespace};
 use crate::refusal::Refusal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +31,11 @@ impl From<Refusal> for Stored {
     }
 }
 
-pub(super) struct OpenNamespace {
-    pub(super) store: RedisNamespace,
+/// Its parts use only the traits of the store that they name.
+pub(super) struct OpenNamespace<S = RedisNamespace> {
+    pub(super) name: NamespaceName,
+    pub(super) config: NamespaceConfig,
+    pub(super) store: S,
     pub(super) events: Gather<NewEvent, Stored>,
     pub(super) cached: Gather<(CounterName, i64), Result<(), Refusal>>,
     pub(super) touches: Touches,
@@ -41,9 +45,23 @@ pub(super) struct OpenNamespace {
 }
 
 impl OpenNamespace {
-    pub(super) fn new(store: RedisNamespace) -> OpenNamespace {
+    pub(super) fn over(store: RedisNamespace) -> OpenNamespace {
+        OpenNamespace::new(store.name().clone(), store.config().clone(), store)
+    }
+
+    /// Whether this is the namespace as the registry has it. A registry that has lost its last change gives that
+    /// change's revision to another one, so the configuration is compared, too.
+    pub(super) fn is(&self, namespace: &Namespace) -> bool {
+        self.store.revision() == namespace.revision && self.config == namespace.config
+    }
+}
+
+impl<S: Events + Cache + Clone + 'static> OpenNamespace<S> {
+    fn new(name: NamespaceName, config: NamespaceConfig, store: S) -> OpenNamespace<S> {
         let (log, cache) = (store.clone(), store.clone());
         OpenNamespace {
+            name,
+            config,
             events: Gather::start(EVENTS, move |events: Vec<NewEvent>| {
                 let log = log.clone();
                 async move {
@@ -65,7 +83,9 @@ impl OpenNamespace {
             store,
         }
     }
+}
 
+impl<S> OpenNamespace<S> {
     /// Notes that a shard has refused this revision: there is a later one, or the shard has lost this one.
     pub(super) fn set_refused(&self) {
         self.refused.store(true, Ordering::Relaxed);
@@ -74,11 +94,5 @@ impl OpenNamespace {
     /// Whether a shard has refused this revision.
     pub(super) fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Whether this is the namespace as the registry has it. A registry that has lost its last change gives that
-    /// change's revision to another one, so the configuration is compared, too.
-    pub(super) fn is(&self, namespace: &Namespace) -> bool {
-        self.store.revision() == namespace.revision && *self.store.config() == namespace.config
     }
 }

@@ -29,15 +29,15 @@ const HOLD_MS: RangeInclusive<u64> = 1_000..=5_000;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Runs until the namespace is opened again in another revision.
-pub(super) async fn run(open: Arc<OpenNamespace>, queue: Client) {
-    if open.store.config().counter_type == CounterType::BestEffort {
+pub(super) async fn run<S: RollupSchedule>(open: Arc<OpenNamespace<S>>, queue: Client) {
+    if open.config.counter_type == CounterType::BestEffort {
         return;
     }
     // A job that is not made now is made after the hold, so a call need not be repeated for longer.
     let trigger = Trigger { open, queue: queue.with_retry_for(Duration::from_secs(1)) };
-    let namespace = trigger.open.store.name().clone();
+    let namespace = trigger.open.name.clone();
     while let Err(error) = trigger.make_queues().await {
-        tracing::warn!(%namespace, %error, "cannot make the rollup queues");
+        tracing::warn!(%namespace, %error, "cannot create the rollup queues");
         tokio::time::sleep(PAUSE).await;
     }
     loop {
@@ -48,15 +48,15 @@ pub(super) async fn run(open: Arc<OpenNamespace>, queue: Client) {
             },
             Err(Failed::Store(Refusal::Stale)) => return trigger.open.set_refused(),
             Err(error) => {
-                tracing::warn!(%namespace, %error, "cannot make jobs of the counters that are due");
+                tracing::warn!(%namespace, %error, "cannot enqueue rollup jobs for the counters that are due");
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
 }
 
-struct Trigger {
-    open: Arc<OpenNamespace>,
+struct Trigger<S> {
+    open: Arc<OpenNamespace<S>>,
     queue: Client,
 }
 
@@ -68,14 +68,14 @@ enum Failed {
     Queue(#[from] Error),
 }
 
-impl Trigger {
+impl<S: RollupSchedule> Trigger<S> {
     fn config(&self) -> &NamespaceConfig {
-        self.open.store.config()
+        &self.open.config
     }
 
     /// Creates or updates the queues of this revision, and deletes those of another `num_queues` when no job of theirs runs.
     async fn make_queues(&self) -> Result<(), Error> {
-        let name = self.open.store.name();
+        let name = &self.open.name;
         let ours: Vec<String> = (0..self.config().num_queues).map(|n| rollup_queue(name, self.config(), n)).collect();
         let config = queue_config(self.config());
         let (mut there, mut page_token) = (BTreeMap::new(), String::new());
@@ -127,7 +127,7 @@ impl Trigger {
                 (found, failed)
             });
         let dirty: u64 = found.iter().map(|due| due.dirty).sum();
-        crate::metrics::dirty(store.name(), dirty);
+        crate::metrics::dirty(&self.open.name, dirty);
         let mut jobs: BTreeMap<u16, BTreeMap<&CounterName, u64>> = BTreeMap::new();
         for (counter, due_ms) in found.iter().flat_map(|due| &due.counters) {
             // Several shards may have something of the same counter.
@@ -155,7 +155,7 @@ impl Trigger {
 
     /// Makes jobs in one queue. Returns whether that queue is missing: its counters fall due again after the hold.
     async fn enqueue(&self, number: u16, jobs: &BTreeMap<&CounterName, u64>) -> Result<bool, Error> {
-        let queue = rollup_queue(self.open.store.name(), self.config(), number);
+        let queue = rollup_queue(&self.open.name, self.config(), number);
         let messages: Vec<NewMessage> = jobs
             .iter()
             .map(|(counter, due_ms)| {
@@ -172,7 +172,7 @@ impl Trigger {
             };
             crate::metrics::jobs(results.iter().filter(|result| result.is_ok()).count());
             if let Some(refused) = results.into_iter().find_map(Result::err) {
-                tracing::warn!(queue, %refused, "a rollup job was refused; the counter falls due again after the hold");
+                tracing::warn!(queue, %refused, "a rollup job was refused; it will be enqueued again in a few seconds");
             }
         }
         Ok(false)

@@ -14,6 +14,7 @@ mod load;
 mod machine;
 mod ours;
 mod outcome;
+mod own_threads;
 mod peers;
 mod profile;
 mod queue;
@@ -42,11 +43,11 @@ pub struct BenchArgs {
 /// What can be measured.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchVerb {
-    /// Measure the queue, with a raw-Redis floor, BullMQ and beanstalkd as references
+    /// Measure the queue; references: minimal Lua scripts on Redis, BullMQ and beanstalkd
     Queue(QueueArgs),
-    /// Measure the history: relay, Kafka, indexer, Elasticsearch and the embedded store
+    /// Measure history: the relay, Kafka, the indexer, Elasticsearch and the embedded store
     History(HistoryArgs),
-    /// Measure the counters: adds, reads, rollups and memory, with raw Redis as reference
+    /// Measure the counters: adds, reads, rollups and memory; reference: plain Redis commands
     Counters(CountersArgs),
 }
 

@@ -3,10 +3,10 @@
 //! The clients are the generated ones, so that a figure measures the service and not the conveniences of a client.
 
 use crate::load::{Draft, LoadClient};
+use crate::own_threads::{OwnThreads, serve};
 use crate::rig::Rig;
 use crate::shape::RETENTION_MS;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use tallystone_assembly::Config;
 use tallystone_client::connector;
@@ -16,10 +16,7 @@ use tallystone_proto::queue::v1::{
     CompleteRequest, CreateQueueRequest, DepthRequest, DequeueRequest, EnqueueRequest, LeaseRef, NewMessage,
     QueueConfig, QueueType, TransitionResult, enqueue_result, transition_result,
 };
-use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tallystone_serving::Running;
 use tonic::transport::{Channel, Endpoint};
 
 /// How often to check whether completed messages are collected, and for how long.
@@ -29,13 +26,7 @@ const COLLECT_LIMIT: Duration = Duration::from_secs(300);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running server.
-pub(crate) struct Ours {
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    served: JoinHandle<Result<()>>,
-    /// The threads it runs on, unless it runs on those of the bench.
-    runtime: Option<Runtime>,
-}
+pub(crate) struct Ours(OwnThreads<Running>);
 
 impl Ours {
     /// Starts one on the rig's Redis.
@@ -45,40 +36,16 @@ impl Ours {
 
     /// Starts one with this configuration and its history, on this many dedicated threads; 0: on those of the bench.
     pub(crate) async fn start_with(config: Config, threads: usize) -> Result<Ours> {
-        let runtime = match threads {
-            0 => None,
-            n => Some(Builder::new_multi_thread().worker_threads(n).thread_name("server").enable_all().build()?),
-        };
-        let handle = runtime.as_ref().map_or_else(Handle::current, |runtime| runtime.handle().clone());
-        let (stop, stopped) = oneshot::channel();
-        let (listening, on_listening) = oneshot::channel();
-        let served = handle.spawn(async move {
-            let host = tallystone_assembly::queue(&config).await?;
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-            // The receiver is gone only when the bench has given up; then `stopped` ends, too.
-            let _ = listening.send(listener.local_addr()?);
-            Ok(host.serve(listener, async { drop(stopped.await) }).await?)
-        });
-        match on_listening.await {
-            Ok(address) => Ok(Ours { address, stop, served, runtime }),
-            Err(_) => {
-                Err(served.await?.err().unwrap_or_else(|| anyhow!("it ended")).context("the server did not start"))
-            }
-        }
+        let start = async move { serve(tallystone_assembly::queue(&config).await?).await };
+        Ok(Ours(OwnThreads::start("server", threads, start).await?))
     }
 
     pub(crate) async fn stop(self) -> Result<()> {
-        // An error means that the server has already ended: then `served` holds the reason.
-        let _ = self.stop.send(());
-        let served = self.served.await?;
-        if let Some(runtime) = self.runtime {
-            runtime.shutdown_background();
-        }
-        served.context("the server failed")
+        self.0.stop(async |server| server.stop().await.context("the server failed")).await
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.0.part.url()
     }
 
     /// A new connection.

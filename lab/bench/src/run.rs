@@ -11,13 +11,14 @@ use std::path::PathBuf;
 /// The arguments that every bench verb takes.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs<F: ValueEnum + Send + Sync + 'static> {
-    /// Run every figure once with tiny sizes: shows that the bench works, not how fast anything is
+    /// Run every figure once with tiny sizes, to check that the bench works; the numbers mean nothing
     #[arg(long)]
     pub quick: bool,
-    /// Measure only these figures (repeatable)
+    /// Measure only this figure; repeat for several figures
     #[arg(long, value_enum, value_name = "FIGURE")]
     pub only: Vec<F>,
-    /// Samples per side; the median counts [default: 3; 1 with --quick or --against]
+    /// Number of samples of Tallystone and of each reference, of which the median counts [default: 3; 1 with --quick or
+    /// --against]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub runs: Option<u32>,
     /// Print one JSON object instead of a table
@@ -26,7 +27,7 @@ pub struct RunArgs<F: ValueEnum + Send + Sync + 'static> {
     /// Compare with another build: run both programs alternately and print the ratio of each figure
     #[arg(long, value_name = "PROGRAM")]
     pub against: Option<PathBuf>,
-    /// Pairs of runs per figure, with --against
+    /// With --against: number of pairs of runs for each figure
     #[arg(long, value_name = "N", default_value_t = 15, requires = "against",
         value_parser = clap::value_parser!(u32).range(2..=1_000))]
     pub pairs: u32,

@@ -23,7 +23,7 @@ async fn n6_an_add_during_a_seal_is_summed_or_refused() {
             ns.roll_up("c").await;
         } else {
             ns.roll_up("c").await;
-            // The store's clock is set back behind the fence: what was summed stays as it was.
+            // The store's clock is set back to before the seal: what was summed stays as it was.
             ns.at(NOON_MS);
             assert_eq!(ns.append_one(second).await, Err(Refusal::TooOld));
         }

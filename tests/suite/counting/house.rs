@@ -7,20 +7,18 @@ use crate::system::program::SOON;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_assembly::attach_counters;
+use tallystone_assembly::{RollupWorker, attach_counters};
 use tallystone_client::{Client, Counted, CounterClient, CounterEntry, NamespaceConfig};
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_server::store::{Clock, ReplicaWait};
-use tallystone_serving::Host;
+use tallystone_serving::{Host, Running};
 use tallystone_tests::TestRedis;
-use tallystone_workers::{Record, Records, RollupWorkers, WorkerOptions};
+use tallystone_workers::{Record, Records, WorkerOptions};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 /// Two servers of counters. All of it ends when it is dropped.
@@ -33,7 +31,8 @@ pub(super) struct House {
     /// The queue that drives them, if there is one.
     pub(super) queue: Option<Client>,
     records: PathBuf,
-    _tasks: JoinSet<()>,
+    _counters: Vec<Running>,
+    _worker: Option<RollupWorker>,
     _server: Option<Server>,
     _dir: TempDir,
 }
@@ -60,7 +59,7 @@ impl House {
             let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default()).await;
             connected.expect("the redis-server of the test")
         };
-        let (mut server, mut queue, mut tasks) = (None, None, JoinSet::new());
+        let (mut server, mut queue, mut worker) = (None, None, None);
         let records = dir.path().join("records");
         if has_queue {
             let started = Server::start_on(redis.store(Clock::Redis).await).await;
@@ -68,23 +67,23 @@ impl House {
             if has_worker {
                 let written = Arc::new(Records::open(&records).expect("a file"));
                 let options = WorkerOptions { name: "worker".to_owned(), records: Some(written) };
-                let workers = RollupWorkers::new(connect().await, client.clone(), options);
-                tasks.spawn(workers.run(CancellationToken::new()));
+                worker = Some(RollupWorker::start(connect().await, client.clone(), options));
             }
             (server, queue) = (Some(started), Some(client));
         }
-        let (mut urls, mut clients) = (Vec::new(), Vec::new());
+        let (mut servers, mut urls, mut clients) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let url = format!("http://{}", listener.local_addr().expect("a bound port"));
             let host = attach_counters(Host::new(), connect().await, queue.clone());
-            tasks.spawn(async { host.serve(listener, std::future::pending()).await.expect("no end") });
+            let server = Running::start(host, listener).expect("a bound port");
+            let url = server.url();
+            servers.push(server);
             // Nothing is ever away here: what has to be repeated is a failure of the test.
             let builder = CounterClient::builder(&url).retry_for(Duration::ZERO);
             clients.push(builder.connect().await.expect("a server that listens"));
             urls.push(url);
         }
-        House { redis, urls, clients, queue, records, _tasks: tasks, _server: server, _dir: dir }
+        House { redis, urls, clients, queue, records, _counters: servers, _worker: worker, _server: server, _dir: dir }
     }
 
     /// Makes or changes a namespace, through the first server.
@@ -108,15 +107,15 @@ impl House {
         listed(&self.clients[1], namespace).await.remove(counter)
     }
 
-    /// Waits until the last rollup of a counter is as wished.
+    /// Waits until the last rollup of a counter is as expected.
     pub(super) async fn until_entry(
         &self,
         namespace: &str,
         counter: &str,
-        is_wished: impl Fn(&CounterEntry) -> bool,
+        is_expected: impl Fn(&CounterEntry) -> bool,
     ) -> CounterEntry {
-        let look = async || self.entry(namespace, counter).await;
-        until(look, |entry| entry.as_ref().is_some_and(&is_wished)).await.expect("it is wished")
+        let read = async || self.entry(namespace, counter).await;
+        until(read, |entry| entry.as_ref().is_some_and(&is_expected)).await.expect("the expected entry")
     }
 
     /// What the worker has written of one namespace.
@@ -126,12 +125,12 @@ impl House {
     }
 }
 
-/// Looks until it is as wished.
-pub(super) async fn until<T: std::fmt::Debug>(look: impl AsyncFn() -> T, is_wished: impl Fn(&T) -> bool) -> T {
+/// Reads until it is as expected.
+pub(super) async fn until<T: std::fmt::Debug>(read: impl AsyncFn() -> T, is_expected: impl Fn(&T) -> bool) -> T {
     let give_up_at = Instant::now() + SOON;
     loop {
-        let seen = look().await;
-        if is_wished(&seen) {
+        let seen = read().await;
+        if is_expected(&seen) {
             return seen;
         }
         assert!(Instant::now() < give_up_at, "still {seen:?}");

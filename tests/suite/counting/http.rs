@@ -1,13 +1,13 @@
 //! The same calls as JSON over HTTP, on the same port: bodies, refusals, the description, and the page (N2).
 
 use super::house::House;
-use super::namespaces::SEED;
 use super::now_ms;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tallystone_client::{CounterType, NamespaceConfig};
+use tallystone_counters::namespace::ARTICLE_EXAMPLE;
 
 /// As the seed prints it.
 const SEEDS_ADD: &str = r#"{
@@ -130,7 +130,7 @@ async fn n2_every_call_is_served_over_http_too() {
     let put = async |path: &str, body: &str| http.call(Method::PUT, path, body).await;
     let (status, answer) = put("/v1/namespaces/new", r#"{"counter_type": "BEST_EFFORT", "ttl_ms": 5000}"#).await;
     assert_eq!((status, &answer["revision"], &answer["config"]["ttl_ms"]), (200, &json!(1), &json!(5_000)), "{answer}");
-    let (status, answer) = put("/v1/namespaces/seeds/persistence_configuration", SEED).await;
+    let (status, answer) = put("/v1/namespaces/seeds/persistence_configuration", ARTICLE_EXAMPLE).await;
     assert_eq!((status, &answer["config"]["cardinality"]), (200, &json!("LOW")), "{answer}");
     let (_, answer) = http.call(Method::GET, "/v1/namespaces/new", "").await;
     assert_eq!(answer["config"]["counter_type"], "BEST_EFFORT");
@@ -188,7 +188,7 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
         ("/v1/namespaces/new", r#"{"coalesce_ms": -5}"#),
         ("/v1/namespaces/my_dataset", r#"{"buckets_per_id": 5}"#),
         ("/v1/namespaces/new/persistence_configuration", "{}"),
-        ("/v1/namespaces/new/persistence_configuration", &SEED.replace("counter_type", "counter_typ")),
+        ("/v1/namespaces/new/persistence_configuration", &ARTICLE_EXAMPLE.replace("counter_type", "counter_typ")),
     ] {
         let (status, answer) = http.call(Method::PUT, path, body).await;
         assert_eq!((status, fault(&answer).1), (400, "INVALID"), "{path} {body}: {answer}");

@@ -2,10 +2,8 @@
 
 use super::house::{House, until};
 use tallystone_client::{Cardinality, Code, CounterType, Namespace, NamespaceConfig, NewAdd, Result};
+use tallystone_counters::namespace::ARTICLE_EXAMPLE;
 use tallystone_lua::counter::{NAMESPACES, STATE_REVISION};
-
-/// As the seed prints it.
-pub(super) const SEED: &str = include_str!("../../../counters/src/namespace/seed.json5");
 
 fn refused<T: std::fmt::Debug>(answer: Result<T>) -> (Code, String, String) {
     let error = answer.expect_err("a refusal");
@@ -16,7 +14,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T>) -> (Code, String, String) {
 #[tokio::test]
 async fn n1_the_seeds_configuration_loads_as_it_stands_and_reaches_every_server() {
     let house = House::without_rollups().await;
-    let put = house.clients[0].put_persistence_configuration("my_dataset", SEED).await.expect("the seed's");
+    let put = house.clients[0].put_persistence_configuration("my_dataset", ARTICLE_EXAMPLE).await.expect("the seed's");
     let expected = NamespaceConfig {
         counter_type: Some(CounterType::Eventual),
         cardinality: Some(Cardinality::Low),
@@ -35,7 +33,7 @@ async fn n1_the_seeds_configuration_loads_as_it_stands_and_reaches_every_server(
     assert_eq!(put, Namespace { name: "my_dataset".to_owned(), config: expected, revision: 1 });
     assert_eq!(house.clients[1].get_namespace("my_dataset").await.expect("a namespace"), put);
     // Once more, with one number changed: the rest is as it was.
-    let changed = SEED.replace(r#""coalesce_ms": 10000"#, r#""coalesce_ms": 250"#);
+    let changed = ARTICLE_EXAMPLE.replace(r#""coalesce_ms": 10000"#, r#""coalesce_ms": 250"#);
     let again = house.clients[1].put_persistence_configuration("my_dataset", &changed).await.expect("a change");
     assert_eq!(again.config, NamespaceConfig { coalesce_ms: Some(250), ..put.config });
     assert_eq!(house.clients[0].list_namespaces().await.expect("namespaces"), [again]);
@@ -51,16 +49,16 @@ async fn n1_malformed_configurations_are_refused_and_change_nothing() {
         "{}".to_owned(),
         "[".to_owned(),
         r#"{"persistence_configuration": [{"id": "ELSE"}]}"#.to_owned(),
-        SEED.replace(r#""accept_limit": "5s""#, r#""accept_limit": "5 minutes""#),
-        SEED.replace(r#""accept_limit": "5s""#, r#""accept_limit": "18446744073709551615s""#),
-        SEED.replace(r#""num_queues" : 8"#, r#""num_queues" : 99999999"#),
-        SEED.replace(r#""num_queues" : 8"#, r#""num_queues" : -1"#),
-        SEED.replace("EVENTUAL\"", "SOMETIMES\""),
+        ARTICLE_EXAMPLE.replace(r#""accept_limit": "5s""#, r#""accept_limit": "5 minutes""#),
+        ARTICLE_EXAMPLE.replace(r#""accept_limit": "5s""#, r#""accept_limit": "18446744073709551615s""#),
+        ARTICLE_EXAMPLE.replace(r#""num_queues" : 8"#, r#""num_queues" : 99999999"#),
+        ARTICLE_EXAMPLE.replace(r#""num_queues" : 8"#, r#""num_queues" : -1"#),
+        ARTICLE_EXAMPLE.replace("EVENTUAL\"", "SOMETIMES\""),
     ] {
         let said = refused(house.clients[0].put_persistence_configuration("new", &text).await);
         assert_eq!(said, invalid("persistence_configuration"), "{text:.80}");
     }
-    let over = SEED.replace(r#""num_queues" : 8"#, r#""num_queues" : 2000"#);
+    let over = ARTICLE_EXAMPLE.replace(r#""num_queues" : 8"#, r#""num_queues" : 2000"#);
     assert_eq!(refused(house.clients[0].put_persistence_configuration("new", &over).await), invalid("num_queues"));
     let config = NamespaceConfig::default;
     let cases = [

@@ -109,13 +109,13 @@ async fn n4_best_effort_has_no_tokens_and_is_gone_after_its_ttl() {
     // Without a TTL it stays; with one, which the other server has heard of, it goes.
     add(&house, NS, "kept", 1).await;
     house.put(NS, NamespaceConfig { ttl_ms: Some(300), ..best_effort }).await;
-    let look = async || {
+    let read = async || {
         house.clients[1].add(NS, NewAdd::new("brief", 1)).await.expect("an add");
         let mut connection = house.redis.connection().await;
         let found: Vec<String> = redis::cmd("KEYS").arg("*:cached:brief").query_async(&mut connection).await.unwrap();
         redis::cmd("PTTL").arg(&found[0]).query_async::<i64>(&mut connection).await.unwrap()
     };
-    until(look, |ttl_ms| (1..=300).contains(ttl_ms)).await;
+    until(read, |ttl_ms| (1..=300).contains(ttl_ms)).await;
     until(async || house.count(1, NS, "brief").await.count, |count| *count == 0).await;
     assert_eq!(house.count(1, NS, "kept").await.count, 1);
 
@@ -234,12 +234,12 @@ async fn n10_a_worker_rolls_up_rollup_batch_count_counters_at_once() {
         let before = house.records(NS).len();
         let adds = |_| (0..500).map(|number| NewAdd::new(format!("c{number}"), 1)).collect::<Vec<_>>();
         // The worker hears of it within a second or so, and then takes more.
-        let look = async || {
+        let read = async || {
             house.clients[0].add_many(NS, adds(())).await.expect("adds");
             sleep(Duration::from_millis(200)).await;
             largest_batch(&house, before)
         };
-        let largest = until(look, |largest| *largest >= least).await;
+        let largest = until(read, |largest| *largest >= least).await;
         println!("{largest} at once, of at most {batch_count}");
         if batch_count == 4 {
             assert!(largest <= 4);
@@ -259,9 +259,10 @@ async fn n8_another_number_of_queues_takes_the_place_of_the_one_before() {
     for (via, num_queues) in [(0, 8_u32), (1, 2), (0, 3)] {
         let config = NamespaceConfig { num_queues: Some(num_queues), ..prompt() };
         house.clients[via].put_namespace(NS, config).await.expect("a change");
-        let wished: Vec<String> = (0..num_queues).map(|number| format!("rollup/ns/{number}of{num_queues}")).collect();
+        let rollup_queues: Vec<String> =
+            (0..num_queues).map(|number| format!("rollup/ns/{number}of{num_queues}")).collect();
         // Adds go on meanwhile: those whose jobs were in old queues are counted, too.
-        let look = async || {
+        let read = async || {
             let adds = (0..200).map(|number| NewAdd::new(format!("c{number}"), 1)).collect();
             let results = house.clients[1 - via].add_many(NS, adds).await.expect("adds");
             assert!(results.iter().all(Result::is_ok), "{results:?}");
@@ -270,9 +271,9 @@ async fn n8_another_number_of_queues_takes_the_place_of_the_one_before() {
         let adds = std::sync::atomic::AtomicI64::new(0);
         let counting = async || {
             adds.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            look().await
+            read().await
         };
-        until(counting, |names| *names == wished).await;
+        until(counting, |names| *names == rollup_queues).await;
         for number in 0..200 {
             *expected.entry(format!("c{number}")).or_default() += adds.load(std::sync::atomic::Ordering::Relaxed);
         }

@@ -80,7 +80,7 @@ impl Load {
         ids[from..].choose(rng).cloned()
     }
 
-    /// Enqueues through one server, and looks through the other at what was acknowledged.
+    /// Enqueues through one server, and verifies through the other what was acknowledged.
     pub(crate) async fn produce(self, via: usize, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed);
         let mut made = 0;
@@ -114,7 +114,7 @@ impl Load {
                 self.recorder.record(begin_us, What::Enqueued { id: id.clone(), origin });
                 self.ids.lock().unwrap().push(id.clone());
                 if rng.random_bool(0.1) {
-                    self.look(1 - via, &id).await;
+                    self.verify(1 - via, &id).await;
                 }
             }
             self.waiting.fetch_add(count, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Load {
     }
 
     /// GetMessage.
-    async fn look(&self, via: usize, id: &str) {
+    async fn verify(&self, via: usize, id: &str) {
         let begin_us = self.recorder.now_us();
         let found = match self.clients[via].get_message(&self.queue, id).await {
             Ok(message) => Some((message.state, message.version)),
@@ -151,8 +151,8 @@ impl Load {
         let mut rng = StdRng::seed_from_u64(seed);
         while self.is(Phase::Load) {
             if let Some(id) = self.some_id(&mut rng) {
-                self.look(0, &id).await;
-                self.look(1, &id).await;
+                self.verify(0, &id).await;
+                self.verify(1, &id).await;
             }
             self.count(rng.random_range(0..2), None).await;
             sleep(Duration::from_millis(5)).await;

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tallystone_assembly::{Config, History, queue_over};
 use tallystone_client::Client;
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
+use tallystone_server::ServerConfig;
 use tallystone_server::store::{RedisOptions, RedisStore};
-use tallystone_server::{QueueTemplates, ServerConfig, attach_redis_queue};
-use tallystone_serving::{Host, Running};
+use tallystone_serving::Running;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
@@ -29,8 +30,9 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound port");
         // The shortest leader lease that is allowed: another server takes over soon.
-        let config = ServerConfig { sweeper_leader_lease_ms: 1_000, ..ServerConfig::default() };
-        let host = attach_redis_queue(Host::new(), Arc::new(store), &config, QueueTemplates::default());
+        let server = ServerConfig { sweeper_leader_lease_ms: 1_000, ..ServerConfig::default() };
+        let config = Config { server, ..Config::default() };
+        let host = queue_over(Arc::new(store), History::default(), &config);
         let running = Running::start(host.expect("a good configuration"), listener).expect("a bound port");
         Server { address, running }
     }

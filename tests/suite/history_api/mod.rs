@@ -17,10 +17,9 @@ use tallystone_indexer::api::HistoryApi;
 use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Shard, State};
 use tallystone_proto::history::v1 as pb;
 use tallystone_proto::history::v1::history_client::HistoryClient;
+use tallystone_serving::{Host, Running};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Channel, Endpoint};
 
 /// 2026-11-20, 12:00 UTC.
 const NOON_MS: u64 = 1_795_176_000_000;
@@ -29,23 +28,18 @@ const NOON_MS: u64 = 1_795_176_000_000;
 struct TestServer {
     store: Arc<MemoryStore>,
     client: HistoryClient<Channel>,
-    _stop: oneshot::Sender<()>,
+    _server: Running,
 }
 
 impl TestServer {
     async fn open() -> TestServer {
         let store = Arc::new(MemoryStore::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (stop, stopped) = oneshot::channel::<()>();
-        let service = HistoryApi::new(store.clone()).service();
-        let router = Server::builder().add_service(service);
-        tokio::spawn(router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
-            let _ = stopped.await;
-        }));
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+        let host = Host::new().service(HistoryApi::new(store.clone()).service());
+        let server = Running::start(host, listener).expect("a bound port");
+        let endpoint = Endpoint::from_shared(server.url()).expect("an address");
         let client = HistoryClient::new(endpoint.connect().await.expect("a server"));
-        TestServer { store, client, _stop: stop }
+        TestServer { store, client, _server: server }
     }
 
     async fn record(&self, events: &[Recorded]) {

@@ -21,19 +21,20 @@ const ADDS: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum CounterFigure {
-    /// AddCounts with tokens in batches of 64, eventual counters by Zipf's law; reference: SET NX EX + HINCRBY in pipelines
+    /// AddCounts with tokens in batches of 64, on eventual counters chosen by Zipf's law; reference: SET NX EX + HINCRBY in
+    /// pipelines
     Adds,
-    /// The same, all on one counter; reference: spread over counters by Zipf's law
+    /// The same, all adds on one counter; reference: on counters chosen by Zipf's law
     AddsOne,
     /// AddCount, one add per call, at a steady rate
     AddLatency,
     /// GetCount, one counter per call, at a steady rate
     GetLatency,
-    /// From an add until the count includes it, under load
+    /// Time from an add until the count includes it, under load
     Lag,
     /// AddCounts of best-effort counters in batches of 64; reference: INCRBY in pipelines
     BestEffort,
-    /// Rollups caused by a thousand adds to one counter within a window
+    /// Number of rollups that a thousand adds to one counter within one window cause
     Jobs,
     /// Redis memory per event that is not rolled up yet, and per idle counter
     Memory,
@@ -51,8 +52,8 @@ pub struct CountersArgs {
     /// Print on stderr where each sample spent its time: CPU per process, Redis commands
     #[arg(long)]
     pub profile: bool,
-    /// Run queue, counters and worker on this many dedicated threads each; --profile then shows their CPU
-    /// separately
+    /// Number of dedicated threads for each of queue, counters and worker, so that --profile shows their CPU separately;
+    /// 0: they share the threads of the bench
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_threads: usize,
 }

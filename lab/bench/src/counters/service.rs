@@ -5,24 +5,19 @@ use super::adds::{Add, now_ms};
 use super::load::Adder;
 use super::plan::{CONNECTIONS, CountersPlan};
 use crate::ours::Ours;
+use crate::own_threads::{OwnThreads, serve};
 use crate::rig::Rig;
 use anyhow::{Context, Result, anyhow, ensure};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
-use tallystone_assembly::{attach_counters, connect_namespaces, queue_client};
+use tallystone_assembly::{RollupWorker, attach_counters, connect_namespaces, queue_client};
 use tallystone_client::{Client, CounterClient, NamespaceConfig, connector};
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::{Checkpoints, CounterName, NamespaceName};
 use tallystone_link::RedisConfig;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_proto::counter::v1::{AddCount, AddCountsRequest, IdempotencyToken, add_count_result};
-use tallystone_serving::Host;
-use tallystone_workers::{RollupWorkers, WorkerOptions};
-use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tallystone_serving::{Host, Running};
+use tallystone_workers::WorkerOptions;
 use tonic::transport::{Channel, Endpoint};
 
 /// The namespace of every figure.
@@ -49,14 +44,10 @@ impl Rollups {
 
 /// The running services.
 pub(super) struct CountersUnderTest {
-    address: SocketAddr,
-    stopping: CancellationToken,
-    served: JoinHandle<Result<()>>,
-    /// The worker stops first: it uses both others.
-    worker: Option<(CancellationToken, JoinHandle<Result<()>>)>,
+    counters: OwnThreads<Running>,
+    /// It stops first: it uses both others.
+    worker: Option<OwnThreads<RollupWorker>>,
     queue: Option<Ours>,
-    /// The threads they run on, unless they run on those of the bench.
-    runtimes: Vec<Runtime>,
     /// For what the bench itself reads from the store.
     namespaces: RedisNamespaces,
 }
@@ -88,44 +79,27 @@ impl CountersUnderTest {
         rollups: Rollups,
     ) -> Result<CountersUnderTest> {
         let redis_url = rig.url();
-        let namespaces = connect(&redis_url).await?;
-        let (mut runtimes, stopping) = (Vec::new(), CancellationToken::new());
         let (mut queue, mut worker) = (None, None);
         if let Rollups::By(options) = rollups {
             let ours = Ours::start(rig, threads).await?;
-            let (url, redis_url, stop) = (ours.url(), redis_url.clone(), CancellationToken::new());
-            let stopped = stop.clone();
-            let working = on("worker", threads, &mut runtimes)?.spawn(async move {
-                let (namespaces, queue) = (connect(&redis_url).await?, client(&url)?);
-                RollupWorkers::new(namespaces, queue, options).run(stopped).await;
-                Ok(())
-            });
-            (queue, worker) = (Some(ours), Some((stop, working)));
+            let (queue_url, redis_url) = (ours.url(), redis_url.clone());
+            let start =
+                async move { Ok(RollupWorker::start(connect(&redis_url).await?, client(&queue_url)?, options)) };
+            (queue, worker) = (Some(ours), Some(OwnThreads::start("worker", threads, start).await?));
         }
-        let (listening, on_listening) = oneshot::channel();
-        let (queue_url, stop) = (queue.as_ref().map(Ours::url), stopping.clone());
-        let served = on("counters", threads, &mut runtimes)?.spawn(async move {
+        let (queue_url, namespaces) = (queue.as_ref().map(Ours::url), connect(&redis_url).await?);
+        let start = async move {
             let queue = queue_url.map(|url| client(&url)).transpose()?;
-            let host = attach_counters(Host::new(), connect(&redis_url).await?, queue);
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-            // The receiver is gone only when the bench has given up; then `stop` is cancelled, too.
-            let _ = listening.send(listener.local_addr()?);
-            Ok(host.serve(listener, stop.cancelled_owned()).await?)
-        });
-        let address = match on_listening.await {
-            Ok(address) => address,
-            Err(_) => {
-                let why = served.await?.err().unwrap_or_else(|| anyhow!("they ended"));
-                return Err(why.context("the counters did not start"));
-            }
+            serve(attach_counters(Host::new(), connect(&redis_url).await?, queue)).await
         };
-        let service = CountersUnderTest { address, stopping, served, worker, queue, runtimes, namespaces };
+        let counters = OwnThreads::start("counters", threads, start).await?;
+        let service = CountersUnderTest { counters, worker, queue, namespaces };
         CounterClient::connect(service.url()).await?.put_namespace(NAMESPACE, config).await?;
         Ok(service)
     }
 
     fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.counters.part.url()
     }
 
     /// `count` callers, spread over the connections.
@@ -164,16 +138,18 @@ impl CountersUnderTest {
     }
 
     pub(super) async fn stop(self) -> Result<()> {
-        if let Some((stop, worker)) = self.worker {
-            stop.cancel();
-            worker.await?.context("the worker failed")?;
+        if let Some(worker) = self.worker {
+            worker
+                .stop(async |worker| {
+                    worker.stop().await;
+                    Ok(())
+                })
+                .await?;
         }
-        self.stopping.cancel();
-        self.served.await?.context("the counters failed")?;
+        self.counters.stop(async |counters| counters.stop().await.context("the counters failed")).await?;
         if let Some(queue) = self.queue {
             queue.stop().await?;
         }
-        self.runtimes.into_iter().for_each(Runtime::shutdown_background);
         Ok(())
     }
 }
@@ -185,17 +161,6 @@ async fn connect(redis_url: &str) -> Result<RedisNamespaces> {
 
 fn client(queue: &str) -> Result<Client> {
     Ok(queue_client("queue", queue)?)
-}
-
-/// Dedicated threads with this name; 0: those of the bench.
-fn on(name: &str, threads: usize, runtimes: &mut Vec<Runtime>) -> Result<Handle> {
-    if threads == 0 {
-        return Ok(Handle::current());
-    }
-    let runtime = Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build()?;
-    let handle = runtime.handle().clone();
-    runtimes.push(runtime);
-    Ok(handle)
 }
 
 /// One caller.

@@ -11,15 +11,15 @@ const EVENTS: u64 = 1_000_000;
 /// later ones need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HistoryFigure {
-    /// The embedded store: events recorded per second, and the latency of TraceMessage among them
+    /// The embedded store: events recorded per second, and the latency of TraceMessage on the recorded events
     Embedded,
     /// The queue's throughput with a relay into Kafka, or into the embedded store; reference: without a relay
     Relay,
-    /// From Kafka into Elasticsearch by the indexer; reference: the same documents sent directly
+    /// Events that the indexer moves from Kafka into Elasticsearch per second; reference: the same documents sent directly
     Indexer,
-    /// From a transition until a search finds it, at 2,000 events/s
+    /// Time from a transition until a search finds it, at 2,000 events/s
     Searchable,
-    /// Memory of the relay and of the indexer while they catch up
+    /// Memory of the relay and of the indexer while they process a backlog
     Memory,
 }
 

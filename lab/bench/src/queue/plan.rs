@@ -14,21 +14,21 @@ const MESSAGES: u64 = 200_000;
 /// A figure of the queue in docs/performance.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum QueueFigure {
-    /// Batches of 32 by 8 clients on a simple queue; reference: the raw-Redis floor
+    /// 8 clients enqueue, then work off, batches of 32 on a simple queue; reference: minimal Lua scripts on Redis
     Simple,
-    /// The same on an exclusive queue with 100K keys
+    /// The same on an exclusive queue with 100,000 keys
     Exclusive,
-    /// Work streams of 64 workers that hold one message each; reference: BullMQ's Worker
+    /// 64 workers on Work streams, each with one message at a time; reference: BullMQ's Worker
     Work,
-    /// Enqueue of one message per call by 64 callers; reference: BullMQ's add
+    /// 64 callers enqueue one message per call; reference: BullMQ's add
     Unary,
-    /// From enqueue to delivery to a waiting worker, at 5,000 messages/s
+    /// Time from Enqueue until a waiting worker has the message, at 5,000 messages/s
     Latency,
-    /// Dequeue rate with 10M pending messages; reference: with 10K
+    /// Dequeue rate with 10 million pending messages; reference: with 10,000
     Depth,
-    /// Dequeue rate with 100K locked keys and ten messages waiting for each; reference: with none
+    /// Dequeue rate with 100,000 locked keys and ten messages waiting for each; reference: without locked keys
     Locked,
-    /// Filtered dequeue where one message in 10,000 matches; reference: an unfiltered one
+    /// Dequeue with a filter that one message in 10,000 matches; reference: without a filter
     Filter,
     /// Redis memory per pending message beyond its payload
     Memory,
@@ -48,10 +48,11 @@ pub struct QueueArgs {
     /// Print on stderr where each sample spent its time: CPU per process, Redis commands
     #[arg(long)]
     pub profile: bool,
-    /// Run the server on this many dedicated threads instead of those of the bench; --profile then shows its CPU separately
+    /// Number of dedicated threads for the server, so that --profile shows its CPU separately; 0: it shares the threads of
+    /// the bench
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_threads: usize,
-    /// The folder where peers/install put BullMQ [default: lab/bench/peers of the source tree]
+    /// The folder into which peers/install has installed BullMQ [default: lab/bench/peers of the source tree]
     #[arg(long, value_name = "DIR")]
     pub peers: Option<PathBuf>,
 }
