@@ -30,7 +30,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Start queue, counters and history for development, on a private Redis
+    /// Start the queue, counters and history for development, with their own Redis
     Dev(DevArgs),
     /// Run a demonstration
     #[command(subcommand)]
@@ -48,7 +48,7 @@ pub(crate) enum Verb {
     /// Compare history with the queues
     #[command(subcommand)]
     History(HistoryVerb),
-    /// Verify the invariants of queues, in bounded steps
+    /// Check the invariants of queues, also while they are in use
     Check(CheckArgs),
     /// Serve the queue over gRPC; its data is in Redis
     Server(ServerArgs),
@@ -58,7 +58,7 @@ pub(crate) enum Verb {
     RollupWorker(RollupWorkerArgs),
     /// Index queue events from Kafka in Elasticsearch, and serve history queries
     Indexer(IndexerArgs),
-    /// Measure throughput and latency, next to other queues
+    /// Measure throughput, latency and memory, and compare them with other queues
     Bench(BenchArgs),
     /// Print a completion script for your shell
     Completions(CompletionsArgs),
@@ -66,7 +66,7 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Demo {
-    /// Process a month of real flights: each aircraft one flight at a time, in order of departure
+    /// Process a month of real flights: each aircraft flies one flight at a time, in order of departure
     Flights(FlightsArgs),
 }
 

@@ -9,7 +9,7 @@ use tallystone_client::Violation;
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The queues [default: all]
+    /// The queues to check [default: all]
     queues: Vec<String>,
 }
 

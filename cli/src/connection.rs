@@ -44,7 +44,7 @@ impl Session {
         Err(match nearest(queue, page.items.iter().map(|summary| summary.queue.name.as_str())) {
             Some(near) => failure.hint(format!("did you mean '{near}'?")),
             None => {
-                failure.hint(format!("`tallystone queue create {queue}` makes it; `tallystone queue ls` shows all"))
+                failure.hint(format!("`tallystone queue create {queue}` creates it; `tallystone queue ls` lists all"))
             }
         })
     }
@@ -78,7 +78,7 @@ pub(crate) fn cli_error(error: &Error) -> CliError {
     match error {
         Error::Refused(refused) => refusal(refused),
         Error::Connect { .. } => CliError::unavailable(error)
-            .hint("`tallystone dev` starts a server here; --server or TALLYSTONE_SERVER names another"),
+            .hint("`tallystone dev` starts a server here; --server or TALLYSTONE_SERVER sets another address"),
         Error::Unavailable { .. } => CliError::unavailable(error).hint("it is safe to run the same command again"),
         Error::Protocol(_) => CliError::unavailable(error).hint("is this a Tallystone server of the same version?"),
     }
@@ -87,23 +87,26 @@ pub(crate) fn cli_error(error: &Error) -> CliError {
 /// What a refused call or item means.
 pub(crate) fn refusal(refused: &Refused) -> CliError {
     if refused.code == Code::Unimplemented {
-        return CliError::refused("this server does not have that service").hint(
-            "history: start it with --history-file, or with --elasticsearch; queues: use the address of a server, not of an indexer",
+        return CliError::refused("this server does not have the requested service").hint(
+            "for history, start the server with --history-file or --elasticsearch-url; for queues, use the address of a server, not of an indexer",
         );
     }
     let failure = CliError::refused(&refused.message).reason(refused.reason.clone());
     match refused.reason.as_str() {
-        "QUEUE_NOT_EMPTY" => failure.hint("`tallystone queue purge` empties it, `queue delete --force` does both"),
+        "QUEUE_NOT_EMPTY" => failure.hint(
+            "`tallystone queue purge` removes its messages; `tallystone queue delete --force` also removes the queue",
+        ),
         "QUEUE_EXISTS" => {
-            failure.hint("`tallystone queue describe` shows its configuration, `queue update` changes it")
+            failure.hint("`tallystone queue describe` shows its configuration, `tallystone queue update` changes it")
         }
-        "DEQUEUE_BLOCKED" => failure.hint("`tallystone queue resume` lets messages out again"),
-        "ENQUEUE_BLOCKED" => failure.hint("`tallystone queue update --enqueue-blocked false` lets messages in again"),
-        "QUEUE_FULL" => failure.hint("`tallystone queue update --max-depth` raises the bound"),
-        "OUTBOX_FULL" => {
-            failure.hint("history does not keep up: see `tallystone_outbox_*` and `tallystone_relay_*` in /metrics")
+        "DEQUEUE_BLOCKED" => failure.hint("`tallystone queue resume` ends the pause"),
+        "ENQUEUE_BLOCKED" => {
+            failure.hint("`tallystone queue update --enqueue-blocked false` allows new messages again")
         }
-        "STORE_FULL" => failure.hint("give Redis more memory (maxmemory), or purge what is not needed"),
+        "QUEUE_FULL" => failure.hint("`tallystone queue update --max-depth` changes the limit"),
+        "OUTBOX_FULL" => failure
+            .hint("history is too slow or unavailable: see `tallystone_outbox_*` and `tallystone_relay_*` in /metrics"),
+        "STORE_FULL" => failure.hint("give Redis more memory (maxmemory), or purge messages that are not needed"),
         _ => failure,
     }
 }

@@ -27,20 +27,21 @@ const NAMESPACE: &str = "default";
 pub(crate) struct DevArgs {
     #[command(flatten)]
     file: ConfigFile,
-    /// Where to serve gRPC and HTTP [default: 127.0.0.1:7600]
+    /// Where to serve the queue over gRPC [default: 127.0.0.1:7600]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
     metrics: MetricsFlag,
     #[command(flatten)]
     history: HistoryServices,
-    /// Where to serve the counters, gRPC and HTTP [default: 127.0.0.1:7610, or a free port where --listen takes one]
+    /// Where to serve the counters over gRPC and HTTP [default: the address of --listen with port 7610, or with a free
+    /// port if --listen has port 0]
     #[arg(long, value_name = "ADDRESS")]
     counters_listen: Option<SocketAddr>,
-    /// Start a Kafka and an Elasticsearch too, and keep history there (`./quickstart --full` installs them)
+    /// Also start Kafka and Elasticsearch, and keep history there (`./quickstart --full` installs them)
     #[arg(long, conflicts_with_all = ["kafka_brokers", "elasticsearch_url"])]
     full: bool,
-    /// Where the data lives [default: tallystone/dev in $XDG_DATA_HOME, else .tallystone/dev here]
+    /// The folder for the data [default: tallystone/dev in $XDG_DATA_HOME, else .tallystone/dev in this folder]
     #[arg(long, value_name = "DIR", env = "TALLYSTONE_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// The port of the private Redis [default: a free one]
@@ -105,18 +106,17 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
 fn check(config: &Config, full: bool) -> Result<(), CliError> {
     if config.kafka.brokers.is_some() != config.elasticsearch.url.is_some() {
         return Err(CliError::usage(
-            "kafka.brokers and elasticsearch.url go together: events go through Kafka into Elasticsearch",
+            "set both kafka.brokers and elasticsearch.url, or neither: events go through Kafka into Elasticsearch",
         ));
     }
     config.check_queue().and_then(|()| config.check_counters()).map_err(CliError::usage)?;
     config.check_indexer().map_err(CliError::usage)?;
     if config.redis.url != RedisConfig::default().url {
-        return Err(
-            CliError::usage("redis.url: `dev` starts its own Redis").hint("`tallystone server` serves from another")
-        );
+        return Err(CliError::usage("redis.url is set, but `dev` starts its own Redis")
+            .hint("`tallystone server` uses an existing Redis"));
     }
     if full && config.history.file.is_some() {
-        return Err(CliError::usage("history.file is set together with --full: history lives in one of them"));
+        return Err(CliError::usage("history.file is set together with --full, but history has only one store"));
     }
     Ok(())
 }
@@ -162,12 +162,12 @@ async fn serve(
     if let Some(full) = full
         && (full.kafka.has_ended() || full.elasticsearch.has_ended())
     {
-        return Err(CliError::unavailable("the Kafka or the Elasticsearch of this `dev` has ended")
+        return Err(CliError::unavailable("Kafka or Elasticsearch, which this `dev` started, has ended")
             .hint("nothing is lost; their logs are in the data folder; start `tallystone dev --full` again"));
     }
     if redis.has_ended() {
         return Err(CliError::unavailable("the private Redis has ended: was it killed, or out of memory?")
-            .hint("what it acknowledged is on the disk; start `tallystone dev` again"));
+            .hint("every acknowledged write is on the disk; start `tallystone dev` again"));
     }
     if let Some(error) = failed {
         return Err(cannot_serve(&error));
@@ -240,7 +240,7 @@ fn banner(running: &Running) -> String {
     format!(
         "Tallystone is ready.
   gRPC     {}{metrics}
-  counters {} (gRPC, and HTTP: open it in a browser)
+  counters {} (gRPC and HTTP; open it in a browser)
   Redis    {}{history}
   data     {} (kept; delete it to start empty)
 
@@ -252,7 +252,7 @@ Try, in another terminal:{other}
   tallystone counter add visits
   tallystone counter get visits
 
-Ctrl-C stops all of it.",
+Ctrl-C stops everything.",
         running.server,
         running.counters,
         running.redis_url,

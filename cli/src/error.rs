@@ -7,7 +7,7 @@ use std::process::ExitCode;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  refused: the server refused the call or some messages, or `check` found violations
+  1  refused: the server refused the call or some items, or a check failed
   2  wrong arguments or configuration
   3  unavailable: the server, or a store behind it, did not answer";
 

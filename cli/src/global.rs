@@ -7,15 +7,16 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Options of every verb")]
 pub(crate) struct Global {
-    /// The server to talk to [default: http://127.0.0.1:7600]
+    /// Address of the queue's server [default: http://127.0.0.1:7600]
     #[arg(long, global = true, env = "TALLYSTONE_SERVER", value_name = "URL", hide_env_values = true)]
     pub(crate) server: Option<String>,
 
-    /// Write JSON: one object, or one per line for lists
+    /// Print JSON: one object, or for a list one object per line
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// What to log on stderr, such as debug or tallystone_server=trace [default: info for verbs that serve, else warn]
+    /// What to log on stderr, such as debug or tallystone_server=trace [default: info for server, counters,
+    /// rollup-worker and indexer, else warn]
     #[arg(long, global = true, env = "RUST_LOG", value_name = "FILTER", hide_env_values = true)]
     pub(crate) log: Option<String>,
 

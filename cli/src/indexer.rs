@@ -18,7 +18,7 @@ pub(crate) struct IndexerArgs {
     metrics: MetricsFlag,
     #[command(flatten)]
     history: HistoryServices,
-    /// The consumer group, the same for all indexers of one Elasticsearch [default: tallystone-indexer]
+    /// The Kafka consumer group; all indexers of one Elasticsearch must have the same [default: tallystone-indexer]
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
 }
@@ -31,11 +31,11 @@ pub(crate) async fn run(args: IndexerArgs) -> Result<(), CliError> {
     let config = load(args.file.path.as_deref(), args.history.set(flags))?;
     if config.kafka.brokers.is_none() {
         return Err(CliError::usage("kafka.brokers is not set: an indexer reads events from Kafka")
-            .hint("--kafka-brokers HOST:PORT"));
+            .hint("set it with --kafka-brokers HOST:PORT"));
     }
     if config.elasticsearch.url.is_none() {
         return Err(CliError::usage("elasticsearch.url is not set: an indexer writes to Elasticsearch")
-            .hint("--elasticsearch-url http://HOST:9200"));
+            .hint("set it with --elasticsearch-url http://HOST:9200"));
     }
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let host = tallystone_assembly::indexer(&config).map_err(|error| cannot_assemble(&error))?;

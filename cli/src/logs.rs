@@ -4,13 +4,13 @@ use crate::error::CliError;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-/// What a log line looks like.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

@@ -18,10 +18,10 @@ pub(crate) struct RollupWorkerArgs {
     metrics: MetricsFlag,
     #[command(flatten)]
     redis: RedisFlags,
-    /// The worker's name, shown by `msg get` and `msg explain` [default: a generated one]
+    /// The worker's name, which `msg get` and `msg explain` show [default: a generated name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Append the time of every rollup to this file: one line of JSON before it and one after it
+    /// Append a line of JSON to this file before and after every rollup, with its time
     #[arg(long, value_name = "FILE")]
     records: Option<PathBuf>,
 }

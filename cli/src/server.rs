@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     file: ConfigFile,
-    /// Where to serve gRPC and HTTP [default: 127.0.0.1:7600]
+    /// Where to serve gRPC [default: 127.0.0.1:7600]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -21,7 +21,7 @@ pub(crate) struct ServerArgs {
     redis: RedisFlags,
     #[command(flatten)]
     history: HistoryServices,
-    /// Keep history in this file, for one machine without Kafka and Elasticsearch
+    /// Keep history in this SQLite file, on one machine without Kafka and Elasticsearch
     #[arg(long, value_name = "FILE")]
     history_file: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CliError> {
     TcpListener::bind(address).await.map_err(|error| {
         CliError::usage(format!("cannot listen on {address}: {error}"))
-            .hint("is a server running already? --listen 127.0.0.1:0 takes a free port")
+            .hint("is a server running already? --listen 127.0.0.1:0 chooses a free port")
     })
 }
 
@@ -19,7 +19,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CliError>
 pub(crate) fn cannot_assemble(error: &AssemblyError) -> CliError {
     match error {
         AssemblyError::Redis(ConnectError::Unreachable { .. }) => {
-            cannot_serve(error).hint("--redis-url names another; `tallystone dev` starts its own Redis")
+            cannot_serve(error).hint("--redis-url sets another address; `tallystone dev` starts its own Redis")
         }
         AssemblyError::Config(_) | AssemblyError::Redis(_) | AssemblyError::History(_) => CliError::usage(error),
         _ => cannot_serve(error),

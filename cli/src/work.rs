@@ -43,19 +43,20 @@ pub(crate) struct WorkArgs {
     /// The command to run for each message
     #[arg(long, value_name = "CMD")]
     exec: String,
-    /// Commands that run at once
+    /// Maximum number of commands that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
-    /// The worker's name, shown by `msg get` and `msg explain` [default: a new name]
+    /// The worker's name, which `msg get` and `msg explain` show [default: a new name]
     #[arg(long)]
     name: Option<String>,
-    /// The lease: another worker takes over this long after this one dies [default: the message's or the queue's]
+    /// Length of the leases: if this worker dies, others get its messages after this time [default: the message's or the
+    /// queue's]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     lease: Option<u64>,
-    /// Only messages with this metadata, such as origin=JFK,carrier=UA; repeat for messages that match any
+    /// Only messages with all of this metadata, such as origin=JFK,carrier=UA; if repeated, messages that match any of them
     #[arg(long, value_name = "KEY=VALUE[,…]", value_parser = filter)]
     filter: Vec<Filter>,
-    /// How long commands may continue after a stop signal
+    /// How long running commands may continue after Ctrl-C or SIGTERM
     #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "30s")]
     grace: u64,
 }

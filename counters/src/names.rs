@@ -68,7 +68,10 @@ impl NamespaceName {
         let name = name.into();
         check_text("namespace", &name, 1, NAMESPACE_BYTES_MAX)?;
         match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-".contains(*c))) {
-            Some(c) => Err(Refusal::invalid("namespace", format!("has {c:?}; allowed are A-Z a-z 0-9 . _ -"))),
+            Some(c) => Err(Refusal::invalid(
+                "namespace",
+                format!("has {c:?}; a namespace name may only have A-Z a-z 0-9 . _ -"),
+            )),
             None => Ok(NamespaceName(name)),
         }
     }

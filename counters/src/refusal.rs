@@ -21,22 +21,22 @@ pub enum Refusal {
         namespace: String,
     },
     /// The event's time is before the accept limit or sealed. The event is certainly not counted (N3, N6).
-    #[error("the event is too old to be counted, and is not counted")]
+    #[error("the event is too old, so it is not counted")]
     TooOld,
     /// The event's time is too far ahead of the store's clock (N6).
-    #[error("the event's time is ahead of the store's clock, and it is not counted")]
+    #[error("the event's time is too far ahead of the store's clock, so it is not counted")]
     TooEarly,
     /// The counter's range, or what may be pending in its shard, cannot hold the delta (N2).
-    #[error("the counter would leave its range; it is not changed")]
+    #[error("the count could exceed its range, so the counter is not changed")]
     Overflow,
     /// The token has counted with another change (N3).
-    #[error("this token has counted with another delta")]
+    #[error("this token was already counted with another delta")]
     TokenConflict,
     /// So long ago that its token is no longer looked up: it may have been counted by an earlier call (N3).
-    #[error("the event is so old that its token is no longer looked up; an earlier call may have counted it")]
+    #[error("the event is so old that its token is no longer known; an earlier call may have counted it")]
     TokenExpired,
     /// The namespace has changed: the caller reads it again and repeats the call.
-    #[error("the namespace has been changed")]
+    #[error("the namespace was changed during the call")]
     Stale,
     /// The store does not reply.
     #[error("the store is unavailable: {why}")]
@@ -47,7 +47,7 @@ pub enum Refusal {
         why: String,
     },
     /// A defect.
-    #[error("internal: {0}")]
+    #[error("internal error: {0}")]
     Internal(String),
 }
 

@@ -1,57 +1,36 @@
 //! The constants of the scripts, generated from the model's tables so that each is defined once.
 
+use crate::answer::answers;
 use crate::keys;
 use std::fmt::Write;
 use tallystone_model::limits::DEQUEUE_PAYLOAD_BYTES;
 use tallystone_model::{Cause, State};
 
-/// The first element of a script's reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Answer {
-    /// Done; results follow. Also the code of one item.
-    Ok = 0,
-    /// The shard does not exist.
-    NoQueue = 1,
-    /// The caller's configuration is stale; the current one and the state follow. Nothing was done.
-    Stale = 2,
-    /// The script did bounded background work, and more is due: call again.
-    Again = 3,
-    /// The queue has live messages.
-    NotEmpty = 4,
-    /// Item: no such message.
-    NotFound = 5,
-    /// Item: the lease is lost.
-    LeaseLost = 6,
-    /// Item: the call does not apply to the message's state.
-    WrongState = 7,
-    /// Item: the id belongs to a message with other content.
-    IdConflict = 8,
-    /// Item: max_depth.
-    QueueFull = 9,
-    /// Item: the outbox is full.
-    OutboxFull = 10,
-}
-
-impl Answer {
-    /// All answers in the order of their numbers, with their names in Lua.
-    pub const ALL: [(Answer, &str); 11] = [
-        (Answer::Ok, "OK"),
-        (Answer::NoQueue, "NO_QUEUE"),
-        (Answer::Stale, "STALE"),
-        (Answer::Again, "AGAIN"),
-        (Answer::NotEmpty, "NOT_EMPTY"),
-        (Answer::NotFound, "NOT_FOUND"),
-        (Answer::LeaseLost, "LEASE_LOST"),
-        (Answer::WrongState, "WRONG_STATE"),
-        (Answer::IdConflict, "ID_CONFLICT"),
-        (Answer::QueueFull, "QUEUE_FULL"),
-        (Answer::OutboxFull, "OUTBOX_FULL"),
-    ];
-
-    /// The answer of a number.
-    pub fn from_code(code: i64) -> Option<Answer> {
-        Answer::ALL.get(usize::try_from(code).ok()?).map(|(answer, _)| *answer)
+answers! {
+    /// The first element of a script's reply.
+    Answer {
+        /// Done; results follow. Also the code of one item.
+        Ok = "OK",
+        /// The shard does not exist.
+        NoQueue = "NO_QUEUE",
+        /// The caller's configuration is stale; the current one and the state follow. Nothing was done.
+        Stale = "STALE",
+        /// The script did bounded background work, and more is due: call again.
+        Again = "AGAIN",
+        /// The queue has live messages.
+        NotEmpty = "NOT_EMPTY",
+        /// Item: no such message.
+        NotFound = "NOT_FOUND",
+        /// Item: the lease is lost.
+        LeaseLost = "LEASE_LOST",
+        /// Item: the call does not apply to the message's state.
+        WrongState = "WRONG_STATE",
+        /// Item: the id belongs to a message with other content.
+        IdConflict = "ID_CONFLICT",
+        /// Item: max_depth.
+        QueueFull = "QUEUE_FULL",
+        /// Item: the outbox is full.
+        OutboxFull = "OUTBOX_FULL",
     }
 }
 
@@ -80,7 +59,7 @@ pub fn prelude() -> String {
         local(&format!("BY_{}", screaming(&format!("{cause:?}"))), &(cause as u8));
     }
     for (answer, name) in Answer::ALL {
-        local(name, &(answer as u8));
+        local(name, &(*answer as u8));
     }
     local("FAR", &FAR_MS);
     local("STATE", &format!("'{STATE_LAYOUT}'"));

@@ -1,6 +1,7 @@
 //! The scripts of the counters, their keys and their records. A namespace's event log and checkpoints are spread over
 //! shards; the keys of a shard share one hash tag.
 
+use crate::answer::answers;
 use crate::script::{parts, scripts};
 use std::fmt::Write;
 use std::ops::Range;
@@ -42,56 +43,33 @@ pub const OLDER_FIELD: char = '\u{1}';
 /// A checkpoint: `counter/commit.lua` names its fields.
 pub const CHECKPOINT_LAYOUT: &str = ">i4I4I6I6I6I7";
 
-/// The code of a script's reply, of the whole call or of one item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum CounterAnswer {
-    /// Done.
-    Ok = 0,
-    /// There is no such shard yet.
-    NoShard = 1,
-    /// The shard follows another revision of the namespace.
-    Stale = 2,
-    /// Item: it has counted already.
-    Duplicate = 3,
-    /// Item: the token has counted with something else.
-    Conflict = 4,
-    /// Item: its time is before the accept limit, or sealed.
-    TooOld = 5,
-    /// Item: its time is too far ahead of the shard's clock.
-    TooEarly = 6,
-    /// Item: the counter's range cannot hold it.
-    Overflow = 7,
-    /// Item: so old that tokens are no longer looked up.
-    Expired = 8,
-    /// Item: another rollup has committed first, or a later lease has written.
-    Lost = 9,
-    /// The layout of slots has changed since the caller read it.
-    LayoutChanged = 10,
-    /// Item: it happens now, and its field belongs to another window than the current one.
-    Restamp = 11,
-}
-
-impl CounterAnswer {
-    /// All of them, in the order of their numbers, with their names in Lua.
-    pub const ALL: [(CounterAnswer, &str); 12] = [
-        (CounterAnswer::Ok, "OK"),
-        (CounterAnswer::NoShard, "NO_SHARD"),
-        (CounterAnswer::Stale, "STALE"),
-        (CounterAnswer::Duplicate, "DUPLICATE"),
-        (CounterAnswer::Conflict, "CONFLICT"),
-        (CounterAnswer::TooOld, "TOO_OLD"),
-        (CounterAnswer::TooEarly, "TOO_EARLY"),
-        (CounterAnswer::Overflow, "OVERFLOW"),
-        (CounterAnswer::Expired, "EXPIRED"),
-        (CounterAnswer::Lost, "LOST"),
-        (CounterAnswer::LayoutChanged, "LAYOUT_CHANGED"),
-        (CounterAnswer::Restamp, "RESTAMP"),
-    ];
-
-    /// The code with this number.
-    pub fn from_code(code: i64) -> Option<CounterAnswer> {
-        CounterAnswer::ALL.get(usize::try_from(code).ok()?).map(|(answer, _)| *answer)
+answers! {
+    /// The code of a script's reply, of the whole call or of one item.
+    CounterAnswer {
+        /// Done.
+        Ok = "OK",
+        /// There is no such shard yet.
+        NoShard = "NO_SHARD",
+        /// The shard follows another revision of the namespace.
+        Stale = "STALE",
+        /// Item: it has counted already.
+        Duplicate = "DUPLICATE",
+        /// Item: the token has counted with something else.
+        Conflict = "CONFLICT",
+        /// Item: its time is before the accept limit, or sealed.
+        TooOld = "TOO_OLD",
+        /// Item: its time is too far ahead of the shard's clock.
+        TooEarly = "TOO_EARLY",
+        /// Item: the counter's range cannot hold it.
+        Overflow = "OVERFLOW",
+        /// Item: so old that tokens are no longer looked up.
+        Expired = "EXPIRED",
+        /// Item: another rollup has committed first, or a later lease has written.
+        Lost = "LOST",
+        /// The layout of slots has changed since the caller read it.
+        LayoutChanged = "LAYOUT_CHANGED",
+        /// Item: it happens now, and its field belongs to another window than the current one.
+        Restamp = "RESTAMP",
     }
 }
 
@@ -135,7 +113,7 @@ fn prelude() -> String {
     }
     local("K_COUNTS", &"KEYS[1]");
     for (answer, name) in CounterAnswer::ALL {
-        local(name, &(answer as u8));
+        local(name, &(*answer as u8));
     }
     local("WINDOW_MS", &WINDOW_MS);
     local("ACCEPT_MS_MAX", &ACCEPT_MS_MAX);
@@ -198,6 +176,8 @@ mod tests {
             assert!(script.source().starts_with("#!lua"), "{}", script.name());
             assert!(script.file().contains(&format!("\n-- {}: ", script.name())), "{} has no header", script.name());
             assert_eq!(script.sha1().len(), 40);
+            let lines = script.file().lines().count();
+            assert!(lines <= crate::script::SCREEN_LINES, "{} has {lines} lines", script.name());
         }
         for (number, (answer, _)) in CounterAnswer::ALL.iter().enumerate() {
             assert_eq!(CounterAnswer::from_code(number as i64), Some(*answer));

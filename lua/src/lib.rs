@@ -5,6 +5,7 @@
 //! [`loader`] that assembles them once; the [`constants`] that Lua gets from the model's tables; the Rust side of the
 //! packed [`record`]s. What may not: connections to Redis (infra/link), and rules that only Rust has.
 
+mod answer;
 pub mod constants;
 pub mod counter;
 pub mod keys;

@@ -123,6 +123,10 @@ scripts! {
     AcquireLeaderLease = "acquire_leader_lease",
 }
 
+/// A script fits on about a screen; its parts are named includes.
+#[cfg(test)]
+pub(crate) const SCREEN_LINES: usize = 85;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +137,8 @@ mod tests {
             assert!(script.source().starts_with("#!lua"), "{}", script.name());
             assert!(script.file().contains(&format!("\n-- {}: ", script.name())), "{} has no header", script.name());
             assert_eq!(script.sha1().len(), 40);
+            let lines = script.file().lines().count();
+            assert!(lines <= SCREEN_LINES, "{} has {lines} lines", script.name());
         }
     }
 }

@@ -195,7 +195,7 @@ fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), Ref
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(Refusal::invalid(field, format!("is {value}; from {min} to {max}")))
+    Err(Refusal::invalid(field, format!("is {value}; must be from {min} to {max}")))
 }
 
 #[cfg(test)]

@@ -22,7 +22,9 @@ impl ConfigError {
     pub fn unless_within(field: &str, value: u64, range: RangeInclusive<u64>) -> Result<(), ConfigError> {
         match range.contains(&value) {
             true => Ok(()),
-            false => Err(ConfigError::new(field, format!("is {value}; from {} to {}", range.start(), range.end()))),
+            false => {
+                Err(ConfigError::new(field, format!("is {value}; must be from {} to {}", range.start(), range.end())))
+            }
         }
     }
 }

@@ -82,7 +82,7 @@ pub fn hindrances(facts: &Facts) -> Vec<Hindrance> {
         }),
         State::Errored => {
             let text = format!(
-                "All {} attempts are spent ({}). Redrive it to run it again.",
+                "All {} attempts have failed ({}). Redrive it to run it again.",
                 message.attempts, message.reason
             );
             found.push(plain(NoAttemptsLeft, text));
@@ -92,10 +92,8 @@ pub fn hindrances(facts: &Facts) -> Vec<Hindrance> {
             let why = if message.reason.is_empty() { "no reason given" } else { &message.reason };
             found.push(plain(Terminal, format!("It was canceled ({why}). Redrive it to run it.")));
         }
-        State::Invisible => found.push(Hindrance {
-            until_ms: message.due_ms,
-            ..plain(Invisible, "It is invisible until its window elapses.".to_owned())
-        }),
+        State::Invisible => found
+            .push(Hindrance { until_ms: message.due_ms, ..plain(Invisible, "It is invisible to workers.".to_owned()) }),
         State::Pending => {
             if let Some(holder) = &facts.holder {
                 found.push(Hindrance {
@@ -110,7 +108,7 @@ pub fn hindrances(facts: &Facts) -> Vec<Hindrance> {
             } else if let Some(head) = &facts.key_head {
                 found.push(Hindrance {
                     blocking_id: Some(head.clone()),
-                    ..plain(BehindInKey, format!("Message '{head}' of the same key is more urgent and goes first."))
+                    ..plain(BehindInKey, format!("Message '{head}' with the same key is more urgent and goes first."))
                 });
             } else {
                 let text = match facts.ahead {

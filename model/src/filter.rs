@@ -13,7 +13,7 @@ impl Filter {
     /// Parses a filter; the refusal names the field `filters`.
     pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, Refusal> {
         if pairs.is_empty() || pairs.len() > METADATA_PAIRS_MAX {
-            let why = format!("has {} pairs; from 1 to {METADATA_PAIRS_MAX}", pairs.len());
+            let why = format!("has {} pairs; must have 1 to {METADATA_PAIRS_MAX}", pairs.len());
             return Err(Refusal::invalid("filters", why));
         }
         check_pairs("filters", &pairs)?;
@@ -46,7 +46,7 @@ impl IndexKeys {
     pub fn parse(keys: impl IntoIterator<Item = String>) -> Result<Self, Refusal> {
         let keys: BTreeSet<String> = keys.into_iter().collect();
         if keys.is_empty() || keys.len() > METADATA_PAIRS_MAX {
-            let why = format!("has {} key names; from 1 to {METADATA_PAIRS_MAX}", keys.len());
+            let why = format!("has {} key names; must have 1 to {METADATA_PAIRS_MAX}", keys.len());
             return Err(Refusal::invalid("indexes", why));
         }
         for key in &keys {

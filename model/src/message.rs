@@ -46,7 +46,7 @@ impl NewMessage {
     /// Checks the limits that the types of the fields do not express.
     pub fn check(&self) -> Result<(), Refusal> {
         if self.payload.len() > PAYLOAD_BYTES_MAX {
-            let why = format!("is {} bytes long; at most {PAYLOAD_BYTES_MAX}", self.payload.len());
+            let why = format!("is {} bytes long; the maximum is {PAYLOAD_BYTES_MAX}", self.payload.len());
             return Err(Refusal::invalid("payload", why));
         }
         Ok(())

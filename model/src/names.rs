@@ -14,7 +14,9 @@ impl QueueName {
     pub fn parse(field: &'static str, name: &str) -> Result<Self, Refusal> {
         check_length(field, name, 1, QUEUE_NAME_BYTES_MAX)?;
         match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-:/".contains(*c))) {
-            Some(c) => Err(Refusal::invalid(field, format!("has {c:?}; a queue name is of A-Z a-z 0-9 . _ - : /"))),
+            Some(c) => {
+                Err(Refusal::invalid(field, format!("has {c:?}; a queue name may only have A-Z a-z 0-9 . _ - : /")))
+            }
             None => Ok(QueueName(name.to_owned())),
         }
     }
@@ -65,7 +67,7 @@ impl Metadata {
     /// Parses pairs; the refusal names the field `metadata`.
     pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, Refusal> {
         if pairs.len() > METADATA_PAIRS_MAX {
-            let why = format!("has {} pairs; at most {METADATA_PAIRS_MAX}", pairs.len());
+            let why = format!("has {} pairs; the maximum is {METADATA_PAIRS_MAX}", pairs.len());
             return Err(Refusal::invalid("metadata", why));
         }
         check_pairs("metadata", &pairs)?;
@@ -113,7 +115,7 @@ pub fn check_text(field: &'static str, text: &str, min: usize, max: usize) -> Re
 fn check_length(field: &'static str, text: &str, min: usize, max: usize) -> Result<(), Refusal> {
     match text.len() {
         0 if min > 0 => Err(Refusal::invalid(field, "is empty")),
-        length if length > max => Err(Refusal::invalid(field, format!("is {length} bytes long; at most {max}"))),
+        length if length > max => Err(Refusal::invalid(field, format!("is {length} bytes long; the maximum is {max}"))),
         _ => Ok(()),
     }
 }
@@ -122,7 +124,7 @@ fn check_length(field: &'static str, text: &str, min: usize, max: usize) -> Resu
 pub fn check_range(field: &'static str, value: i64, min: u64, max: u64) -> Result<u64, Refusal> {
     match u64::try_from(value) {
         Ok(value) if (min..=max).contains(&value) => Ok(value),
-        _ => Err(Refusal::invalid(field, format!("is {value}; from {min} to {max}"))),
+        _ => Err(Refusal::invalid(field, format!("is {value}; must be from {min} to {max}"))),
     }
 }
 
@@ -144,6 +146,6 @@ mod tests {
         assert!(Metadata::parse(pairs(4)).is_ok());
         assert!(Metadata::parse(pairs(5)).is_err());
         assert!(Metadata::parse([("k".to_owned(), String::new())].into()).is_err());
-        assert_eq!(check_range("lease_ms", -1, 0, 5), Err(Refusal::invalid("lease_ms", "is -1; from 0 to 5")));
+        assert_eq!(check_range("lease_ms", -1, 0, 5), Err(Refusal::invalid("lease_ms", "is -1; must be from 0 to 5")));
     }
 }

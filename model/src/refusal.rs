@@ -30,7 +30,7 @@ pub enum Refusal {
         queue: String,
     },
     /// No message of that id: never enqueued, or collected after its retention.
-    #[error("there is no message '{id}' in this queue (never enqueued, or collected after its retention)")]
+    #[error("there is no message '{id}' in this queue (never enqueued, or removed after its retention)")]
     MessageNotFound {
         /// The requested id.
         id: String,
@@ -48,7 +48,7 @@ pub enum Refusal {
         queue: String,
     },
     /// The lease has ended: it expired, was released, completed or canceled, or a newer lease followed (Q11).
-    #[error("the lease is lost: message '{id}' is {state} and this fencing token no longer holds it")]
+    #[error("the lease is lost: message '{id}' is {state}, and this fencing token no longer holds it")]
     LeaseLost {
         /// The message.
         id: String,
@@ -56,7 +56,7 @@ pub enum Refusal {
         state: State,
     },
     /// The call does not apply to the state of the message.
-    #[error("message '{id}' is {state}")]
+    #[error("this call does not apply to message '{id}', which is {state}")]
     WrongState {
         /// The message.
         id: String,
@@ -64,7 +64,7 @@ pub enum Refusal {
         state: State,
     },
     /// Enqueue is blocked by the queue's configuration.
-    #[error("queue '{queue}' has enqueue blocked")]
+    #[error("queue '{queue}' accepts no messages: enqueue is blocked")]
     EnqueueBlocked {
         /// The queue.
         queue: String,
@@ -82,7 +82,7 @@ pub enum Refusal {
         queue: String,
     },
     /// max_depth is reached.
-    #[error("queue '{queue}' is full: {max_depth} live messages")]
+    #[error("queue '{queue}' is full: it has reached its max_depth of {max_depth} live messages")]
     QueueFull {
         /// The queue.
         queue: String,
@@ -91,7 +91,7 @@ pub enum Refusal {
     },
     /// The outbox is full, because history does not keep up (Q19).
     #[error(
-        "queue '{queue}' takes no new messages: {events_max} events wait in its outbox; is the history store down?"
+        "queue '{queue}' accepts no new messages, because {events_max} events wait in its outbox; is history down?"
     )]
     OutboxFull {
         /// The queue.
@@ -103,7 +103,7 @@ pub enum Refusal {
     #[error("the store is out of memory; nothing was written")]
     StoreFull,
     /// The queue has the maximum number of filter indexes.
-    #[error("queue '{queue}' has its {max} filter indexes already; declare or reuse one of them", max = crate::limits::INDEXES_MAX)]
+    #[error("queue '{queue}' already has the maximum of {max} filter indexes; filter by the keys of one of them", max = crate::limits::INDEXES_MAX)]
     TooManyIndexes {
         /// The queue.
         queue: String,

@@ -145,10 +145,10 @@ pub(crate) struct Sweeper<S> {
 impl<S: Store + LeaderLease> Sweeper<S> {
     /// Sweeps while this server is the leader, until the server stops.
     pub(crate) async fn run(self, stopping: CancellationToken) {
-        let _ = stopping.run_until_cancelled(self.lead()).await;
+        let _ = stopping.run_until_cancelled(self.run_as_leader()).await;
     }
 
-    async fn lead(&self) {
+    async fn run_as_leader(&self) {
         let renew = Duration::from_millis(self.leader_lease_ms / 3);
         // A new leader sweeps every shard at once; later walks spread the sweeps over their period.
         let (mut walk_at, mut renew_at, mut spread) = (Instant::now(), Instant::now(), Duration::ZERO);

@@ -234,9 +234,9 @@ impl TestServer {
     }
 
     /// Waits until the queue's depth fulfils a condition. It polls, because the store does not notify of such changes.
-    pub(crate) async fn until_depth(&mut self, queue: &str, wished: impl Fn(&pb::StateCounts) -> bool) {
+    pub(crate) async fn until_depth(&mut self, queue: &str, expected: impl Fn(&pb::StateCounts) -> bool) {
         let until = async {
-            while !wished(&self.depth(queue).await) {
+            while !expected(&self.depth(queue).await) {
                 tokio::task::yield_now().await;
             }
         };

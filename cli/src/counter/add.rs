@@ -16,7 +16,8 @@ const IN_FLIGHT: usize = 4;
 
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
-    /// The counter; `-` reads NDJSON from stdin, fields: counter, delta (1), token, generation_time_ms
+    /// The counter; `-` reads adds as NDJSON from stdin, with the fields counter, delta [default: 1], token,
+    /// generation_time_ms
     #[arg(value_name = "COUNTER")]
     pub(crate) counter: String,
     /// The number to add, which may be negative [default: 1]
@@ -35,7 +36,7 @@ pub(crate) async fn run(args: AddArgs, session: &CounterSession) -> Result<(), C
     if args.counter == "-" {
         if args.delta.is_some() || args.get || args.token.is_given() {
             return Err(CliError::usage(
-                "with `-`, the lines have delta, token and generation_time_ms; give no flags for them",
+                "with `-`, the lines set delta, token and generation_time_ms; remove DELTA and the flags --get, --token, --at",
             ));
         }
         return many(args.within.namespace, session).await;

@@ -13,7 +13,7 @@ use tallystone_client::CounterEvent;
 pub(crate) struct EventsArgs {
     /// The counter
     counter: String,
-    /// Begin: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago [default: 10m]
+    /// Start: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago [default: ten minutes before the end]
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) since: Option<u64>,
     /// End [default: now]

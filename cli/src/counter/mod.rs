@@ -20,7 +20,7 @@ use session::CounterSession;
 
 #[derive(Args, Debug)]
 pub(crate) struct CounterArgs {
-    /// The counter server
+    /// Address of the counter server
     #[arg(
         long = "counters",
         global = true,

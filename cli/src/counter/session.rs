@@ -59,8 +59,9 @@ pub(super) struct InNamespace {
 pub(super) fn cli_error(error: &Error) -> CliError {
     match error {
         Error::Refused(refused) => refusal(refused),
-        Error::Connect { .. } => CliError::unavailable(error)
-            .hint("`tallystone dev` starts a counter server here; --counters or TALLYSTONE_COUNTERS names another"),
+        Error::Connect { .. } => CliError::unavailable(error).hint(
+            "`tallystone dev` starts a counter server here; --counters or TALLYSTONE_COUNTERS sets another address",
+        ),
         Error::Unavailable { .. } | Error::Protocol(_) => connection::cli_error(error),
     }
 }
@@ -69,7 +70,7 @@ pub(super) fn cli_error(error: &Error) -> CliError {
 pub(super) fn refusal(refused: &Refused) -> CliError {
     if refused.code == Code::Unimplemented {
         return CliError::refused("this server has no counters")
-            .hint("--counters or TALLYSTONE_COUNTERS names a counter server");
+            .hint("--counters or TALLYSTONE_COUNTERS sets the address of a counter server");
     }
     let error = CliError::refused(&refused.message).reason(refused.reason.clone());
     match refused.reason.as_str() {

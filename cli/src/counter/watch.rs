@@ -24,7 +24,7 @@ pub(crate) struct WatchArgs {
 
 fn interval_ms(text: &str) -> Result<u64, String> {
     match parse_ms(text)? {
-        0 => Err("at least 1ms".to_owned()),
+        0 => Err("must be at least 1ms".to_owned()),
         ms => Ok(ms),
     }
 }

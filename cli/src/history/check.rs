@@ -27,9 +27,9 @@ const NAMED: usize = 100_000;
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// Which queues [default: all]
+    /// The queues to compare [default: all]
     queues: Vec<String>,
-    /// Also compare every transition of every message: no version may be missing or appear twice
+    /// Also check every message's transitions: no version may be missing or occur twice
     #[arg(long)]
     traces: bool,
 }
@@ -130,7 +130,7 @@ impl Report {
 async fn caught_up(session: &Session) -> Result<(), CliError> {
     match session.client.history_caught_up(WAIT).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(CliError::unavailable(format!("the index has not caught up within {WAIT:?}"))
+        Ok(false) => Err(CliError::unavailable(format!("the index has not caught up with the queue within {WAIT:?}"))
             .hint("are the relay and the indexer running? /metrics says how far behind they are")),
         Err(error) => Err(cli_error(&error)),
     }
@@ -183,7 +183,7 @@ fn difference(queue: Option<MessageView>, index: &[IndexedMessage]) -> Option<St
         (None, _) => Some("is in the index, not in the queue".to_owned()),
         (Some(queue), [only]) => queue.difference(&MessageView::by_index(only)),
         (Some(_), _) => {
-            Some("is in the index more than once: an earlier message of that id is not gone there".to_owned())
+            Some("is in the index more than once: an earlier message with this id was not removed there".to_owned())
         }
     }
 }
@@ -215,7 +215,7 @@ async fn incomplete(queue: &str, id: &str, session: &Session) -> Result<Option<S
         let trace = session.client.trace_message(queue, id, 0, PAGE, &page_token).await;
         let trace = trace.map_err(|error| cli_error(&error))?;
         if let Some(gap) = trace.gaps.first() {
-            let why = if gap.first_version == 1 { ": past the retention, unless they were lost" } else { "" };
+            let why = if gap.first_version == 1 { ": older than the retention, or lost" } else { "" };
             let (first, last) = (gap.first_version, gap.last_version);
             return Ok(Some(format!("versions {first} to {last} are not in its trace{why}")));
         }

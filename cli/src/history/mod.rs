@@ -27,9 +27,9 @@ pub(crate) async fn run(verb: HistoryVerb, session: &crate::connection::Session)
 pub(crate) fn behind(watermark: &Watermark) -> String {
     match (watermark.indexed_to_ms, watermark.behind_ms) {
         (Some(to_ms), Some(behind_ms)) => {
-            format!("As of {}, {} before the question.", format_time(to_ms), format_ago(behind_ms))
+            format!("As of {}, {} before the query.", format_time(to_ms), format_ago(behind_ms))
         }
-        _ => "History does not say yet how far it goes; is the relay running?".to_owned(),
+        _ => "History has no watermark yet; is the relay running?".to_owned(),
     }
 }
 
@@ -40,8 +40,8 @@ mod tests {
     #[test]
     fn how_far_an_answer_goes_is_said() {
         let watermark = Watermark { indexed_to_ms: Some(1_357_035_300_000), behind_ms: Some(1_250) };
-        assert_eq!(behind(&watermark), "As of 2013-01-01T10:15:00.000Z, 1.2 s before the question.");
+        assert_eq!(behind(&watermark), "As of 2013-01-01T10:15:00.000Z, 1.2 s before the query.");
         assert_eq!(watermark.answered_at_ms(), Some(1_357_035_301_250));
-        assert!(behind(&Watermark::default()).contains("does not say yet"));
+        assert!(behind(&Watermark::default()).contains("no watermark yet"));
     }
 }

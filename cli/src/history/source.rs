@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 #[derive(Args, Debug)]
 pub(crate) struct HistoryFlags {
-    /// Read this file of an embedded history store instead of calling a server; no server may have it open
+    /// Read history from this file of the embedded store instead of from a server; no server may have it open
     #[arg(long = "history", value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ impl HistoryFlags {
         if global.server.is_some() || !demo.exists() {
             return Err(failure);
         }
-        eprintln!("No server is running here: this is from the last demo, {}.", demo.display());
+        eprintln!("No server answers. This is the history of the last demo, {}.", demo.display());
         of_file(&demo, output).await
     }
 }
@@ -50,7 +50,7 @@ impl HistoryFlags {
 /// Serves the file to this process alone.
 async fn of_file(file: &Path, output: Output) -> Result<Session, CliError> {
     if !file.exists() {
-        return Err(CliError::usage(format!("there is no history {}", file.display())));
+        return Err(CliError::usage(format!("there is no history file {}", file.display())));
     }
     let embedded = Embedded::open(EmbeddedOptions::new(file)).map_err(CliError::usage)?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(CliError::usage)?;

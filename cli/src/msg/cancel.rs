@@ -11,10 +11,10 @@ use tallystone_client::Cancellation;
 pub(crate) struct CancelArgs {
     /// The queue
     queue: String,
-    /// The messages' ids
+    /// The ids of the messages
     #[arg(required = true)]
     ids: Vec<String>,
-    /// Cancel running messages too; their workers lose the leases
+    /// Also cancel running messages; their workers lose the leases
     #[arg(long)]
     force: bool,
     /// The reason, stored with the message

@@ -12,13 +12,13 @@ use tallystone_client::{Error, NewMessage};
 
 #[derive(Args, Debug)]
 pub(crate) struct EnqueueArgs {
-    /// The queue; if it does not exist, the server creates it: simple, or as its queue template says
+    /// The queue; if it does not exist, the server creates it from its queue template, or else as a simple queue
     queue: String,
-    /// Messages as NDJSON, `-` for stdin; fields: id, payload or payload_base64, priority, metadata, lease_ms,
-    /// invisibility_ms, max_attempts, coalesce
+    /// A file with messages as NDJSON, `-` for stdin; its fields: id, payload or payload_base64, priority, metadata,
+    /// lease_ms, invisibility_ms, max_attempts, coalesce
     #[arg(long, value_name = "FILE", conflicts_with = "one")]
     file: Option<PathBuf>,
-    /// With --file: batches in flight at once; 1 keeps the order of equal priorities
+    /// With --file: number of batches in flight; with 1, messages of equal priority keep their order
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     in_flight: u8,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(crate) struct EnqueueArgs {
 #[derive(Args, Debug)]
 #[group(id = "one", multiple = true)]
 struct Message {
-    /// The id; a second Enqueue of the same id and content adds nothing [default: a new id]
+    /// The id; a second message with the same id and content adds nothing [default: a new id]
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     id: Option<String>,
     /// The payload, as text
@@ -38,22 +38,22 @@ struct Message {
     /// The payload, from a file; `-` for stdin
     #[arg(long, value_name = "FILE")]
     payload_file: Option<PathBuf>,
-    /// The lowest number runs first; usually a deadline in Unix ms [default: 0]
+    /// The message with the lowest number runs first; usually a deadline in Unix ms [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
     /// Metadata; repeat for up to 4 pairs
     #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_pair)]
     metadata: Vec<(String, String)>,
-    /// How long a worker holds it without extending the lease [default: the queue's]
+    /// Length of its leases [default: the queue's]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     lease: Option<u64>,
-    /// How long it stays invisible to workers [default: the queue's]
+    /// How long the message is invisible to workers at first [default: the queue's]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     invisibility: Option<u64>,
-    /// Attempts before it is errored [default: the queue's]
+    /// Number of attempts before the message becomes errored [default: the queue's]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// If a live message has this id, use that one instead of adding another
+    /// If a live message has this id, merge into it: it keeps its content and takes the more urgent priority
     #[arg(long, requires = "id")]
     coalesce: bool,
 }

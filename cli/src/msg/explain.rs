@@ -10,7 +10,7 @@ use tallystone_client::{Explanation, Hindrance};
 pub(crate) struct ExplainArgs {
     /// The queue
     queue: String,
-    /// The message
+    /// The message's id
     id: String,
 }
 
@@ -23,7 +23,7 @@ fn text(explanation: &Explanation) -> String {
     let first = format!("{} is {}.\n", explanation.message.id, explanation.message.state);
     let sentence = |hindrance: &Hindrance| match hindrance.until_ms {
         0 => format!("  {}\n", hindrance.text),
-        until_ms => format!("  {} Until {}.\n", hindrance.text, format_time(until_ms)),
+        until_ms => format!("  {} This lasts until {}.\n", hindrance.text, format_time(until_ms)),
     };
     explanation.hindrances.iter().map(sentence).fold(first, |text, line| text + &line)
 }

@@ -11,7 +11,7 @@ use tallystone_client::{Message, State};
 pub(crate) struct GetArgs {
     /// The queue
     queue: String,
-    /// The message
+    /// The message's id
     id: String,
 }
 

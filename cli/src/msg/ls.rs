@@ -13,10 +13,10 @@ use tallystone_client::{Message, State};
 pub(crate) struct LsArgs {
     /// The queue
     queue: String,
-    /// invisible, pending, running, completed, canceled or errored
+    /// The state: invisible, pending, running, completed, canceled or errored
     #[arg(long, default_value = "pending")]
     state: State,
-    /// Messages shown, at most
+    /// Maximum number of messages to show
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 }

@@ -28,11 +28,11 @@ pub(crate) enum MsgVerb {
     Get(get::GetArgs),
     /// List the messages in one state
     Ls(ls::LsArgs),
-    /// Change the priority or visibility of a pending or invisible message
+    /// Change the priority of a live message, or when a pending or invisible one becomes visible
     Update(update::UpdateArgs),
     /// Cancel messages: they will not run
     Cancel(cancel::CancelArgs),
-    /// Make errored or canceled messages pending again, with all their attempts
+    /// Make errored or canceled messages pending again, and reset their attempts
     Redrive(redrive::RedriveArgs),
     /// Explain why a message is not running
     Explain(explain::ExplainArgs),

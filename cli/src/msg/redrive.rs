@@ -11,7 +11,7 @@ use tallystone_client::State;
 pub(crate) struct RedriveArgs {
     /// The queue
     queue: String,
-    /// The messages' ids
+    /// The ids of the messages
     #[arg(required_unless_present = "all")]
     ids: Vec<String>,
     /// All messages in this state: errored or canceled

@@ -26,22 +26,22 @@ pub(crate) struct SearchArgs {
     /// Only messages with this metadata; repeat for several pairs, all of which must match
     #[arg(long = "where", value_name = "KEY=VALUE", value_parser = parse_pair)]
     pairs: Vec<(String, String)>,
-    /// Only messages that this worker leased last
+    /// Only messages whose current or last lease is of this worker
     #[arg(long)]
     worker: Option<String>,
     /// Only messages whose last reason contains this text
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Only messages that changed at or after this time: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago
+    /// Only messages whose last change was at this time or later: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     since: Option<u64>,
     /// Only messages whose last change was before this time
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     until: Option<u64>,
-    /// Include messages that have left their queue
+    /// Also show messages that have been removed from their queue
     #[arg(long)]
     gone: bool,
-    /// Messages shown, at most
+    /// Maximum number of messages to show
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     #[command(flatten)]

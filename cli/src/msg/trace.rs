@@ -14,10 +14,10 @@ const PAGE: u32 = 1_000;
 
 #[derive(Args, Debug)]
 pub(crate) struct TraceArgs {
-    /// The message's id, after its queue; without a queue, all queues are searched
+    /// The queue and the message's id; without a queue, all queues are searched for the id
     #[arg(value_name = "[QUEUE] ID", num_args = 1..=2, required = true)]
     message: Vec<String>,
-    /// If several messages have had the id, the one with this sequence
+    /// Show only the message with this sequence, if several messages had the id
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     sequence: u64,
     #[command(flatten)]
@@ -36,8 +36,9 @@ pub(crate) async fn run(args: TraceArgs, session: &Session) -> Result<(), CliErr
     }
     match found {
         true => Ok(()),
-        false => Err(CliError::refused(format!("history has no message '{id}'"))
-            .hint("a message that was just enqueued may not be indexed yet; `tallystone msg search` lists the others")),
+        false => Err(CliError::refused(format!("history has no message '{id}'")).hint(
+            "a message that was just enqueued may not be indexed yet; `tallystone msg search` lists indexed messages",
+        )),
     }
 }
 

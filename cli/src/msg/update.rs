@@ -11,12 +11,12 @@ use tallystone_client::MessagePatch;
 pub(crate) struct UpdateArgs {
     /// The queue
     queue: String,
-    /// The message
+    /// The message's id
     id: String,
-    /// The new priority; the lowest number runs first
+    /// The new priority; the message with the lowest number runs first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
-    /// Invisible until this time, such as 2030-01-01T00:00:00Z; a past time makes it pending now
+    /// Make it invisible until this time, such as 2030-01-01T00:00:00Z; a past time makes it pending now
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_rfc3339_weak)]
     visible_at: Option<SystemTime>,
 }

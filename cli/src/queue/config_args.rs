@@ -7,25 +7,25 @@ use tallystone_client::{Backoff, BackoffKind, QueueConfig};
 /// What can be changed after the queue was created.
 #[derive(Args, Debug)]
 pub(super) struct ConfigArgs {
-    /// Lease of messages without their own [server's default: 30s]
+    /// Length of the leases of messages without their own setting [server's default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     lease: Option<u64>,
-    /// How long new messages without their own setting are invisible [server's default: 0s]
+    /// How long a new message without its own setting is invisible [server's default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     invisibility: Option<u64>,
-    /// Attempts before a message is errored [server's default: 5]
+    /// Number of attempts before a message becomes errored [server's default: 5]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
     /// How long completed, canceled and errored messages are kept [server's default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     retention: Option<u64>,
-    /// Live messages at most; 0 for no bound [server's default: 0]
+    /// Maximum number of live messages (invisible, pending and running); 0 for no limit [server's default: 0]
     #[arg(long, value_name = "N")]
     max_depth: Option<u64>,
-    /// Refuse new messages
+    /// Whether to refuse new messages
     #[arg(long, value_name = "BOOL")]
     enqueue_blocked: Option<bool>,
-    /// Lease no messages to workers
+    /// Whether to lease no messages to workers, as `queue pause` does
     #[arg(long, value_name = "BOOL")]
     dequeue_blocked: Option<bool>,
     /// How the delay after a failed attempt grows
@@ -37,10 +37,10 @@ pub(super) struct ConfigArgs {
     /// The longest delay
     #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "5m", requires = "backoff")]
     backoff_max: u64,
-    /// The random part of the delay, in percent
+    /// By how many percent a delay may be shortened at random
     #[arg(long, value_name = "0-100", default_value_t = 20, requires = "backoff")]
     backoff_jitter: u32,
-    /// Metadata keys that Dequeue and Depth filter by together; repeat for other sets of keys
+    /// A set of metadata keys that filters use together; repeat for further sets
     #[arg(long, value_name = "KEY[,KEY]")]
     index: Vec<String>,
 }

@@ -9,12 +9,12 @@ use tallystone_client::{QueueConfig, QueueType};
 
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// 1 to 128 characters of A-Z a-z 0-9 . _ - : /
+    /// The name: 1 to 128 characters of A-Z a-z 0-9 . _ - : /
     name: String,
     /// Run at most one message at a time for each value of this metadata key
     #[arg(long, value_name = "KEY", conflicts_with = "simple")]
     exclusive: Option<String>,
-    /// Not exclusive, even if a queue template of the server makes it so
+    /// Create a simple queue, even if the server's queue template for this name is exclusive
     #[arg(long)]
     simple: bool,
     #[command(flatten)]

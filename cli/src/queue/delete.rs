@@ -9,7 +9,7 @@ use serde::Serialize;
 pub(crate) struct DeleteArgs {
     /// The queue
     name: String,
-    /// Purge its live messages first
+    /// Remove its messages first, running ones included
     #[arg(long)]
     force: bool,
 }

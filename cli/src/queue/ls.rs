@@ -9,7 +9,7 @@ use tallystone_client::QueueSummary;
 
 #[derive(Args, Debug)]
 pub(crate) struct LsArgs {
-    /// Only queues whose names begin with this
+    /// Only queues whose names begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
 }

@@ -33,11 +33,11 @@ pub(crate) enum QueueVerb {
     Pause(pause::PauseArgs),
     /// Lease messages to workers again
     Resume(resume::ResumeArgs),
-    /// Cancel and remove all messages of a queue
+    /// Cancel and remove the messages of a queue, except running ones
     Purge(purge::PurgeArgs),
-    /// Delete a queue that has no live messages
+    /// Delete a queue that has no live messages, or with --force any queue
     Delete(delete::DeleteArgs),
-    /// Show rates, the time that messages spend in each state, and reasons of failure
+    /// Show rates, how long messages stay in each state, and the reasons of transitions
     Stats(stats::StatsArgs),
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct PauseArgs {
 pub(crate) async fn run(args: PauseArgs, session: &Session) -> Result<(), CliError> {
     let config = QueueConfig { dequeue_blocked: Some(true), ..QueueConfig::default() };
     let queue = session.call(&args.name, session.client.update_queue(&args.name, config)).await?;
-    session
-        .output
-        .one(&queue, |queue| format!("{} is paused: running messages continue, and workers get no others.", queue.name))
+    session.output.one(&queue, |queue| {
+        format!("{} is paused: running messages continue, and workers get no further ones.", queue.name)
+    })
 }

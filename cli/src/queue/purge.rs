@@ -10,7 +10,7 @@ use serde::Serialize;
 pub(crate) struct PurgeArgs {
     /// The queue
     name: String,
-    /// Purge running messages too; their workers lose the leases
+    /// Also remove running messages; their workers lose the leases
     #[arg(long)]
     include_running: bool,
 }

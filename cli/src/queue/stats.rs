@@ -16,13 +16,13 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 pub(crate) struct StatsArgs {
     /// The queue
     queue: String,
-    /// Begin: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago [default: an hour before the end]
+    /// Start: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago [default: an hour before the end]
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     since: Option<u64>,
-    /// End [default: now]
+    /// End [default: the time up to which history is complete]
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     until: Option<u64>,
-    /// Time that one bar of the trend stands for [default: a sixtieth of the time]
+    /// Length of time of each bar of the trend [default: a sixtieth of the whole time]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     interval: Option<u64>,
     #[command(flatten)]

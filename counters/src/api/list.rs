@@ -17,7 +17,7 @@ fn page_size(size: i32) -> Result<usize, Status> {
     match size {
         0 => Ok(PAGE_ITEMS),
         1..=PAGE_ITEMS_MAX => Ok(size as usize),
-        size => Err(of_call(Refusal::invalid("page_size", format!("is {size}; from 0 to {PAGE_ITEMS_MAX}")))),
+        size => Err(of_call(Refusal::invalid("page_size", format!("is {size}; must be from 0 to {PAGE_ITEMS_MAX}")))),
     }
 }
 
@@ -46,7 +46,8 @@ pub(super) async fn events(
     let counter = CounterName::parse(request.counter).map_err(of_call)?;
     let count = page_size(request.page_size)?;
     let time = |field, ms: i64| {
-        u64::try_from(ms).map_err(|_| of_call(Refusal::invalid(field, format!("is {ms}; Unix ms, or 0"))))
+        u64::try_from(ms)
+            .map_err(|_| of_call(Refusal::invalid(field, format!("is {ms}; must be a time in Unix ms, or 0"))))
     };
     let mut within = time("from_ms", request.from_ms)?..time("to_ms", request.to_ms)?;
     if within.end > 0 && within.end < within.start {
@@ -79,6 +80,6 @@ fn position(token: &str) -> Result<Option<(u64, usize, u64)>, Status> {
         let (seen, end_ms) = rest.split_once('.')?;
         Some((window.parse().ok()?, seen.parse().ok()?, end_ms.parse().ok()?))
     };
-    let unknown = || of_call(Refusal::invalid("page_token", "is none that this list has given"));
+    let unknown = || of_call(Refusal::invalid("page_token", "is not a page token of this list"));
     read().map(Some).ok_or_else(unknown)
 }

@@ -18,7 +18,7 @@ pub(super) async fn put(
     let name = self::name(name)?;
     let change = |before: Option<NamespaceConfig>| match (config, persistence_configuration.as_str()) {
         (Some(_), text) if !text.is_empty() => {
-            Err(Refusal::invalid("persistence_configuration", "must not be given together with config"))
+            Err(Refusal::invalid("persistence_configuration", "must not be set together with config"))
         }
         (None, text) if !text.is_empty() => NamespaceConfig::of_persistence_configuration(text),
         (config, _) => changed(before.unwrap_or_default(), config.unwrap_or_default()),
@@ -56,14 +56,14 @@ fn changed(before: NamespaceConfig, said: wire::NamespaceConfig) -> Result<Names
         Some(Ok(wire::CounterType::BestEffort)) => CounterType::BestEffort,
         Some(Ok(wire::CounterType::Eventual)) => CounterType::Eventual,
         Some(Ok(wire::CounterType::Accurate)) => CounterType::Accurate,
-        Some(_) => return Err(Refusal::invalid("config.counter_type", "is none of BEST_EFFORT, EVENTUAL, ACCURATE")),
+        Some(_) => return Err(Refusal::invalid("config.counter_type", "must be BEST_EFFORT, EVENTUAL or ACCURATE")),
     };
     let said_cardinality = match said.cardinality.map(wire::Cardinality::try_from) {
         None => before.cardinality,
         Some(Ok(wire::Cardinality::Low)) => Cardinality::Low,
         Some(Ok(wire::Cardinality::Medium)) => Cardinality::Medium,
         Some(Ok(wire::Cardinality::High)) => Cardinality::High,
-        Some(_) => return Err(Refusal::invalid("config.cardinality", "is none of LOW, MEDIUM, HIGH")),
+        Some(_) => return Err(Refusal::invalid("config.cardinality", "must be LOW, MEDIUM or HIGH")),
     };
     Ok(NamespaceConfig {
         counter_type: said_type,
@@ -89,7 +89,7 @@ where
     N: TryFrom<i64>,
 {
     let Some(said) = said.map(W::into) else { return Ok(before) };
-    N::try_from(said).map_err(|_| Refusal::invalid(field, format!("is {said}, which cannot be")))
+    N::try_from(said).map_err(|_| Refusal::invalid(field, format!("is {said}, which is out of range")))
 }
 
 fn into_wire(Namespace { name, config, revision }: Namespace) -> wire::Namespace {

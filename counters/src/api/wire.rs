@@ -20,9 +20,10 @@ pub(super) fn namespace(name: String) -> Result<NamespaceName, Status> {
 pub(super) fn batch(field: &'static str, items: usize) -> Result<(), Status> {
     match items {
         1..=BATCH_ITEMS_MAX => Ok(()),
-        items => {
-            Err(super::status::of_call(Refusal::invalid(field, format!("has {items}; from 1 to {BATCH_ITEMS_MAX}"))))
-        }
+        items => Err(super::status::of_call(Refusal::invalid(
+            field,
+            format!("has {items} items; must have 1 to {BATCH_ITEMS_MAX}"),
+        ))),
     }
 }
 
@@ -34,10 +35,12 @@ pub(super) fn change_request(
 ) -> Result<ChangeRequest, Refusal> {
     let counter = CounterName::parse(counter)?;
     let event = |wire::IdempotencyToken { token, generation_time_ms }| {
-        let bad_time = |_| Refusal::invalid("token.generation_time_ms", format!("is {generation_time_ms}; Unix ms"));
+        let bad_time = |_| {
+            Refusal::invalid("token.generation_time_ms", format!("is {generation_time_ms}; must be a time in Unix ms"))
+        };
         let time_ms = u64::try_from(generation_time_ms).map_err(bad_time)?;
         if time_ms == 0 {
-            let why = "is missing: the same event said later could not be known again";
+            let why = "is absent or 0; without the event's time, a retry could not be recognized";
             return Err(Refusal::invalid("token.generation_time_ms", why));
         }
         Ok((Token::parse(token)?, time_ms))

@@ -1,7 +1,7 @@
 //! Which rollups are due. A counter is dirty from the append that makes it pending until a rollup has settled all of it;
 //! the mark is written by the same atomic step as the event, so no event can lose its rollup (N9).
 //!
-//! **Circulation** (seed 000) is the set of counters that are rolled up again and again. Which counters are in it is a
+//! **Circulation** (a word of Netflix's article) is the set of counters that are rolled up again and again. Which counters are in it is a
 //! matter of the namespace's cardinality (N10): counters of a LOW namespace are due again `coalesce_ms` after each rollup,
 //! whether or not anything was added, so that their counts stay exact to a recent time. Counters of a MEDIUM or HIGH
 //! namespace are in circulation only while they are dirty.

@@ -18,16 +18,16 @@ pub const SKEW_MS: u64 = 100;
 /// The shortest time between two rollups of a counter in circulation, whatever `coalesce_ms` is.
 const CIRCULATION_MS_MIN: u64 = 1_000;
 
-/// What a namespace's counters promise.
+/// What a namespace promises for its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CounterType {
     /// Fast and cheap, not idempotent: a retry may count twice (N4).
     BestEffort,
-    /// Exact; a count is behind by the accept limit and up to a second (N5).
+    /// Exact; a count is behind by the accept limit, `coalesce_ms` and about a second (N5).
     #[default]
     Eventual,
-    /// Exact, and a read adds what is pending: it holds every acknowledged add (N11).
+    /// Exact; a read adds the pending events, so it includes every acknowledged add (N11).
     Accurate,
 }
 
@@ -35,11 +35,11 @@ pub enum CounterType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Cardinality {
-    /// Few: all of them stay in circulation, so they are rolled up again and again whether or not anything was added.
+    /// Some hundreds: every counter is rolled up again and again, even without adds.
     Low,
-    /// Treated as `High`.
+    /// The same as `High`.
     Medium,
-    /// Many: each is in circulation only while it has something new.
+    /// Many: a counter is rolled up only while it has new events.
     #[default]
     High,
 }
@@ -48,36 +48,36 @@ pub enum Cardinality {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NamespaceConfig {
-    /// What its counters promise.
+    /// What its counts promise.
     pub counter_type: CounterType,
     /// Roughly how many counters it has.
     pub cardinality: Cardinality,
-    /// BEST_EFFORT only: how long after its last add a counter expires; 0: never.
+    /// BEST_EFFORT only: how long a counter is kept after its last add; 0: for ever.
     pub ttl_ms: u64,
     /// A rollup waits this long, so that all adds of one counter within this time are one rollup (N8).
     pub coalesce_ms: u64,
-    /// Counters that one worker rolls up in one batch (N10).
+    /// How many counters a worker rolls up in one batch (N10).
     pub rollup_batch_count: u32,
     /// The number of rollup queues.
     pub num_queues: u16,
-    /// The size of the jobs that may wait in one of them.
+    /// The size of each rollup queue in bytes; a job counts as 512.
     pub capacity_bytes: u64,
     /// The number of shards over which the events of one counter are spread (N5).
     pub buckets_per_id: u16,
-    /// How much time one hash of events holds.
+    /// How much time one partition of a shard's events covers; fixed at creation.
     pub seconds_per_bucket: u64,
-    /// How much time retention drops at once; a multiple of `seconds_per_bucket`.
+    /// How much time retention deletes at once; a multiple of `seconds_per_bucket`.
     pub seconds_per_slice: u64,
     /// How far behind the store's clock an event's time may be (N6).
     pub accept_limit_ms: u64,
-    /// How long after an event its token is still looked up, so that a retry gets a definite answer.
+    /// How long after an event its token is known; a later retry is refused.
     pub close_after_ms: u64,
-    /// How long after an event retention may drop it.
+    /// How long events are kept; older ones are deleted once they are rolled up.
     pub delete_after_ms: u64,
 }
 
 impl Default for NamespaceConfig {
-    /// The example of seed 000, except for the cardinality.
+    /// The example of Netflix's article, except for the cardinality.
     fn default() -> Self {
         NamespaceConfig {
             counter_type: CounterType::Eventual,
@@ -103,7 +103,7 @@ impl NamespaceConfig {
         const YEAR_MS: u64 = 366 * 86_400_000;
         let within = |field, value: u64, min: u64, max: u64| match value {
             value if (min..=max).contains(&value) => Ok(()),
-            value => Err(Refusal::invalid(field, format!("is {value}; from {min} to {max}"))),
+            value => Err(Refusal::invalid(field, format!("is {value}; must be from {min} to {max}"))),
         };
         within("ttl_ms", self.ttl_ms, 0, YEAR_MS)?;
         within("coalesce_ms", self.coalesce_ms, 0, 3_600_000)?;
@@ -117,11 +117,11 @@ impl NamespaceConfig {
         within("close_after_ms", self.close_after_ms, 60_000, YEAR_MS)?;
         within("delete_after_ms", self.delete_after_ms, 60_000, YEAR_MS)?;
         if !self.seconds_per_slice.is_multiple_of(self.seconds_per_bucket) {
-            let why = format!("is {}; a multiple of seconds_per_bucket", self.seconds_per_slice);
+            let why = format!("is {}; must be a multiple of seconds_per_bucket", self.seconds_per_slice);
             return Err(Refusal::invalid("seconds_per_slice", why));
         }
         if self.close_after_ms <= self.accept_limit_ms || self.delete_after_ms <= self.close_after_ms {
-            let why = "accept_limit < close_after < delete_after must hold";
+            let why = "must be above accept_limit_ms and below delete_after_ms";
             return Err(Refusal::invalid("close_after_ms", why));
         }
         Ok(())
@@ -130,7 +130,7 @@ impl NamespaceConfig {
     /// Refuses a change that would move events away from where they are looked up.
     pub fn check_change(&self, to: &NamespaceConfig) -> Result<(), Refusal> {
         if (self.counter_type == CounterType::BestEffort) != (to.counter_type == CounterType::BestEffort) {
-            let why = "BEST_EFFORT counters have no events: create another namespace";
+            let why = "cannot change to or from BEST_EFFORT; create another namespace";
             return Err(Refusal::invalid("counter_type", why));
         }
         let fixed = [

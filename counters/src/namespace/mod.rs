@@ -1,6 +1,6 @@
 //! Namespaces (N1).
 //!
-//! What lives here: the configuration of a namespace (`config`), read also from seed 000's JSON (`seed`), and where its
+//! What lives here: the configuration of a namespace (`config`), read also from the JSON of Netflix's article (`seed`), and where its
 //! counters are stored (`placement`). What may not: the registry, which is in `redis/`.
 
 mod config;
@@ -9,3 +9,4 @@ mod seed;
 
 pub use config::{Cardinality, CounterType, FUTURE_LIMIT_MS, NamespaceConfig, SHARDS, SKEW_MS};
 pub(crate) use placement::Placement;
+pub use seed::ARTICLE_EXAMPLE;

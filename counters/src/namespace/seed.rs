@@ -1,10 +1,13 @@
-//! The control plane's `persistence_configuration` of seed 000, read unchanged. Its keys that have no meaning here
+//! The control plane's `persistence_configuration` in Netflix's article, read unchanged. Its keys that have no meaning here
 //! (clusters, scopes) are accepted and ignored; any other key is a mistake, and refused by its name.
 
 use super::config::{Cardinality, CounterType, NamespaceConfig};
 use crate::refusal::Refusal;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
+
+/// The example of Netflix's article as it is printed there, with its comments, missing braces and extra commas.
+pub const ARTICLE_EXAMPLE: &str = include_str!("seed.json5");
 
 const FIELD: &str = "persistence_configuration";
 
@@ -144,7 +147,7 @@ struct Retention {
     delete_after: Option<Seconds>,
 }
 
-/// `600` or `"600"`: seed 000 has both.
+/// `600` or `"600"`: the article has both.
 #[derive(Clone, Copy)]
 struct Number(u64);
 
@@ -174,7 +177,7 @@ impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
-        seconds.map(Seconds).ok_or_else(|| serde::de::Error::custom(format!("'{text}' is not a time such as 5s")))
+        seconds.map(Seconds).ok_or_else(|| serde::de::Error::custom(format!("'{text}' is not a duration such as 5s")))
     }
 }
 
@@ -185,7 +188,7 @@ impl Seconds {
 }
 
 impl NamespaceConfig {
-    /// Reads a control plane's configuration (seed 000, "Control plane"): JSON with comments, with or without the outer
+    /// Reads a control plane's configuration (the article's section "Control plane"): JSON with comments, with or without the outer
     /// braces. What it leaves out has its default.
     ///
     /// # Errors
@@ -196,7 +199,7 @@ impl NamespaceConfig {
 }
 
 fn parse(text: &str) -> Result<NamespaceConfig, Refusal> {
-    // Seed 000 prints it without the outer braces.
+    // The article prints it without the outer braces.
     let braced = if text.trim_start().starts_with('"') { format!("{{{text}\n}}") } else { text.to_owned() };
     let outer: Outer = json5::from_str(&braced).map_err(|error| Refusal::invalid(FIELD, error.to_string()))?;
     let mut namespace = NamespaceConfig::default();
@@ -253,9 +256,6 @@ fn narrow<T: TryFrom<u64>>(number: Option<Number>) -> Result<Option<T>, Refusal>
 mod tests {
     use super::*;
 
-    /// As seed 000 prints it, with its comments, missing braces and extra commas.
-    const SEED: &str = include_str!("seed.json5");
-
     #[test]
     fn n1_the_seeds_example_loads_unchanged() {
         let expected = NamespaceConfig {
@@ -273,8 +273,8 @@ mod tests {
             delete_after_ms: 604_800_000,
             ttl_ms: 0,
         };
-        assert_eq!(parse(SEED), Ok(expected.clone()));
-        assert_eq!(parse(&format!("{{{SEED}}}")), Ok(expected), "with its braces");
+        assert_eq!(parse(ARTICLE_EXAMPLE), Ok(expected.clone()));
+        assert_eq!(parse(&format!("{{{ARTICLE_EXAMPLE}}}")), Ok(expected), "with its braces");
     }
 
     #[test]
@@ -305,8 +305,8 @@ mod tests {
             (r#""counter_type": "EVENTUAL""#, r#""counter_type": "ACCURATE""#, |config| config.counter_type as u64, 2),
         ];
         for (from, to, of, expected) in changes {
-            assert!(SEED.contains(from), "{from}");
-            let config = parse(&SEED.replace(from, to)).unwrap_or_else(|refusal| panic!("{to}: {refusal}"));
+            assert!(ARTICLE_EXAMPLE.contains(from), "{from}");
+            let config = parse(&ARTICLE_EXAMPLE.replace(from, to)).unwrap_or_else(|refusal| panic!("{to}: {refusal}"));
             assert_eq!(of(&config), expected, "{to}");
         }
     }
@@ -315,9 +315,9 @@ mod tests {
     fn n1_malformed_configurations_are_refused_with_the_reason() {
         let bad = ["", "{}", "[1]", r#"{"persistence_configuration": [{"id": "ELSE"}]}"#];
         for text in bad.into_iter().map(str::to_owned).chain([
-            SEED.replace(r#""accept_limit": "5s""#, r#""accept_limit": "5 minutes""#),
-            SEED.replace(r#""num_queues" : 8"#, r#""num_queues" : 99999999"#),
-            SEED.replace("EVENTUAL\"", "SOMETIMES\""),
+            ARTICLE_EXAMPLE.replace(r#""accept_limit": "5s""#, r#""accept_limit": "5 minutes""#),
+            ARTICLE_EXAMPLE.replace(r#""num_queues" : 8"#, r#""num_queues" : 99999999"#),
+            ARTICLE_EXAMPLE.replace("EVENTUAL\"", "SOMETIMES\""),
         ]) {
             assert!(matches!(parse(&text), Err(Refusal::Invalid { .. })), "{text:.60}");
         }
@@ -325,18 +325,21 @@ mod tests {
 
     #[test]
     fn n1_an_unknown_key_is_refused_by_its_name() {
-        let keys = SEED.split('"').skip(1).step_by(2);
-        let is_key = |word: &&str| SEED.contains(&format!("\"{word}\":")) || SEED.contains(&format!("\"{word}\" :"));
+        let keys = ARTICLE_EXAMPLE.split('"').skip(1).step_by(2);
+        let is_key = |word: &&str| {
+            ARTICLE_EXAMPLE.contains(&format!("\"{word}\":")) || ARTICLE_EXAMPLE.contains(&format!("\"{word}\" :"))
+        };
         let keys: std::collections::BTreeSet<&str> = keys.filter(is_key).collect();
         assert_eq!(keys.len(), 26, "{keys:?}");
         for key in keys {
-            let text = SEED.replacen(&format!("\"{key}\""), &format!("\"{key}x\""), 1);
+            let text = ARTICLE_EXAMPLE.replacen(&format!("\"{key}\""), &format!("\"{key}x\""), 1);
             let refused = parse(&text).expect_err(key);
             // Without an id the entry has no type, and the error names the id.
             let named = if key == "id" { "`id`".to_owned() } else { format!("`{key}x`") };
             assert!(matches!(&refused, Refusal::Invalid { why, .. } if why.contains(&named)), "{key}: {refused}");
         }
-        let elsewhere = SEED.replace("\"counter_cardinality\"", "\"accept_limit\": \"5s\", \"counter_cardinality\"");
+        let elsewhere =
+            ARTICLE_EXAMPLE.replace("\"counter_cardinality\"", "\"accept_limit\": \"5s\", \"counter_cardinality\"");
         let refused = parse(&elsewhere).expect_err("a key of another storage").to_string();
         assert!(refused.contains("`accept_limit`"), "{refused}");
     }

@@ -64,7 +64,7 @@ impl Position {
 impl RedisNamespace {
     /// A page of about `count` counters; `token`: from the page before, or empty.
     pub async fn list(&self, token: &str, count: usize) -> Result<CounterPage, Refusal> {
-        let unknown = || Refusal::invalid("page_token", "is not a token of this list");
+        let unknown = || Refusal::invalid("page_token", "is not a page token of this list");
         let begin = Position { is_pending: false, shard: 0, cursor: 0 };
         let mut position = if token.is_empty() { begin } else { Position::parse(token).ok_or_else(unknown)? };
         if self.config.counter_type == CounterType::BestEffort {

@@ -31,7 +31,7 @@ impl RedisNamespace {
                 && let Some(first_ms) = self.first_pending_ms(shard).await?
                 && first_ms < keep_from
             {
-                tracing::warn!(namespace = %self.name, shard, first_ms, "events past their retention wait for a rollup");
+                tracing::warn!(namespace = %self.name, shard, first_ms, "events older than their retention are kept until a rollup has counted them");
                 break;
             }
             // The slice before is dropped once more: the process that marked it may have died before it dropped it.

@@ -36,7 +36,7 @@ pub(super) fn metadata(pairs: BTreeMap<String, String>) -> Result<BTreeMap<Strin
 /// A state of messages; 0 is refused.
 pub(super) fn state(field: &str, number: i32) -> Result<State, Status> {
     let state = u8::try_from(number).ok().and_then(State::from_code);
-    state.ok_or_else(|| status::invalid(field, format!("is {number}; one of the six states")))
+    state.ok_or_else(|| status::invalid(field, format!("is {number}; must be one of the six states (1 to 6)")))
 }
 
 /// A time, Unix ms; 0: absent.

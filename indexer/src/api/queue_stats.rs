@@ -36,7 +36,7 @@ fn query(request: &pb::QueueStatsRequest, reached: Reached, now_ms: u64) -> Resu
     let from_ms = from_ms.unwrap_or(to_ms.saturating_sub(HOUR_MS));
     let span_ms = match to_ms.checked_sub(from_ms) {
         None | Some(0) => {
-            return Err(status::invalid("from_ms", format!("is {from_ms}; before to_ms, which is {to_ms}")));
+            return Err(status::invalid("from_ms", format!("is {from_ms}; must be before to_ms, which is {to_ms}")));
         }
         Some(span_ms) => span_ms,
     };
@@ -49,14 +49,17 @@ fn query(request: &pb::QueueStatsRequest, reached: Reached, now_ms: u64) -> Resu
         Ok(0) => None,
         Ok(interval_ms) if interval_ms >= INTERVAL_MS_MIN => Some(interval_ms),
         _ => {
-            let why = format!("is {}; 0, or at least {INTERVAL_MS_MIN}", request.interval_ms);
+            let why = format!("is {}; must be 0, or at least {INTERVAL_MS_MIN}", request.interval_ms);
             return Err(status::invalid("interval_ms", why));
         }
     };
     if let Some(intervals) = interval_ms.map(|interval_ms| span_ms.div_ceil(interval_ms))
         && intervals > INTERVALS_MAX
     {
-        return Err(status::invalid("interval_ms", format!("makes {intervals} intervals; at most {INTERVALS_MAX}")));
+        return Err(status::invalid(
+            "interval_ms",
+            format!("makes {intervals} intervals; the maximum is {INTERVALS_MAX}"),
+        ));
     }
     Ok(StatsQuery { queue, from_ms, to_ms, interval_ms })
 }

@@ -52,7 +52,7 @@ fn query(request: pb::SearchMessagesRequest) -> Result<SearchQuery, Status> {
     };
     match (query.changed_from_ms, query.changed_to_ms) {
         (Some(from_ms), Some(to_ms)) if from_ms >= to_ms => {
-            let why = format!("is {from_ms}; before changed_to_ms, which is {to_ms}");
+            let why = format!("is {from_ms}; must be before changed_to_ms, which is {to_ms}");
             Err(status::invalid("changed_from_ms", why))
         }
         _ => Ok(query),

@@ -29,7 +29,7 @@ pub(super) fn token_expired() -> Status {
 
 /// The page token was not issued for this query.
 pub(super) fn token_invalid() -> Status {
-    bad_field(PAGE_TOKEN_INVALID, "page_token", "is not of this query".to_owned())
+    bad_field(PAGE_TOKEN_INVALID, "page_token", "is not a page token of this query".to_owned())
 }
 
 /// A field that the rules of the queue refuse.

@@ -14,13 +14,13 @@ pub enum EmbeddedError {
         source: std::io::Error,
     },
     /// Another process has opened it.
-    #[error("the history {} is in use by another process; stop that first, or name another file", path.display())]
+    #[error("the history {} is in use by another process; stop that process first, or use another file", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
     /// It is another program's file.
-    #[error("{} is not a history of Tallystone; name another file, or move this one away", path.display())]
+    #[error("{} is not a history file of Tallystone; use another file, or move this one away", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum EmbeddedError {
     /// A later release wrote it.
     #[error(
         "the history {} has layout {version}, and this program knows layouts up to {known}; \
-         run the newer program again, or move the file away", path.display()
+         use the newer program, or move the file away", path.display()
     )]
     Newer {
         /// The file.

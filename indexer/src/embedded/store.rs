@@ -103,7 +103,7 @@ impl HistoryStore for Embedded {
 impl Sink for Embedded {
     async fn deliver(&self, events: Arc<Vec<Recorded>>) -> Result<(), SinkError> {
         for Rejected { index, why } in self.write_events(events).await.map_err(|error| SinkError(error.to_string()))? {
-            tracing::error!(index, why, "the history cannot hold an event and leaves it out");
+            tracing::error!(index, why, "an event cannot be stored in history and is left out");
         }
         Ok(())
     }

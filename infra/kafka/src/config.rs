@@ -44,11 +44,11 @@ impl KafkaConfig {
         let Some(brokers) = &self.brokers else { return Ok(None) };
         let brokers = brokers.strip_prefix("kafka://").unwrap_or(brokers);
         if brokers.contains("://") {
-            return Err(ConfigError::new("kafka.brokers", format!("is {brokers:?}; such as HOST:PORT,HOST:PORT")));
+            return Err(ConfigError::new("kafka.brokers", format!("is {brokers:?}; must be like HOST:PORT,HOST:PORT")));
         }
         let property = |text: &String| match text.split_once('=') {
             Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-            None => Err(ConfigError::new("kafka.properties", format!("{text:?} is not like key=value"))),
+            None => Err(ConfigError::new("kafka.properties", format!("has {text:?}, which is not like key=value"))),
         };
         let options = KafkaOptions {
             brokers: brokers.to_owned(),

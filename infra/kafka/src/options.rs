@@ -74,13 +74,16 @@ impl KafkaOptions {
         let invalid = |field, why: String| Err(KafkaConfigError::Invalid { field, why });
         let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if !(1..=TOPIC_BYTES_MAX).contains(&self.topic.len()) || !self.topic.chars().all(legal) {
-            return invalid("topic", format!("{:?}; 1 to {TOPIC_BYTES_MAX} of A-Z a-z 0-9 . _ -", self.topic));
+            return invalid(
+                "topic",
+                format!("is {:?}; must be 1 to {TOPIC_BYTES_MAX} characters of A-Z a-z 0-9 . _ -", self.topic),
+            );
         }
         if !(1..=10_000).contains(&self.partitions) {
-            return invalid("partitions", format!("is {}; from 1 to 10000", self.partitions));
+            return invalid("partitions", format!("is {}; must be from 1 to 10000", self.partitions));
         }
         if self.brokers.trim().is_empty() {
-            return invalid("brokers", "is empty; HOST:PORT, separated by commas".to_owned());
+            return invalid("brokers", "is empty; must be like HOST:PORT,HOST:PORT".to_owned());
         }
         match self.properties.keys().find(|name| FIXED.contains(&name.as_str())) {
             Some(name) => Err(KafkaConfigError::Fixed(name.clone())),

@@ -136,7 +136,7 @@ impl<O: ReaderObserver> GroupReader<O> {
             let _ = closed.send(());
         });
         if tokio::time::timeout(CLOSE_TIMEOUT, is_closed).await.is_err() {
-            tracing::warn!("Kafka did not answer; the group will notice the missing member by its session timeout");
+            tracing::warn!("Kafka did not answer; the group removes this consumer when its session times out");
         }
     }
 }

@@ -12,7 +12,7 @@ const VERSION_MIN: (u64, u64) = (7, 0);
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The address cannot be parsed.
-    #[error("redis_url: {0}")]
+    #[error("redis.url: {0}")]
     Address(String),
     /// No answer.
     #[error("no Redis answers at {url}: {why}")]
@@ -30,7 +30,7 @@ pub enum ConnectError {
     },
     /// Its data has another format.
     #[error(
-        "the {what} in this Redis were written in format {found}, this server reads format {read}: use the version that wrote them, or an empty Redis (for `tallystone dev`, another or an empty data folder)"
+        "the {what} in this Redis were written in format {found}, but this server reads format {read}: use the version that wrote them, or an empty Redis (for `tallystone dev`, another or an empty data folder)"
     )]
     Format {
         /// Which data: "queues" or "counters".
@@ -42,7 +42,7 @@ pub enum ConnectError {
     },
     /// It would lose acknowledged writes.
     #[error(
-        "this Redis is volatile: {settings} (wanted: appendonly yes, appendfsync always, maxmemory-policy noeviction). Configure it so, or pass --allow-volatile and accept the loss of acknowledged messages"
+        "this Redis may lose acknowledged writes: {settings}. Set appendonly yes, appendfsync always and maxmemory-policy noeviction, or accept the loss with --allow-volatile"
     )]
     Volatile {
         /// The settings that make it so.

@@ -49,7 +49,7 @@ pub(crate) struct Launch {
 }
 
 /// What a service says of itself while it starts.
-pub(crate) enum Answer {
+pub(crate) enum Readiness {
     /// It serves.
     Ready,
     /// It is there, and needs time.
@@ -79,7 +79,7 @@ impl Child {
     pub(crate) async fn start(
         launch: Launch,
         lock: Flock<File>,
-        probe: impl AsyncFn(u32) -> Answer,
+        probe: impl AsyncFn(u32) -> Readiness,
     ) -> Result<Child, LocalError> {
         let log_path = launch.dir.join(launch.name).with_extension("log");
         let log = OpenOptions::new().create(true).append(true).open(&log_path).map_err(unusable(&launch.dir))?;
@@ -89,9 +89,9 @@ impl Child {
         let mut answer_by = Instant::now() + answer_wait;
         loop {
             match probe(child.pid()).await {
-                Answer::Ready => return Ok(child),
-                Answer::Loading => answer_by = Instant::now() + answer_wait,
-                Answer::None => {}
+                Readiness::Ready => return Ok(child),
+                Readiness::Loading => answer_by = Instant::now() + answer_wait,
+                Readiness::None => {}
             }
             let ended = *child.0.ended();
             if let Some(status) = ended {
@@ -171,7 +171,7 @@ impl Process {
         let (ended, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         drop(ended);
         if timeout.timed_out() {
-            tracing::warn!(service = self.name, "does not stop; killed");
+            tracing::warn!(service = self.name, "did not stop in time and was killed");
             self.kill();
             let _ended = self.has_ended.wait_while(self.ended(), running).unwrap_or_else(PoisonError::into_inner);
         }
@@ -218,7 +218,7 @@ async fn spawn(launch: &Launch, mut lock: Flock<File>, log: File) -> Result<Arc<
         let holder =
             lock.set_len(0).and_then(|()| lock.write_all(format!("process {}, port {port}", process.id()).as_bytes()));
         if let Err(error) = holder {
-            tracing::warn!(%error, "the lock file does not name its holder");
+            tracing::warn!(%error, "cannot write this process's id into the lock file");
         }
         let watched = Arc::new(Process {
             name,

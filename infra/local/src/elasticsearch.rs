@@ -4,7 +4,7 @@
 //! reach its data and programs wherever they are, even in a home folder that other users may not enter.
 
 use crate::LocalError;
-use crate::child::{Answer, Child, Launch};
+use crate::child::{Child, Launch, Readiness};
 use crate::installed::{java_home, service};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::{free_port, on_a_port};
@@ -167,15 +167,15 @@ logger.telemetry.level=error
 }
 
 /// Whether every shard there is serves.
-async fn probe(port: u16) -> Answer {
+async fn probe(port: u16) -> Readiness {
     let health = format!("{}/_cluster/health?wait_for_status=yellow&timeout=1s", url(port));
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(5)).build();
-    let Ok(client) = client else { return Answer::None };
+    let Ok(client) = client else { return Readiness::None };
     match client.get(health).send().await {
-        Ok(response) if response.status().is_success() => Answer::Ready,
+        Ok(response) if response.status().is_success() => Readiness::Ready,
         // It answers 408 while it recovers what was not yet on the disk.
-        Ok(_) => Answer::Loading,
-        Err(_) => Answer::None,
+        Ok(_) => Readiness::Loading,
+        Err(_) => Readiness::None,
     }
 }
 

@@ -23,7 +23,7 @@ pub enum LocalError {
         source: io::Error,
     },
     /// Another process serves the folder.
-    #[error("the data folder {} is already served by a running {name} ({holder}); stop that first", path.display())]
+    #[error("the data folder {} is already served by a running {name} ({holder}); stop it first", path.display())]
     InUse {
         /// Which service.
         name: &'static str,
@@ -33,7 +33,7 @@ pub enum LocalError {
         holder: String,
     },
     /// It could not be started, or ended at once.
-    #[error("{name} ended at once ({status}): {log_tail}")]
+    #[error("{name} ended right after its start ({status}): {log_tail}")]
     Exited {
         /// Which service.
         name: &'static str,

@@ -4,7 +4,7 @@ use crate::LocalError;
 use std::env::{split_paths, var_os};
 use std::path::{Path, PathBuf};
 
-const REMEDY: &str = "scripts/services.sh installs it (`./quickstart --full` and `./test` call that)";
+const REMEDY: &str = "scripts/services.sh installs it (`./quickstart --full` and `./test` run it)";
 
 /// The folder of a service, complete.
 pub(crate) fn service(name: &str) -> Result<PathBuf, LocalError> {

@@ -1,7 +1,7 @@
 //! Kafka as a child process: one process that is broker and controller (KRaft).
 
 use crate::LocalError;
-use crate::child::{Answer, Child, Launch};
+use crate::child::{Child, Launch, Readiness};
 use crate::installed::{java, java_home, service};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::{free_port, on_a_port};
@@ -169,10 +169,10 @@ async fn format(java: &Java) -> Result<(), LocalError> {
 }
 
 /// Whether the Kafka there knows itself as a broker that serves.
-async fn probe(port: u16) -> Answer {
+async fn probe(port: u16) -> Readiness {
     match tokio::time::timeout(Duration::from_secs(5), brokers(port)).await {
-        Ok(Ok(1..)) => Answer::Ready,
-        _ => Answer::None,
+        Ok(Ok(1..)) => Readiness::Ready,
+        _ => Readiness::None,
     }
 }
 

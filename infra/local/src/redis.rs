@@ -1,7 +1,7 @@
 //! redis-server as a child process.
 
 use crate::LocalError;
-use crate::child::{Answer, Child, Launch};
+use crate::child::{Child, Launch, Readiness};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::on_a_port;
 use crate::running::Running;
@@ -112,9 +112,10 @@ fn installed(program: &Path) -> Result<PathBuf, LocalError> {
     let found = if is_path { program.is_file().then(|| program.to_owned()) } else { places.find(|p| p.is_file()) };
     found.ok_or_else(|| LocalError::NotInstalled {
         what: program.display().to_string(),
-        remedy: "install Redis 7 or newer (Debian, Ubuntu: apt-get install redis-server), or name a program in \
-                 TALLYSTONE_REDIS_SERVER"
-            .to_owned(),
+        remedy:
+            "install Redis 7 or newer (Debian, Ubuntu: apt-get install redis-server), or set TALLYSTONE_REDIS_SERVER \
+                 to the program"
+                .to_owned(),
     })
 }
 
@@ -132,16 +133,16 @@ fn command(options: &PrivateRedisOptions, program: &Path, dir: &Path, port: u16)
 }
 
 /// Whether the redis at `url` is the process `pid`, and ready.
-async fn probe(url: &str, pid: u32) -> Answer {
+async fn probe(url: &str, pid: u32) -> Readiness {
     let info = async {
         let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         redis::cmd("INFO").query_async::<String>(&mut connection).await
     };
     match info.await {
-        Ok(info) if !info.lines().any(|line| line == format!("process_id:{pid}")) => Answer::None,
-        Ok(info) if info.lines().any(|line| line == "loading:0") => Answer::Ready,
-        Ok(_) => Answer::Loading,
-        Err(_) => Answer::None,
+        Ok(info) if !info.lines().any(|line| line == format!("process_id:{pid}")) => Readiness::None,
+        Ok(info) if info.lines().any(|line| line == "loading:0") => Readiness::Ready,
+        Ok(_) => Readiness::Loading,
+        Err(_) => Readiness::None,
     }
 }
 

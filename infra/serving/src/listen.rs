@@ -18,7 +18,7 @@ impl Listen {
         match self.metrics_listen {
             Some(metrics) if metrics == self.listen && metrics.port() != 0 => Err(ConfigError::new(
                 format!("{section}.metrics_listen"),
-                format!("is {metrics}, where gRPC is served; choose another port"),
+                format!("is {metrics}, which is also the address of gRPC; choose another port"),
             )),
             _ => Ok(()),
         }

@@ -25,7 +25,7 @@ impl OwnServer {
     /// # Errors
     /// Redis is not installed or does not start, or no port is free.
     pub async fn start(history_file: PathBuf) -> Result<Self> {
-        let data = tempfile::tempdir().context("a folder for the demo's data")?;
+        let data = tempfile::tempdir().context("cannot create a folder for the demo's data")?;
         let redis = PrivateRedis::start(PrivateRedisOptions::new(data.path())).await?;
         remove_history(&history_file);
         let mut config = Config::default();
@@ -69,7 +69,7 @@ impl OwnServer {
 /// Two free ports on loopback.
 async fn listeners() -> Result<Listeners> {
     let listen =
-        async || TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.context("no port is free");
+        async || TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.context("cannot bind a free port");
     Ok(Listeners { queue: listen().await?, counters: listen().await? })
 }
 

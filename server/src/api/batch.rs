@@ -11,7 +11,7 @@ use tonic::Status;
 pub(super) fn check_count(list: &'static str, count: usize) -> Result<(), Status> {
     let why = match count {
         0 => "is empty".to_owned(),
-        count if count > BATCH_ITEMS_MAX => format!("has {count} items; at most {BATCH_ITEMS_MAX}"),
+        count if count > BATCH_ITEMS_MAX => format!("has {count} items; the maximum is {BATCH_ITEMS_MAX}"),
         _ => return Ok(()),
     };
     Err(status::of_call(Refusal::invalid(list, why)))

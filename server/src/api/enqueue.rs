@@ -20,7 +20,7 @@ pub(super) async fn handle<S: Store>(
     let bytes = request.encoded_len();
     let queue = wire::queue(&request.queue)?;
     if bytes > BATCH_BYTES_MAX {
-        let why = format!("are {bytes} bytes long; at most {BATCH_BYTES_MAX} in one request");
+        let why = format!("are in a request of {bytes} bytes; the maximum is {BATCH_BYTES_MAX}");
         return Err(status::of_call(Refusal::invalid("messages", why)));
     }
     let messages = Parsed::new("messages", request.messages, parse)?;

@@ -17,7 +17,10 @@ pub(super) async fn handle<S: Store>(
     let queue = wire::queue(&request.queue)?;
     let limit = wire::page_size(request.page_size)?;
     let state = u8::try_from(request.state).ok().and_then(State::from_code).ok_or_else(|| {
-        status::of_call(Refusal::invalid("state", format!("is {}; one of the six states", request.state)))
+        status::of_call(Refusal::invalid(
+            "state",
+            format!("is {}; must be one of the six states (1 to 6)", request.state),
+        ))
     })?;
     let cursor = request.page_token;
     check_text("page_token", &cursor, 0, PAGE_TOKEN_BYTES_MAX).map_err(status::of_call)?;

@@ -46,13 +46,13 @@ fn queue_type(number: i32, key: String, base: QueueType) -> Result<QueueType, Re
     match pb::QueueType::try_from(number) {
         Ok(pb::QueueType::Unspecified) if key.is_empty() => Ok(base),
         Ok(pb::QueueType::Unspecified) => {
-            Err(Refusal::invalid("exclusivity_key", "is there, but type is not; type EXCLUSIVE takes a key"))
+            Err(Refusal::invalid("exclusivity_key", "is set, but type is not; set type to EXCLUSIVE (2)"))
         }
         Ok(pb::QueueType::Simple) if key.is_empty() => Ok(QueueType::Simple),
-        Ok(pb::QueueType::Simple) => Err(Refusal::invalid("exclusivity_key", "is there; a SIMPLE queue has none")),
+        Ok(pb::QueueType::Simple) => Err(Refusal::invalid("exclusivity_key", "is set, but a SIMPLE queue has none")),
         // The check of the whole configuration finds a missing key.
         Ok(pb::QueueType::Exclusive) => Ok(QueueType::Exclusive { key }),
-        Err(_) => Err(Refusal::invalid("type", format!("is {number}; SIMPLE (1) or EXCLUSIVE (2)"))),
+        Err(_) => Err(Refusal::invalid("type", format!("is {number}; must be SIMPLE (1) or EXCLUSIVE (2)"))),
     }
 }
 
@@ -64,7 +64,7 @@ fn backoff(backoff: pb::RetryBackoff) -> Result<Backoff, Refusal> {
             Ok(Kind::Fixed) => BackoffKind::Fixed,
             Ok(Kind::Exponential) => BackoffKind::Exponential,
             Ok(Kind::Unspecified) | Err(_) => {
-                let why = format!("is {}; KIND_NONE (1), KIND_FIXED (2) or KIND_EXPONENTIAL (3)", backoff.kind);
+                let why = format!("is {}; must be KIND_NONE (1), KIND_FIXED (2) or KIND_EXPONENTIAL (3)", backoff.kind);
                 return Err(Refusal::invalid("retry_backoff.kind", why));
             }
         },

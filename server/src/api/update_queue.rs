@@ -13,7 +13,7 @@ pub(super) async fn handle<S: Store>(
     let name = wire::name(&request.name)?;
     let paths = request.update_mask.unwrap_or_default().paths;
     if paths.is_empty() {
-        return Err(status::of_call(Refusal::invalid("update_mask", "is empty; it names the fields to change")));
+        return Err(status::of_call(Refusal::invalid("update_mask", "is empty; must name the fields to change")));
     }
     let template = engine.context.templates.config_of(&name);
     // Without the immutable fields, so that a client may send back the result of GetQueue.
@@ -43,7 +43,7 @@ fn patch(paths: &[String], config: QueueConfig) -> Result<QueuePatch, Refusal> {
             "type" | "exclusivity_key" | "shards" => {
                 return Err(Refusal::invalid("update_mask", format!("names {path:?}, which is fixed at creation")));
             }
-            _ => return Err(Refusal::invalid("update_mask", format!("names {path:.80?}, which is no field"))),
+            _ => return Err(Refusal::invalid("update_mask", format!("names {path:.80?}, which is not a field"))),
         }
     }
     Ok(patch)

@@ -38,7 +38,7 @@ pub(super) fn text(field: &'static str, text: String, bytes_max: usize) -> Resul
 /// The filters of a Dequeue or a Work stream; `path` is their field.
 pub(super) fn filters(path: &str, filters: Vec<pb::Filter>) -> Result<Vec<Filter>, Status> {
     if filters.len() > FILTERS_MAX {
-        let why = format!("has {} filters; at most {FILTERS_MAX}", filters.len());
+        let why = format!("has {} filters; the maximum is {FILTERS_MAX}", filters.len());
         return Err(status::at_field(path.to_owned(), Refusal::invalid("filters", why)));
     }
     let parse = |(i, filter): (usize, pb::Filter)| {

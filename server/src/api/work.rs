@@ -139,12 +139,14 @@ impl<S: Store> Session<S> {
         let invalid = |field, why: &str| Err(status::of_call(Refusal::invalid(field, why)));
         let open = match (&mut self.open, request.start.take()) {
             (Some(open), None) => open,
-            (Some(_), Some(_)) => return invalid("start", "is there again; a stream starts once"),
-            (None, None) => return invalid("start", "is absent; the first request of a stream carries it"),
+            (Some(_), Some(_)) => {
+                return invalid("start", "is set again; only the first request of a stream may have it");
+            }
+            (None, None) => return invalid("start", "is absent; the first request of a stream must have it"),
             (None, Some(start)) => {
                 let release_on_close = start.release_on_close;
-                let (queue, wish) = parse_start(start)?;
-                let session = self.engine.work(&queue, wish, release_on_close);
+                let (queue, options) = parse_start(start)?;
+                let session = self.engine.work(&queue, options, release_on_close);
                 self.open.insert(Open::new(session))
             }
         };
@@ -199,7 +201,7 @@ impl Open {
     fn submit(&mut self, request: pb::WorkRequest) -> Result<(), Status> {
         let credits = self.credits.saturating_add(request.credits as usize);
         if credits > CREDITS_MAX {
-            let why = format!("would be {credits} outstanding; at most {CREDITS_MAX}");
+            let why = format!("would be {credits} unspent; the maximum is {CREDITS_MAX}");
             return Err(status::of_call(Refusal::invalid("credits", why)));
         }
         self.credits = credits;

@@ -16,7 +16,7 @@ use tallystone_serving::Listen;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Where gRPC and HTTP are served.
+    /// Where gRPC is served.
     pub listen: SocketAddr,
     /// Where Prometheus reads `/metrics`; `None`: not served.
     pub metrics_listen: Option<SocketAddr>,

@@ -35,7 +35,7 @@ impl QueueTemplates {
             template.config.check().map_err(|refusal| at("config", refusal))?;
             if self.0[..i].iter().any(|other| other.prefix == template.prefix) {
                 let field = format!("queue_templates[{i}].prefix");
-                return Err(ConfigError::new(field, format!("{:?} is there twice", template.prefix)));
+                return Err(ConfigError::new(field, format!("{:?} occurs twice", template.prefix)));
             }
         }
         Ok(())

@@ -74,14 +74,14 @@ impl<K: Sink> Relay<K> {
 
     /// Relays while this server is the leader, until `stopping` is cancelled; then releases the leader lease.
     pub async fn run(self, stopping: CancellationToken) {
-        let _ = stopping.run_until_cancelled(self.lead()).await;
+        let _ = stopping.run_until_cancelled(self.run_as_leader()).await;
         // Events that were delivered and not yet removed will be delivered again: the sink treats them as one.
         if let Err(refusal) = self.store.release_leader_lease("relay", &self.owner).await {
             tracing::debug!(%refusal, "the relay's leader lease was not released; it will run out");
         }
     }
 
-    async fn lead(&self) {
+    async fn run_as_leader(&self) {
         let mut retry = RETRY_MIN;
         loop {
             match self.relay().await {

@@ -114,11 +114,13 @@ impl Shared {
     pub(super) async fn check(&self, shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {
         let (phase, at) = match cursor {
             "" => ("0", ""),
-            cursor => cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not one of this server"))?,
+            cursor => {
+                cursor.split_once('-').ok_or_else(|| Refusal::invalid("cursor", "is not a cursor of this check"))?
+            }
         };
-        let phase: u8 = phase.parse().map_err(|_| Refusal::invalid("cursor", "is not one of this server"))?;
+        let phase: u8 = phase.parse().map_err(|_| Refusal::invalid("cursor", "is not a cursor of this check"))?;
         if !at.is_empty() && !is_number(at.as_bytes()) {
-            return Err(Refusal::invalid("cursor", "is not one of this server"));
+            return Err(Refusal::invalid("cursor", "is not a cursor of this check"));
         }
         let fill = |_: &View, command: &mut Cmd| {
             command.arg(phase).arg(at);
@@ -144,7 +146,7 @@ fn encode_cursor(raw: &[u8]) -> String {
 
 /// Decodes a cursor that a caller sent: it must be one that a page of this state can have.
 fn decode_cursor(state: State, cursor: &str) -> Result<Vec<u8>, Refusal> {
-    let invalid = || Refusal::invalid("page_token", "is not one of this server");
+    let invalid = || Refusal::invalid("page_token", "is not a page token of this list");
     let pair = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let raw: Vec<u8> = cursor.as_bytes().chunks(2).map(pair).collect::<Option<_>>().ok_or_else(invalid)?;
     let is_valid = match state {

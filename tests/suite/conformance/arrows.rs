@@ -119,8 +119,8 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
     let enqueued_ms = stage.clock.now_ms();
     queue.put([tagged("m", i64::MIN, &metadata)]).await;
     stage.clock.advance(10);
-    let wish = DequeueRequest { worker: "worker ü".to_owned(), lease_ms: Some(5_000), ..request(1) };
-    let lease = queue.try_take(wish).await.expect("an open queue").remove(0);
+    let wanted = DequeueRequest { worker: "worker ü".to_owned(), lease_ms: Some(5_000), ..request(1) };
+    let lease = queue.try_take(wanted).await.expect("an open queue").remove(0);
     stage.clock.advance(10);
     queue.release(to(&lease), Some(77), "no gate").await.expect("a live lease");
     queue.pass(77).await;

@@ -60,8 +60,8 @@ async fn q8_the_requests_own_lease_goes_before_all<S: Probe>(stage: &Stage<S>) {
     let length = |lease: &Lease| lease.expires_at_ms - lease.leased_at_ms;
     for filters in [vec![], vec![filter(&[("k", "v")])]] {
         for (requested_ms, lengths) in [(Some(LEASE_MS_MAX), [LEASE_MS_MAX; 2]), (None, [20_000, 10_000])] {
-            let wish = DequeueRequest { lease_ms: requested_ms, filters: filters.clone(), ..request(2) };
-            let leases = queue.try_take(wish).await.expect("an open queue");
+            let wanted = DequeueRequest { lease_ms: requested_ms, filters: filters.clone(), ..request(2) };
+            let leases = queue.try_take(wanted).await.expect("an open queue");
             assert_eq!(leases.iter().map(length).collect::<Vec<_>>(), lengths);
             for lease in leases {
                 queue.release(tallystone_tests::queue::to(&lease), Some(0), "").await.expect("a live lease");
@@ -104,16 +104,16 @@ async fn q8_an_answer_ends_where_its_payloads_are_large_enough<S: Probe>(stage: 
         if let Some(filter) = filters.first() {
             queue.depth_of(filter).await;
         }
-        let wish = |limit| DequeueRequest { filters: filters.clone(), ..request(limit) };
-        let answer = queue.dequeue(vec![wish(BATCH_ITEMS_MAX)]).await.expect("an open queue");
+        let wanted = |limit| DequeueRequest { filters: filters.clone(), ..request(limit) };
+        let answer = queue.dequeue(vec![wanted(BATCH_ITEMS_MAX)]).await.expect("an open queue");
         let first = ids(answer.leases[0].as_ref().expect("leases"));
         assert_eq!((first.as_slice(), answer.cut_short), (&names[..full], true));
         // The one who comes next in the same call gets the rest.
-        let answer = queue.dequeue(vec![wish(BATCH_ITEMS_MAX), wish(9)]).await.expect("an open queue");
+        let answer = queue.dequeue(vec![wanted(BATCH_ITEMS_MAX), wanted(9)]).await.expect("an open queue");
         let got: Vec<Vec<String>> = answer.leases.iter().map(|leases| ids(leases.as_ref().expect("leases"))).collect();
         assert_eq!((got[0].as_slice(), got[1].as_slice()), (&names[full..2 * full], &names[2 * full..]));
         assert!(answer.cut_short, "the first had to stop");
-        let answer = queue.dequeue(vec![wish(1)]).await.expect("an open queue");
+        let answer = queue.dequeue(vec![wanted(1)]).await.expect("an open queue");
         assert_eq!((answer.leases, answer.cut_short), (vec![Ok(vec![])], false));
     }
 }
@@ -131,8 +131,8 @@ async fn q8_large_messages_come_in_parts_and_none_is_lost<S: Probe>(stage: &Stag
     assert_eq!(queue.list(State::Pending).await, names);
     let mut taken = Vec::new();
     for turn in 0.. {
-        let wish = if turn % 2 == 0 { plain.clone() } else { filtered.clone() };
-        let leases = queue.try_take(wish).await.expect("an open queue");
+        let wanted = if turn % 2 == 0 { plain.clone() } else { filtered.clone() };
+        let leases = queue.try_take(wanted).await.expect("an open queue");
         if leases.is_empty() {
             break;
         }
@@ -196,8 +196,8 @@ async fn q11_tokens_rise_with_every_lease_of_the_queue<S: Probe>(stage: &Stage<S
     let mut last = 0;
     for turn in 0..3 {
         let filters = if turn == 1 { vec![filter(&[(KEY, "k0")]), filter(&[(KEY, "k1")])] } else { vec![] };
-        let wish = DequeueRequest { filters, lease_ms: Some(1_000), ..request(6) };
-        for lease in queue.through(&stage.other).try_take(wish).await.expect("an open queue") {
+        let wanted = DequeueRequest { filters, lease_ms: Some(1_000), ..request(6) };
+        for lease in queue.through(&stage.other).try_take(wanted).await.expect("an open queue") {
             assert!(lease.fencing_token > last, "{} after {last}", lease.fencing_token);
             last = lease.fencing_token;
         }

@@ -140,7 +140,7 @@ async fn q4_an_invisible_message_holds_no_value<S: Probe>(stage: &Stage<S>) {
 }
 
 async fn q4_values_are_distinct_whatever_their_bytes<S: Probe>(stage: &Stage<S>) {
-    // Each a prefix of another, or of what a length before it would look like.
+    // Each a prefix of another, or of what a length before it would be read as.
     let long = ["v".repeat(255), "v".repeat(254)];
     let values =
         ["a", "aa", "ab", "a:b", "a b", "ü", "\u{10ffff}", "1", "0", "*", "[", "(", long[0].as_str(), long[1].as_str()];
@@ -191,8 +191,8 @@ async fn q4_a_value_is_one_through_every_index_and_none<S: Probe>(stage: &Stage<
         &[filter(&[("carrier", "UA"), ("day", "1")])],
     ];
     for takes in views {
-        let wish = DequeueRequest { filters: takes.to_vec(), ..request(9) };
-        let leases = queue.try_take(wish).await.expect("filters with an index");
+        let wanted = DequeueRequest { filters: takes.to_vec(), ..request(9) };
+        let leases = queue.try_take(wanted).await.expect("filters with an index");
         assert_eq!(leases.len(), 1);
         for tries in views {
             assert_eq!(queue.take_where(9, tries).await, [""; 0], "taken by {takes:?}, tried by {tries:?}");

@@ -182,8 +182,8 @@ async fn q11_a_lost_lease_is_refused_in_every_state_and_changes_nothing<S: Probe
 async fn q11_an_extension_moves_the_end_both_ways<S: Probe>(stage: &Stage<S>) {
     let queue = stage.queue(exclusive()).await;
     queue.put([keyed("m", 1, "k")]).await;
-    let wish = DequeueRequest { lease_ms: Some(20_000), ..request(1) };
-    let lease = queue.try_take(wish).await.expect("an open queue").remove(0);
+    let wanted = DequeueRequest { lease_ms: Some(20_000), ..request(1) };
+    let lease = queue.try_take(wanted).await.expect("an open queue").remove(0);
     stage.clock.advance(10_000);
     let now_ms = stage.clock.now_ms();
     assert_eq!(queue.extend(to(&lease), Some(LEASE_MS_MAX), "").await, Ok(now_ms + LEASE_MS_MAX));
@@ -311,9 +311,9 @@ async fn q3_names_and_reasons_at_their_bounds_are_kept<S: Probe>(stage: &Stage<S
     queue.put([message("m", 1)]).await;
     for turn in 0..2 {
         let request_id = format!("{turn}{}", "r".repeat(REQUEST_ID_BYTES_MAX - 1));
-        let wish = DequeueRequest { worker: worker.clone(), request_id, ..request(1) };
-        let lease = queue.try_take(wish.clone()).await.expect("an open queue").remove(0);
-        assert_eq!(queue.try_take(wish).await, Ok(vec![lease.clone()]));
+        let wanted = DequeueRequest { worker: worker.clone(), request_id, ..request(1) };
+        let lease = queue.try_take(wanted.clone()).await.expect("an open queue").remove(0);
+        assert_eq!(queue.try_take(wanted).await, Ok(vec![lease.clone()]));
         let reason = format!("{turn}{}", "y".repeat(REASON_BYTES_MAX - 1));
         queue.release(to(&lease), Some(0), &reason).await.expect("a live lease");
         let released = queue.get("m").await;

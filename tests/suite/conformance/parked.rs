@@ -80,8 +80,8 @@ async fn q8_what_changes_while_its_value_is_locked_comes_back_as_it_is<S: Probe>
     for (origin, next) in [("JFK", "urgent"), ("LGA", "e"), ("JFK", "c"), ("LGA", "d")] {
         queue.complete(to(&holder)).await.expect("a live lease");
         let filters = from(origin).to_vec();
-        let wish = tallystone_model::store::DequeueRequest { filters, ..request(9) };
-        let leases = queue.try_take(wish).await.expect("an open queue");
+        let wanted = tallystone_model::store::DequeueRequest { filters, ..request(9) };
+        let leases = queue.try_take(wanted).await.expect("an open queue");
         assert_eq!(tallystone_tests::queue::ids(&leases), [next]);
         holder = leases.into_iter().next().expect("one");
         for origin in ["JFK", "LGA"] {
@@ -121,14 +121,14 @@ async fn q8_many_locked_heads_between_free_ones<S: Probe>(stage: &Stage<S>) {
         let free: Vec<String> = (0..6).map(|n| format!("free {n}")).collect();
         let priorities = [-1, -1, 300, 300, i64::MAX, i64::MAX];
         queue.put(free.iter().zip(priorities).map(|(id, priority)| flight(id, priority, id, "JFK"))).await;
-        let wish = DequeueRequest { filters: from("JFK").to_vec(), request_id: request_id.to_owned(), ..request(5) };
-        let answer = queue.dequeue(vec![wish.clone(), wish.clone()]).await.expect("an open queue");
+        let wanted = DequeueRequest { filters: from("JFK").to_vec(), request_id: request_id.to_owned(), ..request(5) };
+        let answer = queue.dequeue(vec![wanted.clone(), wanted.clone()]).await.expect("an open queue");
         let got: Vec<_> = answer.leases.iter().map(|leases| ids(leases.as_ref().expect("leases"))).collect();
         assert_eq!((got[0].as_slice(), answer.cut_short), (&free[..5], false));
         if request_id.is_empty() {
             assert_eq!(got[1], free[5..], "the next request takes what is left");
         } else {
-            let again = queue.try_take(wish).await.expect("an open queue");
+            let again = queue.try_take(wanted).await.expect("an open queue");
             assert_eq!(ids(&again), free[..5]);
         }
         queue.assert_sound().await;

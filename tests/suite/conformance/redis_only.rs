@@ -245,8 +245,8 @@ async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
     }
     queue.put([keyed("behind", 1, "running"), keyed("behind too", 2, "running")]).await;
     assert_eq!(queue.take_where(1, &[filter(&[(KEY, "running")])]).await, [""; 0]);
-    let wish = DequeueRequest { request_id: "r".to_owned(), ..request(1) };
-    assert_eq!(queue.try_take(wish).await.map(|leases| leases.len()), Ok(1));
+    let wanted = DequeueRequest { request_id: "r".to_owned(), ..request(1) };
+    assert_eq!(queue.try_take(wanted).await.map(|leases| leases.len()), Ok(1));
     let keys = async || {
         let mut keys: Vec<String> = raw(&redis, "KEYS *").await;
         keys.sort();

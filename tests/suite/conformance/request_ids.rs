@@ -32,15 +32,15 @@ async fn queues<S: Probe>(stage: &Stage<S>) -> [TestQueue<S>; 2] {
 async fn q10_the_same_request_answers_the_same_leases_and_changes_nothing<S: Probe>(stage: &Stage<S>) {
     for queue in queues(stage).await {
         for filters in [vec![], vec![filter(&[(KEY, "k2")]), filter(&[(KEY, "k4")]), filter(&[(KEY, "k3")])]] {
-            let wish = DequeueRequest { filters, ..named(&format!("r{}", queue.events().await.len()), 2) };
-            let leases = queue.try_take(wish.clone()).await.expect("an open queue");
+            let wanted = DequeueRequest { filters, ..named(&format!("r{}", queue.events().await.len()), 2) };
+            let leases = queue.try_take(wanted.clone()).await.expect("an open queue");
             assert_eq!(leases.len(), 2);
             let before = queue.snapshot().await;
             stage.clock.advance(100);
-            let again = queue.through(&stage.other).try_take(wish.clone()).await;
+            let again = queue.through(&stage.other).try_take(wanted.clone()).await;
             assert_eq!(again, Ok(leases.clone()));
             // Whatever else the repetition says, its id speaks.
-            let other = DequeueRequest { worker: "other".to_owned(), filters: vec![], ..named(&wish.request_id, 5) };
+            let other = DequeueRequest { worker: "other".to_owned(), filters: vec![], ..named(&wanted.request_id, 5) };
             assert_eq!(queue.try_take(other).await, Ok(leases));
             assert_eq!(queue.snapshot().await, before);
         }

@@ -118,8 +118,8 @@ async fn q18_the_server_that_moves_what_is_due_is_notified_itself<S: Probe>(stag
         let queue = stage.queue(simple()).await;
         let color = |color: &str| filter(&[("color", color)]);
         let dequeue_one = async |name: &str| {
-            let wish = DequeueRequest { filters: vec![color(name)], ..request(1) };
-            let dequeued = stage.other.dequeue(&queue.shard, vec![wish], true).await.expect("an open queue");
+            let wanted = DequeueRequest { filters: vec![color(name)], ..request(1) };
+            let dequeued = stage.other.dequeue(&queue.shard, vec![wanted], true).await.expect("an open queue");
             assert_eq!(dequeued.leases, [Ok(vec![])], "{name}");
         };
         queue.depth_of(&color("red")).await;

@@ -1,4 +1,4 @@
-//! What only looks: GetMessage, ListMessages, Explain, Depth: Q5, Q7, Q9.
+//! What only reads: GetMessage, ListMessages, Explain, Depth: Q5, Q7, Q9.
 
 use super::bring;
 use tallystone_model::explain::{Facts, HindranceKind, Holder};

@@ -24,12 +24,12 @@ async fn enqueue(client: &Client, id: &str) -> Result<Enqueued, Refused> {
 }
 
 /// Waits until health says so.
-async fn until_health(server: &Server, wished: ServingStatus) {
+async fn until_health(server: &Server, expected: ServingStatus) {
     let channel = Channel::from_shared(server.url()).expect("a good address").connect().await;
     let mut health = HealthClient::new(channel.expect("a server that listens"));
     let request = HealthCheckRequest { service: "tallystone.queue.v1.Queue".to_owned() };
     let mut changes = health.watch(request).await.expect("a watch").into_inner();
-    let until = async { while changes.message().await.expect("a change").expect("no end").status() != wished {} };
+    let until = async { while changes.message().await.expect("a change").expect("no end").status() != expected {} };
     timeout(SOON, until).await.expect("the health status changes in time");
 }
 

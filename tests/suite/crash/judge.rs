@@ -5,7 +5,7 @@ use crate::histories::{leases, versions};
 use std::collections::BTreeMap;
 use tallystone_client::State;
 
-/// Every violation found. `final_fences` are the tokens that the messages have at last.
+/// Every violation found. `final_fencing_tokens` are the tokens that the messages have at last.
 pub(crate) fn judge(history: &[Op], final_fencing_tokens: &BTreeMap<String, u64>) -> Vec<String> {
     let mut found = [leases::check(history), versions::check(history)].concat();
     let mut completions: BTreeMap<&str, Vec<u64>> = BTreeMap::new();

@@ -68,7 +68,7 @@ fn arrows_between_crates_are_those_of_the_architecture_and_only_run_up_its_table
                 wrong += &format!("\n{} uses {used}, which is not above it in the table", row.folder);
             }
         }
-        // What a row allows is used: the table is a map, not a wish.
+        // What a row allows is used: the table is a map, not a plan.
         for name in row.may_use.iter().flatten() {
             if !member.uses.iter().any(|used| last_part(folder_of(used)) == name) {
                 wrong += &format!("\n{} does not use {name}, which its row lists", row.folder);

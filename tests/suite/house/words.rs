@@ -69,7 +69,9 @@ const SHOWN_MAX: usize = 60;
 fn forbidden_words_stay_out() {
     let workspace = Workspace::read();
     let mut found = Vec::new();
-    for path in workspace.files(&["rs", "lua", "md", "proto", "sh", "py"]) {
+    for path in
+        workspace.files(&["rs", "lua", "md", "proto", "sh", "py", "toml", "yaml", "json", "json5", "html", "sql"])
+    {
         let shown = workspace.shown(&path);
         if EXCEPTED.iter().any(|prefix| shown.starts_with(prefix)) {
             continue;

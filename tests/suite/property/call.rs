@@ -13,8 +13,8 @@ pub(crate) struct Tokens(HashMap<(usize, MessageId), Vec<u64>>);
 
 impl Tokens {
     /// Takes note of the leases in an answer.
-    pub(crate) fn learn(&mut self, queue: usize, answer: &Answer) {
-        let Answer::Dequeued(Ok(dequeued)) = answer else { return };
+    pub(crate) fn learn(&mut self, queue: usize, answer: &CallReply) {
+        let CallReply::Dequeued(Ok(dequeued)) = answer else { return };
         for lease in dequeued.leases.iter().flatten().flatten() {
             let known = self.0.entry((queue, lease.id.clone())).or_default();
             if !known.contains(&lease.fencing_token) {
@@ -52,7 +52,7 @@ pub(crate) enum Call {
 
 /// What a call answered.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum CallReply {
     Enqueued(Items<Enqueued>),
     Dequeued(Result<Dequeued, Refusal>),
     Went(Items<Transition>),
@@ -114,23 +114,23 @@ impl Call {
     }
 
     /// Makes the call.
-    pub(crate) async fn on<S: Store>(&self, store: &S, shard: &Shard) -> Answer {
+    pub(crate) async fn on<S: Store>(&self, store: &S, shard: &Shard) -> CallReply {
         match self.clone() {
-            Call::Enqueue(messages) => Answer::Enqueued(store.enqueue(shard, messages).await),
-            Call::Dequeue(requests, wait) => Answer::Dequeued(store.dequeue(shard, requests, wait).await),
-            Call::Complete(leases) => Answer::Went(store.complete(shard, leases).await),
-            Call::Extend(extensions) => Answer::Extended(store.extend_lease(shard, extensions).await),
-            Call::Release(releases) => Answer::Went(store.release(shard, releases).await),
-            Call::Cancel(cancellations) => Answer::Went(store.cancel(shard, cancellations).await),
-            Call::Redrive(ids) => Answer::Went(store.redrive(shard, ids).await),
-            Call::Update(id, patch) => Answer::WentOne(store.update_message(shard, &id, patch).await),
-            Call::Purge(include_running) => Answer::Purged(purge(store, shard, include_running).await),
-            Call::Create(config) => Answer::Queue(store.create_queue(&shard.queue, config).await),
-            Call::Configure(patch) => Answer::Queue(store.update_queue(&shard.queue, patch).await),
-            Call::Delete => Answer::Deleted(store.delete_queue(&shard.queue).await),
-            Call::Explain(id) => Answer::Facts(store.explain(shard, &id).await.map(Box::new)),
-            Call::DepthOf(filter) => Answer::Depth(store.depth(shard, Some(&filter)).await),
-            Call::Sweep => Answer::Swept(sweep(store, shard).await),
+            Call::Enqueue(messages) => CallReply::Enqueued(store.enqueue(shard, messages).await),
+            Call::Dequeue(requests, wait) => CallReply::Dequeued(store.dequeue(shard, requests, wait).await),
+            Call::Complete(leases) => CallReply::Went(store.complete(shard, leases).await),
+            Call::Extend(extensions) => CallReply::Extended(store.extend_lease(shard, extensions).await),
+            Call::Release(releases) => CallReply::Went(store.release(shard, releases).await),
+            Call::Cancel(cancellations) => CallReply::Went(store.cancel(shard, cancellations).await),
+            Call::Redrive(ids) => CallReply::Went(store.redrive(shard, ids).await),
+            Call::Update(id, patch) => CallReply::WentOne(store.update_message(shard, &id, patch).await),
+            Call::Purge(include_running) => CallReply::Purged(purge(store, shard, include_running).await),
+            Call::Create(config) => CallReply::Queue(store.create_queue(&shard.queue, config).await),
+            Call::Configure(patch) => CallReply::Queue(store.update_queue(&shard.queue, patch).await),
+            Call::Delete => CallReply::Deleted(store.delete_queue(&shard.queue).await),
+            Call::Explain(id) => CallReply::Facts(store.explain(shard, &id).await.map(Box::new)),
+            Call::DepthOf(filter) => CallReply::Depth(store.depth(shard, Some(&filter)).await),
+            Call::Sweep => CallReply::Swept(sweep(store, shard).await),
         }
     }
 
@@ -174,12 +174,12 @@ impl Call {
     }
 }
 
-impl Answer {
+impl CallReply {
     /// Takes out what a store may answer in its own way: Redis reads the next sweep's time from a list with
-    /// entries of messages that were redriven since, so it may look early.
-    pub(crate) fn comparable(self) -> Answer {
+    /// entries of messages that were redriven since, so it may sweep early.
+    pub(crate) fn comparable(self) -> CallReply {
         match self {
-            Answer::Swept(Ok(swept)) => Answer::Swept(Ok(Swept { next_ms: None, ..swept })),
+            CallReply::Swept(Ok(swept)) => CallReply::Swept(Ok(Swept { next_ms: None, ..swept })),
             other => other,
         }
     }

@@ -55,7 +55,7 @@ async fn build(world: &mut World, seed: u64, queue: usize, config: QueueConfig) 
             }
         }
     }
-    play.look(0).await?;
+    play.compare_all(0).await?;
     if steps_meanwhile == 0 {
         return Err("nothing happened while the index was built: this proves nothing".to_owned());
     }
@@ -63,7 +63,7 @@ async fn build(world: &mut World, seed: u64, queue: usize, config: QueueConfig) 
         let act = Act::Dequeue { requests: vec![request], wait: false };
         play.step(&Step { queue, server: 1, repeat: false, act }).await?;
     }
-    play.look(1).await?;
+    play.compare_all(1).await?;
     play.leaves_nothing().await
 }
 

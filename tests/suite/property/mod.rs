@@ -23,8 +23,8 @@ use world::{PATIENCE, World};
 
 const STEPS: u64 = 100_000;
 const STEPS_LONG: u64 = 2_000_000;
-/// Steps between two checks of everything.
-const LOOK_STEPS: usize = 50;
+/// Steps between two comparisons of everything.
+const STEPS_BETWEEN_COMPARISONS: usize = 50;
 /// Programs at the same time: while one waits for Redis another thinks.
 const WORKERS: usize = 3;
 
@@ -54,7 +54,7 @@ async fn q15_random_programs_answer_alike_on_the_oracle_and_on_redis() {
                 }
                 let seed = Seed(first_seed.wrapping_add(number));
                 let program = program::draw(seed.0);
-                if let Err(difference) = world.run(&program, LOOK_STEPS, PATIENCE).await.outcome {
+                if let Err(difference) = world.run(&program, STEPS_BETWEEN_COMPARISONS, PATIENCE).await.outcome {
                     eprintln!("TALLYSTONE_PROPERTY_SEED={} repeats this; shrinking it …\n{difference}", seed.0);
                     return Err(shrink::report(&mut world, seed.0, program).await);
                 }

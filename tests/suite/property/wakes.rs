@@ -1,7 +1,7 @@
 //! Which notifications must arrive (Q18): at a waiting server, when another makes something runnable for it; at the sweeper, when
-//! something falls due before it means to look.
+//! something falls due before the planned sweep.
 
-use crate::property::call::{Answer, Call};
+use crate::property::call::{Call, CallReply};
 use crate::property::compare::Outcome;
 use crate::property::program::QUEUES;
 use std::collections::{BTreeSet, HashMap};
@@ -13,8 +13,8 @@ use tallystone_model::{Message, Shard, State, Store};
 use tallystone_server::store::RedisStore;
 use tokio::sync::Notify;
 
-/// A server looks again by itself before the store forgets that it waits.
-const LOOKS_AGAIN_MS: u64 = 60_000;
+/// A server polls again by itself before the store forgets that it waits.
+const POLLS_AGAIN_MS: u64 = 60_000;
 
 /// How often one server was notified of each shard.
 #[derive(Default)]
@@ -63,7 +63,7 @@ struct Waiting {
     is_served: bool,
 }
 
-/// What the sweeper knows of a shard: when it means to look.
+/// What the sweeper knows of a shard: when it plans to sweep.
 #[derive(Clone, Copy)]
 struct Plan {
     at_ms: u64,
@@ -94,7 +94,7 @@ impl<'a> Wakes<'a> {
     pub(super) async fn after(
         &mut self,
         (queue, server, notified): (usize, usize, u64),
-        (call, answer): (&Call, &Answer),
+        (call, answer): (&Call, &CallReply),
         swept: Option<&Swept>,
         (oracle, shard, now_ms): (&Oracle, &Shard, u64),
     ) -> Outcome {
@@ -103,7 +103,7 @@ impl<'a> Wakes<'a> {
                 self.waiting.retain(|waiting| waiting.queue != queue);
                 self.plans[queue] = None;
             }
-            (Call::Dequeue(requests, true), Answer::Dequeued(Ok(dequeued))) => {
+            (Call::Dequeue(requests, true), CallReply::Dequeued(Ok(dequeued))) => {
                 let hungry = requests.iter().zip(&dequeued.leases).filter(|(_, leases)| **leases == Ok(Vec::new()));
                 let waiting = |request: &DequeueRequest| {
                     let request = request.clone();
@@ -128,7 +128,7 @@ impl<'a> Wakes<'a> {
         (oracle, shard, now_ms): (&Oracle, &Shard, u64),
     ) -> Outcome {
         let notified = |waiting: &Waiting| self.notified[waiting.server].times(shard) > waiting.notified;
-        self.waiting.retain(|w| w.queue != queue || (now_ms < w.since_ms + LOOKS_AGAIN_MS && !notified(w)));
+        self.waiting.retain(|w| w.queue != queue || (now_ms < w.since_ms + POLLS_AGAIN_MS && !notified(w)));
         if self.waiting.iter().all(|waiting| waiting.queue != queue) {
             return Ok(());
         }
@@ -162,7 +162,7 @@ impl<'a> Wakes<'a> {
                 oracle.list_messages(shard, state, "", 1).await.ok().and_then(|page| page.items.into_iter().next());
             next_ms = next_ms.min(first.map_or(u64::MAX, |message| message.due_ms));
         }
-        // A sweeper whose time has come looks anyway.
+        // A sweeper whose time has come sweeps anyway.
         if now_ms < at_ms && next_ms < at_ms && !notified.again(shard, before, self.patience).await {
             return Err(format!("something is due at {next_ms}, and the sweeper, due at {at_ms}, was not notified"));
         }

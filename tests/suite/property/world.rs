@@ -1,6 +1,6 @@
 //! The oracle and two servers on one Redis, side by side on one clock: every step on both, every answer compared.
 
-use crate::property::call::{Answer, Call, Tokens, shards};
+use crate::property::call::{Call, CallReply, Tokens, shards};
 use crate::property::compare::{Outcome, same};
 use crate::property::program::{Act, QUEUES, Step};
 use crate::property::wakes::{Notifications, Wakes};
@@ -70,9 +70,9 @@ impl World {
     }
 
     /// Runs a program on fresh queues, all that can be seen compared every so many steps and at the end.
-    pub(super) async fn run(&mut self, program: &[Step], steps_between_looks: usize, patience: Duration) -> Run {
+    pub(super) async fn run(&mut self, program: &[Step], steps_between_comparisons: usize, patience: Duration) -> Run {
         let mut play = self.play(patience);
-        let outcome = play.all(program, steps_between_looks).await;
+        let outcome = play.all(program, steps_between_comparisons).await;
         let outcome = match outcome {
             Ok(()) => play.leaves_nothing().await,
             differs => differs,
@@ -99,19 +99,19 @@ pub(super) struct Play<'a> {
 
 impl Play<'_> {
     /// The steps of a program.
-    async fn all(&mut self, program: &[Step], steps_between_looks: usize) -> Outcome {
+    async fn all(&mut self, program: &[Step], steps_between_comparisons: usize) -> Outcome {
         for step in program {
             self.steps += 1;
             self.step(step).await?;
-            if self.steps.is_multiple_of(steps_between_looks) || self.steps == program.len() {
-                self.look(step.server).await?;
+            if self.steps.is_multiple_of(steps_between_comparisons) || self.steps == program.len() {
+                self.compare_all(step.server).await?;
             }
         }
         Ok(())
     }
 
     /// All that can be seen of every queue.
-    pub(super) async fn look(&self, server: usize) -> Outcome {
+    pub(super) async fn compare_all(&self, server: usize) -> Outcome {
         for shard in &self.shards {
             whole::compare(&self.oracle, &self.servers[server], shard).await?;
         }
@@ -141,8 +141,8 @@ impl Play<'_> {
         // Messages that fall due in this very call may cause a notification before its result arrives.
         let notified = if is_due { before } else { self.wakes.notified(step.server, shard) };
         let mut swept = None;
-        if let (Answer::Swept(Ok(oracle)), Answer::Swept(Ok(redis))) = (&answer, &answer_of_redis) {
-            looks_in_time(oracle, redis)?;
+        if let (CallReply::Swept(Ok(oracle)), CallReply::Swept(Ok(redis))) = (&answer, &answer_of_redis) {
+            sweeps_in_time(oracle, redis)?;
             swept = Some(*redis);
         }
         let (answer, answer_of_redis) = (answer.comparable(), answer_of_redis.comparable());
@@ -220,8 +220,8 @@ impl Play<'_> {
     }
 }
 
-/// Redis must not look later than the oracle.
-fn looks_in_time(oracle: &Swept, redis: &Swept) -> Outcome {
+/// Redis must not sweep later than the oracle.
+fn sweeps_in_time(oracle: &Swept, redis: &Swept) -> Outcome {
     match (oracle.next_ms, redis.next_ms) {
         (None, _) => Ok(()),
         (Some(wanted), Some(planned)) if planned <= wanted => Ok(()),
@@ -229,9 +229,9 @@ fn looks_in_time(oracle: &Swept, redis: &Swept) -> Outcome {
     }
 }
 
-fn touched(call: &Call, answer: &Answer) -> Vec<MessageId> {
+fn touched(call: &Call, answer: &CallReply) -> Vec<MessageId> {
     match answer {
-        Answer::Dequeued(Ok(dequeued)) => {
+        CallReply::Dequeued(Ok(dequeued)) => {
             dequeued.leases.iter().flatten().flatten().map(|lease| lease.id.clone()).collect()
         }
         _ => call.ids(),

@@ -8,8 +8,9 @@ mod keys;
 mod table;
 
 use counter_table::CounterTable;
-use std::path::Path;
 use table::Table;
+use tallystone_lua::Script;
+use tallystone_lua::counter::CounterScript;
 use tallystone_tests::TestRedis;
 
 const TABLES: &str = include_str!("tables.txt");
@@ -45,14 +46,11 @@ fn compare(written: &str, found: String, differing: &mut Vec<String>) {
 
 #[test]
 fn q15_every_script_has_a_table() {
-    for (folder, text) in [("scripts", TABLES), ("counter", COUNTER_TABLES)] {
-        let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lua").join(folder);
-        for entry in std::fs::read_dir(scripts).expect("the scripts").flatten() {
-            let file = entry.file_name().to_string_lossy().into_owned();
-            let Some(script) = file.strip_suffix(".lua") else { continue };
-            let has_table = tables(text).any(|table| table.starts_with(&format!("== {script}:")));
-            assert!(has_table, "{folder}/{script} has no table");
-        }
+    let queue = Script::ALL.iter().map(|script| (script.name(), TABLES));
+    let counters = CounterScript::ALL.iter().map(|script| (script.name(), COUNTER_TABLES));
+    for (script, text) in queue.chain(counters) {
+        let has_table = tables(text).any(|table| table.starts_with(&format!("== {script}:")));
+        assert!(has_table, "{script} has no table");
     }
 }
 

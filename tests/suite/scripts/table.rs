@@ -174,15 +174,15 @@ impl Table {
     }
 
     async fn dequeue(&mut self, words: &[&str]) -> String {
-        let mut wish = request(number(words[0]) as usize);
+        let mut wanted = request(number(words[0]) as usize);
         for word in &words[1..] {
             match word.split_once('=').expect("name=value") {
-                ("lease", value) => wish.lease_ms = Some(number(value)),
-                ("request", value) => wish.request_id = value.to_owned(),
-                _ => wish.filters.push(origin(word)),
+                ("lease", value) => wanted.lease_ms = Some(number(value)),
+                ("request", value) => wanted.request_id = value.to_owned(),
+                _ => wanted.filters.push(origin(word)),
             }
         }
-        let answer = match self.queue.dequeue(vec![wish]).await {
+        let answer = match self.queue.dequeue(vec![wanted]).await {
             Err(refusal) => return refused(refusal),
             Ok(answer) => answer,
         };

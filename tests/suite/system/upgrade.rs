@@ -218,7 +218,8 @@ async fn o6_other_formats_are_refused_in_one_sentence() {
             let client = redis::Client::open(url.as_str()).expect("a valid address");
             let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
             let () = redis::cmd("SET").arg(key).arg(found).query_async(&mut connection).await.expect("a format");
-            let sentence = format!("the {what} in this Redis were written in format {found}, this server reads format");
+            let sentence =
+                format!("the {what} in this Redis were written in format {found}, but this server reads format");
 
             // A server on the same Redis; the counters are served by another program.
             let args = match what {

@@ -14,7 +14,7 @@ pub(crate) use put::PutArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceVerb {
-    /// Create a namespace, or change the given parameters; adds and rollups use them at once, the rest within a second
+    /// Create a namespace, or change some of its parameters; adds and rollups follow at once, reads within a second
     Put(put::PutArgs),
     /// Show the configuration of a namespace
     Get(get::GetArgs),

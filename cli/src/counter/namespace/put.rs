@@ -15,9 +15,9 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Args, Debug)]
 pub(crate) struct PutArgs {
-    /// 1 to 64 characters of A-Z a-z 0-9 . _ -
+    /// The name: 1 to 64 characters of A-Z a-z 0-9 . _ -
     name: String,
-    /// A control plane's persistence_configuration (JSON with comments); `-` for stdin
+    /// A file with a control plane's persistence_configuration (JSON with comments), `-` for stdin; replaces all parameters
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -29,43 +29,43 @@ pub(crate) struct PutArgs {
 #[derive(Args, Debug)]
 #[group(id = "config", multiple = true)]
 pub(crate) struct ConfigArgs {
-    /// The guarantee of its counters; a namespace cannot change from or to best-effort [server's default: eventual]
+    /// What its counts promise; a namespace cannot change to or from best-effort [server's default: eventual]
     #[arg(long = "type", value_enum, value_name = "TYPE")]
     counter_type: Option<TypeName>,
-    /// The approximate number of counters; with low, all are rolled up all the time [server's default: high]
+    /// Roughly how many counters it has; with low, every counter is rolled up continuously [server's default: high]
     #[arg(long, value_enum)]
     cardinality: Option<CardinalityName>,
     /// For best-effort: how long a counter is kept after its last add; 0s for no limit [server's default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     ttl: Option<u64>,
-    /// The maximum age of an event when it arrives [server's default: 5s]
+    /// Maximum age of an event when it arrives; an older one is refused [server's default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     accept_limit: Option<u64>,
     /// Adds of a counter within this time share one rollup [server's default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     coalesce: Option<u64>,
-    /// Counters of a rollup queue that a worker rolls up at once [server's default: 32]
+    /// Number of counters that a worker rolls up in one batch [server's default: 32]
     #[arg(long, value_name = "N")]
     rollup_batch_count: Option<u32>,
     /// The number of rollup queues [server's default: 8]
     #[arg(long, value_name = "N")]
     num_queues: Option<u32>,
-    /// The size of the jobs that may wait in one rollup queue [server's default: 16 MiB]
+    /// Size of each rollup queue; a job counts as 512 bytes [server's default: 16777216, which is 16 MiB]
     #[arg(long, value_name = "BYTES")]
     capacity_bytes: Option<u64>,
-    /// Shards that the events of one counter are spread over, 1 to 8; cannot be changed [server's default: 4]
+    /// Number of shards for the events of one counter, 1 to 8; fixed at creation [server's default: 4]
     #[arg(long, value_name = "N")]
     buckets_per_id: Option<u32>,
-    /// The time that one partition of the event log covers; cannot be changed [server's default: 600]
+    /// Seconds of events in one partition of the event log; fixed at creation [server's default: 600]
     #[arg(long, value_name = "N")]
     seconds_per_bucket: Option<u32>,
-    /// The time whose events are deleted at once, a multiple of --seconds-per-bucket [server's default: 86400]
+    /// Seconds of events that are deleted together, a multiple of --seconds-per-bucket [server's default: 86400]
     #[arg(long, value_name = "N")]
     seconds_per_slice: Option<u32>,
-    /// The age at which reads stop searching for events [server's default: 6days]
+    /// How long after an event its token is known; a later retry is refused [server's default: 6days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     close_after: Option<u64>,
-    /// The age at which events that are rolled up are deleted [server's default: 7days]
+    /// How long events are kept; older ones are deleted once they are rolled up [server's default: 7days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     delete_after: Option<u64>,
 }

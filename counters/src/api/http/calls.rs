@@ -20,7 +20,7 @@ use tallystone_serving::http::{FaultBody, Faults, PathParams, RawBody};
 use tonic::{Request, Response, Status};
 use utoipa::ToSchema;
 
-type Answer<T> = Result<Json<T>, FaultBody>;
+type HttpResult<T> = Result<Json<T>, FaultBody>;
 type ApiState = State<Api>;
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FaultBody> {
@@ -30,7 +30,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FaultBody> {
     })
 }
 
-fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> Answer<T> {
+fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> HttpResult<T> {
     Ok(Json(answered?.into_inner().into()))
 }
 
@@ -47,19 +47,19 @@ fn results<R, W, T: From<W>>(
 }
 
 #[utoipa::path(post, path = "/v1/add_count", request_body = AddCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn add_count(State(api): ApiState, RawBody(body): RawBody) -> Answer<AddedBody> {
+pub(crate) async fn add_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
     answer(api.add_count(Request::new(read::<AddCountBody>(&body)?.try_into()?)).await)
 }
 
 #[utoipa::path(post, path = "/v1/add_and_get_count", request_body = AddCountBody, responses((status = 200, body = AddedAndCountedBody), Faults))]
-pub(crate) async fn add_and_get_count(State(api): ApiState, RawBody(body): RawBody) -> Answer<AddedAndCountedBody> {
+pub(crate) async fn add_and_get_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedAndCountedBody> {
     let wire::AddCountRequest { namespace, counter, delta, token } = read::<AddCountBody>(&body)?.try_into()?;
     let request = wire::AddAndGetCountRequest { namespace, counter, delta, token };
     answer(api.add_and_get_count(Request::new(request)).await)
 }
 
 #[utoipa::path(post, path = "/v1/add_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
-pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> Answer<ResultsBody<AddedBody>> {
+pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
     use wire::add_count_result::Outcome;
     let answered = api.add_counts(Request::new(read::<AddCountsBody>(&body)?.try_into()?)).await?.into_inner();
     Ok(results(answered.results, |result| {
@@ -74,7 +74,7 @@ pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> 
 pub(crate) async fn add_and_get_counts(
     State(api): ApiState,
     RawBody(body): RawBody,
-) -> Answer<ResultsBody<AddedAndCountedBody>> {
+) -> HttpResult<ResultsBody<AddedAndCountedBody>> {
     use wire::add_and_get_count_result::Outcome;
     let wire::AddCountsRequest { namespace, adds } = read::<AddCountsBody>(&body)?.try_into()?;
     let request = wire::AddAndGetCountsRequest { namespace, adds };
@@ -88,7 +88,7 @@ pub(crate) async fn add_and_get_counts(
 }
 
 #[utoipa::path(post, path = "/v1/get_count", request_body = GetCountBody, responses((status = 200, body = CountBody), Faults))]
-pub(crate) async fn get_count(State(api): ApiState, RawBody(body): RawBody) -> Answer<CountBody> {
+pub(crate) async fn get_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<CountBody> {
     answer(api.get_count(Request::new(read::<GetCountBody>(&body)?.into())).await)
 }
 
@@ -96,12 +96,12 @@ pub(crate) async fn get_count(State(api): ApiState, RawBody(body): RawBody) -> A
 pub(crate) async fn read_count(
     State(api): ApiState,
     PathParams((namespace, counter)): PathParams<(String, String)>,
-) -> Answer<CountBody> {
+) -> HttpResult<CountBody> {
     answer(api.get_count(Request::new(wire::GetCountRequest { namespace, counter })).await)
 }
 
 #[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), Faults))]
-pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> Answer<ResultsBody<CountBody>> {
+pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<CountBody>> {
     use wire::get_count_result::Outcome;
     let answered = api.get_counts(Request::new(read::<GetCountsBody>(&body)?.into())).await?.into_inner();
     Ok(results(answered.results, |result| {
@@ -113,12 +113,12 @@ pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> 
 }
 
 #[utoipa::path(post, path = "/v1/clear_count", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn clear_count(State(api): ApiState, RawBody(body): RawBody) -> Answer<AddedBody> {
+pub(crate) async fn clear_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
     answer(api.clear_count(Request::new(read::<ClearCountBody>(&body)?.try_into()?)).await)
 }
 
 #[utoipa::path(post, path = "/v1/clear_counts", request_body = ClearCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
-pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -> Answer<ResultsBody<AddedBody>> {
+pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
     use wire::clear_count_result::Outcome;
     let answered = api.clear_counts(Request::new(read::<ClearCountsBody>(&body)?.try_into()?)).await?.into_inner();
     Ok(results(answered.results, |result| {
@@ -130,12 +130,12 @@ pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -
 }
 
 #[utoipa::path(post, path = "/v1/list_counters", request_body = ListCountersBody, responses((status = 200, body = CountersBody), Faults))]
-pub(crate) async fn list_counters(State(api): ApiState, RawBody(body): RawBody) -> Answer<CountersBody> {
+pub(crate) async fn list_counters(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<CountersBody> {
     answer(api.list_counters(Request::new(read::<ListCountersBody>(&body)?.into())).await)
 }
 
 #[utoipa::path(post, path = "/v1/list_events", request_body = ListEventsBody, responses((status = 200, body = EventsBody), Faults))]
-pub(crate) async fn list_events(State(api): ApiState, RawBody(body): RawBody) -> Answer<EventsBody> {
+pub(crate) async fn list_events(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<EventsBody> {
     answer(api.list_events(Request::new(read::<ListEventsBody>(&body)?.try_into()?)).await)
 }
 
@@ -154,7 +154,7 @@ impl From<crate::redis::Namespace> for NamespaceBody {
     }
 }
 
-/// All of them.
+/// All namespaces.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NamespacesBody {
     namespaces: Vec<NamespaceBody>,
@@ -165,25 +165,28 @@ pub(crate) struct NamespacesBody {
 struct Change(serde_json::Map<String, serde_json::Value>);
 
 #[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespacesBody), Faults))]
-pub(crate) async fn list_namespaces(State(api): ApiState) -> Answer<NamespacesBody> {
+pub(crate) async fn list_namespaces(State(api): ApiState) -> HttpResult<NamespacesBody> {
     let all = async { api.counters.namespaces().await.map_err(of_call) };
     let all = api.rpcs.observe("ListNamespaces", all).await?.into_inner();
     Ok(Json(NamespacesBody { namespaces: all.into_iter().map(NamespaceBody::from).collect() }))
 }
 
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), responses((status = 200, body = NamespaceBody), Faults))]
-pub(crate) async fn get_namespace(State(api): ApiState, PathParams(name): PathParams<String>) -> Answer<NamespaceBody> {
+pub(crate) async fn get_namespace(
+    State(api): ApiState,
+    PathParams(name): PathParams<String>,
+) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
     let namespace = async { api.counters.namespace(&name).await.map_err(of_call) };
     answer(api.rpcs.observe("GetNamespace", namespace).await)
 }
 
-#[utoipa::path(put, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), request_body(content = NamespaceConfig, description = "what is absent stays as it is"), responses((status = 200, body = NamespaceBody), Faults))]
+#[utoipa::path(put, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), request_body(content = NamespaceConfig, description = "the parameters to change; the others keep their values"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_namespace(
     State(api): ApiState,
     PathParams(name): PathParams<String>,
     RawBody(body): RawBody,
-) -> Answer<NamespaceBody> {
+) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
     let Change(change) = read(&body)?;
     let put = api.counters.put_namespace(&name, |before| {
@@ -198,12 +201,12 @@ pub(crate) async fn put_namespace(
     answer(api.rpcs.observe("PutNamespace", async { put.await.map_err(of_call) }).await)
 }
 
-#[utoipa::path(put, path = "/v1/namespaces/{namespace}/persistence_configuration", params(("namespace" = String, Path)), request_body(content = String, description = "a control plane's JSON with comments, as it stands"), responses((status = 200, body = NamespaceBody), Faults))]
+#[utoipa::path(put, path = "/v1/namespaces/{namespace}/persistence_configuration", params(("namespace" = String, Path)), request_body(content = String, description = "a control plane's persistence_configuration: JSON with comments"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_persistence_configuration(
     State(api): ApiState,
     PathParams(name): PathParams<String>,
     RawBody(body): RawBody,
-) -> Answer<NamespaceBody> {
+) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
     let text = str::from_utf8(&body).map_err(FaultBody::malformed)?;
     let put = api.counters.put_namespace(&name, |_| NamespaceConfig::of_persistence_configuration(text));

@@ -1,4 +1,4 @@
-//! Bodies: the messages of the protocol file, as JSON. Names of seed 000 (`counter_name`, `idempotency_token`) are read too.
+//! Bodies: the messages of the protocol file, as JSON. The names in Netflix's article (`counter_name`, `idempotency_token`) are read too.
 
 use serde::{Deserialize, Serialize};
 use tallystone_proto::counter::v1 as wire;
@@ -7,18 +7,18 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use utoipa::ToSchema;
 
-/// What makes an event one: the two together, with its counter.
+/// Identifies an event, together with the counter: the same event counts once.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenBody {
-    /// 1 to 64 bytes.
+    /// 1 to 64 bytes without control characters.
     token: String,
-    /// When the event happened: Unix ms, or like 2024-10-05T14:48:00Z. A retry says the same time.
+    /// When the event happened: Unix ms, or a time such as 2024-10-05T14:48:00Z. A retry must send the same time.
     #[serde(alias = "generation_time_ms")]
     generation_time: TimeBody,
 }
 
-/// Unix ms, or RFC 3339.
+/// A time: Unix ms, or text in the format of RFC 3339.
 #[derive(Deserialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum TimeBody {
@@ -28,22 +28,22 @@ pub(crate) enum TimeBody {
     Text(String),
 }
 
-/// AddCount and AddAndGetCount.
+/// The request of AddCount and AddAndGetCount.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddCountBody {
     namespace: String,
-    /// 1 to 128 bytes.
+    /// 1 to 128 bytes without control characters.
     #[serde(alias = "counter_name")]
     counter: String,
-    /// May be below zero.
+    /// What to add; may be negative.
     delta: i64,
-    /// Without it a repeated call counts again.
+    /// Absent: a repeated call counts again.
     #[serde(alias = "idempotency_token")]
     token: Option<TokenBody>,
 }
 
-/// One of a batch.
+/// One item of a batch.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddBody {
@@ -54,7 +54,7 @@ pub(crate) struct AddBody {
     token: Option<TokenBody>,
 }
 
-/// AddCounts and AddAndGetCounts: at most 1,000.
+/// The request of AddCounts and AddAndGetCounts: 1 to 1,000 adds.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddCountsBody {
@@ -62,7 +62,7 @@ pub(crate) struct AddCountsBody {
     adds: Vec<AddBody>,
 }
 
-/// GetCount.
+/// The request of GetCount.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetCountBody {
@@ -71,7 +71,7 @@ pub(crate) struct GetCountBody {
     counter: String,
 }
 
-/// GetCounts: at most 1,000.
+/// The request of GetCounts: 1 to 1,000 counters.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetCountsBody {
@@ -79,7 +79,7 @@ pub(crate) struct GetCountsBody {
     counters: Vec<String>,
 }
 
-/// ClearCount.
+/// The request of ClearCount.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClearCountBody {
@@ -90,7 +90,7 @@ pub(crate) struct ClearCountBody {
     token: Option<TokenBody>,
 }
 
-/// One of a batch.
+/// One item of a batch.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClearBody {
@@ -100,7 +100,7 @@ pub(crate) struct ClearBody {
     token: Option<TokenBody>,
 }
 
-/// ClearCounts: at most 1,000.
+/// The request of ClearCounts: 1 to 1,000 clears.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClearCountsBody {
@@ -108,7 +108,7 @@ pub(crate) struct ClearCountsBody {
     clears: Vec<ClearBody>,
 }
 
-/// ListCounters.
+/// The request of ListCounters.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListCountersBody {
@@ -119,16 +119,16 @@ pub(crate) struct ListCountersBody {
     page_token: String,
 }
 
-/// ListEvents.
+/// The request of ListEvents.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListEventsBody {
     namespace: String,
     #[serde(alias = "counter_name")]
     counter: String,
-    /// Absent: ten minutes before `to`.
+    /// Start of the range, included. Absent: ten minutes before `to`.
     from: Option<TimeBody>,
-    /// Absent: now.
+    /// End of the range, excluded. Absent: now.
     to: Option<TimeBody>,
     #[serde(default)]
     page_size: i32,
@@ -136,15 +136,15 @@ pub(crate) struct ListEventsBody {
     page_token: String,
 }
 
-/// What became of an add or a clear.
+/// The result of an add or a clear.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AddedBody {
     event_time_ms: i64,
-    /// It had been counted before: this call changed nothing.
+    /// True: an earlier call counted the event already, and this call changed nothing.
     duplicate: bool,
 }
 
-/// The same, with the count.
+/// The result of an add, and the count.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AddedAndCountedBody {
     event_time_ms: i64,
@@ -157,23 +157,24 @@ pub(crate) struct AddedAndCountedBody {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CountBody {
     count: i64,
-    /// Nothing that happened before can come any more, and the count holds all of it; 0: never rolled up.
+    /// The count includes every event before this time (Unix ms), and no earlier one can be added; 0: not rolled up yet,
+    /// or BEST_EFFORT.
     exact_to_ms: i64,
     /// BEST_EFFORT, EVENTUAL or ACCURATE.
     counter_type: &'static str,
 }
 
-/// The answer to one item of a batch.
+/// The result of one item of a batch.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum ItemBody<T> {
-    /// It is done.
+    /// The item took effect, or was read.
     Ok(T),
-    /// It was refused; the others were not.
+    /// The item was refused. This does not affect the other items.
     Refused(FaultBody),
 }
 
-/// Answers in the order of the items.
+/// One result for each item, in the order of the request.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ResultsBody<T> {
     pub(super) results: Vec<ItemBody<T>>,
@@ -183,11 +184,11 @@ pub(crate) struct ResultsBody<T> {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CountersBody {
     counters: Vec<CounterBody>,
-    /// Empty: that was the last page.
+    /// Empty: this is the last page.
     next_page_token: String,
 }
 
-/// A counter, as the last rollup left it.
+/// A counter after its last rollup.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CounterBody {
     counter: String,
@@ -220,7 +221,7 @@ impl TimeBody {
                 Ok(time) => Ok((time.unix_timestamp_nanos() / 1_000_000) as i64),
                 Err(_) => Err(crate::api::status::of_call(crate::Refusal::invalid(
                     "time",
-                    format!("'{text}' is neither Unix ms nor like 2024-10-05T14:48:00Z"),
+                    format!("'{text}' is neither a number (Unix ms) nor a time such as 2024-10-05T14:48:00Z"),
                 ))
                 .into()),
             },

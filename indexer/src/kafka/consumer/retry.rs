@@ -27,7 +27,7 @@ pub(super) async fn retry_while<T, E: std::fmt::Display, F: Future<Output = Resu
             failures += 1;
             // One warning per outage. A single failure may be harmless, and the rest would flood the log.
             if failures == 2 {
-                tracing::warn!(%error, "{problem}; retrying until it does");
+                tracing::warn!(%error, "{problem}; retrying until it succeeds");
             } else {
                 tracing::debug!(%error, ?pause, "{problem}");
             }

@@ -41,7 +41,7 @@ impl<S: HistoryStore> Settler<S> {
                 recorded
             };
             let is_transient = |error: &HistoryError| matches!(error, HistoryError::Unavailable(_));
-            let rejected = retry_while("the history store does not take events", record, is_transient).await?;
+            let rejected = retry_while("the history store does not accept events", record, is_transient).await?;
             self.metrics.indexed(batch.events.len(), rejected.len(), begin.elapsed());
             for rejected in rejected {
                 let Some(source) = batch.sources.get(rejected.index) else { continue };
@@ -49,7 +49,7 @@ impl<S: HistoryStore> Settler<S> {
             }
         }
         let send = || self.dead_letters.send(self.topic.name(), &letters);
-        if let Err(error) = retry_while("Kafka does not take dead letters", send, |_| true).await {
+        if let Err(error) = retry_while("Kafka does not accept dead letters", send, |_| true).await {
             return Err(HistoryError::Unavailable(error.to_string()));
         }
         for letter in &letters {

@@ -24,12 +24,12 @@ pub struct Fault {
     /// The reason, for programs: INVALID, METHOD_NOT_ALLOWED, TOO_LARGE, STORE_UNAVAILABLE, INTERNAL, or one of the
     /// service's own.
     reason: String,
-    /// The same, for people.
+    /// The reason in a sentence, for people.
     message: String,
     /// The field at fault, if one field is.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// With STORE_UNAVAILABLE: "no" (certainly not done) or "unknown" (repeat the same request).
+    /// With STORE_UNAVAILABLE: "no" (certainly not done) or "unknown" (perhaps done). Repeat the same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<String>,
     #[serde(skip)]
@@ -60,7 +60,7 @@ impl FaultBody {
 
     /// The body has more bytes than the service reads.
     pub fn too_large() -> FaultBody {
-        let message = "body: has too many bytes";
+        let message = "body: is too large";
         FaultBody::of_http(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "TOO_LARGE", message)
     }
 
@@ -124,6 +124,6 @@ pub async fn unknown_path(headers: HeaderMap) -> Response {
     if content_type.starts_with(b"application/grpc") {
         return Status::unimplemented("this server does not have that method").into_http::<axum::body::Body>();
     }
-    let message = "path: is not served here";
+    let message = "path: does not exist";
     FaultBody::of_http(StatusCode::NOT_FOUND, Code::NotFound, "INVALID", message).into_response()
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 /// Which flights to fly, and how.
 #[derive(Args, Debug)]
 pub struct FlightsArgs {
-    /// Flights to fly: a CSV file, gzipped or not [default: the 27,004 flights that left New York in January 2013]
+    /// The flights: a CSV file, which may be compressed with gzip [default: the 27,004 flights that left New York in
+    /// January 2013]
     #[arg(long, value_name = "CSV[.gz]")]
     pub file: Option<PathBuf>,
     /// Number of workers; each flies up to four flights at once
@@ -15,10 +16,10 @@ pub struct FlightsArgs {
     /// Keep the demo's queue, to inspect it afterwards
     #[arg(long)]
     pub keep: bool,
-    /// Print everything that the demo found out, not only one screen of it
+    /// Print all results instead of one screen of them
     #[arg(long)]
     pub details: bool,
-    /// Show no progress bars (as with --json)
+    /// Show no progress bars; --json implies it
     #[arg(long)]
     pub quiet: bool,
 }

@@ -71,7 +71,7 @@ fn history(report: &FlightsReport, lines: &mut Lines) {
     if let Some(longest) = history.longest_wait.as_ref().filter(|longest| longest.dead_lease_ms > 0) {
         heading(lines, "Longest wait");
         lines.push(format!(
-            "  {:.1} s of it were the killed worker's lease on an earlier flight, until it expired",
+            "  For {:.1} s of it, the killed worker's lease on an earlier flight had not expired yet",
             longest.dead_lease_ms as f64 / 1e3
         ));
     }

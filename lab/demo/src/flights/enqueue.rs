@@ -65,7 +65,7 @@ pub(super) async fn enqueue(
         lanes.spawn(async move {
             while let Some(batch) = batches.recv().await {
                 let (flights, messages): (Vec<Flight>, Vec<NewMessage>) = batch.into_iter().unzip();
-                let results = client.enqueue(&queue, messages).await.context("the flights could not be enqueued")?;
+                let results = client.enqueue(&queue, messages).await.context("cannot enqueue the flights")?;
                 progress.inc(flights.len() as u64);
                 let mut enqueued = enqueued.lock().unwrap_or_else(PoisonError::into_inner);
                 for (flight, result) in flights.iter().zip(results) {

@@ -36,8 +36,9 @@ impl Flight {
 
     /// The scheduled departure, Unix ms: the flight's priority.
     pub(super) fn departure_ms(&self) -> Result<i64> {
-        let departure = OffsetDateTime::parse(&self.sched_dep_utc, &Rfc3339)
-            .with_context(|| format!("sched_dep_utc {:?} is no time like 2013-01-01T10:15:00Z", self.sched_dep_utc))?;
+        let departure = OffsetDateTime::parse(&self.sched_dep_utc, &Rfc3339).with_context(|| {
+            format!("sched_dep_utc {:?} is not a time such as 2013-01-01T10:15:00Z", self.sched_dep_utc)
+        })?;
         Ok(departure.unix_timestamp() * 1_000)
     }
 

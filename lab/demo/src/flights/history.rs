@@ -100,9 +100,9 @@ pub(super) async fn query(
 pub async fn history_caught_up(client: &Client) -> Result<bool> {
     match client.history_caught_up(CAUGHT_UP).await {
         Ok(true) => Ok(true),
-        Ok(false) => bail!("history has not caught up within {CAUGHT_UP:?}"),
+        Ok(false) => bail!("history has not caught up with the queue within {CAUGHT_UP:?}"),
         Err(error) if error.refused().is_some_and(|refused| refused.code == Code::Unimplemented) => Ok(false),
-        Err(error) => Err(error).context("history does not answer"),
+        Err(error) => Err(error).context("the history store does not answer"),
     }
 }
 

@@ -65,7 +65,7 @@ pub async fn run_flights(
         terminal_retention_ms: Some(RETENTION_MS),
         ..QueueConfig::exclusive(flight::TAIL)
     };
-    client.create_queue(&queue, config).await.context("the demo's queue could not be created")?;
+    client.create_queue(&queue, config).await.context("cannot create the demo's queue")?;
     let report = tokio::select! {
         report = fly_all(&options, &client, &queue) => report,
         () = shutdown => Err(anyhow!("interrupted")),
@@ -94,7 +94,7 @@ async fn fly_all(options: &FlightsOptions, client: &Client, queue: &str) -> Resu
     let flown = pilots::fly(client, queue, &plan, args.workers, &bar).await?;
     bar.finish_and_clear();
 
-    let depth = client.depth(queue, None).await.context("the queue's depth")?;
+    let depth = client.depth(queue, None).await.context("cannot read the queue's depth")?;
     let about = report::Circumstances {
         queue: queue.to_owned(),
         file,
@@ -120,12 +120,12 @@ async fn delete(client: &Client, queue: &str) -> Result<()> {
         match client.purge_queue(queue, true).await {
             Ok(purged) if purged.more => {}
             Ok(_) => break,
-            Err(error) => return Err(error).with_context(|| format!("queue {queue} could not be purged")),
+            Err(error) => return Err(error).with_context(|| format!("cannot purge queue {queue}")),
         }
     }
     match client.delete_queue(queue, true).await {
         Err(Error::Refused(refused)) if refused.reason == "QUEUE_NOT_FOUND" => Ok(()),
-        deleted => deleted.with_context(|| format!("queue {queue} could not be deleted")),
+        deleted => deleted.with_context(|| format!("cannot delete queue {queue}")),
     }
 }
 

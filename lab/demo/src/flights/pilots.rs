@@ -117,7 +117,7 @@ async fn next_failure(
 ) -> Option<anyhow::Error> {
     while let Some(ended) = tasks.join_next().await {
         match ended {
-            Ok(Ok(_)) => return Some(anyhow!("a worker stopped by itself")),
+            Ok(Ok(_)) => return Some(anyhow!("a worker stopped unexpectedly")),
             Ok(Err(error)) => return Some(anyhow::Error::new(error).context("a worker failed")),
             Err(error) if error.is_cancelled() => {}
             Err(error) => return Some(error.into()),

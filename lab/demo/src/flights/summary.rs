@@ -49,12 +49,12 @@ impl FlightsReport {
             grouped(refused)
         ));
         if self.repeated > 0 {
-            lines.push(format!("  {} rows came twice and are the same message", grouped(self.repeated)));
+            lines.push(format!("  {} rows occur twice and became one message each", grouped(self.repeated)));
         }
         let overall = grouped(self.completed_per_s as u64);
         lines.push(match self.completed_per_s_before_kill {
             Some(before) => format!(
-                "  Leased and completed at {}/s; at {overall}/s with the wait for the killed worker's leases",
+                "  Leased and completed at {}/s; at {overall}/s including the wait for the killed worker's leases",
                 grouped(before as u64)
             ),
             None => format!("  Leased and completed at {overall}/s"),

@@ -43,8 +43,8 @@ async fn health_follows_the_store() {
     let mut client = HealthClient::new(server.channel.clone());
     let request = HealthCheckRequest { service: "tallystone.queue.v1.Queue".to_owned() };
     let mut watch = client.watch(request).await.unwrap().into_inner();
-    let is = async |watch: &mut tonic::Streaming<HealthCheckResponse>, wished: ServingStatus| {
-        let until = async { while watch.message().await.unwrap().unwrap().status() != wished {} };
+    let is = async |watch: &mut tonic::Streaming<HealthCheckResponse>, expected: ServingStatus| {
+        let until = async { while watch.message().await.unwrap().unwrap().status() != expected {} };
         tokio::time::timeout(SOON, until).await.expect("in time");
     };
     is(&mut watch, ServingStatus::Serving).await;

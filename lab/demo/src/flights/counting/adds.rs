@@ -87,7 +87,7 @@ async fn twice(client: &CounterClient, namespace: &str, adds: Vec<(String, Strin
         .map(|(counter, token)| NewAdd::new(counter.clone(), 1).token(IdempotencyToken::new(token.clone(), time_ms)))
         .collect();
     let (one, other) = tokio::try_join!(client.add_many(namespace, batch.clone()), client.add_many(namespace, batch))
-        .context("adds")?;
+        .context("cannot add to the counters")?;
     let mut sent = Sent { adds: adds.len() as u64, ..Sent::default() };
     for result in one.into_iter().chain(other) {
         match result {

@@ -62,7 +62,8 @@ pub(in crate::flights) async fn count(
     landed: &FlightLogEntries,
     file: Option<&Path>,
 ) -> Result<(BTreeMap<String, i64>, Counting)> {
-    let client = CounterClient::connect(&services.counters_url).await.context("the demo's counters")?;
+    let client =
+        CounterClient::connect(&services.counters_url).await.context("cannot connect to the demo's counters")?;
     let namespace = format!("flights-{:08x}", uuid::Uuid::new_v4().as_fields().0);
     let config = NamespaceConfig {
         counter_type: Some(CounterType::Eventual),
@@ -72,7 +73,7 @@ pub(in crate::flights) async fn count(
         num_queues: Some(QUEUES),
         ..NamespaceConfig::default()
     };
-    client.put_namespace(&namespace, config).await.context("the demo's namespace")?;
+    client.put_namespace(&namespace, config).await.context("cannot create the demo's namespace")?;
     let direct = count_directly(file)?;
     let mut workers = RollupWorkers::start(services)?;
     let begun = Instant::now();
@@ -109,9 +110,9 @@ async fn exact_totals(
     loop {
         let (mut totals, mut exact) = (BTreeMap::new(), true);
         for page in names.chunks(PAGE) {
-            let counts = client.get_many(namespace, page.to_vec()).await.context("the totals")?;
+            let counts = client.get_many(namespace, page.to_vec()).await.context("cannot read the counts")?;
             for (name, count) in page.iter().zip(counts) {
-                let count = count.with_context(|| format!("the total of {name}"))?;
+                let count = count.with_context(|| format!("cannot read the count of {name}"))?;
                 exact &= count.exact_to_ms > sent.counters[name] || sent.counters[name] == 0;
                 totals.insert(name.clone(), count.count);
             }
@@ -119,7 +120,7 @@ async fn exact_totals(
         if exact {
             return Ok(totals);
         }
-        ensure!(Instant::now() < deadline, "the counts are not exact within {EXACT_WITHIN:?}");
+        ensure!(Instant::now() < deadline, "the counts did not become exact within {EXACT_WITHIN:?}");
         tokio::time::sleep(POLL_EVERY).await;
     }
 }

@@ -28,8 +28,8 @@ pub(super) struct RollupWorkerKill {
 
 impl RollupWorkers {
     pub(super) fn start(at: &CounterServices) -> Result<RollupWorkers> {
-        let dir = tempfile::tempdir().context("a folder for the workers' records")?;
-        let program = std::env::current_exe().context("this program")?;
+        let dir = tempfile::tempdir().context("cannot create a folder for the workers' records")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let start = |name: &&str| {
             // They end together with the demo, even when it is killed.
             let mut command = Command::new("setpriv");
@@ -37,7 +37,7 @@ impl RollupWorkers {
             command.args(["--redis-url", &at.redis_url, "--server", &at.queue_url, "--name", name, "--log", "error"]);
             command.arg("--records").arg(records(dir.path(), name));
             command.env_remove("TALLYSTONE_CONFIG").stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
-            command.spawn().context("a rollup worker could not be started")
+            command.spawn().context("cannot start a rollup worker")
         };
         let processes = NAMES.iter().map(start).collect::<Result<_>>()?;
         Ok(RollupWorkers { processes, dir })
@@ -59,10 +59,10 @@ impl RollupWorkers {
                 // The other worker did almost everything.
                 return Ok(None);
             }
-            ensure!(doomed.try_wait()?.is_none(), "a rollup worker has ended");
+            ensure!(doomed.try_wait()?.is_none(), "a rollup worker ended before the demo killed it");
             tokio::time::sleep(POLL_EVERY).await;
         }
-        doomed.kill().await.context("the kill")?;
+        doomed.kill().await.context("cannot kill a rollup worker")?;
         let at_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64;
         Ok(Some(RollupWorkerKill { name: NAMES[0], at_us }))
     }
@@ -70,11 +70,13 @@ impl RollupWorkers {
     /// Stops the workers and reads the records of all of them.
     pub(super) async fn stop(mut self) -> Result<Vec<Record>> {
         for process in &mut self.processes {
-            process.kill().await.context("the end of a worker")?;
+            process.kill().await.context("cannot stop a rollup worker")?;
         }
         let mut all = Vec::new();
         for name in NAMES {
-            all.extend(Records::read(&records(self.dir.path(), name)).context("the records of a worker")?);
+            all.extend(
+                Records::read(&records(self.dir.path(), name)).context("cannot read the records of a rollup worker")?,
+            );
         }
         Ok(all)
     }
