@@ -31,6 +31,7 @@ pub use queue::{QueueArgs, QueueFigure};
 pub use run::RunArgs;
 
 use clap::{Args, Subcommand};
+use std::pin::Pin;
 
 /// Arguments of `tallystone bench`.
 #[derive(Clone, Debug, Args)]
@@ -66,10 +67,14 @@ impl BenchArgs {
 ///
 /// # Errors
 /// A call or a service failed. A missed goal is not an error.
-pub async fn run(args: BenchArgs) -> anyhow::Result<BenchOutcome> {
-    match args.verb {
-        BenchVerb::Queue(args) => run::run(queue::QueueSuite::new(args)).await,
-        BenchVerb::History(args) => run::run(history::HistorySuite::new(args)?).await,
-        BenchVerb::Counters(args) => run::run(counters::CounterSuite::new(args)).await,
-    }
+///
+/// The future is boxed because a crate that awaits an `async fn` of another crate compiles its own copy of all of it.
+pub fn run(args: BenchArgs) -> Pin<Box<dyn Future<Output = anyhow::Result<BenchOutcome>>>> {
+    Box::pin(async {
+        match args.verb {
+            BenchVerb::Queue(args) => run::run(queue::QueueSuite::new(args)).await,
+            BenchVerb::History(args) => run::run(history::HistorySuite::new(args)?).await,
+            BenchVerb::Counters(args) => run::run(counters::CounterSuite::new(args)).await,
+        }
+    })
 }

@@ -30,6 +30,7 @@ pub use report::FlightsReport;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 use tallystone_client::{Client, Error, QueueConfig};
@@ -54,10 +55,30 @@ pub struct FlightsOptions {
 /// # Errors
 /// The file cannot be read, the server is unreachable or refuses, or `shutdown` ended first. A check that fails is not
 /// an error: the report holds it, see [`FlightsReport::passed`].
-pub async fn run_flights(
+///
+/// The future is boxed because a crate that awaits an `async fn` of another crate compiles its own copy of all of it.
+pub fn run_flights<'a>(
     options: FlightsOptions,
     client: Client,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + 'a,
+) -> Pin<Box<dyn Future<Output = Result<FlightsReport>> + 'a>> {
+    let shutdown: Pin<Box<dyn Future<Output = ()> + 'a>> = Box::pin(shutdown);
+    run_until(options, client, shutdown)
+}
+
+/// Not generic, so that it is compiled here.
+fn run_until<'a>(
+    options: FlightsOptions,
+    client: Client,
+    shutdown: Pin<Box<dyn Future<Output = ()> + 'a>>,
+) -> Pin<Box<dyn Future<Output = Result<FlightsReport>> + 'a>> {
+    Box::pin(run(options, client, shutdown))
+}
+
+async fn run(
+    options: FlightsOptions,
+    client: Client,
+    shutdown: Pin<Box<dyn Future<Output = ()> + '_>>,
 ) -> Result<FlightsReport> {
     let queue = format!("flights-{:08x}", uuid::Uuid::new_v4().as_fields().0);
     let config = QueueConfig {
