@@ -81,10 +81,8 @@ pub fn hindrances(facts: &Facts) -> Vec<Hindrance> {
             ..plain(Running, format!("It is running now, leased to '{}'.", message.worker))
         }),
         State::Errored => {
-            let text = format!(
-                "All {} attempts have failed ({}). Redrive it to run it again.",
-                message.attempts, message.reason
-            );
+            let why = if message.reason.is_empty() { "no reason given" } else { &message.reason };
+            let text = format!("All {} attempts have failed ({why}). Redrive it to run it again.", message.attempts);
             found.push(plain(NoAttemptsLeft, text));
         }
         State::Completed => found.push(plain(Terminal, "It has completed.".to_owned())),

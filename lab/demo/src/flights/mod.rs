@@ -32,9 +32,11 @@ use anyhow::{Context, Result, anyhow, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tallystone_client::{Client, Error, QueueConfig};
 
+/// How often a spinner turns.
+const TICK: Duration = Duration::from_millis(100);
 /// Short, so that other workers soon get the flights of the killed one.
 const LEASE_MS: u64 = 2_000;
 /// Completed flights stay countable until the demo ends.
@@ -129,7 +131,7 @@ async fn fly_all(options: &FlightsOptions, client: &Client, queue: &str) -> Resu
     let history = history::query(client, queue, report.killed(), *draw_trace).await?;
     let report = report.with_history(history);
     let Some(services) = counters else { return Ok(report) };
-    let bar = progress(args, "counting", None)?;
+    let bar = spinner(args, "counting")?;
     let (totals, counting) = counting::count(services, &plan, &flown.log, args.file.as_deref()).await?;
     bar.finish_and_clear();
     Ok(report.with_counting(totals, counting))
@@ -160,6 +162,17 @@ fn progress(args: &FlightsArgs, what: &'static str, of: Option<u64>) -> Result<P
         None => (ProgressBar::new_spinner(), "{spinner} {human_pos} {msg}, {per_sec}"),
     };
     Ok(bar.with_style(ProgressStyle::with_template(template)?).with_message(what))
+}
+
+/// For work whose steps are not counted.
+fn spinner(args: &FlightsArgs, what: &'static str) -> Result<ProgressBar> {
+    if args.quiet {
+        return Ok(ProgressBar::hidden());
+    }
+    let bar =
+        ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?).with_message(what);
+    bar.enable_steady_tick(TICK);
+    Ok(bar)
 }
 
 #[cfg(test)]
