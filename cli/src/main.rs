@@ -52,9 +52,16 @@ fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| usage(error));
     let output = Output { json: cli.global.json };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Set, it says how many threads; tokio reads it by itself.
-    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
-        runtime.worker_threads(threads());
+    match std::env::var("TOKIO_WORKER_THREADS") {
+        // The runtime reads it, and panics on a bad value.
+        Ok(text) if text.parse::<usize>().is_ok_and(|threads| threads > 0) => {}
+        Ok(text) => {
+            let error = CliError::usage(format!("TOKIO_WORKER_THREADS is {text:?}; it must be a number from 1"));
+            return error.print(output.json);
+        }
+        Err(_) => {
+            runtime.worker_threads(threads());
+        }
     }
     let done = match runtime.enable_all().build() {
         Ok(runtime) => runtime.block_on(run(cli, output)),

@@ -7,6 +7,8 @@ use crate::shutdown::Shutdown;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tallystone_model::limits::WORKER_BYTES_MAX;
+use tallystone_model::names::check_text;
 use tallystone_workers::{Records, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
@@ -19,11 +21,17 @@ pub(crate) struct RollupWorkerArgs {
     #[command(flatten)]
     redis: RedisFlags,
     /// The worker's name, which `msg get` and `msg explain` show [default: a generated name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = worker_name)]
     name: Option<String>,
     /// Append a line of JSON to this file before and after every rollup, with its time
     #[arg(long, value_name = "FILE")]
     records: Option<PathBuf>,
+}
+
+/// The queue refuses leases to a worker with another name.
+fn worker_name(text: &str) -> Result<String, String> {
+    check_text("worker", text, 1, WORKER_BYTES_MAX).map_err(|refusal| refusal.to_string())?;
+    Ok(text.to_owned())
 }
 
 /// `queue`: the option `--server`, here the queue that hands out rollups.

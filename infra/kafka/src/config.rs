@@ -77,7 +77,16 @@ mod tests {
         assert_eq!(KafkaConfig::default().check(), Ok(()));
         let kafka = || KafkaConfig { brokers: Some("k:9092".to_owned()), ..KafkaConfig::default() };
         let property = |text: &str| KafkaConfig { properties: vec![text.to_owned()], ..kafka() };
+        let brokers = |text: &str| KafkaConfig { brokers: Some(text.to_owned()), ..KafkaConfig::default() };
+        for good in ["k:9092", "kafka://k:9092", "a:1, b:65535", "[::1]:9092"] {
+            assert_eq!(brokers(good).check(), Ok(()), "{good}");
+        }
         for (field, config) in [
+            ("kafka.brokers", brokers("")),
+            ("kafka.brokers", brokers(",")),
+            ("kafka.brokers", brokers("k")),
+            ("kafka.brokers", brokers("k:99999")),
+            ("kafka.topic", KafkaConfig { topic: "..".to_owned(), ..kafka() }),
             ("kafka.brokers", KafkaConfig { brokers: Some("http://k:9092".to_owned()), ..kafka() }),
             ("kafka.topic", KafkaConfig { topic: "a b".to_owned(), ..kafka() }),
             ("kafka.partitions", KafkaConfig { partitions: 0, ..kafka() }),

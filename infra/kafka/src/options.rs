@@ -68,12 +68,20 @@ const FIXED: [&str; 9] = [
 /// Kafka allows 249 bytes; the rest is room for a suffix such as `.dead`.
 const TOPIC_BYTES_MAX: usize = 240;
 
+/// `HOST:PORT`; an IPv6 host is in brackets.
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_host = !host.is_empty() && (!host.contains(':') || (host.starts_with('[') && host.ends_with(']')));
+    is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
 impl KafkaOptions {
     /// Checks everything that needs no connection to Kafka.
     pub fn check(&self) -> Result<(), KafkaConfigError> {
         let invalid = |field, why: String| Err(KafkaConfigError::Invalid { field, why });
         let legal = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        if !(1..=TOPIC_BYTES_MAX).contains(&self.topic.len()) || !self.topic.chars().all(legal) {
+        let is_name = !matches!(self.topic.as_str(), "." | "..") && self.topic.chars().all(legal);
+        if !(1..=TOPIC_BYTES_MAX).contains(&self.topic.len()) || !is_name {
             return invalid(
                 "topic",
                 format!("is {:?}; must be 1 to {TOPIC_BYTES_MAX} characters of A-Z a-z 0-9 . _ -", self.topic),
@@ -82,8 +90,8 @@ impl KafkaOptions {
         if !(1..=10_000).contains(&self.partitions) {
             return invalid("partitions", format!("is {}; must be from 1 to 10000", self.partitions));
         }
-        if self.brokers.trim().is_empty() {
-            return invalid("brokers", "is empty; must be like HOST:PORT,HOST:PORT".to_owned());
+        if let Some(bad) = self.brokers.split(',').find(|broker| !is_address(broker.trim())) {
+            return invalid("brokers", format!("has {bad:?}; must be like HOST:PORT,HOST:PORT"));
         }
         match self.properties.keys().find(|name| FIXED.contains(&name.as_str())) {
             Some(name) => Err(KafkaConfigError::Fixed(name.clone())),

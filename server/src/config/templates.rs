@@ -5,7 +5,7 @@ use tallystone_model::{ConfigError, QueueConfig, QueueName, Refusal};
 
 /// The configuration of queues whose names begin with a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct QueueTemplate {
     /// Empty: every queue.
     pub prefix: String,

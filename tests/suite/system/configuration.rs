@@ -50,6 +50,9 @@ async fn bad_configuration_opens_no_port() {
             "queue_templates[0].config.lease_ms",
         ),
         (&[], Some("[[queue_templates]]\nprefix = 'a'\nconfig = { lease = 1 }"), "lease"),
+        (&[], Some("[[queue_templates]]\nprefix = 'a'"), "config"),
+        (&[], Some("[[queue_templates]]\nconfig = { lease_ms = 1000 }"), "prefix"),
+        (&[], Some("[kafka]\nbrokers = 'k'"), "kafka.brokers"),
         (&["--listen", "127.0.0.1:99999"], None, "--listen"),
         (&["--listen", "127.0.0.1:7601", "--metrics-listen", "127.0.0.1:7601"], None, "server.metrics_listen"),
         (&["--config", "/no/such/file"], None, "/no/such/file"),
@@ -120,4 +123,23 @@ async fn completions_are_printed() {
     let ended = program::run(program::command(&["completions", "bash"]), "").await;
     assert_eq!(ended.code, Some(0));
     assert!(ended.stdout.contains("complete -F _tallystone"), "{}", ended.stdout);
+}
+
+/// The queue would refuse it each lease, and its counters would never be rolled up.
+#[tokio::test]
+async fn n8_a_rollup_worker_with_a_bad_name_does_not_start() {
+    for name in ["x".repeat(129), "two\nlines".to_owned(), String::new()] {
+        let ended = program::run(program::command(&["rollup-worker", "--name", &name]), "").await;
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains("--name"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_bad_number_of_threads_is_one_line() {
+    for threads in ["0", "foo"] {
+        let mut command = program::command(&["queue", "ls"]);
+        command.env("TOKIO_WORKER_THREADS", threads);
+        assert_says(&program::run(command, "").await, 2, "TOKIO_WORKER_THREADS");
+    }
 }
