@@ -1,7 +1,7 @@
 //! What both clients share: connecting, the time limits of a call, and repeating it.
 
 use crate::connector::connector;
-use crate::error::{Error, Result};
+use crate::error::{Applied, Error, Result};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct CallLimits {
 
 impl CallLimits {
     /// Makes one call: each attempt has a deadline, and attempts go on until the server is available or `retry_for` has
-    /// passed. `wait` is how long the request allows the server to wait before it answers.
+    /// passed; the error speaks for all of them. `wait` is how long the request allows the server to wait before it answers.
     pub(crate) async fn call<Req, Res, F, Fut>(&self, wait: Duration, request: Req, rpc: F) -> Result<Res>
     where
         Req: Clone,
@@ -32,6 +32,7 @@ impl CallLimits {
         let timeout = self.call_timeout + wait;
         let started = Instant::now();
         let mut delays = None;
+        let mut may_have_acted = false;
         loop {
             let mut attempt = tonic::Request::new(request.clone());
             // The server gets the deadline too, and stops working when the caller no longer waits.
@@ -40,6 +41,13 @@ impl CallLimits {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => Error::from_status(&status),
                 Err(_) => Error::deadline(timeout),
+            };
+            may_have_acted |= matches!(error, Error::Unavailable { applied: Applied::Unknown, .. });
+            let error = match error {
+                Error::Unavailable { message, .. } if may_have_acted => {
+                    Error::Unavailable { applied: Applied::Unknown, message }
+                }
+                other => other,
             };
             let delay = next_delay(&mut delays);
             if !error.is_unavailable() || started.elapsed() + delay > self.retry_for {

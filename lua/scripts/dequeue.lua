@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- dequeue: leases the most urgent runnable messages, for several requests in one call (Q4, Q8, Q10, Q11).
--- KEYS all of the shard   ARGV head, wait (1: callers may wait on this server after the call), then each request
---      packed (lib/dequeue/requests)
+-- KEYS all of the shard   ARGV head, wait (1: callers may wait on this server after the call), turn (lib/dequeue/turn),
+--      then each request packed (lib/dequeue/requests)
 -- RETURNS {OK, now, ready, next_due (0: none), then of each request: number of leases, why it ended before its limit
 --      (0: nothing is left for it, WORK_BOUND: call again, PAYLOAD_BOUND), and id, head, body of each lease}
 --      | {AGAIN}: the call did bounded background work and leased nothing; more such work is due
+--      | {OVERTAKEN}: a later try of this slot came first; nothing was done
 -- WHY the due work first: a message whose invisibility or lease has ended competes with the pending ones.
 --@include shard
 --@include record
@@ -16,6 +17,7 @@
 --@include requests
 --@include dequeue/requests
 --@include dequeue/leases
+--@include dequeue/turn
 --@include dequeue/ready
 --@include dequeue/filtered
 --@include dequeue/reply
@@ -26,9 +28,11 @@ local function again()
   return {AGAIN}
 end
 
+if turn.name and turn.last > turn.number then return {OVERTAKEN} end
 if move_due() then return again() end
 local requests, filtered = read_requests()
 if filtered and restore_rest() then return again() end
+replay_turn(requests)
 replay_answered(requests)
 
 -- Requests act in order; neighbours without filters share one pass over ready. A `twin`, a retry that came in one call
@@ -56,6 +60,7 @@ while i <= #requests do
 end
 
 remember_requests(requests)
+remember_turn(requests)
 if ARGV[5] == '1' then mark_waiting() end
 write_events()
 close_shard()

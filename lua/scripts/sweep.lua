@@ -51,7 +51,8 @@ if read > 0 then
   call('LPOP', K_DONE, read)
   S[POPPED] = S[POPPED] + read
 end
-forget_requests(COLLECT_MAX)
+forget(0, COLLECT_MAX)
+forget(FAR, COLLECT_MAX)
 
 local oldest = call('LINDEX', K_DONE, 0)
 local next_ms = next_due()

@@ -17,6 +17,8 @@ answers! {
         Stale = "STALE",
         /// The script did bounded background work, and more is due: call again.
         Again = "AGAIN",
+        /// A later try of the same Dequeue came first. Nothing was done.
+        Overtaken = "OVERTAKEN",
         /// The queue has live messages.
         NotEmpty = "NOT_EMPTY",
         /// Item: no such message.
@@ -88,7 +90,7 @@ mod tests {
     fn the_prelude_is_the_models_tables() {
         let text = prelude();
         for line in
-            ["local K_STATE = KEYS[1]", "local RUNNING = 3", "local BY_LEASE_EXPIRED = 8", "local LEASE_LOST = 6"]
+            ["local K_STATE = KEYS[1]", "local RUNNING = 3", "local BY_LEASE_EXPIRED = 8", "local LEASE_LOST = 7"]
         {
             assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");
         }

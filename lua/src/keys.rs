@@ -15,8 +15,8 @@ pub const NAMES: [&str; 15] = [
     "invisible",   // sorted set: due time → id
     "running",     // sorted set: lease expiry → id
     "done",        // list: terminal messages by the time they ended
-    "requests",    // hash: Dequeue request id → its leases
-    "request_due", // sorted set: when the memory of a request may be deleted → request id
+    "requests",    // hash: Dequeue request id, or a server's slot → its leases
+    "request_due", // sorted set: when one of these may be deleted → its name
     "parked",      // sorted set by bytes: heads of filter indexes that wait until their value is free
     "outbox",      // stream: events
     "deleted",     // string, for an hour after DeleteQueue: a repeated call gets the same result

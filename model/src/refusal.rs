@@ -133,6 +133,20 @@ impl Refusal {
         Refusal::Invalid { field, why: why.into() }
     }
 
+    /// The refusal of a try of a Dequeue that reaches the store after a later one, see [`Turn`](crate::store::Turn).
+    pub fn overtaken() -> Self {
+        Refusal::Unavailable { applied: Applied::No, why: "a later try has taken this one's turn".to_owned() }
+    }
+
+    /// The same refusal of a call of several tries or steps, of which an earlier one may have taken effect.
+    #[must_use]
+    pub fn after_an_earlier_try(self) -> Self {
+        match self {
+            Refusal::Unavailable { why, .. } => Refusal::Unavailable { applied: Applied::Unknown, why },
+            other => other,
+        }
+    }
+
     /// The reason in the wire's ErrorInfo: upper case and stable, so that programs can compare it.
     pub fn reason(&self) -> &'static str {
         match self {

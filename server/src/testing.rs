@@ -32,12 +32,16 @@ pub(crate) struct TestStore {
     pub(crate) clock_ms: Arc<AtomicU64>,
     /// The store does not answer.
     pub(crate) away: AtomicBool,
+    /// The store does not answer any more once it has answered a call of this verb.
+    pub(crate) away_after: Mutex<Option<&'static str>>,
     /// Calls wait while it is closed (false): before they act, and before they answer.
     pub(crate) gate: watch::Sender<bool>,
     /// Calls wait before they answer only.
     pub(crate) exit: watch::Sender<bool>,
     /// Answers take up to two milliseconds, each its own time, as over a network.
     pub(crate) slow: AtomicBool,
+    /// The replies of this many dequeues are lost.
+    pub(crate) lose: AtomicU64,
     /// This many dequeues are refused because an index is being built.
     pub(crate) building: AtomicU64,
     /// Only one owner at a time gets the leader lease.
@@ -54,9 +58,11 @@ impl TestStore {
             oracle: Oracle::new(clock_ms.clone()),
             clock_ms,
             away: AtomicBool::new(false),
+            away_after: Mutex::default(),
             gate: watch::Sender::new(true),
             exit: watch::Sender::new(true),
             slow: AtomicBool::new(false),
+            lose: AtomicU64::new(0),
             building: AtomicU64::new(0),
             one_leader: AtomicBool::new(false),
             leader: Mutex::default(),
@@ -95,12 +101,23 @@ impl TestStore {
             return Err(Refusal::Unavailable { applied: Applied::No, why: "switched off".to_owned() });
         }
         let answer = act.await;
+        if *self.away_after.lock().unwrap() == Some(verb) {
+            self.away.store(true, Ordering::SeqCst);
+        }
         if self.slow.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_micros(rand::random_range(0..2_000))).await;
         }
         let _ = self.exit.subscribe().wait_for(|open| *open).await;
+        if verb == "dequeue" && take_one(&self.lose) {
+            return Err(Refusal::Unavailable { applied: Applied::Unknown, why: "the reply was lost".to_owned() });
+        }
         answer
     }
+}
+
+/// Counts down by one; `false`: it was 0.
+fn take_one(left: &AtomicU64) -> bool {
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
 impl LeaderLease for TestStore {
@@ -129,16 +146,24 @@ macro_rules! through {
             async fn dequeue(
                 &self,
                 shard: &Shard,
-                requests: Vec<DequeueRequest>,
+                requests: &[DequeueRequest],
                 wait: bool,
+                turn: Option<Turn>,
             ) -> Result<Dequeued, Refusal> {
-                let less = |left: u64| left.checked_sub(1);
-                if self.building.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
-                    let building = || Err(Refusal::IndexBuilding { keys: "k".to_owned() });
-                    let leases = requests.iter().map(|_| building()).collect();
-                    return self.call("dequeue", async { Ok(Dequeued { leases, cut_short: false, outlook: Outlook::default() }) }).await;
+                if take_one(&self.building) {
+                    // Nothing new without the index; what an earlier try gave needs none.
+                    let old = requests.iter().map(|request| DequeueRequest { limit: 0, ..request.clone() });
+                    let old: Vec<DequeueRequest> = old.collect();
+                    let building = async {
+                        let mut answer = self.oracle.dequeue(shard, &old, wait, turn).await?;
+                        for leases in answer.leases.iter_mut().filter(|leases| **leases == Ok(Vec::new())) {
+                            *leases = Err(Refusal::IndexBuilding { keys: "k".to_owned() });
+                        }
+                        Ok(answer)
+                    };
+                    return self.call("dequeue", building).await;
                 }
-                self.call("dequeue", self.oracle.dequeue(shard, requests, wait)).await
+                self.call("dequeue", self.oracle.dequeue(shard, requests, wait, turn)).await
             }
 
             fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {

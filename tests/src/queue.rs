@@ -91,13 +91,18 @@ impl<S: Probe> TestQueue<S> {
     /// A Dequeue of several requests, repeated while an index is being built.
     pub async fn dequeue(&self, requests: Vec<DequeueRequest>) -> Result<Dequeued, Refusal> {
         for _ in 0..INDEX_STEPS_MAX {
-            let answer = self.store.dequeue(&self.shard, requests.clone(), false).await?;
+            let answer = self.store.dequeue(&self.shard, &requests, false, None).await?;
             if !answer.leases.iter().any(|leases| matches!(leases, Err(Refusal::IndexBuilding { .. }))) {
                 return Ok(answer);
             }
             assert_eq!(requests.len(), 1, "a repeated call must not repeat other requests");
         }
         panic!("an index is not built after {INDEX_STEPS_MAX} calls");
+    }
+
+    /// A Dequeue in a turn of a server.
+    pub async fn take_turn(&self, turn: Turn, requests: &[DequeueRequest]) -> Result<Vec<Vec<Lease>>, Refusal> {
+        self.store.dequeue(&self.shard, requests, false, Some(turn)).await?.leases.into_iter().collect()
     }
 
     /// A Dequeue of one request.

@@ -66,6 +66,14 @@ async fn a_client_without_retries_calls_once() {
 }
 
 #[tokio::test]
+async fn q10_an_error_speaks_for_every_attempt() {
+    let (script, client, _tasks) = Script::unavailable_times(u32::MAX).serve().await;
+    let error = client.with_retry_for(Duration::from_secs(1)).add("ns", NewAdd::new("c", 1)).await.unwrap_err();
+    assert!(script.received.lock().unwrap().adds.len() > 1, "repeated");
+    assert!(matches!(error, Error::Unavailable { applied: Applied::Unknown, .. }), "{error:?}");
+}
+
+#[tokio::test]
 async fn responses_that_break_the_protocol_are_errors() {
     let (_script, client, _tasks) = Script::default().serve().await;
     let counts = client.get_many("ns", vec!["a".to_owned(), "b".to_owned()]).await.unwrap();

@@ -11,10 +11,12 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Is unavailable a number of times, then gives fixed answers. Records every request.
+/// Is unavailable a number of times, then gives fixed answers. Records every request. Only the first of these times it may
+/// have acted.
 #[derive(Default)]
 pub(crate) struct Script {
     unavailable: Mutex<u32>,
+    may_have_acted: Mutex<bool>,
     pub(crate) received: Mutex<Received>,
 }
 
@@ -51,7 +53,8 @@ impl Script {
             None => Ok(Response::new(answer)),
             Some(fewer) => {
                 *left = fewer;
-                let applied = [("applied".to_owned(), "unknown".to_owned())];
+                let was_called = std::mem::replace(&mut *self.may_have_acted.lock().unwrap(), true);
+                let applied = [("applied".to_owned(), if was_called { "no" } else { "unknown" }.to_owned())];
                 let details = ErrorDetails::with_error_info("STORE_UNAVAILABLE", "tallystone", applied);
                 Err(Status::with_error_details(Code::Unavailable, "not now", details))
             }

@@ -77,6 +77,8 @@ pub(super) async fn many_and_get(
 fn after_add(refusal: Refusal) -> Refusal {
     match refusal {
         Refusal::Unavailable { why, .. } => Refusal::Unavailable { applied: Applied::Unknown, why },
+        // "Call again" would count again without a token.
+        Refusal::Stale => Refusal::Unavailable { applied: Applied::Unknown, why: Refusal::Stale.to_string() },
         other => other,
     }
 }

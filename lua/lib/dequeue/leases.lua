@@ -12,17 +12,11 @@ local function give(r, id, head, body, due, payload_bytes)
   if due > r.until_ms then r.until_ms = due end
 end
 
--- Gives a request the leases of its earlier answer `raw` that still live.
-local function replay(r, raw)
-  local at = 7
-  while at <= #raw do
-    local fencing_token, id
-    fencing_token, id, at = unpick('>I7Bc0', raw, at)
-    local head = call('HGET', K_HEAD, id)
-    local m = head and decode_head(id, head)
-    if m and m.state == RUNNING and m.fencing_token == fencing_token and now < m.due then
-      give(r, id, head, call('HGET', K_BODY, id), 0, 0)
-    end
+-- Gives a request those of its remembered leases that still live.
+local function replay(r, given)
+  for _, lease in ipairs(given) do
+    local head, ends = living(lease)
+    if head and now < ends then give(r, lease.id, head, call('HGET', K_BODY, lease.id), 0, 0) end
   end
   r.replayed = r.found > 0
 end
@@ -38,7 +32,7 @@ local function replay_answered(requests)
   end
   if #ids == 0 then return end
   for i, raw in ipairs(call('HMGET', K_REQUESTS, unpack(ids))) do
-    if raw then replay(with_id[i], raw) end
+    if raw then replay(with_id[i], remembered(ids[i], raw)) end
   end
-  forget_requests(2 * #ids)
+  forget(0, 2 * #ids)
 end

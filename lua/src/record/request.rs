@@ -1,7 +1,7 @@
 //! The packed arguments of scripts: filters, indexes, Dequeue requests.
 
 use super::reader::push_short;
-use tallystone_model::store::DequeueRequest;
+use tallystone_model::store::{DequeueRequest, Turn};
 use tallystone_model::{Filter, IndexKeys};
 
 /// Appends the values of an index's keys in a filter: they name the filter's list in the index.
@@ -19,15 +19,25 @@ pub fn encode_index(slot: u8, building: bool, keys: &IndexKeys, out: &mut Vec<u8
     }
 }
 
-/// Appends a Dequeue request up to its filters. `limit`: how many more leases it accepts. `payload_bytes`: how many it got
+/// Appends the turn of a Dequeue call.
+pub fn encode_turn(turn: &Turn, out: &mut Vec<u8>) {
+    out.extend_from_slice(&turn.server.to_be_bytes());
+    out.push(turn.slot);
+    out.extend_from_slice(&turn.first.to_be_bytes()[1..]);
+    out.extend_from_slice(&turn.number.to_be_bytes()[1..]);
+}
+
+/// Appends a Dequeue request up to its filters. `position`: in the whole call. `limit`: how many more leases it accepts. `payload_bytes`: how many it got
 /// in earlier steps of the same call; `None` in the first step.
 pub fn encode_request(
+    position: usize,
     limit: usize,
     payload_bytes: Option<usize>,
     request: &DequeueRequest,
     filters: usize,
     out: &mut Vec<u8>,
 ) {
+    out.extend_from_slice(&(position as u16).to_be_bytes());
     out.extend_from_slice(&(limit as u16).to_be_bytes());
     out.push(u8::from(payload_bytes.is_some()));
     out.extend_from_slice(&(payload_bytes.unwrap_or(0) as u32).to_be_bytes());

@@ -1,32 +1,81 @@
 //! Dequeue (Q4, Q8, Q10, Q11).
 
 use super::record::Record;
-use super::shard::QueueShard;
+use super::shard::{QueueShard, TurnMemory};
 use crate::filter::Filter;
 use crate::limits::DEQUEUE_PAYLOAD_BYTES;
 use crate::message::Lease;
 use crate::names::MessageId;
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
-use crate::store::{DequeueRequest, Dequeued, LeaseRef, Outlook};
+use crate::store::{DequeueRequest, Dequeued, LeaseRef, Outlook, Turn};
 use std::collections::BTreeSet;
 
 impl QueueShard {
-    pub(super) fn dequeue(&mut self, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal> {
-        if self.queue.config.dequeue_blocked {
-            return Err(Refusal::DequeueBlocked { queue: self.queue.name.to_string() });
+    pub(super) fn dequeue(
+        &mut self,
+        requests: &[DequeueRequest],
+        wait: bool,
+        turn: Option<Turn>,
+    ) -> Result<Dequeued, Refusal> {
+        let is_repeat = turn.is_some_and(|turn| turn.is_repeat());
+        let blocked = self.queue.config.dequeue_blocked;
+        if blocked && !is_repeat {
+            return Err(self.dequeue_blocked());
+        }
+        let mut memory = TurnMemory::default();
+        if let Some(turn) = turn {
+            let last = self.turns.get(&(turn.server, turn.slot)).cloned().unwrap_or_default();
+            if last.number > turn.number {
+                return Err(Refusal::overtaken());
+            }
+            if last.number >= turn.first {
+                memory = last;
+            }
         }
         self.promote_due(usize::MAX);
         self.expire_due(usize::MAX);
         let mut cut_short = false;
-        let leases: Vec<_> = requests.iter().map(|request| self.dequeue_one(request, &mut cut_short)).collect();
-        self.waiting |= wait;
+        let mut leases = Vec::with_capacity(requests.len());
+        for (at, request) in requests.iter().enumerate() {
+            let given = match request.request_id.as_str() {
+                "" => memory.leases.remove(&at),
+                id => self.requests.get(id).cloned(),
+            };
+            let answer = self.dequeue_one(request, &given.unwrap_or_default(), &mut cut_short);
+            if let Ok(leases) = &answer
+                && request.request_id.is_empty()
+                && !leases.is_empty()
+            {
+                memory.leases.insert(at, leases.iter().map(named).collect());
+            }
+            leases.push(answer);
+        }
+        if let Some(turn) = turn
+            && (is_repeat || !memory.leases.is_empty())
+        {
+            self.turns.insert((turn.server, turn.slot), TurnMemory { number: turn.number, ..memory });
+        }
+        self.waiting |= wait && !blocked;
         Ok(Dequeued { leases, cut_short, outlook: self.outlook() })
     }
 
-    fn dequeue_one(&mut self, request: &DequeueRequest, cut_short: &mut bool) -> Result<Vec<Lease>, Refusal> {
-        let admitted = self.admit_indexes(&request.filters);
-        let repeated = self.leases_of_request(&request.request_id);
+    fn dequeue_blocked(&self) -> Refusal {
+        Refusal::DequeueBlocked { queue: self.queue.name.to_string() }
+    }
+
+    /// `given`: the leases of an earlier answer to this request.
+    fn dequeue_one(
+        &mut self,
+        request: &DequeueRequest,
+        given: &[LeaseRef],
+        cut_short: &mut bool,
+    ) -> Result<Vec<Lease>, Refusal> {
+        let admitted = match self.queue.config.dequeue_blocked {
+            true => Err(self.dequeue_blocked()),
+            false => self.admit_indexes(&request.filters),
+        };
+        let repeated = self.living(given);
         if !repeated.is_empty() {
             return Ok(repeated);
         }
@@ -42,18 +91,13 @@ impl QueueShard {
             leases.push(self.lease(&id, request));
         }
         if !request.request_id.is_empty() {
-            let refs = leases
-                .iter()
-                .map(|lease| LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token })
-                .collect();
-            self.requests.insert(request.request_id.clone(), refs);
+            self.requests.insert(request.request_id.clone(), leases.iter().map(named).collect());
         }
         Ok(leases)
     }
 
-    /// The live leases of the earlier answer to this request id.
-    fn leases_of_request(&self, request_id: &str) -> Vec<Lease> {
-        let given = self.requests.get(request_id).map(Vec::as_slice).unwrap_or_default();
+    /// Those of these leases that live.
+    fn living(&self, given: &[LeaseRef]) -> Vec<Lease> {
         given
             .iter()
             .filter_map(|lease| self.messages.get(&lease.id).filter(|r| r.is_held_by(lease.fencing_token, self.now_ms)))
@@ -104,4 +148,9 @@ impl QueueShard {
             now_ms: self.now_ms,
         }
     }
+}
+
+/// What names a lease in later calls.
+fn named(lease: &Lease) -> LeaseRef {
+    LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token }
 }

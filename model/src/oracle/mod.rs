@@ -173,8 +173,14 @@ impl Store for Oracle {
         })
     }
 
-    async fn dequeue(&self, shard: &Shard, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal> {
-        self.on(shard, |state| state.dequeue(requests, wait))
+    async fn dequeue(
+        &self,
+        shard: &Shard,
+        requests: &[DequeueRequest],
+        wait: bool,
+        turn: Option<Turn>,
+    ) -> Result<Dequeued, Refusal> {
+        self.on(shard, |state| state.dequeue(requests, wait, turn))
     }
 
     async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {

@@ -40,7 +40,7 @@ impl World {
             filters: Vec::new(),
             request_id: String::new(),
         };
-        now(self.oracle.dequeue(&self.shard, vec![request], true)).unwrap().leases.remove(0).unwrap()
+        now(self.oracle.dequeue(&self.shard, &[request], true, None)).unwrap().leases.remove(0).unwrap()
     }
 
     fn complete(&self, id: &str, fencing_token: u64) -> Result<Transition, Refusal> {

@@ -87,9 +87,8 @@ pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, fl
         overtaken = created;
         (batch.parts, answer)
     });
-    let dequeue = flush.dequeue.map(|mut batch| async {
-        let requests = std::mem::take(&mut batch.requests);
-        let answer = store.dequeue(shard, requests, batch.wait).await;
+    let dequeue = flush.dequeue.map(|batch| async {
+        let answer = store.dequeue(shard, &batch.requests, batch.wait, Some(batch.turn)).await;
         (batch, answer)
     });
     let (complete, release, extend, cancel, enqueue, dequeue) = futures::join!(
@@ -115,8 +114,10 @@ async fn enqueue_or_create<S: Store>(
         Err(Refusal::QueueNotFound { .. }) => {
             let config = context.templates.config_of(&shard.queue);
             let answer = match context.store.create_queue(&shard.queue, config).await {
-                // Another server may have created it at the same moment, perhaps with another configuration.
-                Ok(_) | Err(Refusal::QueueExists { .. }) => context.store.enqueue(shard, again).await,
+                // The queue is there now, whatever becomes of the messages.
+                Ok(_) => context.store.enqueue(shard, again).await.map_err(Refusal::after_an_earlier_try),
+                // Another server has created it at the same moment, with another configuration.
+                Err(Refusal::QueueExists { .. }) => context.store.enqueue(shard, again).await,
                 Err(refusal) => Err(refusal),
             };
             (answer, true)

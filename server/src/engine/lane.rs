@@ -15,7 +15,7 @@ use super::granted::Granted;
 use super::lanes::Lanes;
 use super::stream::{Submission, WorkEvent};
 use super::timers::{IDLE, Timers};
-use super::waiting::Waiting;
+use super::waiting::{SLOTS, Waiting};
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
 use std::collections::VecDeque;
@@ -29,8 +29,8 @@ use tallystone_model::{NewMessage, Refusal, Shard, Store};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// How many flushes of one lane may be in the store at once.
-const IN_FLIGHT: usize = 2;
+/// How many flushes of one lane may be in the store at once; each may have a dequeue.
+const IN_FLIGHT: usize = SLOTS;
 struct Lane<S> {
     context: Arc<Context<S>>,
     lanes: Arc<Lanes>,
@@ -66,7 +66,7 @@ pub(super) async fn run<S: Store>(
         extend: Gather::default(),
         cancel: Gather::default(),
         enqueue: Gather::default(),
-        waiting: Waiting::new(),
+        waiting: Waiting::new(lanes.server),
         timers: Timers::new(now),
         notified_due_ms: 0,
         measured_held: 0,

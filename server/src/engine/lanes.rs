@@ -22,13 +22,16 @@ pub(crate) struct Lanes {
     open: Mutex<HashMap<Shard, mpsc::UnboundedSender<Command>>>,
     start: Box<Start>,
     this: Weak<Lanes>,
+    /// Names this server in the turns of its Dequeues.
+    pub(super) server: u64,
 }
 
 impl Lanes {
     pub(super) fn new(
         start: impl Fn(Arc<Lanes>, Shard, mpsc::UnboundedReceiver<Command>) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new_cyclic(|this| Lanes { open: Mutex::default(), start: Box::new(start), this: this.clone() })
+        let server = rand::random();
+        Arc::new_cyclic(|this| Lanes { open: Mutex::default(), start: Box::new(start), this: this.clone(), server })
     }
 
     /// Sends a command to the lane of the shard, which it starts if necessary.

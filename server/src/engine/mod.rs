@@ -20,6 +20,8 @@ mod timers;
 mod waiting;
 
 #[cfg(test)]
+mod lost_replies;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use context::Context;

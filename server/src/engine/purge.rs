@@ -16,7 +16,9 @@ impl<S: Store> Engine<S> {
         let shard = shard(queue);
         let (mut purged, mut cursor) = (0, String::new());
         loop {
-            let step = self.context.store.purge(&shard, include_running, &cursor).await?;
+            let step = self.context.store.purge(&shard, include_running, &cursor).await;
+            // The steps before this one have removed messages.
+            let step = if cursor.is_empty() { step? } else { step.map_err(Refusal::after_an_earlier_try)? };
             purged += step.purged;
             cursor = step.next_cursor;
             if cursor.is_empty() || self.is_late(answer_by) {
@@ -29,15 +31,18 @@ impl<S: Store> Engine<S> {
 
     /// Purges the queue, running messages included, and deletes it. Starts over if messages arrived between the two.
     pub(crate) async fn delete_by_force(&self, queue: &QueueName, answer_by: Option<Instant>) -> Result<(), Refusal> {
+        let mut has_purged = false;
+        let after = |refusal: Refusal, has_purged| if has_purged { refusal.after_an_earlier_try() } else { refusal };
         loop {
             match self.purge(queue, true, answer_by).await {
+                Ok((purged, _)) => has_purged |= purged > 0,
                 // The queue never existed, or an earlier call deleted it: delete_queue finds out which.
-                Ok(_) | Err(Refusal::QueueNotFound { .. }) => {}
-                Err(refusal) => return Err(refusal),
+                Err(Refusal::QueueNotFound { .. }) => {}
+                Err(refusal) => return Err(after(refusal, has_purged)),
             }
             match self.context.store.delete_queue(queue).await {
                 Err(Refusal::QueueNotEmpty { .. }) if !self.is_late(answer_by) => {}
-                answer => return answer,
+                answer => return answer.map_err(|refusal| after(refusal, has_purged)),
             }
         }
     }

@@ -12,9 +12,9 @@ use std::time::Duration;
 use tallystone_model::{Filter, MessageId, QueueConfig};
 use tokio_util::sync::CancellationToken;
 
-struct Rig {
-    store: Arc<TestStore>,
-    engine: Arc<Engine<TestStore>>,
+pub(super) struct Rig {
+    pub(super) store: Arc<TestStore>,
+    pub(super) engine: Arc<Engine<TestStore>>,
 }
 
 impl Rig {
@@ -30,7 +30,7 @@ impl Rig {
         Rig { store: store.clone(), engine: Engine::new(context) }
     }
 
-    async fn with_queues(names: &[&str]) -> Self {
+    pub(super) async fn with_queues(names: &[&str]) -> Self {
         let store = TestStore::new();
         for name in names {
             store.oracle.create_queue(&queue(name), QueueConfig::default()).await.unwrap();
@@ -55,12 +55,12 @@ impl Rig {
     }
 
     /// A Dequeue that waits so long.
-    fn wait(&self, name: &str, wait: Duration) -> tokio::task::JoinHandle<Result<Vec<Lease>, Refusal>> {
+    pub(super) fn wait(&self, name: &str, wait: Duration) -> tokio::task::JoinHandle<Result<Vec<Lease>, Refusal>> {
         let (engine, queue) = (self.engine.clone(), queue(name));
         tokio::spawn(async move { engine.dequeue(&queue, request(1), Instant::now() + wait).await })
     }
 
-    async fn enqueue(&self, name: &str, ids: &[&str]) {
+    pub(super) async fn enqueue(&self, name: &str, ids: &[&str]) {
         let messages = ids.iter().map(|id| NewMessage::new(id_of(id), 0)).collect();
         self.engine.enqueue(&queue(name), messages, 0).await.unwrap();
     }
@@ -76,20 +76,20 @@ impl Rig {
     }
 }
 
-fn queue(name: &str) -> QueueName {
+pub(super) fn queue(name: &str) -> QueueName {
     QueueName::parse("queue", name).unwrap()
 }
 
-fn id_of(id: &str) -> MessageId {
+pub(super) fn id_of(id: &str) -> MessageId {
     MessageId::parse("id", id).unwrap()
 }
 
-fn request(limit: usize) -> DequeueRequest {
+pub(super) fn request(limit: usize) -> DequeueRequest {
     let (worker, filters, request_id) = ("w".to_owned(), Vec::new(), String::new());
     DequeueRequest { worker, limit, lease_ms: None, filters, request_id }
 }
 
-const HOUR: Duration = Duration::from_secs(3_600);
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test(start_paused = true)]
 async fn q18_a_thousand_idle_waiters_on_a_hundred_queues_cost_less_than_ten_calls_a_second() {

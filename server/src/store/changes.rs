@@ -24,6 +24,11 @@ fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
     }
 }
 
+/// The refusal of a chunk of a call's items: the chunks of the items `before` it have taken effect.
+fn after_chunks(before: usize, refusal: Refusal) -> Refusal {
+    if before > 0 { refusal.after_an_earlier_try() } else { refusal }
+}
+
 /// The 8 bytes that stand for a request id in the head of the message whose lease it extended; zeros: no request id.
 fn extension_mark(request_id: &str) -> [u8; 8] {
     if request_id.is_empty() {
@@ -63,7 +68,8 @@ impl Shared {
                 Script::Complete | Script::Release | Script::Cancel => Caller::Lane,
                 _ => Caller::Other,
             };
-            let (view, mut reply) = self.run(shard, script, caller, add).await?;
+            let answer = self.run(shard, script, caller, add).await;
+            let (view, mut reply) = answer.map_err(|refusal| after_chunks(results.len(), refusal))?;
             let packed = reply.bytes()?;
             let context = context(shard, &view);
             results.extend(
@@ -77,7 +83,9 @@ impl Shared {
         self.ensure(shard, not_closed).await?;
         let mut results = Vec::with_capacity(messages.len());
         for messages in messages.chunks(BATCH_ITEMS_MAX) {
-            self.enqueue_chunk(shard, messages, &mut results).await?;
+            let before = results.len();
+            let chunk = self.enqueue_chunk(shard, messages, &mut results).await;
+            chunk.map_err(|refusal| after_chunks(before, refusal))?;
         }
         Ok(results)
     }
@@ -145,7 +153,8 @@ impl Shared {
                 }
                 Ok(())
             };
-            let (view, mut reply) = self.run(shard, Script::ExtendLease, Caller::Lane, add).await?;
+            let answer = self.run(shard, Script::ExtendLease, Caller::Lane, add).await;
+            let (view, mut reply) = answer.map_err(|refusal| after_chunks(results.len(), refusal))?;
             let packed = reply.bytes()?;
             let context = context(shard, &view);
             for (extension, piece) in extensions.iter().zip(pieces(&packed, 8, extensions.len())?) {

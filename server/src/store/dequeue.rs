@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, record};
-use tallystone_model::store::{DequeueRequest, Dequeued, Outlook};
-use tallystone_model::{Lease, Refusal, Shard};
+use tallystone_model::store::{DequeueRequest, Dequeued, Outlook, Turn};
+use tallystone_model::{Applied, Lease, Refusal, Shard};
 
 /// Why a request ended before its limit; the same names as in `dequeue.lua`.
 const WORK_BOUND: u64 = 1;
@@ -19,8 +19,9 @@ const PAYLOAD_BOUND: u64 = 2;
 pub(super) struct Dequeue<'a> {
     shared: &'a Arc<Shared>,
     shard: &'a Shard,
-    requests: Vec<DequeueRequest>,
+    requests: &'a [DequeueRequest],
     wait: bool,
+    turn: Option<Turn>,
     /// The requests that are not answered yet, by their positions.
     open: Vec<usize>,
     /// The leases of each request so far.
@@ -30,12 +31,21 @@ pub(super) struct Dequeue<'a> {
 }
 
 impl<'a> Dequeue<'a> {
-    pub(super) fn new(shared: &'a Arc<Shared>, shard: &'a Shard, requests: Vec<DequeueRequest>, wait: bool) -> Self {
+    pub(super) fn new(
+        shared: &'a Arc<Shared>,
+        shard: &'a Shard,
+        requests: &'a [DequeueRequest],
+        wait: bool,
+        turn: Option<Turn>,
+    ) -> Self {
         let (open, leases) = ((0..requests.len()).collect(), vec![Ok(Vec::new()); requests.len()]);
-        Dequeue { shared, shard, requests, wait, open, leases, cut_short: false, outlook: None }
+        Dequeue { shared, shard, requests, wait, turn, open, leases, cut_short: false, outlook: None }
     }
 
     pub(super) async fn run(mut self) -> Result<Dequeued, Refusal> {
+        if !self.is_repeat() {
+            self.shared.ensure(self.shard, not_paused).await?;
+        }
         if self.wait {
             self.shared.wakes.waits(self.shard);
         }
@@ -46,6 +56,11 @@ impl<'a> Dequeue<'a> {
                 Ok(()) => {}
                 // The indexes changed between the two calls: find the index again.
                 Err(Refusal::IndexBuilding { .. }) => {}
+                // This step may have given leases that only a repeat of the turn finds; it finds those of the other steps
+                // too.
+                Err(refusal @ Refusal::Unavailable { applied: Applied::Unknown, .. }) if self.turn.is_some() => {
+                    return Err(refusal);
+                }
                 // Leases that were granted must reach their caller. Requests without leases get the refusal.
                 Err(refusal) if self.leases.iter().flatten().any(|leases| !leases.is_empty()) => {
                     for at in self.open {
@@ -59,10 +74,15 @@ impl<'a> Dequeue<'a> {
             }
         }
         if steps > 1 {
-            answer_twins(&self.requests, &mut self.leases);
+            answer_twins(self.requests, &mut self.leases);
         }
         let outlook = self.outlook.unwrap_or_default();
         Ok(Dequeued { leases: self.leases, cut_short: self.cut_short, outlook })
+    }
+
+    /// A repeat collects what an earlier try gave, even if the queue is paused or an index is missing.
+    fn is_repeat(&self) -> bool {
+        self.turn.is_some_and(|turn| turn.is_repeat())
     }
 
     async fn step(&mut self) -> Result<(), Refusal> {
@@ -94,26 +114,39 @@ impl<'a> Dequeue<'a> {
     /// One script call for the open requests. A refused request can still get the leases of its request id's earlier
     /// answer.
     async fn call(&mut self) -> Result<(), Refusal> {
+        let mut paused = Ok(());
         let fill = |view: &View, command: &mut Cmd| {
-            not_paused(self.shard, view.config())?;
-            command.arg(u8::from(self.wait));
+            paused = not_paused(self.shard, view.config());
+            if !self.is_repeat() {
+                paused.clone()?;
+            }
+            command.arg(u8::from(self.wait && paused.is_ok()));
             let mut packed = Vec::new();
+            if let Some(turn) = &self.turn {
+                record::encode_turn(turn, &mut packed);
+            }
+            command.arg(packed.as_slice());
             for at in &self.open {
                 packed.clear();
-                self.pack(*at, view, &mut packed)?;
+                self.pack(*at, paused.is_ok().then_some(view), &mut packed)?;
                 command.arg(packed.as_slice());
             }
             Ok(())
         };
         let (view, mut reply) = self.shared.run(self.shard, Script::Dequeue, Caller::Lane, fill).await?;
-        if reply.answer == Answer::Again {
-            return Ok(());
+        match reply.answer {
+            Answer::Again => return Ok(()),
+            Answer::Overtaken => return Err(Refusal::overtaken()),
+            _ => {}
         }
         let (now_ms, ready) = (reply.number()?, reply.number()?);
         let next_due_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
         let mut again = Vec::new();
         for at in self.open.iter().copied() {
             let (found, ended) = (reply.number()?, reply.number()?);
+            if let (Err(refusal), Ok([])) = (&paused, self.leases[at].as_deref()) {
+                self.leases[at] = Err(refusal.clone());
+            }
             for _ in 0..found {
                 let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
                 let lease = record::decode_lease(&id, &head, &body, view.config().max_attempts).map_err(unreadable)?;
@@ -133,16 +166,18 @@ impl<'a> Dequeue<'a> {
         Ok(())
     }
 
-    /// The packed form of a request for the script.
-    fn pack(&self, at: usize, view: &View, packed: &mut Vec<u8>) -> Result<(), Refusal> {
-        let (request, none) = (&self.requests[at], Vec::new());
-        let (limit, filters, got) = match &self.leases[at] {
-            Ok(got) => (request.limit.saturating_sub(got.len()), &request.filters[..], got),
-            Err(_) => (0, &[][..], &none),
-        };
+    /// The packed form of a request for the script. `view`: `None` if no request gets new leases.
+    fn pack(&self, at: usize, view: Option<&View>, packed: &mut Vec<u8>) -> Result<(), Refusal> {
+        let request = &self.requests[at];
+        let got = self.leases[at].as_deref().unwrap_or_default();
         let payload_bytes = (!got.is_empty()).then(|| got.iter().map(|lease| lease.payload.len()).sum());
-        record::encode_request(limit, payload_bytes, request, filters.len(), packed);
-        for filter in filters {
+        let Some(view) = view.filter(|_| self.leases[at].is_ok()) else {
+            record::encode_request(at, 0, payload_bytes, request, 0, packed);
+            return Ok(());
+        };
+        let limit = request.limit.saturating_sub(got.len());
+        record::encode_request(at, limit, payload_bytes, request, request.filters.len(), packed);
+        for filter in &request.filters {
             let (position, tuple) = filter_arguments(view, filter)?;
             record::encode_request_filter(position, &tuple, packed);
         }

@@ -57,7 +57,8 @@ impl Shared {
         for keys in declared {
             match self.build(&shard, keys).await {
                 Ok(()) | Err(Refusal::IndexBuilding { .. }) => {}
-                Err(other) => return Err(other),
+                // The configuration has changed already.
+                Err(other) => return Err(other.after_an_earlier_try()),
             }
         }
         Ok(view.queue(name))
@@ -97,12 +98,13 @@ impl Shared {
         while matches!(&deleted, Ok((_, reply)) if reply.answer == Answer::Again) {
             let mut cursor = String::new();
             loop {
-                cursor = self.purge_step(&shard, TERMINAL_ONLY, &cursor).await?.next_cursor;
+                let step = self.purge_step(&shard, TERMINAL_ONLY, &cursor).await;
+                cursor = step.map_err(Refusal::after_an_earlier_try)?.next_cursor;
                 if cursor.is_empty() {
                     break;
                 }
             }
-            deleted = delete().await;
+            deleted = delete().await.map_err(Refusal::after_an_earlier_try);
         }
         match deleted {
             Ok((_, reply)) if reply.answer == Answer::NotEmpty => {
@@ -114,9 +116,15 @@ impl Shared {
             Err(refusal) => return Err(refusal),
         }
         self.forget(&shard);
+        self.unregister(&shard).await.map_err(Refusal::after_an_earlier_try)
+    }
+
+    /// Removes a deleted queue from the registry.
+    async fn unregister(&self, shard: &Shard) -> Result<(), Refusal> {
+        let name = &shard.queue;
         self.link.call(redis::cmd("ZREM").arg(keys::QUEUES).arg(name.as_str())).await?;
         // A creation between the deletion and ZREM would leave the new queue unlisted.
-        match self.read(&shard).await {
+        match self.read(shard).await {
             Ok(_) => self.register(name, false).await,
             Err(Refusal::QueueNotFound { .. }) => Ok(()),
             Err(other) => Err(other),

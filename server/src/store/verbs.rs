@@ -2,7 +2,7 @@
 
 use super::dequeue::Dequeue;
 use super::redis_store::RedisStore;
-use super::shared::{Caller, not_paused};
+use super::shared::Caller;
 use tallystone_lua::Script;
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::explain::Facts;
@@ -40,9 +40,14 @@ impl Store for RedisStore {
         self.shared.enqueue(shard, messages).await
     }
 
-    async fn dequeue(&self, shard: &Shard, requests: Vec<DequeueRequest>, wait: bool) -> Result<Dequeued, Refusal> {
-        self.shared.ensure(shard, not_paused).await?;
-        Dequeue::new(&self.shared, shard, requests, wait).run().await
+    async fn dequeue(
+        &self,
+        shard: &Shard,
+        requests: &[DequeueRequest],
+        wait: bool,
+        turn: Option<Turn>,
+    ) -> Result<Dequeued, Refusal> {
+        Dequeue::new(&self.shared, shard, requests, wait, turn).run().await
     }
 
     async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {

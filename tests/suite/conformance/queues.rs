@@ -51,7 +51,7 @@ async fn q1_every_verb_refuses_a_queue_that_is_not_there<S: Probe>(stage: &Stage
         ("delete_queue", store.delete_queue(&name).await.err()),
         ("purge", store.purge(shard, false, "").await.err()),
         ("enqueue", store.enqueue(shard, vec![message("m", 1)]).await.err()),
-        ("dequeue", store.dequeue(shard, vec![request(1)], false).await.err()),
+        ("dequeue", store.dequeue(shard, &[request(1)], false, None).await.err()),
         ("complete", store.complete(shard, vec![lease()]).await.err()),
         ("extend_lease", store.extend_lease(shard, vec![extension]).await.err()),
         ("release", store.release(shard, vec![release]).await.err()),

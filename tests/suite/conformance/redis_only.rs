@@ -301,7 +301,7 @@ async fn q8_a_large_queue_is_indexed_in_the_background_while_it_works() {
     }
     let mine = filter(&[("origin", "o3")]);
     let filtered = DequeueRequest { filters: vec![mine.clone()], ..request(1) };
-    let answer = stage.store.dequeue(&queue.shard, vec![filtered, request(1)], false).await.expect("an open queue");
+    let answer = stage.store.dequeue(&queue.shard, &[filtered, request(1)], false, None).await.expect("an open queue");
     assert_eq!(answer.leases[0], Err(Refusal::IndexBuilding { keys: "origin".to_owned() }));
     assert_eq!(answer.leases[1].as_ref().map(Vec::len), Ok(1), "a request without filters is answered");
     // Both servers go on while it is built: what it covers and what it does not.

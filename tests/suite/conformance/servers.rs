@@ -101,7 +101,7 @@ async fn q18_a_server_that_waits_is_notified_though_its_last_dequeue_found_somet
     queue.take_one().await;
     for n in 0..3 {
         queue.put([message(&format!("m{n}"), n)]).await;
-        let dequeued = stage.other.dequeue(&queue.shard, vec![request(1)], true).await.expect("an open queue");
+        let dequeued = stage.other.dequeue(&queue.shard, &[request(1)], true, None).await.expect("an open queue");
         assert!(dequeued.leases.iter().flatten().all(|leases| leases.len() == 1));
         while notified.try_recv().is_ok() {}
         queue.put([message(&format!("n{n}"), n)]).await;
@@ -119,7 +119,7 @@ async fn q18_the_server_that_moves_what_is_due_is_notified_itself<S: Probe>(stag
         let color = |color: &str| filter(&[("color", color)]);
         let dequeue_one = async |name: &str| {
             let wanted = DequeueRequest { filters: vec![color(name)], ..request(1) };
-            let dequeued = stage.other.dequeue(&queue.shard, vec![wanted], true).await.expect("an open queue");
+            let dequeued = stage.other.dequeue(&queue.shard, &[wanted], true, None).await.expect("an open queue");
             assert_eq!(dequeued.leases, [Ok(vec![])], "{name}");
         };
         queue.depth_of(&color("red")).await;
@@ -160,7 +160,7 @@ async fn q18_a_waiting_server_is_notified_of_all_that_makes_a_message_runnable<S
             queue.put([keyed("waits", 1, "k")]).await;
         }
         // The other server calls Dequeue, gets nothing, and holds its callers.
-        let dequeued = stage.other.dequeue(&queue.shard, vec![request(1)], true).await.expect("an open queue");
+        let dequeued = stage.other.dequeue(&queue.shard, &[request(1)], true, None).await.expect("an open queue");
         assert_eq!(dequeued.leases, [Ok(vec![])]);
         let lease = lease_ref("runs", fencing_token);
         match what {

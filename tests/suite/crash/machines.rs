@@ -31,8 +31,11 @@ impl Redis {
     }
 
     pub(crate) fn url(&self) -> String {
-        let port = self.options.port.expect("known since the start");
-        format!("redis://127.0.0.1:{port}")
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.options.port.expect("known since the start")
     }
 
     /// kill -9. No process answers on its port when this returns.

@@ -61,7 +61,7 @@ async fn run(program: &[Step], shards: &[Shard; QUEUES]) -> Oracle {
     let mut tokens = Tokens::default();
     for step in program {
         let shard = &shards[step.queue];
-        match Call::of(&step.act, step.queue, &tokens, clock.load(Ordering::SeqCst)) {
+        match Call::of(&step.act, step.queue, &mut tokens, clock.load(Ordering::SeqCst)) {
             Some(call) => {
                 let reply = call.on(&oracle, shard).await;
                 tokens.learn(step.queue, &reply);

@@ -1,6 +1,6 @@
 //! One step made concrete: the call, on any store, and its answer as one comparable value.
 
-use crate::property::program::{Act, Held, QUEUES, id_of, message_patch};
+use crate::property::program::{Act, Held, QUEUES, TurnOf, id_of, message_patch};
 use std::collections::{BTreeSet, HashMap};
 use tallystone_model::explain::Facts;
 use tallystone_model::message::Enqueued;
@@ -9,7 +9,10 @@ use tallystone_model::*;
 
 /// The tokens that the messages of a program were given, by queue and place of the id, in order.
 #[derive(Default)]
-pub(crate) struct Tokens(HashMap<(usize, MessageId), Vec<u64>>);
+pub(crate) struct Tokens(HashMap<(usize, MessageId), Vec<u64>>, Turns);
+
+/// The first numbers of the turns that have been taken, by queue, server and slot; and the last number of all.
+type Turns = (HashMap<(usize, u64, u8), u64>, u64);
 
 impl Tokens {
     /// Takes note of the leases in an answer.
@@ -23,6 +26,18 @@ impl Tokens {
         }
     }
 
+    /// The next try of a turn. No other call of the slot is under way.
+    fn turn(&mut self, queue: usize, of: TurnOf) -> Turn {
+        let TurnOf { server, slot, again } = of;
+        let (firsts, last) = &mut self.1;
+        *last += 1;
+        let first = firsts.entry((queue, server, slot)).or_insert(*last);
+        if !again {
+            *first = *last;
+        }
+        Turn { server, slot, first: *first, number: *last }
+    }
+
     fn lease(&self, queue: usize, held: Held) -> LeaseRef {
         let given = held.token_of.and_then(|of| self.0.get(&(queue, id_of(of))));
         let fencing_token = given.and_then(|given| given.iter().rev().nth(held.back)).copied().unwrap_or(0);
@@ -34,7 +49,7 @@ impl Tokens {
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
     Enqueue(Vec<NewMessage>),
-    Dequeue(Vec<DequeueRequest>, bool),
+    Dequeue(Vec<DequeueRequest>, bool, Option<Turn>),
     Complete(Vec<LeaseRef>),
     Extend(Vec<Extension>),
     Release(Vec<Release>),
@@ -69,11 +84,13 @@ pub(crate) enum CallReply {
 
 impl Call {
     /// The call of a step; `None`: the step moves the clock.
-    pub(crate) fn of(act: &Act, queue: usize, tokens: &Tokens, now_ms: u64) -> Option<Call> {
+    pub(crate) fn of(act: &Act, queue: usize, tokens: &mut Tokens, now_ms: u64) -> Option<Call> {
+        if let Act::Dequeue { requests, wait, turn } = act {
+            return Some(Call::Dequeue(requests.clone(), *wait, turn.map(|turn| tokens.turn(queue, turn))));
+        }
         let lease = |held: &Held| tokens.lease(queue, *held);
         Some(match act {
             Act::Enqueue(messages) => Call::Enqueue(messages.clone()),
-            Act::Dequeue { requests, wait } => Call::Dequeue(requests.clone(), *wait),
             Act::Complete(held) => Call::Complete(held.iter().map(lease).collect()),
             Act::Extend(items) => {
                 let extension = |(held, lease_ms, request_id): &(Held, Option<u64>, String)| Extension {
@@ -109,7 +126,7 @@ impl Call {
             Act::Explain(id) => Call::Explain(id_of(*id)),
             Act::DepthOf(filter) => Call::DepthOf(filter.clone()),
             Act::Sweep => Call::Sweep,
-            Act::Pass { .. } | Act::PassToDue { .. } => return None,
+            Act::Dequeue { .. } | Act::Pass { .. } | Act::PassToDue { .. } => return None,
         })
     }
 
@@ -117,7 +134,9 @@ impl Call {
     pub(crate) async fn on<S: Store>(&self, store: &S, shard: &Shard) -> CallReply {
         match self.clone() {
             Call::Enqueue(messages) => CallReply::Enqueued(store.enqueue(shard, messages).await),
-            Call::Dequeue(requests, wait) => CallReply::Dequeued(store.dequeue(shard, requests, wait).await),
+            Call::Dequeue(requests, wait, turn) => {
+                CallReply::Dequeued(store.dequeue(shard, &requests, wait, turn).await)
+            }
             Call::Complete(leases) => CallReply::Went(store.complete(shard, leases).await),
             Call::Extend(extensions) => CallReply::Extended(store.extend_lease(shard, extensions).await),
             Call::Release(releases) => CallReply::Went(store.release(shard, releases).await),
@@ -135,7 +154,7 @@ impl Call {
     }
 
     /// Whether the same call at once must answer the same and change nothing (Q10). Not so where an item undoes
-    /// what an earlier item of the same name answered, nor where the caller gave no id to know the request by.
+    /// what an earlier item of the same name answered, nor where neither an id nor a turn tells what it repeats.
     pub(crate) fn is_repeatable(&self) -> bool {
         let distinct = |names: &[&str]| names.iter().collect::<BTreeSet<_>>().len() == names.len();
         let ids = self.ids();
@@ -143,9 +162,10 @@ impl Call {
             return false;
         }
         match self {
-            Call::Dequeue(requests, _) => {
-                let ids: Vec<&str> = requests.iter().map(|request| request.request_id.as_str()).collect();
-                distinct(&ids) && !ids.contains(&"")
+            Call::Dequeue(requests, _, turn) => {
+                let ids = requests.iter().map(|request| request.request_id.as_str());
+                let (named, nameless): (Vec<&str>, Vec<&str>) = ids.partition(|id| !id.is_empty());
+                distinct(&named) && (nameless.is_empty() || turn.is_some())
             }
             Call::Extend(extensions) => extensions.iter().all(|extension| !extension.request_id.is_empty()),
             Call::Purge(_) | Call::Delete | Call::Sweep => false,

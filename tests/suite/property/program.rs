@@ -52,6 +52,7 @@ pub(crate) enum Act {
     Dequeue {
         requests: Vec<DequeueRequest>,
         wait: bool,
+        turn: Option<TurnOf>,
     },
     Complete(Vec<Held>),
     Extend(Vec<(Held, Option<u64>, String)>),
@@ -81,6 +82,17 @@ pub(crate) enum Act {
     PassToDue {
         and_ms: u64,
     },
+}
+
+/// A turn of a server's slot: a new one, or the last one again, perhaps with other requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TurnOf {
+    /// Which server.
+    pub server: u64,
+    /// Which slot of it.
+    pub slot: u8,
+    /// The reply of the last try was lost.
+    pub again: bool,
 }
 
 /// A message with a fencing token that the program was given, or none.
@@ -154,7 +166,14 @@ impl Drawer {
     fn act(&mut self) -> Act {
         match self.rng.random_range(0..1_000) {
             0..240 => Act::Enqueue(self.several(Self::new_message)),
-            240..480 => Act::Dequeue { requests: self.requests(), wait: self.chance(0.5) },
+            240..480 => {
+                let turn = self.maybe(0.7, |d| TurnOf {
+                    server: d.pick(&[1, 1 << 60]),
+                    slot: d.pick(&[0, 1]),
+                    again: d.chance(0.4),
+                });
+                Act::Dequeue { requests: self.requests(), wait: self.chance(0.5), turn }
+            }
             480..570 => Act::Complete(self.several(Self::held)),
             570..620 => Act::Extend(self.several(|d| (d.held(), d.lease_ms(), d.request_id()))),
             620..690 => Act::Release(self.several(|d| (d.held(), d.delay_ms(), d.reason()))),
@@ -331,13 +350,17 @@ pub(crate) fn simpler(step: &Step) -> Vec<Step> {
     }
     let acts = match &step.act {
         Act::Enqueue(items) => without(items, Act::Enqueue),
-        Act::Dequeue { requests, wait } => {
-            let mut acts = without(requests, |requests| Act::Dequeue { requests, wait: *wait });
+        Act::Dequeue { requests, wait, turn } => {
+            let (wait, turn) = (*wait, *turn);
+            let mut acts = without(requests, |requests| Act::Dequeue { requests, wait, turn });
+            if turn.is_some() {
+                acts.push(Act::Dequeue { requests: requests.clone(), wait, turn: None });
+            }
             for (at, request) in requests.iter().enumerate() {
                 for filter in 0..request.filters.len() {
                     let mut requests = requests.clone();
                     requests[at].filters.remove(filter);
-                    acts.push(Act::Dequeue { requests, wait: *wait });
+                    acts.push(Act::Dequeue { requests, wait, turn });
                 }
             }
             acts

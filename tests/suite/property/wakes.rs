@@ -103,7 +103,7 @@ impl<'a> Wakes<'a> {
                 self.waiting.retain(|waiting| waiting.queue != queue);
                 self.plans[queue] = None;
             }
-            (Call::Dequeue(requests, true), CallReply::Dequeued(Ok(dequeued))) => {
+            (Call::Dequeue(requests, true, _), CallReply::Dequeued(Ok(dequeued))) => {
                 let hungry = requests.iter().zip(&dequeued.leases).filter(|(_, leases)| **leases == Ok(Vec::new()));
                 let waiting = |request: &DequeueRequest| {
                     let request = request.clone();

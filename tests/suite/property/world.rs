@@ -122,7 +122,7 @@ impl Play<'_> {
     pub(super) async fn step(&mut self, step: &Step) -> Outcome {
         let shard = &self.shards[step.queue];
         let now_ms = self.clock.load(Ordering::SeqCst);
-        let Some(call) = Call::of(&step.act, step.queue, &self.tokens, now_ms) else {
+        let Some(call) = Call::of(&step.act, step.queue, &mut self.tokens, now_ms) else {
             let to_ms = match step.act {
                 Act::Pass { ms } => now_ms + ms,
                 Act::PassToDue { and_ms } => self.next_due_ms(shard).await.unwrap_or(now_ms).max(now_ms) + and_ms,

@@ -1,31 +1,36 @@
 //! One dequeue of the store, combined from the requests of many waiters.
 
 use super::group::{Streams, Waiter, WaiterKind};
-use tallystone_model::Filter;
-use tallystone_model::store::DequeueRequest;
+use tallystone_model::store::{DequeueRequest, Turn};
 use tokio::time::Instant;
 
 /// The requests of one store call, and the waiters they belong to.
-#[derive(Default)]
 pub(in crate::engine) struct DequeueBatch {
     /// For the store.
     pub(in crate::engine) requests: Vec<DequeueRequest>,
     /// Whether any waiter will wait on if it gets nothing.
     pub(in crate::engine) wait: bool,
-    /// One for each request, in the same order.
-    pub(super) entries: Vec<BatchEntry>,
+    /// Names the call, so that it can be repeated.
+    pub(in crate::engine) turn: Turn,
+    /// The waiter of each request; `None`: it has been answered, and the leases that its request may have got are
+    /// released.
+    pub(super) waiters: Vec<Option<Waiter>>,
 }
 
-/// The waiter of one request.
-pub(super) struct BatchEntry {
-    pub(super) waiter: Waiter,
-    pub(super) limit: usize,
-    /// The filters that name its group.
-    pub(super) filters: Vec<Filter>,
-    pub(super) has_request_id: bool,
+/// A call whose reply was lost.
+pub(super) struct LostBatch {
+    pub(super) batch: DequeueBatch,
+    /// Why the last try has no answer.
+    pub(super) why: String,
+    /// It is to be repeated with the next flush.
+    pub(super) due: bool,
 }
 
 impl DequeueBatch {
+    pub(super) fn new(turn: Turn) -> Self {
+        DequeueBatch { requests: Vec::new(), wait: false, turn, waiters: Vec::new() }
+    }
+
     /// Adds a waiter. The credits of a stream move into the request; those that are not used return with its result.
     pub(super) fn add(&mut self, waiter: Waiter, limit: usize, streams: &mut Streams, now: Instant) {
         let request = match &waiter.kind {
@@ -41,8 +46,26 @@ impl DequeueBatch {
                 DequeueRequest { limit, ..stream.request.clone() }
             }
         };
-        let (filters, has_request_id) = (request.filters.clone(), !request.request_id.is_empty());
         self.requests.push(request);
-        self.entries.push(BatchEntry { waiter, limit, filters, has_request_id });
+        self.waiters.push(Some(waiter));
+    }
+
+    /// Prepares the next try of a call whose reply was lost. The requests keep their positions. Who is gone gets nothing
+    /// new.
+    pub(super) fn repeat(&mut self, number: u64, streams: &Streams, now: Instant) {
+        self.turn.number = number;
+        self.wait = false;
+        for (request, waiter) in self.requests.iter_mut().zip(&mut self.waiters) {
+            match waiter.as_ref().map(|waiter| &waiter.kind) {
+                Some(WaiterKind::Caller(call)) if !call.reply.is_closed() => self.wait |= call.until > now,
+                Some(WaiterKind::Stream(id)) if streams.get(id).is_some_and(|stream| !stream.stopped) => {
+                    self.wait = true
+                }
+                _ => {
+                    *waiter = None;
+                    request.limit = 0;
+                }
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::group::{Waiter, WaiterKind};
 use super::{PRUNE_MIN, Waiting};
 use crate::engine::granted::Granted;
+use tallystone_model::Refusal;
 use tokio::time::Instant;
 
 impl Waiting {
@@ -16,13 +17,12 @@ impl Waiting {
     pub(in crate::engine) fn expire(&mut self, now: Instant) {
         let mut next: Option<Instant> = None;
         for group in self.groups.values_mut() {
-            let refusal = group.refused.as_ref().or(self.unavailable.as_ref());
             for waiter in std::mem::take(&mut group.waiting) {
                 match waiter.kind {
                     WaiterKind::Caller(call) if call.until <= now => {
                         self.held -= 1;
-                        let answer = refusal.map_or_else(|| Ok(Granted::none()), |refusal| Err(refusal.clone()));
-                        drop(call.reply.send(answer));
+                        let refusal = waiter.refused.or_else(|| group.refused.clone());
+                        drop(call.reply.send(refusal.map_or_else(|| Ok(Granted::none()), Err)));
                         continue;
                     }
                     WaiterKind::Caller(ref call) => next = Some(next.map_or(call.until, |next| next.min(call.until))),
@@ -32,16 +32,27 @@ impl Waiting {
             }
         }
         self.expire_at = next;
+        self.expire_lost(Some(now));
         self.forget_unused();
     }
 
-    /// The server stops: all waiting callers get an empty answer, and so do those that come back from the store.
+    /// The server stops: all waiting callers are answered as if their wait had ended, and so are those that come back from
+    /// the store. Lost calls get one more try, so that their leases are released.
     pub(in crate::engine) fn stop(&mut self, now: Instant) {
         self.stopping = true;
-        let waiting: Vec<Waiter> = self.groups.values_mut().flat_map(|group| group.waiting.drain(..)).collect();
+        self.expire_lost(None);
+        self.repeat_lost();
+        let mut waiting: Vec<(Waiter, Option<Refusal>)> = Vec::new();
+        for group in self.groups.values_mut() {
+            let refused = group.refused.clone();
+            waiting.extend(group.waiting.drain(..).map(|mut waiter| {
+                let refused = waiter.refused.take().or_else(|| refused.clone());
+                (waiter, refused)
+            }));
+        }
         self.held -= waiting.len();
-        for waiter in waiting {
-            self.hold(waiter, 0, now, None);
+        for (waiter, refused) in waiting {
+            self.hold(waiter, 0, now, refused);
         }
     }
 

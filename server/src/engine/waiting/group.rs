@@ -16,6 +16,9 @@ pub(super) struct Waiter {
     /// Its position in the order of arrival.
     pub(super) arrival: u64,
     pub(super) kind: WaiterKind,
+    /// Why its last request was refused. It has a request id, under which a call elsewhere may have got leases: an empty
+    /// answer to others does not speak for it.
+    pub(super) refused: Option<Refusal>,
 }
 
 pub(super) enum WaiterKind {
@@ -24,6 +27,10 @@ pub(super) enum WaiterKind {
 }
 
 impl Waiter {
+    pub(super) fn new(arrival: u64, kind: WaiterKind) -> Self {
+        Waiter { arrival, kind, refused: None }
+    }
+
     /// How many leases it accepts now; 0: it has disconnected, or has enough.
     pub(super) fn limit(&self, streams: &mut Streams) -> usize {
         match &self.kind {
@@ -56,7 +63,7 @@ pub(super) struct Group {
     pub(super) requested_in: u64,
     /// Runnable messages that the last result left for it.
     pub(super) remaining: usize,
-    /// Why the last request was refused, if a retry may succeed.
+    /// Why the last request was refused, if a retry may succeed; or why the store has not been asked since it was away.
     pub(super) refused: Option<Refusal>,
 }
 

@@ -16,10 +16,16 @@
 //!    that moment the store had no message left for them, and any later one causes a signal.
 //! 4. Writes of other servers: every dequeue that may leave waiters behind says so to the store (`wait`). The store
 //!    notifies this server when a message becomes runnable after it.
+//!
+//! # What an answer says
+//! A waiter may be requested several times; its answer speaks for all of them. If a reply is lost, its call is repeated as
+//! it was until the store answers (`lost`); a caller whose wait ends before that is told that the store may have acted.
+//! An empty answer is the store's word, given after its last absence: see [`Group::refused`] and [`Waiter::refused`].
 
 mod batch;
 mod expiry;
 mod group;
+mod lost;
 mod settle;
 
 pub(super) use batch::DequeueBatch;
@@ -28,9 +34,9 @@ pub(super) use settle::Retry;
 use super::call::StreamId;
 use super::command::DequeueCall;
 use super::stream::{Stream, WorkEvent};
+use batch::LostBatch;
 use group::{Group, Groups, Streams, Waiter, WaiterKind, group_of};
 use std::collections::{HashMap, VecDeque};
-use tallystone_model::Refusal;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tokio::time::Instant;
 
@@ -50,19 +56,29 @@ pub(super) struct Waiting {
     expire_at: Option<Instant>,
     /// When `held` reaches this, disconnected callers are removed.
     prune_at: usize,
-    /// The store does not answer.
-    unavailable: Option<Refusal>,
+    /// This server, as its turns name it.
+    server: u64,
+    /// The slots whose turn is not over.
+    taken: [bool; SLOTS],
+    /// Calls whose replies were lost.
+    lost: Vec<LostBatch>,
     /// Streams with results of the current flush.
     touched: Vec<StreamId>,
     stopping: bool,
 }
 
+/// How many dequeues of one lane may be without an answer at once.
+pub(super) const SLOTS: usize = 2;
+
 /// With fewer waiters than this, disconnected callers stay in the groups.
 const PRUNE_MIN: usize = 1_024;
 
 impl Waiting {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(server: u64) -> Self {
         Waiting {
+            server,
+            taken: [false; SLOTS],
+            lost: Vec::new(),
             groups: HashMap::new(),
             fresh: VecDeque::new(),
             streams: HashMap::new(),
@@ -72,7 +88,6 @@ impl Waiting {
             held: 0,
             expire_at: None,
             prune_at: PRUNE_MIN,
-            unavailable: None,
             touched: Vec::new(),
             stopping: false,
         }
@@ -81,7 +96,7 @@ impl Waiting {
     /// A new caller. Its first request always goes to the store: it must see what another server has just acknowledged.
     pub(super) fn arrive(&mut self, call: Box<DequeueCall>) {
         let arrival = self.arrival();
-        self.fresh.push_back(Waiter { arrival, kind: WaiterKind::Caller(call) });
+        self.fresh.push_back(Waiter::new(arrival, WaiterKind::Caller(call)));
     }
 
     /// A new Work stream, without credits.
@@ -112,7 +127,7 @@ impl Waiting {
         stream.credits += credits;
         if stream.credits > 0 && !stream.queued {
             stream.queued = true;
-            self.fresh.push_back(Waiter { arrival, kind: WaiterKind::Stream(id) });
+            self.fresh.push_back(Waiter::new(arrival, WaiterKind::Stream(id)));
         }
     }
 
@@ -136,11 +151,12 @@ impl Waiting {
     pub(super) fn signal(&mut self, hint: usize) {
         self.epoch += 1;
         self.hint = self.hint.max(hint);
+        self.repeat_lost();
     }
 
-    /// Whether there are no waiters, and no streams that may become waiters.
+    /// Whether there are no waiters, no streams that may become waiters, and no lost replies.
     pub(super) fn is_idle(&self) -> bool {
-        self.held == 0 && self.fresh.is_empty() && self.streams.is_empty()
+        self.held() == 0 && self.fresh.is_empty() && self.streams.is_empty()
     }
 
     /// The number of waiters without a request so far.
@@ -148,20 +164,25 @@ impl Waiting {
         self.fresh.len()
     }
 
-    /// The number of waiters that wait for a signal.
+    /// The number of waiters that wait for a signal, or for the repeat of a lost call.
     pub(super) fn held(&self) -> usize {
-        self.held
+        self.held + self.lost_requests()
     }
 
-    /// Forms the next dequeue: from each group that a signal concerns as many waiters as may get messages, then all fresh
+    /// Forms the next dequeue: a lost call again, or from each group that a signal concerns as many waiters as may get messages, then all fresh
     /// waiters; at most [`BATCH_ITEMS_MAX`] leases.
     pub(super) fn dispatch(&mut self, now: Instant) -> Option<DequeueBatch> {
-        let (epoch, hint) = (self.epoch, std::mem::take(&mut self.hint));
+        if let Some(batch) = self.next_repeat(now) {
+            return Some(batch);
+        }
         if self.held == 0 && self.fresh.is_empty() {
+            self.hint = 0;
             return None;
         }
+        let turn = self.take_turn()?;
+        let (epoch, hint) = (self.epoch, std::mem::take(&mut self.hint));
         let Waiting { groups, fresh, streams, held, .. } = self;
-        let mut batch = DequeueBatch::default();
+        let mut batch = DequeueBatch::new(turn);
         let mut room = BATCH_ITEMS_MAX;
         let mut concerned: Vec<&mut Group> = match *held {
             0 => Vec::new(),
@@ -201,7 +222,11 @@ impl Waiting {
             }
         }
         batch.wait |= *held > 0;
-        (!batch.requests.is_empty()).then_some(batch)
+        if batch.requests.is_empty() {
+            self.end_turn(&turn);
+            return None;
+        }
+        Some(batch)
     }
 
     fn arrival(&mut self) -> u64 {

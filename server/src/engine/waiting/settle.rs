@@ -1,11 +1,12 @@
 //! What a dequeue's result means for its waiters.
 
 use super::Waiting;
-use super::batch::{BatchEntry, DequeueBatch};
+use super::batch::DequeueBatch;
 use super::group::{Group, Waiter, WaiterKind, group_of};
 use crate::engine::granted::Granted;
+use std::collections::VecDeque;
 use tallystone_model::store::Dequeued;
-use tallystone_model::{Filter, Lease, Refusal};
+use tallystone_model::{Applied, Filter, Lease, Refusal};
 use tokio::time::Instant;
 
 /// When to request messages again although no signal has come.
@@ -49,56 +50,98 @@ impl Waiting {
         now: Instant,
         grant: impl Fn(Vec<Lease>, bool) -> Granted,
     ) -> Option<Retry> {
-        self.unavailable = None;
+        self.end_turn(&batch.turn);
         let ready = usize::try_from(answer.outlook.ready).unwrap_or(usize::MAX);
-        let cut_short = answer.cut_short;
+        let (cut_short, is_repeat, now_ms) = (answer.cut_short, batch.turn.is_repeat(), answer.outlook.now_ms);
         let mut retry = None;
         let mut answers = answer.leases.into_iter();
-        for BatchEntry { waiter, limit, filters, has_request_id } in batch.entries {
+        for (request, waiter) in batch.requests.into_iter().zip(batch.waiters) {
             // A store that returns too few results is a defect, which must not leave a caller without answer.
             let answer = answers.next().unwrap_or_else(|| Err(Refusal::Internal("a request went unanswered".into())));
-            let group = self.settled(&filters);
-            group.refused = None;
+            let (limit, has_request_id) = (request.limit, !request.request_id.is_empty());
+            let group = self.settled(&request.filters);
             match answer {
-                Ok(leases) => {
+                Ok(mut leases) => {
+                    if is_repeat {
+                        // Workers take the difference of its times for what is left of a lease.
+                        leases.iter_mut().for_each(|lease| lease.leased_at_ms = now_ms.max(lease.leased_at_ms));
+                    }
                     // A filtered request that gets less than its limit has found the last messages that pass, unless
-                    // the store met a bound. Without filters the store counts what is left. A repeated request id
-                    // gets its earlier leases, whatever is runnable.
-                    let dry = match filters.is_empty() || has_request_id || cut_short {
+                    // the store met a bound. Without filters the store counts what is left. A repeated request gets
+                    // its earlier leases, whatever is runnable.
+                    let dry = match request.filters.is_empty() || has_request_id || is_repeat || cut_short {
                         true => leases.is_empty(),
                         false => leases.len() < limit,
                     };
                     group.remaining = if dry { 0 } else { ready };
-                    self.deliver(waiter, limit, leases, now, |leases| grant(leases, has_request_id));
-                }
-                Err(refusal) => match retry_after(&refusal, &waiter.kind) {
-                    Some(when) => {
-                        group.refused = Some(refusal.clone());
-                        retry = if retry == Some(Retry::Soon) { retry } else { Some(when) };
-                        self.hold(waiter, limit, now, Some(refusal));
+                    if group.refused.take().is_some() {
+                        self.ask_refused_again(&request.filters);
                     }
-                    None => self.refuse(waiter, refusal),
-                },
+                    match waiter {
+                        Some(waiter) => {
+                            self.deliver(waiter, limit, leases, now, |leases| grant(leases, has_request_id));
+                        }
+                        None => drop(grant(leases, has_request_id)),
+                    }
+                }
+                Err(refusal) => {
+                    let Some(waiter) = waiter else {
+                        self.forget_if_unused(&request.filters);
+                        continue;
+                    };
+                    match retry_after(&refusal, &waiter.kind) {
+                        Some(when) => {
+                            group.refused = Some(refusal.clone());
+                            retry = if retry == Some(Retry::Soon) { retry } else { Some(when) };
+                            self.hold(waiter, limit, now, Some(refusal));
+                        }
+                        None => self.refuse(waiter, refusal),
+                    }
+                }
             }
-            self.forget_if_unused(&filters);
+            self.forget_if_unused(&request.filters);
         }
         retry
     }
 
+    /// The store answers this group again: those for which that answer does not speak are asked for once more.
+    fn ask_refused_again(&mut self, filters: &[Filter]) {
+        let Some(group) = self.groups.get_mut(filters) else { return };
+        let (refused, others): (VecDeque<Waiter>, VecDeque<Waiter>) =
+            std::mem::take(&mut group.waiting).into_iter().partition(|waiter| waiter.refused.is_some());
+        group.waiting = others;
+        self.held -= refused.len();
+        refused.into_iter().rev().for_each(|waiter| self.fresh.push_front(waiter));
+    }
+
     /// The whole store call was refused.
     fn settle_refused(&mut self, batch: DequeueBatch, refusal: Refusal, now: Instant) -> Option<Retry> {
+        if let Refusal::Unavailable { why, .. } = &refusal {
+            // Until a group has been asked for again, nobody knows what there is for it. Its waiters have no part in a
+            // lost call.
+            let refusal = Refusal::Unavailable { applied: Applied::No, why: why.clone() };
+            self.groups.values_mut().for_each(|group| group.refused = Some(refusal.clone()));
+        }
+        let may_have_acted = matches!(refusal, Refusal::Unavailable { applied: Applied::Unknown, .. });
+        // Of the earlier tries a refusal says nothing, unless it says that the queue is gone, and with it their leases.
+        let is_lost = batch.turn.is_repeat() && !matches!(refusal, Refusal::QueueNotFound { .. });
+        if may_have_acted || is_lost {
+            return self.lose(batch, &refusal, now);
+        }
+        self.end_turn(&batch.turn);
         let mut retry = None;
-        self.unavailable = matches!(refusal, Refusal::Unavailable { .. }).then(|| refusal.clone());
-        for BatchEntry { waiter, limit, filters, .. } in batch.entries {
-            self.settled(&filters);
-            match retry_after(&refusal, &waiter.kind) {
-                Some(when) => {
-                    retry = Some(when);
-                    self.hold(waiter, limit, now, Some(refusal.clone()));
+        for (request, waiter) in batch.requests.into_iter().zip(batch.waiters) {
+            self.settled(&request.filters);
+            if let Some(waiter) = waiter {
+                match retry_after(&refusal, &waiter.kind) {
+                    Some(when) => {
+                        retry = Some(when);
+                        self.hold(waiter, request.limit, now, Some(refusal.clone()));
+                    }
+                    None => self.refuse(waiter, refusal.clone()),
                 }
-                None => self.refuse(waiter, refusal.clone()),
             }
-            self.forget_if_unused(&filters);
+            self.forget_if_unused(&request.filters);
         }
         if matches!(refusal, Refusal::DequeueBlocked { .. } | Refusal::QueueNotFound { .. }) {
             // Every other waiter would get the same refusal.
@@ -144,14 +187,14 @@ impl Waiting {
                 stream.event().leases = Some(grant(leases));
                 self.touched.push(id);
                 if wait_on {
-                    self.wait_on(Waiter { arrival, kind: WaiterKind::Stream(id) });
+                    self.wait_on(Waiter::new(arrival, WaiterKind::Stream(id)));
                 }
             }
         }
     }
 
     /// A waiter that got nothing: it waits on, or its wait ends.
-    pub(super) fn hold(&mut self, waiter: Waiter, limit: usize, now: Instant, refusal: Option<Refusal>) {
+    pub(super) fn hold(&mut self, mut waiter: Waiter, limit: usize, now: Instant, refusal: Option<Refusal>) {
         match waiter.kind {
             WaiterKind::Caller(call) if call.until <= now || self.stopping => {
                 let answer = match refusal {
@@ -160,7 +203,10 @@ impl Waiting {
                 };
                 drop(call.reply.send(answer));
             }
-            WaiterKind::Caller(_) => self.wait_on(waiter),
+            WaiterKind::Caller(ref call) => {
+                waiter.refused = refusal.filter(|_| !call.request.request_id.is_empty());
+                self.wait_on(waiter);
+            }
             WaiterKind::Stream(id) => {
                 let Some(stream) = self.streams.get_mut(&id) else { return };
                 if stream.stopped {
@@ -175,7 +221,7 @@ impl Waiting {
     }
 
     /// Inserts a waiter into its group, in order of arrival.
-    fn wait_on(&mut self, waiter: Waiter) {
+    pub(super) fn wait_on(&mut self, waiter: Waiter) {
         match &waiter.kind {
             WaiterKind::Caller(call) => {
                 self.expire_at = Some(self.expire_at.map_or(call.until, |at| at.min(call.until)));
@@ -209,7 +255,7 @@ impl Waiting {
     }
 
     /// The group of a request that has returned.
-    fn settled(&mut self, filters: &[Filter]) -> &mut Group {
+    pub(super) fn settled(&mut self, filters: &[Filter]) -> &mut Group {
         let group = self.groups.get_mut(filters).expect("a group stays while a request of it is in flight");
         group.in_flight -= 1;
         group

@@ -1,0 +1,54 @@
+-- dequeue/turn: what this turn of the server's slot has given so far, so that a repeat collects what a lost reply gave
+-- (Q10; docs/decisions/0026; lib/requests has the record's layout).
+-- ARGV[6] '' (no turn), or packed: server(8) slot(1), number of the first try(7), number of this try(7)
+-- After a repeat the record stays so long at least: a late try must find that it was overtaken.
+local OVERTAKEN_KNOWN_MS = 60000
+local turn = {}
+if #ARGV[6] > 0 then
+  turn.name = '\0' .. sub(ARGV[6], 1, 9)
+  turn.first, turn.number = unpick('>I7I7', ARGV[6], 10)
+  turn.raw = call('HGET', K_REQUESTS, turn.name) or nil
+  turn.last = turn.raw and (unpick('>I7', turn.raw, 7)) or 0
+  turn.goes_on = turn.last >= turn.first
+end
+
+-- Replays to each request without an id what an earlier try gave it.
+local function replay_turn(requests)
+  if not turn.goes_on then return end
+  local given = {}
+  for _, lease in ipairs(remembered(turn.name, turn.raw)) do
+    given[lease.position] = given[lease.position] or {}
+    table.insert(given[lease.position], lease)
+  end
+  for _, r in ipairs(requests) do
+    if r.request_id == '' and not r.goes_on and given[r.position] then replay(r, given[r.position]) end
+  end
+end
+
+-- WHY a first try that gives nothing writes nothing: idle servers cost no write, and what it would overwrite is over.
+local function remember_turn(requests)
+  if not turn.name then return end
+  local parts, n, until_ms = {}, 1, 0
+  for _, r in ipairs(requests) do
+    if r.found > 0 and r.request_id == '' and not r.replayed then
+      parts[n + 1] = pack('>I2I2', r.position, r.found) .. sub(leases[r.first + 1], 33, 39)
+      n = n + 1
+      for i = r.first, r.first + 3 * r.found - 1, 3 do
+        parts[n + 1], parts[n + 2] = char(#leases[i]), leases[i]
+        n = n + 2
+      end
+      if r.until_ms > until_ms then until_ms = r.until_ms end
+    end
+  end
+  local is_repeat = turn.number > turn.first
+  if n == 1 and not is_repeat then return end
+  if is_repeat then until_ms = math.max(until_ms, now + OVERTAKEN_KNOWN_MS) end
+  parts[1] = ''
+  if turn.goes_on then
+    until_ms, parts[1] = math.max(until_ms, (unpick('>I6', turn.raw))), sub(turn.raw, 14)
+  end
+  local record = pack('>I6I7', until_ms, turn.number) .. table.concat(parts)
+  if call('HSET', K_REQUESTS, turn.name, record) == 1 then
+    call('ZADD', K_REQUEST_DUE, FAR + until_ms, turn.name)
+  end
+end

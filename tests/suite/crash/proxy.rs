@@ -1,0 +1,119 @@
+//! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and nobody hears of it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What the proxy does with the connections of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    /// Forwards everything.
+    #[default]
+    Open,
+    /// Forwards, until a request contains these bytes: then it takes the reply for itself, and is shut.
+    Lose(Vec<u8>),
+    /// Ends every new connection at once, as a closed port does.
+    Shut,
+}
+
+/// A proxy on a port of its own. It ends when it is dropped.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    mode: Arc<watch::Sender<Mode>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Proxy {
+    /// One before the Redis at this port.
+    pub(crate) async fn start(redis_port: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("a bound port");
+        let mode = Arc::new(watch::Sender::default());
+        let task = tokio::spawn(accept(listener, redis_port, mode.clone()));
+        Proxy { address, mode, task }
+    }
+
+    /// Where a server connects to.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    /// Loses the reply of the next request that contains these bytes, such as the hash of a script. From then on it is
+    /// shut.
+    pub(crate) fn lose(&self, request: &str) {
+        self.mode.send_replace(Mode::Lose(request.as_bytes().to_vec()));
+    }
+
+    /// Waits until the reply is lost.
+    pub(crate) async fn lost(&self) {
+        self.mode.subscribe().wait_for(|mode| *mode == Mode::Shut).await.expect("the sender is here");
+    }
+
+    /// Forwards again.
+    pub(crate) fn open(&self) {
+        self.mode.send_replace(Mode::Open);
+    }
+}
+
+async fn accept(listener: TcpListener, redis_port: u16, mode: Arc<watch::Sender<Mode>>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else { return };
+        if *mode.borrow() == Mode::Shut {
+            continue;
+        }
+        let mode = mode.clone();
+        tokio::spawn(async move {
+            let Ok(redis) = TcpStream::connect((Ipv4Addr::LOCALHOST, redis_port)).await else { return };
+            // An error is the end of the connection, like the loss.
+            drop(forward(client, redis, &mode).await);
+        });
+    }
+}
+
+/// Forwards between the two until one of them ends, or a reply is lost.
+async fn forward(client: TcpStream, redis: TcpStream, mode: &watch::Sender<Mode>) -> std::io::Result<()> {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_redis, mut to_redis) = redis.into_split();
+    let (mut request, mut reply) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    // The end of the last request: what is looked for may come in two parts.
+    let mut seen = Vec::new();
+    loop {
+        tokio::select! {
+            read = from_client.read(&mut request) => {
+                let read = read?;
+                if read == 0 {
+                    return Ok(());
+                }
+                to_redis.write_all(&request[..read]).await?;
+                seen.extend_from_slice(&request[..read]);
+                let wanted = match &*mode.borrow() {
+                    Mode::Lose(wanted) => Some(wanted.clone()),
+                    _ => None,
+                };
+                if wanted.is_some_and(|wanted| seen.windows(wanted.len()).any(|part| part == wanted)) {
+                    // The reply proves that the call has been executed.
+                    from_redis.read(&mut reply).await?;
+                    mode.send_replace(Mode::Shut);
+                    return Ok(());
+                }
+                seen.drain(..seen.len().saturating_sub(64));
+            }
+            read = from_redis.read(&mut reply) => {
+                let read = read?;
+                if read == 0 {
+                    return Ok(());
+                }
+                to_client.write_all(&reply[..read]).await?;
+            }
+        }
+    }
+}
