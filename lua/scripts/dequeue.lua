@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- dequeue: leases the most urgent runnable messages, for several requests in one call (Q4, Q8, Q10, Q11).
--- KEYS all of the shard   ARGV head, wait (1: callers may wait on this server after the call), turn (lib/dequeue/turn),
+-- KEYS all of the shard   ARGV head, wait (1: callers may wait on this server after the call), ticket (lib/dequeue/ticket),
 --      then each request packed (lib/dequeue/requests)
 -- RETURNS {OK, now, ready, next_due (0: none), then of each request: number of leases, why it ended before its limit
 --      (0: nothing is left for it, WORK_BOUND: call again, PAYLOAD_BOUND), and id, head, body of each lease}
@@ -17,7 +17,7 @@
 --@include requests
 --@include dequeue/requests
 --@include dequeue/leases
---@include dequeue/turn
+--@include dequeue/ticket
 --@include dequeue/ready
 --@include dequeue/filtered
 --@include dequeue/reply
@@ -28,11 +28,11 @@ local function again()
   return {AGAIN}
 end
 
-if turn.name and turn.last > turn.number then return {OVERTAKEN} end
+if ticket.name and ticket.last > ticket.number then return {OVERTAKEN} end
 if move_due() then return again() end
 local requests, filtered = read_requests()
 if filtered and restore_rest() then return again() end
-replay_turn(requests)
+replay_ticket(requests)
 replay_answered(requests)
 
 -- Requests act in order; neighbours without filters share one pass over ready. A `twin`, a retry that came in one call
@@ -60,7 +60,7 @@ while i <= #requests do
 end
 
 remember_requests(requests)
-remember_turn(requests)
+remember_ticket(requests)
 if ARGV[5] == '1' then mark_waiting() end
 write_events()
 close_shard()

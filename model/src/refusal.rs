@@ -133,9 +133,9 @@ impl Refusal {
         Refusal::Invalid { field, why: why.into() }
     }
 
-    /// The refusal of a try of a Dequeue that reaches the store after a later one, see [`Turn`](crate::store::Turn).
+    /// The refusal of a try of a Dequeue that reaches the store after a later one, see [`Ticket`](crate::store::Ticket).
     pub fn overtaken() -> Self {
-        Refusal::Unavailable { applied: Applied::No, why: "a later try has taken this one's turn".to_owned() }
+        Refusal::Unavailable { applied: Applied::No, why: "a later try has taken this one's ticket".to_owned() }
     }
 
     /// The same refusal of a call of several tries or steps, of which an earlier one may have taken effect.

@@ -50,7 +50,7 @@ pub struct Queue {
 pub struct DequeueRequest {
     /// The name of the worker.
     pub worker: String,
-    /// The most leases. 0: only those that an earlier try has been given, see [`Turn`].
+    /// The most leases. 0: only those that an earlier try has been given, see [`Ticket`].
     pub limit: usize,
     /// The lease length, instead of the message's and the queue's.
     pub lease_ms: Option<u64>,
@@ -60,21 +60,21 @@ pub struct DequeueRequest {
     pub request_id: String,
 }
 
-/// Names a Dequeue call, so that the server can repeat it and collect what a lost reply gave (Q10). A server takes its
-/// turns in slots: it begins the next turn of a slot when it knows the answer of the one before.
+/// Identifies a Dequeue call, so that the server can repeat it and collect what a lost reply gave (Q10). A slot has one
+/// ticket at a time: the server draws the next one when it knows the answer to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct Ticket {
     /// The server; no other has this number.
     pub server: u64,
     /// The slot, in one shard.
     pub slot: u8,
-    /// The number of the first try. Numbers rise with every try and every turn of the server; below 2^53.
+    /// The number of the first try. Numbers rise with every try and every ticket of the server; below 2^53.
     pub first: u64,
     /// The number of this try.
     pub number: u64,
 }
 
-impl Turn {
+impl Ticket {
     /// Whether an earlier try was made.
     pub fn is_repeat(&self) -> bool {
         self.number > self.first
@@ -311,7 +311,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// `wait`: callers may wait on this server after the call, see [`Store::on_ready`].
     ///
-    /// `turn`: the store remembers what this call gives to each request without an id, until the slot's next turn. In a
+    /// `ticket`: the store remembers what this call gives to each request without an id, until the slot's next ticket. In a
     /// repeat, a request gets those of these leases that live; only if there are none, it acts as in a first try. A
     /// repeat is also answered if dequeue is blocked: requests without such leases are refused. A try that reaches the
     /// store after a later one of its slot is refused.
@@ -320,7 +320,7 @@ pub trait Store: Send + Sync + 'static {
         shard: &Shard,
         requests: &[DequeueRequest],
         wait: bool,
-        turn: Option<Turn>,
+        ticket: Option<Ticket>,
     ) -> impl Future<Output = Result<Dequeued, Refusal>> + Send;
 
     /// Q10, Q11. The message becomes completed, or pending if it was coalesced.

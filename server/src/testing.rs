@@ -148,14 +148,14 @@ macro_rules! through {
                 shard: &Shard,
                 requests: &[DequeueRequest],
                 wait: bool,
-                turn: Option<Turn>,
+                ticket: Option<Ticket>,
             ) -> Result<Dequeued, Refusal> {
                 if take_one(&self.building) {
                     // Nothing new without the index; what an earlier try gave needs none.
                     let old = requests.iter().map(|request| DequeueRequest { limit: 0, ..request.clone() });
                     let old: Vec<DequeueRequest> = old.collect();
                     let building = async {
-                        let mut answer = self.oracle.dequeue(shard, &old, wait, turn).await?;
+                        let mut answer = self.oracle.dequeue(shard, &old, wait, ticket).await?;
                         for leases in answer.leases.iter_mut().filter(|leases| **leases == Ok(Vec::new())) {
                             *leases = Err(Refusal::IndexBuilding { keys: "k".to_owned() });
                         }
@@ -163,7 +163,7 @@ macro_rules! through {
                     };
                     return self.call("dequeue", building).await;
                 }
-                self.call("dequeue", self.oracle.dequeue(shard, requests, wait, turn)).await
+                self.call("dequeue", self.oracle.dequeue(shard, requests, wait, ticket)).await
             }
 
             fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {

@@ -100,9 +100,9 @@ impl<S: Probe> TestQueue<S> {
         panic!("an index is not built after {INDEX_STEPS_MAX} calls");
     }
 
-    /// A Dequeue in a turn of a server.
-    pub async fn take_turn(&self, turn: Turn, requests: &[DequeueRequest]) -> Result<Vec<Vec<Lease>>, Refusal> {
-        self.store.dequeue(&self.shard, requests, false, Some(turn)).await?.leases.into_iter().collect()
+    /// A Dequeue with a ticket.
+    pub async fn take_with(&self, ticket: Ticket, requests: &[DequeueRequest]) -> Result<Vec<Vec<Lease>>, Refusal> {
+        self.store.dequeue(&self.shard, requests, false, Some(ticket)).await?.leases.into_iter().collect()
     }
 
     /// A Dequeue of one request.

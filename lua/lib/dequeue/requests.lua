@@ -7,7 +7,7 @@
 --   bytes     payload bytes of its leases, those of earlier calls included
 --   until_ms  when the last of its leases ends
 --   ended     why it ended before its limit: 0, WORK_BOUND or PAYLOAD_BOUND
---   replayed  it was answered before, by its id or in this turn: it gets those leases and no new ones
+--   replayed  it was answered before, by its id or under this ticket: it gets those leases and no new ones
 --   twin      the earlier request of this call with the same request id
 local WORK_BOUND, PAYLOAD_BOUND = 1, 2
 local NO_FILTERS = {}

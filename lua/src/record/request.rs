@@ -1,7 +1,7 @@
 //! The packed arguments of scripts: filters, indexes, Dequeue requests.
 
 use super::reader::push_short;
-use tallystone_model::store::{DequeueRequest, Turn};
+use tallystone_model::store::{DequeueRequest, Ticket};
 use tallystone_model::{Filter, IndexKeys};
 
 /// Appends the values of an index's keys in a filter: they name the filter's list in the index.
@@ -19,12 +19,12 @@ pub fn encode_index(slot: u8, building: bool, keys: &IndexKeys, out: &mut Vec<u8
     }
 }
 
-/// Appends the turn of a Dequeue call.
-pub fn encode_turn(turn: &Turn, out: &mut Vec<u8>) {
-    out.extend_from_slice(&turn.server.to_be_bytes());
-    out.push(turn.slot);
-    out.extend_from_slice(&turn.first.to_be_bytes()[1..]);
-    out.extend_from_slice(&turn.number.to_be_bytes()[1..]);
+/// Appends the ticket of a Dequeue call.
+pub fn encode_ticket(ticket: &Ticket, out: &mut Vec<u8>) {
+    out.extend_from_slice(&ticket.server.to_be_bytes());
+    out.push(ticket.slot);
+    out.extend_from_slice(&ticket.first.to_be_bytes()[1..]);
+    out.extend_from_slice(&ticket.number.to_be_bytes()[1..]);
 }
 
 /// Appends a Dequeue request up to its filters. `position`: in the whole call. `limit`: how many more leases it accepts. `payload_bytes`: how many it got

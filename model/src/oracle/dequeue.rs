@@ -1,14 +1,14 @@
 //! Dequeue (Q4, Q8, Q10, Q11).
 
 use super::record::Record;
-use super::shard::{QueueShard, TurnMemory};
+use super::shard::{QueueShard, TicketMemory};
 use crate::filter::Filter;
 use crate::limits::DEQUEUE_PAYLOAD_BYTES;
 use crate::message::Lease;
 use crate::names::MessageId;
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
-use crate::store::{DequeueRequest, Dequeued, LeaseRef, Outlook, Turn};
+use crate::store::{DequeueRequest, Dequeued, LeaseRef, Outlook, Ticket};
 use std::collections::BTreeSet;
 
 impl QueueShard {
@@ -16,20 +16,20 @@ impl QueueShard {
         &mut self,
         requests: &[DequeueRequest],
         wait: bool,
-        turn: Option<Turn>,
+        ticket: Option<Ticket>,
     ) -> Result<Dequeued, Refusal> {
-        let is_repeat = turn.is_some_and(|turn| turn.is_repeat());
+        let is_repeat = ticket.is_some_and(|ticket| ticket.is_repeat());
         let blocked = self.queue.config.dequeue_blocked;
         if blocked && !is_repeat {
             return Err(self.dequeue_blocked());
         }
-        let mut memory = TurnMemory::default();
-        if let Some(turn) = turn {
-            let last = self.turns.get(&(turn.server, turn.slot)).cloned().unwrap_or_default();
-            if last.number > turn.number {
+        let mut memory = TicketMemory::default();
+        if let Some(ticket) = ticket {
+            let last = self.tickets.get(&(ticket.server, ticket.slot)).cloned().unwrap_or_default();
+            if last.number > ticket.number {
                 return Err(Refusal::overtaken());
             }
-            if last.number >= turn.first {
+            if last.number >= ticket.first {
                 memory = last;
             }
         }
@@ -51,10 +51,10 @@ impl QueueShard {
             }
             leases.push(answer);
         }
-        if let Some(turn) = turn
+        if let Some(ticket) = ticket
             && (is_repeat || !memory.leases.is_empty())
         {
-            self.turns.insert((turn.server, turn.slot), TurnMemory { number: turn.number, ..memory });
+            self.tickets.insert((ticket.server, ticket.slot), TicketMemory { number: ticket.number, ..memory });
         }
         self.waiting |= wait && !blocked;
         Ok(Dequeued { leases, cut_short, outlook: self.outlook() })

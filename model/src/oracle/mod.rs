@@ -178,9 +178,9 @@ impl Store for Oracle {
         shard: &Shard,
         requests: &[DequeueRequest],
         wait: bool,
-        turn: Option<Turn>,
+        ticket: Option<Ticket>,
     ) -> Result<Dequeued, Refusal> {
-        self.on(shard, |state| state.dequeue(requests, wait, turn))
+        self.on(shard, |state| state.dequeue(requests, wait, ticket))
     }
 
     async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {

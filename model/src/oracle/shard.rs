@@ -11,9 +11,9 @@ use crate::state::{Cause, State, is_arrow};
 use crate::store::{LeaseRef, Queue, Transition};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one turn gave.
+/// What one ticket gave.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TurnMemory {
+pub(super) struct TicketMemory {
     /// The number of its last try.
     pub(super) number: u64,
     /// The leases of its requests without an id, by their positions.
@@ -29,8 +29,8 @@ pub(super) struct QueueShard {
     pub(super) messages: BTreeMap<MessageId, Record>,
     /// The leases that each request id got (Q10).
     pub(super) requests: BTreeMap<String, Vec<LeaseRef>>,
-    /// What the last turn of each server's slot gave (Q10).
-    pub(super) turns: BTreeMap<(u64, u8), TurnMemory>,
+    /// What the last ticket of each server's slot gave (Q10).
+    pub(super) tickets: BTreeMap<(u64, u8), TicketMemory>,
     /// Filter indexes that filters created, without being declared.
     pub(super) on_demand: BTreeSet<IndexKeys>,
     /// The events of the current call.
@@ -49,7 +49,7 @@ impl QueueShard {
             queue,
             messages: BTreeMap::new(),
             requests: BTreeMap::new(),
-            turns: BTreeMap::new(),
+            tickets: BTreeMap::new(),
             on_demand: BTreeSet::new(),
             events: Vec::new(),
             waiting: false,

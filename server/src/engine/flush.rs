@@ -88,7 +88,7 @@ pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, fl
         (batch.parts, answer)
     });
     let dequeue = flush.dequeue.map(|batch| async {
-        let answer = store.dequeue(shard, &batch.requests, batch.wait, Some(batch.turn)).await;
+        let answer = store.dequeue(shard, &batch.requests, batch.wait, Some(batch.ticket)).await;
         (batch, answer)
     });
     let (complete, release, extend, cancel, enqueue, dequeue) = futures::join!(

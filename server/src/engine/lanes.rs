@@ -22,7 +22,7 @@ pub(crate) struct Lanes {
     open: Mutex<HashMap<Shard, mpsc::UnboundedSender<Command>>>,
     start: Box<Start>,
     this: Weak<Lanes>,
-    /// Names this server in the turns of its Dequeues.
+    /// Names this server in the tickets of its Dequeues.
     pub(super) server: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Dequeues whose reply is lost on its way from the store: what their callers are told, and who gets the leases (Q10).
+//! Dequeues whose reply is lost on its way from the store: what their callers learn, and who gets the leases (Q10).
 
 use super::tests::{HOUR, Rig, id_of, queue, request};
 use super::*;
@@ -20,7 +20,7 @@ fn filtered(value: &str) -> DequeueRequest {
 }
 
 impl Rig {
-    /// Lets the store act on the next dequeue, and nobody hear of it; from then on the store is away.
+    /// Lets the store act on the next dequeue, and loses its reply; from then on the store is away.
     async fn lose_and_leave(&self) {
         self.store.lose.store(1, Ordering::SeqCst);
         let before = self.store.calls("dequeue");
@@ -83,7 +83,7 @@ async fn q10_empty_means_that_the_store_said_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn q10_after_the_stores_return_nobody_hears_that_nothing_is_there_before_it_was_asked() {
+async fn q10_after_the_stores_return_a_wait_does_not_end_empty_before_a_new_request() {
     let rig = Rig::with_queues(&["q"]).await;
     let waiting = rig.call(filtered("v"), HOUR);
     rig.store.called("dequeue", 1).await;
@@ -93,7 +93,7 @@ async fn q10_after_the_stores_return_nobody_hears_that_nothing_is_there_before_i
     rig.back();
     assert_eq!(rig.call(filtered("w"), Duration::ZERO).await.unwrap(), Ok(vec![]), "the store answers again");
     rig.engine.context.stopping.cancel();
-    assert!(waiting.await.unwrap().is_err(), "nobody has asked for it since");
+    assert!(waiting.await.unwrap().is_err(), "no request for its group since");
 }
 
 #[tokio::test(start_paused = true)]

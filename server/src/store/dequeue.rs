@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, record};
-use tallystone_model::store::{DequeueRequest, Dequeued, Outlook, Turn};
+use tallystone_model::store::{DequeueRequest, Dequeued, Outlook, Ticket};
 use tallystone_model::{Applied, Lease, Refusal, Shard};
 
 /// Why a request ended before its limit; the same names as in `dequeue.lua`.
@@ -21,7 +21,7 @@ pub(super) struct Dequeue<'a> {
     shard: &'a Shard,
     requests: &'a [DequeueRequest],
     wait: bool,
-    turn: Option<Turn>,
+    ticket: Option<Ticket>,
     /// The requests that are not answered yet, by their positions.
     open: Vec<usize>,
     /// The leases of each request so far.
@@ -36,10 +36,10 @@ impl<'a> Dequeue<'a> {
         shard: &'a Shard,
         requests: &'a [DequeueRequest],
         wait: bool,
-        turn: Option<Turn>,
+        ticket: Option<Ticket>,
     ) -> Self {
         let (open, leases) = ((0..requests.len()).collect(), vec![Ok(Vec::new()); requests.len()]);
-        Dequeue { shared, shard, requests, wait, turn, open, leases, cut_short: false, outlook: None }
+        Dequeue { shared, shard, requests, wait, ticket, open, leases, cut_short: false, outlook: None }
     }
 
     pub(super) async fn run(mut self) -> Result<Dequeued, Refusal> {
@@ -56,9 +56,9 @@ impl<'a> Dequeue<'a> {
                 Ok(()) => {}
                 // The indexes changed between the two calls: find the index again.
                 Err(Refusal::IndexBuilding { .. }) => {}
-                // This step may have given leases that only a repeat of the turn finds; it finds those of the other steps
+                // This step may have given leases that only a repeat under this ticket finds; it finds those of the other steps
                 // too.
-                Err(refusal @ Refusal::Unavailable { applied: Applied::Unknown, .. }) if self.turn.is_some() => {
+                Err(refusal @ Refusal::Unavailable { applied: Applied::Unknown, .. }) if self.ticket.is_some() => {
                     return Err(refusal);
                 }
                 // Leases that were granted must reach their caller. Requests without leases get the refusal.
@@ -82,7 +82,7 @@ impl<'a> Dequeue<'a> {
 
     /// A repeat collects what an earlier try gave, even if the queue is paused or an index is missing.
     fn is_repeat(&self) -> bool {
-        self.turn.is_some_and(|turn| turn.is_repeat())
+        self.ticket.is_some_and(|ticket| ticket.is_repeat())
     }
 
     async fn step(&mut self) -> Result<(), Refusal> {
@@ -122,8 +122,8 @@ impl<'a> Dequeue<'a> {
             }
             command.arg(u8::from(self.wait && paused.is_ok()));
             let mut packed = Vec::new();
-            if let Some(turn) = &self.turn {
-                record::encode_turn(turn, &mut packed);
+            if let Some(ticket) = &self.ticket {
+                record::encode_ticket(ticket, &mut packed);
             }
             command.arg(packed.as_slice());
             for at in &self.open {

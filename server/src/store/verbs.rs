@@ -45,9 +45,9 @@ impl Store for RedisStore {
         shard: &Shard,
         requests: &[DequeueRequest],
         wait: bool,
-        turn: Option<Turn>,
+        ticket: Option<Ticket>,
     ) -> Result<Dequeued, Refusal> {
-        Dequeue::new(&self.shared, shard, requests, wait, turn).run().await
+        Dequeue::new(&self.shared, shard, requests, wait, ticket).run().await
     }
 
     async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {

@@ -46,7 +46,7 @@ mod queues;
 mod redis_only;
 mod request_ids;
 mod servers;
-mod turns;
+mod tickets;
 mod views;
 
 /// The message as it must be sent to come into a state by [`bring`].

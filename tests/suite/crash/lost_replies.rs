@@ -1,5 +1,5 @@
 //! A Dequeue whose reply is lost between Redis and the server, for callers that gave no request id and for Work streams:
-//! the answer speaks for every try, and the leases of the lost reply reach whom they were for (Q10).
+//! the answer speaks for every try, and the leases of the lost reply reach those callers (Q10).
 
 use super::machines::Redis;
 use super::proxy::Proxy;
@@ -99,7 +99,7 @@ async fn q10_a_dequeue_whose_repeat_meets_a_closed_port_does_not_say_that_nothin
     assert_eq!((answer.code(), details.reason.as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"));
     assert_eq!(details.metadata["applied"], "unknown", "{answer:?}");
     assert_eq!(rig.running().await, 2, "the first try took effect");
-    // Nobody can ask for these leases any more: the server itself gives them back, long before they end.
+    // No caller can get these leases any more: the server itself releases them, long before they end.
     rig.proxy.open();
     let found = timeout(SOON, rig.other.dequeue(dequeue(i64::try_from(SOON.as_millis()).expect("a minute"))));
     let found = found.await.expect("in time").expect("a Dequeue").into_inner().leases;

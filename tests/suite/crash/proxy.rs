@@ -1,4 +1,4 @@
-//! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and nobody hears of it.
+//! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and its caller does not learn of it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ enum Mode {
     Shut,
 }
 
-/// A proxy on a port of its own. It ends when it is dropped.
+/// A proxy on its own port. It ends when it is dropped.
 pub(crate) struct Proxy {
     address: SocketAddr,
     mode: Arc<watch::Sender<Mode>>,

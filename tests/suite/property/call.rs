@@ -1,6 +1,6 @@
 //! One step made concrete: the call, on any store, and its answer as one comparable value.
 
-use crate::property::program::{Act, Held, QUEUES, TurnOf, id_of, message_patch};
+use crate::property::program::{Act, Held, QUEUES, TicketOf, id_of, message_patch};
 use std::collections::{BTreeSet, HashMap};
 use tallystone_model::explain::Facts;
 use tallystone_model::message::Enqueued;
@@ -9,10 +9,10 @@ use tallystone_model::*;
 
 /// The tokens that the messages of a program were given, by queue and place of the id, in order.
 #[derive(Default)]
-pub(crate) struct Tokens(HashMap<(usize, MessageId), Vec<u64>>, Turns);
+pub(crate) struct Tokens(HashMap<(usize, MessageId), Vec<u64>>, Tickets);
 
-/// The first numbers of the turns that have been taken, by queue, server and slot; and the last number of all.
-type Turns = (HashMap<(usize, u64, u8), u64>, u64);
+/// The first numbers of the tickets that have been taken, by queue, server and slot; and the last number of all.
+type Tickets = (HashMap<(usize, u64, u8), u64>, u64);
 
 impl Tokens {
     /// Takes note of the leases in an answer.
@@ -26,16 +26,16 @@ impl Tokens {
         }
     }
 
-    /// The next try of a turn. No other call of the slot is under way.
-    fn turn(&mut self, queue: usize, of: TurnOf) -> Turn {
-        let TurnOf { server, slot, again } = of;
+    /// The next try of a ticket. No other call of the slot is under way.
+    fn ticket(&mut self, queue: usize, of: TicketOf) -> Ticket {
+        let TicketOf { server, slot, again } = of;
         let (firsts, last) = &mut self.1;
         *last += 1;
         let first = firsts.entry((queue, server, slot)).or_insert(*last);
         if !again {
             *first = *last;
         }
-        Turn { server, slot, first: *first, number: *last }
+        Ticket { server, slot, first: *first, number: *last }
     }
 
     fn lease(&self, queue: usize, held: Held) -> LeaseRef {
@@ -49,7 +49,7 @@ impl Tokens {
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
     Enqueue(Vec<NewMessage>),
-    Dequeue(Vec<DequeueRequest>, bool, Option<Turn>),
+    Dequeue(Vec<DequeueRequest>, bool, Option<Ticket>),
     Complete(Vec<LeaseRef>),
     Extend(Vec<Extension>),
     Release(Vec<Release>),
@@ -85,8 +85,8 @@ pub(crate) enum CallReply {
 impl Call {
     /// The call of a step; `None`: the step moves the clock.
     pub(crate) fn of(act: &Act, queue: usize, tokens: &mut Tokens, now_ms: u64) -> Option<Call> {
-        if let Act::Dequeue { requests, wait, turn } = act {
-            return Some(Call::Dequeue(requests.clone(), *wait, turn.map(|turn| tokens.turn(queue, turn))));
+        if let Act::Dequeue { requests, wait, ticket } = act {
+            return Some(Call::Dequeue(requests.clone(), *wait, ticket.map(|ticket| tokens.ticket(queue, ticket))));
         }
         let lease = |held: &Held| tokens.lease(queue, *held);
         Some(match act {
@@ -134,8 +134,8 @@ impl Call {
     pub(crate) async fn on<S: Store>(&self, store: &S, shard: &Shard) -> CallReply {
         match self.clone() {
             Call::Enqueue(messages) => CallReply::Enqueued(store.enqueue(shard, messages).await),
-            Call::Dequeue(requests, wait, turn) => {
-                CallReply::Dequeued(store.dequeue(shard, &requests, wait, turn).await)
+            Call::Dequeue(requests, wait, ticket) => {
+                CallReply::Dequeued(store.dequeue(shard, &requests, wait, ticket).await)
             }
             Call::Complete(leases) => CallReply::Went(store.complete(shard, leases).await),
             Call::Extend(extensions) => CallReply::Extended(store.extend_lease(shard, extensions).await),
@@ -154,7 +154,7 @@ impl Call {
     }
 
     /// Whether the same call at once must answer the same and change nothing (Q10). Not so where an item undoes
-    /// what an earlier item of the same name answered, nor where neither an id nor a turn tells what it repeats.
+    /// what an earlier item of the same name answered, nor where neither an id nor a ticket identifies what it repeats.
     pub(crate) fn is_repeatable(&self) -> bool {
         let distinct = |names: &[&str]| names.iter().collect::<BTreeSet<_>>().len() == names.len();
         let ids = self.ids();
@@ -162,10 +162,10 @@ impl Call {
             return false;
         }
         match self {
-            Call::Dequeue(requests, _, turn) => {
+            Call::Dequeue(requests, _, ticket) => {
                 let ids = requests.iter().map(|request| request.request_id.as_str());
                 let (named, nameless): (Vec<&str>, Vec<&str>) = ids.partition(|id| !id.is_empty());
-                distinct(&named) && (nameless.is_empty() || turn.is_some())
+                distinct(&named) && (nameless.is_empty() || ticket.is_some())
             }
             Call::Extend(extensions) => extensions.iter().all(|extension| !extension.request_id.is_empty()),
             Call::Purge(_) | Call::Delete | Call::Sweep => false,

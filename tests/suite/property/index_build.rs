@@ -60,7 +60,7 @@ async fn build(world: &mut World, seed: u64, queue: usize, config: QueueConfig) 
         return Err("nothing happened while the index was built: this proves nothing".to_owned());
     }
     for request in [request(1), request(100)].map(|request| DequeueRequest { filters: filters.to_vec(), ..request }) {
-        let act = Act::Dequeue { requests: vec![request], wait: false, turn: None };
+        let act = Act::Dequeue { requests: vec![request], wait: false, ticket: None };
         play.step(&Step { queue, server: 1, repeat: false, act }).await?;
     }
     play.compare_all(1).await?;

@@ -52,7 +52,7 @@ pub(crate) enum Act {
     Dequeue {
         requests: Vec<DequeueRequest>,
         wait: bool,
-        turn: Option<TurnOf>,
+        ticket: Option<TicketOf>,
     },
     Complete(Vec<Held>),
     Extend(Vec<(Held, Option<u64>, String)>),
@@ -84,9 +84,9 @@ pub(crate) enum Act {
     },
 }
 
-/// A turn of a server's slot: a new one, or the last one again, perhaps with other requests.
+/// A ticket of a server's slot: a new one, or the last one again, perhaps with other requests.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TurnOf {
+pub(crate) struct TicketOf {
     /// Which server.
     pub server: u64,
     /// Which slot of it.
@@ -167,12 +167,12 @@ impl Drawer {
         match self.rng.random_range(0..1_000) {
             0..240 => Act::Enqueue(self.several(Self::new_message)),
             240..480 => {
-                let turn = self.maybe(0.7, |d| TurnOf {
+                let ticket = self.maybe(0.7, |d| TicketOf {
                     server: d.pick(&[1, 1 << 60]),
                     slot: d.pick(&[0, 1]),
                     again: d.chance(0.4),
                 });
-                Act::Dequeue { requests: self.requests(), wait: self.chance(0.5), turn }
+                Act::Dequeue { requests: self.requests(), wait: self.chance(0.5), ticket }
             }
             480..570 => Act::Complete(self.several(Self::held)),
             570..620 => Act::Extend(self.several(|d| (d.held(), d.lease_ms(), d.request_id()))),
@@ -350,17 +350,17 @@ pub(crate) fn simpler(step: &Step) -> Vec<Step> {
     }
     let acts = match &step.act {
         Act::Enqueue(items) => without(items, Act::Enqueue),
-        Act::Dequeue { requests, wait, turn } => {
-            let (wait, turn) = (*wait, *turn);
-            let mut acts = without(requests, |requests| Act::Dequeue { requests, wait, turn });
-            if turn.is_some() {
-                acts.push(Act::Dequeue { requests: requests.clone(), wait, turn: None });
+        Act::Dequeue { requests, wait, ticket } => {
+            let (wait, ticket) = (*wait, *ticket);
+            let mut acts = without(requests, |requests| Act::Dequeue { requests, wait, ticket });
+            if ticket.is_some() {
+                acts.push(Act::Dequeue { requests: requests.clone(), wait, ticket: None });
             }
             for (at, request) in requests.iter().enumerate() {
                 for filter in 0..request.filters.len() {
                     let mut requests = requests.clone();
                     requests[at].filters.remove(filter);
-                    acts.push(Act::Dequeue { requests, wait, turn });
+                    acts.push(Act::Dequeue { requests, wait, ticket });
                 }
             }
             acts

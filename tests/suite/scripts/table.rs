@@ -175,22 +175,22 @@ impl Table {
 
     async fn dequeue(&mut self, words: &[&str]) -> String {
         let mut wanted = request(number(words[0]) as usize);
-        let mut turn = None;
+        let mut ticket = None;
         for word in &words[1..] {
             match word.split_once('=').expect("name=value") {
                 ("lease", value) => wanted.lease_ms = Some(number(value)),
                 ("request", value) => wanted.request_id = value.to_owned(),
-                // turn=4: the first try; turn=4-6: the try 6 of that turn.
-                ("turn", value) => {
+                // ticket=4: the first try; ticket=4-6: the try 6 of that ticket.
+                ("ticket", value) => {
                     let (first, try_number) = value.split_once('-').unwrap_or((value, value));
-                    turn = Some(Turn { server: 7, slot: 1, first: number(first), number: number(try_number) });
+                    ticket = Some(Ticket { server: 7, slot: 1, first: number(first), number: number(try_number) });
                 }
                 _ => wanted.filters.push(origin(word)),
             }
         }
-        let answer = match turn {
+        let answer = match ticket {
             None => self.queue.dequeue(vec![wanted]).await,
-            Some(_) => self.store.dequeue(&self.queue.shard, &[wanted], false, turn).await,
+            Some(_) => self.store.dequeue(&self.queue.shard, &[wanted], false, ticket).await,
         };
         let answer = match answer {
             Err(refusal) => return refused(refusal),

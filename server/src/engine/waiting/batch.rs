@@ -1,7 +1,7 @@
 //! One dequeue of the store, combined from the requests of many waiters.
 
 use super::group::{Streams, Waiter, WaiterKind};
-use tallystone_model::store::{DequeueRequest, Turn};
+use tallystone_model::store::{DequeueRequest, Ticket};
 use tokio::time::Instant;
 
 /// The requests of one store call, and the waiters they belong to.
@@ -11,7 +11,7 @@ pub(in crate::engine) struct DequeueBatch {
     /// Whether any waiter will wait on if it gets nothing.
     pub(in crate::engine) wait: bool,
     /// Names the call, so that it can be repeated.
-    pub(in crate::engine) turn: Turn,
+    pub(in crate::engine) ticket: Ticket,
     /// The waiter of each request; `None`: it has been answered, and the leases that its request may have got are
     /// released.
     pub(super) waiters: Vec<Option<Waiter>>,
@@ -27,8 +27,8 @@ pub(super) struct LostBatch {
 }
 
 impl DequeueBatch {
-    pub(super) fn new(turn: Turn) -> Self {
-        DequeueBatch { requests: Vec::new(), wait: false, turn, waiters: Vec::new() }
+    pub(super) fn new(ticket: Ticket) -> Self {
+        DequeueBatch { requests: Vec::new(), wait: false, ticket, waiters: Vec::new() }
     }
 
     /// Adds a waiter. The credits of a stream move into the request; those that are not used return with its result.
@@ -53,7 +53,7 @@ impl DequeueBatch {
     /// Prepares the next try of a call whose reply was lost. The requests keep their positions. Who is gone gets nothing
     /// new.
     pub(super) fn repeat(&mut self, number: u64, streams: &Streams, now: Instant) {
-        self.turn.number = number;
+        self.ticket.number = number;
         self.wait = false;
         for (request, waiter) in self.requests.iter_mut().zip(&mut self.waiters) {
             match waiter.as_ref().map(|waiter| &waiter.kind) {

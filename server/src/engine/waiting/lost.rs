@@ -1,4 +1,4 @@
-//! Dequeues whose replies were lost: the store may have acted on them. They are repeated as they were, in the same turn,
+//! Dequeues whose replies were lost: the store may have acted on them. They are repeated as they were, under the same ticket,
 //! until the store answers: so each waiter gets the leases that the lost reply gave it, or the store's word that it gave
 //! none; the leases of those that have gone meanwhile are released (Q10, docs/decisions/0026).
 //!
@@ -9,7 +9,7 @@ use super::group::{Waiter, WaiterKind};
 use super::settle::Retry;
 use super::{SLOTS, Waiting};
 use std::sync::atomic::{AtomicU64, Ordering};
-use tallystone_model::store::Turn;
+use tallystone_model::store::Ticket;
 use tallystone_model::{Applied, Refusal};
 use tokio::time::Instant;
 
@@ -24,17 +24,17 @@ fn unknown(why: &str) -> Refusal {
 }
 
 impl Waiting {
-    /// A free slot's next turn.
-    pub(super) fn take_turn(&mut self) -> Option<Turn> {
+    /// A free slot's next ticket.
+    pub(super) fn take_ticket(&mut self) -> Option<Ticket> {
         let slot = self.taken.iter().position(|taken| !taken)?;
         self.taken[slot] = true;
         let number = next_number();
-        Some(Turn { server: self.server, slot: slot as u8, first: number, number })
+        Some(Ticket { server: self.server, slot: slot as u8, first: number, number })
     }
 
     /// The call is over: its slot is free.
-    pub(super) fn end_turn(&mut self, turn: &Turn) {
-        self.taken[usize::from(turn.slot)] = false;
+    pub(super) fn end_ticket(&mut self, ticket: &Ticket) {
+        self.taken[usize::from(ticket.slot)] = false;
     }
 
     pub(super) fn has_free_slot(&self) -> bool {
@@ -46,8 +46,8 @@ impl Waiting {
         self.lost.iter_mut().for_each(|lost| lost.due = true);
     }
 
-    /// The next lost call to repeat. Without a free slot nobody else can ask the store: then a new waiter has one repeated
-    /// at once.
+    /// The next lost call to repeat. Without a free slot there is no other call: then a new waiter has one repeated at
+    /// once.
     pub(super) fn next_repeat(&mut self, now: Instant) -> Option<DequeueBatch> {
         let wanted = !self.fresh.is_empty() && !self.has_free_slot();
         let at = self.lost.iter().position(|lost| lost.due || wanted)?;
@@ -102,7 +102,7 @@ impl Waiting {
 
     fn drop_lost(&mut self) {
         for LostBatch { batch, .. } in std::mem::take(&mut self.lost) {
-            self.end_turn(&batch.turn);
+            self.end_ticket(&batch.ticket);
             for request in &batch.requests {
                 self.settled(&request.filters);
             }

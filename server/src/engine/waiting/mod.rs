@@ -19,7 +19,7 @@
 //!
 //! # What an answer says
 //! A waiter may be requested several times; its answer speaks for all of them. If a reply is lost, its call is repeated as
-//! it was until the store answers (`lost`); a caller whose wait ends before that is told that the store may have acted.
+//! it was until the store answers (`lost`); a caller whose wait ends before that learns that the store may have acted.
 //! An empty answer is the store's word, given after its last absence: see [`Group::refused`] and [`Waiter::refused`].
 
 mod batch;
@@ -56,9 +56,9 @@ pub(super) struct Waiting {
     expire_at: Option<Instant>,
     /// When `held` reaches this, disconnected callers are removed.
     prune_at: usize,
-    /// This server, as its turns name it.
+    /// This server, as its tickets name it.
     server: u64,
-    /// The slots whose turn is not over.
+    /// The slots whose ticket is not over.
     taken: [bool; SLOTS],
     /// Calls whose replies were lost.
     lost: Vec<LostBatch>,
@@ -179,10 +179,10 @@ impl Waiting {
             self.hint = 0;
             return None;
         }
-        let turn = self.take_turn()?;
+        let ticket = self.take_ticket()?;
         let (epoch, hint) = (self.epoch, std::mem::take(&mut self.hint));
         let Waiting { groups, fresh, streams, held, .. } = self;
-        let mut batch = DequeueBatch::new(turn);
+        let mut batch = DequeueBatch::new(ticket);
         let mut room = BATCH_ITEMS_MAX;
         let mut concerned: Vec<&mut Group> = match *held {
             0 => Vec::new(),
@@ -223,7 +223,7 @@ impl Waiting {
         }
         batch.wait |= *held > 0;
         if batch.requests.is_empty() {
-            self.end_turn(&turn);
+            self.end_ticket(&ticket);
             return None;
         }
         Some(batch)

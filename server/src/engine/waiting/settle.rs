@@ -50,9 +50,9 @@ impl Waiting {
         now: Instant,
         grant: impl Fn(Vec<Lease>, bool) -> Granted,
     ) -> Option<Retry> {
-        self.end_turn(&batch.turn);
+        self.end_ticket(&batch.ticket);
         let ready = usize::try_from(answer.outlook.ready).unwrap_or(usize::MAX);
-        let (cut_short, is_repeat, now_ms) = (answer.cut_short, batch.turn.is_repeat(), answer.outlook.now_ms);
+        let (cut_short, is_repeat, now_ms) = (answer.cut_short, batch.ticket.is_repeat(), answer.outlook.now_ms);
         let mut retry = None;
         let mut answers = answer.leases.into_iter();
         for (request, waiter) in batch.requests.into_iter().zip(batch.waiters) {
@@ -75,7 +75,7 @@ impl Waiting {
                     };
                     group.remaining = if dry { 0 } else { ready };
                     if group.refused.take().is_some() {
-                        self.ask_refused_again(&request.filters);
+                        self.request_refused_again(&request.filters);
                     }
                     match waiter {
                         Some(waiter) => {
@@ -104,8 +104,9 @@ impl Waiting {
         retry
     }
 
-    /// The store answers this group again: those for which that answer does not speak are asked for once more.
-    fn ask_refused_again(&mut self, filters: &[Filter]) {
+    /// The store answers this group again: a waiter for which that answer does not speak gets a
+    /// request again.
+    fn request_refused_again(&mut self, filters: &[Filter]) {
         let Some(group) = self.groups.get_mut(filters) else { return };
         let (refused, others): (VecDeque<Waiter>, VecDeque<Waiter>) =
             std::mem::take(&mut group.waiting).into_iter().partition(|waiter| waiter.refused.is_some());
@@ -117,18 +118,18 @@ impl Waiting {
     /// The whole store call was refused.
     fn settle_refused(&mut self, batch: DequeueBatch, refusal: Refusal, now: Instant) -> Option<Retry> {
         if let Refusal::Unavailable { why, .. } = &refusal {
-            // Until a group has been asked for again, nobody knows what there is for it. Its waiters have no part in a
+            // Until the store answers a request of a group again, it is unknown what there is for it. Its waiters have no part in a
             // lost call.
             let refusal = Refusal::Unavailable { applied: Applied::No, why: why.clone() };
             self.groups.values_mut().for_each(|group| group.refused = Some(refusal.clone()));
         }
         let may_have_acted = matches!(refusal, Refusal::Unavailable { applied: Applied::Unknown, .. });
         // Of the earlier tries a refusal says nothing, unless it says that the queue is gone, and with it their leases.
-        let is_lost = batch.turn.is_repeat() && !matches!(refusal, Refusal::QueueNotFound { .. });
+        let is_lost = batch.ticket.is_repeat() && !matches!(refusal, Refusal::QueueNotFound { .. });
         if may_have_acted || is_lost {
             return self.lose(batch, &refusal, now);
         }
-        self.end_turn(&batch.turn);
+        self.end_ticket(&batch.ticket);
         let mut retry = None;
         for (request, waiter) in batch.requests.into_iter().zip(batch.waiters) {
             self.settled(&request.filters);

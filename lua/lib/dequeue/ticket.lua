@@ -1,22 +1,22 @@
--- dequeue/turn: what this turn of the server's slot has given so far, so that a repeat collects what a lost reply gave
+-- dequeue/ticket: what the tries under this ticket have given so far, so that a repeat collects what a lost reply gave
 -- (Q10; docs/decisions/0026; lib/requests has the record's layout).
--- ARGV[6] '' (no turn), or packed: server(8) slot(1), number of the first try(7), number of this try(7)
+-- ARGV[6] '' (no ticket), or packed: server(8) slot(1), number of the first try(7), number of this try(7)
 -- After a repeat the record stays so long at least: a late try must find that it was overtaken.
 local OVERTAKEN_KNOWN_MS = 60000
-local turn = {}
+local ticket = {}
 if #ARGV[6] > 0 then
-  turn.name = '\0' .. sub(ARGV[6], 1, 9)
-  turn.first, turn.number = unpick('>I7I7', ARGV[6], 10)
-  turn.raw = call('HGET', K_REQUESTS, turn.name) or nil
-  turn.last = turn.raw and (unpick('>I7', turn.raw, 7)) or 0
-  turn.goes_on = turn.last >= turn.first
+  ticket.name = '\0' .. sub(ARGV[6], 1, 9)
+  ticket.first, ticket.number = unpick('>I7I7', ARGV[6], 10)
+  ticket.raw = call('HGET', K_REQUESTS, ticket.name) or nil
+  ticket.last = ticket.raw and (unpick('>I7', ticket.raw, 7)) or 0
+  ticket.goes_on = ticket.last >= ticket.first
 end
 
 -- Replays to each request without an id what an earlier try gave it.
-local function replay_turn(requests)
-  if not turn.goes_on then return end
+local function replay_ticket(requests)
+  if not ticket.goes_on then return end
   local given = {}
-  for _, lease in ipairs(remembered(turn.name, turn.raw)) do
+  for _, lease in ipairs(remembered(ticket.name, ticket.raw)) do
     given[lease.position] = given[lease.position] or {}
     table.insert(given[lease.position], lease)
   end
@@ -26,8 +26,8 @@ local function replay_turn(requests)
 end
 
 -- WHY a first try that gives nothing writes nothing: idle servers cost no write, and what it would overwrite is over.
-local function remember_turn(requests)
-  if not turn.name then return end
+local function remember_ticket(requests)
+  if not ticket.name then return end
   local parts, n, until_ms = {}, 1, 0
   for _, r in ipairs(requests) do
     if r.found > 0 and r.request_id == '' and not r.replayed then
@@ -40,15 +40,15 @@ local function remember_turn(requests)
       if r.until_ms > until_ms then until_ms = r.until_ms end
     end
   end
-  local is_repeat = turn.number > turn.first
+  local is_repeat = ticket.number > ticket.first
   if n == 1 and not is_repeat then return end
   if is_repeat then until_ms = math.max(until_ms, now + OVERTAKEN_KNOWN_MS) end
   parts[1] = ''
-  if turn.goes_on then
-    until_ms, parts[1] = math.max(until_ms, (unpick('>I6', turn.raw))), sub(turn.raw, 14)
+  if ticket.goes_on then
+    until_ms, parts[1] = math.max(until_ms, (unpick('>I6', ticket.raw))), sub(ticket.raw, 14)
   end
-  local record = pack('>I6I7', until_ms, turn.number) .. table.concat(parts)
-  if call('HSET', K_REQUESTS, turn.name, record) == 1 then
-    call('ZADD', K_REQUEST_DUE, FAR + until_ms, turn.name)
+  local record = pack('>I6I7', until_ms, ticket.number) .. table.concat(parts)
+  if call('HSET', K_REQUESTS, ticket.name, record) == 1 then
+    call('ZADD', K_REQUEST_DUE, FAR + until_ms, ticket.name)
   end
 end
