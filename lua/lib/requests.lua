@@ -1,8 +1,8 @@
 -- requests: the memory of what Dequeue gave, in one hash (Q10):
 --   request id              -> until(6), then fencing token(7) and id of each lease
---   '\0' server(8) slot(1)  -> until(6), number of the try(7), then of each request without an id that got leases: its
---                              position(2) count(2) fencing token of the first(7) ids. Tokens of one request follow each
---                              other. The next ticket of the slot overwrites it (lib/dequeue/ticket).
+--   '\0' server(8) slot(1)  -> until(6), number of the try(7), then of each request without an id that got leases:
+--                              position(2) count(2) fencing token of the first(7) ids. The tokens of one request follow
+--                              each other. The next ticket of the slot overwrites it (lib/dequeue/ticket).
 -- Each id is behind its length(1). A record is deleted when its last lease has ended, extensions included. The scores of
 -- slots are FAR later: a server of version 0.1, which cannot read their records, never finds them due.
 local function remembered(name, raw)

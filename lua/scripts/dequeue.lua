@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- dequeue: leases the most urgent runnable messages, for several requests in one call (Q4, Q8, Q10, Q11).
--- KEYS all of the shard   ARGV head, wait (1: callers may wait on this server after the call), ticket (lib/dequeue/ticket),
---      then each request packed (lib/dequeue/requests)
+-- KEYS all of the shard   ARGV head, wait (1: callers may wait on this server after the call), ticket
+--      (lib/dequeue/ticket), then each request packed (lib/dequeue/requests)
 -- RETURNS {OK, now, ready, next_due (0: none), then of each request: number of leases, why it ended before its limit
 --      (0: nothing is left for it, WORK_BOUND: call again, PAYLOAD_BOUND), and id, head, body of each lease}
 --      | {AGAIN}: the call did bounded background work and leased nothing; more such work is due

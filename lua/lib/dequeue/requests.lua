@@ -27,7 +27,8 @@ end
 local function read_requests()
   local requests, filtered = {}, false
   for i = 7, #ARGV do
-    local position, limit, goes_on, bytes, lease_ms, worker, request_id, filters, at = unpick('>I2I2BI4I4Bc0Bc0B', ARGV[i])
+    local position, limit, goes_on, bytes, lease_ms, worker, request_id, filters, at =
+      unpick('>I2I2BI4I4Bc0Bc0B', ARGV[i])
     requests[i - 6] = {position = position, limit = limit, goes_on = goes_on == 1, bytes = bytes, lease_ms = lease_ms,
       worker = worker, request_id = request_id,
       filters = filters > 0 and read_filters(ARGV[i], filters, at) or NO_FILTERS,
