@@ -44,6 +44,10 @@ impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gather<I, R> {
     /// The results of these items, in their order. A caller that drops this future does not learn whether they were stored.
     pub(super) async fn call(&self, items: Vec<I>) -> Vec<R> {
         let count = items.len();
+        if count == 0 {
+            // Nothing would leave, so nothing would come back.
+            return Vec::new();
+        }
         let (answer, answered) = oneshot::channel();
         let gone = |applied| {
             let why = "the server is stopping".to_owned();
@@ -141,6 +145,12 @@ mod tests {
             assert_eq!(results, expected);
         }
         assert_eq!(*flushes.lock().unwrap(), [45]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn n2_a_call_without_items_is_answered() {
+        let gather = Gather::start(PACE, |items: Vec<u32>| async move { items.into_iter().map(Twice).collect() });
+        assert_eq!(gather.call(Vec::new()).await, []);
     }
 
     #[tokio::test(start_paused = true)]

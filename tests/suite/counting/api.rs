@@ -248,3 +248,43 @@ async fn n2_one_bad_item_does_not_spoil_the_others() {
         assert_eq!(house.count(0, NS, counter).await.count, expected, "{counter}");
     }
 }
+
+#[tokio::test]
+async fn n2_batches_of_which_every_item_is_invalid_are_answered() {
+    let (house, wire) = furnished().await;
+    let before = seen(&house).await;
+    let mut counters = wire.counters.clone();
+    let ns = || NS.to_owned();
+    let bad = ["", "c\n"].map(str::to_owned);
+    macro_rules! refused {
+        ($call:ident, $request:expr, $list:literal, $outcome:ident) => {{
+            let request = $request;
+            let answer = tokio::time::timeout(crate::system::program::SOON, counters.$call(request.clone())).await;
+            let answer = answer.unwrap_or_else(|_| panic!("{request:?} is never answered"));
+            let results = answer.expect("a batch").into_inner().results;
+            let reasons = results.into_iter().map(|result| match result.outcome {
+                Some(wire::$outcome::Outcome::Error(status)) => {
+                    let details = status.get_error_details();
+                    details.bad_request().map(|bad| bad.field_violations[0].field.clone()).unwrap_or_default()
+                }
+                other => panic!("{other:?} to {request:?}"),
+            });
+            let expected = [0, 1].map(|number| format!("{}[{number}].counter", $list));
+            assert_eq!(reasons.collect::<Vec<_>>(), expected);
+        }};
+    }
+    let adds: Vec<wire::AddCount> =
+        bad.iter().map(|counter| wire::AddCount { counter: counter.clone(), delta: 1, token: None }).collect();
+    let clears = bad.iter().map(|counter| wire::ClearCount { counter: counter.clone(), token: None }).collect();
+    refused!(add_counts, wire::AddCountsRequest { namespace: ns(), adds: adds.clone() }, "adds", add_count_result);
+    refused!(
+        add_and_get_counts,
+        wire::AddAndGetCountsRequest { namespace: ns(), adds },
+        "adds",
+        add_and_get_count_result
+    );
+    refused!(clear_counts, wire::ClearCountsRequest { namespace: ns(), clears }, "clears", clear_count_result);
+    let request = wire::GetCountsRequest { namespace: ns(), counters: bad.to_vec() };
+    refused!(get_counts, request, "counters", get_count_result);
+    assert_eq!(seen(&house).await, before);
+}
