@@ -3,10 +3,10 @@
 use super::status::of_call;
 use super::wire::namespace;
 use crate::log::{Change, Event};
-use crate::names::CounterName;
+use crate::names::{CounterName, Token};
 use crate::redis::ListedCounter;
 use crate::refusal::Refusal;
-use crate::service::CounterService;
+use crate::service::{CounterService, EventPosition};
 use tallystone_proto::counter::v1 as wire;
 use tonic::Status;
 
@@ -53,9 +53,9 @@ pub(super) async fn events(
     if within.end > 0 && within.end < within.start {
         return Err(of_call(Refusal::invalid("to_ms", "is before from_ms")));
     }
-    let from = position(&request.page_token)?.map(|(window, seen, end_ms)| {
+    let from = position(&request.page_token)?.map(|(from, end_ms)| {
         within.end = if within.end == 0 { end_ms } else { within.end };
-        (window, seen)
+        from
     });
     let page = counters.events(&name, &counter, within, from, count).await.map_err(of_call)?;
     let event = |Event { time_ms, token, change }: Event| {
@@ -65,20 +65,24 @@ pub(super) async fn events(
         };
         wire::CounterEvent { event_time_ms: time_ms as i64, token: token.to_string(), delta, clear }
     };
-    let token = |(window, seen)| format!("{window}.{seen}.{}", page.end_ms);
-    let next_page_token = page.next.map(token).unwrap_or_default();
+    let page_token = |EventPosition { time_ms, token }| {
+        let token = token.as_ref().map(Token::as_str).unwrap_or_default();
+        format!("{time_ms}.{token}.{}", page.end_ms)
+    };
+    let next_page_token = page.next.map(page_token).unwrap_or_default();
     Ok(wire::ListEventsResponse { events: page.events.into_iter().map(event).collect(), next_page_token })
 }
 
-/// A window, how many of its events are before, and where the list ends.
-fn position(token: &str) -> Result<Option<(u64, usize, u64)>, Status> {
-    if token.is_empty() {
+/// Where a page begins, and where the list ends (Unix ms). The token between them may have any character.
+fn position(page_token: &str) -> Result<Option<(EventPosition, u64)>, Status> {
+    if page_token.is_empty() {
         return Ok(None);
     }
     let read = || {
-        let (window, rest) = token.split_once('.')?;
-        let (seen, end_ms) = rest.split_once('.')?;
-        Some((window.parse().ok()?, seen.parse().ok()?, end_ms.parse().ok()?))
+        let (time_ms, rest) = page_token.split_once('.')?;
+        let (token, end_ms) = rest.rsplit_once('.')?;
+        let token = if token.is_empty() { None } else { Some(Token::parse(token).ok()?) };
+        Some((EventPosition { time_ms: time_ms.parse().ok()?, token }, end_ms.parse().ok()?))
     };
     let unknown = || of_call(Refusal::invalid("page_token", "is not a page token of this list"));
     read().map(Some).ok_or_else(unknown)

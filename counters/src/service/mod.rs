@@ -20,7 +20,7 @@ pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 use crate::cache::Cache;
 use crate::checkpoints::Checkpoints;
 use crate::log::{Event, Events, WINDOW_MS};
-use crate::names::{CounterName, NamespaceName};
+use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::{CounterType, FUTURE_LIMIT_MS, NamespaceConfig};
 use crate::read::accurate;
 use crate::redis::{CounterPage, Namespace, RedisNamespaces};
@@ -52,13 +52,28 @@ pub struct Count {
     pub counter_type: CounterType,
 }
 
+/// A place in the order of a counter's events: after the event of this time and token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventPosition {
+    /// Unix ms.
+    pub time_ms: u64,
+    /// `None`: before the first event of this time.
+    pub token: Option<Token>,
+}
+
+impl EventPosition {
+    fn is_before(&self, event: &Event) -> bool {
+        (self.time_ms, self.token.as_ref()) < (event.time_ms, Some(&event.token))
+    }
+}
+
 /// A page of a counter's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventPage {
     /// In the order of their times.
     pub events: Vec<Event>,
-    /// Where the next page begins: a window, and how many of its events to skip; `None`: this was the last page.
-    pub next: Option<(u64, usize)>,
+    /// Where the next page begins; `None`: this was the last page.
+    pub next: Option<EventPosition>,
     /// Where the list ends, in Unix ms. The caller requests the next page with the same end: without one, the list would
     /// grow for as long as events come.
     pub end_ms: u64,
@@ -118,13 +133,14 @@ impl CounterService {
     }
 
     /// A page of a counter's events within a time range (Unix ms); an end of 0: now; a begin of 0: ten minutes before the
-    /// end. `from`: where the page before has ended.
+    /// end. `from`: where the page before has ended. An event that arrives between two pages is in a later page, or, if
+    /// its place in the order is in a page that was read before, in none.
     pub async fn events(
         &self,
         namespace: &NamespaceName,
         counter: &CounterName,
         within_ms: Range<u64>,
-        from: Option<(u64, usize)>,
+        from: Option<EventPosition>,
         count: usize,
     ) -> Result<EventPage, Refusal> {
         let open = self.directory.get(namespace).await?;
@@ -134,29 +150,31 @@ impl CounterService {
         let future_ms = open.store.now_ms() + FUTURE_LIMIT_MS + WINDOW_MS;
         let end_ms = if within_ms.end == 0 { future_ms } else { within_ms.end.min(future_ms) };
         let begin_ms = if within_ms.start == 0 { end_ms.saturating_sub(LIST_MS) } else { within_ms.start };
-        let (first, seen) = from.unwrap_or((begin_ms / WINDOW_MS, 0));
-        let end = end_ms.div_ceil(WINDOW_MS);
+        let begin = EventPosition { time_ms: begin_ms, token: None };
+        let from = from.filter(|from| from.time_ms >= begin_ms).unwrap_or(begin);
+        let (mut next, end) = (from.time_ms / WINDOW_MS, end_ms.div_ceil(WINDOW_MS));
         let mut page = EventPage { end_ms, ..EventPage::default() };
-        if first >= end {
-            return Ok(page);
+        // The first scan may find only events of the page before; the second one begins after them.
+        for _ in 0..2 {
+            if next >= end || page.events.len() == count {
+                break;
+            }
+            let scan = open.store.scan(counter, next..end, count - page.events.len()).await?;
+            let is_on_page = |event: &Event| from.is_before(event) && event.time_ms < end_ms;
+            for event in scan.events.into_iter().filter(is_on_page) {
+                if page.events.len() == count {
+                    let last = page.events.last();
+                    page.next = last.map(|Event { time_ms, token, .. }| EventPosition {
+                        time_ms: *time_ms,
+                        token: Some(token.clone()),
+                    });
+                    return Ok(page);
+                }
+                page.events.push(event);
+            }
+            next = scan.next_window;
         }
-        let scan = open.store.scan(counter, first..end, count.saturating_add(seen)).await?;
-        let (mut window, mut number) = (first, 0);
-        for event in scan.events {
-            if event.time_ms / WINDOW_MS != window {
-                (window, number) = (event.time_ms / WINDOW_MS, 0);
-            }
-            number += 1;
-            if (window == first && number <= seen) || !(begin_ms..end_ms).contains(&event.time_ms) {
-                continue;
-            }
-            if page.events.len() == count {
-                page.next = Some((window, number - 1));
-                return Ok(page);
-            }
-            page.events.push(event);
-        }
-        page.next = (scan.next_window < end).then_some((scan.next_window, 0));
+        page.next = (next < end).then_some(EventPosition { time_ms: next * WINDOW_MS, token: None });
         Ok(page)
     }
 
