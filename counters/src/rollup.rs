@@ -6,9 +6,10 @@
 //! the checkpoint says that they are counted.
 
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
-use crate::log::{Closed, Pending, RollupLog, Settlement, WINDOW_MS};
+use crate::log::{Closed, Pending, RollupLog, Settlement, WINDOW_MS, Window};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
+use std::collections::HashMap;
 
 /// A count beyond this is closed in its direction: the deltas that may be pending still fit 64 bits (N2).
 pub const COUNT_SOFT_MAX: i64 = 1 << 62;
@@ -121,30 +122,79 @@ impl RollupSpan {
 }
 
 /// The count after all that is pending within the span: from the last clear, or from `before`, every add after it.
-pub(crate) async fn counted(
+async fn counted(
     log: &impl RollupLog,
     counter: &CounterName,
     before: i64,
     pending: &[(u16, Pending)],
     span: RollupSpan,
 ) -> Result<i64, Refusal> {
-    let of_shard = |(shard, pending): &'_ (u16, Pending)| {
-        let shard = *shard;
-        pending.windows.clone().into_iter().map(move |window| (shard, window))
-    };
-    let windows: Vec<_> = pending.iter().flat_map(of_shard).filter(|(_, window)| span.has(window.begin_ms())).collect();
-    let cleared_ms = windows.iter().filter_map(|(_, window)| window.cleared_ms).max();
+    let sums = divided(log, counter, pending, span).await?;
+    total(counter, before, pending, span, &sums)
+}
+
+fn windows(pending: &[(u16, Pending)], span: RollupSpan) -> impl Iterator<Item = (u16, &Window)> {
+    let all = pending.iter().flat_map(|(shard, pending)| pending.windows.iter().map(move |window| (*shard, window)));
+    all.filter(move |(_, window)| span.has(window.begin_ms()))
+}
+
+/// The time of the last clear that is pending within the span (Unix ms).
+pub(crate) fn last_clear(pending: &[(u16, Pending)], span: RollupSpan) -> Option<u64> {
+    windows(pending, span).filter_map(|(_, window)| window.cleared_ms).max()
+}
+
+/// What a clear leaves of a window.
+enum Left {
+    All,
+    /// Some of its adds happened before the clear, and some after it.
+    Part,
+    Nothing,
+}
+
+fn left(window: &Window, cleared_ms: Option<u64>) -> Left {
+    match (window.adds_ms, cleared_ms) {
+        (None, _) => Left::Nothing,
+        (Some((_, last_ms)), Some(cleared_ms)) if last_ms <= cleared_ms => Left::Nothing,
+        (Some((first_ms, _)), Some(cleared_ms)) if first_ms <= cleared_ms => Left::Part,
+        _ => Left::All,
+    }
+}
+
+/// The sums of the adds after the span's last clear in the windows that this clear divides: it is in one window, so there
+/// is one in a shard at most.
+pub(crate) async fn divided(
+    log: &impl RollupLog,
+    counter: &CounterName,
+    pending: &[(u16, Pending)],
+    span: RollupSpan,
+) -> Result<HashMap<u16, i64>, Refusal> {
+    let mut sums = HashMap::new();
+    let Some(cleared_ms) = last_clear(pending, span) else { return Ok(sums) };
+    for (shard, window) in windows(pending, span) {
+        if let Left::Part = left(window, Some(cleared_ms)) {
+            sums.insert(shard, log.sum_after(counter, shard, window.number, cleared_ms).await?);
+        }
+    }
+    Ok(sums)
+}
+
+/// As [`counted`], with the sums of the windows that the last clear divides.
+pub(crate) fn total(
+    counter: &CounterName,
+    before: i64,
+    pending: &[(u16, Pending)],
+    span: RollupSpan,
+    divided: &HashMap<u16, i64>,
+) -> Result<i64, Refusal> {
+    let cleared_ms = last_clear(pending, span);
     // The sum of each shard fits 64 bits; the sum of several may leave them on the way.
     let mut count = if cleared_ms.is_some() { 0 } else { i128::from(before) };
-    for (shard, window) in windows {
-        count += match (window.adds_ms, cleared_ms) {
-            (None, _) => 0,
-            (Some((_, last_ms)), Some(cleared_ms)) if last_ms <= cleared_ms => 0,
-            (Some((first_ms, _)), Some(cleared_ms)) if first_ms <= cleared_ms => {
-                i128::from(log.sum_after(counter, shard, window.number, cleared_ms).await?)
-            }
-            _ => i128::from(window.sum),
-        };
+    for (shard, window) in windows(pending, span) {
+        count += i128::from(match left(window, cleared_ms) {
+            Left::Nothing => 0,
+            Left::Part => divided.get(&shard).copied().unwrap_or_default(),
+            Left::All => window.sum,
+        });
     }
     i64::try_from(count).map_err(|_| Refusal::Internal(format!("the count of '{counter}' would be {count}")))
 }

@@ -1,11 +1,9 @@
 #!lua flags=allow-oom
--- tick: the shard's clock shows at least this time from now on (N7): what happens later has a later time, too.
--- KEYS state   ARGV now_ms revision at_least_ms
--- RETURNS {OK, now_ms}
--- WHY: when the store's clock is set back, each shard's clock stands still where that shard last was, and clocks of
--- several machines differ. A clear is in one shard and orders the events of all shards.
+-- tick: the shard never shows an earlier time than now, also after the store's clock is set back (N7).
+-- KEYS state   ARGV now_ms revision
+-- RETURNS {OK, now_ms, the store's time in ms: earlier than now_ms if its clock was set back}
+-- WHY: a clear is in one shard and orders the events of all shards. So its caller waits until the clock of each has
+-- passed what the clear follows, and afterwards the clear itself. No clock is moved ahead (docs/decisions/0027).
 --@include shard
-now = math.max(now, tonumber(ARGV[3]))
-S[CLOCK] = now
 close_shard()
-return {OK, now}
+return {OK, now, store_now}

@@ -13,6 +13,8 @@ pub const NAMES: [&str; 4] = [
     "dirty",   // sorted set: counters that wait for a rollup, scored by since when (Unix ms)
     "layout",  // string: how many slots a window has, from which window on (counter/lib/adapt_slots.lua)
 ];
+/// Set: buckets of time that retention has kept, because an event in them waits for its rollup. Lua knows it as `K_KEPT`.
+pub const KEPT: &str = "kept";
 /// The registry of namespaces.
 pub const NAMESPACES: &str = "tc:namespaces";
 /// The length of a time window of the event log: sums are kept by window, and a seal falls on a window's bound.
@@ -112,6 +114,7 @@ fn prelude() -> String {
         local(&format!("K_{}", name.to_uppercase()), &format!("KEYS[{}]", position + 1));
     }
     local("K_COUNTS", &"KEYS[1]");
+    local("K_KEPT", &format!("KEYS[{}]", NAMES.len() + 1));
     for (answer, name) in CounterAnswer::ALL {
         local(name, &(*answer as u8));
     }

@@ -75,7 +75,7 @@ impl NewAdd {
 pub struct NewClear {
     /// 1 to 128 bytes, no control characters.
     pub counter: String,
-    /// `None`: the client draws one.
+    /// `None`: the client draws one. The clear removes what was added up to the token's time.
     pub token: Option<IdempotencyToken>,
 }
 

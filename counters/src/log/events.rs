@@ -84,12 +84,14 @@ pub trait Events: Send + Sync {
         enough: usize,
     ) -> impl Future<Output = Result<EventScan, Refusal>> + Send;
 
-    /// Moves every shard's clock to at least this time, and returns the latest time that a shard's clock then shows
-    /// (Unix ms). What happened before the call happened at that time or earlier; what a shard counts after it happens
-    /// at `at_least_ms` or later. A clear needs this order: it is in one shard and orders the adds of all of them (N7).
-    fn tick(&self, at_least_ms: u64) -> impl Future<Output = Result<u64, Refusal>> + Send;
+    /// For each counter, in their order: how long it takes until the clocks of all its shards run and show at least this
+    /// time (Unix ms), in ms. 0: they do, and what these shards count from now on happens at that time or later, even if
+    /// the store's clock is set back. While a shard's clock stands, because the store's clock was set back, the wait
+    /// lasts until the store's clock has reached it. The call moves no clock ahead. A clear needs this order: it is in
+    /// one shard and orders the adds of all shards (N7).
+    fn tick(&self, until: &[(CounterName, u64)]) -> impl Future<Output = Result<Vec<u64>, Refusal>> + Send;
 
-    /// Drops the slices of a shard that are past `delete_after_ms`, except while an event in them waits for its rollup.
-    /// Returns how many slices it dropped; a call drops at most a hundred.
+    /// Drops the slices of a shard that are past `delete_after_ms`, and keeps of them the time buckets in which an event
+    /// waits for its rollup, until that rollup. Returns how many slices it dropped; a call drops at most a hundred.
     fn prune(&self, shard: u16) -> impl Future<Output = Result<u64, Refusal>> + Send;
 }

@@ -6,6 +6,7 @@ use crate::log::{Appended, Change, Closed, Event, EventScan, Events, NewEvent, W
 use crate::names::CounterName;
 use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS};
 use crate::refusal::Refusal;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -55,14 +56,18 @@ impl Events for OracleNamespace {
         Ok(EventScan { events, next_window: windows.end })
     }
 
-    async fn tick(&self, at_least_ms: u64) -> Result<u64, Refusal> {
-        let (mut world, mut latest_ms) = (self.world(), 0);
-        for number in 0..SHARDS {
-            let shard = self.shard(&mut world, number)?;
-            shard.clock_ms = shard.clock_ms.max(at_least_ms);
-            latest_ms = latest_ms.max(shard.clock_ms);
+    async fn tick(&self, until: &[(CounterName, u64)]) -> Result<Vec<u64>, Refusal> {
+        let mut world = self.world();
+        let store_ms = self.clock_ms.load(Ordering::SeqCst);
+        let mut waits_ms = Vec::with_capacity(until.len());
+        for (counter, until_ms) in until {
+            let mut shown_ms = *until_ms;
+            for number in Placement::of(counter).shards(&self.config) {
+                shown_ms = shown_ms.max(self.shard(&mut world, number)?.clock_ms);
+            }
+            waits_ms.push(shown_ms.saturating_sub(store_ms));
         }
-        Ok(latest_ms)
+        Ok(waits_ms)
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
@@ -70,19 +75,17 @@ impl Events for OracleNamespace {
         let shard = self.shard(&mut world, shard)?;
         let slice_ms = self.config.seconds_per_slice * 1_000;
         let keep_from_ms = shard.clock_ms.saturating_sub(self.config.delete_after_ms);
-        let begins = shard.pending.values().filter_map(|pending| pending.windows.keys().next());
-        if begins.min().is_some_and(|number| number * WINDOW_MS < keep_from_ms) {
-            return Ok(0);
-        }
+        let bucket_ms = self.config.seconds_per_bucket * 1_000;
+        // The time buckets in which an event waits for its rollup stay.
+        let begins = shard.pending.values().flat_map(|pending| pending.windows.keys().map(|number| number * WINDOW_MS));
+        let waiting: BTreeSet<u64> = begins.map(|begin_ms| begin_ms / bucket_ms).collect();
         let mut dropped = 0;
         while dropped < SLICES_MAX && (shard.pruned_to_ms / slice_ms + 1) * slice_ms <= keep_from_ms {
             shard.pruned_to_ms = (shard.pruned_to_ms / slice_ms + 1) * slice_ms;
             dropped += 1;
         }
-        if dropped > 0 {
-            let pruned_to_ms = shard.pruned_to_ms;
-            shard.events.retain(|(_, time_ms, _), _| *time_ms >= pruned_to_ms);
-        }
+        let pruned_to_ms = shard.pruned_to_ms;
+        shard.events.retain(|(_, time_ms, _), _| *time_ms >= pruned_to_ms || waiting.contains(&(time_ms / bucket_ms)));
         Ok(dropped)
     }
 }

@@ -27,7 +27,7 @@ const PARTS_AT_ONCE: usize = 4;
 struct Shard {
     number: u16,
     layout: Layout,
-    /// Records before this time are dropped (Unix ms).
+    /// Records before this time are dropped (Unix ms). Of those that follow, retention may have dropped some, too.
     kept_from_ms: u64,
     /// The number of fields of each time bucket that the call covers.
     lengths: Vec<u64>,
@@ -94,7 +94,10 @@ impl RedisNamespace {
         let keys = self.keys(number);
         let command = redis::cmd("MGET").arg(keys.key("layout")).arg(keys.key("state")).to_owned();
         let (layout, state): (Option<Vec<u8>>, Option<Vec<u8>>) = self.query(number, &command).await?;
-        let kept_from_ms = state.as_deref().and_then(|state| state.get(STATE_PRUNED)).map_or(0, read);
+        let pruned_to_ms = state.as_deref().and_then(|state| state.get(STATE_PRUNED)).map_or(0, read);
+        let kept = self.kept(number).await?;
+        let first_kept_ms = kept.first().map(|bucket| bucket * self.config.seconds_per_bucket * 1_000);
+        let kept_from_ms = first_kept_ms.map_or(pruned_to_ms, |kept_ms| kept_ms.min(pruned_to_ms));
         let layout = Layout::decode(0, &layout.unwrap_or_default());
         Ok(Shard { number, layout, kept_from_ms, lengths: Vec::new() })
     }

@@ -45,8 +45,8 @@ impl LayoutCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Caches the layout that the shard sent in reply to a call with `was`, even if its version is lower: the shard may have
-    /// lost its last change. A reply to a call with an older layout than the cached one is stale and ignored.
+    /// Caches the layout that the shard sent in reply to a call with `was`. A reply to a call with an older layout than the
+    /// cached one is stale and ignored.
     pub(super) fn replace(&self, was: &Arc<Layout>, is: Layout) {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&cached, was) {

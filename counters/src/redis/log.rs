@@ -9,7 +9,7 @@ use crate::log::{
     Appended, Due, EventScan, Events, NewEvent, Pending, RollupLog, RollupSchedule, Sealed, Settlement, WINDOW_MS,
 };
 use crate::names::CounterName;
-use crate::namespace::{Placement, SHARDS};
+use crate::namespace::Placement;
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use redis::Value;
@@ -25,13 +25,20 @@ impl Events for RedisNamespace {
         self.scan_events(counter, windows, enough).await
     }
 
-    async fn tick(&self, at_least_ms: u64) -> Result<u64, Refusal> {
-        let shards = (0..SHARDS).map(async |shard| {
-            let mut command = self.log_call(CounterScript::Tick, &self.keys(shard).log());
-            command.arg(at_least_ms);
-            Ok::<_, Refusal>(self.run(shard, &command).await?.number()?)
-        });
-        Ok(try_join_all(shards).await?.into_iter().max().unwrap_or_default())
+    async fn tick(&self, until: &[(CounterName, u64)]) -> Result<Vec<u64>, Refusal> {
+        let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
+            let command = self.log_call(CounterScript::Tick, &self.keys(shard).log());
+            let mut reply = self.run(shard, &command).await?;
+            let (shown_ms, store_ms) = (reply.number()?, reply.number()?);
+            self.now.observe(store_ms);
+            let wait_ms = |number: &usize| until[*number].1.max(shown_ms).saturating_sub(store_ms);
+            let waits = numbers.iter().map(wait_ms).collect::<Vec<u64>>();
+            Ok::<_, Refusal>((shard, numbers, waits))
+        };
+        let shards = shards_of(until.iter().map(|(counter, _)| counter), &self.config);
+        let waits = by_counter(until.len(), try_join_all(shards.map(of_shard)).await?);
+        let longest = |shards: Vec<(u16, u64)>| shards.into_iter().map(|(_, wait_ms)| wait_ms).max();
+        Ok(waits.into_iter().map(|shards| longest(shards).unwrap_or_default()).collect())
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
@@ -42,16 +49,8 @@ impl Events for RedisNamespace {
 impl RollupLog for RedisNamespace {
     async fn pending(&self, counters: &[CounterName]) -> Result<Vec<Vec<(u16, Pending)>>, Refusal> {
         let read = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = redis::cmd("HMGET");
-            command.arg(self.keys(shard).key("pending"));
-            // Both fields of a record in one command: an append may move windows from one to the other.
-            for name in names(counters, &numbers) {
-                command.arg(name).arg(format!("{OLDER_FIELD}{name}"));
-            }
-            let raws: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
-            let whole = |parts: &[Option<Vec<u8>>]| parts.iter().flatten().flatten().copied().collect::<Vec<u8>>();
-            let pending = raws.chunks_exact(2).map(|parts| record::pending(&whole(parts)));
-            Ok::<_, Refusal>((shard, numbers, pending.collect::<Result<Vec<Pending>, Refusal>>()?))
+            let pending = self.pending_in(shard, &names(counters, &numbers)).await?;
+            Ok::<_, Refusal>((shard, numbers, pending))
         };
         Ok(by_counter(counters.len(), try_join_all(shards_of(counters, &self.config).map(read)).await?))
     }
@@ -144,6 +143,22 @@ impl RollupSchedule for RedisNamespace {
 }
 
 impl RedisNamespace {
+    /// What is pending of counters in one shard.
+    pub(super) async fn pending_in(&self, shard: u16, names: &[&str]) -> Result<Vec<Pending>, Refusal> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys(shard).key("pending"));
+        // Both fields of a record in one command: an append may move windows from one to the other.
+        for name in names {
+            command.arg(name).arg(format!("{OLDER_FIELD}{name}"));
+        }
+        let raws: Vec<Option<Vec<u8>>> = self.query(shard, &command).await?;
+        let whole = |parts: &[Option<Vec<u8>>]| parts.iter().flatten().flatten().copied().collect::<Vec<u8>>();
+        raws.chunks_exact(2).map(|parts| record::pending(&whole(parts))).collect()
+    }
+
     /// The slots of one window of a shard.
     async fn slots(&self, shard: u16, window: u64) -> Result<Vec<Vec<u8>>, Refusal> {
         let keys = self.keys(shard);

@@ -1,10 +1,12 @@
-//! Retention: slices of events past `delete_after_ms` are dropped, once all of them are rolled up.
+//! Retention: slices of events past `delete_after_ms` are dropped. Of a slice that has events which wait for their rollup,
+//! the time buckets of these events are kept until the rollup.
 
+use super::RedisNamespace;
 use super::calls::of_link;
-use super::{RedisNamespace, record};
 use crate::log::WINDOW_MS;
 use crate::refusal::Refusal;
-use tallystone_lua::counter::{CounterScript, OLDER_FIELD};
+use std::collections::BTreeSet;
+use tallystone_lua::counter::{CounterScript, KEPT, OLDER_FIELD};
 
 /// Slices that one call drops at most.
 const SLICES_MAX: u64 = 100;
@@ -15,67 +17,86 @@ const SCAN_COUNT: usize = 1_000;
 
 impl RedisNamespace {
     pub(super) async fn prune_shard(&self, shard: u16) -> Result<u64, Refusal> {
-        let keys = self.keys(shard);
-        let (now_ms, mut pruned_to) = self.pruned(shard, 0).await?;
-        let (slice_ms, bucket_s) = (self.config.seconds_per_slice * 1_000, self.config.seconds_per_bucket);
-        let bucket_ms = bucket_s * 1_000;
+        let (now_ms, mut pruned_to) = self.pruned(shard, 0, 0, &[]).await?;
+        let (slice_ms, bucket_ms) = (self.config.seconds_per_slice * 1_000, self.config.seconds_per_bucket * 1_000);
         let Some(keep_from) = now_ms.checked_sub(self.config.delete_after_ms) else { return Ok(0) };
+        let next_end = |pruned_to: u64| (pruned_to / slice_ms + 1) * slice_ms;
+        let kept = self.kept(shard).await?;
+        if next_end(pruned_to) > keep_from && kept.is_empty() {
+            return Ok(0);
+        }
+        // No event this old can be appended any more, so the check need not be repeated for later slices.
+        let waiting = self.waiting(shard, keep_from).await?;
+        if let Some(first) = waiting.first() {
+            let first_ms = first * bucket_ms;
+            tracing::warn!(namespace = %self.name, shard, first_ms, buckets = waiting.len(), "events older than their retention are kept until a rollup has counted them");
+        }
+        let done: Vec<u64> = kept.difference(&waiting).copied().collect();
+        self.unlink(shard, &done).await?;
+        if !done.is_empty() {
+            let _: u64 = self.query(shard, redis::cmd("SREM").arg(self.keys(shard).key(KEPT)).arg(done)).await?;
+        }
         let mut dropped = 0;
-        while dropped < SLICES_MAX {
-            let slice_end = (pruned_to / slice_ms + 1) * slice_ms;
-            if slice_end > keep_from {
-                break;
-            }
-            // No event this old can be appended any more, so the check need not be repeated for later slices.
-            if dropped == 0
-                && let Some(first_ms) = self.first_pending_ms(shard).await?
-                && first_ms < keep_from
-            {
-                tracing::warn!(namespace = %self.name, shard, first_ms, "events older than their retention are kept until a rollup has counted them");
-                break;
-            }
+        while dropped < SLICES_MAX && next_end(pruned_to) <= keep_from {
+            let slice_end = next_end(pruned_to);
             // The slice before is dropped once more: the process that marked it may have died before it dropped it.
             let from_ms = if dropped == 0 { pruned_to.saturating_sub(slice_ms) } else { pruned_to };
+            let (stay, go): (Vec<u64>, Vec<u64>) =
+                (from_ms / bucket_ms..slice_end / bucket_ms).partition(|bucket| waiting.contains(bucket));
+            let kept_from = waiting.first().map_or(slice_end, |first| slice_end.min(first * bucket_ms));
             // In this order: a token must not be looked up among records that are gone.
-            self.pruned(shard, slice_end).await?;
-            let buckets: Vec<u64> = (from_ms / bucket_ms..slice_end / bucket_ms).collect();
-            for buckets in buckets.chunks(UNLINK_MAX) {
-                let mut command = redis::cmd("UNLINK");
-                command.arg(buckets.iter().map(|bucket| keys.events(bucket_s, *bucket)).collect::<Vec<String>>());
-                self.link(shard).call(&command).await.map_err(of_link)?;
-            }
+            self.pruned(shard, slice_end, kept_from, &stay).await?;
+            self.unlink(shard, &go).await?;
             pruned_to = slice_end;
             dropped += 1;
         }
         Ok(dropped)
     }
 
-    /// Marks records before this time as about to be dropped. Returns the shard's clock and up to when records are marked.
-    async fn pruned(&self, shard: u16, to_ms: u64) -> Result<(u64, u64), Refusal> {
-        let mut command = self.log_call(CounterScript::Prune, &self.keys(shard).log());
-        command.arg(to_ms);
+    async fn unlink(&self, shard: u16, buckets: &[u64]) -> Result<(), Refusal> {
+        let (keys, bucket_s) = (self.keys(shard), self.config.seconds_per_bucket);
+        for buckets in buckets.chunks(UNLINK_MAX) {
+            let mut command = redis::cmd("UNLINK");
+            command.arg(buckets.iter().map(|bucket| keys.events(bucket_s, *bucket)).collect::<Vec<String>>());
+            self.link(shard).call(&command).await.map_err(of_link)?;
+        }
+        Ok(())
+    }
+
+    /// Marks records before this time as about to be dropped, except those of the buckets that stay. Returns the shard's
+    /// clock and up to when records are marked.
+    async fn pruned(&self, shard: u16, to_ms: u64, kept_from_ms: u64, stay: &[u64]) -> Result<(u64, u64), Refusal> {
+        let keys = self.keys(shard);
+        let all_keys: Vec<String> = keys.log().into_iter().chain([keys.key(KEPT)]).collect();
+        let mut command = self.log_call(CounterScript::Prune, &all_keys);
+        command.arg(to_ms).arg(kept_from_ms).arg(stay);
         let mut reply = self.run(shard, &command).await?;
         Ok((reply.number()?, reply.number()?))
     }
 
-    /// When the earliest window begins that is pending in a shard (Unix ms).
-    async fn first_pending_ms(&self, shard: u16) -> Result<Option<u64>, Refusal> {
+    /// The buckets before the retention of a shard that were kept.
+    pub(super) async fn kept(&self, shard: u16) -> Result<BTreeSet<u64>, Refusal> {
+        self.query(shard, redis::cmd("SMEMBERS").arg(self.keys(shard).key(KEPT))).await
+    }
+
+    /// The buckets in which there is an event before this time (Unix ms) that waits for its rollup.
+    async fn waiting(&self, shard: u16, before_ms: u64) -> Result<BTreeSet<u64>, Refusal> {
         let key = self.keys(shard).key("pending");
-        let (mut cursor, mut first) = (0_u64, None);
+        let (mut cursor, mut waiting) = (0_u64, BTreeSet::new());
         loop {
             let mut command = redis::cmd("HSCAN");
             command.arg(&key).arg(cursor).arg("COUNT").arg(SCAN_COUNT);
             let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
-            for (name, raw) in pairs {
-                let windows = match name.starts_with(OLDER_FIELD) {
-                    true => record::windows(&raw)?,
-                    false => record::pending(&raw)?.windows,
-                };
-                let earliest = windows.iter().map(|window| window.number * WINDOW_MS).min();
-                first = [first, earliest].into_iter().flatten().min();
+            let names = pairs.iter().map(|(name, _)| name.as_str()).filter(|name| !name.starts_with(OLDER_FIELD));
+            let names: Vec<&str> = names.collect();
+            // Not what the scan has found: an append may move windows to a field that the scan has passed.
+            for pending in self.pending_in(shard, &names).await? {
+                let begins = pending.windows.iter().map(|window| window.number * WINDOW_MS);
+                let buckets = begins.filter(|begin_ms| *begin_ms < before_ms);
+                waiting.extend(buckets.map(|begin_ms| begin_ms / (self.config.seconds_per_bucket * 1_000)));
             }
             if next == 0 {
-                return Ok(first);
+                return Ok(waiting);
             }
             cursor = next;
         }

@@ -3,15 +3,21 @@
 use super::CounterService;
 use super::open::{OpenNamespace, Stored};
 use crate::cache::Cache;
-use crate::log::{Appended, Change, Events, NewEvent};
+use crate::log::{Appended, Change, Events, NewEvent, Pending, RollupLog};
 use crate::names::{CounterName, NamespaceName, Token};
-use crate::namespace::CounterType;
+use crate::namespace::{CounterType, FUTURE_LIMIT_MS};
 use crate::refusal::Refusal;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tallystone_model::Applied;
+use tokio::time::{Instant, sleep};
 
 /// How often a call is repeated because the namespace has changed meanwhile.
 const STALE_TRIES: usize = 5;
+/// How long a clear waits for the store's clock at most: an event may be a second ahead of it.
+const CLEAR_PATIENCE: Duration = Duration::from_millis(FUTURE_LIMIT_MS + 1_000);
+const STANDS: &str = "its clock was set back during the clear";
 
 /// A change that a caller requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,15 +61,18 @@ impl CounterService {
         mut open: Arc<OpenNamespace>,
         requests: Vec<ChangeRequest>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
-        let clears_now = requests.iter().any(|request| request.change == Change::Clear && request.event.is_none());
-        if clears_now {
-            // What has happened in any shard so far happened before these clears, whatever the shards' clocks show.
-            let latest_ms = self.tick(&mut open, 0).await?;
-            self.tick(&mut open, latest_ms).await?;
-        }
         let mut results = vec![Err(Refusal::Stale); requests.len()];
-        let mut indices: Vec<usize> = (0..requests.len()).collect();
-        let mut events: Vec<NewEvent> = requests.into_iter().map(NewEvent::from).collect();
+        let happens_now = |request: &ChangeRequest| request.change == Change::Clear && request.event.is_none();
+        let clears = requests.iter().enumerate().filter(|(_, request)| happens_now(request));
+        let clears: Vec<(usize, CounterName)> =
+            clears.map(|(index, request)| (index, request.counter.clone())).collect();
+        let refused = self.wait_for_what_came_before(&mut open, &clears).await?;
+        let mut indices: Vec<usize> = (0..requests.len()).filter(|index| !refused.contains_key(index)).collect();
+        let is_left = requests.into_iter().enumerate().filter(|(index, _)| !refused.contains_key(index));
+        let mut events: Vec<NewEvent> = is_left.map(|(_, request)| NewEvent::from(request)).collect();
+        for (index, refusal) in refused {
+            results[index] = Err(refusal);
+        }
         for tries_left in (0..STALE_TRIES).rev() {
             let (mut stale, mut again) = (Vec::new(), Vec::new());
             for (index, stored) in indices.into_iter().zip(open.events.call(events).await) {
@@ -88,34 +97,94 @@ impl CounterService {
                 }
             };
         }
-        if clears_now {
-            self.acknowledge_clears(&mut open, &mut results).await;
-        }
+        self.acknowledge_clears(&mut open, &clears, &mut results).await;
         Ok(results)
     }
 
+    /// Waits until the store's clock has reached every event of these counters: a clear that happens then follows all
+    /// that was acknowledged before. Returns the clears that would have to wait for too long.
+    async fn wait_for_what_came_before(
+        &self,
+        open: &mut Arc<OpenNamespace>,
+        clears: &[(usize, CounterName)],
+    ) -> Result<HashMap<usize, Refusal>, Refusal> {
+        let names: Vec<CounterName> = clears.iter().map(|(_, counter)| counter.clone()).collect();
+        // What is no longer pending is sealed, so it is behind the clock.
+        let pending =
+            if names.is_empty() { Vec::new() } else { open.store.pending(&names).await.map_err(unchanged)? };
+        let latest_ms = |shards: Vec<(u16, Pending)>| shards.iter().map(|(_, pending)| pending.last_write_ms).max();
+        let until = names.into_iter().zip(pending.into_iter().map(|shards| latest_ms(shards).unwrap_or_default()));
+        let waits_ms = self.wait_until(open, until.collect()).await?;
+        let refused = |wait_ms: u64| Refusal::Unavailable {
+            applied: Applied::No,
+            why: format!("its clock was set back, and a clear without a token would have to wait {wait_ms} ms for it"),
+        };
+        let waits = clears.iter().zip(waits_ms).filter(|(_, wait_ms)| *wait_ms > 0);
+        Ok(waits.map(|((index, _), wait_ms)| (*index, refused(wait_ms))).collect())
+    }
+
     /// A clear is acknowledged when it is certain that an event which happens from now on, in any shard, has a later time.
-    async fn acknowledge_clears(&self, open: &mut Arc<OpenNamespace>, results: &mut [Result<Appended, Refusal>]) {
-        let Some(latest_ms) = results.iter().flatten().map(|appended| appended.time_ms).max() else { return };
-        if let Err(refusal) = self.tick(open, latest_ms + 1).await {
-            let why = refusal.to_string();
-            let unknown = || Refusal::Unavailable { applied: Applied::Unknown, why: why.clone() };
-            results.iter_mut().filter(|result| result.is_ok()).for_each(|result| *result = Err(unknown()));
+    async fn acknowledge_clears(
+        &self,
+        open: &mut Arc<OpenNamespace>,
+        clears: &[(usize, CounterName)],
+        results: &mut [Result<Appended, Refusal>],
+    ) {
+        let cleared = |(index, counter): &(usize, CounterName)| {
+            let time_ms = results[*index].as_ref().ok()?.time_ms;
+            Some((*index, (counter.clone(), time_ms + 1)))
+        };
+        let (indices, until): (Vec<usize>, Vec<(CounterName, u64)>) = clears.iter().filter_map(cleared).unzip();
+        let waits = match self.wait_until(open, until).await {
+            Ok(waits_ms) => waits_ms.into_iter().map(|wait_ms| (wait_ms > 0).then(|| STANDS.to_owned())).collect(),
+            Err(refusal) => vec![Some(refusal.to_string()); indices.len()],
+        };
+        for (index, why) in indices.into_iter().zip(waits) {
+            if let Some(why) = why {
+                results[index] = Err(Refusal::Unavailable { applied: Applied::Unknown, why });
+            }
         }
     }
 
-    async fn tick(&self, open: &mut Arc<OpenNamespace>, at_least_ms: u64) -> Result<u64, Refusal> {
+    /// Waits until the clocks of these counters' shards show these times (Unix ms). Returns how long each would still have
+    /// to wait; 0: it need not.
+    async fn wait_until(
+        &self,
+        open: &mut Arc<OpenNamespace>,
+        until: Vec<(CounterName, u64)>,
+    ) -> Result<Vec<u64>, Refusal> {
+        if until.is_empty() {
+            return Ok(Vec::new());
+        }
+        let give_up_at = Instant::now() + CLEAR_PATIENCE;
+        loop {
+            let waits_ms = self.tick(open, &until).await?;
+            let left = give_up_at.saturating_duration_since(Instant::now());
+            let in_time =
+                waits_ms.iter().filter(|wait_ms| **wait_ms > 0).map(|wait_ms| Duration::from_millis(*wait_ms));
+            match in_time.filter(|wait| *wait <= left).max() {
+                Some(wait) => sleep(wait).await,
+                None => return Ok(waits_ms),
+            }
+        }
+    }
+
+    async fn tick(&self, open: &mut Arc<OpenNamespace>, until: &[(CounterName, u64)]) -> Result<Vec<u64>, Refusal> {
         for _ in 0..STALE_TRIES {
-            match open.store.tick(at_least_ms).await {
+            match open.store.tick(until).await {
                 Err(Refusal::Stale) => *open = self.directory.instead_of(open).await?,
-                // A tick counts nothing.
-                Err(Refusal::Unavailable { why, .. }) => {
-                    return Err(Refusal::Unavailable { applied: Applied::No, why });
-                }
-                ticked => return ticked,
+                ticked => return ticked.map_err(unchanged),
             }
         }
         Err(Refusal::Stale)
+    }
+}
+
+/// The refusal of a call that changes no counter.
+fn unchanged(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::Unavailable { why, .. } => Refusal::Unavailable { applied: Applied::No, why },
+        other => other,
     }
 }
 

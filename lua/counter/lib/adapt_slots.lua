@@ -16,9 +16,10 @@ do
     local from = S[LATEST] + 1
     local layout = call('GET', K_LAYOUT)
     if S[LAYOUT_FROM] == from then layout = sub(layout, 1, #layout - 9) end
-    -- An entry goes when all records of its windows are dropped: a late rollup may need any other, however old.
-    while #layout > 9 and unpick('>I5', layout, 10) * WINDOW_MS <= S[PRUNED] do layout = sub(layout, 10) end
-    call('SET', K_LAYOUT, layout .. pack('>I5I4', from, n))
-    S[SLOTS], S[VERSION], S[LAYOUT_FROM] = n, S[VERSION] + 1, from
+    layout = layout .. pack('>I5I4', from, n)
+    call('SET', K_LAYOUT, layout)
+    -- Not a number that counts up: after Redis has lost its last writes, another layout would get the same number.
+    local version = math.max(1, tonumber(sub(redis.sha1hex(layout), 1, 8), 16))
+    S[SLOTS], S[VERSION], S[LAYOUT_FROM] = n, version, from
   end
 end

@@ -8,7 +8,8 @@
 --                   true whatever the accept limit becomes (N3)
 --   clock           the latest time that the shard has shown; its clock never goes back
 --   window, arrived, last         the latest window of the clock, events appended in it and in the window before
---   slots, version, layout_from   the latest layout of slots: its number of slots, its version, its first window
+--   slots, version, layout_from   the latest layout of slots: its number of slots, its version (1 at first, then a hash
+--                   of it), its first window
 --   pruned          records before this time may be dropped: whether such an event was counted is no longer known
 --   latest          no event is in a window after this one
 local call, pack, unpick = redis.call, struct.pack, struct.unpack
@@ -21,12 +22,12 @@ if not state_raw then return {NO_SHARD} end
 local S = {unpick(LOG_STATE, state_raw)}
 if S[REVISION] ~= tonumber(ARGV[2]) then return {STALE, S[REVISION]} end
 
-local now = tonumber(ARGV[1])
-if now == 0 then
+local store_now = tonumber(ARGV[1])
+if store_now == 0 then
   local time = call('TIME')
-  now = time[1] * 1000 + floor(time[2] / 1000)
+  store_now = time[1] * 1000 + floor(time[2] / 1000)
 end
-if now < S[CLOCK] then now = S[CLOCK] end
+local now = math.max(store_now, S[CLOCK])
 S[CLOCK] = now
 
 local function close_shard()

@@ -203,16 +203,29 @@ async fn n8_counters_that_wait_follow_another_coalesce_ms_at_once() {
 }
 
 #[tokio::test]
-async fn n7_what_happens_after_a_tick_happens_later_in_every_shard() {
+async fn n7_a_tick_returns_how_far_the_clocks_are_and_moves_none_ahead() {
     let mut ns = TestNamespace::new("tick", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
-    ns.pass(30_000);
-    ns.set_back(30_000).await;
-    // One shard is ahead of the others by a second, as where each has last been called at another time.
+    let until = |until_ms: u64| [(counter("c"), until_ms), (counter("d"), 0)];
+    assert_eq!(ns.store.tick(&until(NOON_MS)).await, Ok(vec![0, 0]));
+    assert_eq!(ns.store.tick(&until(NOON_MS + 700)).await, Ok(vec![700, 0]));
+    assert_eq!(ns.append_one(add_now("c", "t", 1)).await, counted(NOON_MS));
+    ns.pass(700);
+    assert_eq!(ns.store.tick(&until(NOON_MS + 700)).await, Ok(vec![0, 0]));
+    // What counts from now on is not earlier, though the store's clock is set back.
+    ns.at(NOON_MS);
+    assert_eq!(ns.append_one(add_now("c", "u", 1)).await, counted(NOON_MS + 700));
+    assert_eq!(ns.store.tick(&until(0)).await, Ok(vec![700, 700]), "each shard's clock stands");
+    // One shard is ahead of the others, as where each has last been called at another time.
     ns.server_at(NOON_MS + 31_000).await.due(3, 0, 0).await.expect("an answer");
-    let latest_ms = ns.store.tick(0).await.expect("its clocks");
-    assert_eq!(latest_ms, NOON_MS + 31_000);
-    assert_eq!(ns.store.tick(latest_ms + 7).await, Ok(latest_ms + 7));
+    ns.at(NOON_MS + 1_000);
+    assert_eq!(ns.store.tick(&until(0)).await, Ok(vec![30_000, 30_000]));
     for shard in 0..SHARDS {
-        assert_eq!(ns.store.due(shard, 0, 0).await.expect("an answer").now_ms, latest_ms + 7, "shard {shard}");
+        let expected_ms = if shard == 3 { NOON_MS + 31_000 } else { NOON_MS + 1_000 };
+        assert_eq!(ns.store.due(shard, 0, 0).await.expect("an answer").now_ms, expected_ms, "shard {shard}");
     }
+    // A counter of fewer shards has its own clocks.
+    let one_shard = ns.narrow(1).await;
+    let waits = one_shard.tick(&[(counter("c"), 0)]).await.expect("a wait");
+    let home = one_shard.pending(&[counter("c")]).await.expect("what is pending")[0][0].0;
+    assert_eq!(waits, [if home == 3 { 30_000 } else { 0 }]);
 }

@@ -61,8 +61,8 @@ impl Events for Compared {
         Ok(found)
     }
 
-    async fn tick(&self, at_least_ms: u64) -> Result<u64, Refusal> {
-        self.both(("tick", at_least_ms), self.redis.tick(at_least_ms), self.oracle.tick(at_least_ms)).await
+    async fn tick(&self, until: &[(CounterName, u64)]) -> Result<Vec<u64>, Refusal> {
+        self.both(("tick", until), self.redis.tick(until), self.oracle.tick(until)).await
     }
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {

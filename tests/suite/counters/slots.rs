@@ -109,8 +109,8 @@ async fn n3_records_are_found_after_the_layout_of_slots_changes() {
 
 /// How many slots windows have, from one change to the next, in the home shard of a counter.
 async fn slots(ns: &TestNamespace, name: &str) -> Vec<u16> {
-    let home = ns.pending(name).await[0].0;
-    let mut connection = ns.redis.connection().await;
+    let pending = ns.store.redis.pending(&[counter(name)]).await.expect("what is pending");
+    let (home, mut connection) = (pending[0][0].0, ns.redis.connection().await);
     let key = format!("tc:{{{}/{home}}}:layout", ns.name);
     let raw: Vec<u8> = redis::cmd("GET").arg(key).query_async(&mut connection).await.expect("a layout");
     // Of each the number of the first window in five bytes, and the number of slots in four.
@@ -158,7 +158,9 @@ async fn n8_events_that_wait_for_their_rollup_are_summed_whatever_the_layout_bec
     let names = [counter("c")];
     assert_eq!(read::accurate(&ns.store, &ns.store, &names).await.expect("counts")[0].0, all);
     let home = ns.pending("c").await[0].0;
-    assert_eq!(ns.store.prune(home).await, Ok(0), "nothing of what waits goes");
+    while ns.store.prune(home).await.expect("an answer") > 0 {}
+    let clear_window = ns.events("c", NOON_MS / WINDOW_MS + 1).await;
+    assert_eq!(clear_window.len(), 41, "nothing of what waits goes");
     assert_eq!(ns.settled("c").await, all);
     ns.pass(200_000);
     let layouts = slots(&ns, "c").await.len();
@@ -166,4 +168,52 @@ async fn n8_events_that_wait_for_their_rollup_are_summed_whatever_the_layout_bec
     ns.pass(700_000);
     all_answer(&ns.store, &burst(41_000, ns.now_ms()), counted(ns.now_ms())).await;
     assert!(slots(&ns, "c").await.len() < layouts, "entries that no record needs are dropped");
+}
+
+/// All that Redis holds of a namespace.
+async fn saved(ns: &TestNamespace) -> Vec<(String, Vec<u8>)> {
+    let mut connection = ns.redis.connection().await;
+    let pattern = format!("tc:{{{}/*}}:*", ns.name);
+    let keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut connection).await.expect("keys");
+    let mut saved = Vec::new();
+    for key in keys {
+        let dump: Vec<u8> = redis::cmd("DUMP").arg(&key).query_async(&mut connection).await.expect("a value");
+        saved.push((key, dump));
+    }
+    saved
+}
+
+/// Redis has lost all writes since then, as after a crash without an fsync for every write.
+async fn lose_writes_since(ns: &TestNamespace, saved: &[(String, Vec<u8>)]) {
+    let mut connection = ns.redis.connection().await;
+    for (key, dump) in saved {
+        let mut restore = redis::cmd("RESTORE");
+        restore.arg(key).arg(0).arg(dump).arg("REPLACE").exec_async(&mut connection).await.expect("a value");
+    }
+}
+
+#[tokio::test]
+async fn n3_a_token_counts_once_though_the_store_lost_a_layout_and_another_has_taken_its_place() {
+    let ns = TestNamespace::new("lost-layout", narrow()).await;
+    let other = ns.server(&ns.config, 1).await.expect("its stores");
+    // On Redis alone: the oracle loses nothing.
+    let append = async |server: &Compared, events: &[NewEvent]| -> usize {
+        let answers = server.redis.append(events).await.into_iter();
+        answers.filter(|answer| answer.as_ref().is_ok_and(|appended| !appended.duplicate)).count()
+    };
+    assert_eq!(append(&ns.store, &burst(20, ns.now_ms())).await, 20);
+    let before = saved(&ns).await;
+    assert_eq!(append(&ns.store, &burst(110, ns.now_ms())).await, 110);
+    assert_eq!(slots(&ns, "c").await, [16, 32]);
+    // Its next call hears of it.
+    assert_eq!(append(&ns.store, &burst(1, ns.now_ms())).await, 1);
+    lose_writes_since(&ns, &before).await;
+    assert_eq!(append(&other, &burst(500, ns.now_ms())).await, 500);
+    assert_eq!(slots(&ns, "c").await, [16, 128], "another layout than the one that was lost");
+    // The one server retries what the other has added.
+    ns.pass(1_000);
+    let retried = burst(100, ns.now_ms());
+    assert_eq!(append(&other, &retried).await, 100);
+    assert_eq!(append(&ns.store, &retried).await, 0, "counted twice");
+    assert_eq!(append(&other, &retried).await, 0);
 }

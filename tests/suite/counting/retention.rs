@@ -8,8 +8,8 @@ use tallystone_counters::log::WINDOW_MS;
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
-    Change, Checkpoints, CounterName, Events, Job, LeaseOrder, NamespaceConfig, NamespaceName, NewEvent, RolledUp,
-    RollupLog, Token, roll_up,
+    Change, Checkpoints, CounterName, Events, Job, LeaseOrder, NamespaceConfig, NamespaceName, NewEvent, Refusal,
+    RolledUp, RollupLog, Token, roll_up,
 };
 use tallystone_link::{Clock, ReplicaWait};
 use tallystone_tests::TestRedis;
@@ -163,4 +163,51 @@ async fn n12_events_that_are_not_rolled_up_stay_however_old_they_are() {
     ns.prune().await;
     assert_eq!(ns.buckets().await, BTreeSet::new());
     assert_eq!(ns.store.read(&[counter()]).await.expect("a checkpoint")[0].count, 50);
+}
+
+#[tokio::test]
+async fn n12_a_counter_that_cannot_be_rolled_up_keeps_its_own_events_and_no_others() {
+    let ns = TestNamespace::new("blocked", NamespaceConfig { buckets_per_id: 1, ..slices_of(600) }).await;
+    let (stuck, other) = (counter(), same_shard(&ns).await);
+    // In one bucket of time with what is rolled up, and in the middle of a slice.
+    ns.at(NOON_MS + 130_000);
+    ns.add(&stuck, 0..30, NOON_MS + 130_000).await;
+    for minute in 0..30 {
+        let now_ms = NOON_MS + 140_000 + minute * 60_000;
+        ns.at(now_ms);
+        ns.add(&other, minute as u32 * 10..minute as u32 * 10 + 10, now_ms).await;
+    }
+    ns.at(NOON_MS + 3_600_000);
+    ns.roll_up(&other).await;
+    assert!(ns.prune().await > 0);
+    assert_eq!(ns.buckets().await.len(), 1, "{:?}", ns.buckets().await);
+    assert_eq!(ns.events(&stuck, NOON_MS + 130_000).await, 30, "what waits is kept, and read");
+    assert_eq!(ns.events(&other, NOON_MS + 200_000).await, 0);
+    // Their tokens are no longer looked up, as those of all events so old.
+    let late = NewEvent {
+        counter: stuck.clone(),
+        token: Token::parse("1").expect("a token"),
+        time_ms: Some(NOON_MS + 130_000),
+        change: Change::Add(1),
+    };
+    assert_eq!(ns.store.append(&[late]).await, [Err(Refusal::TokenExpired)]);
+    // Nothing more comes of it until the rollup; then it goes, too.
+    assert_eq!((ns.prune().await, ns.buckets().await.len()), (0, 1));
+    ns.roll_up(&stuck).await;
+    assert_eq!(ns.store.read(&[stuck.clone()]).await.expect("a checkpoint")[0].count, 30);
+    ns.prune().await;
+    assert_eq!(ns.buckets().await, BTreeSet::new());
+    assert_eq!(ns.events(&stuck, NOON_MS + 130_000).await, 0);
+}
+
+/// Another counter in the shard of "c".
+async fn same_shard(ns: &TestNamespace) -> CounterName {
+    let home = ns.store.pending(&[counter()]).await.expect("what is pending")[0][0].0;
+    for number in 0..1_000 {
+        let name = CounterName::parse(format!("other {number}")).expect("a name");
+        if ns.store.pending(std::slice::from_ref(&name)).await.expect("what is pending")[0][0].0 == home {
+            return name;
+        }
+    }
+    panic!("no counter of shard {home}")
 }

@@ -99,7 +99,10 @@ impl CounterTable {
                 let is_sooner = self.store().touch(&touched.collect::<Vec<_>>()).await?;
                 if is_sooner { "sooner" } else { "no change" }.to_owned()
             }
-            "tick" => format!("now {}", since_start(self.store().tick(START_MS + number(words[0])).await?)),
+            "tick" => {
+                let until = [(counter(words[0]), at(words[1]))];
+                format!("in {}", self.store().tick(&until).await?[0])
+            }
             "prune" => format!("dropped {}", self.store().prune(self.home(words[0]).await?).await?),
             "commit" => {
                 let updates: Vec<CheckpointUpdate> = words.iter().map(|word| update(word)).collect();
