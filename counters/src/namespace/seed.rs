@@ -3,36 +3,112 @@
 
 use super::config::{Cardinality, CounterType, NamespaceConfig};
 use crate::refusal::Refusal;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::marker::PhantomData;
 
 /// The example of Netflix's article as it is printed there, with its comments, missing braces and extra commas.
 pub const ARTICLE_EXAMPLE: &str = include_str!("seed.json5");
 
 const FIELD: &str = "persistence_configuration";
 
+/// What each entry configures. It is read before the rest, so that an entry can be read as what it is: an error then has
+/// its place in the text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Outer {
-    persistence_configuration: Vec<Entry>,
+struct Kinds {
+    persistence_configuration: Vec<OfKind>,
+}
+
+#[derive(Deserialize)]
+struct OfKind {
+    id: Kind,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+enum Kind {
+    /// Ignored: there is no separate cache, since checkpoints are fast enough to be read directly.
+    #[serde(rename = "CACHE")]
+    Cache,
+    #[serde(rename = "COUNTER_ROLLUP")]
+    Rollup,
+    #[serde(rename = "EVENT_STORAGE")]
+    Events,
 }
 
 /// The configuration of one storage.
-#[derive(Deserialize)]
-#[serde(tag = "id")]
 enum Entry {
-    /// Ignored: there is no separate cache, since checkpoints are fast enough to be read directly.
-    #[serde(rename = "CACHE")]
-    Cache(Cache),
-    #[serde(rename = "COUNTER_ROLLUP")]
+    Cache,
     Rollup(Rollup),
-    #[serde(rename = "EVENT_STORAGE")]
     Events(Events),
+}
+
+/// Reads the outer object.
+struct Outer<'a>(&'a [OfKind]);
+
+impl<'de> DeserializeSeed<'de> for Outer<'_> {
+    type Value = Vec<Entry>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Entry>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Outer<'_> {
+    type Value = Vec<Entry>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with persistence_configuration")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<Entry>, A::Error> {
+        let mut entries = Vec::new();
+        while map.next_key::<String>()?.is_some() {
+            entries = map.next_value_seed(Entries(self.0))?;
+        }
+        Ok(entries)
+    }
+}
+
+/// Reads the list in it.
+struct Entries<'a>(&'a [OfKind]);
+
+impl<'de> DeserializeSeed<'de> for Entries<'_> {
+    type Value = Vec<Entry>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Entry>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Entries<'_> {
+    type Value = Vec<Entry>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of storages")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Entry>, A::Error> {
+        let mut entries = Vec::with_capacity(self.0.len());
+        for OfKind { id } in self.0 {
+            entries.extend(match id {
+                Kind::Cache => list.next_element::<Cache>()?.map(|_| Entry::Cache),
+                Kind::Rollup => list.next_element()?.map(Entry::Rollup),
+                Kind::Events => list.next_element()?.map(Entry::Events),
+            });
+        }
+        // So that the list's end is read.
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(entries)
+    }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cache {
+    #[serde(rename = "id")]
+    _id: IgnoredAny,
     #[serde(default, rename = "scope")]
     _scope: IgnoredAny,
     #[serde(default, rename = "physical_storage")]
@@ -42,6 +118,8 @@ struct Cache {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rollup {
+    #[serde(rename = "id")]
+    _id: IgnoredAny,
     #[serde(default, rename = "scope")]
     _scope: IgnoredAny,
     #[serde(default, rename = "physical_storage")]
@@ -54,6 +132,8 @@ struct Rollup {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Events {
+    #[serde(rename = "id")]
+    _id: IgnoredAny,
     #[serde(default, rename = "scope")]
     _scope: IgnoredAny,
     #[serde(default, rename = "physical_storage")]
@@ -94,15 +174,15 @@ struct Eventual {
 #[serde(default, deny_unknown_fields)]
 struct Internal {
     queue_config: Queue,
-    rollup_batch_count: Option<Number>,
+    rollup_batch_count: Option<Number<u32>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Queue {
-    num_queues: Option<Number>,
-    coalesce_ms: Option<Number>,
-    capacity_bytes: Option<Number>,
+    num_queues: Option<Number<u16>>,
+    coalesce_ms: Option<Number<u64>>,
+    capacity_bytes: Option<Number<u64>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -115,9 +195,9 @@ struct EventsConfig {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TimePartition {
-    buckets_per_id: Option<Number>,
-    seconds_per_bucket: Option<Number>,
-    seconds_per_slice: Option<Number>,
+    buckets_per_id: Option<Number<u16>>,
+    seconds_per_bucket: Option<Number<u64>>,
+    seconds_per_slice: Option<Number<u64>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -128,16 +208,18 @@ struct Lifecycles {
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Lifecycle {
-    Retention(OfRetention),
+#[serde(deny_unknown_fields)]
+struct Lifecycle {
+    #[serde(rename = "type")]
+    _type: LifecycleType,
+    #[serde(default)]
+    config: Retention,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OfRetention {
-    #[serde(default)]
-    config: Retention,
+#[serde(rename_all = "snake_case")]
+enum LifecycleType {
+    Retention,
 }
 
 #[derive(Default, Deserialize)]
@@ -149,41 +231,55 @@ struct Retention {
 
 /// `600` or `"600"`: the article has both.
 #[derive(Clone, Copy)]
-struct Number(u64);
+struct Number<T>(T);
 
-/// `"5s"`.
-#[derive(Clone, Copy)]
-struct Seconds(u64);
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Raw {
-    Number(u64),
-    Text(String),
-}
-
-impl<'de> Deserialize<'de> for Number {
+impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Raw::deserialize(deserializer)? {
-            Raw::Number(number) => Ok(Number(number)),
-            Raw::Text(text) => {
-                text.parse().map(Number).map_err(|_| serde::de::Error::custom(format!("'{text}' is not a number")))
+        struct OfNumber<T>(PhantomData<T>);
+
+        impl<T: TryFrom<u64>> Visitor<'_> for OfNumber<T> {
+            type Value = Number<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number from 0")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Number<T>, E> {
+                T::try_from(number).map(Number).map_err(|_| E::custom(format!("{number} is too large")))
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Number<T>, E> {
+                let number = u64::try_from(number).map_err(|_| E::custom(format!("{number} is below 0")))?;
+                self.visit_u64(number)
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Number<T>, E> {
+                Err(E::custom(format!("{number} is not a whole number from 0 that fits 64 bits")))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Number<T>, E> {
+                self.visit_u64(text.parse().map_err(|_| E::custom(format!("'{text}' is not a number")))?)
             }
         }
+
+        deserializer.deserialize_any(OfNumber(PhantomData))
     }
 }
+
+/// `"5s"`, in ms.
+#[derive(Clone, Copy)]
+struct Seconds(u64);
 
 impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let seconds = text.strip_suffix('s').and_then(|number| number.parse().ok());
-        seconds.map(Seconds).ok_or_else(|| serde::de::Error::custom(format!("'{text}' is not a duration such as 5s")))
-    }
-}
-
-impl Seconds {
-    fn ms(self) -> Result<u64, Refusal> {
-        self.0.checked_mul(1_000).ok_or_else(|| Refusal::invalid(FIELD, format!("{}s is too long", self.0)))
+        let seconds = text.strip_suffix('s').and_then(|number| number.parse::<u64>().ok());
+        let ms = seconds.map(|seconds| seconds.checked_mul(1_000));
+        match ms {
+            Some(Some(ms)) => Ok(Seconds(ms)),
+            Some(None) => Err(serde::de::Error::custom(format!("'{text}' is too long"))),
+            None => Err(serde::de::Error::custom(format!("'{text}' is not a duration such as 5s"))),
+        }
     }
 }
 
@@ -192,7 +288,7 @@ impl NamespaceConfig {
     /// braces. What it leaves out has its default.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`], which names the key and the reason.
+    /// [`Refusal::Invalid`], which gives the line, the key and the reason.
     pub fn of_persistence_configuration(text: &str) -> Result<NamespaceConfig, Refusal> {
         parse(text)
     }
@@ -201,55 +297,84 @@ impl NamespaceConfig {
 fn parse(text: &str) -> Result<NamespaceConfig, Refusal> {
     // The article prints it without the outer braces.
     let braced = if text.trim_start().starts_with('"') { format!("{{{text}\n}}") } else { text.to_owned() };
-    let outer: Outer = json5::from_str(&braced).map_err(|error| Refusal::invalid(FIELD, error.to_string()))?;
+    // Whether it is JSON at all, to its end.
+    json5::from_str::<IgnoredAny>(&braced).map_err(|error| refused(&error, ""))?;
+    let kinds: Kinds = read(&braced, PhantomData)?;
     let mut namespace = NamespaceConfig::default();
-    for entry in outer.persistence_configuration {
+    for entry in read(&braced, Outer(&kinds.persistence_configuration))? {
         match entry {
-            Entry::Cache(_) => {}
-            Entry::Rollup(entry) => rollup(&mut namespace, entry)?,
-            Entry::Events(entry) => events(&mut namespace, entry)?,
+            Entry::Cache => {}
+            Entry::Rollup(entry) => rollup(&mut namespace, entry),
+            Entry::Events(entry) => events(&mut namespace, entry),
         }
     }
-    namespace.check()?;
+    namespace.check().map_err(|refusal| match refusal {
+        Refusal::Invalid { field, why } => out_of_range(text, field, &why),
+        other => other,
+    })?;
     Ok(namespace)
 }
 
-fn rollup(namespace: &mut NamespaceConfig, entry: Rollup) -> Result<(), Refusal> {
+/// Reads a text; an error has the line and the path of the key.
+fn read<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Result<S::Value, Refusal> {
+    let (mut track, mut deserializer) = (serde_path_to_error::Track::new(), json5::Deserializer::from_str(text));
+    let read = seed.deserialize(serde_path_to_error::Deserializer::new(&mut deserializer, &mut track));
+    read.map_err(|error| match track.path().to_string().as_str() {
+        "." => refused(&error, ""),
+        path => refused(&error, &format!("{path}: ")),
+    })
+}
+
+fn refused(error: &json5::Error, path: &str) -> Refusal {
+    let line = error.position().map(|position| format!("line {}: ", position.line + 1)).unwrap_or_default();
+    let error = error.to_string();
+    let why = error.rsplit_once(" at line ").map_or(error.as_str(), |(why, _)| why);
+    Refusal::invalid(FIELD, format!("{line}{path}{why}"))
+}
+
+/// A parameter is out of its bounds: in the last line that sets it, or by the default of one that is not set.
+fn out_of_range(text: &str, field: &str, why: &str) -> Refusal {
+    let key = match field {
+        "coalesce_ms" => field,
+        field => field.strip_suffix("_ms").unwrap_or(field),
+    };
+    let sets = |line: &str| {
+        let rest = line.split("//").next().and_then(|line| line.split_once(key));
+        rest.is_some_and(|(_, rest)| rest.trim_start_matches(['"', '\'']).trim_start().starts_with(':'))
+    };
+    let line = text.lines().enumerate().filter(|(_, line)| sets(line)).last();
+    let line = line.map(|(number, _)| format!("line {}: ", number + 1)).unwrap_or_default();
+    Refusal::invalid(FIELD, format!("{line}{key}: {why}"))
+}
+
+fn rollup(namespace: &mut NamespaceConfig, entry: Rollup) {
     let internal = entry.config.eventual_counter_config.internal_config;
     let queue = internal.queue_config;
     set(&mut namespace.cardinality, entry.counter_cardinality);
     set(&mut namespace.counter_type, entry.config.counter_type);
-    set(&mut namespace.ttl_ms, entry.config.ttl.map(Seconds::ms).transpose()?);
-    set(&mut namespace.num_queues, narrow(queue.num_queues)?);
+    set(&mut namespace.ttl_ms, entry.config.ttl.map(|ttl| ttl.0));
+    set(&mut namespace.num_queues, queue.num_queues.map(|number| number.0));
     set(&mut namespace.coalesce_ms, queue.coalesce_ms.map(|number| number.0));
     set(&mut namespace.capacity_bytes, queue.capacity_bytes.map(|number| number.0));
-    set(&mut namespace.rollup_batch_count, narrow(internal.rollup_batch_count)?);
-    Ok(())
+    set(&mut namespace.rollup_batch_count, internal.rollup_batch_count.map(|number| number.0));
 }
 
-fn events(namespace: &mut NamespaceConfig, entry: Events) -> Result<(), Refusal> {
+fn events(namespace: &mut NamespaceConfig, entry: Events) {
     let partition = entry.config.time_partition;
-    set(&mut namespace.buckets_per_id, narrow(partition.buckets_per_id)?);
+    set(&mut namespace.buckets_per_id, partition.buckets_per_id.map(|number| number.0));
     set(&mut namespace.seconds_per_bucket, partition.seconds_per_bucket.map(|number| number.0));
     set(&mut namespace.seconds_per_slice, partition.seconds_per_slice.map(|number| number.0));
-    set(&mut namespace.accept_limit_ms, entry.config.accept_limit.map(Seconds::ms).transpose()?);
-    for Lifecycle::Retention(OfRetention { config }) in entry.lifecycles.all {
-        set(&mut namespace.close_after_ms, config.close_after.map(Seconds::ms).transpose()?);
-        set(&mut namespace.delete_after_ms, config.delete_after.map(Seconds::ms).transpose()?);
+    set(&mut namespace.accept_limit_ms, entry.config.accept_limit.map(|limit| limit.0));
+    for Lifecycle { config, .. } in entry.lifecycles.all {
+        set(&mut namespace.close_after_ms, config.close_after.map(|after| after.0));
+        set(&mut namespace.delete_after_ms, config.delete_after.map(|after| after.0));
     }
-    Ok(())
 }
 
 fn set<T>(parameter: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *parameter = value;
     }
-}
-
-fn narrow<T: TryFrom<u64>>(number: Option<Number>) -> Result<Option<T>, Refusal> {
-    let narrow =
-        |Number(number)| T::try_from(number).map_err(|_| Refusal::invalid(FIELD, format!("{number} is too large")));
-    number.map(narrow).transpose()
 }
 
 #[cfg(test)]
@@ -342,5 +467,39 @@ mod tests {
             ARTICLE_EXAMPLE.replace("\"counter_cardinality\"", "\"accept_limit\": \"5s\", \"counter_cardinality\"");
         let refused = parse(&elsewhere).expect_err("a key of another storage").to_string();
         assert!(refused.contains("`accept_limit`"), "{refused}");
+    }
+
+    #[test]
+    fn n1_a_bad_configuration_is_refused_with_its_line_and_its_key() {
+        let line_of = |text: &str, word: &str| text.lines().position(|line| line.contains(word)).unwrap() + 1;
+        // What stands in the article, what takes its place, what marks the line, the key, the reason.
+        for (from, to, mark, key, reason) in [
+            (
+                r#""counter_type": "EVENTUAL""#,
+                r#""counter_typ": "EVENTUAL""#,
+                "counter_typ\"",
+                "counter_typ",
+                "unknown",
+            ),
+            (r#""counter_type": "EVENTUAL""#, r#""counter_type": "NEVER""#, "NEVER", "counter_type", "NEVER"),
+            (r#""num_queues" : 8"#, r#""num_queues" : 99999999"#, "99999999", "num_queues", "too large"),
+            (r#""num_queues" : 8"#, r#""num_queues" : 2000"#, ": 2000", "num_queues", "1 to 1024"),
+            (r#""num_queues" : 8"#, r#""num_queues" : -8"#, ": -8", "num_queues", "below 0"),
+            (r#""num_queues" : 8"#, r#""num_queues" : [8]"#, "[8]", "num_queues", "a whole number"),
+            (r#""accept_limit": "5s""#, r#""accept_limit": "5 minutes""#, "5 minutes", "accept_limit", "such as 5s"),
+            (r#""accept_limit": "5s""#, r#""accept_limit": "5000s""#, "5000s", "accept_limit", "100 to 3600000"),
+            (r#""type": "retention""#, r#""type": "tension""#, "tension", "type", "retention"),
+            (r#""delete_after": "604800s""#, r#""delete_after": 7"#, ": 7", "delete_after", "string"),
+            (r#""buckets_per_id": 4"#, r#""buckets_per_id": "x""#, "\"x\"", "buckets_per_id", "not a number"),
+            (r#""id": "EVENT_STORAGE""#, r#""id": "ELSE""#, "ELSE", "id", "ELSE"),
+            (r#""coalesce_ms": 10000"#, r#""coalesce_ms" 10000"#, "_ms\" 10000", "", "colon"),
+        ] {
+            assert!(ARTICLE_EXAMPLE.contains(from), "{from}");
+            let text = ARTICLE_EXAMPLE.replacen(from, to, 1);
+            let Err(Refusal::Invalid { field, why }) = parse(&text) else { panic!("{to} is not refused") };
+            let line = format!("line {}: ", line_of(&text, mark));
+            assert_eq!(field, FIELD);
+            assert!(why.starts_with(&line) && why.contains(key) && why.contains(reason), "{to}: {why}, not {line}");
+        }
     }
 }
