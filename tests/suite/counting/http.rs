@@ -156,7 +156,9 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
         (json!([]), invalid("")),
         (json!({"namespace": "my_dataset"}), invalid("")),
         (with("deltaa", json!(1)), invalid("")),
-        (with("delta", json!("1")), invalid("")),
+        (with("delta", json!("one")), invalid("")),
+        (with("delta", json!("")), invalid("")),
+        (with("delta", json!("9223372036854775808")), invalid("")),
         (with("delta", json!(1.5)), invalid("")),
         (with("delta", json!(9_223_372_036_854_775_808_u64)), invalid("")),
         (with("token", json!({"token": "t"})), invalid("")),
@@ -273,4 +275,149 @@ async fn n2_the_description_names_every_path_and_the_page_shows_it() {
     assert!(page.starts_with("<!doctype html>") && page.contains("/openapi.json"), "{page:.200}");
     // It needs no network.
     assert!(!page.contains("https://") && !page.contains("http://"), "{page}");
+}
+
+#[tokio::test]
+async fn n2_int64_is_read_as_text_and_answered_as_text_where_the_caller_requests_it() {
+    let http = Http::start().await;
+    // Beyond what a floating-point number holds exactly.
+    let (wide, now_ms) = ((1_i64 << 53) + 1, now_ms());
+    let token = json!({"token": "t", "generation_time": now_ms.to_string()});
+    let add = json!({"namespace": "my_dataset", "counter": "c", "delta": wide.to_string(), "token": token});
+    assert_eq!(http.ok("/v1/add_count", add.clone()).await, json!({"event_time_ms": now_ms, "duplicate": false}));
+    let answer = http.ok("/v1/add_and_get_count?int64=string", add).await;
+    let expected = json!({"event_time_ms": now_ms.to_string(), "duplicate": true, "count": wide.to_string(),
+        "exact_to_ms": "0"});
+    assert_eq!(answer, expected);
+    let of_c = json!({"namespace": "my_dataset", "counter": "c"});
+    assert_eq!(http.ok("/v1/get_count", of_c.clone()).await["count"], wide);
+    assert_eq!(http.ok("/v1/get_count?int64=string", of_c.clone()).await["count"], wide.to_string());
+    let both = json!({"namespace": "my_dataset", "counters": ["c", ""]});
+    let answer = http.ok("/v1/get_counts?int64=string", both).await;
+    assert_eq!(answer["results"][0]["count"], wide.to_string());
+    assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID", "counters[1].counter"));
+    let events = json!({"namespace": "my_dataset", "counter": "c", "page_size": "10", "from": "1"});
+    let answer = http.ok("/v1/list_events?int64=string", events).await;
+    assert_eq!(answer["events"][0]["delta"], wide.to_string());
+    assert_eq!(answer["events"][0]["event_time_ms"], now_ms.to_string());
+    let (status, answer) = http.call(Method::GET, "/v1/namespaces/my_dataset/counters/c?int64=string", "").await;
+    assert_eq!((status, &answer["count"]), (200, &json!(wide.to_string())));
+    let put = r#"{"ttl_ms": "5000", "num_queues": "3", "counter_type": "BEST_EFFORT"}"#;
+    let (status, answer) = http.call(Method::PUT, "/v1/namespaces/new?int64=string", put).await;
+    assert_eq!(
+        (status, &answer["revision"], &answer["config"]["ttl_ms"]),
+        (200, &json!("1"), &json!("5000")),
+        "{answer}"
+    );
+    // It has 32 bits.
+    assert_eq!(answer["config"]["num_queues"], 3);
+    let (status, answer) = http.post("/v1/get_count?int64=text", &of_c).await;
+    assert_eq!((status, fault(&answer)), (400, ("INVALID_ARGUMENT", "INVALID", "int64")));
+}
+
+/// Why a value does not agree with a schema of the document.
+fn disagrees(document: &Value, schema: &Value, value: &Value) -> Option<String> {
+    let list = |name: &str| schema[name].as_array().cloned().unwrap_or_default();
+    if let Some(reference) = schema["$ref"].as_str() {
+        let referred = document.pointer(reference.trim_start_matches('#')).expect("a schema that is there");
+        return disagrees(document, referred, value);
+    }
+    let agrees = |schema: &Value| disagrees(document, schema, value).is_none();
+    if !list("anyOf").is_empty() && !list("anyOf").iter().any(agrees) {
+        return Some(format!("{value} is none of {}", schema["anyOf"]));
+    }
+    if !list("oneOf").is_empty() && list("oneOf").iter().filter(|schema| agrees(schema)).count() != 1 {
+        return Some(format!("{value} is not one of {}", schema["oneOf"]));
+    }
+    if let Some(why) = list("allOf").iter().find_map(|schema| disagrees(document, schema, value)) {
+        return Some(why);
+    }
+    if !list("enum").is_empty() && !list("enum").contains(value) {
+        return Some(format!("{value} is none of {}", schema["enum"]));
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let kinds = if schema["type"].is_string() { vec![schema["type"].clone()] } else { list("type") };
+    if !kinds.is_empty() && !kinds.contains(&json!(kind)) {
+        return Some(format!("{value} is no {}", schema["type"]));
+    }
+    let is_digits = |text: &str| text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit());
+    if schema["pattern"] == "^-?[0-9]+$" && value.as_str().is_some_and(|text| !is_digits(text)) {
+        return Some(format!("{value} is no number"));
+    }
+    if let Some(items) = value.as_array() {
+        return items.iter().find_map(|item| disagrees(document, &schema["items"], item));
+    }
+    let fields = value.as_object()?;
+    let missing = list("required").into_iter().find(|name| !fields.contains_key(name.as_str().unwrap_or_default()));
+    if let Some(missing) = missing {
+        return Some(format!("{missing} is missing in {value}"));
+    }
+    let Some(properties) = schema["properties"].as_object() else { return None };
+    fields.iter().find_map(|(name, value)| match properties.get(name) {
+        Some(schema) => disagrees(document, schema, value).map(|why| format!("{name}: {why}")),
+        None => Some(format!("{name} is not described")),
+    })
+}
+
+#[tokio::test]
+async fn n2_what_is_sent_and_served_agrees_with_the_description() {
+    let http = Http::start().await;
+    let (_, document) = http.call(Method::GET, "/openapi.json", "").await;
+    let token = json!({"token": "t", "generation_time": now_ms()});
+    let seeds_token = json!({"token": "u", "generation_time_ms": now_ms().to_string()});
+    let text_token = json!({"token": "v", "generation_time": "2024-10-05T14:48:00Z"});
+    let ns = "my_dataset";
+    let adds = json!([{"counter": "c", "delta": 1}, {"counter_name": "d", "delta": "2", "idempotency_token": seeds_token},
+        {"counter": "", "delta": 1, "token": text_token}]);
+    let bodies = [
+        ("/v1/add_count", json!({"namespace": ns, "counter": "c", "delta": -5, "token": token})),
+        ("/v1/add_count", serde_json::from_str(SEEDS_ADD).expect("JSON")),
+        ("/v1/add_and_get_count", json!({"namespace": ns, "counter_name": "c", "delta": "5"})),
+        ("/v1/add_counts", json!({"namespace": ns, "adds": adds})),
+        ("/v1/add_and_get_counts", json!({"namespace": ns, "adds": adds})),
+        ("/v1/get_count", json!({"namespace": ns, "counter": "c"})),
+        ("/v1/get_count", json!({"namespace": "nowhere", "counter": "c"})),
+        ("/v1/get_counts", json!({"namespace": ns, "counters": ["c", ""]})),
+        ("/v1/list_counters", json!({"namespace": ns})),
+        ("/v1/list_counters", json!({"namespace": ns, "page_size": "1", "page_token": ""})),
+        ("/v1/list_events", json!({"namespace": ns, "counter": "c", "from": 1, "to": "2124-10-05T14:48:00Z"})),
+        ("/v1/clear_count", json!({"namespace": ns, "counter": "c", "token": null})),
+        ("/v1/clear_counts", json!({"namespace": ns, "clears": [{"counter": "c"}, {"counter_name": ""}]})),
+    ];
+    let config = json!({"coalesce_ms": "500", "num_queues": 2, "cardinality": "LOW"});
+    let posts = bodies.into_iter().map(|(path, body)| (Method::POST, path, path, body));
+    let others = [
+        (Method::PUT, "/v1/namespaces/{namespace}", "/v1/namespaces/new", config),
+        (Method::GET, "/v1/namespaces/{namespace}", "/v1/namespaces/new", Value::Null),
+        (Method::GET, "/v1/namespaces", "/v1/namespaces", Value::Null),
+        (
+            Method::GET,
+            "/v1/namespaces/{namespace}/counters/{counter}",
+            "/v1/namespaces/my_dataset/counters/c",
+            Value::Null,
+        ),
+    ];
+    for (method, described, path, body) in posts.chain(others) {
+        let call = &document["paths"][described][method.as_str().to_lowercase()];
+        let has_text = |name: &str| call[name].as_str().is_some_and(|text| !text.is_empty());
+        assert!(has_text("summary") && has_text("description"), "{method} {described}: {call}");
+        if !body.is_null() {
+            let schema = &call["requestBody"]["content"]["application/json"]["schema"];
+            assert_eq!(disagrees(&document, schema, &body), None, "{method} {path} is sent {body}");
+        }
+        for query in ["", "?int64=string"] {
+            let (status, answer) = http.call(method.clone(), &format!("{path}{query}"), &body.to_string()).await;
+            let status = if status == 200 { "200".to_owned() } else { format!("{}XX", status / 100) };
+            let schema = &call["responses"][&status]["content"]["application/json"]["schema"];
+            assert!(schema.is_object(), "{method} {path}: {status} is not described");
+            assert_eq!(disagrees(&document, schema, &answer), None, "{method} {path} answers {answer}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! One function for each path. Each makes the RPC of the same name, so that both are checked and counted alike; those of
 //! namespaces merge JSON first.
 
+use super::int64::read_text;
 use super::messages::{
     AddCountBody, AddCountsBody, AddedAndCountedBody, AddedBody, ClearCountBody, ClearCountsBody, CountBody,
     CountersBody, EventsBody, GetCountBody, GetCountsBody, ItemBody, ListCountersBody, ListEventsBody, ResultsBody,
@@ -46,11 +47,18 @@ fn results<R, W, T: From<W>>(
     Json(ResultsBody { results: results.into_iter().filter_map(outcome).map(item).collect() })
 }
 
+/// Adds to a counter.
+///
+/// An add with a token counts once, however often it is sent. Without a token, a repeated call counts again.
 #[utoipa::path(post, path = "/v1/add_count", request_body = AddCountBody, responses((status = 200, body = AddedBody), Faults))]
 pub(crate) async fn add_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
     answer(api.add_count(Request::new(read::<AddCountBody>(&body)?.try_into()?)).await)
 }
 
+/// Adds to a counter, then reads its count.
+///
+/// The count is the one that get_count would return now: in an EVENTUAL namespace that of the last rollup, without
+/// this add.
 #[utoipa::path(post, path = "/v1/add_and_get_count", request_body = AddCountBody, responses((status = 200, body = AddedAndCountedBody), Faults))]
 pub(crate) async fn add_and_get_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedAndCountedBody> {
     let wire::AddCountRequest { namespace, counter, delta, token } = read::<AddCountBody>(&body)?.try_into()?;
@@ -58,6 +66,9 @@ pub(crate) async fn add_and_get_count(State(api): ApiState, RawBody(body): RawBo
     answer(api.add_and_get_count(Request::new(request)).await)
 }
 
+/// Adds to many counters.
+///
+/// 1 to 1,000 adds. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/add_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
 pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
     use wire::add_count_result::Outcome;
@@ -70,6 +81,9 @@ pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> 
     }))
 }
 
+/// Adds to many counters, then reads their counts.
+///
+/// 1 to 1,000 adds. Each has its own result, with the count after all of them.
 #[utoipa::path(post, path = "/v1/add_and_get_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedAndCountedBody>), Faults))]
 pub(crate) async fn add_and_get_counts(
     State(api): ApiState,
@@ -87,11 +101,17 @@ pub(crate) async fn add_and_get_counts(
     }))
 }
 
+/// Reads a count.
+///
+/// The answer says to what time the count is exact. A counter to which nothing was added counts 0.
 #[utoipa::path(post, path = "/v1/get_count", request_body = GetCountBody, responses((status = 200, body = CountBody), Faults))]
 pub(crate) async fn get_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<CountBody> {
     answer(api.get_count(Request::new(read::<GetCountBody>(&body)?.into())).await)
 }
 
+/// Reads a count, by its path.
+///
+/// The same as get_count, for programs that cannot send a body. The name of a counter may have slashes.
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/counters/{counter}", params(("namespace" = String, Path), ("counter" = String, Path, description = "may have slashes")), responses((status = 200, body = CountBody), Faults))]
 pub(crate) async fn read_count(
     State(api): ApiState,
@@ -100,6 +120,9 @@ pub(crate) async fn read_count(
     answer(api.get_count(Request::new(wire::GetCountRequest { namespace, counter })).await)
 }
 
+/// Reads many counts.
+///
+/// 1 to 1,000 counters. Each has its own result.
 #[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), Faults))]
 pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<CountBody>> {
     use wire::get_count_result::Outcome;
@@ -112,11 +135,18 @@ pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> 
     }))
 }
 
+/// Sets a counter to zero.
+///
+/// Removes what was added up to the time of the clear. Without a token that is everything that was acknowledged
+/// before the call.
 #[utoipa::path(post, path = "/v1/clear_count", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
 pub(crate) async fn clear_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
     answer(api.clear_count(Request::new(read::<ClearCountBody>(&body)?.try_into()?)).await)
 }
 
+/// Sets many counters to zero.
+///
+/// 1 to 1,000 clears. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/clear_counts", request_body = ClearCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
 pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
     use wire::clear_count_result::Outcome;
@@ -129,11 +159,17 @@ pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -
     }))
 }
 
+/// Lists the counters of a namespace.
+///
+/// A page at a time, in no order. Each counter has the count of its last rollup.
 #[utoipa::path(post, path = "/v1/list_counters", request_body = ListCountersBody, responses((status = 200, body = CountersBody), Faults))]
 pub(crate) async fn list_counters(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<CountersBody> {
     answer(api.list_counters(Request::new(read::<ListCountersBody>(&body)?.into())).await)
 }
 
+/// Lists the adds and clears of a counter.
+///
+/// A page at a time, in the order of their times. No event is listed twice.
 #[utoipa::path(post, path = "/v1/list_events", request_body = ListEventsBody, responses((status = 200, body = EventsBody), Faults))]
 pub(crate) async fn list_events(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<EventsBody> {
     answer(api.list_events(Request::new(read::<ListEventsBody>(&body)?.try_into()?)).await)
@@ -164,6 +200,9 @@ pub(crate) struct NamespacesBody {
 #[derive(Deserialize)]
 struct Change(serde_json::Map<String, serde_json::Value>);
 
+/// Lists all namespaces.
+///
+/// In the order of their names, with their configurations.
 #[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespacesBody), Faults))]
 pub(crate) async fn list_namespaces(State(api): ApiState) -> HttpResult<NamespacesBody> {
     let all = async { api.counters.namespaces().await.map_err(of_call) };
@@ -171,6 +210,9 @@ pub(crate) async fn list_namespaces(State(api): ApiState) -> HttpResult<Namespac
     Ok(Json(NamespacesBody { namespaces: all.into_iter().map(NamespaceBody::from).collect() }))
 }
 
+/// Reads a namespace and its configuration.
+///
+/// The answer has every parameter, also those that have their default.
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn get_namespace(
     State(api): ApiState,
@@ -181,6 +223,9 @@ pub(crate) async fn get_namespace(
     answer(api.rpcs.observe("GetNamespace", namespace).await)
 }
 
+/// Creates a namespace, or changes its configuration.
+///
+/// The body has the parameters to change. The others keep their values; in a new namespace they have their defaults.
 #[utoipa::path(put, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), request_body(content = NamespaceConfig, description = "the parameters to change; the others keep their values"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_namespace(
     State(api): ApiState,
@@ -188,7 +233,8 @@ pub(crate) async fn put_namespace(
     RawBody(body): RawBody,
 ) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
-    let Change(change) = read(&body)?;
+    let Change(mut change) = read(&body)?;
+    read_text(&mut change);
     let put = api.counters.put_namespace(&name, |before| {
         let refused = |error: serde_json::Error| crate::Refusal::invalid("config", error.to_string());
         let mut config = match serde_json::to_value(before.unwrap_or_default()).map_err(refused)? {
@@ -201,6 +247,10 @@ pub(crate) async fn put_namespace(
     answer(api.rpcs.observe("PutNamespace", async { put.await.map_err(of_call) }).await)
 }
 
+/// Configures a namespace as a control plane of Netflix's article does.
+///
+/// The body is its persistence_configuration, which replaces the whole configuration. An error gives the line and the
+/// key.
 #[utoipa::path(put, path = "/v1/namespaces/{namespace}/persistence_configuration", params(("namespace" = String, Path)), request_body(content = String, description = "a control plane's persistence_configuration: JSON with comments"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_persistence_configuration(
     State(api): ApiState,

@@ -1,5 +1,6 @@
 //! Bodies: the messages of the protocol file, as JSON. The names in Netflix's article (`counter_name`, `idempotency_token`) are read too.
 
+use super::int64::Int64;
 use serde::{Deserialize, Serialize};
 use tallystone_proto::counter::v1 as wire;
 use tallystone_serving::http::FaultBody;
@@ -23,7 +24,7 @@ pub(crate) struct TokenBody {
 #[serde(untagged)]
 pub(crate) enum TimeBody {
     /// Unix ms.
-    Ms(i64),
+    Ms(Int64),
     /// RFC 3339.
     Text(String),
 }
@@ -37,7 +38,7 @@ pub(crate) struct AddCountBody {
     #[serde(alias = "counter_name")]
     counter: String,
     /// What to add; may be negative.
-    delta: i64,
+    delta: Int64,
     /// Absent: a repeated call counts again.
     #[serde(alias = "idempotency_token")]
     token: Option<TokenBody>,
@@ -49,7 +50,7 @@ pub(crate) struct AddCountBody {
 pub(crate) struct AddBody {
     #[serde(alias = "counter_name")]
     counter: String,
-    delta: i64,
+    delta: Int64,
     #[serde(alias = "idempotency_token")]
     token: Option<TokenBody>,
 }
@@ -114,7 +115,7 @@ pub(crate) struct ClearCountsBody {
 pub(crate) struct ListCountersBody {
     namespace: String,
     #[serde(default)]
-    page_size: i32,
+    page_size: Int64,
     #[serde(default)]
     page_token: String,
 }
@@ -131,7 +132,7 @@ pub(crate) struct ListEventsBody {
     /// End of the range, excluded. Absent: now.
     to: Option<TimeBody>,
     #[serde(default)]
-    page_size: i32,
+    page_size: Int64,
     #[serde(default)]
     page_token: String,
 }
@@ -216,7 +217,7 @@ pub(crate) struct EventBody {
 impl TimeBody {
     fn ms(self) -> Result<i64, FaultBody> {
         match self {
-            TimeBody::Ms(ms) => Ok(ms),
+            TimeBody::Ms(Int64(ms)) => Ok(ms),
             TimeBody::Text(text) => match OffsetDateTime::parse(&text, &Rfc3339) {
                 Ok(time) => Ok((time.unix_timestamp_nanos() / 1_000_000) as i64),
                 Err(_) => Err(crate::api::status::of_call(crate::Refusal::invalid(
@@ -240,7 +241,7 @@ impl TryFrom<AddCountBody> for wire::AddCountRequest {
     type Error = FaultBody;
 
     fn try_from(body: AddCountBody) -> Result<Self, FaultBody> {
-        let AddCountBody { namespace, counter, delta, token: body } = body;
+        let AddCountBody { namespace, counter, delta: Int64(delta), token: body } = body;
         Ok(wire::AddCountRequest { namespace, counter, delta, token: token(body)? })
     }
 }
@@ -249,7 +250,9 @@ impl TryFrom<AddCountsBody> for wire::AddCountsRequest {
     type Error = FaultBody;
 
     fn try_from(body: AddCountsBody) -> Result<Self, FaultBody> {
-        let add = |AddBody { counter, delta, token: body }| Ok(wire::AddCount { counter, delta, token: token(body)? });
+        let add = |AddBody { counter, delta: Int64(delta), token: body }| {
+            Ok(wire::AddCount { counter, delta, token: token(body)? })
+        };
         let adds = body.adds.into_iter().map(add).collect::<Result<_, FaultBody>>()?;
         Ok(wire::AddCountsRequest { namespace: body.namespace, adds })
     }
@@ -281,7 +284,7 @@ impl TryFrom<ListEventsBody> for wire::ListEventsRequest {
         let ListEventsBody { namespace, counter, from, to, page_size, page_token } = body;
         let from_ms = from.map(TimeBody::ms).transpose()?.unwrap_or_default();
         let to_ms = to.map(TimeBody::ms).transpose()?.unwrap_or_default();
-        Ok(wire::ListEventsRequest { namespace, counter, from_ms, to_ms, page_size, page_token })
+        Ok(wire::ListEventsRequest { namespace, counter, from_ms, to_ms, page_size: page_size.short(), page_token })
     }
 }
 
@@ -299,7 +302,7 @@ impl From<GetCountsBody> for wire::GetCountsRequest {
 
 impl From<ListCountersBody> for wire::ListCountersRequest {
     fn from(ListCountersBody { namespace, page_size, page_token }: ListCountersBody) -> Self {
-        wire::ListCountersRequest { namespace, page_size, page_token }
+        wire::ListCountersRequest { namespace, page_size: page_size.short(), page_token }
     }
 }
 

@@ -2,6 +2,7 @@
 //! RPC's reply, so that everything is checked once and alike.
 
 mod calls;
+mod int64;
 mod messages;
 mod openapi;
 
@@ -9,6 +10,7 @@ use calls::*;
 
 use super::grpc::Api;
 use axum::Router;
+use axum::middleware;
 use axum::response::Html;
 use axum::routing::{get, post, put};
 use tallystone_serving::http::FaultBody;
@@ -30,6 +32,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/namespaces/{namespace}", get(get_namespace).put(put_namespace))
         .route("/v1/namespaces/{namespace}/persistence_configuration", put(put_persistence_configuration))
         .route("/v1/namespaces/{namespace}/counters/{*counter}", get(read_count))
+        .route_layer(middleware::from_fn(int64::answer_text))
         .route("/openapi.json", get(openapi::document))
         .route("/", get(async || Html(include_str!("page.html"))))
         .method_not_allowed_fallback(async || FaultBody::method_not_allowed())

@@ -1,0 +1,111 @@
+//! 64-bit integers in JSON, as proto3's JSON mapping has them: a request may write each as a number or as text, and the
+//! answer has text where the caller requests it. Languages whose numbers are floating-point are exact to 2^53 only.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::header::CONTENT_LENGTH;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde_json::{Map, Value};
+use std::fmt;
+use utoipa::ToSchema;
+
+/// The parameter of the query with which a caller requests text.
+pub(super) const PARAMETER: &str = "int64";
+/// Its only value.
+pub(super) const AS_TEXT: &str = "string";
+/// Numbers of 32 bits in the protocol file: they stay numbers.
+pub(super) const SHORT: [&str; 5] =
+    ["rollup_batch_count", "num_queues", "buckets_per_id", "seconds_per_bucket", "seconds_per_slice"];
+
+/// A 64-bit integer of a request: a number, or its decimal digits as text.
+#[derive(Clone, Copy, Default, ToSchema)]
+pub(crate) struct Int64(pub(super) i64);
+
+impl Int64 {
+    /// As 32 bits; what does not fit becomes the nearest number that does, which no call accepts.
+    pub(super) fn short(self) -> i32 {
+        self.0.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+    }
+}
+
+impl<'de> Deserialize<'de> for Int64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfInt64;
+
+        impl Visitor<'_> for OfInt64 {
+            type Value = Int64;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a 64-bit integer, as a number or as text")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Int64, E> {
+                Ok(Int64(number))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Int64, E> {
+                i64::try_from(number).map(Int64).map_err(|_| E::custom(format!("{number} does not fit 64 bits")))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Int64, E> {
+                text.parse().map(Int64).map_err(|_| E::custom(format!("'{text}' is no 64-bit integer")))
+            }
+        }
+
+        deserializer.deserialize_any(OfInt64)
+    }
+}
+
+/// Numbers that a change of a namespace has as text become numbers.
+pub(super) fn read_text(change: &mut Map<String, Value>) {
+    for value in change.values_mut() {
+        if let Some(number) = value.as_str().and_then(|text| text.parse::<i64>().ok()) {
+            *value = number.into();
+        }
+    }
+}
+
+/// Writes the 64-bit integers of an answer as text, if the caller requests it.
+pub(super) async fn answer_text(request: Request, next: Next) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let requested = query.split('&').filter_map(|part| part.split_once('=')).find(|(name, _)| *name == PARAMETER);
+    let is_text = match requested {
+        None => false,
+        Some((_, AS_TEXT)) => true,
+        Some((_, other)) => {
+            let why = format!("is '{other}'; must be '{AS_TEXT}', or absent");
+            let refused = crate::api::status::of_call(crate::Refusal::invalid(PARAMETER, why));
+            return tallystone_serving::http::FaultBody::from(refused).into_response();
+        }
+    };
+    let response = next.run(request).await;
+    if !is_text {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    // The answer is in memory already.
+    let Ok(body) = to_bytes(body, usize::MAX).await else { return Response::from_parts(parts, Body::empty()) };
+    let body = match serde_json::from_slice::<Value>(&body) {
+        Ok(mut answer) => {
+            write_text(&mut answer);
+            answer.to_string().into()
+        }
+        Err(_) => body,
+    };
+    parts.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(parts, Body::from(body))
+}
+
+fn write_text(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(write_text),
+        Value::Object(fields) => {
+            let wide = fields.iter_mut().filter(|(name, _)| !SHORT.contains(&name.as_str()));
+            wide.for_each(|(_, value)| write_text(value));
+        }
+        Value::Number(number) => *value = Value::String(number.to_string()),
+        _ => {}
+    }
+}
