@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallystone_client::{CounterType, IdempotencyToken, NamespaceConfig, NewAdd};
 use tallystone_lua::counter::STATE_CLOCK;
 use tallystone_proto::counter::v1 as wire;
+use tonic::Code;
+use tonic_types::StatusExt;
 
 const NS: &str = "ns";
 /// How often a clear and an add meet.
@@ -191,6 +193,42 @@ fn calls_of(stats: &str, command: &str) -> u64 {
 }
 
 #[tokio::test]
+async fn n12_events_that_arrive_between_two_pages_repeat_none_and_leave_the_order() {
+    let house = House::without_rollups().await;
+    house.put(NS, NamespaceConfig { accept_limit_ms: Some(600_000), ..NamespaceConfig::default() }).await;
+    // All in one window, so that all of them are at the same place in the log.
+    let begin_ms = now_ms() / 500 * 500 - 500;
+    let add = async |token: &str, offset_ms: u64| {
+        let add = NewAdd::new("c", 1).token(IdempotencyToken::new(token, begin_ms + offset_ms));
+        house.clients[0].add(NS, add).await.expect("an add");
+    };
+    // Tokens may have the characters of a page token.
+    let tokens: Vec<String> = (0..40).map(|number| format!("t.{number:02}.{}", number % 7)).collect();
+    for (number, token) in (0..).zip(&tokens) {
+        add(token, 100 + number / 3).await;
+    }
+    for page_size in [1, 7] {
+        let (mut found, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let page = house.clients[1].list_events(NS, "c", begin_ms, 0, page_size, &page_token).await;
+            let page = page.expect("a page");
+            found.extend(page.items.into_iter().map(|event| (event.event_time_ms, event.token)));
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+            assert!(found.len() < 200, "pages of {page_size} do not come to an end: {found:?}");
+            // Earlier than all that was listed.
+            add(&format!("early {page_size} {}", found.len()), 50).await;
+        }
+        assert!(found.is_sorted_by(|one, other| one < other), "pages of {page_size}: {found:?}");
+        let listed: Vec<&String> =
+            found.iter().map(|(_, token)| token).filter(|token| token.starts_with('t')).collect();
+        assert_eq!(listed, tokens.iter().collect::<Vec<_>>(), "pages of {page_size}");
+    }
+}
+
+#[tokio::test]
 async fn n12_a_list_of_events_ends_though_more_keep_coming() {
     let house = House::without_rollups().await;
     house.put(NS, typed(CounterType::Eventual)).await;
@@ -238,19 +276,45 @@ async fn n11_a_read_hurries_on_what_came_after_a_rollup_too() {
     }
 }
 
+/// The clocks that the shards of a namespace have shown (Unix ms).
+async fn shown_clocks(house: &House) -> Vec<u64> {
+    let mut connection = house.redis.connection().await;
+    let mut shown = Vec::new();
+    for shard in 0..8 {
+        let state: Vec<u8> =
+            redis::cmd("GET").arg(state_key(shard)).query_async(&mut connection).await.expect("a state");
+        shown.push(state[STATE_CLOCK].iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+    }
+    shown
+}
+
+/// Has the shards show these clocks (Unix ms), as after a time at which the store's clock was ahead.
+async fn show(house: &House, clocks_ms: [u64; 8]) {
+    let mut connection = house.redis.connection().await;
+    for (shard, shown_ms) in clocks_ms.into_iter().enumerate() {
+        let mut set = redis::cmd("SETRANGE");
+        set.arg(state_key(shard)).arg(STATE_CLOCK.start).arg(&shown_ms.to_be_bytes()[2..]);
+        set.query_async::<()>(&mut connection).await.expect("a state");
+    }
+}
+
+fn state_key(shard: usize) -> String {
+    format!("tc:{{{NS}/{shard}}}:state")
+}
+
+/// An accurate namespace whose counters are in all shards.
+async fn wide() -> House {
+    let house = House::without_rollups().await;
+    house.put(NS, NamespaceConfig { buckets_per_id: Some(8), ..typed(CounterType::Accurate) }).await;
+    house
+}
+
 #[tokio::test]
 async fn n7_a_clear_is_after_what_came_before_and_before_what_comes_after_whatever_clocks_show() {
-    let house = House::without_rollups().await;
-    let accurate = NamespaceConfig { counter_type: Some(CounterType::Accurate), ..NamespaceConfig::default() };
-    house.put(NS, NamespaceConfig { buckets_per_id: Some(8), ..accurate }).await;
+    let house = wide().await;
     // The store's clock was ahead, and has been set back: each shard keeps the latest time that it has shown.
-    let mut connection = house.redis.connection().await;
-    for shard in 0..8 {
-        let shown_ms = now_ms() + 30_000 + [900, 0, 300, 600, 100, 800, 200, 700][shard];
-        let (key, shown) = (format!("tc:{{{NS}/{shard}}}:state"), shown_ms.to_be_bytes());
-        let mut set = redis::cmd("SETRANGE");
-        set.arg(key).arg(STATE_CLOCK.start).arg(&shown[2..]).query_async::<()>(&mut connection).await.expect("a state");
-    }
+    let now_ms = now_ms();
+    show(&house, [900, 0, 300, 600, 100, 800, 200, 700].map(|ahead_ms| now_ms + ahead_ms)).await;
     let mut wires = [house.wire(0).await, house.wire(1).await];
     for round in 0..20 {
         for _ in 0..5 {
@@ -259,6 +323,73 @@ async fn n7_a_clear_is_after_what_came_before_and_before_what_comes_after_whatev
         assert_eq!(house.count(0, NS, "c").await.count, 5, "round {round}: all that came after the last clear");
         wires[1 - round % 2].clear(NS, "c").await;
         assert_eq!(house.count(1, NS, "c").await.count, 0, "round {round}: none of what came before it");
+    }
+}
+
+#[tokio::test]
+async fn n7_a_clear_that_would_wait_for_long_is_refused_and_moves_no_clock() {
+    let house = wide().await;
+    // One shard has heard of a wrong clock; the others have not.
+    let mut clocks_ms = [now_ms(); 8];
+    clocks_ms[3] += 600_000;
+    show(&house, clocks_ms).await;
+    let mut wires = [house.wire(0).await, house.wire(1).await];
+    for _ in 0..20 {
+        wires[0].add(NS, "c", 1).await;
+    }
+    for via in [0, 1] {
+        let request = wire::ClearCountRequest { namespace: NS.to_owned(), counter: "c".to_owned(), token: None };
+        let refused = wires[via].counters.clear_count(request).await.expect_err("a clear that cannot be placed");
+        assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+        let info = refused.get_error_details().error_info().expect("a reason").clone();
+        assert_eq!((info.reason.as_str(), info.metadata["applied"].as_str()), ("STORE_UNAVAILABLE", "no"));
+    }
+    assert_eq!(house.count(0, NS, "c").await.count, 20, "nothing was cleared");
+    let shown = shown_clocks(&house).await;
+    let ahead: Vec<usize> = (0..8).filter(|shard| shown[*shard] > now_ms()).collect();
+    assert_eq!(ahead, [3], "{shown:?}");
+}
+
+#[tokio::test]
+async fn n7_a_clear_without_a_token_removes_acknowledged_adds_that_are_ahead_of_the_clock() {
+    let house = wide().await;
+    let mut wires = [house.wire(0).await, house.wire(1).await];
+    for via in [0, 1] {
+        let counter = format!("c{via}");
+        for number in 0..10 {
+            let ahead = IdempotencyToken::drawn_for(now_ms() + 90 * (number + 1));
+            house.clients[via].add(NS, NewAdd::new(&counter, 1).token(ahead)).await.expect("an add");
+        }
+        let cleared = wires[1 - via].clear(NS, &counter).await;
+        assert_eq!(house.count(via, NS, &counter).await.count, 0, "what was acknowledged before {cleared:?}");
+        // The clear is not ahead of the clock: what comes after it counts, also under a time of the caller's own.
+        house.clients[via].add(NS, NewAdd::new(&counter, 2)).await.expect("an add");
+        wires[via].add(NS, &counter, 3).await;
+        assert_eq!(house.count(via, NS, &counter).await.count, 5, "what came after {cleared:?}");
+    }
+}
+
+#[tokio::test]
+async fn n7_clears_with_and_without_a_token_in_one_call_do_not_move_the_clock_ahead() {
+    let house = wide().await;
+    let mut wire = house.wire(0).await;
+    for round in 0..40 {
+        wire.add(NS, "now", 1).await;
+        let ahead_ms =
+            (shown_clocks(&house).await.into_iter().max().expect("clocks").max(now_ms()) + 900).cast_signed();
+        let token = wire::IdempotencyToken { token: format!("t{round}"), generation_time_ms: ahead_ms };
+        let clears = vec![
+            wire::ClearCount { counter: "now".to_owned(), token: None },
+            wire::ClearCount { counter: format!("ahead{round}"), token: Some(token) },
+        ];
+        let request = wire::ClearCountsRequest { namespace: NS.to_owned(), clears };
+        let results = wire.counters.clear_counts(request).await.expect("clears").into_inner().results;
+        for result in results {
+            assert!(matches!(result.outcome, Some(wire::clear_count_result::Outcome::Ok(_))), "{result:?}");
+        }
+        assert_eq!(house.count(1, NS, "now").await.count, 0, "round {round}");
+        let shown = shown_clocks(&house).await;
+        assert!(shown.iter().all(|shown_ms| *shown_ms <= now_ms()), "round {round}: {shown:?} at {}", now_ms());
     }
 }
 
