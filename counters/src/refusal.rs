@@ -55,7 +55,7 @@ impl Refusal {
     /// Its name on the wire and in metrics.
     pub fn reason(&self) -> &'static str {
         match self {
-            Refusal::Invalid { .. } => "INVALID",
+            Refusal::Invalid { .. } => "INVALID_ARGUMENT",
             Refusal::NamespaceNotFound { .. } => "NAMESPACE_NOT_FOUND",
             Refusal::TooOld => "TOO_OLD",
             Refusal::TooEarly => "TOO_EARLY",

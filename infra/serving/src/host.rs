@@ -4,6 +4,7 @@ use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
 use crate::http::unknown_path;
 use crate::metrics::{Buckets, listen_metrics};
+use crate::unread::refuse_in_full;
 use axum::Router;
 use axum::response::IntoResponse;
 use futures::TryStreamExt;
@@ -20,6 +21,7 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic_health::server::{HealthReporter, health_reporter};
+use tower::util::MapResponseLayer;
 
 /// How often an idle connection is probed, and how long it may take to respond.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -144,7 +146,10 @@ impl Host {
         let Host { router, tasks, drains, stopping, _stop_when_dropped, health: _ } = self;
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
-        let router = router.merge(reflection()).fallback(unknown_path);
+        let router = router
+            .merge(reflection())
+            .fallback(unknown_path)
+            .layer(MapResponseLayer::new(refuse_in_full::<axum::body::Body>));
         tracing::info!(%address, "serving");
         let server = tonic::transport::Server::builder()
             .accept_http1(true)

@@ -14,6 +14,7 @@ mod listen;
 mod metrics;
 mod rpc;
 mod running;
+mod unread;
 
 pub use background::{BackgroundTask, BackgroundTasks};
 pub use dedicated_thread::dedicated_thread;
@@ -23,3 +24,4 @@ pub use listen::Listen;
 pub use metrics::{Buckets, listen_metrics};
 pub use rpc::{ObservedCall, RpcMetrics};
 pub use running::Running;
+pub use unread::refused_in_full;

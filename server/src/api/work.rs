@@ -16,7 +16,7 @@ use tallystone_model::store::{DequeueRequest, LeaseRef};
 use tallystone_model::{Lease, QueueName, Refusal, Store};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::queue::v1 as pb;
-use tallystone_serving::ObservedCall;
+use tallystone_serving::{ObservedCall, refused_in_full};
 use tonic::{Code, Status, Streaming};
 
 /// The most leases that a worker may have requested and not received.
@@ -118,7 +118,7 @@ impl<S: Store> Session<S> {
                     }
                 }
             }
-            request = self.requests.message(), if reading && room => match request? {
+            request = self.requests.message(), if reading && room => match request.map_err(refused_in_full)? {
                 Some(request) => self.accept(request)?,
                 None => self.close(Ok(())),
             },

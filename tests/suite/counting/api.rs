@@ -27,7 +27,7 @@ fn saying(code: Code, reason: &str, field: &str) -> Said {
 }
 
 fn invalid(field: &str) -> Said {
-    saying(Code::InvalidArgument, "INVALID", field)
+    saying(Code::InvalidArgument, "INVALID_ARGUMENT", field)
 }
 
 fn token(token: &str, generation_time_ms: i64) -> Option<wire::IdempotencyToken> {

@@ -108,7 +108,7 @@ async fn n2_every_call_is_served_over_http_too() {
     for path in ["/v1/add_counts", "/v1/add_and_get_counts"] {
         let answer = http.ok(path, in_dataset(json!({"adds": adds}))).await;
         assert_eq!(answer["results"][0]["duplicate"], false, "{answer}");
-        assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID", "adds[1].counter"));
+        assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "adds[1].counter"));
         assert_eq!(fault(&answer["results"][2]), ("OUT_OF_RANGE", "OVERFLOW", ""));
     }
     let answer = http.ok("/v1/get_counts", in_dataset(json!({"counters": ["x", "a/b c"]}))).await;
@@ -125,7 +125,7 @@ async fn n2_every_call_is_served_over_http_too() {
     assert_eq!(http.count("a/b c").await, 0);
     let answer = http.ok("/v1/clear_counts", in_dataset(json!({"clears": [{"counter": "x"}, {"counter": ""}]}))).await;
     assert_eq!(answer["results"][0]["duplicate"], false);
-    assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID", "clears[1].counter"));
+    assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "clears[1].counter"));
 
     let put = async |path: &str, body: &str| http.call(Method::PUT, path, body).await;
     let (status, answer) = put("/v1/namespaces/new", r#"{"counter_type": "BEST_EFFORT", "ttl_ms": 5000}"#).await;
@@ -151,7 +151,7 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
         body[name] = value;
         body
     };
-    let invalid = |field| (400, ("INVALID_ARGUMENT", "INVALID", field));
+    let invalid = |field| (400, ("INVALID_ARGUMENT", "INVALID_ARGUMENT", field));
     let cases = [
         (json!([]), invalid("")),
         (json!({"namespace": "my_dataset"}), invalid("")),
@@ -193,7 +193,7 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
         ("/v1/namespaces/new/persistence_configuration", &ARTICLE_EXAMPLE.replace("counter_type", "counter_typ")),
     ] {
         let (status, answer) = http.call(Method::PUT, path, body).await;
-        assert_eq!((status, fault(&answer).1), (400, "INVALID"), "{path} {body}: {answer}");
+        assert_eq!((status, fault(&answer).1), (400, "INVALID_ARGUMENT"), "{path} {body}: {answer}");
     }
     let (status, answer) = http.call(Method::GET, "/v1/namespaces/new", "").await;
     assert_eq!((status, fault(&answer)), (404, ("NOT_FOUND", "NAMESPACE_NOT_FOUND", "")));
@@ -295,7 +295,7 @@ async fn n2_int64_is_read_as_text_and_answered_as_text_where_the_caller_requests
     let both = json!({"namespace": "my_dataset", "counters": ["c", ""]});
     let answer = http.ok("/v1/get_counts?int64=string", both).await;
     assert_eq!(answer["results"][0]["count"], wide.to_string());
-    assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID", "counters[1].counter"));
+    assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "counters[1].counter"));
     let events = json!({"namespace": "my_dataset", "counter": "c", "page_size": "10", "from": "1"});
     let answer = http.ok("/v1/list_events?int64=string", events).await;
     assert_eq!(answer["events"][0]["delta"], wide.to_string());
@@ -312,7 +312,7 @@ async fn n2_int64_is_read_as_text_and_answered_as_text_where_the_caller_requests
     // It has 32 bits.
     assert_eq!(answer["config"]["num_queues"], 3);
     let (status, answer) = http.post("/v1/get_count?int64=text", &of_c).await;
-    assert_eq!((status, fault(&answer)), (400, ("INVALID_ARGUMENT", "INVALID", "int64")));
+    assert_eq!((status, fault(&answer)), (400, ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "int64")));
 }
 
 /// Why a value does not agree with a schema of the document.

@@ -64,7 +64,7 @@ fn cases() -> [(Value, &'static str); 8] {
         (json!({"counter": "c", "delta": 1, "token": token("early", now_ms + 60_000)}), "TOO_EARLY"),
         (json!({"counter": "c", "delta": i64::MAX}), "OVERFLOW"),
         (json!({"counter": "c", "delta": 1, "token": token("expired", 1)}), "TOKEN_EXPIRED"),
-        (json!({"counter": "", "delta": 1}), "INVALID"),
+        (json!({"counter": "", "delta": 1}), "INVALID_ARGUMENT"),
     ]
 }
 
@@ -121,7 +121,7 @@ async fn every_add_and_every_refusal_counts_once() {
     client.get(NS, "").await.expect_err("no name");
     client.clear(NS, NewClear::new("")).await.expect_err("no name");
     client.list_events(NS, "c", 0, 0, 1_001, "").await.expect_err("too large a page");
-    (0..5).for_each(|_| expect("INVALID"));
+    (0..5).for_each(|_| expect("INVALID_ARGUMENT"));
     client.clear(NS, NewClear::new("grpc")).await.expect("a clear");
     expect("add");
     assert_eq!(measured.seen().await, expected);

@@ -44,7 +44,7 @@ async fn n1_malformed_configurations_are_refused_and_change_nothing() {
     let house = House::without_rollups().await;
     house.put("ns", NamespaceConfig::default()).await;
     let before = house.clients[0].list_namespaces().await.expect("namespaces");
-    let invalid = |field: &str| (Code::InvalidArgument, "INVALID".to_owned(), field.to_owned());
+    let invalid = |field: &str| (Code::InvalidArgument, "INVALID_ARGUMENT".to_owned(), field.to_owned());
     for text in [
         "{}".to_owned(),
         "[".to_owned(),
@@ -108,7 +108,7 @@ async fn n1_what_cannot_be_changed_is_refused_and_everything_else_is_changed() {
     ];
     for (namespace, field, config) in fixed {
         let said = refused(house.clients[1].put_namespace(namespace, config).await);
-        assert_eq!(said, (Code::InvalidArgument, "INVALID".to_owned(), field.to_owned()));
+        assert_eq!(said, (Code::InvalidArgument, "INVALID_ARGUMENT".to_owned(), field.to_owned()));
         assert_eq!(house.clients[0].get_namespace(namespace).await.expect("a namespace").revision, 1);
     }
     let changed = NamespaceConfig {

@@ -1,5 +1,6 @@
 //! How an HTTP call is refused: the status that fits the gRPC code, and the details as JSON.
 
+use crate::unread::method_not_found;
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -21,8 +22,8 @@ pub struct FaultBody {
 pub struct Fault {
     /// The gRPC code by name, such as OUT_OF_RANGE.
     code: &'static str,
-    /// The reason, for programs: INVALID, METHOD_NOT_ALLOWED, TOO_LARGE, STORE_UNAVAILABLE, INTERNAL, or one of the
-    /// service's own.
+    /// The reason, for programs: INVALID_ARGUMENT, PATH_NOT_FOUND, METHOD_NOT_ALLOWED, TOO_LARGE, STORE_UNAVAILABLE,
+    /// INTERNAL, or one of the service's own.
     reason: String,
     /// The reason in a sentence, for people.
     message: String,
@@ -76,7 +77,12 @@ impl FaultBody {
     }
 
     fn invalid(part: &str, error: impl Display) -> FaultBody {
-        FaultBody::of_http(StatusCode::BAD_REQUEST, Code::InvalidArgument, "INVALID", &format!("{part}: {error}"))
+        FaultBody::of_http(
+            StatusCode::BAD_REQUEST,
+            Code::InvalidArgument,
+            "INVALID_ARGUMENT",
+            &format!("{part}: {error}"),
+        )
     }
 
     fn of_http(status: StatusCode, code: Code, reason: &str, message: &str) -> FaultBody {
@@ -96,7 +102,7 @@ impl FaultBody {
         };
         let error = Fault {
             code: code_name(code),
-            reason: info.map_or_else(|| "INVALID".to_owned(), |info| info.reason.clone()),
+            reason: info.map_or_else(|| "INVALID_ARGUMENT".to_owned(), |info| info.reason.clone()),
             message,
             field: violation.map(|violation| violation.field.clone()),
             applied: info.and_then(|info| info.metadata.get("applied").cloned()),
@@ -122,8 +128,8 @@ impl IntoResponse for FaultBody {
 pub async fn unknown_path(headers: HeaderMap) -> Response {
     let content_type = headers.get("content-type").map_or(&b""[..], |value| value.as_bytes());
     if content_type.starts_with(b"application/grpc") {
-        return Status::unimplemented("this server does not have that method").into_http::<axum::body::Body>();
+        return method_not_found().into_http::<axum::body::Body>();
     }
     let message = "path: does not exist";
-    FaultBody::of_http(StatusCode::NOT_FOUND, Code::NotFound, "INVALID", message).into_response()
+    FaultBody::of_http(StatusCode::NOT_FOUND, Code::NotFound, "PATH_NOT_FOUND", message).into_response()
 }

@@ -1,5 +1,7 @@
 //! Bytes that no client of ours would send.
 
+use super::super::REQUEST_BYTES_MAX;
+use super::{because, refused};
 use crate::testing::*;
 use tallystone_proto::queue::v1 as pb;
 use tonic::Code;
@@ -61,10 +63,14 @@ async fn unknown_fields_are_passed_over_and_bytes_that_are_no_message_are_refuse
     send_raw(&server, "/tallystone.queue.v1.Queue/Enqueue", newer).await.unwrap();
     assert_eq!(server.depth("q").await.pending, 1);
     for path in ["/tallystone.queue.v1.Queue/Enqueue", "/tallystone.queue.v1.Queue/Work"] {
-        let status = send_raw(&server, path, vec![0xff; 40]).await.unwrap_err();
-        assert_eq!(status.code(), Code::Internal, "as gRPC has it: {status:?}");
+        let refusal = refused(send_raw(&server, path, vec![0xff; 40]).await);
+        assert_eq!(refusal, because(Code::InvalidArgument, "INVALID_ARGUMENT"), "{path}");
+        let refusal = refused(send_raw(&server, path, vec![0; REQUEST_BYTES_MAX + 1]).await);
+        assert_eq!(refusal, because(Code::ResourceExhausted, "TOO_LARGE"), "{path}");
     }
-    let status = send_raw(&server, "/tallystone.queue.v1.Queue/Nothing", vec![]).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unimplemented);
+    for path in ["/tallystone.queue.v1.Queue/Nothing", "/tallystone.queue.v1.Nothing/Enqueue"] {
+        let refusal = refused(send_raw(&server, path, vec![]).await);
+        assert_eq!(refusal, because(Code::Unimplemented, "METHOD_NOT_FOUND"), "{path}");
+    }
     assert_eq!(server.depth("q").await.pending, 1);
 }

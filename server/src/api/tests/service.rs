@@ -103,5 +103,5 @@ async fn the_port_speaks_http_1_too() {
     stream.write_all(b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("\"reason\":\"INVALID\""), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("\"reason\":\"PATH_NOT_FOUND\""), "{answer}");
 }
