@@ -284,8 +284,8 @@ impl<'de> Deserialize<'de> for Seconds {
 }
 
 impl NamespaceConfig {
-    /// Reads a control plane's configuration (the article's section "Control plane"): JSON with comments, with or without the outer
-    /// braces. What it leaves out has its default.
+    /// Reads a control plane's configuration (the article's section "Control plane"): JSON with comments, with or
+    /// without the outer braces. What it leaves out has its default.
     ///
     /// # Errors
     /// [`Refusal::Invalid`], which gives the line, the key and the reason.

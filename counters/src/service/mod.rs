@@ -1,9 +1,9 @@
 //! The counters as a service.
 //!
-//! What lives here: [`CounterService`], the calls (adds and clears in `append`); `directory` and `open`, the namespaces that it serves; `gather`, which
-//! sends calls of one millisecond to the store together; `background`, `touches` and `trigger`, the work between calls:
-//! rollups become jobs of the queue, reads hurry them, old events go. What may not: the wire (`api/`), the stores
-//! (`redis/`), and summing (`rollup`), which is the workers'.
+//! What lives here: [`CounterService`], the calls (adds and clears in `append`); `directory` and `open`, the namespaces
+//! that it serves; `gather`, which sends calls of one millisecond to the store together; `background`, `touches` and
+//! `trigger`, the work between calls: rollups become jobs of the queue, reads hurry them, old events go. What may not:
+//! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
 
 mod append;
 mod background;

@@ -27,8 +27,8 @@ pub fn encode_ticket(ticket: &Ticket, out: &mut Vec<u8>) {
     out.extend_from_slice(&ticket.number.to_be_bytes()[1..]);
 }
 
-/// Appends a Dequeue request up to its filters. `position`: in the whole call. `limit`: how many more leases it accepts. `payload_bytes`: how many it got
-/// in earlier steps of the same call; `None` in the first step.
+/// Appends a Dequeue request up to its filters. `position`: in the whole call. `limit`: how many more leases it
+/// accepts. `payload_bytes`: how many it got in earlier steps of the same call; `None` in the first step.
 pub fn encode_request(
     position: usize,
     limit: usize,

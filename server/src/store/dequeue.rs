@@ -56,8 +56,8 @@ impl<'a> Dequeue<'a> {
                 Ok(()) => {}
                 // The indexes changed between the two calls: find the index again.
                 Err(Refusal::IndexBuilding { .. }) => {}
-                // This step may have given leases that only a repeat under this ticket finds; it finds those of the other steps
-                // too.
+                // This step may have given leases that only a repeat under this ticket finds; it finds those of the
+                // other steps too.
                 Err(refusal @ Refusal::Unavailable { applied: Applied::Unknown, .. }) if self.ticket.is_some() => {
                     return Err(refusal);
                 }

@@ -1,7 +1,7 @@
 //! What survives when things are killed, when answers are lost, and when the store is away or full (Q10, Q11, Q15, Q16).
 //!
-//! What lives here: real processes that are really killed, replies that a proxy really drops, and the load under which that happens. What
-//! may not: a fault that is only pretended.
+//! What lives here: real processes that are really killed, replies that a proxy really drops, and the load under which
+//! that happens. What may not: a fault that is only pretended.
 
 mod healing;
 mod judge;

@@ -1,4 +1,5 @@
-//! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and its caller does not learn of it.
+//! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and its caller does not
+//! learn of it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Which notifications must arrive (Q18): at a waiting server, when another makes something runnable for it; at the sweeper, when
-//! something falls due before the planned sweep.
+//! Which notifications must arrive (Q18): at a waiting server, when another makes something runnable for it; at the
+//! sweeper, when something falls due before the planned sweep.
 
 use crate::property::call::{Call, CallReply};
 use crate::property::compare::Outcome;
@@ -89,8 +89,8 @@ impl<'a> Wakes<'a> {
         self.notified[server].times(shard)
     }
 
-    /// After a call with equal results: every necessary notification arrived. `notified`: how often its server was notified before
-    /// it waits. `swept` is Redis's own answer.
+    /// After a call with equal results: every necessary notification arrived. `notified`: how often its server was
+    /// notified before it waits. `swept` is Redis's own answer.
     pub(super) async fn after(
         &mut self,
         (queue, server, notified): (usize, usize, u64),

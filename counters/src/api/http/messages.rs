@@ -1,4 +1,5 @@
-//! Bodies: the messages of the protocol file, as JSON. The names in Netflix's article (`counter_name`, `idempotency_token`) are read too.
+//! Bodies: the messages of the protocol file, as JSON. The names in Netflix's article (`counter_name`,
+//! `idempotency_token`) are read too.
 
 use super::int64::Int64;
 use serde::{Deserialize, Serialize};

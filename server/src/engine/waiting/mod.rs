@@ -169,8 +169,8 @@ impl Waiting {
         self.held + self.lost_requests()
     }
 
-    /// Forms the next dequeue: a lost call again, or from each group that a signal concerns as many waiters as may get messages, then all fresh
-    /// waiters; at most [`BATCH_ITEMS_MAX`] leases.
+    /// Forms the next dequeue: a lost call again, or from each group that a signal concerns as many waiters as may get
+    /// messages, then all fresh waiters; at most [`BATCH_ITEMS_MAX`] leases.
     pub(super) fn dispatch(&mut self, now: Instant) -> Option<DequeueBatch> {
         if let Some(batch) = self.next_repeat(now) {
             return Some(batch);

@@ -118,8 +118,8 @@ impl Waiting {
     /// The whole store call was refused.
     fn settle_refused(&mut self, batch: DequeueBatch, refusal: Refusal, now: Instant) -> Option<Retry> {
         if let Refusal::Unavailable { why, .. } = &refusal {
-            // Until the store answers a request of a group again, it is unknown what there is for it. Its waiters have no part in a
-            // lost call.
+            // Until the store answers a request of a group again, it is unknown what there is for it. Its waiters have
+            // no part in a lost call.
             let refusal = Refusal::Unavailable { applied: Applied::No, why: why.clone() };
             self.groups.values_mut().for_each(|group| group.refused = Some(refusal.clone()));
         }
