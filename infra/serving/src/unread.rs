@@ -3,7 +3,7 @@
 
 use axum::http::Response;
 use std::collections::HashMap;
-use tallystone_proto::{rpc_status, to_call};
+use tallystone_proto::status::{rpc_status, to_call};
 use tonic::{Code, Status};
 
 /// The answer of a service, or of the transport in its place.

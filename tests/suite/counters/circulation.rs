@@ -204,7 +204,7 @@ async fn n8_counters_that_wait_follow_another_coalesce_ms_at_once() {
 
 #[tokio::test]
 async fn n7_a_tick_returns_how_far_the_clocks_are_and_moves_none_ahead() {
-    let mut ns = TestNamespace::new("tick", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
+    let ns = TestNamespace::new("tick", NamespaceConfig { buckets_per_id: 8, ..NamespaceConfig::default() }).await;
     let until = |until_ms: u64| [(counter("c"), until_ms), (counter("d"), 0)];
     assert_eq!(ns.store.tick(&until(NOON_MS)).await, Ok(vec![0, 0]));
     assert_eq!(ns.store.tick(&until(NOON_MS + 700)).await, Ok(vec![700, 0]));

@@ -359,7 +359,7 @@ fn disagrees(document: &Value, schema: &Value, value: &Value) -> Option<String> 
     if let Some(missing) = missing {
         return Some(format!("{missing} is missing in {value}"));
     }
-    let Some(properties) = schema["properties"].as_object() else { return None };
+    let properties = schema["properties"].as_object()?;
     fields.iter().find_map(|(name, value)| match properties.get(name) {
         Some(schema) => disagrees(document, schema, value).map(|why| format!("{name}: {why}")),
         None => Some(format!("{name} is not described")),

@@ -194,7 +194,7 @@ async fn n12_a_counter_that_cannot_be_rolled_up_keeps_its_own_events_and_no_othe
     // Nothing more comes of it until the rollup; then it goes, too.
     assert_eq!((ns.prune().await, ns.buckets().await.len()), (0, 1));
     ns.roll_up(&stuck).await;
-    assert_eq!(ns.store.read(&[stuck.clone()]).await.expect("a checkpoint")[0].count, 30);
+    assert_eq!(ns.store.read(std::slice::from_ref(&stuck)).await.expect("a checkpoint")[0].count, 30);
     ns.prune().await;
     assert_eq!(ns.buckets().await, BTreeSet::new());
     assert_eq!(ns.events(&stuck, NOON_MS + 130_000).await, 0);

@@ -102,8 +102,9 @@ async fn forward(client: TcpStream, redis: TcpStream, mode: &watch::Sender<Mode>
                 };
                 if wanted.is_some_and(|wanted| seen.windows(wanted.len()).any(|part| part == wanted)) {
                     // The reply proves that the call has been executed.
-                    from_redis.read(&mut reply).await?;
-                    mode.send_replace(Mode::Shut);
+                    if from_redis.read(&mut reply).await? > 0 {
+                        mode.send_replace(Mode::Shut);
+                    }
                     return Ok(());
                 }
                 seen.drain(..seen.len().saturating_sub(64));
