@@ -59,7 +59,10 @@ async fn n1_malformed_configurations_are_refused_and_change_nothing() {
         assert_eq!(said, invalid("persistence_configuration"), "{text:.80}");
     }
     let over = ARTICLE_EXAMPLE.replace(r#""num_queues" : 8"#, r#""num_queues" : 2000"#);
-    assert_eq!(refused(house.clients[0].put_persistence_configuration("new", &over).await), invalid("num_queues"));
+    assert_eq!(
+        refused(house.clients[0].put_persistence_configuration("new", &over).await),
+        invalid("persistence_configuration")
+    );
     let config = NamespaceConfig::default;
     let cases = [
         ("num_queues", NamespaceConfig { num_queues: Some(0), ..config() }),
