@@ -1,7 +1,8 @@
 //! The connection to Redis: one multiplexed connection, opened again when it breaks, and errors that say whether the
 //! failed write took effect.
 //!
-//! What lives here: [`Link`] and its [`LinkError`], the check of a Redis before use (`preflight`), the check of its
+//! What lives here: [`Link`] and its [`LinkError`], the check of a Redis before use (`preflight`), the wait
+//! until it has loaded its data (`loading`), the check of its
 //! data's format (`format`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
 //! there are, and what their replies mean.
 
@@ -10,6 +11,7 @@ mod config;
 mod error;
 mod format;
 mod link;
+mod loading;
 mod preflight;
 mod script_reply;
 

@@ -1,5 +1,6 @@
 //! The preflight check of a Redis (Q15, Q16): a server works only with one that is recent, durable and never evicts.
 
+use crate::loading::until_loaded;
 use crate::{Link, LinkError};
 use redis::Value;
 use std::collections::BTreeMap;
@@ -72,10 +73,11 @@ pub fn client(url: &str) -> Result<redis::Client, ConnectError> {
     redis::Client::open(url).map_err(|error| ConnectError::Address(error.to_string()))
 }
 
-/// Refuses a Redis that is too old or, unless `allow_volatile`, may lose acknowledged writes. `url` is shown in errors:
+/// Waits until Redis has loaded its data. Refuses a Redis that is too old or, unless `allow_volatile`, may lose acknowledged writes. `url` is shown in errors:
 /// pass it [`without_password`].
 pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
     let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
+    until_loaded(link, url).await.map_err(unreachable)?;
     let info = link.call(redis::cmd("INFO").arg("server")).await.map_err(unreachable)?;
     let version = text(&info)
         .lines()

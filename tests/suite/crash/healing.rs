@@ -3,9 +3,12 @@
 use super::load::only;
 use super::machines::Redis;
 use crate::histories::pair::Server;
-use crate::system::program::SOON;
+use crate::system::program::{self, Running, SOON};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 use tallystone_client::*;
+use tallystone_tests::lasting_port;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
@@ -97,6 +100,38 @@ async fn a_lost_redis_is_reported_and_heals() {
     until_health(&server, ServingStatus::Serving).await;
     drop((client, healed));
     server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q16_programs_wait_for_a_redis_that_loads_its_data() {
+    const KEYS: usize = 5_000;
+    let mut redis = Redis::start().await;
+    let mut commands = redis::pipe();
+    for number in 0..KEYS {
+        commands.set(format!("key-{number}"), 0).ignore();
+    }
+    let connection = redis::Client::open(redis.url()).expect("a good address");
+    let mut connection = connection.get_multiplexed_async_connection().await.expect("a connection");
+    commands.query_async::<()>(&mut connection).await.expect("keys");
+    redis.kill().await;
+    // It takes 5 s to load them.
+    redis.add_args(&["--key-load-delay", "1000"]);
+    let (port, url) = (redis.port(), redis.url());
+    let programs = async {
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let waits = ["server", "counters"].map(async |verb| {
+            let listen = format!("127.0.0.1:{}", lasting_port());
+            let args = [verb, "--redis-url", &url, "--listen", &listen, "--log", "info"];
+            let mut process = Running::start_logged(program::command(&args));
+            while !process.line().await.contains("Redis is loading its data") {}
+            while !process.line().await.contains("serving") {}
+            process.stop().await;
+        });
+        futures::future::join_all(waits).await
+    };
+    tokio::join!(redis.restart(), programs);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -45,6 +45,11 @@ impl Redis {
         process.stop().await;
     }
 
+    /// More arguments from the next start on.
+    pub(crate) fn add_args(&mut self, args: &[&str]) {
+        self.options.extra_args.extend(args.iter().map(|arg| (*arg).to_owned()));
+    }
+
     /// The same data on the same port.
     pub(crate) async fn restart(&mut self) {
         let give_up_at = Instant::now() + SOON;
