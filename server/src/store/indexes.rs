@@ -3,9 +3,11 @@
 use super::shared::{Caller, Sent, Shared};
 use super::view::{Stored, StoredIndex, View};
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
 use tallystone_lua::{Script, ShardKeys};
 use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
+use tokio_util::sync::CancellationToken;
 
 /// How many build steps run while the caller waits, enough for a small queue. A larger one is indexed in the background.
 const STEPS_AT_ONCE: usize = 20;
@@ -60,19 +62,35 @@ impl Shared {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
     }
 
+    /// Builds an index. A second caller waits for the first one's steps; beyond them the build goes on in the background,
+    /// and both are refused.
     pub(super) async fn build(self: &Arc<Self>, shard: &Shard, keys: IndexKeys) -> Result<(), Refusal> {
         let key = (shard.clone(), keys.clone());
         let building = || Refusal::IndexBuilding { keys: keys.to_string() };
-        if !self.builds.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone()) {
-            return Err(building());
-        }
-        let done = BuildGuard(self.clone(), key);
+        let done = loop {
+            let first = match self.builds.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()) {
+                Entry::Occupied(build) => build.get().clone(),
+                Entry::Vacant(free) => {
+                    let leaves_callers = free.insert(CancellationToken::new()).clone();
+                    break BuildGuard { shared: self.clone(), key, leaves_callers };
+                }
+            };
+            if first.is_cancelled() {
+                return Err(building());
+            }
+            first.cancelled().await;
+            let view = self.view(shard).await?;
+            if !view.stored.indexes.iter().any(|index| index.building && index.keys == keys) {
+                return Ok(());
+            }
+        };
         let mut cursor = "0".to_owned();
         for _ in 0..STEPS_AT_ONCE {
             if self.build_step(shard, &keys, &mut cursor).await? {
                 return self.finish(shard, &keys).await;
             }
         }
+        done.leaves_callers.cancel();
         let (shared, shard, keys) = (self.clone(), shard.clone(), keys.clone());
         let refusal = building();
         tokio::spawn(async move {
@@ -109,17 +127,11 @@ impl Shared {
     }
 
     async fn finish(&self, shard: &Shard, keys: &IndexKeys) -> Result<(), Refusal> {
-        let view = self
-            .change(shard, |stored| {
-                stored.indexes.iter_mut().filter(|index| index.keys == *keys).for_each(|index| index.building = false);
-                Ok(())
-            })
-            .await?;
-        if let Some(index) = view.stored.indexes.iter().find(|index| index.keys == *keys) {
-            let [_, _, covered] = ShardKeys::new(shard).index(index.slot);
-            self.link.call(redis::cmd("UNLINK").arg(covered)).await?;
-        }
-        Ok(())
+        let finish = |stored: &mut Stored| {
+            stored.indexes.iter_mut().filter(|index| index.keys == *keys).for_each(|index| index.building = false);
+            Ok(())
+        };
+        self.change(shard, finish).await.map(drop)
     }
 
     /// Drops indexes that are neither declared nor used.
@@ -160,12 +172,18 @@ impl Shared {
             if stored.config != view.stored.config {
                 stored.revision += 1;
             }
-            // A slot may pass from one index to another: the structures of the old one are deleted.
-            let kept =
-                |old: &StoredIndex| stored.indexes.iter().any(|new| (new.slot, &new.keys) == (old.slot, &old.keys));
-            let dropped = view.stored.indexes.iter().filter(|old| !kept(old));
+            // A slot may pass from one index to another: the structures of the old one are deleted in the same write. So
+            // is what only a build needs, when it ends.
             let keys = ShardKeys::new(shard);
-            let unlink: Vec<String> = dropped.flat_map(|index| keys.index(index.slot)).collect();
+            let superfluous = |old: &StoredIndex| {
+                let [counts, order, covered] = keys.index(old.slot);
+                match stored.indexes.iter().find(|new| (new.slot, &new.keys) == (old.slot, &old.keys)) {
+                    None => vec![counts, order, covered],
+                    Some(new) if old.building && !new.building => vec![covered],
+                    Some(_) => Vec::new(),
+                }
+            };
+            let unlink: Vec<String> = view.stored.indexes.iter().flat_map(superfluous).collect();
             let json = serde_json::to_vec(&stored).map_err(|error| Refusal::Internal(error.to_string()))?;
             let mut command = self.command(Script::UpdateQueue, &view, &unlink, Caller::Other);
             command.arg(json).arg(view.keys.len());
@@ -177,11 +195,16 @@ impl Shared {
     }
 }
 
-/// Removes the build from the list when it ends.
-struct BuildGuard(Arc<Shared>, (Shard, IndexKeys));
+/// A build of this server. When it ends, it leaves the list, and those that wait for it go on.
+struct BuildGuard {
+    shared: Arc<Shared>,
+    key: (Shard, IndexKeys),
+    leaves_callers: CancellationToken,
+}
 
 impl Drop for BuildGuard {
     fn drop(&mut self) {
-        self.0.builds.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+        self.shared.builds.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.leaves_callers.cancel();
     }
 }

@@ -5,12 +5,13 @@ use super::reply::{Reply, defect, unreadable};
 use super::view::View;
 use super::wake::Wakes;
 use redis::{Cmd, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tallystone_link::Link;
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard};
+use tokio_util::sync::CancellationToken;
 
 /// What the verbs and the background builds of indexes share.
 pub(super) struct Shared {
@@ -20,8 +21,9 @@ pub(super) struct Shared {
     pub(super) server_id: String,
     pub(super) views: RwLock<HashMap<Shard, Arc<View>>>,
     pub(super) wakes: Arc<Wakes>,
-    /// The index builds that this server runs, so that another use of a filter does not start a second one.
-    pub(super) builds: Mutex<HashSet<(Shard, IndexKeys)>>,
+    /// The index builds that this server runs, so that another use of a filter does not start a second one. Cancelled: the
+    /// build goes on in the background.
+    pub(super) builds: Mutex<HashMap<(Shard, IndexKeys), CancellationToken>>,
 }
 
 /// Whether this server itself needs a wake-up after a script: a lane checks for runnable messages itself, other callers

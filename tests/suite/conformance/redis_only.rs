@@ -287,6 +287,34 @@ async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
 }
 
 #[tokio::test]
+async fn q8_a_small_queue_is_indexed_in_the_first_calls_however_many_come_at_once() {
+    let stage = Stage::redis("small").await;
+    let redis = stage.redis.clone().expect("a Redis");
+    for round in 0..20 {
+        let queue = stage.queue(exclusive()).await;
+        queue.put((0..10).map(|n| tagged(&format!("m{n}"), n, &[(KEY, &format!("k{n}")), ("origin", "o")]))).await;
+        let mine = filter(&[("origin", "o")]);
+        let calls = (0..8).map(|n| {
+            let store = if n % 2 == 0 { &stage.store } else { &stage.other };
+            let filtered = DequeueRequest { filters: vec![mine.clone()], ..request(1) };
+            let (mine, shard) = (&mine, &queue.shard);
+            async move {
+                let depth = store.depth(shard, Some(mine)).await.map(|depth| depth.live());
+                let leased =
+                    store.dequeue(shard, &[filtered], false, None).await.expect("an open queue").leases.remove(0);
+                (depth, leased.map(|leases| leases.len()))
+            }
+        });
+        for answer in futures::future::join_all(calls).await {
+            assert_eq!(answer, (Ok(10), Ok(1)), "round {round}");
+        }
+        let keys: Vec<String> = raw(&redis, &format!("KEYS *{}*index*", queue.name())).await;
+        assert_eq!(keys.len(), 2, "what only the build needed is gone: {keys:?}");
+    }
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn q8_a_large_queue_is_indexed_in_the_background_while_it_works() {
     const MESSAGES: usize = 6_000;
     let stage = Stage::redis("background").await;
