@@ -12,6 +12,7 @@ mod attach;
 mod engine;
 mod health;
 mod metrics;
+mod schedule;
 mod sweeper;
 #[cfg(test)]
 mod testing;

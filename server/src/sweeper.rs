@@ -10,25 +10,19 @@
 use crate::engine::Lanes;
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
+use crate::schedule::Schedule;
 use crate::store::RedisStore;
 use rand::Rng;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::limits::{PAGE_ITEMS_MAX, SWEEP_ITEMS_MAX};
 use tallystone_model::store::Swept;
 use tallystone_model::{Refusal, Shard, Store};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Between two walks over all queues.
 const WALK: Duration = Duration::from_secs(30);
-/// The least time between two sweeps of a shard, unless the first did as much as one sweep may.
-const PACE: Duration = Duration::from_millis(100);
-/// After a notification that does not say when the shard is due, it is swept within this time.
-const TOUCH: Duration = Duration::from_secs(1);
 /// Before the next try after the store did not answer.
 const AWAY: Duration = Duration::from_secs(1);
 
@@ -47,86 +41,6 @@ impl LeaderLease for tallystone_model::oracle::Oracle {}
 impl LeaderLease for RedisStore {
     async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
         RedisStore::acquire_leader_lease(self, "sweep", owner, lease_ms).await
-    }
-}
-
-/// When each shard is due. The sweeper shares it with the lanes and the store, which add due times.
-#[derive(Default)]
-pub(crate) struct Schedule {
-    shards: Mutex<HashMap<Shard, Due>>,
-    changed: Notify,
-    /// This server is the leader. Other servers keep no schedule: a new leader begins with a walk.
-    is_leader: AtomicBool,
-}
-
-/// When one shard is to be swept.
-struct Due {
-    /// `None`: nothing falls due there.
-    at: Option<Instant>,
-    /// No sweep before this, whatever falls due ([`PACE`]).
-    not_before: Instant,
-}
-
-impl Due {
-    fn at(&self) -> Option<Instant> {
-        self.at.map(|at| at.max(self.not_before))
-    }
-}
-
-impl Schedule {
-    /// Something in the shard falls due after `from_now`.
-    pub(crate) fn due(&self, shard: &Shard, from_now: Duration) {
-        if !self.is_leader.load(Ordering::Relaxed) {
-            return;
-        }
-        let now = Instant::now();
-        let at = now + from_now;
-        let mut shards = self.lock();
-        match shards.get_mut(shard) {
-            Some(due) if due.at.is_some_and(|known| known <= at) => return,
-            Some(due) => due.at = Some(at),
-            None => drop(shards.insert(shard.clone(), Due { at: Some(at), not_before: now })),
-        }
-        drop(shards);
-        self.changed.notify_one();
-    }
-
-    /// Something in the shard has changed; when it falls due is not known.
-    pub(crate) fn touch(&self, shard: &Shard) {
-        self.due(shard, TOUCH);
-    }
-
-    /// The shard that is due first, if it is due now; otherwise the time when the first falls due.
-    fn next(&self, now: Instant) -> Result<Shard, Option<Instant>> {
-        let mut shards = self.lock();
-        let due = shards.iter_mut().filter_map(|(shard, due)| Some((due.at()?, shard, due)));
-        match due.min_by_key(|(at, ..)| *at) {
-            Some((at, shard, due)) if at <= now => {
-                *due = Due { at: None, not_before: now + PACE };
-                Ok(shard.clone())
-            }
-            later => Err(later.map(|(at, ..)| at)),
-        }
-    }
-
-    /// Lifts the pace for the next sweep of this shard: the last one left work behind.
-    fn hurry(&self, shard: &Shard) {
-        if let Some(due) = self.lock().get_mut(shard) {
-            due.not_before = Instant::now();
-        }
-    }
-
-    fn forget(&self, shard: &Shard) {
-        self.lock().remove(shard);
-    }
-
-    fn clear(&self) {
-        self.lock().clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Shard, Due>> {
-        // No holder of the lock panics with the map half changed.
-        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -155,14 +69,13 @@ impl<S: Store + LeaderLease> Sweeper<S> {
         loop {
             let now = Instant::now();
             if renew_at <= now {
-                let was_leader = self.schedule.is_leader.load(Ordering::Relaxed);
+                let was_leader = self.schedule.is_leader();
                 let lease = self.store.acquire_leader_lease(&self.owner, self.leader_lease_ms).await;
                 self.health.saw(&lease);
                 let is_leader = lease.unwrap_or(false);
-                self.schedule.is_leader.store(is_leader, Ordering::Relaxed);
+                self.schedule.set_leader(is_leader);
                 renew_at = Instant::now() + renew;
                 if !is_leader {
-                    self.schedule.clear();
                     tokio::time::sleep(renew).await;
                     continue;
                 }
@@ -183,7 +96,7 @@ impl<S: Store + LeaderLease> Sweeper<S> {
                     let wake_at = due_at.map_or(walk_at, |due_at| due_at.min(walk_at)).min(renew_at);
                     tokio::select! {
                         () = tokio::time::sleep_until(wake_at) => {}
-                        () = self.schedule.changed.notified() => {}
+                        () = self.schedule.changed() => {}
                     }
                 }
             }

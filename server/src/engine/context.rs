@@ -3,7 +3,7 @@
 use crate::config::QueueTemplates;
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
-use crate::sweeper::Schedule;
+use crate::schedule::Schedule;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 

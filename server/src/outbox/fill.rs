@@ -98,14 +98,11 @@ impl FillSampler {
         if self.sampled_at.is_some_and(|at| at.elapsed() < SAMPLE_EVERY) {
             return Ok(());
         }
-        let (mut waiting, mut most) = (0, 0);
-        for shard in shards {
-            let length = store.outbox_length(shard).await?.unwrap_or(0);
-            waiting += length;
-            most = most.max(length);
-        }
+        let lengths = store.outbox_lengths(&shards.collect::<Vec<_>>()).await?;
+        let lengths: Vec<u64> = lengths.into_iter().flatten().collect();
+        let most = lengths.iter().max().copied().unwrap_or_default();
         let fullest = most as f64 / self.events_max as f64;
-        metrics.waiting.set(waiting as f64);
+        metrics.waiting.set(lengths.iter().sum::<u64>() as f64);
         metrics.fullest.set(fullest);
         health.set_fullest(fullest);
         self.sampled_at = Some(Instant::now());

@@ -3,7 +3,7 @@
 
 use super::entry::{Entry, decode, read};
 use super::redis_store::RedisStore;
-use super::reply::{Reply, defect};
+use super::reply::{Reply, defect, unreadable};
 use super::shared::Shared;
 use redis::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tallystone_link::{Link, ReplicaWait};
 use tallystone_lua::constants::Answer;
-use tallystone_lua::{Script, ShardKeys, keys};
+use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::limits::SHARDS_MAX;
 use tallystone_model::{Event, QueueName, Recorded, Refusal, Shard};
 
@@ -23,6 +23,8 @@ const READ_BYTES: usize = 32 * 1024 * 1024;
 const EVENT_BYTES: usize = 512;
 /// The most events of one entry.
 const ENTRY_EVENTS: usize = 64;
+/// States of shards that one command reads.
+const STATES_READ: usize = 500;
 /// Names on one page of the registry of queues.
 const PAGE: usize = 1_000;
 
@@ -86,9 +88,19 @@ impl RedisStore {
         }
     }
 
-    /// The number of events of the shard that no sink has acknowledged; `None`: the queue does not exist.
-    pub async fn outbox_length(&self, shard: &Shard) -> Result<Option<u64>, Refusal> {
-        Ok(self.shared.state(shard).await?.map(|state| state.added.saturating_sub(state.acked)))
+    /// For each shard, in their order: the number of its events that no sink has acknowledged; `None`: the queue does not
+    /// exist.
+    pub async fn outbox_lengths(&self, shards: &[&Shard]) -> Result<Vec<Option<u64>>, Refusal> {
+        let mut lengths = Vec::with_capacity(shards.len());
+        for shards in shards.chunks(STATES_READ) {
+            let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("state")).collect();
+            let states: Vec<Option<Vec<u8>>> = read(self.shared.link.call(redis::cmd("MGET").arg(keys)).await?)?;
+            for state in states {
+                let state = state.map(|state| record::decode_state(&state).map_err(unreadable)).transpose()?;
+                lengths.push(state.map(|state| state.added.saturating_sub(state.acked)));
+            }
+        }
+        Ok(lengths)
     }
 }
 

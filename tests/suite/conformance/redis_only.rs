@@ -358,6 +358,31 @@ async fn q8_a_large_queue_is_indexed_in_the_background_while_it_works() {
 }
 
 #[tokio::test]
+async fn q19_the_lengths_of_a_thousand_outboxes_are_read_in_few_commands() {
+    const QUEUES: u64 = 1_000;
+    let (redis, stage) = alone("lengths").await;
+    let mut shards = Vec::new();
+    for n in 0..QUEUES {
+        let queue = stage.queue(simple()).await;
+        for m in 0..n % 3 {
+            queue.put([tagged(&format!("m{m}"), 0, &[])]).await;
+        }
+        shards.push(queue.shard);
+    }
+    shards.push(Shard { queue: stage.queue_name(), number: 0 });
+    let commands = async || {
+        let stats: String = raw(&redis, "INFO stats").await;
+        let calls = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+        calls.expect("a count").trim().parse::<u64>().expect("a number")
+    };
+    let before = commands().await;
+    let lengths = stage.store.outbox_lengths(&shards.iter().collect::<Vec<_>>()).await.expect("lengths");
+    assert!(commands().await - before < 10);
+    let expected: Vec<Option<u64>> = (0..QUEUES).map(|n| Some(n % 3)).chain([None]).collect();
+    assert_eq!(lengths, expected);
+}
+
+#[tokio::test]
 async fn q8_an_unused_index_is_dropped() {
     let stage = Stage::redis("unused").await;
     let redis = stage.redis.clone().expect("a Redis");

@@ -159,7 +159,7 @@ impl Table {
                 for _ in 0..2 {
                     reader.ack(&all).await.expect("an acknowledgement, and one said again");
                 }
-                let left = store.outbox_length(shard).await.expect("a length");
+                let left = store.outbox_lengths(&[shard]).await.expect("a length")[0];
                 let left = left.map_or("no queue".to_owned(), |left| format!("left {left}"));
                 format!("relayed {} lost {}, {left}", read.events.len(), reader.take_lost())
             }

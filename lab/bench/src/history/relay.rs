@@ -155,7 +155,7 @@ pub(super) async fn relayed(store: &RedisStore, limit: Duration) -> Result<()> {
 
 async fn waiting(store: &RedisStore) -> Result<u64> {
     let shard = Shard::first(&QueueName::parse("queue", QUEUE)?);
-    Ok(store.outbox_length(&shard).await?.unwrap_or(0))
+    Ok(store.outbox_lengths(&[&shard]).await?[0].unwrap_or(0))
 }
 
 /// CPU used so far, or between two readings.
