@@ -42,7 +42,7 @@ pub struct QueueConfig {
     pub retry_backoff: Option<Backoff>,
     /// Most live messages; 0, the default: unlimited.
     pub max_depth: Option<u64>,
-    /// Sets of metadata keys that are indexed, up to 8. Filters over other sets build an index first.
+    /// Sets of metadata keys that are indexed, up to 16. Filters over other sets build an index first.
     pub indexes: Option<Vec<Vec<String>>>,
 }
 

@@ -27,8 +27,8 @@ pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const DEQUEUE_PAYLOAD_BYTES: usize = 2 * 1024 * 1024;
 /// Filters of one Dequeue (any of them may match).
 pub const FILTERS_MAX: usize = 16;
-/// Filter indexes of one queue: those declared, and those that filters created.
-pub const INDEXES_MAX: usize = 8;
+/// Filter indexes of one queue: those declared, and those that filters created. All 15 sets of four metadata keys fit.
+pub const INDEXES_MAX: usize = 16;
 /// Shortest lease.
 pub const LEASE_MS_MIN: u64 = 1_000;
 /// Longest lease: twelve hours.

@@ -10,7 +10,7 @@ use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
 use tokio_util::sync::CancellationToken;
 
 /// How many build steps run while the caller waits, enough for a small queue. A larger one is indexed in the background.
-const STEPS_AT_ONCE: usize = 20;
+const STEPS_AT_ONCE: usize = 8;
 
 impl Shared {
     /// Reads the current configuration if a filter seems to need a new index: which of several requests gets the last

@@ -13,6 +13,7 @@ over_both_stores!(
     q8_a_message_that_passes_two_filters_is_leased_once,
     q8_filters_follow_every_change_of_a_message,
     q8_declared_indexes_and_those_made_on_demand_answer_alike,
+    q8_four_keys_have_an_index_for_each_of_their_sets,
     q8_one_index_too_many_is_refused_alone,
     q9_depth_by_filter_follows_every_transition,
     q9_depth_counts_every_state_by_every_filter,
@@ -120,6 +121,20 @@ async fn q8_declared_indexes_and_those_made_on_demand_answer_alike<S: Probe>(sta
         assert_eq!(queue.depth_of(&filter(&[("origin", "JFK")])).await.pending, 4);
         assert_eq!(queue.take_where(9, &[filter(&[("origin", "JFK"), ("carrier", "UA")])]).await, ["c", "g"]);
         assert_eq!(queue.take_where(9, &[filter(&[("origin", "JFK")])]).await, ["b", "f"]);
+    }
+}
+
+async fn q8_four_keys_have_an_index_for_each_of_their_sets<S: Probe>(stage: &Stage<S>) {
+    let queue = stage.queue(simple()).await;
+    let keys = ["a", "b", "c", "d"];
+    for n in 0..16 {
+        let pairs = keys.iter().enumerate().map(|(bit, key)| (*key, if n >> bit & 1 == 1 { "1" } else { "0" }));
+        queue.put([tagged(&format!("m{n}"), 1, &pairs.collect::<Vec<_>>())]).await;
+    }
+    for set in 1..16 {
+        let pairs: Vec<_> =
+            keys.iter().enumerate().filter(|(bit, _)| set >> bit & 1 == 1).map(|(_, key)| (*key, "1")).collect();
+        assert_eq!(queue.depth_of(&filter(&pairs)).await.pending, 16 >> pairs.len(), "{pairs:?}");
     }
 }
 
