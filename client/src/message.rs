@@ -189,6 +189,8 @@ pub struct Enqueued {
     pub id: String,
     /// When it was accepted; for a repetition, when the first of this id was.
     pub enqueued_at_ms: u64,
+    /// The queue did not exist, and this call created it.
+    pub queue_created: bool,
 }
 
 /// A conjunction: a message passes if its metadata has every pair.

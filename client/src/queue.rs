@@ -18,7 +18,11 @@ impl Client {
         let request = wire::EnqueueRequest { queue: queue.to_owned(), messages };
         let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, enqueue)).await?;
         items(count, response.results, |result| match result.outcome {
-            Some(Outcome::Ok(ok)) => Ok(Enqueued { id: ok.id, enqueued_at_ms: from_wire(ok.enqueued_at_ms) }),
+            Some(Outcome::Ok(ok)) => Ok(Enqueued {
+                id: ok.id,
+                enqueued_at_ms: from_wire(ok.enqueued_at_ms),
+                queue_created: ok.queue_created,
+            }),
             Some(Outcome::Error(status)) => Err(Refused::from_item(status)),
             None => Err(Refused::protocol("a result without an outcome")),
         })

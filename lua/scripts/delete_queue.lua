@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- delete_queue: removes a queue shard without messages. Its outbox stays, because its events are still to be relayed.
--- A mark stays too: a repeated call, whose first reply was lost, gets the same answer (Q10).
--- KEYS all of the shard   ARGV head
+-- A mark stays too: a repeated call, whose first reply was lost, gets the same answer (Q10), and no Enqueue makes a simple
+-- queue of a name that was exclusive (Q1).
+-- KEYS all of the shard   ARGV head, exclusive (1)
 -- RETURNS {OK} | {NOT_EMPTY}: live messages exist | {AGAIN}: only terminal messages exist; collect them first
 -- WHY terminal messages are not dropped here: each leaves an event, which takes bounded steps.
 --@include shard
@@ -12,7 +13,7 @@ if call('EXISTS', K_BODY) == 1 then return {AGAIN} end
 for _, key in ipairs(KEYS) do
   if key ~= K_OUTBOX then call('UNLINK', key) end
 end
-call('SET', K_DELETED, now, 'PX', MARK_MS)
+call('SET', K_DELETED, ARGV[5] == '1' and 'exclusive' or 'simple', 'PX', MARK_MS)
 if call('XLEN', K_OUTBOX) == 0 then call('DEL', K_OUTBOX)
 -- Where a full outbox drops its oldest events, no relay may ever read this one: it is deleted after a while.
 elseif outbox_refuse == 0 then call('PEXPIRE', K_OUTBOX, UNREAD_MS) end

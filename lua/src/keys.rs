@@ -19,7 +19,7 @@ pub const NAMES: [&str; 15] = [
     "request_due", // sorted set: when one of these may be deleted → its name
     "parked",      // sorted set by bytes: heads of filter indexes that wait until their value is free
     "outbox",      // stream: events
-    "deleted",     // string, for an hour after DeleteQueue: a repeated call gets the same result
+    "deleted",     // string, for an hour after DeleteQueue: the type of the queue
 ];
 
 /// The names of one filter index's keys.

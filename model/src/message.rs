@@ -53,13 +53,15 @@ impl NewMessage {
     }
 }
 
-/// The result of Enqueue: the same for the first call and for every repetition.
+/// The result of Enqueue: the same for the first call and for every repetition, except `queue_created`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enqueued {
     /// The id.
     pub id: MessageId,
     /// When the message that now has this id was accepted: Unix ms.
     pub enqueued_at_ms: u64,
+    /// This call created the queue (Q1). The server sets it; to a store the queue exists.
+    pub queue_created: bool,
 }
 
 /// The right of one worker to run one message until `expires_at_ms`.

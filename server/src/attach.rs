@@ -45,6 +45,7 @@ pub fn attach_queue<S: Store + LeaderLease>(
     let engine = Engine::new(Context {
         store: store.clone(),
         templates,
+        create_on_enqueue: config.create_on_enqueue,
         sweeper: schedule.clone(),
         health: health.clone(),
         metrics: metrics.clone(),

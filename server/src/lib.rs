@@ -18,6 +18,6 @@ mod sweeper;
 mod testing;
 
 pub use attach::{attach_queue, attach_redis_queue, attach_relay};
-pub use config::{OutboxConfig, QueueTemplate, QueueTemplates, ServerConfig};
+pub use config::{CreateOnEnqueue, OutboxConfig, QueueTemplate, QueueTemplates, ServerConfig};
 pub use metrics::BUCKETS;
 pub use sweeper::LeaderLease;

@@ -179,6 +179,7 @@ through! {
     get_queue(name: &QueueName) -> Result<Queue, Refusal>;
     list_queues(prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal>;
     delete_queue(name: &QueueName) -> Result<(), Refusal>;
+    was_exclusive(name: &QueueName) -> Result<bool, Refusal>;
     purge(shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal>;
     enqueue(shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued>;
     complete(shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition>;

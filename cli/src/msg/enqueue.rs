@@ -12,7 +12,8 @@ use tallystone_client::{Error, NewMessage};
 
 #[derive(Args, Debug)]
 pub(crate) struct EnqueueArgs {
-    /// The queue; if it does not exist, the server creates it from its queue template, or else as a simple queue
+    /// The queue; if it does not exist, the server creates it from its queue template, or else as a simple queue, and the
+    /// command says so; the server's `create_on_enqueue` can forbid it
     queue: String,
     /// A file with messages as NDJSON, `-` for stdin; its fields: id, payload or payload_base64, priority, metadata,
     /// lease_ms, invisibility_ms, max_attempts, coalesce
@@ -96,7 +97,10 @@ async fn one(queue: &str, message: NewMessage, session: &Session) -> Result<(), 
     let results = session.call(queue, session.client.enqueue(queue, vec![message])).await?;
     for result in results {
         let enqueued = result.map_err(|refused| connection::refusal(&refused))?;
-        session.output.one(&enqueued, |enqueued| format!("Enqueued {}.", enqueued.id))?;
+        session.output.one(&enqueued, |enqueued| match enqueued.queue_created {
+            true => format!("Enqueued {} in queue '{queue}', which this call created.", enqueued.id),
+            false => format!("Enqueued {}.", enqueued.id),
+        })?;
     }
     Ok(())
 }

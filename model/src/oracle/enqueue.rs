@@ -18,7 +18,7 @@ impl QueueShard {
             self.has_room()?;
             return Ok(self.accept_new(message));
         };
-        let first = Enqueued { id: message.id.clone(), enqueued_at_ms: known.enqueued_at_ms };
+        let first = Enqueued { id: message.id.clone(), enqueued_at_ms: known.enqueued_at_ms, queue_created: false };
         let conflict = Refusal::IdConflict { id: message.id.to_string() };
         if !coalesce {
             return if known.content == message { Ok(first) } else { Err(conflict) };
@@ -56,7 +56,7 @@ impl QueueShard {
     fn accept_new(&mut self, content: NewMessage) -> Enqueued {
         let invisibility_ms = content.invisibility_ms.unwrap_or(self.queue.config.invisibility_ms);
         let (state, due_ms) = self.after(invisibility_ms);
-        let accepted = Enqueued { id: content.id.clone(), enqueued_at_ms: self.now_ms };
+        let accepted = Enqueued { id: content.id.clone(), enqueued_at_ms: self.now_ms, queue_created: false };
         let record = Record {
             sequence: self.next_sequence(),
             enqueued_at_ms: self.now_ms,

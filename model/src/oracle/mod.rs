@@ -23,7 +23,7 @@ use crate::shard::Shard;
 use crate::state::State;
 use crate::store::*;
 use shard::QueueShard;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -41,8 +41,8 @@ struct World {
     shards: BTreeMap<Shard, QueueShard>,
     /// Separate from the shards, because the events of a deleted queue stay.
     outboxes: BTreeMap<Shard, Vec<Event>>,
-    /// Queues that were deleted and not created again.
-    deleted: BTreeSet<Shard>,
+    /// Queues that were deleted and not created again, and whether they were exclusive.
+    deleted: BTreeMap<Shard, bool>,
 }
 
 impl Oracle {
@@ -145,7 +145,7 @@ impl Store for Oracle {
         let world = &mut *self.world();
         let shard = Shard::first(name);
         match world.shards.get(&shard) {
-            None if world.deleted.contains(&shard) => Ok(()),
+            None if world.deleted.contains_key(&shard) => Ok(()),
             None => Err(not_found(name)),
             Some(state) if state.depth(|_| true).live() > 0 => Err(Refusal::QueueNotEmpty { queue: name.to_string() }),
             Some(_) => {
@@ -153,11 +153,15 @@ impl Store for Oracle {
                     state.now_ms = now_ms;
                     state.collect_all();
                     world.outboxes.entry(shard.clone()).or_default().append(&mut state.events);
+                    world.deleted.insert(shard, state.queue.config.queue_type.key().is_some());
                 }
-                world.deleted.insert(shard);
                 Ok(())
             }
         }
+    }
+
+    async fn was_exclusive(&self, name: &QueueName) -> Result<bool, Refusal> {
+        Ok(self.world().deleted.get(&Shard::first(name)).copied().unwrap_or_default())
     }
 
     async fn purge(&self, shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {

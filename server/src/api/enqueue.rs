@@ -59,6 +59,7 @@ fn to_result(result: Result<Enqueued, RpcStatus>) -> pb::EnqueueResult {
         Ok(enqueued) => Outcome::Ok(pb::Enqueued {
             id: enqueued.id.to_string(),
             enqueued_at_ms: wire::to_i64(enqueued.enqueued_at_ms),
+            queue_created: enqueued.queue_created,
         }),
         Err(status) => Outcome::Error(status),
     };

@@ -5,7 +5,7 @@ mod outbox;
 mod templates;
 
 pub use outbox::OutboxConfig;
-pub use templates::{QueueTemplate, QueueTemplates};
+pub use templates::{CreateOnEnqueue, QueueTemplate, QueueTemplates};
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -20,6 +20,8 @@ pub struct ServerConfig {
     pub listen: SocketAddr,
     /// Where Prometheus reads `/metrics`; `None`: not served.
     pub metrics_listen: Option<SocketAddr>,
+    /// Which queues an Enqueue creates.
+    pub create_on_enqueue: CreateOnEnqueue,
     /// How long the sweeper's leader lease lasts: when it is not renewed within, another server takes over.
     pub sweeper_leader_lease_ms: u64,
 }
@@ -29,6 +31,7 @@ impl Default for ServerConfig {
         ServerConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7600)),
             metrics_listen: None,
+            create_on_enqueue: CreateOnEnqueue::default(),
             sweeper_leader_lease_ms: 5_000,
         }
     }

@@ -18,6 +18,19 @@ pub struct QueueTemplate {
 #[serde(transparent)]
 pub struct QueueTemplates(pub Vec<QueueTemplate>);
 
+/// Which queues an Enqueue creates (Q1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CreateOnEnqueue {
+    /// Every queue.
+    #[default]
+    Always,
+    /// Those that have a template.
+    Templates,
+    /// None.
+    Never,
+}
+
 impl QueueTemplates {
     /// Checks every template; the error names the first bad field.
     pub fn check(&self) -> Result<(), ConfigError> {
@@ -41,14 +54,15 @@ impl QueueTemplates {
         Ok(())
     }
 
-    /// The configuration that a queue of this name gets: the template with the longest matching prefix decides, and
-    /// the default applies without one.
-    pub fn config_of(&self, name: &QueueName) -> QueueConfig {
+    /// The configuration in the template with the longest matching prefix.
+    pub fn template_of(&self, name: &QueueName) -> Option<&QueueConfig> {
         let matching = self.0.iter().filter(|template| name.as_str().starts_with(&template.prefix));
-        matching
-            .max_by_key(|template| template.prefix.len())
-            .map(|template| template.config.clone())
-            .unwrap_or_default()
+        matching.max_by_key(|template| template.prefix.len()).map(|template| &template.config)
+    }
+
+    /// The configuration that a queue of this name gets: that of its template, or else the default.
+    pub fn config_of(&self, name: &QueueName) -> QueueConfig {
+        self.template_of(name).cloned().unwrap_or_default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the lanes and the verbs of one server share.
 
-use crate::config::QueueTemplates;
+use crate::config::{CreateOnEnqueue, QueueTemplates};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::schedule::Schedule;
@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Context<S> {
     pub(crate) store: Arc<S>,
     pub(crate) templates: QueueTemplates,
+    pub(crate) create_on_enqueue: CreateOnEnqueue,
     pub(crate) sweeper: Arc<Schedule>,
     pub(crate) health: StoreHealth,
     pub(crate) metrics: Arc<Metrics>,

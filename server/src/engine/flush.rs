@@ -3,11 +3,12 @@
 use super::context::Context;
 use super::gather::{Batch, Parts};
 use super::waiting::DequeueBatch;
+use crate::config::CreateOnEnqueue;
 use futures::future::OptionFuture;
 use std::sync::Arc;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{Cancellation, Dequeued, Extended, Extension, Items, LeaseRef, Release, Transition};
-use tallystone_model::{NewMessage, Refusal, Shard, Store};
+use tallystone_model::{NewMessage, QueueConfig, QueueName, Refusal, Shard, Store};
 
 /// The store calls of one flush.
 #[derive(Default)]
@@ -102,7 +103,8 @@ pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, fl
     Outcome { complete, release, extend, cancel, enqueue, dequeue, overtaken }
 }
 
-/// Enqueues; the first Enqueue creates the queue from its template (Q1). Returns whether it created the queue.
+/// Enqueues; the first Enqueue creates the queue from its template (Q1). Returns whether it came after the dequeue of its
+/// flush, because it had to create the queue.
 async fn enqueue_or_create<S: Store>(
     context: &Context<S>,
     shard: &Shard,
@@ -110,18 +112,37 @@ async fn enqueue_or_create<S: Store>(
 ) -> (Items<Enqueued>, bool) {
     // The store consumes the messages, and only the store knows whether the queue (still) exists.
     let again = messages.clone();
-    match context.store.enqueue(shard, messages).await {
-        Err(Refusal::QueueNotFound { .. }) => {
-            let config = context.templates.config_of(&shard.queue);
-            let answer = match context.store.create_queue(&shard.queue, config).await {
-                // The queue is there now, whatever becomes of the messages.
-                Ok(_) => context.store.enqueue(shard, again).await.map_err(Refusal::after_an_earlier_try),
-                // Another server has created it at the same moment, with another configuration.
-                Err(Refusal::QueueExists { .. }) => context.store.enqueue(shard, again).await,
-                Err(refusal) => Err(refusal),
-            };
-            (answer, true)
+    let not_found = match context.store.enqueue(shard, messages).await {
+        Err(refusal @ Refusal::QueueNotFound { .. }) => refusal,
+        answer => return (answer, false),
+    };
+    let config = match config_of_new(context, &shard.queue).await {
+        Ok(Some(config)) => config,
+        Ok(None) => return (Err(not_found), false),
+        Err(refusal) => return (Err(refusal), false),
+    };
+    let answer = match context.store.create_queue(&shard.queue, config).await {
+        Ok(_) => {
+            // The queue is there now, whatever becomes of the messages.
+            let mut answer = context.store.enqueue(shard, again).await.map_err(Refusal::after_an_earlier_try);
+            answer.iter_mut().flatten().flatten().for_each(|enqueued| enqueued.queue_created = true);
+            answer
         }
-        answer => (answer, false),
-    }
+        // Another server has created it at the same moment, with another configuration.
+        Err(Refusal::QueueExists { .. }) => context.store.enqueue(shard, again).await,
+        Err(refusal) => Err(refusal),
+    };
+    (answer, true)
+}
+
+/// The configuration of a queue that an Enqueue may create; `None`: it may not.
+async fn config_of_new<S: Store>(context: &Context<S>, queue: &QueueName) -> Result<Option<QueueConfig>, Refusal> {
+    let template = context.templates.template_of(queue);
+    let config = match (context.create_on_enqueue, template) {
+        (CreateOnEnqueue::Never, _) | (CreateOnEnqueue::Templates, None) => return Ok(None),
+        (_, template) => template.cloned().unwrap_or_default(),
+    };
+    // Messages of one key must not run at once because somebody has deleted the queue.
+    let loses_exclusivity = config.queue_type.key().is_none() && context.store.was_exclusive(queue).await?;
+    Ok(Some(config).filter(|_| !loses_exclusivity))
 }

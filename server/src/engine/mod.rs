@@ -22,6 +22,8 @@ mod waiting;
 #[cfg(test)]
 mod lost_replies;
 #[cfg(test)]
+mod new_queues;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use context::Context;

@@ -2,7 +2,7 @@
 //! jumps to the next timer when none can.
 
 use super::*;
-use crate::config::QueueTemplates;
+use crate::config::{CreateOnEnqueue, QueueTemplates};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::sweeper::Sweeper;
@@ -19,9 +19,18 @@ pub(super) struct Rig {
 
 impl Rig {
     fn new(store: &Arc<TestStore>) -> Self {
+        Rig::creating(store, CreateOnEnqueue::default(), QueueTemplates::default())
+    }
+
+    pub(super) fn creating(
+        store: &Arc<TestStore>,
+        create_on_enqueue: CreateOnEnqueue,
+        templates: QueueTemplates,
+    ) -> Self {
         let context = Context {
             store: store.clone(),
-            templates: QueueTemplates::default(),
+            templates,
+            create_on_enqueue,
             sweeper: Arc::default(),
             health: StoreHealth::new(),
             metrics: Arc::new(Metrics::new()),

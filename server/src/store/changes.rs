@@ -131,7 +131,7 @@ impl Shared {
             }
             let piece = pieces.next().ok_or_else(|| defect("too few results"))?;
             let enqueued_at_ms = context.enqueued(&message.id, piece)?;
-            Ok(Enqueued { id: message.id.clone(), enqueued_at_ms })
+            Ok(Enqueued { id: message.id.clone(), enqueued_at_ms, queue_created: false })
         }));
         Ok(())
     }

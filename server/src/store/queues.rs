@@ -93,7 +93,11 @@ impl Shared {
         // The relay must still read its last events. The shard is listed before it is deleted, or a crash between the
         // two would lose them; if the queue stays, the relay removes it from the list.
         self.link.call(redis::cmd("SADD").arg(keys::LEFT_OUTBOXES).arg(shard.tag())).await?;
-        let delete = async || self.run(&shard, Script::DeleteQueue, Caller::Other, |_, _| Ok(())).await;
+        let fill = |view: &View, command: &mut redis::Cmd| {
+            command.arg(u8::from(view.config().queue_type.key().is_some()));
+            Ok(())
+        };
+        let delete = async || self.run(&shard, Script::DeleteQueue, Caller::Other, fill).await;
         let mut deleted = delete().await;
         while matches!(&deleted, Ok((_, reply)) if reply.answer == Answer::Again) {
             let mut cursor = String::new();
@@ -112,7 +116,7 @@ impl Shared {
             }
             Ok(_) => {}
             // A repeated call: the first reply was lost, perhaps before the registry was written.
-            Err(Refusal::QueueNotFound { .. }) if self.was_deleted(&shard).await? => {}
+            Err(Refusal::QueueNotFound { .. }) if self.deleted(&shard).await?.is_some() => {}
             Err(refusal) => return Err(refusal),
         }
         self.forget(&shard);

@@ -26,6 +26,13 @@ pub(super) struct Shared {
     pub(super) builds: Mutex<HashMap<(Shard, IndexKeys), CancellationToken>>,
 }
 
+/// What a deleted queue was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Deleted {
+    Simple,
+    Exclusive,
+}
+
 /// Whether this server itself needs a wake-up after a script: a lane checks for runnable messages itself, other callers
 /// do not.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,10 +94,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether the queue was deleted within the last hour (Q10).
-    pub(super) async fn was_deleted(&self, shard: &Shard) -> Result<bool, Refusal> {
-        let mark = ShardKeys::new(shard).key("deleted");
-        Ok(self.link.call(redis::cmd("EXISTS").arg(mark)).await? == Value::Int(1))
+    /// Whether a queue was deleted within the last hour, and not created again (Q1, Q10).
+    pub(super) async fn deleted(&self, shard: &Shard) -> Result<Option<Deleted>, Refusal> {
+        let mark = self.link.call(redis::cmd("GET").arg(ShardKeys::new(shard).key("deleted"))).await?;
+        Ok(match mark {
+            Value::Nil => None,
+            Value::BulkString(mark) if mark == b"exclusive" => Some(Deleted::Exclusive),
+            _ => Some(Deleted::Simple),
+        })
     }
 
     pub(super) async fn view(&self, shard: &Shard) -> Result<Arc<View>, Refusal> {

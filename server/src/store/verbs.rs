@@ -2,7 +2,7 @@
 
 use super::dequeue::Dequeue;
 use super::redis_store::RedisStore;
-use super::shared::Caller;
+use super::shared::{Caller, Deleted};
 use tallystone_lua::Script;
 use tallystone_model::config::{QueueConfig, QueuePatch};
 use tallystone_model::explain::Facts;
@@ -30,6 +30,10 @@ impl Store for RedisStore {
 
     async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
         self.shared.delete_queue(name).await
+    }
+
+    async fn was_exclusive(&self, name: &QueueName) -> Result<bool, Refusal> {
+        Ok(self.shared.deleted(&Shard::first(name)).await? == Some(Deleted::Exclusive))
     }
 
     async fn purge(&self, shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {

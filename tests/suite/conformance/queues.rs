@@ -14,6 +14,7 @@ over_both_stores!(
     q1_queues_know_nothing_of_each_other,
     q1_delete_refuses_live_messages_and_takes_terminal_ones,
     q1_a_deleted_queue_leaves_its_events,
+    q1_a_deleted_queue_is_known_to_have_been_exclusive,
     q1_a_queue_created_again_with_another_type_has_it_on_every_server,
     q11_a_queue_created_again_never_repeats_a_token,
     q2_a_patch_changes_what_it_names,
@@ -68,6 +69,17 @@ async fn q1_every_verb_refuses_a_queue_that_is_not_there<S: Probe>(stage: &Stage
     ];
     for (verb, refusal) in refused {
         assert_eq!(refusal, Some(Refusal::QueueNotFound { queue: name.to_string() }), "{verb}");
+    }
+}
+
+async fn q1_a_deleted_queue_is_known_to_have_been_exclusive<S: Probe>(stage: &Stage<S>) {
+    let name = stage.queue_name();
+    assert_eq!(stage.other.was_exclusive(&name).await, Ok(false), "there was none");
+    for (config, is_exclusive) in [(exclusive(), true), (simple(), false)] {
+        stage.store.create_queue(&name, config).await.expect("a new queue");
+        assert_eq!(stage.other.was_exclusive(&name).await, Ok(false), "it exists");
+        stage.store.delete_queue(&name).await.expect("an empty queue");
+        assert_eq!(stage.other.was_exclusive(&name).await, Ok(is_exclusive));
     }
 }
 
