@@ -387,4 +387,8 @@ pub trait Store: Send + Sync + 'static {
     /// Registers the callback for shards with callers that wait (see [`Store::dequeue`]): the store calls it promptly, at
     /// least once, when a message becomes runnable there. It may also call it when none is.
     fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>);
+
+    /// Registers the callback for leases that a Cancel with `force` has ended (Q7): the store calls it promptly. A call may
+    /// be lost when the store is away: then the worker learns it when it next uses the lease.
+    fn on_revoked(&self, notify: Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>);
 }

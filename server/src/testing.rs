@@ -169,6 +169,10 @@ macro_rules! through {
             fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {
                 self.oracle.on_ready(notify);
             }
+
+            fn on_revoked(&self, notify: Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>) {
+                self.oracle.on_revoked(notify);
+            }
         }
     };
 }

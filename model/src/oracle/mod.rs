@@ -28,12 +28,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 type Listener = dyn Fn(&Shard) + Send + Sync;
+type RevocationListener = dyn Fn(&Shard, &LeaseRef) + Send + Sync;
 
 /// All queues in memory, behind one lock: each call is one atomic step, and its future is ready at once.
 pub struct Oracle {
     clock: Arc<AtomicU64>,
     world: Mutex<World>,
     listeners: Mutex<Vec<Arc<Listener>>>,
+    revocation_listeners: Mutex<Vec<Arc<RevocationListener>>>,
 }
 
 #[derive(Default)]
@@ -48,7 +50,7 @@ struct World {
 impl Oracle {
     /// A store without queues. `clock` is Unix ms; the test moves it.
     pub fn new(clock: Arc<AtomicU64>) -> Self {
-        Oracle { clock, world: Mutex::default(), listeners: Mutex::default() }
+        Oracle { clock, world: Mutex::default(), listeners: Mutex::default(), revocation_listeners: Mutex::default() }
     }
 
     /// Takes the events of a shard since the last take, in order (Q15).
@@ -71,14 +73,18 @@ impl Oracle {
 
     /// One atomic step of one shard: sets its clock, keeps its events, notifies the waiting callers.
     fn on<T>(&self, shard: &Shard, act: impl FnOnce(&mut QueueShard) -> Result<T, Refusal>) -> Result<T, Refusal> {
-        let (answer, wake) = {
+        let (answer, wake, revoked) = {
             let world = &mut *self.world();
             let state = world.shards.get_mut(shard).ok_or_else(|| not_found(&shard.queue))?;
             state.now_ms = self.now_ms();
             let answer = act(state);
             world.outboxes.entry(shard.clone()).or_default().append(&mut state.events);
-            (answer, state.take_wakeup())
+            (answer, state.take_wakeup(), std::mem::take(&mut state.revoked))
         };
+        if !revoked.is_empty() {
+            let listeners = self.revocation_listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            listeners.iter().for_each(|notify| revoked.iter().for_each(|lease| notify(shard, lease)));
+        }
         if wake {
             let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
             listeners.iter().for_each(|notify| notify(shard));
@@ -252,6 +258,10 @@ impl Store for Oracle {
 
     fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(notify.into());
+    }
+
+    fn on_revoked(&self, notify: Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>) {
+        self.revocation_listeners.lock().unwrap_or_else(PoisonError::into_inner).push(notify.into());
     }
 }
 

@@ -25,6 +25,8 @@ impl QueueShard {
             State::Pending | State::Invisible => {}
         }
         if record.state == State::Running {
+            let lease = LeaseRef { id: id.clone(), fencing_token: record.fencing_token };
+            self.revoked.extend((!by_holder).then_some(lease));
             return Ok(self.end_lease(id, (State::Canceled, 0), Cause::Cancel, reason));
         }
         Ok(self.step(id, State::Canceled, Cause::Cancel, reason, |_| {}))

@@ -37,6 +37,8 @@ pub(super) struct QueueShard {
     pub(super) events: Vec<Event>,
     /// A caller got no message and waits.
     pub(super) waiting: bool,
+    /// Leases that the current call has ended, and that their workers still believe to hold.
+    pub(super) revoked: Vec<LeaseRef>,
     /// The current call may have made a message runnable.
     woken: bool,
 }
@@ -53,6 +55,7 @@ impl QueueShard {
             on_demand: BTreeSet::new(),
             events: Vec::new(),
             waiting: false,
+            revoked: Vec::new(),
             woken: false,
         }
     }

@@ -176,6 +176,8 @@ struct Open {
     completes: Pending,
     releases: Pending,
     extends: Pending,
+    /// Leases that somebody else has ended, and that the worker does not know of yet.
+    revoked: Vec<LeaseRef>,
     /// The results for the next response.
     ready: pb::WorkResponse,
 }
@@ -189,6 +191,7 @@ impl Open {
             completes: Pending::new("complete"),
             releases: Pending::new("release"),
             extends: Pending::new("extend"),
+            revoked: Vec::new(),
             ready: pb::WorkResponse::default(),
         }
     }
@@ -238,6 +241,7 @@ impl Open {
                 self.credits = self.credits.saturating_sub(granted.len());
                 self.leases.extend(granted.take());
             }
+            self.revoked.extend(event.revoked);
             end = end.or(event.end);
             next = self.session.try_next();
         }
@@ -259,9 +263,20 @@ impl Open {
             self.session.handed_over(&lease);
             response.leases.push(wire::to_lease(lease));
         }
-        let pb::WorkResponse { leases, completed, released, extended } = &response;
-        let is_empty = leases.is_empty() && completed.is_empty() && released.is_empty() && extended.is_empty();
-        (!is_empty).then_some(response)
+        self.revoke(&mut response);
+        (response != pb::WorkResponse::default()).then_some(response)
+    }
+
+    /// Tells the worker which of its leases are revoked; a lease that it does not have yet must come first.
+    fn revoke(&mut self, response: &mut pb::WorkResponse) {
+        for lease in std::mem::take(&mut self.revoked) {
+            if self.session.holds(&lease) {
+                self.session.finished(&lease);
+                response.revoked.push(pb::LeaseRef { id: lease.id.to_string(), fencing_token: lease.fencing_token });
+            } else if self.leases.iter().any(|other| other.id == lease.id) {
+                self.revoked.push(lease);
+            }
+        }
     }
 }
 

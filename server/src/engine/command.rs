@@ -33,6 +33,8 @@ pub(crate) enum Command {
     CloseStream(StreamId),
     /// A change from outside this lane may have made messages runnable.
     Wake,
+    /// A Cancel with force has ended this lease.
+    Revoke(LeaseRef),
 }
 
 /// A unary Dequeue.

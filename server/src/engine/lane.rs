@@ -133,6 +133,7 @@ impl<S: Store> Lane<S> {
             Command::StopStream(id) => self.waiting.stop_stream(id),
             Command::CloseStream(id) => self.waiting.close_stream(id),
             Command::Wake => self.waiting.signal(1),
+            Command::Revoke(lease) => self.waiting.revoke(&lease),
         }
     }
 

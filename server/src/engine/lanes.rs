@@ -60,6 +60,13 @@ impl Lanes {
         }
     }
 
+    /// Tells the Work streams of the shard that somebody else has ended this lease.
+    pub(crate) fn revoke(&self, shard: &Shard, lease: &LeaseRef) {
+        if let Some(lane) = self.lock().get(shard) {
+            drop(lane.send(Command::Revoke(lease.clone())));
+        }
+    }
+
     /// Removes an idle lane from the map; `false`: a command has arrived meanwhile.
     pub(super) fn close(&self, shard: &Shard, commands: &mpsc::UnboundedReceiver<Command>) -> bool {
         let mut open = self.lock();

@@ -67,6 +67,12 @@ impl<S: Store> Engine<S> {
             }
             sweeper.touch(shard);
         }));
+        let weak_lanes = Arc::downgrade(&lanes);
+        context.store.on_revoked(Box::new(move |shard, lease| {
+            if let Some(lanes) = weak_lanes.upgrade() {
+                lanes.revoke(shard, lease);
+            }
+        }));
         Arc::new(Engine { context, lanes, tasks })
     }
 

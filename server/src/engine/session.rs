@@ -18,9 +18,10 @@ pub(crate) struct WorkSession {
     shard: Shard,
     id: StreamId,
     events: mpsc::UnboundedReceiver<Box<WorkEvent>>,
-    /// Leases that the worker has received and not finished; `None`: when the stream closes they stay until they
-    /// expire.
-    held: Option<HashMap<MessageId, u64>>,
+    /// Leases that the worker has received and not finished, by their fencing tokens.
+    held: HashMap<MessageId, u64>,
+    /// Whether they are released when the stream closes; otherwise they stay until they expire.
+    release_on_close: bool,
 }
 
 impl WorkSession {
@@ -29,8 +30,7 @@ impl WorkSession {
         let (sender, events) = mpsc::unbounded_channel();
         let id = StreamId::next();
         lanes.send(&shard, Command::OpenStream(id, Box::new(Stream::new(request, sender))));
-        let held = release_on_close.then(HashMap::new);
-        WorkSession { lanes: lanes.clone(), shard, id, events, held }
+        WorkSession { lanes: lanes.clone(), shard, id, events, held: HashMap::new(), release_on_close }
     }
 
     /// Sends a request to the lane.
@@ -59,9 +59,7 @@ impl WorkSession {
 
     /// Records that the lease is being sent to the worker.
     pub(crate) fn handed_over(&mut self, lease: &Lease) {
-        if let Some(held) = &mut self.held {
-            held.insert(lease.id.clone(), lease.fencing_token);
-        }
+        self.held.insert(lease.id.clone(), lease.fencing_token);
     }
 
     /// Releases leases that were not sent to the worker.
@@ -72,20 +70,25 @@ impl WorkSession {
 
     /// Records that the worker has finished this lease, or has lost it.
     pub(crate) fn finished(&mut self, lease: &LeaseRef) {
-        if let Some(held) = &mut self.held
-            && held.get(&lease.id) == Some(&lease.fencing_token)
-        {
-            held.remove(&lease.id);
+        if self.holds(lease) {
+            self.held.remove(&lease.id);
         }
+    }
+
+    /// Whether the worker has received this lease, and not finished it.
+    pub(crate) fn holds(&self, lease: &LeaseRef) -> bool {
+        self.held.get(&lease.id) == Some(&lease.fencing_token)
     }
 }
 
 impl Drop for WorkSession {
     fn drop(&mut self) {
         // The lane executes this after what the worker has submitted: a Complete that was sent takes precedence.
-        let held = self.held.take().unwrap_or_default();
-        let leases = held.into_iter().map(|(id, fencing_token)| LeaseRef { id, fencing_token });
-        self.lanes.give_back(&self.shard, leases.collect(), "stream closed");
+        if self.release_on_close {
+            let held = std::mem::take(&mut self.held);
+            let leases = held.into_iter().map(|(id, fencing_token)| LeaseRef { id, fencing_token });
+            self.lanes.give_back(&self.shard, leases.collect(), "stream closed");
+        }
         self.lanes.send(&self.shard, Command::CloseStream(self.id));
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct WorkEvent {
     pub(crate) released: Vec<Result<Transition, Refusal>>,
     /// The same of ExtendLease.
     pub(crate) extended: Vec<Result<Extended, Refusal>>,
+    /// Leases of this shard, of this stream or another, that a Cancel with force has ended.
+    pub(crate) revoked: Vec<LeaseRef>,
     /// Why the stream gets no more leases.
     pub(crate) end: Option<Refusal>,
 }

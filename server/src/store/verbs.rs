@@ -116,4 +116,8 @@ impl Store for RedisStore {
     fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {
         self.shared.wakes.set(notify);
     }
+
+    fn on_revoked(&self, notify: Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>) {
+        self.shared.wakes.set_revoked(notify);
+    }
 }

@@ -1,5 +1,6 @@
-//! Wake-ups between servers (Q18): a script publishes the shard's name if it makes a message runnable for which another
-//! server waits, or sets an earlier due time than the sweeper has. Every server subscribes to one channel.
+//! Notifications between servers: every server subscribes to one channel. A script publishes the shard's name if it makes
+//! a message runnable for which another server waits, or sets an earlier due time than the sweeper has (Q18); and a lease
+//! that a Cancel with force has ended (Q7).
 
 use futures::StreamExt;
 use redis::aio::PubSub;
@@ -7,22 +8,36 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tallystone_lua::keys::WAKE_CHANNEL;
-use tallystone_lua::shard_of_state_key;
+use tallystone_lua::{record, shard_of_state_key};
 use tallystone_model::Shard;
+use tallystone_model::store::LeaseRef;
 
 type Notify = Box<dyn Fn(&Shard) + Send + Sync>;
+type NotifyRevoked = Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>;
 
 /// The callback for wake-ups, and the shards for which this server has waiting callers. After a broken subscription,
 /// which may have lost wake-ups, all of these shards are woken.
 #[derive(Default)]
 pub(super) struct Wakes {
     notify: Mutex<Option<Arc<Notify>>>,
+    notify_revoked: Mutex<Option<Arc<NotifyRevoked>>>,
     waiting: Mutex<HashSet<Shard>>,
 }
 
 impl Wakes {
     pub(super) fn set(&self, notify: Notify) {
         *self.notify.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(notify));
+    }
+
+    pub(super) fn set_revoked(&self, notify: NotifyRevoked) {
+        *self.notify_revoked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(notify));
+    }
+
+    fn revoked(&self, shard: &Shard, lease: &LeaseRef) {
+        let notify = self.notify_revoked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(notify) = notify {
+            notify(shard, lease);
+        }
     }
 
     pub(super) fn waits(&self, shard: &Shard) {
@@ -87,8 +102,20 @@ async fn forward(subscription: PubSub, wakes: &Weak<Wakes>) {
     let mut messages = subscription.into_on_message();
     while let Some(message) = messages.next().await {
         let Some(wakes) = wakes.upgrade() else { return };
-        if let Some(shard) = message.get_payload::<String>().ok().and_then(|key| shard_of_state_key(&key)) {
-            wakes.wake(&shard);
+        match parse(message.get_payload_bytes()) {
+            Some((shard, None)) => wakes.wake(&shard),
+            Some((shard, Some(lease))) => wakes.revoked(&shard, &lease),
+            None => {}
         }
     }
+}
+
+/// The state key of a shard, alone or with the fencing token and the id of a lease that has been revoked.
+fn parse(payload: &[u8]) -> Option<(Shard, Option<LeaseRef>)> {
+    let mut parts = payload.splitn(3, |byte| *byte == b' ');
+    let mut text = || std::str::from_utf8(parts.next()?).ok();
+    let shard = shard_of_state_key(text()?)?;
+    let Some(fencing_token) = text() else { return Some((shard, None)) };
+    let id = record::decode_id(parts.next()?).ok()?;
+    Some((shard, Some(LeaseRef { id, fencing_token: fencing_token.parse().ok()? })))
 }

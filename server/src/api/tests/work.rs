@@ -97,6 +97,27 @@ async fn q7_credits_bound_what_is_pushed_and_completing_fetches_the_next() {
 }
 
 #[tokio::test]
+async fn q7_a_forced_cancel_reaches_the_stream_that_has_the_lease() {
+    let mut server = TestServer::start().await;
+    server.enqueue("q", &["a", "b"]).await;
+    let mut streams = [Stream::start(&server, 1, false).await, Stream::start(&server, 1, true).await];
+    let mut leases = Vec::new();
+    for stream in &mut streams {
+        leases.push(stream.leases(1).await.remove(0));
+    }
+    for (stream, lease) in streams.iter_mut().zip(&leases) {
+        let cancellation = pb::Cancellation { id: lease.id.clone(), force: true, ..Default::default() };
+        let request = pb::CancelRequest { queue: "q".to_owned(), cancellations: vec![cancellation] };
+        server.queue.cancel(request).await.unwrap();
+        let response = stream.next().await.unwrap().unwrap();
+        assert_eq!(response, pb::WorkResponse { revoked: vec![lease_ref(lease)], ..Default::default() });
+    }
+    // The other stream was told nothing, and nothing was released.
+    drop(streams);
+    server.until_depth("q", |depth| depth.canceled == 2 && depth.pending == 0).await;
+}
+
+#[tokio::test]
 async fn q18_a_stream_waits_and_is_woken() {
     let mut server = TestServer::start().await;
     server.create("q", pb::QueueConfig::default()).await;

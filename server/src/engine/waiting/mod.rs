@@ -38,6 +38,7 @@ use batch::LostBatch;
 use group::{Group, Groups, Streams, Waiter, WaiterKind, group_of};
 use std::collections::{HashMap, VecDeque};
 use tallystone_model::limits::BATCH_ITEMS_MAX;
+use tallystone_model::store::LeaseRef;
 use tokio::time::Instant;
 
 /// All that wait for messages of one shard.
@@ -128,6 +129,14 @@ impl Waiting {
         if stream.credits > 0 && !stream.queued {
             stream.queued = true;
             self.fresh.push_back(Waiter::new(arrival, WaiterKind::Stream(id)));
+        }
+    }
+
+    /// A lease has been revoked. Each stream is told: the lane does not know which of them has it.
+    pub(super) fn revoke(&mut self, lease: &LeaseRef) {
+        for stream in self.streams.values_mut() {
+            stream.event().revoked.push(lease.clone());
+            stream.send();
         }
     }
 
