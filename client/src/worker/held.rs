@@ -73,6 +73,12 @@ impl HeldLeases {
         self.leases.remove(&task).map(|held| (held.lease, held.handler))
     }
 
+    /// Gives up the lease that the server has revoked. The caller aborts its handler.
+    pub(super) fn revoke(&mut self, revoked: &LeaseRef) -> Option<(LeaseRef, AbortHandle)> {
+        let task = self.leases.iter().find(|(_, held)| held.lease == *revoked).map(|(task, _)| *task)?;
+        self.lose(task)
+    }
+
     /// Gives all leases up. The caller aborts their handlers.
     pub(super) fn lose_all(&mut self) -> Vec<(LeaseRef, AbortHandle)> {
         self.leases.drain().map(|(_, held)| (held.lease, held.handler)).collect()

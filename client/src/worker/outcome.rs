@@ -79,6 +79,8 @@ pub enum Lost {
     Expired,
     /// The store refused an extension or the result.
     Refused(Refused),
+    /// Somebody has canceled the message by force.
+    Revoked,
     /// The stream broke, and [`release_on_close`](crate::Worker::release_on_close) is set.
     StreamClosed,
 }

@@ -212,6 +212,12 @@ where
                 for lease in response.leases {
                     self.start(Lease::from_wire(lease), received);
                 }
+                for lease in response.revoked {
+                    let lease = LeaseRef { id: lease.id, fencing_token: lease.fencing_token };
+                    if let Some((lease, handler)) = self.held.revoke(&lease) {
+                        self.lose(lease, &handler, Lost::Revoked);
+                    }
+                }
             }
             StreamEvent::Opened(Err(error)) => self.reconnect(error)?,
             StreamEvent::Response(Err(error)) => {

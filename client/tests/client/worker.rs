@@ -137,6 +137,28 @@ fn endless()
 }
 
 #[tokio::test]
+async fn q7_a_forced_cancel_drops_the_handler_at_once() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["canceled", "stays"]).await;
+    let (handler, mut begins, mut drops) = endless();
+    let (report, mut outcomes) = mpsc::unbounded_channel();
+    // Its leases need no extension for an hour.
+    let worker = Worker::new(world.client.clone(), "q").concurrency(2).lease_ms(3 * 3_600_000);
+    let worker = worker.on_outcome(move |lease, outcome| drop(report.send((lease.id.clone(), outcome.clone()))));
+    let worker = Running::start(worker, handler);
+    for _ in 0..2 {
+        soon("begun", begins.recv()).await.unwrap();
+    }
+    world.client.cancel("q", vec![Cancellation::of("canceled").force()]).await.unwrap();
+    assert_eq!(soon("dropped", drops.recv()).await.unwrap(), "canceled");
+    let (id, outcome) = soon("reported", outcomes.recv()).await.unwrap();
+    assert_eq!((id.as_str(), outcome), ("canceled", Outcome::Lost(Lost::Revoked)));
+    fill(&world.client, "q", ["next"]).await;
+    assert_eq!(soon("begun", begins.recv()).await.unwrap(), "next", "the worker has room again");
+    assert_eq!(worker.worker.stats().lost, 1);
+}
+
+#[tokio::test]
 async fn q11_a_lost_lease_drops_the_handler() {
     let world = World::new().await;
     fill(&world.client, "q", ["taken"]).await;
@@ -147,7 +169,10 @@ async fn q11_a_lost_lease_drops_the_handler() {
     });
     let worker = Running::start(worker, handler);
     soon("begun", begins.recv()).await.unwrap();
-    world.client.cancel("q", vec![Cancellation::of("taken").force()]).await.unwrap();
+    // Somebody else uses its fencing token.
+    let fencing_token = world.client.get_message("q", "taken").await.unwrap().fencing_token;
+    let lease = LeaseRef { id: "taken".to_owned(), fencing_token };
+    world.client.complete("q", vec![lease]).await.unwrap().remove(0).unwrap();
     assert_eq!(soon("dropped", drops.recv()).await.unwrap(), "taken");
     let (id, outcome) = soon("reported", outcomes.recv()).await.unwrap();
     assert!(matches!(&outcome, Outcome::Lost(Lost::Refused(refused)) if refused.is_lease_lost()), "{outcome:?}");

@@ -181,6 +181,7 @@ impl Load {
                         End::To(transition.state, transition.version)
                     }
                     Outcome::Lost(Lost::Refused(refused)) if refused.is_lease_lost() => End::Lost,
+                    Outcome::Lost(Lost::Revoked) => End::Lost,
                     Outcome::Lost(_) => End::Unknown,
                 };
                 load.ended(begin_us, lease.clone(), end);
