@@ -253,6 +253,9 @@ pub struct Purged {
     pub next_cursor: String,
 }
 
+/// Is called with a lease that was revoked, and its shard; see [`Store::on_revoked`].
+pub type NotifyRevoked = Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>;
+
 /// A store of queues. The module's documentation has the rules that all verbs share.
 pub trait Store: Send + Sync + 'static {
     /// Creates a queue. If it exists with the same configuration, returns that one; with another configuration:
@@ -390,5 +393,5 @@ pub trait Store: Send + Sync + 'static {
 
     /// Registers the callback for leases that a Cancel with `force` has ended (Q7): the store calls it promptly. A call may
     /// be lost when the store is away: then the worker learns it when it next uses the lease.
-    fn on_revoked(&self, notify: Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>);
+    fn on_revoked(&self, notify: NotifyRevoked);
 }

@@ -141,7 +141,7 @@ mod tests {
     use tallystone_model::QueueName;
 
     fn shard(number: usize) -> Shard {
-        Shard { queue: QueueName::parse("queue", format!("q{number}")).unwrap(), number: 0 }
+        Shard { queue: QueueName::parse("queue", &format!("q{number}")).unwrap(), number: 0 }
     }
 
     #[tokio::test(start_paused = true)]

@@ -170,7 +170,7 @@ macro_rules! through {
                 self.oracle.on_ready(notify);
             }
 
-            fn on_revoked(&self, notify: Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>) {
+            fn on_revoked(&self, notify: NotifyRevoked) {
                 self.oracle.on_revoked(notify);
             }
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tallystone_client::{
-    Cancellation, Client, Dequeue, Failure, Filter, Lease, Lost, NewMessage, Outcome, QueueConfig, State, Worker,
-    WorkerStats,
+    Cancellation, Client, Dequeue, Failure, Filter, Lease, LeaseRef, Lost, NewMessage, Outcome, QueueConfig, State,
+    Worker, WorkerStats,
 };
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;

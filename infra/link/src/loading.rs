@@ -32,6 +32,5 @@ fn field(info: &Value, name: &str) -> Option<f64> {
         Value::VerbatimString { text, .. } => text.into(),
         _ => return None,
     };
-    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok());
-    found
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok())
 }

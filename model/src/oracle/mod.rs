@@ -260,7 +260,7 @@ impl Store for Oracle {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(notify.into());
     }
 
-    fn on_revoked(&self, notify: Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>) {
+    fn on_revoked(&self, notify: NotifyRevoked) {
         self.revocation_listeners.lock().unwrap_or_else(PoisonError::into_inner).push(notify.into());
     }
 }

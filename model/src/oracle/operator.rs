@@ -5,7 +5,7 @@ use crate::limits::SWEEP_ITEMS_MAX;
 use crate::names::MessageId;
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
-use crate::store::{Cancellation, MessagePatch, Purged, Transition};
+use crate::store::{Cancellation, LeaseRef, MessagePatch, Purged, Transition};
 
 impl QueueShard {
     pub(super) fn cancel(&mut self, cancellation: &Cancellation) -> Result<Transition, Refusal> {

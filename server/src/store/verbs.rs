@@ -117,7 +117,7 @@ impl Store for RedisStore {
         self.shared.wakes.set(notify);
     }
 
-    fn on_revoked(&self, notify: Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>) {
+    fn on_revoked(&self, notify: NotifyRevoked) {
         self.shared.wakes.set_revoked(notify);
     }
 }

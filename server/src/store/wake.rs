@@ -10,10 +10,9 @@ use std::time::Duration;
 use tallystone_lua::keys::WAKE_CHANNEL;
 use tallystone_lua::{record, shard_of_state_key};
 use tallystone_model::Shard;
-use tallystone_model::store::LeaseRef;
+use tallystone_model::store::{LeaseRef, NotifyRevoked};
 
 type Notify = Box<dyn Fn(&Shard) + Send + Sync>;
-type NotifyRevoked = Box<dyn Fn(&Shard, &LeaseRef) + Send + Sync>;
 
 /// The callback for wake-ups, and the shards for which this server has waiting callers. After a broken subscription,
 /// which may have lost wake-ups, all of these shards are woken.
