@@ -79,7 +79,7 @@ pub enum Lost {
     Expired,
     /// The store refused an extension or the result.
     Refused(Refused),
-    /// Somebody has canceled the message by force.
+    /// A Cancel with force has ended it.
     Revoked,
     /// The stream broke, and [`release_on_close`](crate::Worker::release_on_close) is set.
     StreamClosed,

@@ -169,7 +169,7 @@ async fn q11_a_lost_lease_drops_the_handler() {
     });
     let worker = Running::start(worker, handler);
     soon("begun", begins.recv()).await.unwrap();
-    // Somebody else uses its fencing token.
+    // Another client uses its fencing token.
     let fencing_token = world.client.get_message("q", "taken").await.unwrap().fencing_token;
     let lease = LeaseRef { id: "taken".to_owned(), fencing_token };
     world.client.complete("q", vec![lease]).await.unwrap().remove(0).unwrap();

@@ -176,7 +176,7 @@ struct Open {
     completes: Pending,
     releases: Pending,
     extends: Pending,
-    /// Leases that somebody else has ended, and that the worker does not know of yet.
+    /// Leases that a Cancel with force has ended, and that the worker does not know of yet.
     revoked: Vec<LeaseRef>,
     /// The results for the next response.
     ready: pb::WorkResponse,
@@ -267,7 +267,7 @@ impl Open {
         (response != pb::WorkResponse::default()).then_some(response)
     }
 
-    /// Tells the worker which of its leases are revoked; a lease that it does not have yet must come first.
+    /// Notifies the worker of its leases that are revoked; a lease that it does not have yet must come first.
     fn revoke(&mut self, response: &mut pb::WorkResponse) {
         for lease in std::mem::take(&mut self.revoked) {
             if self.session.holds(&lease) {

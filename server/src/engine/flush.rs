@@ -142,7 +142,7 @@ async fn config_of_new<S: Store>(context: &Context<S>, queue: &QueueName) -> Res
         (CreateOnEnqueue::Never, _) | (CreateOnEnqueue::Templates, None) => return Ok(None),
         (_, template) => template.cloned().unwrap_or_default(),
     };
-    // Messages of one key must not run at once because somebody has deleted the queue.
+    // Messages of one key must not run at once because an operator has deleted the queue.
     let loses_exclusivity = config.queue_type.key().is_none() && context.store.was_exclusive(queue).await?;
     Ok(Some(config).filter(|_| !loses_exclusivity))
 }

@@ -60,7 +60,7 @@ impl Lanes {
         }
     }
 
-    /// Tells the Work streams of the shard that somebody else has ended this lease.
+    /// Notifies the Work streams of the shard that a Cancel with force has ended this lease.
     pub(crate) fn revoke(&self, shard: &Shard, lease: &LeaseRef) {
         if let Some(lane) = self.lock().get(shard) {
             drop(lane.send(Command::Revoke(lease.clone())));

@@ -46,7 +46,7 @@ async fn q1_a_queue_that_was_exclusive_does_not_become_simple() {
     rig.store.oracle.delete_queue(&queue("q")).await.unwrap();
     assert_eq!(rig.creates("q").await, Err(Refusal::QueueNotFound { queue: "q".to_owned() }));
     rig.store.oracle.create_queue(&queue("q"), QueueConfig::default()).await.unwrap();
-    assert_eq!(rig.creates("q").await, Ok(false), "somebody has said what it is now");
+    assert_eq!(rig.creates("q").await, Ok(false), "a CreateQueue has made it simple");
     // With a template it is exclusive again.
     let templates = QueueTemplates(vec![QueueTemplate { prefix: "q".to_owned(), config: exclusive() }]);
     let rig = Rig::creating(&TestStore::new(), CreateOnEnqueue::Always, templates);

@@ -103,7 +103,7 @@ async fn q7_every_server_hears_of_a_lease_that_a_forced_cancel_has_ended<S: Prob
         let queue = stage.queue(exclusive()).await;
         queue.put([keyed("own", 1, "own"), keyed("waits", 2, "own"), keyed(name, 3, "key")]).await;
         let leases = queue.take(2).await;
-        // A worker itself, and a message that does not run: nobody has to hear of these.
+        // A cancel by the worker itself, or of a message that does not run, revokes no lease.
         queue.cancel_as(to(&leases[0]), true, "").await.expect("its own lease");
         queue.cancel_as(lease_ref("waits", 0), true, "").await.expect("a pending message");
         let revoke = LeaseRef { fencing_token: 0, ..to(&leases[1]) };

@@ -112,7 +112,7 @@ async fn q7_a_forced_cancel_reaches_the_stream_that_has_the_lease() {
         let response = stream.next().await.unwrap().unwrap();
         assert_eq!(response, pb::WorkResponse { revoked: vec![lease_ref(lease)], ..Default::default() });
     }
-    // The other stream was told nothing, and nothing was released.
+    // The other stream was not notified, and nothing was released.
     drop(streams);
     server.until_depth("q", |depth| depth.canceled == 2 && depth.pending == 0).await;
 }

@@ -132,7 +132,7 @@ impl Waiting {
         }
     }
 
-    /// A lease has been revoked. Each stream is told: the lane does not know which of them has it.
+    /// A lease has been revoked. Each stream is notified: the lane does not know which of them has it.
     pub(super) fn revoke(&mut self, lease: &LeaseRef) {
         for stream in self.streams.values_mut() {
             stream.event().revoked.push(lease.clone());
