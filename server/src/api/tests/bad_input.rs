@@ -286,7 +286,10 @@ async fn q2_bad_configurations() {
         (backoff(3, 10, 5, 0), "config.retry_backoff.max_ms"),
         (backoff(3, 10, 50, 101), "config.retry_backoff.jitter_percent"),
         (pb::QueueConfig { indexes: vec![index(&[])], ..base() }, "config.indexes"),
-        (pb::QueueConfig { indexes: (0..9).map(|i| index(&[&format!("k{i}")])).collect(), ..base() }, "config.indexes"),
+        (
+            pb::QueueConfig { indexes: (0..17).map(|i| index(&[&format!("k{i}")])).collect(), ..base() },
+            "config.indexes",
+        ),
     ] {
         let request = pb::CreateQueueRequest { name: "q".to_owned(), config: Some(config) };
         assert_eq!(refused(server.admin.create_queue(request).await), invalid(field));

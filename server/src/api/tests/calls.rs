@@ -12,7 +12,9 @@ async fn q5_a_message_goes_through_its_life() {
     let metadata = std::collections::BTreeMap::from([("k".to_owned(), "v".to_owned())]);
     let sent = pb::NewMessage { payload: vec![1, 2, 3].into(), metadata: metadata.clone(), ..message("a") };
     let request = pb::EnqueueRequest { queue: "q".to_owned(), messages: vec![sent] };
-    let first = server.queue.enqueue(request.clone()).await.unwrap().into_inner();
+    let mut first = server.queue.enqueue(request.clone()).await.unwrap().into_inner();
+    let Some(pb::enqueue_result::Outcome::Ok(enqueued)) = &mut first.results[0].outcome else { panic!() };
+    assert!(std::mem::take(&mut enqueued.queue_created), "Q1: the first Enqueue creates the queue, and says so");
     assert_eq!(server.queue.enqueue(request).await.unwrap().into_inner(), first, "Q10: the same answer");
 
     let request = pb::DequeueRequest { request_id: "r1".to_owned(), ..dequeue("q", 5, 0) };
