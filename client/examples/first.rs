@@ -25,13 +25,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stats = Worker::new(client, "mails")
         .name("mailer-1")
         .concurrency(4)
-        .run_until(stop, move |mail| {
-            let count = Arc::clone(&count);
-            async move {
-                send(&mail).await?;
-                count.add_permits(1);
-                Ok(())
-            }
+        .run_until(stop, async move |mail: Lease| {
+            send(&mail).await?;
+            count.add_permits(1);
+            Ok(())
         })
         .await?;
     println!("{} completed", stats.completed);

@@ -2,7 +2,7 @@
 //! worker runtime ([`Worker`]), and the calls of counters ([`CounterClient`]).
 //!
 //! ```no_run
-//! use tallystone_client::{Client, Failure, Lease, NewMessage, QueueConfig, Worker};
+//! use tallystone_client::{Client, Lease, NewMessage, QueueConfig, Worker};
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,16 +17,28 @@
 //!         println!("accepted {}", result?.id);
 //!     }
 //!
+//!     let pool = Pool;
 //!     let worker = Worker::new(client, "parcels").concurrency(8);
 //!     let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+//!     let deliver = async move |parcel: Lease| {
+//!         println!("{}: {:?} to {}", parcel.id, parcel.payload, parcel.metadata["address"]);
+//!         pool.save(&parcel.id, parcel.fencing_token).await?;
+//!         Ok(())
+//!     };
 //!     let stats = worker.run_until(stop, deliver).await?;
 //!     println!("{} delivered", stats.completed);
 //!     Ok(())
 //! }
 //!
-//! async fn deliver(parcel: Lease) -> Result<(), Failure> {
-//!     println!("{}: {:?} to {}", parcel.id, parcel.payload, parcel.metadata["address"]);
-//!     Ok(())
+//! /// Stands for your database: whatever the handler captures can be cloned.
+//! #[derive(Clone)]
+//! struct Pool;
+//!
+//! impl Pool {
+//!     async fn save(&self, parcel: &str, fencing_token: u64) -> std::io::Result<()> {
+//!         println!("{parcel} is delivered, fencing token {fencing_token}");
+//!         Ok(())
+//!     }
 //! }
 //! ```
 //!

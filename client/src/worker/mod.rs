@@ -21,21 +21,30 @@ use std::time::Duration;
 ///
 /// ```no_run
 /// # async fn example(client: tallystone_client::Client) -> tallystone_client::Result<()> {
-/// use tallystone_client::{Failure, Lease, Worker};
-///
-/// async fn send_mail(lease: Lease) -> Result<(), Failure> {
-///     let address = std::str::from_utf8(&lease.payload)?; // any error releases the message, with its text
-///     println!("to {address}, attempt {}", lease.attempt);
-///     Ok(())
-/// }
+/// use tallystone_client::{Lease, Worker};
+/// # #[derive(Clone)]
+/// # struct Pool;
+/// # impl Pool {
+/// #     async fn save(&self, _: &str) -> std::io::Result<()> { Ok(()) }
+/// # }
+/// # let pool = Pool;
 ///
 /// let worker = Worker::new(client, "mails").name("mailer-1").concurrency(16);
 /// let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
-/// let stats = worker.run_until(stop, send_mail).await?;
+/// let handler = async move |lease: Lease| {
+///     let address = std::str::from_utf8(&lease.payload)?; // any error releases the message, with its text
+///     pool.save(address).await?;
+///     Ok(())
+/// };
+/// let stats = worker.run_until(stop, handler).await?;
 /// println!("{} sent, {} to be tried again", stats.completed, stats.released);
 /// # Ok(())
 /// # }
 /// ```
+///
+/// **The handler** is a function, or a closure that returns a future, such as `async move |lease| { … }`. Each message
+/// runs a clone of it, so what it captures must be cloneable: a connection pool, a client, a channel's sender. An
+/// [`Arc`] shares anything else.
 ///
 /// **One stream.** The worker grants one credit per free place, and the server pushes a lease for each as soon as a
 /// message becomes runnable. A result and the credit for the next lease travel together; under load, many of them
@@ -127,7 +136,7 @@ impl Worker {
     /// Runs until the server refuses for good; see [`Worker::run_until`].
     pub async fn run<F, Fut>(&self, handler: F) -> Result<WorkerStats>
     where
-        F: Fn(Lease) -> Fut + Send + Sync + 'static,
+        F: FnOnce(Lease) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         self.run_until(std::future::pending(), handler).await
@@ -141,7 +150,7 @@ impl Worker {
     /// invalid. An unavailable server is not an error: the worker waits for it.
     pub async fn run_until<F, Fut>(&self, shutdown: impl Future<Output = ()>, handler: F) -> Result<WorkerStats>
     where
-        F: Fn(Lease) -> Fut + Send + Sync + 'static,
+        F: FnOnce(Lease) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         run::WorkerLoop::new(&self.settings, handler).run_until(shutdown).await?;

@@ -14,7 +14,7 @@ use crate::lease::{Lease, LeaseRef, Transition};
 use crate::queue::extension_result;
 use backon::ExponentialBackoff;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
 use tokio::sync::mpsc;
@@ -51,7 +51,8 @@ impl Responses {
 
 pub(super) struct WorkerLoop<'w, F> {
     settings: &'w Settings,
-    handler: Arc<F>,
+    /// Cloned for each message.
+    handler: F,
     handlers: JoinSet<Result<(), Failure>>,
     held: HeldLeases,
     responses: Responses,
@@ -71,14 +72,14 @@ pub(super) struct WorkerLoop<'w, F> {
 
 impl<'w, F, Fut> WorkerLoop<'w, F>
 where
-    F: Fn(Lease) -> Fut + Send + Sync + 'static,
+    F: FnOnce(Lease) -> Fut + Clone + Send + 'static,
     Fut: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     pub(super) fn new(settings: &'w Settings, handler: F) -> Self {
         let opening = Box::pin(stream::open(settings.client.clone(), settings.start(), Duration::ZERO));
         WorkerLoop {
             settings,
-            handler: Arc::new(handler),
+            handler,
             handlers: JoinSet::new(),
             held: HeldLeases::new(),
             responses: Responses::Opening(opening),
@@ -257,7 +258,7 @@ where
         self.settings.stats.leased.fetch_add(1, Relaxed);
         self.credits = self.credits.saturating_sub(1);
         let (held, length) = (lease.lease_ref(), held::length(&lease));
-        let handler = Arc::clone(&self.handler);
+        let handler = self.handler.clone();
         // The task also catches a panic in the handler's first, synchronous part.
         let task = self.handlers.spawn(async move { handler(lease).await });
         self.held.insert(task, held, length, received);

@@ -29,7 +29,7 @@ struct Running {
 impl Running {
     fn start<F, Fut>(worker: Worker, handler: F) -> Self
     where
-        F: Fn(Lease) -> Fut + Send + Sync + 'static,
+        F: FnOnce(Lease) -> Fut + Clone + Send + 'static,
         Fut: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let (stop, stopped) = oneshot::channel::<()>();
@@ -66,6 +66,40 @@ async fn runs_every_message_within_its_concurrency() {
     assert_eq!(stats, WorkerStats { leased: 1_000, completed: 1_000, ..WorkerStats::default() });
     assert!((1..=7).contains(&most.load(SeqCst)), "{most:?}");
     assert_eq!(world.client.depth("q", None).await.unwrap().completed, 1_000);
+}
+
+/// A connection pool, as handlers capture it: its clones share what was saved.
+#[derive(Clone)]
+struct Pool(mpsc::UnboundedSender<String>);
+
+impl Pool {
+    async fn save(&self, id: &str) -> Result<(), mpsc::error::SendError<String>> {
+        tokio::task::yield_now().await;
+        self.0.send(id.to_owned())
+    }
+}
+
+#[tokio::test]
+async fn a_handler_is_a_closure_with_captured_state() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["a", "b"]).await;
+    let (saved, mut ids) = mpsc::unbounded_channel();
+    let pool = Pool(saved);
+    let mut next = async || soon("saved", ids.recv()).await.unwrap();
+    let worker = Worker::new(world.client.clone(), "q");
+
+    let captured = pool.clone();
+    let borrowing = Running::start(worker.clone(), async move |lease: Lease| {
+        captured.save(&lease.id).await?;
+        Ok(())
+    });
+    assert_eq!([next().await, next().await], ["a", "b"]);
+    borrowing.stop().await;
+
+    fill(&world.client, "q", ["c"]).await;
+    let moving = Running::start(worker, move |lease: Lease| async move { Ok(pool.save(&lease.id).await?) });
+    assert_eq!(next().await, "c");
+    assert_eq!(moving.stop().await.completed, 3);
 }
 
 #[tokio::test]
@@ -121,7 +155,7 @@ type Endless = std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + Send
 
 /// A handler that never ends; the ids of the messages that it starts, and of those whose handler was dropped.
 fn endless()
--> (impl Fn(Lease) -> Endless + Send + Sync, mpsc::UnboundedReceiver<String>, mpsc::UnboundedReceiver<String>) {
+-> (impl FnOnce(Lease) -> Endless + Clone + Send, mpsc::UnboundedReceiver<String>, mpsc::UnboundedReceiver<String>) {
     let (begun, begins) = mpsc::unbounded_channel();
     let (dropped, drops) = mpsc::unbounded_channel();
     let handler = move |lease: Lease| {
