@@ -43,6 +43,9 @@ pub(crate) enum Verb {
     Msg(MsgVerb),
     /// Run a command for each message of a queue
     Work(WorkArgs),
+    /// The guard of a worker's commands; `work` starts it
+    #[command(hide = true)]
+    WorkGuard,
     /// Add to counters and read them
     Counter(CounterArgs),
     /// Compare history with the queues

@@ -9,7 +9,8 @@ Exit codes:
   0  done
   1  refused: the server refused the call or some items, or a check failed
   2  wrong arguments or configuration
-  3  unavailable: the server, or a store behind it, did not answer";
+  3  unavailable: the server, or a store behind it, did not answer
+130  interrupted: a second Ctrl-C or SIGTERM did not wait for a clean stop";
 
 /// The exit codes, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,7 @@ pub(crate) enum Code {
     Refused = 1,
     Usage = 2,
     Unavailable = 3,
+    Interrupted = crate::shutdown::INTERRUPTED as u8,
 }
 
 /// Why a verb failed.
@@ -55,6 +57,11 @@ impl CliError {
     /// No answer.
     pub(crate) fn unavailable(error: impl std::fmt::Display) -> Self {
         CliError::new(Code::Unavailable, error)
+    }
+
+    /// A second signal.
+    pub(crate) fn interrupted(error: impl std::fmt::Display) -> Self {
+        CliError::new(Code::Interrupted, error)
     }
 
     /// With where it happened before it.

@@ -50,6 +50,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| usage(error));
+    if matches!(cli.verb, Verb::WorkGuard) {
+        return work::run_guard();
+    }
     let output = Output { json: cli.global.json };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     match std::env::var("TOKIO_WORKER_THREADS") {
@@ -127,6 +130,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         Verb::Msg(verb) => msg::run(verb, &connect().await?).await,
         Verb::History(verb) => history::run(verb, &connect().await?).await,
         Verb::Counter(args) => counter::run(args, output).await,
+        Verb::WorkGuard => Ok(()), // ended before the runtime started
         Verb::Work(args) => work::run(args, &connect().await?).await,
         Verb::Check(args) => check::run(args, &connect().await?).await,
         Verb::Demo(Demo::Flights(args)) => demo::flights(args, global.server, output).await,

@@ -4,9 +4,9 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// What a process ends with when a second signal ends it at once: 128 + SIGINT.
-const INTERRUPTED: i32 = 130;
-/// Signals so soon after the first are the same request: `timeout`, npm and others pass theirs on to a process that got
+/// What a process ends with when a second signal ends it: 128 + SIGINT.
+pub(crate) const INTERRUPTED: i32 = 130;
+/// Signals so soon after one are the same request: `timeout`, npm and others pass theirs on to a process that got
 /// it from the terminal already.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
@@ -14,32 +14,39 @@ const SAME_REQUEST: Duration = Duration::from_secs(1);
 pub(crate) struct Shutdown {
     interrupt: Signal,
     terminate: Signal,
+    last: Option<Instant>,
 }
 
 impl Shutdown {
     /// Takes the signals over: from now on they do not end the process by themselves.
     pub(crate) fn listen() -> std::io::Result<Shutdown> {
-        Ok(Shutdown { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Shutdown { interrupt, terminate, last: None })
     }
 
-    /// Waits for the first signal.
+    /// Waits for the first signal. The process ends at the next one.
     pub(crate) async fn requested(mut self) {
         self.next().await;
-        let first = Instant::now();
-        tokio::spawn(async move {
-            loop {
-                self.next().await;
-                if first.elapsed() > SAME_REQUEST {
-                    std::process::exit(INTERRUPTED);
-                }
-            }
-        });
+        tokio::spawn(self.exit_on_next());
     }
 
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+    /// Ends the process at the next signal.
+    pub(crate) async fn exit_on_next(mut self) {
+        self.next().await;
+        std::process::exit(INTERRUPTED);
+    }
+
+    /// Waits for the next request, for a verb that has something to do at the second one.
+    pub(crate) async fn next(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+            }
+            if self.last.is_none_or(|last| last.elapsed() > SAME_REQUEST) {
+                self.last = Some(Instant::now());
+                return;
+            }
         }
     }
 }

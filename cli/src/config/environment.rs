@@ -27,6 +27,7 @@ const OTHER_VARIABLES: &[&str] = &[
     "ID",
     "KEY",
     "MAX_ATTEMPTS",
+    "METADATA",
     "PRIORITY",
 ];
 /// `tallystone work` names a variable `META_` and a metadata key; tests name theirs with the other prefixes.

@@ -14,3 +14,4 @@ mod queues;
 mod upgrade;
 mod wire;
 mod work;
+mod work_ends;

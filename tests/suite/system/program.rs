@@ -162,8 +162,13 @@ impl Running {
     }
 
     /// Sends SIGTERM, and waits until it has ended.
-    pub(crate) async fn stop(mut self) -> ExitStatus {
+    pub(crate) async fn stop(self) -> ExitStatus {
         kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM).expect("it runs");
+        self.ended().await
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn ended(mut self) -> ExitStatus {
         timeout(SOON, self.child.wait()).await.expect("stops in time").expect("a child")
     }
 

@@ -44,3 +44,28 @@ exit "$(cat)""#,
     dev.refused(&["work", "nothing", "--exec", "true"], "QUEUE_NOT_FOUND").await;
     dev.stop().await;
 }
+
+#[tokio::test]
+async fn the_reason_is_the_signal_that_killed_it() {
+    let dev = Dev::start().await;
+    dev.ok(&["queue", "create", "q", "--max-attempts", "1"]).await;
+    dev.ok(&["msg", "enqueue", "q", "--id", "m"]).await;
+    let args = ["--json", "--server", dev.url(), "work", "q", "--exec", "kill -9 $$"];
+    let mut worker = Running::start(program::command(&args));
+    assert!(worker.line().await.contains("released"));
+    assert!(worker.stop().await.success());
+    assert_eq!(dev.ok(&["msg", "get", "q", "m"]).await["reason"], "killed by signal 9");
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn metadata_keys_do_not_collide() {
+    let dev = Dev::start().await;
+    dev.ok(&["queue", "create", "q"]).await;
+    dev.ok(&["msg", "enqueue", "q", "--meta", "a-b=1", "--meta", "a_b=2", "--meta", "c=3"]).await;
+    let print = r#"echo "[$TALLYSTONE_META_A_B] [$TALLYSTONE_META_C] $TALLYSTONE_METADATA""#;
+    let mut worker = Running::start(program::command(&["--server", dev.url(), "work", "q", "--exec", print]));
+    assert_eq!(worker.line().await, r#"[] [3] {"a-b":"1","a_b":"2","c":"3"}"#);
+    assert!(worker.stop().await.success());
+    dev.stop().await;
+}

@@ -1,0 +1,88 @@
+//! The environment of a command: what it knows of its message.
+
+use std::collections::BTreeMap;
+use tallystone_client::Lease;
+
+/// The variables of a message. `key` is the queue's exclusivity key.
+pub(super) fn environment(queue: &str, key: Option<&str>, lease: &Lease) -> BTreeMap<String, String> {
+    let mut environment = metadata(&lease.metadata);
+    let mut set = |name: &str, value: String| environment.insert(format!("TALLYSTONE_{name}"), value);
+    set("QUEUE", queue.to_owned());
+    set("ID", lease.id.clone());
+    set("PRIORITY", lease.priority.to_string());
+    set("ATTEMPT", lease.attempt.to_string());
+    set("MAX_ATTEMPTS", lease.max_attempts.to_string());
+    set("DEADLINE_MS", lease.lease_expires_at_ms.to_string());
+    set("FENCING_TOKEN", lease.fencing_token.to_string());
+    set("METADATA", serde_json::to_string(&lease.metadata).unwrap_or_default());
+    if let Some(value) = key.and_then(|key| lease.metadata.get(key)) {
+        set("KEY", value.clone());
+    }
+    environment
+}
+
+/// A variable for each metadata key. Names of variables have fewer characters than keys: if `a-b` and `a_b` would share
+/// one, neither is set, because a command would take one value for the other.
+fn metadata(metadata: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let mut variables: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+    for (key, value) in metadata {
+        let name = format!("TALLYSTONE_META_{}", key.chars().map(plain).collect::<String>());
+        variables.entry(name).or_default().push(value);
+    }
+    let only = |(name, values): (String, Vec<&String>)| match values.as_slice() {
+        [value] => Some((name, (*value).clone())),
+        _ => None,
+    };
+    variables.into_iter().filter_map(only).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(metadata: &[(&str, &str)]) -> Lease {
+        Lease {
+            id: "2013-01-01T10:15:00Z/UA1545/EWR".to_owned(),
+            payload: "".into(),
+            priority: i64::MIN,
+            metadata: metadata.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+            fencing_token: 7,
+            attempt: 2,
+            max_attempts: 5,
+            enqueued_at_ms: 1,
+            leased_at_ms: 2,
+            lease_expires_at_ms: 3,
+            version: 4,
+        }
+    }
+
+    #[test]
+    fn the_environment_has_every_field_of_the_lease() {
+        let lease = lease(&[("tailnum", "N14228"), ("de-st", "IAH")]);
+        let expected = [
+            ("ATTEMPT", "2"),
+            ("DEADLINE_MS", "3"),
+            ("FENCING_TOKEN", "7"),
+            ("ID", "2013-01-01T10:15:00Z/UA1545/EWR"),
+            ("KEY", "N14228"),
+            ("MAX_ATTEMPTS", "5"),
+            ("METADATA", r#"{"de-st":"IAH","tailnum":"N14228"}"#),
+            ("META_DE_ST", "IAH"),
+            ("META_TAILNUM", "N14228"),
+            ("PRIORITY", "-9223372036854775808"),
+            ("QUEUE", "flights"),
+        ];
+        let expected = expected.map(|(name, value)| (format!("TALLYSTONE_{name}"), value.to_owned()));
+        assert_eq!(environment("flights", Some("tailnum"), &lease), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn keys_that_share_a_variable_are_only_in_the_json() {
+        let environment = environment("q", None, &lease(&[("a-b", "1"), ("a_b", "2"), ("c", "3")]));
+        let of_metadata = |(name, _): &(&String, &String)| name.starts_with("TALLYSTONE_META_");
+        let shown: Vec<_> = environment.iter().filter(of_metadata).collect();
+        assert_eq!(shown, [(&"TALLYSTONE_META_C".to_owned(), &"3".to_owned())]);
+        assert_eq!(environment["TALLYSTONE_METADATA"], r#"{"a-b":"1","a_b":"2","c":"3"}"#);
+    }
+}
