@@ -9,6 +9,7 @@ mod check;
 mod completions;
 mod config;
 mod connection;
+mod consent;
 mod counter;
 mod counters;
 mod data_dir;

@@ -52,6 +52,11 @@ impl Depth {
         self.invisible + self.pending + self.running
     }
 
+    /// Messages in any state.
+    pub fn total(&self) -> u64 {
+        self.live() + self.completed + self.canceled + self.errored
+    }
+
     pub(crate) fn from_wire(counts: wire::StateCounts) -> Self {
         let wire::StateCounts { invisible, pending, running, completed, canceled, errored } = counts;
         Depth { invisible, pending, running, completed, canceled, errored }

@@ -2,6 +2,7 @@
 
 use super::outcome::{ItemOutcome, show_outcomes};
 use crate::connection::Session;
+use crate::consent::{Consent, Plan, messages};
 use crate::error::CliError;
 use crate::limits::BATCH_ITEMS_MAX;
 use clap::Args;
@@ -17,34 +18,54 @@ pub(crate) struct RedriveArgs {
     /// All messages in this state: errored or canceled
     #[arg(long, value_name = "STATE", conflicts_with = "ids")]
     all: Option<State>,
+    #[command(flatten)]
+    consent: Consent,
 }
 
 pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), CliError> {
-    let Some(state) = args.all else {
-        for ids in args.ids.chunks(BATCH_ITEMS_MAX) {
-            show_outcomes(&redrive(&args.queue, ids.to_vec(), session).await?, session)?;
+    let RedriveArgs { queue, ids, all, consent } = args;
+    let Some(state) = all else {
+        let count = ids.len() as u64;
+        let what = format!("Redrive {} of {queue}", messages(count));
+        // Who has typed the ids has confirmed them.
+        if consent.is_dry_run() {
+            return consent.given(&Plan { what, queue: &queue, messages: count }, session.output).map(drop);
+        }
+        for ids in ids.chunks(BATCH_ITEMS_MAX) {
+            show_outcomes(&redrive(&queue, ids.to_vec(), session).await?, session)?;
         }
         return Ok(());
     };
-    if !matches!(state, State::Errored | State::Canceled) {
-        return Err(CliError::usage(format!("{state} messages cannot be redriven"))
-            .hint("only errored and canceled messages can"));
+    let depth = session.call(&queue, session.client.depth(&queue, None)).await?;
+    let count = match state {
+        State::Errored => depth.errored,
+        State::Canceled => depth.canceled,
+        _ => {
+            return Err(CliError::usage(format!("{state} messages cannot be redriven"))
+                .hint("only errored and canceled messages can"));
+        }
+    };
+    if count == 0 && !session.output.json {
+        return session.output.line(&format!("No {state} messages in {queue}."));
     }
-    for round in 0.. {
+    let what = format!("Redrive {} of {queue}, all that are {state}", messages(count));
+    if !consent.given(&Plan { what, queue: &queue, messages: count }, session.output)? {
+        return Ok(());
+    }
+    redrive_all(&queue, state, session).await
+}
+
+async fn redrive_all(queue: &str, state: State, session: &Session) -> Result<(), CliError> {
+    loop {
         // A redriven message leaves the state, so the next page is always the first.
-        let page = session.client.list_messages(&args.queue, state, BATCH_ITEMS_MAX as u32, "");
-        let ids: Vec<String> =
-            session.call(&args.queue, page).await?.items.into_iter().map(|message| message.id).collect();
+        let page = session.client.list_messages(queue, state, BATCH_ITEMS_MAX as u32, "");
+        let ids: Vec<String> = session.call(queue, page).await?.items.into_iter().map(|message| message.id).collect();
         if ids.is_empty() {
-            if round == 0 && !session.output.json {
-                session.output.line(&format!("No {state} messages in {}.", args.queue))?;
-            }
-            break;
+            return Ok(());
         }
         // Fails if a message is refused: it would be on the first page for ever.
-        show_outcomes(&redrive(&args.queue, ids, session).await?, session)?;
+        show_outcomes(&redrive(queue, ids, session).await?, session)?;
     }
-    Ok(())
 }
 
 async fn redrive(queue: &str, ids: Vec<String>, session: &Session) -> Result<Vec<ItemOutcome>, CliError> {

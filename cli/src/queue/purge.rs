@@ -1,8 +1,8 @@
 //! `tallystone queue purge NAME`
 
 use crate::connection::Session;
+use crate::consent::{Consent, Plan, messages};
 use crate::error::CliError;
-use crate::output::grouped;
 use clap::Args;
 use serde::Serialize;
 
@@ -13,6 +13,8 @@ pub(crate) struct PurgeArgs {
     /// Also remove running messages; their workers lose the leases
     #[arg(long)]
     include_running: bool,
+    #[command(flatten)]
+    consent: Consent,
 }
 
 #[derive(Serialize)]
@@ -22,6 +24,12 @@ struct Report {
 }
 
 pub(crate) async fn run(args: PurgeArgs, session: &Session) -> Result<(), CliError> {
+    let depth = session.call(&args.name, session.client.depth(&args.name, None)).await?;
+    let purged = depth.total() - if args.include_running { 0 } else { depth.running };
+    let what = format!("Purge {} of {}", messages(purged), args.name);
+    if !args.consent.given(&Plan { what, queue: &args.name, messages: purged }, session.output)? {
+        return Ok(());
+    }
     let mut report = Report { queue: args.name, purged: 0 };
     loop {
         let call = session.client.purge_queue(&report.queue, args.include_running);
@@ -31,5 +39,5 @@ pub(crate) async fn run(args: PurgeArgs, session: &Session) -> Result<(), CliErr
             break;
         }
     }
-    session.output.one(&report, |report| format!("Purged {} messages of {}.", grouped(report.purged), report.queue))
+    session.output.one(&report, |report| format!("Purged {} of {}.", messages(report.purged), report.queue))
 }

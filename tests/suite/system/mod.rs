@@ -7,10 +7,12 @@ pub(crate) mod program;
 
 mod bench;
 mod configuration;
+mod consent;
 mod demo;
 mod dev;
 mod messages;
 mod queues;
+mod terminal;
 mod upgrade;
 mod wire;
 mod work;

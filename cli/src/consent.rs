@@ -1,0 +1,70 @@
+//! Verbs that remove messages, or run them again: they say how many first, and let a person decide.
+
+use crate::error::CliError;
+use crate::output::Output;
+use clap::Args;
+use serde::Serialize;
+use std::io::{BufRead, IsTerminal, Write};
+
+#[derive(Args, Debug)]
+pub(crate) struct Consent {
+    /// Do not wait for a confirmation on a terminal
+    #[arg(long)]
+    yes: bool,
+    /// Only show how many messages it is about
+    #[arg(long, conflicts_with = "yes")]
+    dry_run: bool,
+}
+
+/// What a verb is about to do.
+pub(crate) struct Plan<'a> {
+    /// In the imperative, with the number: `Purge 2 messages of flights`.
+    pub(crate) what: String,
+    pub(crate) queue: &'a str,
+    pub(crate) messages: u64,
+}
+
+/// A dry run, as JSON.
+#[derive(Serialize)]
+struct DryRun<'a> {
+    queue: &'a str,
+    dry_run: bool,
+    messages: u64,
+}
+
+impl Consent {
+    /// Whether nothing may change.
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Whether to do it: not in a dry run. On a terminal a person confirms it; a script has confirmed it by calling.
+    pub(crate) fn given(&self, plan: &Plan<'_>, output: Output) -> Result<bool, CliError> {
+        if self.dry_run {
+            let dry_run = DryRun { queue: plan.queue, dry_run: true, messages: plan.messages };
+            output.one(&dry_run, |_| format!("{}: not done, --dry-run.", plan.what))?;
+            return Ok(false);
+        }
+        let on_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        if self.yes || !on_terminal || confirmed(&plan.what)? {
+            return Ok(true);
+        }
+        Err(CliError::refused("not confirmed, so nothing was changed").hint("--yes does not wait for a confirmation"))
+    }
+}
+
+/// The question goes to stderr: stdout may go to a file.
+fn confirmed(what: &str) -> Result<bool, CliError> {
+    let mut answer = String::new();
+    eprint!("{what}? [y/N] ");
+    std::io::stderr().flush().and_then(|()| std::io::stdin().lock().read_line(&mut answer)).map_err(CliError::usage)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// `1 message`, `2,000 messages`
+pub(crate) fn messages(n: u64) -> String {
+    match n {
+        1 => "1 message".to_owned(),
+        n => format!("{} messages", crate::output::grouped(n)),
+    }
+}
