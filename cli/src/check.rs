@@ -2,7 +2,8 @@
 
 use crate::connection::Session;
 use crate::error::CliError;
-use crate::output::{grouped, table};
+use crate::output::grouped;
+use crate::table::table;
 use clap::Args;
 use serde::Serialize;
 use tallystone_client::Violation;

@@ -1,6 +1,7 @@
 //! The connection of a verb to the server, and what is said when a call fails.
 
 use crate::error::CliError;
+use crate::flag_names::in_flags;
 use crate::global::Global;
 use crate::nearest::nearest;
 use crate::output::Output;
@@ -91,7 +92,7 @@ pub(crate) fn refusal(refused: &Refused) -> CliError {
             "for history, start the server with --history-file or --elasticsearch-url; for queues, use the address of a server, not of an indexer",
         );
     }
-    let failure = CliError::refused(&refused.message).reason(refused.reason.clone());
+    let failure = CliError::refused(in_flags(refused)).reason(refused.reason.clone());
     match refused.reason.as_str() {
         "QUEUE_NOT_EMPTY" => failure.hint(
             "`tallystone queue purge` removes its messages; `tallystone queue delete --force` also removes the queue",

@@ -2,7 +2,7 @@
 //! one process tree.
 
 use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, load};
-use crate::data_dir::data_dir_of;
+use crate::data_dir::{data_dir_of, earlier_data_dir_of};
 use crate::error::CliError;
 use crate::output::Output;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
@@ -41,7 +41,7 @@ pub(crate) struct DevArgs {
     /// Also start Kafka and Elasticsearch, and keep history there (`./quickstart --full` installs them)
     #[arg(long, conflicts_with_all = ["kafka_brokers", "elasticsearch_url"])]
     full: bool,
-    /// The folder for the data [default: tallystone/dev in $XDG_DATA_HOME, else .tallystone/dev in this folder]
+    /// The folder for the data [default: tallystone/dev in $XDG_DATA_HOME or ~/.local/share]
     #[arg(long, value_name = "DIR", env = "TALLYSTONE_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// The port of the private Redis [default: a free one]
@@ -78,7 +78,7 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
         std::net::TcpListener::bind(address)
             .map_err(|error| CliError::usage(format!("cannot serve metrics on {address}: {error}")))?;
     }
-    let data_dir = args.data_dir.unwrap_or_else(|| data_dir_of("dev"));
+    let data_dir = args.data_dir.unwrap_or_else(default_data_dir);
     let options = PrivateRedisOptions { port: args.redis_port, ..PrivateRedisOptions::new(&data_dir) };
     let redis = PrivateRedis::start(options).await.map_err(|error| cannot_serve(&error))?;
     config.redis.url = redis.url();
@@ -100,6 +100,14 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
         full.elasticsearch.stop().await;
     }
     served
+}
+
+fn default_data_dir() -> PathBuf {
+    let (folder, earlier) = (data_dir_of("dev"), earlier_data_dir_of("dev"));
+    if !folder.exists() && earlier.exists() {
+        tracing::warn!("{} has data of an earlier version; --data-dir {0} uses it", earlier.display());
+    }
+    folder
 }
 
 /// Checks what `dev` needs of a configuration, in addition to the checks of each section.
@@ -241,6 +249,7 @@ fn banner(running: &Running) -> String {
         "Tallystone is ready.
   gRPC     {}{metrics}
   counters {} (gRPC and HTTP; open it in a browser)
+           the namespace '{NAMESPACE}' is ACCURATE: a count includes every acknowledged add
   Redis    {}{history}
   data     {} (kept; delete it to start empty)
 

@@ -1,5 +1,6 @@
 //! How a verb fails: one line, a hint, an exit code.
 
+use crate::terminal::{filled, stderr_width};
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -84,9 +85,9 @@ impl CliError {
         if json {
             eprintln!("{}", serde_json::to_string(self).unwrap_or_else(|error| error.to_string()));
         } else {
-            eprintln!("error: {}", self.error);
-            if let Some(hint) = &self.hint {
-                eprintln!(" hint: {hint}");
+            let hint = self.hint.as_ref().map(|hint| format!(" hint: {hint}"));
+            for line in [format!("error: {}", self.error)].into_iter().chain(hint) {
+                eprintln!("{}", stderr_width().map_or(line.clone(), |width| filled(&line, width, " hint: ".len())));
             }
         }
         ExitCode::from(self.code as u8)

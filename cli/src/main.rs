@@ -17,8 +17,8 @@ mod demo;
 mod dev;
 mod duration;
 mod error;
+mod flag_names;
 mod global;
-
 mod history;
 mod indexer;
 mod limits;
@@ -32,6 +32,8 @@ mod rollup_worker;
 mod server;
 mod serving;
 mod shutdown;
+mod table;
+mod terminal;
 mod text;
 mod work;
 

@@ -1,7 +1,7 @@
-//! What a verb says on stdout: tables and sentences for people, JSON for programs.
+//! What a verb says on stdout: text for people, JSON for programs.
 
 use crate::error::CliError;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use crate::terminal::{fitted, width};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
@@ -34,8 +34,12 @@ impl Output {
         self.line(line)
     }
 
-    /// One line, as it is.
+    /// Lines; in a terminal they break between words.
     pub(crate) fn line(self, line: &str) -> Result<(), CliError> {
+        let line = match width().filter(|_| !self.json) {
+            Some(width) => fitted(line, width),
+            None => line.to_owned(),
+        };
         let mut stdout = std::io::stdout().lock();
         match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
             Ok(()) => Ok(()),
@@ -48,23 +52,6 @@ impl Output {
 
 fn json<T: Serialize>(value: &T) -> Result<String, CliError> {
     serde_json::to_string(value).map_err(|error| CliError::usage(format!("cannot write the output as JSON: {error}")))
-}
-
-/// A plain table: a header, columns, no frame. Columns whose header starts with `#` are numbers.
-pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(header.iter().map(|name| name.trim_start_matches('#').to_uppercase()));
-    for row in rows {
-        table.add_row(row);
-    }
-    for (name, column) in header.iter().zip(table.column_iter_mut()) {
-        column.set_padding((0, 2));
-        if name.starts_with('#') {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
 }
 
 /// 1234567 as `1,234,567`.
@@ -88,11 +75,5 @@ mod tests {
     fn numbers_are_grouped_by_thousands() {
         let texts: Vec<String> = [0, 999, 1_000, 27_004, 1_234_567].map(grouped).into();
         assert_eq!(texts, ["0", "999", "1,000", "27,004", "1,234,567"]);
-    }
-
-    #[test]
-    fn tables_align() {
-        let text = table(&["name", "#pending"], [vec!["a".to_owned(), "5".to_owned()], vec!["bb".into(), "12".into()]]);
-        assert_eq!(text, "NAME  PENDING\na           5\nbb         12");
     }
 }

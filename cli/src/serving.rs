@@ -21,6 +21,9 @@ pub(crate) fn cannot_assemble(error: &AssemblyError) -> CliError {
         AssemblyError::Redis(ConnectError::Unreachable { .. }) => {
             cannot_serve(error).hint("--redis-url sets another address; `tallystone dev` starts its own Redis")
         }
+        AssemblyError::Redis(ConnectError::Denied { .. }) => {
+            CliError::usage(error).hint("redis.url may have a user and a password: redis://USER:PASSWORD@HOST:PORT")
+        }
         AssemblyError::Config(_) | AssemblyError::Redis(_) | AssemblyError::History(_) => CliError::usage(error),
         _ => cannot_serve(error),
     }

@@ -5,7 +5,7 @@ use super::text::count_text;
 use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
 use crate::limits::PAGE_ITEMS_MAX;
-use crate::output::table;
+use crate::table::table;
 use clap::Args;
 use tallystone_client::CounterEvent;
 

@@ -3,8 +3,9 @@
 use super::session::{CounterSession, InNamespace, refusal};
 use super::text::{count_text, exactness, now_ms};
 use crate::error::CliError;
+use crate::flag_names::in_flags;
 use crate::limits::BATCH_ITEMS_MAX;
-use crate::output::table;
+use crate::table::table;
 use clap::Args;
 use serde::Serialize;
 use tallystone_client::{Counted, Refused};
@@ -61,8 +62,9 @@ impl Outcome {
     pub(crate) fn new(counter: String, result: Result<Counted, Refused>) -> Self {
         match result {
             Ok(counted) => Outcome { counter, counted: Some(counted), reason: None, error: None },
-            Err(Refused { reason, message, .. }) => {
-                Outcome { counter, counted: None, reason: Some(reason), error: Some(message) }
+            Err(refused) => {
+                let error = Some(in_flags(&refused));
+                Outcome { counter, counted: None, reason: Some(refused.reason), error }
             }
         }
     }

@@ -4,7 +4,7 @@ use super::session::{CounterSession, InNamespace};
 use super::text::{count_text, time_or_nothing};
 use crate::error::CliError;
 use crate::limits::PAGE_ITEMS_MAX;
-use crate::output::table;
+use crate::table::table;
 use clap::Args;
 use tallystone_client::CounterEntry;
 

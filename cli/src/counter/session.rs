@@ -2,6 +2,7 @@
 
 use crate::connection::{self, RETRY_FOR, server_url};
 use crate::error::CliError;
+use crate::flag_names::in_flags;
 use crate::nearest::nearest;
 use crate::output::Output;
 use clap::Args;
@@ -72,7 +73,7 @@ pub(super) fn refusal(refused: &Refused) -> CliError {
         return CliError::refused("this server has no counters")
             .hint("--counters or TALLYSTONE_COUNTERS sets the address of a counter server");
     }
-    let error = CliError::refused(&refused.message).reason(refused.reason.clone());
+    let error = CliError::refused(in_flags(refused)).reason(refused.reason.clone());
     match refused.reason.as_str() {
         "TOO_OLD" => error.hint(
             "the event is older than the namespace's accept limit (`tallystone counter namespace get`); is the clock right?",

@@ -7,7 +7,8 @@
 use super::message_view::{MessageView, digest};
 use crate::connection::{Session, cli_error};
 use crate::error::CliError;
-use crate::output::{grouped, table};
+use crate::output::grouped;
+use crate::table::table;
 use clap::Args;
 use futures::{StreamExt, TryStreamExt};
 use serde::Serialize;

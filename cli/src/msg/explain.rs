@@ -3,6 +3,7 @@
 use crate::connection::Session;
 use crate::duration::format_time;
 use crate::error::CliError;
+use crate::terminal::colored;
 use clap::Args;
 use tallystone_client::{Explanation, Hindrance};
 
@@ -20,7 +21,7 @@ pub(crate) async fn run(args: ExplainArgs, session: &Session) -> Result<(), CliE
 }
 
 fn text(explanation: &Explanation) -> String {
-    let first = format!("{} is {}.\n", explanation.message.id, explanation.message.state);
+    let first = format!("{} is {}.\n", explanation.message.id, colored(explanation.message.state.name()));
     let sentence = |hindrance: &Hindrance| match hindrance.until_ms {
         0 => format!("  {}\n", hindrance.text),
         until_ms => format!("  {} This lasts until {}.\n", hindrance.text, format_time(until_ms)),

@@ -3,6 +3,7 @@
 use crate::connection::Session;
 use crate::duration::format_time;
 use crate::error::CliError;
+use crate::terminal::colored;
 use crate::text::{pairs_text, printable};
 use clap::Args;
 use tallystone_client::{Message, State};
@@ -35,7 +36,7 @@ fn message_text(message: &Message) -> String {
     let fencing_token = if message.fencing_token == 0 { String::new() } else { message.fencing_token.to_string() };
     let coalesced = if message.coalesced { "runs again when it completes" } else { "" };
     let lines = [
-        ("state", message.state.to_string()),
+        ("state", colored(message.state.name())),
         ("since", time(message.state_since_ms)),
         (due, time(message.due_ms)),
         ("priority", message.priority.to_string()),

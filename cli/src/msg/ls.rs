@@ -4,7 +4,7 @@ use crate::connection::Session;
 use crate::duration::format_time;
 use crate::error::CliError;
 use crate::limits::BATCH_ITEMS_MAX;
-use crate::output::table;
+use crate::table::table;
 use crate::text::pairs_text;
 use clap::Args;
 use tallystone_client::{Message, State};

@@ -2,7 +2,8 @@
 
 use crate::connection::Session;
 use crate::error::CliError;
-use crate::output::table;
+use crate::flag_names::in_flags;
+use crate::table::table;
 use serde::Serialize;
 use tallystone_client::{Refused, Transition};
 
@@ -22,8 +23,9 @@ impl ItemOutcome {
     pub(super) fn new(id: String, result: Result<Transition, Refused>) -> Self {
         match result {
             Ok(transition) => ItemOutcome { id, transition: Some(transition), reason: None, error: None },
-            Err(Refused { reason, message, .. }) => {
-                ItemOutcome { id, transition: None, reason: Some(reason), error: Some(message) }
+            Err(refused) => {
+                let error = Some(in_flags(&refused));
+                ItemOutcome { id, transition: None, reason: Some(refused.reason), error }
             }
         }
     }

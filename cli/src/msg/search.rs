@@ -4,7 +4,7 @@ use crate::connection::{Session, cli_error};
 use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
 use crate::history::{HistoryFlags, behind};
-use crate::output::table;
+use crate::table::table;
 use crate::text::{pairs_text, parse_pair, printable};
 use clap::Args;
 use tallystone_client::{IndexedMessage, Search, State};

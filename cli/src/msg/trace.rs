@@ -4,6 +4,7 @@ use crate::connection::{Session, cli_error};
 use crate::duration::{format_ms, format_time};
 use crate::error::CliError;
 use crate::history::{HistoryFlags, behind};
+use crate::terminal::colored;
 use crate::text::{pairs_text, printable};
 use clap::Args;
 use std::fmt::Write;
@@ -92,7 +93,8 @@ pub(crate) fn drawn(trace: &Trace, before: &mut Option<TracedTransition>, queue:
         }
         let mark = if transition.to.is_none() || transition.to.is_some_and(is_terminal) { '●' } else { '○' };
         let state = transition.to.map_or("gone", State::name);
-        let _ = writeln!(text, "{}  {mark} {state:<10} {}", format_time(transition.at_ms), what(transition));
+        let state = colored(&format!("{state:<10}"));
+        let _ = writeln!(text, "{}  {mark} {state} {}", format_time(transition.at_ms), what(transition));
         *before = Some(transition.clone());
     }
     let is_last = |gap: &&Gap| !trace.transitions.iter().any(|transition| is_before(gap, transition));

@@ -3,6 +3,7 @@
 use super::batch::{Batch, read_batches};
 use super::{Item, Reader};
 use crate::error::CliError;
+use crate::flag_names::in_line;
 use crate::output::{Output, grouped};
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -70,7 +71,7 @@ impl Report {
         for (line, result) in lines.iter().zip(results) {
             match result {
                 Ok(_) => self.accepted += 1,
-                Err(Refused { reason, message, .. }) => refused.push((*line, reason, message)),
+                Err(item) => refused.push((*line, item.reason.clone(), in_line(&item))),
             }
         }
         refused.sort_unstable();

@@ -4,6 +4,7 @@ use super::describe_text::describe_text;
 use crate::connection::Session;
 use crate::error::CliError;
 use crate::output::grouped;
+use crate::terminal::colored;
 use crate::text::parse_pair;
 use clap::Args;
 use tallystone_client::{Filter, QueueSummary, State};
@@ -26,6 +27,8 @@ pub(crate) async fn run(args: DescribeArgs, session: &Session) -> Result<(), Cli
     session.output.one(&QueueSummary { queue, depth }, |summary| {
         let counts = [depth.invisible, depth.pending, depth.running, depth.completed, depth.canceled, depth.errored];
         let lines = State::ALL.iter().zip(counts);
-        lines.fold(describe_text(&summary.queue), |text, (state, n)| text + &format!("  {state:<15} {}\n", grouped(n)))
+        lines.fold(describe_text(&summary.queue), |text, (state, n)| {
+            text + &format!("  {} {}\n", colored(&format!("{state:<15}")), grouped(n))
+        })
     })
 }

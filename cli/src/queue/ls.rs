@@ -3,7 +3,8 @@
 use super::describe_text::type_text;
 use crate::connection::Session;
 use crate::error::CliError;
-use crate::output::{grouped, table};
+use crate::output::grouped;
+use crate::table::table;
 use clap::Args;
 use tallystone_client::QueueSummary;
 
@@ -12,10 +13,19 @@ pub(crate) struct LsArgs {
     /// Only queues whose names begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
+    /// Also the internal queues rollup/…, which hold the jobs that sum counters
+    #[arg(long)]
+    all: bool,
 }
 
+/// The names of internal queues begin so.
+const INTERNAL: &str = "rollup/";
+
 pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError> {
-    let queues = session.queues(&args.prefix).await?;
+    let mut queues = session.queues(&args.prefix).await?;
+    // A prefix that begins so wants them.
+    let hidden = !args.all && !args.prefix.starts_with(INTERNAL);
+    queues.retain(|summary| !(hidden && summary.queue.name.starts_with(INTERNAL)));
     session.output.many(&queues, |queues| match queues {
         [] => "No queues. `tallystone queue create NAME` creates one; so does the first `msg enqueue`.".to_owned(),
         queues => {

@@ -4,7 +4,8 @@ use crate::connection::{Session, cli_error};
 use crate::duration::{format_ms, format_time, parse_moment, parse_ms};
 use crate::error::CliError;
 use crate::history::{HistoryFlags, behind};
-use crate::output::{grouped, table};
+use crate::output::grouped;
+use crate::table::table;
 use clap::Args;
 use tallystone_client::{Activity, QueueStats, State, StateActivity};
 

@@ -2,7 +2,7 @@
 
 use crate::loading::until_loaded;
 use crate::{Link, LinkError};
-use redis::Value;
+use redis::{ErrorKind, Value};
 use std::collections::BTreeMap;
 use tallystone_model::Refusal;
 
@@ -21,6 +21,14 @@ pub enum ConnectError {
         /// The address.
         url: String,
         /// What happened.
+        why: String,
+    },
+    /// It answers, but wants other credentials.
+    #[error("the Redis at {url} denies access: {why}")]
+    Denied {
+        /// The address.
+        url: String,
+        /// Its answer.
         why: String,
     },
     /// Too old.
@@ -54,7 +62,13 @@ pub enum ConnectError {
 impl ConnectError {
     /// The error for a Redis that did not answer, or answered with an error.
     pub fn unreachable(url: &str, error: LinkError) -> ConnectError {
-        ConnectError::Unreachable { url: url.to_owned(), why: Refusal::from(error).to_string() }
+        let url = url.to_owned();
+        let is_denied = matches!(error.source.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED"))
+            || error.source.kind() == ErrorKind::AuthenticationFailed;
+        match is_denied {
+            true => ConnectError::Denied { url, why: error.source.to_string() },
+            false => ConnectError::Unreachable { url, why: Refusal::from(error).to_string() },
+        }
     }
 }
 

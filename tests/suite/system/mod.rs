@@ -14,6 +14,7 @@ mod messages;
 mod queues;
 mod terminal;
 mod upgrade;
+mod views;
 mod wire;
 mod work;
 mod work_ends;

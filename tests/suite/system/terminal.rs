@@ -1,6 +1,7 @@
 //! A pseudo-terminal with the program in it, as a person sees it.
 
-use super::program::SOON;
+use super::dev::Dev;
+use super::program::{self, SOON};
 use nix::pty::{Winsize, openpty};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -64,4 +65,23 @@ impl Terminal {
         self.shown += &String::from_utf8_lossy(&bytes);
         true
     }
+}
+
+/// The text without colours, line by line.
+pub(crate) fn plain_lines(shown: &str) -> Vec<String> {
+    let mut plain = String::new();
+    let mut rest = shown;
+    while let Some((before, after)) = rest.split_once("\u{1b}[") {
+        plain += before;
+        rest = after.split_once('m').map_or("", |(_, rest)| rest);
+    }
+    (plain + rest).lines().map(str::to_owned).collect()
+}
+
+/// Runs a verb to its end in a terminal with 80 columns.
+pub(crate) async fn show(dev: &Dev, args: &[&str]) -> String {
+    let command = program::command(&[&["--server", dev.url()], args].concat());
+    let (code, shown) = Terminal::start(command, 80).ended().await;
+    assert_eq!(code, Some(0), "{args:?}: {shown}");
+    shown
 }

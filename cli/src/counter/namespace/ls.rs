@@ -4,7 +4,7 @@ use super::text::{cardinality_text, type_text};
 use crate::counter::session::{CounterSession, cli_error};
 use crate::duration::format_ms;
 use crate::error::CliError;
-use crate::output::table;
+use crate::table::table;
 use tallystone_client::Namespace;
 
 pub(crate) async fn run(session: &CounterSession) -> Result<(), CliError> {

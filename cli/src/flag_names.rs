@@ -1,0 +1,161 @@
+//! Refusals name fields of the protocol; a person at the command line knows flags, and a file of messages has its own
+//! fields.
+
+use crate::duration::format_ms;
+use tallystone_client::Refused;
+
+/// The end of a field's path, and what sets the field here. The first that matches counts.
+const FLAGS: &[(&str, &str)] = &[
+    ("accept_limit_ms", "--accept-limit"),
+    ("retry_backoff.base_ms", "--backoff-base"),
+    ("retry_backoff.jitter_percent", "--backoff-jitter"),
+    ("retry_backoff.kind", "--backoff"),
+    ("retry_backoff.max_ms", "--backoff-max"),
+    ("buckets_per_id", "--buckets-per-id"),
+    ("capacity_bytes", "--capacity-bytes"),
+    ("changed_from_ms", "--since"),
+    ("changed_to_ms", "--until"),
+    ("close_after_ms", "--close-after"),
+    ("coalesce_ms", "--coalesce"),
+    ("counter", "COUNTER"),
+    ("counter_type", "--type"),
+    ("delete_after_ms", "--delete-after"),
+    ("delta", "DELTA"),
+    ("exclusivity_key", "--exclusive"),
+    ("queue_type.exclusive.key", "--exclusive"),
+    ("filters", "--filter"),
+    ("filter", "--filter"),
+    ("from_ms", "--since"),
+    ("generation_time_ms", "--at"),
+    ("id", "the id"),
+    ("indexes", "--index"),
+    ("interval_ms", "--interval"),
+    ("invisibility_ms", "--invisibility"),
+    ("lease_ms", "--lease"),
+    ("max_attempts", "--max-attempts"),
+    ("max_depth", "--max-depth"),
+    ("messages.metadata", "--meta"),
+    ("metadata", "--where"),
+    ("name", "NAME"),
+    ("namespace", "--namespace"),
+    ("num_queues", "--num-queues"),
+    ("payload", "--payload"),
+    ("persistence_configuration", "--file"),
+    ("priority", "--priority"),
+    ("queue", "QUEUE"),
+    ("reason", "--reason"),
+    ("reason_contains", "--reason"),
+    ("rollup_batch_count", "--rollup-batch-count"),
+    ("seconds_per_bucket", "--seconds-per-bucket"),
+    ("seconds_per_slice", "--seconds-per-slice"),
+    ("terminal_retention_ms", "--retention"),
+    ("to_ms", "--until"),
+    ("token.token", "--token"),
+    ("ttl_ms", "--ttl"),
+    ("visible_at_ms", "--visible-at"),
+    ("worker", "--name"),
+];
+
+/// Flags whose value is a duration; the protocol has milliseconds.
+const DURATIONS: &[&str] = &[
+    "--accept-limit",
+    "--backoff-base",
+    "--backoff-max",
+    "--close-after",
+    "--coalesce",
+    "--delete-after",
+    "--interval",
+    "--invisibility",
+    "--lease",
+    "--retention",
+    "--ttl",
+];
+
+/// Why a call or its only item was refused, in terms of the command line.
+pub(crate) fn in_flags(refused: &Refused) -> String {
+    let Some((field, why)) = parts(refused) else { return refused.message.clone() };
+    let set_by = FLAGS
+        .iter()
+        .find(|(end, _)| field.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('.')));
+    let Some((_, flag)) = set_by else { return refused.message.clone() };
+    let why = if DURATIONS.contains(flag) { with_units(why) } else { why.to_owned() };
+    let gap = if why.starts_with("is ") || why.starts_with("has ") { " " } else { ": " };
+    format!("{flag}{gap}{why}")
+}
+
+/// Why a line of a file was refused: its own fields are those of the protocol.
+pub(crate) fn in_line(refused: &Refused) -> String {
+    match parts(refused) {
+        Some((field, why)) => match field.split_once('.') {
+            Some((_, field)) => format!("{field}: {why}"),
+            None => refused.message.clone(),
+        },
+        None => refused.message.clone(),
+    }
+}
+
+/// The field without the places in lists, and what is wrong with it.
+fn parts(refused: &Refused) -> Option<(String, &str)> {
+    let field = refused.field.as_ref()?;
+    let why = refused.message.strip_prefix(field.as_str())?.strip_prefix(": ")?;
+    let names: Vec<&str> = field.split('.').map(|name| name.split('[').next().unwrap_or_default()).collect();
+    Some((names.join("."), why))
+}
+
+/// Numbers of milliseconds as durations: `is 1ms; must be from 100ms to 12h`.
+fn with_units(why: &str) -> String {
+    let word = |word: &str| {
+        let number = word.trim_end_matches([';', ',', '.']);
+        match number.parse() {
+            Ok(ms) => format!("{}{}", format_ms(ms), &word[number.len()..]),
+            Err(_) => word.to_owned(),
+        }
+    };
+    why.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory;
+    use std::collections::BTreeSet;
+    use tallystone_client::Code;
+
+    fn refused(field: &str, why: &str) -> Refused {
+        Refused {
+            code: Code::InvalidArgument,
+            reason: "INVALID_ARGUMENT".to_owned(),
+            message: format!("{field}: {why}"),
+            field: Some(field.to_owned()),
+            metadata: [].into(),
+        }
+    }
+
+    #[test]
+    fn fields_are_named_as_they_are_typed() {
+        for (field, why, text) in [
+            ("config.lease_ms", "is 1; must be from 1000 to 43200000", "--lease is 1ms; must be from 1s to 12h"),
+            ("messages[0].metadata", "pair \"a\": is empty", "--meta: pair \"a\": is empty"),
+            ("config.retry_backoff.max_ms", "is 5; must be", "--backoff-max is 5ms; must be"),
+            ("config.max_attempts", "is 0; must be from 1", "--max-attempts is 0; must be from 1"),
+            ("page_token", "is not one of ours", "page_token: is not one of ours"),
+        ] {
+            assert_eq!(in_flags(&refused(field, why)), text);
+        }
+        assert_eq!(in_line(&refused("messages[7].metadata", "has 5 pairs")), "metadata: has 5 pairs");
+    }
+
+    #[test]
+    fn every_flag_exists() {
+        fn collect(command: &clap::Command, flags: &mut BTreeSet<String>) {
+            flags.extend(command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))));
+            command.get_subcommands().for_each(|verb| collect(verb, flags));
+        }
+        let mut flags = BTreeSet::new();
+        collect(&Cli::command(), &mut flags);
+        let named = FLAGS.iter().map(|(_, flag)| *flag).chain(DURATIONS.iter().copied());
+        let unknown: Vec<&str> = named.filter(|flag| flag.starts_with("--") && !flags.contains(*flag)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+}

@@ -1,0 +1,96 @@
+//! The terminal of the user: its width, the colours of states, and text that fits.
+
+use comfy_table::{Color, Table};
+use owo_colors::{AnsiColors, OwoColorize, Stream};
+use textwrap::core::display_width;
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
+
+/// The states of messages and their colours, in the words of both libraries.
+const COLORS: &[(&str, Color, AnsiColors)] = &[
+    ("invisible", Color::DarkGrey, AnsiColors::BrightBlack),
+    ("pending", Color::DarkYellow, AnsiColors::Yellow),
+    ("running", Color::DarkCyan, AnsiColors::Cyan),
+    ("completed", Color::DarkGreen, AnsiColors::Green),
+    ("canceled", Color::DarkMagenta, AnsiColors::Magenta),
+    ("errored", Color::DarkRed, AnsiColors::Red),
+];
+
+/// The columns of the terminal behind stdout; `None`: stdout is not a terminal.
+pub(crate) fn width() -> Option<usize> {
+    Table::new().width().map(usize::from)
+}
+
+/// The same of stderr.
+pub(crate) fn stderr_width() -> Option<usize> {
+    Table::new().use_stderr().width().map(usize::from)
+}
+
+/// The colour of a cell that begins with the name of a state; `None` also where stdout shows no colours.
+pub(crate) fn cell_color(cell: &str) -> Option<Color> {
+    let (_, color, ansi) = color_of(cell)?;
+    let has_colors = cell.if_supports_color(Stream::Stdout, |cell| cell.color(ansi)).to_string() != cell;
+    has_colors.then_some(color)
+}
+
+/// The text in the colour of the state with which it begins, if stdout shows colours.
+pub(crate) fn colored(text: &str) -> String {
+    match color_of(text) {
+        Some((_, _, ansi)) => text.if_supports_color(Stream::Stdout, |text| text.color(ansi)).to_string(),
+        None => text.to_owned(),
+    }
+}
+
+fn color_of(text: &str) -> Option<(&'static str, Color, AnsiColors)> {
+    let word = text.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    COLORS.iter().find(|(state, ..)| word.eq_ignore_ascii_case(state)).copied()
+}
+
+/// Breaks the lines that are wider than `width` between words. The parts of a line begin below its value: after its name,
+/// or its indentation.
+pub(crate) fn fitted(text: &str, width: usize) -> String {
+    let fit = |line: &str| match display_width(line) <= width {
+        true => line.to_owned(),
+        false => filled(line, width, value_column(line, width)),
+    };
+    text.lines().map(fit).collect::<Vec<_>>().join("\n")
+}
+
+/// Breaks text between words; all lines but the first are indented.
+pub(crate) fn filled(text: &str, width: usize, indent: usize) -> String {
+    let indent = " ".repeat(indent);
+    textwrap::fill(
+        text,
+        Options::new(width)
+            .subsequent_indent(&indent)
+            .break_words(false)
+            .word_separator(WordSeparator::AsciiSpace)
+            .word_splitter(WordSplitter::NoHyphenation)
+            .wrap_algorithm(WrapAlgorithm::FirstFit),
+    )
+}
+
+/// Where the value of a line begins: after the last gap of two spaces in its first half.
+fn value_column(line: &str, width: usize) -> usize {
+    let mut column = line.len() - line.trim_start().len();
+    for (at, _) in line.match_indices("  ") {
+        let rest = line[at..].trim_start();
+        let next = display_width(&line[..line.len() - rest.len()]);
+        if next <= width / 2 {
+            column = next;
+        }
+    }
+    column
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_between_words_and_continue_below_their_value() {
+        let text = "message 1\n  metadata        carrier-name=United-Airlines origin=EWR destination=IAH";
+        let expected = "message 1\n  metadata        carrier-name=United-Airlines\n                  origin=EWR\n                  destination=IAH";
+        assert_eq!(fitted(text, 45), expected);
+        assert_eq!(fitted("a-word-that-is-too-long b", 10), "a-word-that-is-too-long\nb");
+    }
+}
