@@ -22,7 +22,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) async fn connect(global: &Global, output: Output) -> Result<Session, CliError> {
-        let url = server_url(global.server.as_deref());
+        let url = server_url(global.named_server().as_deref());
         let client = Client::builder(&url).retry_for(RETRY_FOR).connect().await;
         Ok(Session { client: client.map_err(|error| cli_error(&error))?, output })
     }

@@ -20,12 +20,12 @@ pub(crate) struct CountersArgs {
     redis: RedisFlags,
 }
 
-/// `queue`: the option `--server`, here the queue that hands out rollups.
+/// `queue`: the flag `--server`, here the queue that hands out rollups.
 pub(crate) async fn run(args: CountersArgs, queue: Option<String>) -> Result<(), CliError> {
     let flags = Overrides::default()
         .set("counters.listen", args.listen)
         .set("counters.metrics_listen", args.metrics.metrics_listen)
-        .set("counters.queue_url", queue);
+        .set_server("counters.queue_url", queue);
     let config = load(args.file.path.as_deref(), args.redis.set(flags))?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let host = tallystone_assembly::counters(&config).await.map_err(|error| cannot_assemble(&error))?;

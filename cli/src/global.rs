@@ -7,8 +7,8 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Options of every verb")]
 pub(crate) struct Global {
-    /// Address of the queue's server [default: http://127.0.0.1:7600]
-    #[arg(long, global = true, env = "TALLYSTONE_SERVER", value_name = "URL", hide_env_values = true)]
+    /// Address of the queue's server [env: TALLYSTONE_SERVER] [default: http://127.0.0.1:7600]
+    #[arg(long, global = true, value_name = "URL")]
     pub(crate) server: Option<String>,
 
     /// Print JSON: one object, or for a list one object per line
@@ -23,4 +23,15 @@ pub(crate) struct Global {
     /// The format of log lines
     #[arg(long, global = true, env = "TALLYSTONE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
+}
+
+/// The environment variable of `--server`. Clap does not read it, because it would be as strong as the flag: for the verbs
+/// that have a configuration it is weaker than the variable of a key.
+pub(crate) const SERVER_VARIABLE: &str = "TALLYSTONE_SERVER";
+
+impl Global {
+    /// The server that a flag or the environment names.
+    pub(crate) fn named_server(&self) -> Option<String> {
+        self.server.clone().or_else(|| std::env::var(SERVER_VARIABLE).ok())
+    }
 }

@@ -34,11 +34,11 @@ fn worker_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `queue`: the option `--server`, here the queue that hands out rollups.
+/// `queue`: the flag `--server`, here the queue that hands out rollups.
 pub(crate) async fn run(args: RollupWorkerArgs, queue: Option<String>) -> Result<(), CliError> {
     let flags = Overrides::default()
         .set("rollup_worker.metrics_listen", args.metrics.metrics_listen)
-        .set("rollup_worker.queue_url", queue);
+        .set_server("rollup_worker.queue_url", queue);
     let config = load(args.file.path.as_deref(), args.redis.set(flags))?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let name = args.name.unwrap_or_else(tallystone_assembly::own_name);

@@ -1,26 +1,33 @@
 //! The flags that set keys of the configuration, shared by the verbs that read it.
 
+use crate::global::SERVER_VARIABLE;
 use clap::Args;
 use figment::value::Value;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Values that flags give to keys.
+/// Values that the command line gives to keys.
 #[derive(Debug, Default)]
-pub(crate) struct Overrides(Vec<(&'static str, Value)>);
+pub(crate) struct Overrides {
+    pub(super) flags: Vec<(&'static str, Value)>,
+    /// From the variables of options that every verb knows: weaker than the variable of the key.
+    pub(super) variables: Vec<(&'static str, Value)>,
+}
 
 impl Overrides {
     /// Sets a key such as `redis.url`, if the flag was given.
     pub(crate) fn set(mut self, key: &'static str, value: Option<impl Serialize>) -> Overrides {
         if let Some(value) = value {
-            self.0.push((key, Value::serialize(value).expect("a flag is plain data")));
+            self.flags.push((key, Value::serialize(value).expect("a flag is plain data")));
         }
         self
     }
 
-    pub(super) fn into_values(self) -> Vec<(&'static str, Value)> {
-        self.0
+    /// Sets the key of the queue's server: the flag `--server`, or else its variable.
+    pub(crate) fn set_server(mut self, key: &'static str, flag: Option<String>) -> Overrides {
+        self.variables.extend(std::env::var(SERVER_VARIABLE).ok().map(|server| (key, Value::from(server))));
+        self.set(key, flag)
     }
 }
 

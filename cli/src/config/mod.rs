@@ -6,6 +6,7 @@ mod environment;
 mod flags;
 mod renamed;
 mod sections;
+mod values;
 
 pub(crate) use flags::{ConfigFile, HistoryServices, MetricsFlag, Overrides, RedisFlags};
 pub(crate) use renamed::renamed_argument;
@@ -19,9 +20,10 @@ use figment::value::{Dict, Value};
 use sections::{Sections, sections};
 use std::path::Path;
 use tallystone_assembly::Config;
+use values::wrong_value;
 
 /// Reads the configuration of a verb.
-pub(crate) fn load(file: Option<&Path>, flags: Overrides) -> Result<Config, CliError> {
+pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> Result<Config, CliError> {
     let sections = sections();
     let mut layers = Figment::from(Serialized::defaults(Config::default()));
     if let Some(path) = file {
@@ -34,8 +36,11 @@ pub(crate) fn load(file: Option<&Path>, flags: Overrides) -> Result<Config, CliE
         layers = layers.merge(toml());
     }
     environment::check_names(&sections)?;
+    for (key, value) in overrides.variables {
+        layers = layers.merge(Serialized::default(key, value));
+    }
     layers = layers.merge(environment::layer(&sections));
-    for (key, value) in flags.into_values() {
+    for (key, value) in overrides.flags {
         layers = layers.merge(Serialized::default(key, value));
     }
     layers.extract().map_err(|error| explain(error, file))
@@ -99,7 +104,7 @@ fn explain(error: figment::Error, file: Option<&Path>) -> CliError {
             None => error.hint(format!("the keys are {}", expected.join(", "))),
         };
     }
-    let shown = CliError::usage(format!("configuration: `{key}` in {source}: {}", error.kind));
+    let shown = CliError::usage(format!("configuration: `{key}` in {source} {}", wrong_value(&error.kind)));
     match source.as_str() {
         "the environment" => shown.hint(format!("it is set by {}", environment::variable(&key))),
         _ => shown,
@@ -143,16 +148,20 @@ mod tests {
             jail.set_env("TALLYSTONE_OUTBOX_RELAY_LEADER_LEASE_MS", "9");
             jail.set_env("TALLYSTONE_ROLLUP_WORKER_QUEUE_URL", "http://q:1");
             jail.set_env("TALLYSTONE_KAFKA_PROPERTIES", "[\"linger.ms=5\"]");
-            // Not keys: an option of every verb, and what Kubernetes sets for a service named tallystone-server.
-            jail.set_env("TALLYSTONE_SERVER", "http://s:1");
+            jail.set_env("TALLYSTONE_SERVER", "s:1");
+            // Not keys: what Kubernetes sets for a service named tallystone-server.
             jail.set_env("TALLYSTONE_SERVER_SERVICE_HOST", "10.0.0.1");
             jail.set_env("TALLYSTONE_SERVER_SERVICE_PORT_GRPC", "7600");
             jail.set_env("TALLYSTONE_SERVER_PORT", "tcp://10.0.0.1:7600");
             jail.set_env("TALLYSTONE_SERVER_PORT_7600_TCP_ADDR", "10.0.0.1");
-            let config = load(Some(Path::new("t.toml")), Overrides::default()).unwrap();
+            // TALLYSTONE_SERVER is weaker than the variable of a key.
+            let server =
+                Overrides::default().set_server("rollup_worker.queue_url", None).set_server("counters.queue_url", None);
+            let config = load(Some(Path::new("t.toml")), server).unwrap();
             assert_eq!(config.outbox.relay_leader_lease_ms, 9);
             assert_eq!(config.history.file.as_deref(), Some(Path::new("h")));
             assert_eq!(config.rollup_worker.queue_url, "http://q:1");
+            assert_eq!(config.counters.queue_url, "s:1");
             assert_eq!(config.kafka.properties, ["linger.ms=5"]);
             jail.set_env("TALLYSTONE_OUTBOX_RELAY_LEADER_LEASE_MS", "soon");
             let error = serde_json::to_string(&load(None, Overrides::default()).unwrap_err()).unwrap();

@@ -9,7 +9,7 @@ use crate::ndjson::Sending;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
-use tallystone_client::{Added, AddedAndCounted, Error, IdempotencyToken, NewAdd};
+use tallystone_client::{Added, AddedAndCounted, CounterType, Error, IdempotencyToken, NewAdd};
 
 /// Batches in flight at once: the order of adds does not matter.
 const IN_FLIGHT: usize = 4;
@@ -95,7 +95,9 @@ fn text(outcome: &Outcome<'_>) -> String {
         false => format!("Added {} to {}{at}.\n", count_text(outcome.delta), outcome.counter),
     };
     if let Some(Counted { count, exact_to_ms }) = outcome.counted {
-        text += &format!("{}  ({})\n", count_text(count), exactness(None, exact_to_ms, now_ms()));
+        // Only the adds of best-effort counters are no events.
+        let counter_type = (outcome.added.event_time_ms == 0).then_some(CounterType::BestEffort);
+        text += &format!("{}  ({})\n", count_text(count), exactness(counter_type, exact_to_ms, now_ms()));
     }
     text
 }

@@ -39,7 +39,7 @@ impl HistoryFlags {
             Err(failure) => failure,
         };
         let demo = demo_file();
-        if global.server.is_some() || !demo.exists() {
+        if global.named_server().is_some() || !demo.exists() {
             return Err(failure);
         }
         eprintln!("No server answers. This is the history of the last demo, {}.", demo.display());

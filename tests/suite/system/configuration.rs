@@ -39,7 +39,14 @@ async fn bad_configuration_opens_no_port() {
     for (flags, file, words) in [
         (&[][..], Some("[server]\nlisen = '127.0.0.1:1'"), "unknown key `server.lisen`"),
         (&[], Some("[server]\nlisten = '127.0.0.1:99999'"), "`server.listen`"),
-        (&[], Some("[server]\nsweeper_leader_lease_ms = 'soon'"), "`server.sweeper_leader_lease_ms`"),
+        (
+            &[],
+            Some("[server]\nsweeper_leader_lease_ms = 'soon'"),
+            "is the text \"soon\"; it must be a whole number from 0",
+        ),
+        (&[], Some("[server]\nlisten = 7600"), "it must be"),
+        (&[], Some("[kafka]\nbrokers = 7"), "is 7; it must be a text"),
+        (&[], Some("[outbox]\nfull = 'explode'"), "is \"explode\"; it must be \""),
         (&[], Some("[server]\nsweeper_leader_lease_ms = 1"), "server.sweeper_leader_lease_ms"),
         (&[], Some("[counters]\nlistten = '127.0.0.1:1'"), "unknown key `counters.listten`"),
         (&[], Some("redis_url = 'redis://r'"), "is now `url` in [redis]"),
@@ -116,6 +123,67 @@ async fn q16_a_volatile_redis_is_refused_unless_allowed() {
 
     redis.stop().await;
     assert_says(&server(&args, None).await, 3, "no Redis answers");
+}
+
+#[tokio::test]
+async fn a_redis_that_wants_a_password_is_not_away() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
+    let client = redis::Client::open(redis.url()).expect("a URL");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let () = redis::cmd("CONFIG")
+        .arg(&["SET", "requirepass", "secret"])
+        .query_async(&mut connection)
+        .await
+        .expect("a password");
+    let with = |user: &str| redis.url().replace("://", &format!("://{user}"));
+    for (url, words) in [(redis.url(), "NOAUTH"), (with(":wrong@"), "denies access")] {
+        let refused = server(&["--redis-url", &url, "--listen", "127.0.0.1:0"], None).await;
+        assert_says(&refused, 2, words);
+        assert!(refused.stderr.contains("redis://USER:PASSWORD@HOST:PORT"), "{refused:?}");
+        assert!(!refused.stderr.contains("no Redis answers") && !refused.stderr.contains("wrong@"), "{refused:?}");
+    }
+    let mut command = program::command(&["server", "--redis-url", &with(":secret@"), "--listen", "127.0.0.1:0"]);
+    command.env("RUST_LOG", "info");
+    let mut process = Running::start_logged(command);
+    assert!(process.line().await.contains("serving"));
+    assert!(process.stop().await.success());
+    redis.stop().await;
+}
+
+/// The flag, then the key's own variable, then the variable of the flag, then the file.
+#[tokio::test]
+async fn the_address_of_the_queue_has_one_order_of_precedence() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
+    let file = dir.path().join("t.toml");
+    let text = "[rollup_worker]\nqueue_url = 'http://file:1'\n[counters]\nqueue_url = 'http://file:1'";
+    std::fs::write(&file, text).expect("a file");
+    let general = ("TALLYSTONE_SERVER", "http://general:1");
+    for (verb, own) in
+        [("rollup-worker", "TALLYSTONE_ROLLUP_WORKER_QUEUE_URL"), ("counters", "TALLYSTONE_COUNTERS_QUEUE_URL")]
+    {
+        let own = (own, "http://own:1");
+        for (variables, flag, queue) in [
+            (&[][..], None, "http://file:1"),
+            (&[general], None, "http://general:1"),
+            (&[general, own], None, "http://own:1"),
+            (&[general, own], Some("http://flag:1"), "http://flag:1"),
+        ] {
+            let (url, file) = (redis.url(), file.to_str().expect("a plain path"));
+            let mut command = program::command(&[verb, "--redis-url", &url, "--config", file, "--log-format", "json"]);
+            command.args(flag.iter().flat_map(|flag| ["--server", flag]));
+            if verb == "counters" {
+                command.args(["--listen", "127.0.0.1:0"]);
+            }
+            command.envs(variables.iter().copied()).env("RUST_LOG", "info");
+            let mut process = Running::start_logged(command);
+            let line = process.line().await;
+            assert!(line.contains(&format!(r#""queue":"{queue}""#)), "{verb} {variables:?} {flag:?}: {line}");
+            process.kill().await;
+        }
+    }
+    redis.stop().await;
 }
 
 #[tokio::test]

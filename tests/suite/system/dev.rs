@@ -216,9 +216,48 @@ async fn the_banner_shows_every_address() {
     while !banner.contains("Ctrl-C") {
         banner += &format!("{}\n", process.line().await);
     }
-    for words in ["Tallystone is ready", "http://127.0.0.1:", "redis://127.0.0.1:", "msg enqueue", "TALLYSTONE_SERVER="]
-    {
+    for words in [
+        "Tallystone is ready",
+        "http://127.0.0.1:",
+        "redis://127.0.0.1:",
+        "msg enqueue",
+        "TALLYSTONE_SERVER=",
+        "ACCURATE",
+    ] {
         assert!(banner.contains(words), "{words}: {banner}");
     }
     assert!(process.stop().await.success());
+}
+
+#[tokio::test]
+async fn data_lives_in_the_xdg_folder_by_default() {
+    let (home, here) = (TempDir::new().expect("a temporary folder"), TempDir::new().expect("a temporary folder"));
+    std::fs::create_dir_all(here.path().join(".tallystone/dev")).expect("a folder");
+    let xdg = home.path().join("data");
+    for (variable, value, folder) in [
+        ("HOME", home.path(), home.path().join(".local/share/tallystone/dev")),
+        ("XDG_DATA_HOME", xdg.as_path(), xdg.join("tallystone/dev")),
+    ] {
+        let mut command = program::command(&["dev", "--json", "--listen", "127.0.0.1:0"]);
+        command.env(variable, value).current_dir(here.path());
+        let mut process = Running::start(command);
+        let ready: Value = serde_json::from_str(&process.line().await).expect("JSON");
+        assert_eq!(ready["data_dir"].as_str().map(Path::new), Some(&*folder.canonicalize().expect("a folder")));
+        kill(Pid::from_raw(process.pid().cast_signed()), Signal::SIGTERM).expect("it runs");
+        let logged = process.last_words().await;
+        assert!(logged.contains(".tallystone/dev has data of an earlier version"), "{logged}");
+    }
+}
+
+#[tokio::test]
+async fn the_default_namespace_is_accurate_and_says_so() {
+    let dev = Dev::start().await;
+    let namespace = dev.counter(&["namespace", "get", "default"]).await;
+    assert_eq!(namespace["config"]["counter_type"], "accurate", "{namespace:#}");
+    dev.counter(&["namespace", "put", "hits", "--type", "best-effort"]).await;
+    let counters = dev.ready["counters"].as_str().expect("a URL");
+    let add = ["counter", "--counters", counters, "add", "page", "5", "--get", "--namespace", "hits"];
+    let shown = program::run(program::command(&add), "").await.stdout;
+    assert!(shown.ends_with("5  (best effort)\n"), "{shown}");
+    dev.stop().await;
 }
