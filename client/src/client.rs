@@ -2,6 +2,8 @@
 
 use crate::connection::{CallLimits, ClientBuilder, FromChannel, RESPONSE_BYTES_MAX};
 use crate::error::Result;
+use crate::outage::Outage;
+use std::sync::Arc;
 use std::time::Duration;
 use tallystone_proto::history::v1::history_client::HistoryClient;
 use tallystone_proto::queue::v1::{queue_admin_client::QueueAdminClient, queue_client::QueueClient};
@@ -18,6 +20,7 @@ pub struct Client {
     pub(crate) admin: QueueAdminClient<Channel>,
     pub(crate) history: HistoryClient<Channel>,
     pub(crate) limits: CallLimits,
+    pub(crate) outage: Arc<Outage>,
 }
 
 impl Client {
@@ -55,6 +58,7 @@ impl FromChannel for Client {
             admin: QueueAdminClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
             history: HistoryClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX),
             limits,
+            outage: Arc::default(),
         }
     }
 }

@@ -92,6 +92,7 @@ mod history;
 mod inspect;
 mod lease;
 mod message;
+mod outage;
 mod queue;
 mod wire;
 mod worker;

@@ -206,6 +206,9 @@ where
                 self.requests = Some(stream.requests);
                 self.credits = 0;
                 self.held.check_now();
+                if let Some(away) = self.settings.client.outage.ends(std::time::Instant::now()) {
+                    tracing::info!(worker = self.settings.name, ?away, "a Work stream is open again");
+                }
             }
             StreamEvent::Response(Ok(response)) => {
                 let received = Instant::now();
@@ -235,7 +238,11 @@ where
             return Err(error);
         }
         let delay = next_delay(&mut self.delays);
-        tracing::warn!(worker = self.settings.name, %error, ?delay, "the Work stream broke; opening another");
+        let worker = &self.settings.name;
+        match self.settings.client.outage.begins(std::time::Instant::now()) {
+            true => tracing::warn!(worker, %error, "the Work stream broke; opening another until one stays open"),
+            false => tracing::debug!(worker, %error, ?delay, "the Work stream broke; opening another"),
+        }
         self.requests = None;
         self.hold_until = None;
         self.outgoing.send_again(&mut self.unanswered);

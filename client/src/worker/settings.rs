@@ -6,7 +6,7 @@ use crate::lease::LeaseRef;
 use crate::message::Filter;
 use crate::wire::{new_id, wire_ms};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tallystone_proto::queue::v1 as wire;
 
 /// The setters of [`Worker`](super::Worker) explain the fields.
@@ -57,7 +57,10 @@ impl Settings {
     /// Counts an outcome and reports it.
     pub(super) fn settle(&self, lease: &LeaseRef, outcome: Outcome) {
         if let Outcome::Lost(cause) = &outcome {
-            tracing::warn!(worker = self.name, id = lease.id, ?cause, "a lease was lost");
+            match self.client.outage.lost(Instant::now()) {
+                Some(count) => tracing::warn!(worker = self.name, id = lease.id, ?cause, count, "leases were lost"),
+                None => tracing::debug!(worker = self.name, id = lease.id, ?cause, "a lease was lost"),
+            }
         }
         self.stats.count(&outcome);
         if let Some(on_outcome) = &self.on_outcome {

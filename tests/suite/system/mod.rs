@@ -11,6 +11,7 @@ mod consent;
 mod demo;
 mod dev;
 mod messages;
+mod outages;
 mod queues;
 mod terminal;
 mod upgrade;

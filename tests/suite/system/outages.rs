@@ -1,0 +1,85 @@
+//! The log of `tallystone rollup-worker` while what it needs is away.
+
+use super::program::{self, Running, SOON};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use tallystone_local::{PrivateRedis, PrivateRedisOptions};
+use tallystone_tests::lasting_port;
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+/// Attempts of the worker to connect: many more than the lines that it may log meanwhile.
+const ATTEMPTS: usize = 12;
+
+async fn redis(dir: &Path, port: u16) -> PrivateRedis {
+    let options = PrivateRedisOptions { port: Some(port), ..PrivateRedisOptions::new(dir) };
+    PrivateRedis::start(options).await.expect("a redis-server")
+}
+
+fn server(verb: &str, port: u16, more_args: &[&str]) -> Running {
+    let address = format!("127.0.0.1:{port}");
+    let mut command = program::command(&[&[verb, "--log-format", "json", "--listen", &address], more_args].concat());
+    command.env("RUST_LOG", "info");
+    Running::start_logged(command)
+}
+
+/// Takes the place of something that is away, until it was tried so often.
+async fn refuse(port: u16) {
+    let tried = spawn_blocking(move || {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("a free port");
+        for _ in 0..ATTEMPTS {
+            drop(listener.accept().expect("a connection"));
+        }
+    });
+    timeout(SOON, tried).await.expect("attempts").expect("a thread");
+}
+
+/// Reads the log up to a line with these words. Returns the number of warnings.
+async fn warnings_until(worker: &mut Running, words: &str) -> usize {
+    let mut warnings = 0;
+    loop {
+        let line = worker.line().await;
+        warnings += usize::from(line.contains(r#""level":"WARN""#));
+        if line.contains(words) {
+            return warnings;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_rollup_worker_logs_an_outage_once() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (redis_port, queue_port, counters_port) = (lasting_port(), lasting_port(), lasting_port());
+    let store = redis(dir.path(), redis_port).await;
+    let (redis_url, queue_url) = (store.url(), format!("http://127.0.0.1:{queue_port}"));
+    let mut queue = server("server", queue_port, &["--redis-url", &redis_url]);
+    warnings_until(&mut queue, "serving").await;
+    let mut counters = server("counters", counters_port, &["--redis-url", &redis_url, "--server", &queue_url]);
+    warnings_until(&mut counters, "serving").await;
+    let counters_url = format!("http://127.0.0.1:{counters_port}");
+    let put = program::command(&["counter", "--counters", &counters_url, "namespace", "put", "n"]);
+    assert_eq!(program::run(put, "").await.code, Some(0));
+
+    let args = ["rollup-worker", "--log-format", "json", "--redis-url", &redis_url, "--server", &queue_url];
+    let mut command = program::command(&args);
+    command.env("RUST_LOG", "info");
+    let mut worker = Running::start_logged(command);
+    assert_eq!(warnings_until(&mut worker, "\"rolling up\"").await, 0);
+
+    store.stop().await;
+    refuse(redis_port).await;
+    let store = redis(dir.path(), redis_port).await;
+    assert_eq!(warnings_until(&mut worker, "the registry of namespaces can be read again").await, 1);
+
+    queue.kill().await;
+    refuse(queue_port).await;
+    let mut queue = server("server", queue_port, &["--redis-url", &redis_url]);
+    assert_eq!(warnings_until(&mut worker, "a Work stream is open again").await, 1);
+    warnings_until(&mut queue, "serving").await;
+
+    assert!(worker.stop().await.success());
+    counters.kill().await;
+    queue.kill().await;
+    store.stop().await;
+}
