@@ -21,13 +21,17 @@ pub(crate) struct IndexerArgs {
     /// The Kafka consumer group; all indexers of one Elasticsearch must have the same [default: tallystone-indexer]
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
+    /// The name by which the group knows this indexer across restarts [default: the host's name with the port]
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
 }
 
 pub(crate) async fn run(args: IndexerArgs) -> Result<(), CliError> {
     let flags = Overrides::default()
         .set("indexer.listen", args.listen)
         .set("indexer.metrics_listen", args.metrics.metrics_listen)
-        .set("indexer.group", args.group);
+        .set("indexer.group", args.group)
+        .set("indexer.instance", args.instance);
     let config = load(args.file.path.as_deref(), args.history.set(flags))?;
     if config.kafka.brokers.is_none() {
         return Err(CliError::usage("kafka.brokers is not set: an indexer reads events from Kafka")

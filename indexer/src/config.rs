@@ -95,6 +95,8 @@ pub struct IndexerConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// The consumer group, the same for all indexers of one Elasticsearch.
     pub group: String,
+    /// The name by which the group knows this indexer across restarts; `None`: the host's name with the port.
+    pub instance: Option<String>,
     /// Events that are written to Elasticsearch at a time.
     pub batch_events: usize,
     /// The same in bytes as stored in Kafka; it bounds the indexer's memory.
@@ -108,10 +110,25 @@ impl Default for IndexerConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7601)),
             metrics_listen: None,
             group,
+            instance: None,
             batch_events: batch_events_max,
             batch_bytes: batch_bytes_max,
         }
     }
+}
+
+/// Kafka's bound of a `group.instance.id`.
+const INSTANCE_BYTES_MAX: usize = 249;
+/// Leaves room for the port.
+const HOST_CHARS_MAX: usize = 240;
+
+/// Whether Kafka accepts the character in a `group.instance.id`.
+fn is_legal(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "._-".contains(c)
+}
+
+fn is_instance(name: &str) -> bool {
+    (1..=INSTANCE_BYTES_MAX).contains(&name.len()) && name.chars().all(is_legal) && !matches!(name, "." | "..")
 }
 
 impl IndexerConfig {
@@ -121,14 +138,29 @@ impl IndexerConfig {
         if self.group.is_empty() {
             return Err(ConfigError::new("indexer.group", "is empty"));
         }
+        if let Some(instance) = &self.instance
+            && !is_instance(instance)
+        {
+            let why = format!("is {instance:?}; must be 1 to {INSTANCE_BYTES_MAX} characters of A-Z a-z 0-9 . _ -");
+            return Err(ConfigError::new("indexer.instance", why));
+        }
         ConfigError::unless_within("indexer.batch_events", self.batch_events as u64, 1..=100_000)?;
         ConfigError::unless_within("indexer.batch_bytes", self.batch_bytes as u64, 64 * 1024..=1 << 30)
+    }
+
+    /// The host and the port: two indexers differ in one of them, and a restart changes neither. `None`: the port is not
+    /// known yet, or the host has no name.
+    fn default_instance(&self) -> Option<String> {
+        let host = nix::unistd::gethostname().ok()?.into_string().ok()?;
+        let legal: String = host.chars().map(|c| if is_legal(c) { c } else { '-' }).take(HOST_CHARS_MAX).collect();
+        (self.listen.port() > 0 && !legal.is_empty()).then(|| format!("{legal}-{}", self.listen.port()))
     }
 
     /// The options of the consumer of this Kafka.
     pub fn options(&self, kafka: KafkaOptions) -> IndexerOptions {
         IndexerOptions {
             group: self.group.clone(),
+            instance: self.instance.clone().or_else(|| self.default_instance()),
             batch_events_max: self.batch_events,
             batch_bytes_max: self.batch_bytes,
             ..IndexerOptions { kafka, ..IndexerOptions::default() }
@@ -159,11 +191,23 @@ mod tests {
             ("elasticsearch.shards", ElasticsearchConfig { shards: 0, ..elasticsearch.clone() }.check()),
             ("elasticsearch.replicas", ElasticsearchConfig { replicas: 17, ..elasticsearch }.check()),
             ("indexer.group", IndexerConfig { group: String::new(), ..indexer.clone() }.check()),
+            ("indexer.instance", IndexerConfig { instance: Some("a b".to_owned()), ..indexer.clone() }.check()),
             ("indexer.batch_events", IndexerConfig { batch_events: 0, ..indexer.clone() }.check()),
             ("indexer.batch_bytes", IndexerConfig { batch_bytes: 1, ..indexer.clone() }.check()),
             ("indexer.metrics_listen", IndexerConfig { metrics_listen: Some(indexer.listen), ..indexer }.check()),
         ] {
             assert_eq!(checked.unwrap_err().field, field);
         }
+    }
+
+    #[test]
+    fn an_indexer_keeps_its_name_across_restarts() {
+        let at = |port| IndexerConfig { listen: SocketAddr::from(([127, 0, 0, 1], port)), ..IndexerConfig::default() };
+        let name = |config: IndexerConfig| config.options(KafkaOptions::default()).instance;
+        assert_eq!(name(at(7601)), name(at(7601)));
+        assert!(name(at(7601)).is_some_and(|name| is_instance(&name) && name.ends_with("-7601")));
+        assert_ne!(name(at(7601)), name(at(7602)));
+        assert_eq!(name(at(0)), None, "two indexers may have it");
+        assert_eq!(name(IndexerConfig { instance: Some("one".to_owned()), ..at(7601) }).as_deref(), Some("one"));
     }
 }

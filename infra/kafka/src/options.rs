@@ -36,8 +36,8 @@ impl Default for KafkaOptions {
 /// Why the options cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KafkaConfigError {
-    /// Exactly-once indexing depends on this property.
-    #[error("the Kafka property {0} cannot be changed: exactly-once indexing depends on it")]
+    /// The programs set this property themselves: exactly-once indexing depends on it, or it has its own setting.
+    #[error("the Kafka property {0} cannot be changed: the programs set it themselves")]
     Fixed(String),
     /// librdkafka does not know a property, or refuses its value.
     #[error("the Kafka client cannot be set up: {0}")]
@@ -53,7 +53,7 @@ pub enum KafkaConfigError {
 }
 
 /// Properties that no configuration may change, whichever client uses them.
-const FIXED: [&str; 9] = [
+const FIXED: [&str; 10] = [
     "acks",
     "request.required.acks",
     "enable.idempotence",
@@ -62,6 +62,7 @@ const FIXED: [&str; 9] = [
     "enable.auto.offset.store",
     "auto.offset.reset",
     "group.id",
+    "group.instance.id",
     "bootstrap.servers",
 ];
 

@@ -3,31 +3,28 @@
 //! The caller decides when a record is processed: it stores the next offset of each partition with
 //! [`GroupReader::store_offsets`], and librdkafka commits stored offsets every second.
 
-use crate::logging::{log_client_error, log_line};
+use crate::context::{ReaderContext, ReaderObserver};
 use crate::options::{KafkaConfigError, KafkaOptions};
+use crate::stuck::StuckPartition;
 use futures::Stream;
-use rdkafka::client::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance, StreamConsumer};
+use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
-use rdkafka::statistics::Statistics;
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// How long [`GroupReader::close`] waits for Kafka.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Receives what a reader reports in addition to its records. Called on librdkafka's thread: it must not block.
-pub trait ReaderObserver: Send + Sync + 'static {
-    /// How many records behind the end of each assigned partition the stored offset is. Called every 5 seconds.
-    fn lag(&self, records_by_partition: &BTreeMap<i32, i64>);
-    /// The group took these partitions from this reader.
-    fn revoked(&self, partitions: &[i32]);
-}
+/// After this time without a heartbeat the group takes a member for dead and gives its partitions to others. They
+/// learn it with their next heartbeat. A shorter time would take a member for dead whose process pauses for a moment.
+const SESSION_TIMEOUT_MS: &str = "8000";
+const HEARTBEAT_INTERVAL_MS: &str = "2000";
+/// The longest time between two polls. It also bounds how long a rebalance waits for one member.
+const POLL_INTERVAL_MS_MAX: &str = "60000";
 
 /// A member of a consumer group that reads one topic. Closing it waits for Kafka, so a drop closes it on another
 /// thread.
@@ -37,11 +34,13 @@ pub struct GroupReader<O: ReaderObserver> {
 }
 
 impl<O: ReaderObserver> GroupReader<O> {
-    /// Checks the options. Also returns the channel that reports partitions which librdkafka has stopped reading;
+    /// Checks the options. A group that knows a member by its `instance` gives it its partitions back when it restarts
+    /// within eight seconds, and does not redistribute them. Also returns the channel that reports partitions which librdkafka has stopped reading;
     /// the caller passes each to [`GroupReader::restart`].
     pub fn new(
         options: &KafkaOptions,
         group: &str,
+        instance: Option<&str>,
         observer: O,
     ) -> Result<(GroupReader<O>, mpsc::UnboundedReceiver<StuckPartition>), KafkaConfigError> {
         let defaults = [
@@ -50,8 +49,11 @@ impl<O: ReaderObserver> GroupReader<O> {
             ("fetch.queue.backoff.ms", "10"),
             ("partition.assignment.strategy", "cooperative-sticky"),
             ("auto.commit.interval.ms", "1000"),
+            ("session.timeout.ms", SESSION_TIMEOUT_MS),
+            ("heartbeat.interval.ms", HEARTBEAT_INTERVAL_MS),
+            ("max.poll.interval.ms", POLL_INTERVAL_MS_MAX),
         ];
-        let fixed = [
+        let mut fixed = vec![
             ("group.id", group),
             ("enable.auto.commit", "true"),
             ("enable.auto.offset.store", "false"),
@@ -59,6 +61,7 @@ impl<O: ReaderObserver> GroupReader<O> {
             // The source of the lag and of the stuck partitions.
             ("statistics.interval.ms", "5000"),
         ];
+        fixed.extend(instance.map(|instance| ("group.instance.id", instance)));
         let config = options.client_config(&defaults, &fixed)?;
         let (stuck, stuck_partitions) = mpsc::unbounded_channel();
         let topic = options.topic.clone();
@@ -80,6 +83,11 @@ impl<O: ReaderObserver> GroupReader<O> {
     /// The records of all assigned partitions, in order within each.
     pub fn records(&self) -> impl Stream<Item = Result<BorrowedMessage<'_>, KafkaError>> + Unpin {
         self.consumer().stream()
+    }
+
+    /// Why the client has failed for good: no call of it succeeds any more.
+    pub fn fatal_error(&self) -> Option<RDKafkaErrorCode> {
+        self.consumer().client().fatal_error().map(|(code, _)| code)
     }
 
     /// Marks records as processed: of each partition, the offset after the last one. librdkafka commits the offsets
@@ -120,7 +128,8 @@ impl<O: ReaderObserver> GroupReader<O> {
         }
     }
 
-    /// Commits the stored offsets and leaves the group. Waits at most ten seconds for Kafka.
+    /// Commits the stored offsets, and leaves the group unless this member has an instance name: such a member keeps its
+    /// partitions for a restart until its session times out. Waits at most ten seconds for Kafka.
     pub async fn close(mut self) {
         let Some(consumer) = self.consumer.take() else { return };
         let (closed, is_closed) = oneshot::channel();
@@ -146,105 +155,5 @@ impl<O: ReaderObserver> Drop for GroupReader<O> {
         if let Some(consumer) = self.consumer.take() {
             std::thread::spawn(move || drop(consumer));
         }
-    }
-}
-
-/// A partition that librdkafka has stopped reading. It requested a validation of its position, lost the connection, and
-/// waits for the response for ever (librdkafka #4492).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StuckPartition {
-    partition: i32,
-    /// Its committed offset, if it has one.
-    committed: Option<i64>,
-}
-
-/// librdkafka's name for the state of such a partition.
-const VALIDATING: &str = "validate-epoch-wait";
-/// A partition counts as stuck after this many reports in that state: with fewer, Kafka may only be away.
-const STUCK_REPORTS: u32 = 3;
-
-/// How many reports in a row showed each partition as validating.
-#[derive(Default)]
-struct ValidationWaits(BTreeMap<i32, u32>);
-
-impl ValidationWaits {
-    /// Takes one report. Returns whether the partition must be restarted.
-    fn report(&mut self, partition: i32, state: &str) -> bool {
-        if state != VALIDATING {
-            self.0.remove(&partition);
-            return false;
-        }
-        let reports = self.0.entry(partition).or_default();
-        *reports += 1;
-        reports.is_multiple_of(STUCK_REPORTS)
-    }
-}
-
-/// The callbacks of the consumer: log, statistics, rebalances.
-struct ReaderContext<O> {
-    observer: O,
-    topic: String,
-    waits: Mutex<ValidationWaits>,
-    stuck: mpsc::UnboundedSender<StuckPartition>,
-}
-
-impl<O: ReaderObserver> ClientContext for ReaderContext<O> {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        log_line(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        log_client_error(&error, reason);
-    }
-
-    fn stats(&self, statistics: Statistics) {
-        let Some(topic) = statistics.topics.get(&self.topic) else { return };
-        let lags: BTreeMap<i32, i64> = topic
-            .partitions
-            .iter()
-            .filter(|(number, partition)| **number >= 0 && partition.consumer_lag_stored >= 0)
-            .map(|(number, partition)| (*number, partition.consumer_lag_stored))
-            .collect();
-        self.observer.lag(&lags);
-        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        for (number, partition) in &topic.partitions {
-            if waits.report(*number, &partition.fetch_state) {
-                let committed = u64::try_from(partition.committed_offset).is_ok().then_some(partition.committed_offset);
-                // A closed channel means that the reader is being closed.
-                let _ = self.stuck.send(StuckPartition { partition: *number, committed });
-            }
-        }
-    }
-}
-
-impl<O: ReaderObserver> ConsumerContext for ReaderContext<O> {
-    fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
-        match rebalance {
-            Rebalance::Assign(partitions) => tracing::info!(count = partitions.count(), "partitions assigned"),
-            Rebalance::Revoke(partitions) => {
-                tracing::info!(count = partitions.count(), "partitions revoked");
-                let elements = partitions.elements();
-                let numbers: Vec<i32> = elements.iter().map(|partition| partition.partition()).collect();
-                self.observer.revoked(&numbers);
-            }
-            Rebalance::Error(error) => tracing::warn!(%error, "rebalance of the consumer group failed"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn q19_a_partition_restarts_after_three_validating_reports_in_a_row() {
-        let mut waits = ValidationWaits::default();
-        let mut report = |partition, state| waits.report(partition, state);
-        assert_eq!([report(1, VALIDATING), report(1, VALIDATING), report(1, "active")], [false; 3]);
-        assert_eq!([report(1, VALIDATING), report(2, VALIDATING), report(1, VALIDATING)], [false; 3]);
-        assert!(report(1, VALIDATING));
-        assert!(!report(2, VALIDATING));
-        // After a restart it can become stuck again.
-        assert_eq!([report(1, VALIDATING), report(1, VALIDATING), report(1, VALIDATING)], [false, false, true]);
     }
 }

@@ -75,3 +75,21 @@ async fn q19_joining_and_leaving_indexers_lose_nothing() {
         indexer.stop().await;
     }
 }
+
+#[tokio::test]
+async fn q19_an_indexer_that_another_replaced_ends_and_names_the_setting() {
+    let kafka = TestKafka::shared().await;
+    let topic = topic_of(&kafka, "twins");
+    let store = RecordingStore::new();
+    let sink = KafkaSink::new(&topic).expect("a sink");
+    sink.deliver(lives(0..20, 1).into()).await.expect("delivered");
+    let twin = || IndexerOptions { instance: Some("twin".to_owned()), ..options(&topic) };
+    let first = RunningIndexer::start_with(&store, twin());
+    store.until_events(20).await;
+    let second = RunningIndexer::start_with(&store, twin());
+    let ended = first.ended().await.expect_err("its name is taken");
+    assert!(matches!(ended, IndexerError::Replaced(_)) && ended.to_string().contains("indexer.instance"), "{ended}");
+    sink.deliver(lives(20..40, 1).into()).await.expect("delivered");
+    store.until_events(40).await;
+    second.stop().await;
+}

@@ -6,9 +6,8 @@ use std::time::Duration;
 use tallystone_client::Client;
 use tokio::time::Instant;
 
-/// How long the index may take to catch up with everything. An indexer that was killed again and again keeps its
-/// consumer group from settling: 267 s were measured.
-const CATCH_UP: Duration = Duration::from_secs(300);
+/// How long the index may take to catch up with everything.
+const CATCH_UP: Duration = Duration::from_secs(120);
 const TRACES_AT_ONCE: usize = 8;
 
 /// Waits until the watermark is past the time of the call; outages in between are tolerated.

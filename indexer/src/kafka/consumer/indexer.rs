@@ -10,7 +10,7 @@ use super::settle::{SettledBatch, Settler};
 use crate::{HistoryError, HistoryStore};
 use futures::FutureExt;
 use futures::stream::{FuturesOrdered, StreamExt};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub async fn run<S: HistoryStore>(
     let topic = Arc::new(Topic::events(&options.kafka)?);
     let dead_letters = DeadLetters::new(&options.kafka)?;
     let metrics = Metrics::new();
-    let (reader, stuck) = GroupReader::new(&options.kafka, &options.group, metrics.clone())?;
+    let (reader, stuck) = GroupReader::new(&options.kafka, &options.group, options.instance.as_deref(), metrics.clone())?;
     let settler = Arc::new(Settler { store: store.clone(), dead_letters, metrics, topic: topic.clone() });
     tokio::pin!(shutdown);
     let ensured = retry_while("Kafka does not create the topic", || topic.ensure(), |_| true);
@@ -151,7 +151,7 @@ impl<S: HistoryStore> Indexer<'_, S> {
         Ok(())
     }
 
-    fn take(&mut self, record: Result<BorrowedMessage<'_>, KafkaError>) -> Result<(), KafkaError> {
+    fn take(&mut self, record: Result<BorrowedMessage<'_>, KafkaError>) -> Result<(), IndexerError> {
         match record {
             Ok(record) => {
                 self.batch.push(&record);
@@ -160,8 +160,13 @@ impl<S: HistoryStore> Indexer<'_, S> {
                     self.reader.pause()?;
                 }
             }
-            Err(error @ KafkaError::MessageConsumptionFatal(_)) => return Err(error),
-            Err(error) => tracing::debug!(%error, "nothing read"),
+            Err(error) => match self.reader.fatal_error() {
+                None => tracing::debug!(%error, "nothing read"),
+                Some(RDKafkaErrorCode::FencedInstanceId) => {
+                    return Err(IndexerError::Replaced(self.options.instance.clone().unwrap_or_default()));
+                }
+                Some(code) => return Err(KafkaError::MessageConsumptionFatal(code).into()),
+            },
         }
         Ok(())
     }

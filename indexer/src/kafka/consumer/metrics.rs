@@ -1,6 +1,6 @@
 //! The metrics of an indexer.
 
-use metrics::{Counter, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_kafka::ReaderObserver;
@@ -10,6 +10,8 @@ const DEAD_LETTERS: &str = "tallystone_indexer_dead_letters_total";
 const BATCH_EVENTS: &str = "tallystone_indexer_batch_events";
 const BATCH_SECONDS: &str = "tallystone_indexer_batch_seconds";
 const STORE_RETRIES: &str = "tallystone_indexer_store_retries_total";
+const PARTITIONS: &str = "tallystone_indexer_partitions";
+const REBALANCES: &str = "tallystone_indexer_rebalances_total";
 const LAG: &str = "tallystone_indexer_lag_records";
 
 /// Handles of the metrics, so that counting needs no lookup.
@@ -19,6 +21,8 @@ pub(super) struct Metrics {
     batch_events: Histogram,
     batch_seconds: Histogram,
     pub(super) store_retries: Counter,
+    partitions: Gauge,
+    rebalances: Counter,
 }
 
 impl Metrics {
@@ -32,12 +36,16 @@ impl Metrics {
             "time until the store has recorded a batch, retries included"
         );
         describe_counter!(STORE_RETRIES, "calls of the store that failed and are repeated");
+        describe_gauge!(PARTITIONS, "partitions that the consumer group has given to this indexer");
+        describe_counter!(REBALANCES, "how often the consumer group distributed its partitions");
         describe_gauge!(LAG, "records of an assigned partition that are not indexed yet");
         Metrics {
             events: counter!(EVENTS),
             batch_events: histogram!(BATCH_EVENTS),
             batch_seconds: histogram!(BATCH_SECONDS),
             store_retries: counter!(STORE_RETRIES),
+            partitions: gauge!(PARTITIONS),
+            rebalances: counter!(REBALANCES),
         }
     }
 
@@ -59,8 +67,14 @@ impl ReaderObserver for Metrics {
         }
     }
 
+    fn assigned(&self, partitions: &[i32]) {
+        self.partitions.increment(partitions.len() as f64);
+        self.rebalances.increment(1);
+    }
+
     /// The partition's lag is reported by its next owner.
     fn revoked(&self, partitions: &[i32]) {
+        self.partitions.decrement(partitions.len() as f64);
         for partition in partitions {
             gauge!(LAG, "partition" => partition.to_string()).set(0.0);
         }

@@ -11,6 +11,9 @@ pub struct IndexerOptions {
     pub kafka: KafkaOptions,
     /// The consumer group. All indexers that fill one store share it.
     pub group: String,
+    /// The name by which the group knows this indexer across restarts, unique in the group; `None`: each start is a new
+    /// member.
+    pub instance: Option<String>,
     /// The most events in one call of the store.
     pub batch_events_max: usize,
     /// The most bytes in one call of the store, counted as in Kafka. The indexer's memory is bounded by
@@ -26,6 +29,7 @@ impl Default for IndexerOptions {
         IndexerOptions {
             kafka: KafkaOptions::default(),
             group: "tallystone-indexer".to_owned(),
+            instance: None,
             batch_events_max: 4_000,
             batch_bytes_max: 4 * 1024 * 1024,
             batches_max: 4,
@@ -42,6 +46,12 @@ pub enum IndexerError {
     /// The store failed in a way that no retry mends.
     #[error(transparent)]
     Store(#[from] HistoryError),
+    /// Another indexer has joined the group under the same name.
+    #[error(
+        "another indexer of the group has joined as {0:?}, and has taken the partitions of this one: set \
+         `indexer.instance` to a name of which there is only one"
+    )]
+    Replaced(String),
     /// Kafka's client failed for good.
     #[error("Kafka: {0}")]
     Kafka(#[from] KafkaError),
