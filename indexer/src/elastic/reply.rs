@@ -40,15 +40,28 @@ impl HttpReply {
 /// What an error response means, of a request or of one write of a bulk.
 pub(super) fn server_error(status: u16, kind: &str, reason: &str) -> HistoryError {
     let why = describe(status, kind, reason);
-    // Overload; a server that starts or has lost a node; and what an operator repairs while the caller retries: a disk
-    // above its flood stage, a closed index, no room for one more shard.
-    let is_transient = matches!(status, 408 | 429 | 500..)
-        || matches!(
-            kind,
-            "cluster_block_exception" | "index_closed_exception" | "validation_exception" | "index_not_found_exception"
-        )
-        || reason.contains("maximum normal shards open");
-    if is_transient { HistoryError::Unavailable(why) } else { HistoryError::Failed(why) }
+    if is_transient(status, kind, reason) { HistoryError::Unavailable(why) } else { HistoryError::Failed(why) }
+}
+
+/// What an operator repairs while the caller retries: a disk above its flood stage, a closed or missing index.
+const REPAIRED_KINDS: [&str; 4] =
+    ["cluster_block_exception", "index_closed_exception", "validation_exception", "index_not_found_exception"];
+/// The same, of errors that have the kind of a bad document: no room for one more shard or document, and settings of an
+/// index that name what is not there.
+const REPAIRED_REASONS: [&str; 5] = [
+    "maximum normal shards open",
+    "Number of documents in the",
+    "pipeline with id [",
+    "no write index is defined",
+    "are allowed in data streams",
+];
+
+/// Whether the same request may succeed later: overload, a server that starts or has lost a node, or what an operator
+/// repairs.
+pub(super) fn is_transient(status: u16, kind: &str, reason: &str) -> bool {
+    matches!(status, 408 | 429 | 500..)
+        || REPAIRED_KINDS.contains(&kind)
+        || REPAIRED_REASONS.iter().any(|repaired| reason.contains(repaired))
 }
 
 /// Status, type and shortened reason of an error response.
@@ -85,6 +98,7 @@ mod tests {
         assert!(unavailable(503, "", ""));
         assert!(unavailable(403, "cluster_block_exception", "read-only"));
         assert!(unavailable(400, "illegal_argument_exception", "has [4]/[1] maximum normal shards open;"));
+        assert!(unavailable(400, "illegal_argument_exception", "pipeline with id [p] does not exist"));
         assert!(!unavailable(403, "security_exception", ""));
         assert!(!unavailable(401, "", ""));
         assert!(!unavailable(400, "parsing_exception", ""));

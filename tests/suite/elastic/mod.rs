@@ -8,6 +8,7 @@ mod crashes;
 mod progress;
 mod prune;
 mod queries;
+mod refused;
 mod templates;
 mod writes;
 

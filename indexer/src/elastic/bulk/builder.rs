@@ -4,6 +4,7 @@ use super::action::Action;
 use super::batch::{BulkBatch, BulkWrite, RefusedWrite};
 use super::outcome::outcome;
 use crate::elastic::client::ElasticClient;
+use crate::elastic::reply::HttpReply;
 use crate::store::HistoryError;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use bytes::Bytes;
@@ -18,6 +19,8 @@ const REQUEST_WRITES: usize = 8_192;
 const REQUESTS_AT_ONCE: usize = 3;
 /// How often writes that an overloaded server refused are sent again. After that the caller must wait.
 const RETRIES_MAX: usize = 4;
+/// A server that refuses more writes than this and accepts none does not refuse them for what is in them.
+const REFUSED_ALONE_MAX: usize = 100;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The parts of the response that are read: of a write that succeeded, its status.
 const RESPONSE_FILTER: (&str, &str) = ("filter_path", "errors,items.*.status,items.*.error.type,items.*.error.reason");
@@ -77,29 +80,32 @@ fn push_line(lines: &mut Vec<u8>, line: &impl Serialize) {
     lines.push(b'\n');
 }
 
-/// Sends a batch until each of its writes is done or refused.
+/// Sends a batch until each of its writes is done or refused. A request that the server refuses as a whole is split until
+/// the write that it refuses is alone.
 async fn send_batch(
     client: &ElasticClient,
     query: &[(&str, &str)],
     batch: BulkBatch,
 ) -> Result<Vec<RefusedWrite>, HistoryError> {
     let mut refused = Vec::new();
+    let mut done = 0;
     let mut pending = vec![batch];
     let mut pauses =
         ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_times(RETRIES_MAX).with_jitter().build();
     while let Some(batch) = pending.pop() {
         let reply = client.send_bulk(query, batch.lines.clone()).await?;
-        if reply.status == 413 {
+        if let Some(why) = refuses_request(&reply)? {
             match batch.split() {
                 Ok(halves) => pending.extend(halves),
-                Err(number) => {
-                    refused.push(RefusedWrite { number, why: "larger than the server's limit of a request".to_owned() })
-                }
+                Err(number) => refused.push(RefusedWrite { number, why }),
             }
+            at_fault(&refused, done)?;
             continue;
         }
         let outcome = outcome(&reply, &batch)?;
+        done += outcome.done;
         refused.extend(outcome.refused);
+        at_fault(&refused, done)?;
         if let Some((overloaded, why)) = outcome.overloaded {
             let Some(pause) = pauses.next() else { return Err(HistoryError::Unavailable(why)) };
             tokio::time::sleep(pause).await;
@@ -107,6 +113,26 @@ async fn send_batch(
         }
     }
     Ok(refused)
+}
+
+/// Why the server refuses a request because of one of its writes; `None`: it does not.
+fn refuses_request(reply: &HttpReply) -> Result<Option<String>, HistoryError> {
+    match (reply.status, reply.done()) {
+        (413, _) => Ok(Some("larger than the server's limit of a request".to_owned())),
+        (400, Err(HistoryError::Failed(why))) => Ok(Some(why)),
+        (400, Err(transient)) => Err(transient),
+        _ => Ok(None),
+    }
+}
+
+/// Fails if the documents cannot be at fault: the server has refused many and accepted none.
+fn at_fault(refused: &[RefusedWrite], done: usize) -> Result<(), HistoryError> {
+    match refused.last() {
+        Some(last) if done == 0 && refused.len() > REFUSED_ALONE_MAX => {
+            Err(HistoryError::Failed(format!("every document is refused: {}", last.why)))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! The outcome of a bulk request, write by write.
 
 use super::batch::{BulkBatch, BulkWrite, RefusedWrite};
-use crate::elastic::reply::{HttpReply, describe, server_error};
+use crate::elastic::reply::{HttpReply, describe, is_transient, server_error};
 use crate::store::HistoryError;
 use serde::Deserialize;
 
 /// The outcome of a batch. All writes that it does not name are done.
 pub(super) struct BatchOutcome {
     pub(super) refused: Vec<RefusedWrite>,
+    /// How many writes are done.
+    pub(super) done: usize,
     /// Writes that an overloaded server refused for now, and its reason.
     pub(super) overloaded: Option<(BulkBatch, String)>,
 }
@@ -45,7 +47,7 @@ struct ItemError {
 /// Reads the outcome of each write. Fails if the request failed, or a write for a reason that is not its own.
 pub(super) fn outcome(reply: &HttpReply, batch: &BulkBatch) -> Result<BatchOutcome, HistoryError> {
     let response: BulkResponse = reply.read()?;
-    let mut outcome = BatchOutcome { refused: Vec::new(), overloaded: None };
+    let mut outcome = BatchOutcome { refused: Vec::new(), done: batch.writes.len(), overloaded: None };
     if response.items.len() != batch.writes.len() {
         let why = format!("the response to {} writes has {} items", batch.writes.len(), response.items.len());
         return Err(HistoryError::Failed(why));
@@ -65,7 +67,8 @@ pub(super) fn outcome(reply: &HttpReply, batch: &BulkBatch) -> Result<BatchOutco
         match *status {
             // 409: the document exists already, or a newer version does.
             200..300 | 409 => {}
-            400 if is_document_error(kind, reason) => {
+            // The server's kinds of errors of a document are not listed anywhere; those of an index are few.
+            400 if !is_transient(*status, kind, reason) => {
                 outcome.refused.push(RefusedWrite { number: write.number, why: describe(*status, kind, reason) });
             }
             // The queue of a thread pool is full, which lasts a moment. Other transient errors last longer.
@@ -75,23 +78,13 @@ pub(super) fn outcome(reply: &HttpReply, batch: &BulkBatch) -> Result<BatchOutco
             _ => return Err(server_error(*status, kind, reason)),
         }
     }
+    outcome.done -= outcome.refused.len() + overloaded.len();
     if let Some((_, why)) = overloaded.first() {
         let why = why.clone();
         let writes: Vec<BulkWrite> = overloaded.into_iter().map(|(write, _)| write).collect();
         outcome.overloaded = Some((batch.only(&writes), why));
     }
     Ok(outcome)
-}
-
-/// Whether the document causes a bad request, rather than the state of its index.
-fn is_document_error(kind: &str, reason: &str) -> bool {
-    match kind {
-        "document_parsing_exception" | "mapper_parsing_exception" | "strict_dynamic_mapping_exception" => true,
-        // The type of a term that is too long and of a number or date out of range, but also of missing shards and
-        // pipelines, which an operator must repair.
-        "illegal_argument_exception" => reason.contains("immense term") || reason.contains("failed to parse"),
-        _ => false,
-    }
 }
 
 #[cfg(test)]
@@ -118,7 +111,15 @@ mod tests {
         ]);
         let outcome = super::outcome(&reply(items), &batch(4)).unwrap();
         assert_eq!(outcome.refused, [RefusedWrite { number: 2, why: "400 document_parsing_exception: r".into() }]);
+        assert_eq!(outcome.done, 2);
         assert_eq!(numbers(&outcome.overloaded.unwrap().0), [3]);
+    }
+
+    #[test]
+    fn a_bad_request_of_an_unknown_kind_refuses_its_document() {
+        let items = json!([{ "index": { "status": 201 } }, item(400, "exception_of_a_later_version")]);
+        let outcome = super::outcome(&reply(items), &batch(2)).unwrap();
+        assert_eq!((outcome.refused.len(), outcome.done), (1, 1));
     }
 
     #[test]
