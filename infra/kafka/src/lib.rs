@@ -1,22 +1,26 @@
 //! Kafka clients, set up the same way for every part of Tallystone that writes or reads a topic.
 //!
 //! What lives here: the configuration section (`config`), the connection options (`options`), topics (`topic`), an
-//! idempotent producer (`producer`) and a consumer-group reader (`reader`; its callbacks are in `context`, and how it
-//! notices that librdkafka has stopped reading in `stuck`). What may not: the content of a record. The history sink and
+//! idempotent producer (`producer`) and a consumer-group reader (`reader`; its callbacks are in `context`, how it
+//! notices that librdkafka has stopped reading in `stuck`, and that the topic was created again in `position` and
+//! `verifier`). What may not: the content of a record. The history sink and
 //! the history consumer are in `tallystone-indexer`; other readers of the topic depend on this crate alone.
 
 mod config;
 mod context;
 mod logging;
 mod options;
+mod position;
 mod producer;
 mod reader;
 mod stuck;
 mod topic;
+mod verifier;
 
 pub use config::KafkaConfig;
 pub use context::ReaderObserver;
 pub use options::{KafkaConfigError, KafkaOptions};
+pub use position::{Position, RecordMark};
 pub use producer::{Delivery, Producer, Record};
 pub use reader::GroupReader;
 pub use stuck::StuckPartition;

@@ -1,18 +1,21 @@
 //! A consumer-group reader of one topic: how it is configured, paused, restarted and closed.
 //!
-//! The caller decides when a record is processed: it stores the next offset of each partition with
-//! [`GroupReader::store_offsets`], and librdkafka commits stored offsets every second.
+//! The caller decides when a record is processed: it stores the position in each partition with
+//! [`GroupReader::store_positions`], and librdkafka commits stored offsets every second.
 
-use crate::context::{ReaderContext, ReaderObserver};
+use crate::context::{KnownPosition, ReaderContext, ReaderObserver};
 use crate::options::{KafkaConfigError, KafkaOptions};
+use crate::position::Position;
 use crate::stuck::StuckPartition;
+use crate::verifier::{Verdict, Verifier};
 use futures::Stream;
 use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -35,8 +38,8 @@ pub struct GroupReader<O: ReaderObserver> {
 
 impl<O: ReaderObserver> GroupReader<O> {
     /// Checks the options. A group that knows a member by its `instance` gives it its partitions back when it restarts
-    /// within eight seconds, and does not redistribute them. Also returns the channel that reports partitions which librdkafka has stopped reading;
-    /// the caller passes each to [`GroupReader::restart`].
+    /// within eight seconds, and does not redistribute them. Also returns the channel that reports partitions which
+    /// librdkafka has stopped reading; the caller passes each to [`GroupReader::restart`].
     pub fn new(
         options: &KafkaOptions,
         group: &str,
@@ -65,7 +68,9 @@ impl<O: ReaderObserver> GroupReader<O> {
         let config = options.client_config(&defaults, &fixed)?;
         let (stuck, stuck_partitions) = mpsc::unbounded_channel();
         let topic = options.topic.clone();
-        let context = ReaderContext { observer, topic: topic.clone(), waits: Mutex::default(), stuck };
+        let verifier = Arc::new(Verifier::new(options, group)?);
+        let (positions, waits) = (Mutex::default(), Mutex::default());
+        let context = ReaderContext { observer, topic: topic.clone(), verifier, positions, waits, stuck };
         let consumer = config.create_with_context(context);
         let consumer = consumer.map_err(|error| KafkaConfigError::Refused(error.to_string()))?;
         Ok((GroupReader { topic, consumer: Some(Arc::new(consumer)) }, stuck_partitions))
@@ -90,15 +95,62 @@ impl<O: ReaderObserver> GroupReader<O> {
         self.consumer().client().fatal_error().map(|(code, _)| code)
     }
 
-    /// Marks records as processed: of each partition, the offset after the last one. librdkafka commits the offsets
+    /// Marks records as processed: of each partition, the position after the last one. librdkafka commits the offsets
     /// every second, before it gives a partition away, and on close. Fails for partitions that another reader has
     /// taken over; that reader commits them.
-    pub fn store_offsets(&self, next_offsets: &BTreeMap<i32, i64>) -> Result<(), KafkaError> {
+    pub fn store_positions(&self, positions: &BTreeMap<i32, Position>) -> Result<(), KafkaError> {
         let mut offsets = TopicPartitionList::new();
-        for (partition, next_offset) in next_offsets {
-            offsets.add_partition_offset(&self.topic, *partition, Offset::Offset(*next_offset))?;
+        for (partition, position) in positions {
+            let mut stored = offsets.add_partition(&self.topic, *partition);
+            stored.set_offset(Offset::Offset(position.next_offset))?;
+            stored.set_metadata(position.last.to_string());
         }
-        self.consumer().store_offsets(&offsets)
+        self.consumer().store_offsets(&offsets)?;
+        let mut known = self.positions();
+        for (partition, position) in positions {
+            known.entry(*partition).or_insert_with(|| KnownPosition::new(*position)).latest = *position;
+        }
+        Ok(())
+    }
+
+    /// Up to where each assigned partition is read, as far as it is known.
+    fn positions(&self) -> MutexGuard<'_, BTreeMap<i32, KnownPosition>> {
+        self.consumer().context().positions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the record before a position again: that of the next partition after this one. Sends `false` if the log has
+    /// another one there: then the topic was deleted and created again. `None`: no position is known.
+    pub fn verify_after(&self, partition: i32) -> Option<(i32, oneshot::Receiver<bool>)> {
+        let (partition, position) = {
+            let known = self.positions();
+            let next = known.range((Excluded(partition), Unbounded)).next().or_else(|| known.first_key_value());
+            next.map(|(partition, position)| (*partition, *position))?
+        };
+        let (verified, is_verified) = oneshot::channel();
+        let context = self.consumer().context().clone();
+        // Not a blocking task of the runtime, for the reason in `close`.
+        std::thread::spawn(move || {
+            let verdicts = context.verifier.verify(&BTreeMap::from([(partition, position.anchor)]));
+            // The topic was still the same when the latest position was stored: that one is verified next.
+            if matches!(verdicts.get(&partition), Some(Verdict::Same | Verdict::Empty)) {
+                let mut known = context.positions.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(known) = known.get_mut(&partition) {
+                    known.anchor = position.latest;
+                }
+            }
+            // The receiver is gone if the indexer is.
+            let _ = verified.send(verdicts.get(&partition) != Some(&Verdict::Different));
+        });
+        Some((partition, is_verified))
+    }
+
+    /// Reads all assigned partitions from their beginning.
+    pub fn read_from_beginning(&self) -> Result<(), KafkaError> {
+        self.positions().clear();
+        for assigned in self.consumer().assignment()?.elements() {
+            self.consumer().seek(&self.topic, assigned.partition(), Offset::Beginning, Duration::ZERO)?;
+        }
+        Ok(())
     }
 
     /// Stops reading the assigned partitions. Partitions assigned later are not paused. The caller goes on polling

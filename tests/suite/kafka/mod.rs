@@ -6,6 +6,7 @@ mod dead_letters;
 mod group;
 mod indexing;
 mod recording;
+mod recreated;
 mod topic;
 
 use recording::{DEADLINE, RecordingStore};

@@ -7,6 +7,7 @@ use rdkafka::Message;
 use rdkafka::message::Headers;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use tallystone_kafka::Position;
 use tallystone_model::Recorded;
 
 /// How much of an unknown record type is quoted, in bytes.
@@ -85,14 +86,16 @@ pub(super) struct Batch {
     pub(super) dead_letters: Vec<DeadLetter>,
     /// The newest watermark of each partition, Unix ms.
     pub(super) watermarks: BTreeMap<u32, u64>,
-    /// Of each partition, the offset after the last record.
-    pub(super) next_offsets: BTreeMap<i32, i64>,
+    /// Of each partition, the position after the last record.
+    pub(super) positions: BTreeMap<i32, Position>,
+    /// How often the reader has gone back to the beginning of the topic before this batch.
+    pub(super) reading: u64,
     bytes: usize,
 }
 
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
-        self.next_offsets.is_empty()
+        self.positions.is_empty()
     }
 
     pub(super) fn is_full(&self, options: &IndexerOptions) -> bool {
@@ -103,7 +106,7 @@ impl Batch {
     /// Decodes one record into the batch.
     pub(super) fn push(&mut self, record: &impl Message) {
         let partition = record.partition();
-        self.next_offsets.insert(partition, record.offset() + 1);
+        self.positions.insert(partition, Position::after(record));
         let headers = record.headers();
         let header = headers.as_ref().and_then(|headers| headers.iter().find(|header| header.key == TYPE_HEADER));
         let value = record.payload().unwrap_or_default();

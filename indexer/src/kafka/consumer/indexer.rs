@@ -7,6 +7,7 @@ use super::options::{IndexerError, IndexerOptions};
 use super::progress::Progress;
 use super::retry::retry_while;
 use super::settle::{SettledBatch, Settler};
+use super::topic_check::TopicCheck;
 use crate::{HistoryError, HistoryStore};
 use futures::FutureExt;
 use futures::stream::{FuturesOrdered, StreamExt};
@@ -35,7 +36,8 @@ pub async fn run<S: HistoryStore>(
     let topic = Arc::new(Topic::events(&options.kafka)?);
     let dead_letters = DeadLetters::new(&options.kafka)?;
     let metrics = Metrics::new();
-    let (reader, stuck) = GroupReader::new(&options.kafka, &options.group, options.instance.as_deref(), metrics.clone())?;
+    let (reader, stuck) =
+        GroupReader::new(&options.kafka, &options.group, options.instance.as_deref(), metrics.clone())?;
     let settler = Arc::new(Settler { store: store.clone(), dead_letters, metrics, topic: topic.clone() });
     tokio::pin!(shutdown);
     let ensured = retry_while("Kafka does not create the topic", || topic.ensure(), |_| true);
@@ -48,6 +50,8 @@ pub async fn run<S: HistoryStore>(
         reader: &reader,
         settler,
         progress: Progress::new(store, topic),
+        check: TopicCheck::new(),
+        reading: 0,
         batch: Batch::default(),
         settling: FuturesOrdered::new(),
         intake: Intake::Open,
@@ -73,6 +77,9 @@ struct Indexer<'a, S> {
     reader: &'a GroupReader<Metrics>,
     settler: Arc<Settler<S>>,
     progress: Progress<S>,
+    check: TopicCheck,
+    /// How often the reader has gone back to the beginning of the topic.
+    reading: u64,
     /// Records read and not yet handed to the store.
     batch: Batch,
     settling: FuturesOrdered<AbortOnDropHandle<Result<SettledBatch, HistoryError>>>,
@@ -97,6 +104,11 @@ impl<S: HistoryStore> Indexer<'_, S> {
                 () = &mut shutdown => break,
                 Some(settled) = self.settling.next() => self.settled(settled.unwrap_or_else(task_failed)?),
                 advanced = self.progress.advance() => advanced?,
+                is_recreated = self.check.advance(self.reader) => {
+                    if is_recreated {
+                        self.read_again()?;
+                    }
+                }
                 Some(stuck) = self.stuck.recv() => self.reader.restart(&stuck),
                 () = sleep_until(pause_at.unwrap_or_else(Instant::now)), if pause_at.is_some() => {
                     self.reader.pause()?;
@@ -123,17 +135,36 @@ impl<S: HistoryStore> Indexer<'_, S> {
             in_flight => in_flight < self.options.batches_max && self.batch.is_full(self.options),
         };
         if is_due {
-            let batch = std::mem::take(&mut self.batch);
-            let settling = tokio::spawn(self.settler.clone().settle(batch));
-            self.settling.push_back(AbortOnDropHandle::new(settling));
+            self.settle();
         }
     }
 
+    fn settle(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        self.batch.reading = self.reading;
+        let settling = tokio::spawn(self.settler.clone().settle(batch));
+        self.settling.push_back(AbortOnDropHandle::new(settling));
+    }
+
     fn settled(&mut self, settled: SettledBatch) {
-        if let Err(error) = self.reader.store_offsets(&settled.next_offsets) {
+        // The records of an earlier reading are stored, but there may be others before them.
+        if settled.reading < self.reading {
+            return;
+        }
+        if let Err(error) = self.reader.store_positions(&settled.positions) {
             tracing::debug!(%error, "offsets of partitions that another indexer has taken over");
         }
         self.progress.reached(settled.watermarks);
+    }
+
+    /// Reads the topic from its beginning, because it is no longer the one that was read.
+    fn read_again(&mut self) -> Result<(), KafkaError> {
+        tracing::warn!("the topic was created again; reading it from its beginning");
+        self.reading += 1;
+        // Records that are read from now on belong to the next batch.
+        self.settle();
+        self.progress.forget();
+        self.reader.read_from_beginning()
     }
 
     /// Stops the intake while the batch is full, and opens it again once it is not.

@@ -1,6 +1,8 @@
 //! The metrics of an indexer.
 
-use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_kafka::ReaderObserver;

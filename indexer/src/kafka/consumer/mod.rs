@@ -1,8 +1,8 @@
 //! The indexer: a member of a consumer group that writes the records of its partitions to a history store.
 //!
 //! What lives here: the read loop (`indexer`), decoding records into batches (`batch`), handing batches to the store
-//! (`settle`), records that no store can take (`dead_letters`), and reporting watermarks to the store (`progress`).
-//! What may not: how a store keeps events.
+//! (`settle`), records that no store can take (`dead_letters`), reporting watermarks to the store (`progress`), and
+//! noticing a topic that was created again (`topic_check`). What may not: how a store keeps events.
 //!
 //! The order of steps must not change. The store records a batch; Kafka acknowledges its dead letters; only then are
 //! its offsets committed and its watermarks reported, and only after those of all batches before it. A crash in
@@ -16,6 +16,7 @@ mod options;
 mod progress;
 mod retry;
 mod settle;
+mod topic_check;
 
 pub use dead_letters::dead_letter_topic;
 pub use indexer::run;

@@ -38,6 +38,11 @@ impl<S: HistoryStore> Progress<S> {
         }
     }
 
+    /// Drops the watermarks that are not reported yet: they no longer hold.
+    pub(super) fn forget(&mut self) {
+        self.reached.clear();
+    }
+
     /// Waits for the next step, a report's begin or end, and takes it. Cancel-safe.
     pub(super) async fn advance(&mut self) -> Result<(), HistoryError> {
         if let Some(report) = self.report.as_mut() {

@@ -8,12 +8,14 @@ use crate::{HistoryError, HistoryStore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
-use tallystone_kafka::Topic;
+use tallystone_kafka::{Position, Topic};
 
 /// What holds once all records of a batch are stored or are dead letters.
 pub(super) struct SettledBatch {
-    /// The offsets that may be committed: of each partition, the one after its last record.
-    pub(super) next_offsets: BTreeMap<i32, i64>,
+    /// The positions that may be committed: of each partition, the one after its last record.
+    pub(super) positions: BTreeMap<i32, Position>,
+    /// See [`Batch::reading`].
+    pub(super) reading: u64,
     /// The newest watermark of each partition, Unix ms.
     pub(super) watermarks: BTreeMap<u32, u64>,
 }
@@ -61,6 +63,6 @@ impl<S: HistoryStore> Settler<S> {
             );
             self.metrics.dead_letter(letter.kind);
         }
-        Ok(SettledBatch { next_offsets: batch.next_offsets, watermarks: batch.watermarks })
+        Ok(SettledBatch { positions: batch.positions, reading: batch.reading, watermarks: batch.watermarks })
     }
 }
