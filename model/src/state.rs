@@ -171,9 +171,9 @@ pub const ARROWS: &[Arrow] = &[
     arrow(INVISIBLE, CANCELED, Cause::Purge, "by an operator"),
     arrow(PENDING, CANCELED, Cause::Purge, "by an operator"),
     arrow(RUNNING, CANCELED, Cause::Purge, "by an operator who includes running messages"),
-    arrow(COMPLETED, None, Cause::Collect, "retention over, or purged"),
-    arrow(CANCELED, None, Cause::Collect, "retention over, purged, or replaced by coalescing"),
-    arrow(ERRORED, None, Cause::Collect, "retention over, purged, or replaced by coalescing"),
+    arrow(COMPLETED, None, Cause::Collect, "retention over, purged, queue deleted, or id used again"),
+    arrow(CANCELED, None, Cause::Collect, "retention over, purged, queue deleted, or id used again"),
+    arrow(ERRORED, None, Cause::Collect, "retention over, purged, queue deleted, or id used again"),
 ];
 
 /// Whether the table has this transition.

@@ -94,7 +94,7 @@ pub(crate) fn drawn(trace: &Trace, before: &mut Option<TracedTransition>, queue:
         let mark = if transition.to.is_none() || transition.to.is_some_and(is_terminal) { '●' } else { '○' };
         let state = transition.to.map_or("gone", State::name);
         let state = colored(&format!("{state:<10}"));
-        let _ = writeln!(text, "{}  {mark} {state} {}", format_time(transition.at_ms), what(transition));
+        let _ = writeln!(text, "{}  {mark} {state} {}", format_time(transition.at_ms), what(transition, same));
         *before = Some(transition.clone());
     }
     let is_last = |gap: &&Gap| !trace.transitions.iter().any(|transition| is_before(gap, transition));
@@ -140,11 +140,14 @@ fn spent(transition: &TracedTransition) -> String {
     }
 }
 
-/// The cause of a transition, with attempt, worker, fencing token, reason and time limit.
-fn what(transition: &TracedTransition) -> String {
+/// The cause of a transition, with attempt, worker, fencing token, reason and time limit. `before` is the last known
+/// transition of the message.
+fn what(transition: &TracedTransition, before: Option<&TracedTransition>) -> String {
     let mut text = transition.by.replace('_', " ");
     if matches!(transition.by.as_str(), "dequeue" | "complete" | "release" | "extend_lease" | "lease_expired") {
-        let _ = write!(text, ", attempt {}", transition.attempt);
+        if let Some(attempt) = attempt(transition, before) {
+            let _ = write!(text, ", attempt {attempt}");
+        }
         if !transition.worker.is_empty() {
             let _ = write!(text, " by {}", printable(&transition.worker));
         }
@@ -159,6 +162,15 @@ fn what(transition: &TracedTransition) -> String {
         _ => {}
     }
     text
+}
+
+/// The attempt to which the transition belongs. The end of a coalesced run sets the attempts back to 0, so the transition
+/// before has it; `None`: that one is missing.
+fn attempt(transition: &TracedTransition, before: Option<&TracedTransition>) -> Option<u32> {
+    match transition.attempt {
+        0 => before.filter(|before| before.version + 1 == transition.version).map(|before| before.attempt),
+        known => Some(known),
+    }
 }
 
 /// The versions that are missing just before this transition.
@@ -202,6 +214,11 @@ mod tests {
         }
     }
 
+    fn page(transitions: Vec<TracedTransition>, gaps: Vec<Gap>) -> Trace {
+        let (next_page_token, watermark) = (String::new(), Default::default());
+        Trace { transitions, gaps, message: None, next_page_token, watermark }
+    }
+
     #[test]
     fn a_timeline_is_drawn_from_top_to_bottom() {
         let transitions = vec![
@@ -209,13 +226,7 @@ mod tests {
             transition(2, Some(State::Pending), Some(State::Running), "dequeue"),
             transition(4, Some(State::Pending), Some(State::Canceled), "cancel"),
         ];
-        let trace = Trace {
-            transitions,
-            gaps: vec![Gap { sequence: 3, first_version: 3, last_version: 3 }],
-            message: None,
-            next_page_token: String::new(),
-            watermark: Default::default(),
-        };
+        let trace = page(transitions, vec![Gap { sequence: 3, first_version: 3, last_version: 3 }]);
         let text = drawn(&trace, &mut None, "flights", "UA1");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "UA1 in flights  (priority 5, sequence 3)");
@@ -228,5 +239,27 @@ mod tests {
         );
         assert!(lines[5].contains("version 3 is missing"), "{text}");
         assert!(lines[6].contains("● canceled   cancel"), "{text}");
+    }
+
+    #[test]
+    fn q12_the_end_of_a_coalesced_run_names_its_attempt() {
+        let (pending, running) = (Some(State::Pending), Some(State::Running));
+        for by in ["complete", "release", "lease_expired"] {
+            let attempt_of = |attempt, transition| TracedTransition { attempt, ..transition };
+            let transitions = vec![
+                attempt_of(2, transition(4, pending, running, "dequeue")),
+                attempt_of(2, transition(5, running, running, "coalesce")),
+                attempt_of(0, transition(6, running, pending, by)),
+                attempt_of(1, transition(7, pending, running, "dequeue")),
+            ];
+            let mut trace = page(transitions, vec![]);
+            let text = drawn(&trace, &mut None, "flights", "UA1");
+            let line = text.lines().find(|line| line.contains(&by.replace('_', " "))).expect("its line");
+            assert!(line.contains(", attempt 2 by hangar-1"), "{line}");
+            // Without the transition before, the attempt is not known.
+            trace.transitions.remove(1);
+            let text = drawn(&trace, &mut None, "flights", "UA1");
+            assert!(!text.contains("attempt 0"), "{text}");
+        }
     }
 }

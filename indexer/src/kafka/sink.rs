@@ -10,8 +10,9 @@ use std::time::Duration;
 use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Record, Topic};
 use tallystone_model::{Recorded, Sink, SinkError};
 
-/// How often a relay writes a watermark to every partition. The indexer makes its writes searchable at each watermark,
-/// so this bounds how soon a transition can be found (docs/performance.md, `searchable`).
+/// How often a relay writes a watermark to every partition. An indexer makes its writes searchable and stores the newest
+/// watermark at most once a second; twice as many watermarks make the newest one at most half a second old then
+/// (docs/performance.md, `searchable`).
 pub const WATERMARK_EVERY: Duration = Duration::from_millis(500);
 
 /// Writes events to Kafka. It buffers at most 64 MiB, unless the property `queue.buffering.max.kbytes` differs.
