@@ -10,6 +10,7 @@ mod configuration;
 mod consent;
 mod demo;
 mod dev;
+mod history_check;
 mod messages;
 mod outages;
 mod queues;

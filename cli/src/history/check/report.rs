@@ -1,0 +1,66 @@
+//! What a check prints: the differences of each queue.
+
+use crate::output::grouped;
+use crate::table::table;
+use serde::Serialize;
+
+/// Differences of a queue that are listed; further ones are only counted.
+const NAMED: usize = 100_000;
+
+/// The result of one queue.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) queue: String,
+    compared: u64,
+    differences: Vec<Difference>,
+    more_differences: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct Difference {
+    id: String,
+    difference: String,
+}
+
+impl Report {
+    pub(super) fn new(queue: String, compared: u64) -> Report {
+        Report { queue, compared, differences: Vec::new(), more_differences: 0 }
+    }
+
+    pub(super) fn add(&mut self, id: String, difference: String) {
+        if self.differences.len() < NAMED {
+            self.differences.push(Difference { id, difference });
+        } else {
+            self.more_differences += 1;
+        }
+    }
+
+    /// The number of differences.
+    pub(super) fn found(&self) -> u64 {
+        self.differences.len() as u64 + self.more_differences
+    }
+}
+
+/// A table of the queues, and each difference on a line.
+pub(super) fn text(reports: &[Report]) -> String {
+    if reports.is_empty() {
+        return "No queues.".to_owned();
+    }
+    let row = |report: &Report| {
+        let verdict = match report.found() {
+            0 => "no difference".to_owned(),
+            found => format!("{found} differences"),
+        };
+        vec![report.queue.clone(), grouped(report.compared), verdict]
+    };
+    let mut text = table(&["queue", "#compared", "verdict"], reports.iter().map(row));
+    for report in reports {
+        for Difference { id, difference } in &report.differences {
+            text += &format!("\n{} {id}: {difference}", report.queue);
+        }
+        if report.more_differences > 0 {
+            text += &format!("\n{}: {} more", report.queue, report.more_differences);
+        }
+    }
+    text
+}
