@@ -54,7 +54,7 @@ impl Progress {
     }
 
     /// The traces of these messages are checked.
-    pub(super) fn to_trace(&mut self, messages: usize) {
+    pub(super) fn add_to_trace(&mut self, messages: usize) {
         self.to_trace += messages as u64;
         self.print();
     }
@@ -97,7 +97,7 @@ mod tests {
         progress.listed(3_000);
         progress.compared();
         assert_eq!(progress.line(), "3,000 messages; 1 of 10,000 queues listed; 1 of 10,000 queues compared");
-        progress.to_trace(3_000);
+        progress.add_to_trace(3_000);
         progress.traced();
         assert!(progress.line().ends_with("; 1 of 3,000 traces checked"), "{}", progress.line());
     }

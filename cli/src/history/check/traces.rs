@@ -29,7 +29,7 @@ async fn incomplete_of(
     session: &Session,
     progress: &mut Progress,
 ) -> Result<Vec<(Suspect, String)>, CliError> {
-    progress.to_trace(messages.len());
+    progress.add_to_trace(messages.len());
     let mut found = Vec::new();
     let traced = futures::stream::iter(messages).map(|(at, id)| async move {
         let difference = incomplete(&queues[at], &id, session).await?;
