@@ -48,9 +48,14 @@ fn color_of(text: &str) -> Option<(&'static str, Color, AnsiColors)> {
 /// Breaks the lines that are wider than `width` between words. The parts of a line begin below its value: after its name,
 /// or its indentation.
 pub(crate) fn fitted(text: &str, width: usize) -> String {
-    let fit = |line: &str| match display_width(line) <= width {
-        true => line.to_owned(),
-        false => filled(line, width, value_column(line, width)),
+    let fit = |line: &str| {
+        if display_width(line) <= width {
+            return line.to_owned();
+        }
+        let (name, value) = line.split_at(value_at(line, width));
+        let indent = " ".repeat(display_width(name));
+        let filled = filled(&format!("{indent}{value}"), width, indent.len());
+        format!("{name}{}", filled.trim_start())
     };
     text.lines().map(fit).collect::<Vec<_>>().join("\n")
 }
@@ -70,16 +75,15 @@ pub(crate) fn filled(text: &str, width: usize, indent: usize) -> String {
 }
 
 /// Where the value of a line begins: after the last gap of two spaces in its first half.
-fn value_column(line: &str, width: usize) -> usize {
-    let mut column = line.len() - line.trim_start().len();
+fn value_at(line: &str, width: usize) -> usize {
+    let mut value_at = line.len() - line.trim_start().len();
     for (at, _) in line.match_indices("  ") {
-        let rest = line[at..].trim_start();
-        let next = display_width(&line[..line.len() - rest.len()]);
-        if next <= width / 2 {
-            column = next;
+        let next_at = line.len() - line[at..].trim_start().len();
+        if display_width(&line[..next_at]) <= width / 2 {
+            value_at = next_at;
         }
     }
-    column
+    value_at
 }
 
 #[cfg(test)]
@@ -89,7 +93,8 @@ mod tests {
     #[test]
     fn lines_break_between_words_and_continue_below_their_value() {
         let text = "message 1\n  metadata        carrier-name=United-Airlines origin=EWR destination=IAH";
-        let expected = "message 1\n  metadata        carrier-name=United-Airlines\n                  origin=EWR\n                  destination=IAH";
+        let expected =
+            "message 1\n  metadata        carrier-name=United-Airlines\n                  origin=EWR destination=IAH";
         assert_eq!(fitted(text, 45), expected);
         assert_eq!(fitted("a-word-that-is-too-long b", 10), "a-word-that-is-too-long\nb");
     }
