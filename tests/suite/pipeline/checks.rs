@@ -6,8 +6,8 @@ use std::time::Duration;
 use tallystone_client::Client;
 use tokio::time::Instant;
 
-/// How long the index may take to catch up with everything.
-const CATCH_UP: Duration = Duration::from_secs(120);
+/// How long the index may take to catch up with everything: after Kafka was killed several times, minutes.
+const CATCH_UP: Duration = Duration::from_secs(300);
 const TRACES_AT_ONCE: usize = 8;
 
 /// Waits until the watermark is past the time of the call; outages in between are tolerated.
