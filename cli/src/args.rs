@@ -15,6 +15,7 @@ use crate::msg::MsgVerb;
 use crate::queue::QueueVerb;
 use crate::rollup_worker::RollupWorkerArgs;
 use crate::server::ServerArgs;
+use crate::store::StoreVerb;
 use crate::work::WorkArgs;
 use clap::{Parser, Subcommand};
 
@@ -53,6 +54,9 @@ pub(crate) enum Verb {
     History(HistoryVerb),
     /// Check the invariants of queues, also while they are in use
     Check(CheckArgs),
+    /// Decide about a Redis whose data was deleted or replaced
+    #[command(subcommand)]
+    Store(StoreVerb),
     /// Serve the queue over gRPC; its data is in Redis
     Server(ServerArgs),
     /// Serve counters over gRPC and HTTP; their data is in Redis

@@ -1,4 +1,4 @@
-//! Verbs that remove messages, or run them again: they say how many first, and let a person decide.
+//! Verbs that remove messages, run them again or give data up: they say what they do first, and let a person decide.
 
 use crate::error::CliError;
 use crate::output::Output;
@@ -45,12 +45,17 @@ impl Consent {
             output.one(&dry_run, |_| format!("{}: not done, --dry-run.", plan.what))?;
             return Ok(false);
         }
-        let on_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        if self.yes || !on_terminal || confirmed(&plan.what)? {
-            return Ok(true);
-        }
-        Err(CliError::refused("not confirmed, so nothing was changed").hint("--yes does not wait for a confirmation"))
+        ask(&plan.what, self.yes).map(|()| true)
     }
+}
+
+/// Lets a person on a terminal confirm what is about to be done, unless `yes`. A script has confirmed it by calling.
+pub(crate) fn ask(what: &str, yes: bool) -> Result<(), CliError> {
+    let on_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if yes || !on_terminal || confirmed(what)? {
+        return Ok(());
+    }
+    Err(CliError::refused("not confirmed, so nothing was changed").hint("--yes does not wait for a confirmation"))
 }
 
 /// The question goes to stderr: stdout may go to a file.

@@ -28,7 +28,7 @@ pub(crate) async fn run(args: CountersArgs, queue: Option<String>) -> Result<(),
         .set_server("counters.queue_url", queue);
     let config = load(args.file.path.as_deref(), args.redis.set(flags))?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
-    let host = tallystone_assembly::counters(&config).await.map_err(|error| cannot_assemble(&error))?;
+    let host = tallystone_assembly::counters(&config).await.map_err(cannot_assemble)?;
     tracing::info!(queue = config.counters.queue_url, "serving counters");
     let listener = listen(config.counters.listen).await?;
     host.serve(listener, shutdown.requested()).await.map_err(|error| cannot_serve(&error))

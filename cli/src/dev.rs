@@ -148,7 +148,7 @@ async fn serve(
     shutdown: Shutdown,
     output: Output,
 ) -> Result<(), CliError> {
-    let mut services = start(config, listeners).await.map_err(|error| cannot_assemble(&error))?;
+    let mut services = start(config, listeners).await.map_err(cannot_assemble)?;
     let running = Running {
         server: services.queue_url(),
         counters: services.counters_url(),

@@ -42,7 +42,7 @@ pub(crate) async fn run(args: IndexerArgs) -> Result<(), CliError> {
             .hint("set it with --elasticsearch-url http://HOST:9200"));
     }
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
-    let host = tallystone_assembly::indexer(&config).map_err(|error| cannot_assemble(&error))?;
+    let host = tallystone_assembly::indexer(&config).map_err(cannot_assemble)?;
     let listener = listen(config.indexer.listen).await?;
     tracing::info!(group = config.indexer.group, "indexing");
     host.serve(listener, shutdown.requested()).await.map_err(|error| cannot_serve(&error))

@@ -32,6 +32,7 @@ mod rollup_worker;
 mod server;
 mod serving;
 mod shutdown;
+mod store;
 mod table;
 mod terminal;
 mod text;
@@ -136,6 +137,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         Verb::WorkGuard => Ok(()), // ended before the runtime started
         Verb::Work(args) => work::run(args, &connect().await?).await,
         Verb::Check(args) => check::run(args, &connect().await?).await,
+        Verb::Store(verb) => store::run(verb, output).await,
         Verb::Demo(Demo::Flights(args)) => demo::flights(args, global.named_server(), output).await,
         Verb::Bench(args) => bench::run(args, output).await,
         Verb::Completions(args) => completions::run(args, &mut Cli::command(), output),

@@ -34,7 +34,7 @@ pub(crate) async fn run(args: ServerArgs) -> Result<(), CliError> {
     let flags = args.history.set(args.redis.set(flags));
     let config = load(args.file.path.as_deref(), flags)?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
-    let host = tallystone_assembly::queue(&config).await.map_err(|error| cannot_assemble(&error))?;
+    let host = tallystone_assembly::queue(&config).await.map_err(cannot_assemble)?;
     let listener = listen(config.server.listen).await?;
     host.serve(listener, shutdown.requested()).await.map_err(|error| cannot_serve(&error))
 }

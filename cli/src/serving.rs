@@ -16,16 +16,24 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CliError>
 }
 
 /// Why a process could not be put together, or has ended.
-pub(crate) fn cannot_assemble(error: &AssemblyError) -> CliError {
+pub(crate) fn cannot_assemble(error: AssemblyError) -> CliError {
     match error {
-        AssemblyError::Redis(ConnectError::Unreachable { .. }) => {
-            cannot_serve(error).hint("--redis-url sets another address; `tallystone dev` starts its own Redis")
+        AssemblyError::Redis(error) => cannot_connect(error),
+        AssemblyError::Config(_) | AssemblyError::History(_) => CliError::usage(error),
+        _ => cannot_serve(&error),
+    }
+}
+
+/// Why a Redis cannot be used.
+pub(crate) fn cannot_connect(error: ConnectError) -> CliError {
+    match error {
+        ConnectError::Unreachable { .. } => {
+            cannot_serve(&error).hint("--redis-url sets another address; `tallystone dev` starts its own Redis")
         }
-        AssemblyError::Redis(ConnectError::Denied { .. }) => {
+        ConnectError::Denied { .. } => {
             CliError::usage(error).hint("redis.url may have a user and a password: redis://USER:PASSWORD@HOST:PORT")
         }
-        AssemblyError::Config(_) | AssemblyError::Redis(_) | AssemblyError::History(_) => CliError::usage(error),
-        _ => cannot_serve(error),
+        _ => CliError::usage(error),
     }
 }
 

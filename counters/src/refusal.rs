@@ -46,6 +46,12 @@ pub enum Refusal {
         /// The reason.
         why: String,
     },
+    /// The store is not what it was (X7): its data was deleted, replaced, or is older than it was.
+    #[error("the store is not what it was: {why}")]
+    DataLoss {
+        /// What was noticed.
+        why: String,
+    },
     /// A defect.
     #[error("internal error: {0}")]
     Internal(String),
@@ -64,6 +70,7 @@ impl Refusal {
             Refusal::TokenExpired => "TOKEN_EXPIRED",
             Refusal::Stale => "NAMESPACE_CHANGED",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
+            Refusal::DataLoss { .. } => "DATA_LOSS",
             Refusal::Internal(_) => "INTERNAL",
         }
     }
@@ -87,6 +94,7 @@ impl From<tallystone_model::Refusal> for Refusal {
             Queue::Invalid { field, why } => Refusal::Invalid { field, why },
             Queue::Unavailable { applied, why } => Refusal::Unavailable { applied, why },
             Queue::StoreFull => Refusal::Unavailable { applied: Applied::No, why: "it is out of memory".to_owned() },
+            Queue::DataLoss { why } => Refusal::DataLoss { why },
             other => Refusal::Internal(other.to_string()),
         }
     }

@@ -122,6 +122,12 @@ pub enum Refusal {
         /// What went wrong.
         why: String,
     },
+    /// The store is not what it was (X7): its data was deleted, replaced, or is older than it was.
+    #[error("the store is not what it was: {why}")]
+    DataLoss {
+        /// What was noticed.
+        why: String,
+    },
     /// A defect of Tallystone.
     #[error("internal error: {0}")]
     Internal(String),
@@ -166,6 +172,7 @@ impl Refusal {
             Refusal::TooManyIndexes { .. } => "TOO_MANY_INDEXES",
             Refusal::IndexBuilding { .. } => "INDEX_BUILDING",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
+            Refusal::DataLoss { .. } => "DATA_LOSS",
             Refusal::Internal(_) => "INTERNAL",
         }
     }

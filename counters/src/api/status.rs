@@ -40,6 +40,7 @@ fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
             metadata.insert("applied".to_owned(), applied.to_owned());
             Code::Unavailable
         }
+        Refusal::DataLoss { .. } => Code::DataLoss,
         Refusal::Internal(_) => Code::Internal,
     };
     match refusal {

@@ -8,10 +8,14 @@ use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
-use tallystone_link::{Clock, ConnectError, Format, Link, ReplicaWait, ScriptReply};
+use std::sync::Arc;
+use tallystone_link::{Clock, ConnectError, Format, Identity, Link, ReplicaWait, ScriptReply, StoreStatus};
 use tallystone_lua::counter::{CounterAnswer, CounterScript, NAMESPACES};
 use tallystone_model::Applied;
+use tokio::sync::watch;
 
+/// The identity mark of the counters' store.
+const MARK: &str = "tc:store";
 /// The format of the counters' keys and records.
 const FORMAT: Format = Format { what: "counters", key: "tc:format", used: NAMESPACES, number: 2 };
 
@@ -19,6 +23,8 @@ const FORMAT: Format = Format { what: "counters", key: "tc:format", used: NAMESP
 #[derive(Clone)]
 pub struct RedisNamespaces {
     links: Links,
+    /// `None`: not connected, in tests.
+    identity: Option<Arc<Identity>>,
     clock: Clock,
 }
 
@@ -37,7 +43,7 @@ impl RedisNamespaces {
     /// Does not connect yet.
     pub fn new(client: Client, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
         let link = |_| Link::new(client.clone(), replicas, scripts());
-        RedisNamespaces { links: (0..SHARDS).map(link).collect(), clock }
+        RedisNamespaces { links: (0..SHARDS).map(link).collect(), identity: None, clock }
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
@@ -46,12 +52,36 @@ impl RedisNamespaces {
         allow_volatile: bool,
         replicas: ReplicaWait,
     ) -> Result<RedisNamespaces, ConnectError> {
-        let namespaces = RedisNamespaces::new(tallystone_link::client(url)?, replicas, Clock::Redis);
+        let client = tallystone_link::client(url)?;
         let shown = tallystone_link::without_password(url);
-        tallystone_link::preflight(&namespaces.links[0], &shown, allow_volatile).await?;
-        FORMAT.check(&namespaces.links[0], &shown).await?;
-        namespaces.links[0].load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
-        Ok(namespaces)
+        let link = || Link::new(client.clone(), replicas, scripts());
+        let first = link();
+        tallystone_link::preflight(&first, &shown, allow_volatile).await?;
+        FORMAT.check(&first, &shown).await?;
+        first.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
+        let identity = Identity::open(client.clone(), MARK, &shown, allow_volatile).await?;
+        let links = (0..SHARDS).map(|_| link().guarded_by(&identity)).collect();
+        Ok(RedisNamespaces { links, identity: Some(identity), clock: Clock::Redis })
+    }
+
+    /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
+    /// it. Returns its new mark; `None`: no process has noticed a loss.
+    pub async fn accept(url: &str) -> Result<Option<String>, ConnectError> {
+        let shown = tallystone_link::without_password(url);
+        Identity::accept(tallystone_link::client(url)?, MARK, &shown).await
+    }
+
+    /// What the last probe of the store found, and every change of that. `None`: it is not probed.
+    pub fn status(&self) -> Option<watch::Receiver<StoreStatus>> {
+        self.identity.as_ref().map(|identity| identity.watch())
+    }
+
+    /// Before a namespace is configured: in an emptied store that would be a new beginning.
+    async fn verify(&self) -> Result<(), Refusal> {
+        match &self.identity {
+            Some(identity) => identity.verify().await.map_err(of_link),
+            None => Ok(()),
+        }
     }
 
     /// A namespace; `None`: it does not exist.
@@ -95,6 +125,7 @@ impl RedisNamespaces {
         config: NamespaceConfig,
     ) -> Result<Namespace, Refusal> {
         config.check()?;
+        self.verify().await?;
         if let Some(before) = before {
             before.config.check_change(&config)?;
         }
@@ -121,6 +152,7 @@ impl RedisNamespaces {
     /// died before all of them did.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         let Namespace { name, config, revision } = namespace.clone();
+        self.verify().await?;
         RedisNamespace::open(self.links.clone(), name, config, revision, self.clock.clone()).await
     }
 }

@@ -31,6 +31,8 @@ use open::OpenNamespace;
 use std::ops::Range;
 use std::sync::Arc;
 use tallystone_client::Client;
+use tallystone_link::StoreStatus;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// How long a rollup that is under way may take before a read hurries it.
@@ -99,6 +101,11 @@ impl CounterService {
             stopping.run_until_cancelled(follow).await;
             self.directory.close();
         })
+    }
+
+    /// What the last probe of the store found, and every change of that. `None`: it is not probed.
+    pub fn store_status(&self) -> Option<watch::Receiver<StoreStatus>> {
+        self.directory.namespaces.status()
     }
 
     /// The counts of counters of one namespace, in their order.

@@ -2,7 +2,7 @@
 //!
 //! What lives here: the whole configuration ([`Config`]), and one file per process: the queue's server with its relay and
 //! history ([`queue`]), the counters ([`counters`]), the rollup worker ([`RollupWorker`]), the indexer ([`indexer`]), and
-//! several of them in one process ([`AllInOne`]). What may not: command-line arguments, output for people, and the work
+//! several of them in one process ([`AllInOne`]); and the operator's word on a Redis ([`accept_store`]). What may not: command-line arguments, output for people, and the work
 //! that a part does.
 
 mod all_in_one;
@@ -13,6 +13,7 @@ mod history;
 mod indexer;
 mod queue;
 mod rollup_worker;
+mod store;
 
 pub use all_in_one::{AllInOne, Listeners, create_namespace};
 pub use config::Config;
@@ -22,3 +23,4 @@ pub use history::History;
 pub use indexer::{attach_indexer, indexer};
 pub use queue::{queue, queue_over};
 pub use rollup_worker::{RollupWorker, own_name, rollup_worker};
+pub use store::{AcceptedStore, accept_store};

@@ -1,5 +1,6 @@
 //! A failed command, and whether it took effect.
 
+use crate::DataLoss;
 use redis::{ErrorKind, RedisError, ServerError};
 use tallystone_model::{Applied, Refusal};
 
@@ -11,19 +12,28 @@ pub struct LinkError {
     pub(crate) applied: Applied,
     /// The connection is of no more use.
     pub(crate) lost: bool,
+    /// Nothing was sent: the store is not what it was (X7).
+    pub(crate) is_data_loss: bool,
 }
 
 impl LinkError {
     /// No connection could be opened.
     pub(crate) fn before(error: RedisError) -> Self {
-        LinkError { source: error, applied: Applied::No, lost: true }
+        LinkError { source: error, applied: Applied::No, lost: true, is_data_loss: false }
     }
 
     /// The command was sent.
     pub(crate) fn after(error: RedisError) -> Self {
         // An answer from the server, even an error, proves that the connection works.
         let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-        LinkError { source: error, applied: if answered { Applied::No } else { Applied::Unknown }, lost: !answered }
+        let applied = if answered { Applied::No } else { Applied::Unknown };
+        LinkError { source: error, applied, lost: !answered, is_data_loss: false }
+    }
+
+    /// The store is not what it was.
+    pub(crate) fn data_loss(loss: &DataLoss) -> Self {
+        let error = RedisError::from((ErrorKind::Client, "data loss", loss.to_string()));
+        LinkError { source: error, applied: Applied::No, lost: false, is_data_loss: true }
     }
 }
 
@@ -36,6 +46,9 @@ impl From<ServerError> for LinkError {
 
 impl From<LinkError> for Refusal {
     fn from(error: LinkError) -> Refusal {
+        if error.is_data_loss {
+            return Refusal::DataLoss { why: error.source.detail().unwrap_or_default().to_owned() };
+        }
         let why = error.source.to_string();
         match error.source.code() {
             Some("OOM") => Refusal::StoreFull,

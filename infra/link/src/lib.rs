@@ -1,15 +1,16 @@
 //! The connection to Redis: one multiplexed connection, opened again when it breaks, and errors that say whether the
 //! failed write took effect.
 //!
-//! What lives here: [`Link`] and its [`LinkError`], the check of a Redis before use (`preflight`), the wait
-//! until it has loaded its data (`loading`), the check of its
-//! data's format (`format`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
+//! What lives here: [`Link`] and its [`LinkError`], the check of a Redis before use (`preflight`), the wait until it has
+//! loaded its data (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still
+//! is the same store (`identity`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
 //! there are, and what their replies mean.
 
 mod clock;
 mod config;
 mod error;
 mod format;
+mod identity;
 mod link;
 mod loading;
 mod preflight;
@@ -19,6 +20,7 @@ pub use clock::Clock;
 pub use config::RedisConfig;
 pub use error::LinkError;
 pub use format::Format;
+pub use identity::{DataLoss, Identity, StoreStatus};
 pub use link::{Link, ReplicaWait};
 pub use preflight::{ConnectError, client, preflight, without_password};
 pub use script_reply::ScriptReply;

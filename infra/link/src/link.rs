@@ -1,8 +1,10 @@
 //! One multiplexed connection, opened again when it breaks.
 
-use crate::LinkError;
+use crate::identity::StoreState;
+use crate::{Identity, LinkError};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, ServerErrorKind, Value};
+use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::Applied;
 use tokio::sync::Mutex;
@@ -27,6 +29,8 @@ pub struct Link {
     /// The texts of the scripts that [`Link::eval`] calls by their hashes.
     scripts: Vec<&'static str>,
     current: Mutex<Current>,
+    /// Nothing is sent while the store is not what it was.
+    store: Option<Arc<StoreState>>,
 }
 
 /// The current connection and its number. When many calls see one connection fail, the number makes only the first of
@@ -40,7 +44,22 @@ struct Current {
 impl Link {
     /// A link that connects with its first call. `scripts`: the texts of all scripts that [`Link::eval`] will call.
     pub fn new(client: Client, replicas: ReplicaWait, scripts: impl IntoIterator<Item = &'static str>) -> Self {
-        Link { client, replicas, scripts: scripts.into_iter().collect(), current: Mutex::default() }
+        Link { client, replicas, scripts: scripts.into_iter().collect(), current: Mutex::default(), store: None }
+    }
+
+    /// The same link, which refuses every call while the store is not what it was.
+    #[must_use]
+    pub fn guarded_by(self, identity: &Identity) -> Self {
+        Link { store: Some(identity.state().clone()), ..self }
+    }
+
+    /// Called before anything is sent.
+    fn check_store(&self, writes: bool) -> Result<(), LinkError> {
+        let Some(store) = &self.store else { return Ok(()) };
+        if writes {
+            store.wrote();
+        }
+        store.check()
     }
 
     /// The Redis client, for connections of another kind (Pub/Sub).
@@ -71,6 +90,7 @@ impl Link {
 
     /// Sends one command. If no connection could be opened, the command certainly did not take effect.
     pub async fn call(&self, command: &Cmd) -> Result<Value, LinkError> {
+        self.check_store(false)?;
         let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
         match connection.send_packed_command(command).await.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
@@ -84,12 +104,19 @@ impl Link {
         }
     }
 
+    /// Reads one section of `INFO`.
+    pub async fn info(&self, section: &str) -> Result<InfoDict, LinkError> {
+        let info = self.call(redis::cmd("INFO").arg(section)).await?;
+        redis::from_redis_value(info).map_err(|error| LinkError::after(error.into()))
+    }
+
     /// Sends many commands in one pipeline. An answer may be a [`Value::ServerError`]: the error of that command alone.
     /// `writes`: wait for the replicas behind them.
     pub async fn calls(&self, commands: &Pipeline, writes: bool) -> Result<Vec<Value>, LinkError> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
+        self.check_store(writes)?;
         let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
         let answers = match connection.send_packed_commands(commands, 0, commands.len()).await {
             Ok(answers) => answers,
@@ -110,6 +137,7 @@ impl Link {
     /// Calls a script by its hash (EVALSHA). Loads all scripts if Redis does not have it (after a restart or SCRIPT
     /// FLUSH). `writes`: wait for the replicas behind it.
     pub async fn eval(&self, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
+        self.check_store(writes)?;
         let answer = match self.call(command).await {
             Err(error) if error.source.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 self.load_scripts().await?;
@@ -135,7 +163,7 @@ impl Link {
         }
         let detail = format!("{reached} of {} replicas have the write", self.replicas.replicas_min);
         let error = RedisError::from((ErrorKind::Client, "too few replicas", detail));
-        Err(LinkError { source: error, applied: Applied::Unknown, lost: false })
+        Err(LinkError { source: error, applied: Applied::Unknown, lost: false, is_data_loss: false })
     }
 
     /// Loads all scripts into Redis.

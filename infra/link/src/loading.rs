@@ -1,7 +1,6 @@
 //! Waiting for a Redis that reads its data after a start: until then it refuses every other command (Q16).
 
 use crate::{Link, LinkError};
-use redis::Value;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(100);
@@ -17,20 +16,12 @@ pub(crate) async fn until_loaded(link: &Link, url: &str) -> Result<(), LinkError
             other => return other.map(drop),
         }
         if logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
-            let info = link.call(redis::cmd("INFO").arg("persistence")).await?;
-            let (percent, left_s) = (field(&info, "loading_loaded_perc"), field(&info, "loading_eta_seconds"));
+            let info = link.info("persistence").await?;
+            let field = |name| info.get::<f64>(name);
+            let (percent, left_s) = (field("loading_loaded_perc"), field("loading_eta_seconds"));
             tracing::warn!(redis = url, percent, left_s, "Redis is loading its data: waiting");
             logged_at = Some(Instant::now());
         }
         tokio::time::sleep(POLL).await;
     }
-}
-
-fn field(info: &Value, name: &str) -> Option<f64> {
-    let text = match info {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes),
-        Value::VerbatimString { text, .. } => text.into(),
-        _ => return None,
-    };
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok())
 }

@@ -49,6 +49,14 @@ pub enum ConnectError {
         /// The format that this program reads.
         read: u64,
     },
+    /// It is not what it was.
+    #[error(
+        "the Redis at {url} is not what it was: a server has noticed that its data was deleted, or is older than it was. Give it its data back, or take it over as it is with `tallystone store accept`"
+    )]
+    DataLoss {
+        /// The address.
+        url: String,
+    },
     /// It would lose acknowledged writes.
     #[error(
         "this Redis may lose acknowledged writes: {settings}. Set appendonly yes, appendfsync always and maxmemory-policy noeviction, or accept the loss with --allow-volatile"
@@ -87,18 +95,13 @@ pub fn client(url: &str) -> Result<redis::Client, ConnectError> {
     redis::Client::open(url).map_err(|error| ConnectError::Address(error.to_string()))
 }
 
-/// Waits until Redis has loaded its data. Refuses a Redis that is too old or, unless `allow_volatile`, may lose acknowledged writes. `url` is shown in errors:
-/// pass it [`without_password`].
+/// Waits until Redis has loaded its data. Refuses a Redis that is too old or, unless `allow_volatile`, may lose
+/// acknowledged writes. `url` is shown in errors: pass it [`without_password`].
 pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
     let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
     until_loaded(link, url).await.map_err(unreachable)?;
-    let info = link.call(redis::cmd("INFO").arg("server")).await.map_err(unreachable)?;
-    let version = text(&info)
-        .lines()
-        .filter_map(|line| line.trim().split_once(':'))
-        .find(|(name, _)| *name == "redis_version")
-        .map(|(_, version)| version.to_owned())
-        .unwrap_or_default();
+    let info = link.info("server").await.map_err(unreachable)?;
+    let version: String = info.get("redis_version").unwrap_or_default();
     let mut numbers = version.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
     if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < VERSION_MIN {
         return Err(ConnectError::Version { found: version });

@@ -2,7 +2,7 @@
 
 use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
-use crate::http::unknown_path;
+use crate::http::{health_path, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
 use crate::unread::refuse_in_full;
 use axum::Router;
@@ -39,7 +39,7 @@ const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
 
 /// One port and what is served on it. Services are added first, then [`Host::serve`] runs it.
 ///
-/// Every host speaks gRPC and HTTP/1, answers `grpc.health.v1` and server reflection, and has the limits of this file.
+/// Every host speaks gRPC and HTTP/1, answers `grpc.health.v1`, `GET /health` and server reflection, and has the limits of this file.
 pub struct Host {
     router: Router,
     health: HealthReporter,
@@ -143,11 +143,12 @@ impl Host {
     }
 
     async fn run(self, listener: TcpListener, shutdown: BoxFuture<'_, ()>) -> Result<(), ServeError> {
-        let Host { router, tasks, drains, stopping, _stop_when_dropped, health: _ } = self;
+        let Host { router, tasks, drains, stopping, _stop_when_dropped, health } = self;
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
         let router = router
             .merge(reflection())
+            .merge(health_path(health))
             .fallback(unknown_path)
             .layer(MapResponseLayer::new(refuse_in_full::<axum::body::Body>));
         tracing::info!(%address, "serving");

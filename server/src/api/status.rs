@@ -103,6 +103,7 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
             );
             Code::Unavailable
         }
+        Refusal::DataLoss { .. } => Code::DataLoss,
         Refusal::Internal(_) => Code::Internal,
     };
     match refusal {

@@ -23,6 +23,8 @@ impl Shared {
     ) -> Result<Queue, Refusal> {
         let config = config.patched(&QueuePatch::default())?;
         let shard = Shard::first(name);
+        // A queue that is made in an emptied store would hide the loss of one that was there.
+        self.identity.verify().await?;
         self.register(name, true).await?;
         let stored =
             serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;

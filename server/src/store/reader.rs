@@ -80,7 +80,8 @@ impl RedisStore {
         let scripts = Script::ALL.iter().map(|script| script.source());
         OutboxReader {
             shared: self.shared.clone(),
-            link: Link::new(self.shared.link.client().clone(), ReplicaWait::default(), scripts),
+            link: Link::new(self.shared.link.client().clone(), ReplicaWait::default(), scripts)
+                .guarded_by(&self.shared.identity),
             positions: BTreeMap::new(),
             new_queues: "0".to_owned(),
             partial: false,

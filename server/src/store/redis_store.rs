@@ -5,22 +5,20 @@ use super::shared::Shared;
 use super::wake::{self, Wakes};
 use redis::Value;
 use std::sync::{Arc, Mutex, RwLock};
-use tallystone_link::{ConnectError, Format, Link, ReplicaWait};
+use tallystone_link::{ConnectError, Format, Identity, Link, ReplicaWait};
 use tallystone_lua::{Script, keys};
 use tallystone_model::Refusal;
+use tokio::task::JoinSet;
 
 /// The store on Redis. It opens a lost connection again.
 pub struct RedisStore {
     pub(super) shared: Arc<Shared>,
-    listener: tokio::task::JoinHandle<()>,
+    /// End with the store.
+    _tasks: JoinSet<()>,
 }
 
-impl Drop for RedisStore {
-    fn drop(&mut self) {
-        self.listener.abort();
-    }
-}
-
+/// The identity mark of the queues' store.
+const MARK: &str = "ts:store";
 /// The format of the queues' data.
 const FORMAT: Format = Format { what: "queues", key: "ts:format", used: keys::QUEUES, number: 2 };
 
@@ -33,15 +31,26 @@ impl RedisStore {
         let shown = tallystone_link::without_password(&options.url);
         tallystone_link::preflight(&link, &shown, options.allow_volatile).await?;
         FORMAT.check(&link, &shown).await?;
+        let identity = Identity::open(link.client().clone(), MARK, &shown, options.allow_volatile).await?;
+        let link = link.guarded_by(&identity);
         let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
         let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;
         let wakes = Arc::new(Wakes::default());
-        let listener = tokio::spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
+        tasks.spawn(wake::wake_when_lost(identity.watch(), Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
         let (views, builds) = (RwLock::default(), Mutex::default());
-        let shared = Shared { link, options, server_id, views, wakes, builds };
-        Ok(RedisStore { shared: Arc::new(shared), listener })
+        let shared = Shared { link, identity, options, server_id, views, wakes, builds };
+        Ok(RedisStore { shared: Arc::new(shared), _tasks: tasks })
+    }
+
+    /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
+    /// it. Returns its new mark; `None`: no process has noticed a loss.
+    pub async fn accept(url: &str) -> Result<Option<String>, ConnectError> {
+        let shown = tallystone_link::without_password(url);
+        Identity::accept(tallystone_link::client(url)?, MARK, &shown).await
     }
 
     /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.

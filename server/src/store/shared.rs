@@ -7,7 +7,7 @@ use super::wake::Wakes;
 use redis::{Cmd, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tallystone_link::Link;
+use tallystone_link::{Identity, Link};
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard};
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// What the verbs and the background builds of indexes share.
 pub(super) struct Shared {
     pub(super) link: Link,
+    pub(super) identity: Arc<Identity>,
     pub(super) options: RedisOptions,
     /// Names this server in the mark of waiting servers.
     pub(super) server_id: String,
@@ -52,8 +53,18 @@ impl Shared {
         Ok(view)
     }
 
-    pub(super) fn forget(&self, shard: &Shard) -> Refusal {
-        self.views.write().unwrap_or_else(PoisonError::into_inner).remove(shard);
+    pub(super) fn forget(&self, shard: &Shard) -> Option<Arc<View>> {
+        self.views.write().unwrap_or_else(PoisonError::into_inner).remove(shard)
+    }
+
+    /// The store has no such queue. If it had, the whole store may be another one.
+    async fn no_queue(&self, shard: &Shard) -> Refusal {
+        if self.forget(shard).is_some()
+            && let Err(error) = self.identity.verify().await
+            && let lost @ Refusal::DataLoss { .. } = error.into()
+        {
+            return lost;
+        }
         Refusal::QueueNotFound { queue: shard.queue.to_string() }
     }
 
@@ -63,7 +74,7 @@ impl Shared {
         let value = self.link.call(redis::cmd("MGET").arg(keys.key("config")).arg(keys.key("state"))).await?;
         let Value::Array(parts) = value else { return Err(defect("no list")) };
         let [Value::BulkString(stored), Value::BulkString(state)] = parts.as_slice() else {
-            return Err(self.forget(shard));
+            return Err(self.no_queue(shard).await);
         };
         let counters = record::decode_state(state).map_err(unreadable)?;
         let view = match self.cached(shard) {
@@ -148,7 +159,7 @@ impl Shared {
         let writes = !script.source().starts_with("#!lua flags=no-writes");
         let mut reply = Reply::read(self.link.eval(command, writes).await?, Answer::from_code)?;
         match reply.answer {
-            Answer::NoQueue => Err(self.forget(shard)),
+            Answer::NoQueue => Err(self.no_queue(shard).await),
             Answer::Stale => {
                 let (stored, state) = (reply.bytes()?, reply.bytes()?);
                 Ok(Sent::Stale(self.cache(shard, &stored, &state)?))

@@ -7,10 +7,12 @@ use redis::aio::PubSub;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use tallystone_link::StoreStatus;
 use tallystone_lua::keys::WAKE_CHANNEL;
 use tallystone_lua::{record, shard_of_state_key};
 use tallystone_model::Shard;
 use tallystone_model::store::{LeaseRef, NotifyRevoked};
+use tokio::sync::watch;
 
 type Notify = Box<dyn Fn(&Shard) + Send + Sync>;
 
@@ -76,6 +78,18 @@ pub(super) async fn listen(client: redis::Client, first: PubSub, wakes: Weak<Wak
             broken = false;
             tracing::info!("listening for wake-ups again");
             forward(subscription, &wakes).await;
+        }
+    }
+}
+
+/// Wakes all shards whenever the store is found not to be what it was: their waiting callers get that answer.
+pub(super) async fn wake_when_lost(mut status: watch::Receiver<StoreStatus>, wakes: Weak<Wakes>) {
+    while status.wait_for(|status| matches!(status, StoreStatus::Lost(_))).await.is_ok() {
+        let Some(found) = wakes.upgrade() else { return };
+        found.wake_all();
+        drop(found);
+        if status.changed().await.is_err() {
+            return;
         }
     }
 }

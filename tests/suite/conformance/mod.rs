@@ -5,9 +5,10 @@
 //! What lives here: one file per group of verbs, and `redis_only` for what only a Redis can do or be. What may not:
 //! anything above the [`Store`](tallystone_model::Store) trait.
 
+use tallystone_model::store::DequeueRequest;
 use tallystone_model::{NewMessage, State};
 use tallystone_tests::queue::{lease_ref, no_lease};
-use tallystone_tests::{Probe, TestQueue};
+use tallystone_tests::{Probe, Stage, TestQueue, exclusive, keyed, request, simple};
 
 /// Makes a test over each store of every `async fn test<S: Probe>(stage: &Stage<S>)`.
 macro_rules! over_both_stores {
@@ -77,4 +78,18 @@ async fn bring<S: Probe>(queue: &TestQueue<S>, message: NewMessage, state: State
     };
     assert_eq!(moved.expect("a transition").state, state);
     fencing_token
+}
+
+/// A dequeue with this request id.
+fn named(request_id: &str, limit: usize) -> DequeueRequest {
+    DequeueRequest { request_id: request_id.to_owned(), ..request(limit) }
+}
+
+/// A queue of each type with messages m0 to m5, each with another key.
+async fn queues<S: Probe>(stage: &Stage<S>) -> [TestQueue<S>; 2] {
+    let queues = [stage.queue(simple()).await, stage.queue(exclusive()).await];
+    for queue in &queues {
+        queue.put((0..6).map(|n| keyed(&format!("m{n}"), n, &format!("k{n}")))).await;
+    }
+    queues
 }

@@ -1,5 +1,6 @@
 //! Dequeue repeated with the same request id: Q10.
 
+use super::{named, queues};
 use tallystone_model::store::*;
 use tallystone_model::*;
 use tallystone_tests::queue::{ids, to};
@@ -15,19 +16,6 @@ over_both_stores!(
     q10_requests_are_known_per_queue_and_without_an_id_never,
     q10_a_repeated_request_shows_the_message_as_it_stands,
 );
-
-fn named(request_id: &str, limit: usize) -> DequeueRequest {
-    DequeueRequest { request_id: request_id.to_owned(), ..request(limit) }
-}
-
-/// A queue of each type with messages m0 to m5, each with another key.
-async fn queues<S: Probe>(stage: &Stage<S>) -> [TestQueue<S>; 2] {
-    let queues = [stage.queue(simple()).await, stage.queue(exclusive()).await];
-    for queue in &queues {
-        queue.put((0..6).map(|n| keyed(&format!("m{n}"), n, &format!("k{n}")))).await;
-    }
-    queues
-}
 
 async fn q10_the_same_request_answers_the_same_leases_and_changes_nothing<S: Probe>(stage: &Stage<S>) {
     for queue in queues(stage).await {

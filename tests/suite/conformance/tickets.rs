@@ -1,5 +1,6 @@
 //! Dequeue repeated by the server itself, whose callers gave no request id: Q10.
 
+use super::{named, queues};
 use tallystone_model::store::*;
 use tallystone_model::*;
 use tallystone_tests::queue::{ids, to};
@@ -23,19 +24,6 @@ fn first(number: u64) -> Ticket {
 /// A repeat of a ticket.
 fn again(first: u64, number: u64) -> Ticket {
     Ticket { server: 7, slot: 0, first, number }
-}
-
-fn named(request_id: &str, limit: usize) -> DequeueRequest {
-    DequeueRequest { request_id: request_id.to_owned(), ..request(limit) }
-}
-
-/// A queue of each type with messages m0 to m5, each with another key.
-async fn queues<S: Probe>(stage: &Stage<S>) -> [TestQueue<S>; 2] {
-    let queues = [stage.queue(simple()).await, stage.queue(exclusive()).await];
-    for queue in &queues {
-        queue.put((0..6).map(|n| keyed(&format!("m{n}"), n, &format!("k{n}")))).await;
-    }
-    queues
 }
 
 fn all_ids(leases: &[Vec<Lease>]) -> Vec<Vec<String>> {

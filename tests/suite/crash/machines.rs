@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub(crate) struct Redis {
     options: PrivateRedisOptions,
     process: Option<PrivateRedis>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Redis {
@@ -27,7 +27,7 @@ impl Redis {
         let dir = TempDir::new().expect("a temporary folder");
         let options = PrivateRedisOptions { port: Some(lasting_port()), ..PrivateRedisOptions::new(dir.path()) };
         let process = PrivateRedis::start(options.clone()).await.expect("a redis-server");
-        Redis { options, process: Some(process), _dir: dir }
+        Redis { options, process: Some(process), dir }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -43,6 +43,22 @@ impl Redis {
         let process = self.process.take().expect("it runs");
         process.kill();
         process.stop().await;
+    }
+
+    /// A copy of its data, while it does not run.
+    pub(crate) fn copy(&self) -> TempDir {
+        let copy = TempDir::new().expect("a temporary folder");
+        copy_folder(self.dir.path(), copy.path());
+        copy
+    }
+
+    /// Gives it the data of a copy, while it does not run.
+    pub(crate) fn put_back(&self, copy: &TempDir) {
+        for entry in std::fs::read_dir(self.dir.path()).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.expect("removed");
+        }
+        copy_folder(copy.path(), self.dir.path());
     }
 
     /// More arguments from the next start on.
@@ -61,6 +77,19 @@ impl Redis {
             }
             sleep(POLL).await;
         };
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            std::fs::create_dir(&target).expect("a folder");
+            copy_folder(&entry.path(), &target);
+        } else if entry.path().is_file() {
+            std::fs::copy(entry.path(), target).expect("a copy");
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! kill -9 of every process, one after the other and at random, under load. `TALLYSTONE_CRASH_SEED` repeats the choices
 //! of a run, `TALLYSTONE_TEST_LONG` makes the random test ten times as long.
 
-use super::checks::{caught_up, index_equals_redis, traces_are_whole};
+use super::checks::{catches_up, index_equals_redis, traces_are_whole};
+use super::indexer::any_ended;
 use super::installation::Installation;
 use crate::crash::load::{KEY, Load, Phase};
 use crate::histories::history::What;
@@ -98,9 +99,17 @@ fn rng() -> StdRng {
     StdRng::seed_from_u64(u64::from(seed))
 }
 
-async fn check_history(installation: &Installation, via: usize, queues: Vec<(String, Vec<String>)>) {
+async fn check_history(installation: &mut Installation, via: usize, queues: Vec<(String, Vec<String>)>) {
     let client = installation.machines.clients[via].with_retry_for(Duration::from_secs(60));
-    caught_up(&client).await;
+    tokio::select! {
+        caught_up = catches_up(&client) => if !caught_up {
+            for indexer in &mut installation.indexers {
+                println!("an indexer wrote: {}", indexer.killed().await);
+            }
+            panic!("the index does not catch up");
+        },
+        last_words = any_ended(&mut installation.indexers) => panic!("an indexer has ended: {last_words}"),
+    }
     index_equals_redis(&installation.machines.servers[via].url(), 100).await;
     for (queue, ids) in queues {
         traces_are_whole(&client, &queue, ids).await;
@@ -157,7 +166,7 @@ async fn q19_each_process_may_die_without_stopping_the_queue() {
     loads.makes_progress(50).await;
 
     let queues = loads.end(&installation, 1).await;
-    check_history(&installation, 1, queues).await;
+    check_history(&mut installation, 1, queues).await;
 }
 
 /// The processes that can be killed.
@@ -203,7 +212,7 @@ async fn q19_random_kills_leave_every_transition_exactly_once() {
         }
     }
     let queues = loads.end(&installation, 0).await;
-    check_history(&installation, 0, queues).await;
+    check_history(&mut installation, 0, queues).await;
 }
 
 /// The check itself reports messages that are missing in the index or differ there.
@@ -218,7 +227,7 @@ async fn q19_history_check_reports_missing_and_different_messages() {
     let client = &installation.machines.clients[0];
     let messages = (0..20).map(|n| tallystone_client::NewMessage::new(format!("m{n:02}"), "")).collect();
     client.enqueue("q", messages).await.expect("an Enqueue");
-    caught_up(client).await;
+    assert!(catches_up(client).await, "the index does not catch up");
     let raw = Transport::single_node(&installation.elasticsearch.address()).expect("a transport");
     let send = async |path: &str, body: serde_json::Value| {
         let sent = raw.send(Method::Post, path, HeaderMap::new(), None::<&()>, Some(body.to_string()), None).await;

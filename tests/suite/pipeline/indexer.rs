@@ -39,7 +39,7 @@ impl Indexer {
         let (listen, metrics) = (self.address.to_string(), self.metrics.to_string());
         let (kafka, elasticsearch) = (self.kafka.as_str(), self.elasticsearch.as_str());
         let args = ["indexer", "--listen", &listen, "--kafka-brokers", kafka, "--elasticsearch-url", elasticsearch];
-        let mut command = program::command(&[&args[..], &["--metrics-listen", &metrics, "--log", "error"]].concat());
+        let mut command = program::command(&[&args[..], &["--metrics-listen", &metrics, "--log", "warn"]].concat());
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         let mut process = Running::start(command);
         let give_up_at = Instant::now() + SOON;
@@ -58,6 +58,13 @@ impl Indexer {
         }
     }
 
+    /// kill -9, and what it had written.
+    pub(super) async fn killed(&mut self) -> String {
+        let Some(mut process) = self.process.take() else { return String::new() };
+        process.send_kill();
+        process.last_words().await
+    }
+
     /// The value of one of its metrics without labels; 0: it does not report the metric yet.
     pub(super) async fn metric(&self, name: &str) -> u64 {
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
@@ -65,5 +72,17 @@ impl Indexer {
         let page = page.text().await.expect("a page");
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0)
+    }
+}
+
+/// Waits until one of them has ended that was not killed, and returns what it wrote last.
+pub(super) async fn any_ended(indexers: &mut [Indexer]) -> String {
+    loop {
+        for process in indexers.iter_mut().filter_map(|indexer| indexer.process.as_mut()) {
+            if process.has_ended() {
+                return process.last_words().await;
+            }
+        }
+        sleep(Duration::from_secs(1)).await;
     }
 }

@@ -172,6 +172,11 @@ impl Running {
         timeout(SOON, self.child.wait()).await.expect("stops in time").expect("a child")
     }
 
+    /// Kills it with SIGKILL.
+    pub(crate) fn send_kill(&mut self) {
+        self.child.start_kill().expect("a child");
+    }
+
     /// Kills it with SIGKILL, and waits until it is gone.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.expect("a child");

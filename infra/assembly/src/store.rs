@@ -1,0 +1,21 @@
+//! `tallystone store accept`: takes a Redis over as it is.
+
+use tallystone_counters::redis::RedisNamespaces;
+use tallystone_link::ConnectError;
+use tallystone_server::store::RedisStore;
+
+/// What was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedStore {
+    /// The new identity mark of the queues; `None`: no process has noticed a loss of them.
+    pub queues: Option<String>,
+    /// The new identity mark of the counters; `None`: no process has noticed a loss of them.
+    pub counters: Option<String>,
+}
+
+/// Accepts the data that a Redis has now, after it was deleted or is older than it was (X7). Running processes go on with
+/// it.
+pub async fn accept_store(redis_url: &str) -> Result<AcceptedStore, ConnectError> {
+    let queues = RedisStore::accept(redis_url).await?;
+    Ok(AcceptedStore { queues, counters: RedisNamespaces::accept(redis_url).await? })
+}

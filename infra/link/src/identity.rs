@@ -1,0 +1,262 @@
+//! The identity of a store: how a process notices that a Redis no longer has the data that it had (X7).
+//!
+//! The mark is one hash: `id`, chosen once; `beat`, which processes that write raise; `replaces`, the mark that an
+//! operator has replaced by this one; `lost`, the mark that a process missed: no process starts on such a store.
+
+use crate::{ConnectError, Link, LinkError, ReplicaWait};
+use redis::{Client, Cmd, from_redis_value};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{Mutex, watch};
+use uuid::Uuid;
+
+/// A loss is noticed within a second.
+const PROBE_EVERY: Duration = Duration::from_millis(800);
+
+/// Why a store is not what it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DataLoss {
+    /// The mark is gone.
+    #[error("its identity mark is gone: its data was deleted, or it started without it")]
+    Absent,
+    /// The mark is another one.
+    #[error("it has the identity mark of another store, {found} instead of {expected}")]
+    Foreign {
+        /// The mark that it had.
+        expected: String,
+        /// The mark that it has.
+        found: String,
+    },
+    /// The mark's beat has gone back.
+    #[error("its last writes are gone: it was started from an older copy of its data")]
+    Older,
+    /// Another process has noticed it.
+    #[error("another server has noticed that its data is not what it was")]
+    Noticed,
+}
+
+/// What the last probe of a store found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreStatus {
+    /// It answers, and is what it was.
+    Serving,
+    /// It does not answer.
+    Unavailable,
+    /// It is not what it was: every call is refused.
+    Lost(DataLoss),
+}
+
+/// What the links to a store and its [`Identity`] know of each other.
+pub(crate) struct StoreState {
+    status: watch::Sender<StoreStatus>,
+    /// Whether a link has written since the last beat.
+    wrote: AtomicBool,
+}
+
+impl StoreState {
+    pub(crate) fn wrote(&self) {
+        self.wrote.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails if the store is not what it was.
+    pub(crate) fn check(&self) -> Result<(), LinkError> {
+        match &*self.status.borrow() {
+            StoreStatus::Serving | StoreStatus::Unavailable => Ok(()),
+            StoreStatus::Lost(loss) => Err(LinkError::data_loss(loss)),
+        }
+    }
+}
+
+/// The identity of a store, as this process knows it.
+pub struct Identity {
+    /// A connection of its own: a probe does not wait behind large calls.
+    link: Link,
+    /// The key of the mark.
+    key: &'static str,
+    /// Shown in the log.
+    url: String,
+    /// The store may lose acknowledged writes, and the operator has accepted that.
+    is_volatile: bool,
+    known: Mutex<Known>,
+    state: Arc<StoreState>,
+}
+
+struct Known {
+    id: String,
+    beat: u64,
+}
+
+/// The fields of a mark.
+struct Mark {
+    id: Option<String>,
+    beat: u64,
+    replaces: Option<String>,
+    lost: Option<String>,
+}
+
+impl Identity {
+    /// Reads the mark; a store without one gets it. `url` is shown in the log and in errors: pass it
+    /// [`without_password`](crate::without_password).
+    ///
+    /// # Errors
+    /// [`ConnectError::DataLoss`]: a process has noticed that the store is not what it was, and no operator has accepted it.
+    pub async fn open(
+        client: Client,
+        key: &'static str,
+        url: &str,
+        is_volatile: bool,
+    ) -> Result<Arc<Identity>, ConnectError> {
+        let link = Link::new(client, ReplicaWait::default(), []);
+        let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
+        let mut mark = read(&link, key).await.map_err(unreachable)?;
+        if mark.lost.is_some() && !is_volatile {
+            return Err(ConnectError::DataLoss { url: url.to_owned() });
+        }
+        if mark.id.is_none() {
+            choose(&link, key).await.map_err(unreachable)?;
+            mark = read(&link, key).await.map_err(unreachable)?;
+        }
+        let known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat };
+        let state =
+            Arc::new(StoreState { status: watch::Sender::new(StoreStatus::Serving), wrote: AtomicBool::new(false) });
+        let identity = Identity { link, key, url: url.to_owned(), is_volatile, known: Mutex::new(known), state };
+        let identity = Arc::new(identity);
+        tokio::spawn(probe(Arc::downgrade(&identity)));
+        Ok(identity)
+    }
+
+    pub(crate) fn state(&self) -> &Arc<StoreState> {
+        &self.state
+    }
+
+    /// What the last probe found, and every change of that.
+    pub fn watch(&self) -> watch::Receiver<StoreStatus> {
+        self.state.status.subscribe()
+    }
+
+    /// Verifies the mark now: before what would make a new beginning in an emptied store.
+    ///
+    /// # Errors
+    /// Also if Redis does not answer.
+    pub async fn verify(&self) -> Result<(), LinkError> {
+        let mut known = self.known.lock().await;
+        match self.find_loss(&mut known).await {
+            Ok(loss) => self.report(loss.map_or(StoreStatus::Serving, StoreStatus::Lost), &known),
+            Err(error) => {
+                self.report(StoreStatus::Unavailable, &known);
+                return Err(error);
+            }
+        }
+        self.state.check()
+    }
+
+    async fn find_loss(&self, known: &mut Known) -> Result<Option<DataLoss>, LinkError> {
+        let mark = read(&self.link, self.key).await?;
+        let Some(id) = mark.id else { return self.lost(known, DataLoss::Absent).await };
+        if id != known.id {
+            if mark.replaces.as_ref() != Some(&known.id) {
+                return Ok(Some(DataLoss::Foreign { expected: known.id.clone(), found: id }));
+            }
+            tracing::warn!(redis = self.url, "an operator has accepted the store as it is");
+            *known = Known { id, beat: mark.beat };
+        }
+        if mark.beat < known.beat {
+            return self.lost(known, DataLoss::Older).await;
+        }
+        if mark.lost.is_some() && !self.is_volatile {
+            return Ok(Some(DataLoss::Noticed));
+        }
+        known.beat = mark.beat;
+        if self.state.wrote.swap(false, Ordering::Relaxed) {
+            let raised = self.link.call(redis::cmd("HINCRBY").arg(self.key).arg("beat").arg(1)).await;
+            let beat = raised.inspect_err(|_| self.state.wrote())?;
+            known.beat = from_redis_value(beat).unwrap_or(known.beat).max(known.beat);
+        }
+        Ok(None)
+    }
+
+    /// The store is not what it was: no process may start on it, unless the operator has accepted losses in advance.
+    async fn lost(&self, known: &mut Known, loss: DataLoss) -> Result<Option<DataLoss>, LinkError> {
+        if !self.is_volatile {
+            self.link.call(redis::cmd("HSETNX").arg(self.key).arg("lost").arg(&known.id)).await?;
+            return Ok(Some(loss));
+        }
+        tracing::warn!(redis = self.url, %loss, "the store is not what it was: going on, because it may be volatile");
+        choose(&self.link, self.key).await?;
+        let mark = read(&self.link, self.key).await?;
+        *known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat };
+        Ok(None)
+    }
+
+    /// Opens or closes the store for all links. A lost store that does not answer stays closed.
+    fn report(&self, status: StoreStatus, known: &Known) {
+        let mut was_lost = false;
+        let changed = self.state.status.send_if_modified(|before| {
+            was_lost = matches!(before, StoreStatus::Lost(_));
+            let changes = *before != status && !(was_lost && status == StoreStatus::Unavailable);
+            if changes {
+                before.clone_from(&status);
+            }
+            changes
+        });
+        match status {
+            StoreStatus::Lost(loss) if changed => tracing::error!(
+                redis = self.url,
+                mark = known.id,
+                %loss,
+                "the store is not what it was: refusing every call until its data is back, or `tallystone store accept`"
+            ),
+            StoreStatus::Serving if changed && was_lost => {
+                tracing::info!(redis = self.url, "the store is what it was, or was accepted: serving again");
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes a store over as it is, if a process has noticed that it is not what it was: those that know its earlier mark go
+    /// on with it. Returns its new mark; `None`: no process has noticed a loss.
+    ///
+    /// # Errors
+    /// [`ConnectError::Unreachable`], [`ConnectError::Denied`].
+    pub async fn accept(client: Client, key: &'static str, url: &str) -> Result<Option<String>, ConnectError> {
+        let link = Link::new(client, ReplicaWait::default(), []);
+        let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
+        let mark = read(&link, key).await.map_err(unreachable)?;
+        let Some(lost) = mark.lost else { return Ok(None) };
+        let id = Uuid::new_v4().to_string();
+        let mut command = redis::cmd("HSET");
+        command.arg(key).arg("id").arg(&id).arg("replaces").arg(mark.id.unwrap_or(lost)).arg("beat").arg(0);
+        link.call(&command).await.map_err(unreachable)?;
+        // Until then every process goes on refusing.
+        link.call(redis::cmd("HDEL").arg(key).arg("lost")).await.map_err(unreachable)?;
+        Ok(Some(id))
+    }
+}
+
+/// Verifies the mark until the identity is dropped.
+async fn probe(identity: Weak<Identity>) {
+    loop {
+        tokio::time::sleep(PROBE_EVERY).await;
+        let Some(identity) = identity.upgrade() else { return };
+        if let Err(error) = identity.verify().await
+            && !error.is_data_loss
+        {
+            tracing::debug!(error = %error.source, "the identity of the store is not verified");
+        }
+    }
+}
+
+/// Gives a store a new mark if it has none.
+async fn choose(link: &Link, key: &str) -> Result<(), LinkError> {
+    let id = Uuid::new_v4().to_string();
+    link.call(redis::cmd("HSETNX").arg(key).arg("id").arg(id)).await.map(drop)
+}
+
+async fn read(link: &Link, key: &str) -> Result<Mark, LinkError> {
+    let mut command = Cmd::new();
+    command.arg("HMGET").arg(key).arg("id").arg("beat").arg("replaces").arg("lost");
+    let fields = from_redis_value(link.call(&command).await?).map_err(|error| LinkError::after(error.into()))?;
+    let (id, beat, replaces, lost): (_, Option<u64>, _, _) = fields;
+    Ok(Mark { id, beat: beat.unwrap_or(0), replaces, lost })
+}
