@@ -11,7 +11,7 @@ find_cargo
 published=(-p tallystone-proto -p tallystone-client)
 
 # The packages are built from a local registry, so the client finds the protocol crate before it is published. Cargo
-# believes that a version never changes: it would build the client with the protocol crate that an earlier run unpacked
+# assumes that a version never changes: it would build the client with the protocol crate that an earlier run unpacked
 # and compiled. So both go first. Only local registries have folders whose names begin with a hyphen.
 rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/tallystone-* "$CARGO_TARGET_DIR"/debug/.fingerprint/tallystone-*
 cargo publish --dry-run --locked --allow-dirty --quiet "${published[@]}"

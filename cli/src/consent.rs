@@ -45,12 +45,12 @@ impl Consent {
             output.one(&dry_run, |_| format!("{}: not done, --dry-run.", plan.what))?;
             return Ok(false);
         }
-        ask(&plan.what, self.yes).map(|()| true)
+        consent_to(&plan.what, self.yes).map(|()| true)
     }
 }
 
 /// Lets a person on a terminal confirm what is about to be done, unless `yes`. A script has confirmed it by calling.
-pub(crate) fn ask(what: &str, yes: bool) -> Result<(), CliError> {
+pub(crate) fn consent_to(what: &str, yes: bool) -> Result<(), CliError> {
     let on_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if yes || !on_terminal || confirmed(what)? {
         return Ok(());

@@ -1,7 +1,7 @@
 //! `tallystone store accept`: the operator's word on a Redis that is not what it was.
 
 use crate::config::{ConfigFile, Overrides, RedisFlags, load};
-use crate::consent::ask;
+use crate::consent::consent_to;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::serving::cannot_connect;
@@ -41,7 +41,7 @@ pub(crate) async fn run(verb: StoreVerb, output: Output) -> Result<(), CliError>
     let StoreVerb::Accept(args) = verb;
     let config = load(args.file.path.as_deref(), args.redis.set(Overrides::default()))?;
     let (url, shown) = (&config.redis.url, without_password(&config.redis.url));
-    ask(&format!("Go on with the data that {shown} has now, without the data that it had before"), args.yes)?;
+    consent_to(&format!("Go on with the data that {shown} has now, without the data that it had before"), args.yes)?;
     let AcceptedStore { queues, counters } = accept_store(url).await.map_err(cannot_connect)?;
     let accepted = Accepted { queues, counters };
     output.one(&accepted, |accepted| {

@@ -60,7 +60,7 @@ impl RedisNamespaces {
         FORMAT.check(&first, &shown).await?;
         first.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
         let identity = Identity::open(client.clone(), MARK, &shown, allow_volatile).await?;
-        let links = (0..SHARDS).map(|_| link().guarded_by(&identity)).collect();
+        let links = (0..SHARDS).map(|_| link().guarded_by(identity.state())).collect();
         Ok(RedisNamespaces { links, identity: Some(identity), clock: Clock::Redis })
     }
 

@@ -1,6 +1,5 @@
 //! A failed command, and whether it took effect.
 
-use crate::DataLoss;
 use redis::{ErrorKind, RedisError, ServerError};
 use tallystone_model::{Applied, Refusal};
 
@@ -31,8 +30,8 @@ impl LinkError {
     }
 
     /// The store is not what it was.
-    pub(crate) fn data_loss(loss: &DataLoss) -> Self {
-        let error = RedisError::from((ErrorKind::Client, "data loss", loss.to_string()));
+    pub(crate) fn data_loss(why: String) -> Self {
+        let error = RedisError::from((ErrorKind::Client, "data loss", why));
         LinkError { source: error, applied: Applied::No, lost: false, is_data_loss: true }
     }
 }

@@ -3,9 +3,9 @@
 //! The mark is one hash: `id`, chosen once; `beat`, which processes that write raise; `replaces`, the mark that an
 //! operator has replaced by this one; `lost`, the mark that a process missed: no process starts on such a store.
 
+use crate::state::{DataLoss, StoreState, StoreStatus};
 use crate::{ConnectError, Link, LinkError, ReplicaWait};
 use redis::{Client, Cmd, from_redis_value};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
@@ -14,63 +14,9 @@ use uuid::Uuid;
 /// A loss is noticed within a second.
 const PROBE_EVERY: Duration = Duration::from_millis(800);
 
-/// Why a store is not what it was.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DataLoss {
-    /// The mark is gone.
-    #[error("its identity mark is gone: its data was deleted, or it started without it")]
-    Absent,
-    /// The mark is another one.
-    #[error("it has the identity mark of another store, {found} instead of {expected}")]
-    Foreign {
-        /// The mark that it had.
-        expected: String,
-        /// The mark that it has.
-        found: String,
-    },
-    /// The mark's beat has gone back.
-    #[error("its last writes are gone: it was started from an older copy of its data")]
-    Older,
-    /// Another process has noticed it.
-    #[error("another server has noticed that its data is not what it was")]
-    Noticed,
-}
-
-/// What the last probe of a store found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreStatus {
-    /// It answers, and is what it was.
-    Serving,
-    /// It does not answer.
-    Unavailable,
-    /// It is not what it was: every call is refused.
-    Lost(DataLoss),
-}
-
-/// What the links to a store and its [`Identity`] know of each other.
-pub(crate) struct StoreState {
-    status: watch::Sender<StoreStatus>,
-    /// Whether a link has written since the last beat.
-    wrote: AtomicBool,
-}
-
-impl StoreState {
-    pub(crate) fn wrote(&self) {
-        self.wrote.store(true, Ordering::Relaxed);
-    }
-
-    /// Fails if the store is not what it was.
-    pub(crate) fn check(&self) -> Result<(), LinkError> {
-        match &*self.status.borrow() {
-            StoreStatus::Serving | StoreStatus::Unavailable => Ok(()),
-            StoreStatus::Lost(loss) => Err(LinkError::data_loss(loss)),
-        }
-    }
-}
-
 /// The identity of a store, as this process knows it.
 pub struct Identity {
-    /// A connection of its own: a probe does not wait behind large calls.
+    /// A separate connection: a probe does not wait behind large calls.
     link: Link,
     /// The key of the mark.
     key: &'static str,
@@ -118,16 +64,16 @@ impl Identity {
             mark = read(&link, key).await.map_err(unreachable)?;
         }
         let known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat };
-        let state =
-            Arc::new(StoreState { status: watch::Sender::new(StoreStatus::Serving), wrote: AtomicBool::new(false) });
+        let state = Arc::new(StoreState::new());
         let identity = Identity { link, key, url: url.to_owned(), is_volatile, known: Mutex::new(known), state };
         let identity = Arc::new(identity);
         tokio::spawn(probe(Arc::downgrade(&identity)));
         Ok(identity)
     }
 
-    pub(crate) fn state(&self) -> &Arc<StoreState> {
-        &self.state
+    /// What [`Link::guarded_by`] needs.
+    pub fn state(&self) -> Arc<StoreState> {
+        self.state.clone()
     }
 
     /// What the last probe found, and every change of that.
@@ -168,7 +114,7 @@ impl Identity {
             return Ok(Some(DataLoss::Noticed));
         }
         known.beat = mark.beat;
-        if self.state.wrote.swap(false, Ordering::Relaxed) {
+        if self.state.take_wrote() {
             let raised = self.link.call(redis::cmd("HINCRBY").arg(self.key).arg("beat").arg(1)).await;
             let beat = raised.inspect_err(|_| self.state.wrote())?;
             known.beat = from_redis_value(beat).unwrap_or(known.beat).max(known.beat);

@@ -3,7 +3,7 @@
 //!
 //! What lives here: [`Link`] and its [`LinkError`], the check of a Redis before use (`preflight`), the wait until it has
 //! loaded its data (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still
-//! is the same store (`identity`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
+//! is the same store (`identity`, `state`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
 //! there are, and what their replies mean.
 
 mod clock;
@@ -15,12 +15,14 @@ mod link;
 mod loading;
 mod preflight;
 mod script_reply;
+mod state;
 
 pub use clock::Clock;
 pub use config::RedisConfig;
 pub use error::LinkError;
 pub use format::Format;
-pub use identity::{DataLoss, Identity, StoreStatus};
+pub use identity::Identity;
 pub use link::{Link, ReplicaWait};
 pub use preflight::{ConnectError, client, preflight, without_password};
 pub use script_reply::ScriptReply;
+pub use state::{DataLoss, StoreState, StoreStatus};

@@ -1,7 +1,7 @@
 //! One multiplexed connection, opened again when it breaks.
 
-use crate::identity::StoreState;
-use crate::{Identity, LinkError};
+use crate::LinkError;
+use crate::state::StoreState;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
@@ -49,8 +49,8 @@ impl Link {
 
     /// The same link, which refuses every call while the store is not what it was.
     #[must_use]
-    pub fn guarded_by(self, identity: &Identity) -> Self {
-        Link { store: Some(identity.state().clone()), ..self }
+    pub fn guarded_by(self, store: Arc<StoreState>) -> Self {
+        Link { store: Some(store), ..self }
     }
 
     /// Called before anything is sent.

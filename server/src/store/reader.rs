@@ -81,7 +81,7 @@ impl RedisStore {
         OutboxReader {
             shared: self.shared.clone(),
             link: Link::new(self.shared.link.client().clone(), ReplicaWait::default(), scripts)
-                .guarded_by(&self.shared.identity),
+                .guarded_by(self.shared.identity.state()),
             positions: BTreeMap::new(),
             new_queues: "0".to_owned(),
             partial: false,

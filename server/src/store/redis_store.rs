@@ -32,7 +32,7 @@ impl RedisStore {
         tallystone_link::preflight(&link, &shown, options.allow_volatile).await?;
         FORMAT.check(&link, &shown).await?;
         let identity = Identity::open(link.client().clone(), MARK, &shown, options.allow_volatile).await?;
-        let link = link.guarded_by(&identity);
+        let link = link.guarded_by(identity.state());
         let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
         let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;

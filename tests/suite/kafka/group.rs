@@ -1,6 +1,8 @@
 //! Several indexers of one group, between which partitions move.
 
 use super::*;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use tallystone_indexer::kafka::KafkaSink;
 
 /// Delivers messages until it is stopped. Returns how many.
@@ -77,19 +79,56 @@ async fn q19_joining_and_leaving_indexers_lose_nothing() {
 }
 
 #[tokio::test]
-async fn q19_an_indexer_that_another_replaced_ends_and_names_the_setting() {
+async fn q19_of_two_indexers_with_one_name_one_ends_and_names_the_setting() {
     let kafka = TestKafka::shared().await;
     let topic = topic_of(&kafka, "twins");
     let store = RecordingStore::new();
     let sink = KafkaSink::new(&topic).expect("a sink");
     sink.deliver(lives(0..20, 1).into()).await.expect("delivered");
     let twin = || IndexerOptions { instance: Some("twin".to_owned()), ..options(&topic) };
-    let first = RunningIndexer::start_with(&store, twin());
+    let mut first = RunningIndexer::start_with(&store, twin());
     store.until_events(20).await;
-    let second = RunningIndexer::start_with(&store, twin());
-    let ended = first.ended().await.expect_err("its name is taken");
+    let mut second = RunningIndexer::start_with(&store, twin());
+    let (ended, other) = tokio::select! {
+        ended = first.ended() => (ended, second),
+        ended = second.ended() => (ended, first),
+    };
+    let ended = ended.expect_err("its name is taken");
     assert!(matches!(ended, IndexerError::Replaced(_)) && ended.to_string().contains("indexer.instance"), "{ended}");
     sink.deliver(lives(20..40, 1).into()).await.expect("delivered");
     store.until_events(40).await;
-    second.stop().await;
+    other.stop().await;
+}
+
+/// A broker that was killed may come back with an earlier member of a name, and fence the one that lives.
+#[tokio::test]
+async fn q19_an_indexer_that_is_fenced_once_joins_again() {
+    let kafka = TestKafka::shared().await;
+    let topic = topic_of(&kafka, "fenced");
+    let store = RecordingStore::new();
+    let sink = KafkaSink::new(&topic).expect("a sink");
+    sink.deliver(lives(0..20, 1).into()).await.expect("delivered");
+    let indexer =
+        RunningIndexer::start_with(&store, IndexerOptions { instance: Some("one".to_owned()), ..options(&topic) });
+    store.until_events(20).await;
+    let intruder = {
+        let topic = topic.clone();
+        move || {
+            let consumer: BaseConsumer = ClientConfig::new()
+                .set("bootstrap.servers", &topic.brokers)
+                .set("group.id", &topic.topic)
+                .set("group.instance.id", "one")
+                .set("partition.assignment.strategy", "cooperative-sticky")
+                .create()
+                .expect("a consumer");
+            consumer.subscribe(&[&topic.topic]).expect("a subscription");
+            while consumer.assignment().expect("an assignment").count() == 0 {
+                drop(consumer.poll(Duration::from_millis(100)));
+            }
+        }
+    };
+    tokio::task::spawn_blocking(intruder).await.expect("no panic");
+    sink.deliver(lives(20..40, 1).into()).await.expect("delivered");
+    store.until_events(40).await;
+    indexer.stop().await;
 }

@@ -98,13 +98,14 @@ impl RunningIndexer {
     }
 
     /// Stops it and waits for its end.
-    async fn stop(self) {
+    async fn stop(mut self) {
         self.stop.cancel();
         self.ended().await.expect("a clean end");
     }
 
-    async fn ended(self) -> Result<(), IndexerError> {
-        tokio::time::timeout(DEADLINE, self.task).await.expect("it ends").expect("it does not panic")
+    /// Waits until it ends by itself.
+    async fn ended(&mut self) -> Result<(), IndexerError> {
+        tokio::time::timeout(DEADLINE, &mut self.task).await.expect("it ends").expect("it does not panic")
     }
 
     /// Aborts it at any point of its work.

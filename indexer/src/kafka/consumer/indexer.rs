@@ -5,6 +5,7 @@ use super::dead_letters::DeadLetters;
 use super::metrics::Metrics;
 use super::options::{IndexerError, IndexerOptions};
 use super::progress::Progress;
+use super::rejoins::Rejoins;
 use super::retry::retry_while;
 use super::settle::{SettledBatch, Settler};
 use super::topic_check::TopicCheck;
@@ -15,7 +16,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_kafka::{GroupReader, StuckPartition, Topic};
+use tallystone_kafka::{GroupReader, KafkaConfigError, StuckPartition, Topic};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
@@ -36,31 +37,49 @@ pub async fn run<S: HistoryStore>(
     let topic = Arc::new(Topic::events(&options.kafka)?);
     let dead_letters = DeadLetters::new(&options.kafka)?;
     let metrics = Metrics::new();
-    let (reader, stuck) =
-        GroupReader::new(&options.kafka, &options.group, options.instance.as_deref(), metrics.clone())?;
-    let settler = Arc::new(Settler { store: store.clone(), dead_letters, metrics, topic: topic.clone() });
+    let settler =
+        Arc::new(Settler { store: store.clone(), dead_letters, metrics: metrics.clone(), topic: topic.clone() });
+    // Before the first wait, so that a bad option ends the program at once.
+    let mut joined = join(&options, &metrics)?;
     tokio::pin!(shutdown);
     let ensured = retry_while("Kafka does not create the topic", || topic.ensure(), |_| true);
     tokio::select! {
         () = &mut shutdown => return Ok(()),
         ensured = ensured => ensured?,
     }
-    reader.subscribe()?;
-    let indexer = Indexer {
-        reader: &reader,
-        settler,
-        progress: Progress::new(store, topic),
-        check: TopicCheck::new(),
-        reading: 0,
-        batch: Batch::default(),
-        settling: FuturesOrdered::new(),
-        intake: Intake::Open,
-        stuck,
-        options: &options,
-    };
-    let ended = indexer.index(shutdown).await;
-    reader.close().await;
-    ended
+    let mut rejoins = Rejoins::default();
+    loop {
+        let (reader, stuck) = joined;
+        reader.subscribe()?;
+        let indexer = Indexer {
+            reader: &reader,
+            settler: settler.clone(),
+            progress: Progress::new(store.clone(), topic.clone()),
+            check: TopicCheck::new(),
+            reading: 0,
+            batch: Batch::default(),
+            settling: FuturesOrdered::new(),
+            intake: Intake::Open,
+            stuck,
+            options: &options,
+        };
+        let ended = indexer.index(&mut shutdown).await;
+        reader.close().await;
+        match ended {
+            Err(IndexerError::Replaced(name)) if rejoins.may_rejoin() => {
+                tracing::warn!(name, "Kafka takes another member for the owner of this one's name; joining again");
+                metrics.left();
+                joined = join(&options, &metrics)?;
+            }
+            ended => return ended,
+        }
+    }
+}
+
+type Joined = (GroupReader<Metrics>, mpsc::UnboundedReceiver<StuckPartition>);
+
+fn join(options: &IndexerOptions, metrics: &Metrics) -> Result<Joined, KafkaConfigError> {
+    GroupReader::new(&options.kafka, &options.group, options.instance.as_deref(), metrics.clone())
 }
 
 /// Whether the indexer takes records from the reader.
@@ -89,8 +108,7 @@ struct Indexer<'a, S> {
 }
 
 impl<S: HistoryStore> Indexer<'_, S> {
-    async fn index(mut self, shutdown: impl Future<Output = ()>) -> Result<(), IndexerError> {
-        tokio::pin!(shutdown);
+    async fn index(mut self, mut shutdown: impl Future<Output = ()> + Unpin) -> Result<(), IndexerError> {
         let mut records = self.reader.records();
         loop {
             self.hand_over();

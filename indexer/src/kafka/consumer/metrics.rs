@@ -62,6 +62,13 @@ impl Metrics {
     }
 }
 
+impl Metrics {
+    /// The reader was closed without a word about its partitions.
+    pub(super) fn left(&self) {
+        self.partitions.set(0.0);
+    }
+}
+
 impl ReaderObserver for Metrics {
     fn lag(&self, records_by_partition: &BTreeMap<i32, i64>) {
         for (partition, lag) in records_by_partition {

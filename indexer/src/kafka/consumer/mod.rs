@@ -1,7 +1,8 @@
 //! The indexer: a member of a consumer group that writes the records of its partitions to a history store.
 //!
 //! What lives here: the read loop (`indexer`), decoding records into batches (`batch`), handing batches to the store
-//! (`settle`), records that no store can take (`dead_letters`), reporting watermarks to the store (`progress`), and
+//! (`settle`), records that no store can take (`dead_letters`), reporting watermarks to the store (`progress`), how often it
+//! joins again under its name (`rejoins`), and
 //! noticing a topic that was created again (`topic_check`). What may not: how a store keeps events.
 //!
 //! The order of steps must not change. The store records a batch; Kafka acknowledges its dead letters; only then are
@@ -14,6 +15,7 @@ mod indexer;
 mod metrics;
 mod options;
 mod progress;
+mod rejoins;
 mod retry;
 mod settle;
 mod topic_check;

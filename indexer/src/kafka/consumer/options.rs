@@ -46,7 +46,7 @@ pub enum IndexerError {
     /// The store failed in a way that no retry mends.
     #[error(transparent)]
     Store(#[from] HistoryError),
-    /// Another indexer has joined the group under the same name.
+    /// Another indexer has joined the group under the same name, again and again.
     #[error(
         "another indexer of the group has joined as {0:?}, and has taken the partitions of this one: set \
          `indexer.instance` to a name of which there is only one"

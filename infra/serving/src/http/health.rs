@@ -12,7 +12,7 @@ use tonic_health::pb::health_server::Health;
 use tonic_health::server::{HealthReporter, HealthService};
 
 #[derive(Deserialize)]
-struct Asked {
+struct Target {
     /// The service; the whole host without it.
     #[serde(default)]
     service: String,
@@ -29,8 +29,8 @@ pub(crate) fn health_path(reporter: HealthReporter) -> Router {
     Router::new().route("/health", get(health)).with_state(reporter)
 }
 
-async fn health(State(reporter): State<HealthReporter>, Query(asked): Query<Asked>) -> Response {
-    let request = tonic::Request::new(HealthCheckRequest { service: asked.service });
+async fn health(State(reporter): State<HealthReporter>, Query(target): Query<Target>) -> Response {
+    let request = tonic::Request::new(HealthCheckRequest { service: target.service });
     let status = match HealthService::from_health_reporter(reporter).check(request).await {
         Ok(answer) => answer.into_inner().status(),
         Err(_) => ServingStatus::ServiceUnknown,
