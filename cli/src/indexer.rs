@@ -21,7 +21,7 @@ pub(crate) struct IndexerArgs {
     /// The Kafka consumer group; all indexers of one Elasticsearch must have the same [default: tallystone-indexer]
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// The name by which the group knows this indexer across restarts [default: the host's name with the port]
+    /// The name by which the group knows this indexer across restarts [default: none, each start is a new member]
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
 }

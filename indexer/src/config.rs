@@ -95,7 +95,7 @@ pub struct IndexerConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// The consumer group, the same for all indexers of one Elasticsearch.
     pub group: String,
-    /// The name by which the group knows this indexer across restarts; `None`: the host's name with the port.
+    /// The name by which the group knows this indexer across restarts; `None`: each start is a new member.
     pub instance: Option<String>,
     /// Events that are written to Elasticsearch at a time.
     pub batch_events: usize,
@@ -119,8 +119,6 @@ impl Default for IndexerConfig {
 
 /// Kafka's bound of a `group.instance.id`.
 const INSTANCE_BYTES_MAX: usize = 249;
-/// Leaves room for the port.
-const HOST_CHARS_MAX: usize = 240;
 
 /// Whether Kafka accepts the character in a `group.instance.id`.
 fn is_legal(c: char) -> bool {
@@ -148,19 +146,11 @@ impl IndexerConfig {
         ConfigError::unless_within("indexer.batch_bytes", self.batch_bytes as u64, 64 * 1024..=1 << 30)
     }
 
-    /// The host and the port: two indexers differ in one of them, and a restart changes neither. `None`: the port is not
-    /// known yet, or the host has no name.
-    fn default_instance(&self) -> Option<String> {
-        let host = nix::unistd::gethostname().ok()?.into_string().ok()?;
-        let legal: String = host.chars().map(|c| if is_legal(c) { c } else { '-' }).take(HOST_CHARS_MAX).collect();
-        (self.listen.port() > 0 && !legal.is_empty()).then(|| format!("{legal}-{}", self.listen.port()))
-    }
-
     /// The options of the consumer of this Kafka.
     pub fn options(&self, kafka: KafkaOptions) -> IndexerOptions {
         IndexerOptions {
             group: self.group.clone(),
-            instance: self.instance.clone().or_else(|| self.default_instance()),
+            instance: self.instance.clone(),
             batch_events_max: self.batch_events,
             batch_bytes_max: self.batch_bytes,
             ..IndexerOptions { kafka, ..IndexerOptions::default() }
@@ -198,16 +188,5 @@ mod tests {
         ] {
             assert_eq!(checked.unwrap_err().field, field);
         }
-    }
-
-    #[test]
-    fn an_indexer_keeps_its_name_across_restarts() {
-        let at = |port| IndexerConfig { listen: SocketAddr::from(([127, 0, 0, 1], port)), ..IndexerConfig::default() };
-        let name = |config: IndexerConfig| config.options(KafkaOptions::default()).instance;
-        assert_eq!(name(at(7601)), name(at(7601)));
-        assert!(name(at(7601)).is_some_and(|name| is_instance(&name) && name.ends_with("-7601")));
-        assert_ne!(name(at(7601)), name(at(7602)));
-        assert_eq!(name(at(0)), None, "two indexers may have it");
-        assert_eq!(name(IndexerConfig { instance: Some("one".to_owned()), ..at(7601) }).as_deref(), Some("one"));
     }
 }

@@ -7,7 +7,7 @@ use tallystone_client::Client;
 use tokio::time::Instant;
 
 /// How long the index may take to catch up with everything: after Kafka was killed several times, minutes.
-const CATCH_UP: Duration = Duration::from_secs(300);
+const CATCH_UP: Duration = Duration::from_secs(180);
 const TRACES_AT_ONCE: usize = 8;
 
 /// Waits until the watermark is past the time of the call; outages in between are tolerated. `false`: it waited in vain.

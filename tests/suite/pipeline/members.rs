@@ -38,12 +38,15 @@ impl Group {
         let name = format!("{test}-{:08x}", rand::random::<u32>());
         let topic =
             KafkaOptions { brokers: kafka.address(), topic: name.clone(), partitions: 4, ..KafkaOptions::default() };
-        let settings = [
-            ("TALLYSTONE_KAFKA_TOPIC", name.as_str()),
-            ("TALLYSTONE_INDEXER_GROUP", &name),
-            ("TALLYSTONE_ELASTICSEARCH_INDEX_PREFIX", &name),
-        ];
-        let indexers = [(); 2].map(|()| Indexer::new(kafka.address(), elasticsearch.address(), &settings));
+        let indexers = ["one", "two"].map(|instance| {
+            let settings = [
+                ("TALLYSTONE_KAFKA_TOPIC", name.as_str()),
+                ("TALLYSTONE_INDEXER_GROUP", &name),
+                ("TALLYSTONE_INDEXER_INSTANCE", instance),
+                ("TALLYSTONE_ELASTICSEARCH_INDEX_PREFIX", &name),
+            ];
+            Indexer::new(kafka.address(), elasticsearch.address(), &settings)
+        });
         let options =
             ElasticOptions { prefix: name.clone(), replicas: 0, ..ElasticOptions::new(elasticsearch.address()) };
         let store = Elastic::new(options).expect("good options");
