@@ -43,7 +43,11 @@ async fn q20_malformed_requests_are_refused_without_a_call_of_the_store() {
     ] {
         assert_invalid(client.queue_stats(request).await.expect_err(field), field);
     }
-    let request = pb::IndexedDepthRequest { queue: queue(), metadata: [(String::new(), "v".to_owned())].into() };
+    let request = pb::IndexedDepthRequest {
+        queue: queue(),
+        metadata: [(String::new(), "v".to_owned())].into(),
+        ..Default::default()
+    };
     assert_invalid(client.indexed_depth(request).await.expect_err("metadata"), "metadata");
     assert_eq!(*server.store.queries.lock().expect("unpoisoned"), Vec::<String>::new());
 }

@@ -289,6 +289,44 @@ async fn q19_given_up_events_do_not_stop_the_others() {
     let kept = fixture.sink.of(&queue.shard);
     assert_eq!(kept.len(), 200);
     assert_eq!(kept[0].id, id("m300"));
+    let loss = Loss { shard: queue.shard.clone(), lost_to_ms: kept[0].at_ms };
+    assert_eq!(fixture.sink.losses(), [(0, loss)], "reported before the events that follow");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn q19_a_loss_is_reported_until_the_sink_has_it_even_if_relays_die() {
+    let outbox = OutboxBound { events_max: 200, full: OutboxFull::GiveUpHistory, ..OutboxBound::default() };
+    let fixture = RelayFixture::bounded(outbox).await;
+    let queue = fixture.queue("q").await;
+    for n in 0..300 {
+        queue.put([message(&format!("m{n}"), 1)]).await;
+    }
+    fixture.sink.fail(true);
+    for round in 1..4 {
+        let relay = fixture.relay().await;
+        eventually("a refused loss", async || fixture.sink.refused() >= round * 2).await;
+        relay.die();
+    }
+    assert_eq!((fixture.sink.losses(), fixture.sink.of(&queue.shard)), (vec![], vec![]), "nothing before the loss");
+    fixture.sink.fail(false);
+    let relay = fixture.relay().await;
+    fixture.settled(&queue).await;
+    let first = fixture.sink.of(&queue.shard)[0].clone();
+    assert_eq!(first.id, id("m100"));
+    let loss = Loss { shard: queue.shard.clone(), lost_to_ms: first.at_ms };
+    let reported = fixture.sink.losses();
+    // The loss of the last relay may come twice, not another one.
+    assert!(!reported.is_empty() && reported.iter().all(|(_, other)| *other == loss), "{reported:?}");
+    assert_eq!(reported[0].0, 0);
+    // A gap in the numbers that is none: the queue was read to its end, deleted and created again.
+    queue.purge(true).await;
+    fixture.settled(&queue).await;
+    fixture.store.delete_queue(queue.name()).await.expect("an empty queue");
+    let queue = fixture.queue("q").await;
+    queue.put([message("again", 1)]).await;
+    fixture.settled(&queue).await;
+    assert_eq!(fixture.sink.losses().len(), reported.len());
     relay.stop().await;
 }
 
