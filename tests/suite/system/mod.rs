@@ -11,6 +11,7 @@ mod consent;
 mod demo;
 mod dev;
 mod history_check;
+mod history_repair;
 mod messages;
 mod outages;
 mod queues;

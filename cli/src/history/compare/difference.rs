@@ -134,8 +134,10 @@ mod tests {
         }
     }
 
-    /// Sequence, version and `gone` of each message that mends the difference.
-    fn mended(queue: Option<&Message>, index: &[IndexedMessage]) -> Option<(Kind, Vec<(u64, u32, bool)>)> {
+    /// Sequence, version and `gone` of a message that mends a difference.
+    type Mended = (u64, u32, bool);
+
+    fn mended(queue: Option<&Message>, index: &[IndexedMessage]) -> Option<(Kind, Vec<Mended>)> {
         let found = difference(queue, index, 900)?;
         Some((found.kind, found.mended.iter().map(|mended| (mended.sequence, mended.version, mended.gone)).collect()))
     }
