@@ -64,6 +64,12 @@ pub(crate) async fn run(args: DepthArgs, session: &Session) -> Result<(), CliErr
         Some(queue) => Queues::One(queue),
         None => Queues::WithPrefix(args.prefix.unwrap_or_default()),
     };
+    // What the lines are of.
+    let header = match &args.group_by {
+        Some(key) => key.clone(),
+        None if args.by_queue => "queue".to_owned(),
+        None => "messages".to_owned(),
+    };
     let query = DepthQuery {
         metadata: args.pairs.into_iter().collect(),
         priority_min: args.priority_min,
@@ -83,7 +89,7 @@ pub(crate) async fn run(args: DepthArgs, session: &Session) -> Result<(), CliErr
     let mut lines: Vec<Line> = depth.groups.iter().map(group).collect();
     let is_uncertain = depth.uncertain.total() > 0;
     lines.push(Line { value: None, depth: depth.depth, uncertain: is_uncertain.then_some(depth.uncertain) });
-    session.output.many(&lines, text)?;
+    session.output.many(&lines, |lines| text(&header, lines))?;
     if is_uncertain {
         session.output.remark(&format!(
             "{} of them are uncertain: transitions were lost, and they may have changed since, or be gone. `tallystone \
@@ -106,12 +112,12 @@ async fn depth(mut query: DepthQuery, session: &Session) -> Result<IndexedDepth,
     Ok(depth)
 }
 
-fn text(lines: &[Line]) -> String {
+fn text(header: &str, lines: &[Line]) -> String {
     let row = |Line { value, depth, .. }: &Line| {
         let counts = [depth.invisible, depth.pending, depth.running, depth.completed, depth.canceled, depth.errored]
             .map(grouped);
-        [vec![value.clone().unwrap_or_else(|| "all messages".to_owned())], counts.to_vec()].concat()
+        [vec![value.clone().unwrap_or_else(|| "all".to_owned())], counts.to_vec()].concat()
     };
-    let header = ["value", "#invisible", "#pending", "#running", "#completed", "#canceled", "#errored"];
+    let header = [header, "#invisible", "#pending", "#running", "#completed", "#canceled", "#errored"];
     table(&header, lines.iter().map(row))
 }

@@ -377,7 +377,9 @@ async fn q19_a_message_whose_end_was_given_up_is_uncertain() {
     running.stop().await;
     // Without a relay: the end of the ten messages is given up, because later events fill the outbox.
     queue.purge(true).await;
-    queue.put((0..200).map(|n| message(&format!("later{n}"), 1))).await;
+    for n in 0..200 {
+        queue.put([message(&format!("later{n}"), 1)]).await;
+    }
     let running = relay().await;
     fixture.settled(&queue).await;
     running.stop().await;

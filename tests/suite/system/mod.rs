@@ -14,6 +14,7 @@ mod history_check;
 mod history_repair;
 mod messages;
 mod outages;
+mod queue_depth;
 mod queues;
 mod terminal;
 mod upgrade;

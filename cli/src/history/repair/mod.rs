@@ -1,6 +1,6 @@
 //! `tallystone history repair [QUEUE…]`: compares each queue with its history, and mends what lost transitions left behind.
 //!
-//! It may run beside servers, workers and indexers, and may be stopped at any time. History replaces a message only by a
+//! It may run while servers, workers and indexers run, and may be stopped at any time. History replaces a message only by a
 //! later version of it, and an event that arrives after all has this version or a later one. A loss is settled once every
 //! message of its queue was compared after the loss, and what differed is repaired.
 //!
