@@ -118,6 +118,10 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         Verb::Counters(args) => counters::run(args, global.server).await,
         Verb::RollupWorker(args) => rollup_worker::run(args, global.server).await,
         Verb::Dev(args) => dev::run(args, output).await,
+        Verb::Queue(QueueVerb::Depth(args)) => {
+            let session = args.history.session(&global, output).await?;
+            queue::depth(args, &session).await
+        }
         Verb::Queue(QueueVerb::Stats(args)) => {
             let session = args.history.session(&global, output).await?;
             queue::stats(args, &session).await

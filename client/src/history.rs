@@ -4,7 +4,6 @@
 use crate::client::Client;
 use crate::connection::rpc;
 use crate::error::Result;
-use crate::inspect::Depth;
 use crate::message::{State, text_or_bytes};
 use crate::wire::{from_wire, wire_count, wire_ms};
 use bytes::Bytes;
@@ -13,10 +12,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_proto::event::v1::Cause;
 use tallystone_proto::history::v1 as wire;
-use tokio::time::Instant;
-
-/// Pause between two polls of the watermark.
-const CATCH_UP_POLL: Duration = Duration::from_millis(50);
 
 /// How current an answer is. History is written after the fact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -148,6 +143,13 @@ pub struct IndexedMessage {
     pub due_ms: u64,
     /// It is running, and returns to pending when it completes.
     pub coalesced: bool,
+    /// Transitions of its queue were lost after its newest indexed one, so it may have changed, or be gone.
+    pub uncertain: bool,
+    /// `history repair` wrote it, because later transitions are lost.
+    pub repaired: bool,
+    /// Its shard of the queue.
+    #[serde(skip)]
+    pub shard: u32,
     /// The first bytes of its payload, in a trace, if the server is configured to keep them.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text_or_nothing")]
     pub payload: Option<Bytes>,
@@ -286,34 +288,6 @@ impl Client {
             watermark: Watermark::from_wire(response.watermark),
         })
     }
-
-    /// Counts messages by state, of those whose metadata has every pair, as far as history is indexed.
-    pub async fn indexed_depth(&self, queue: &str, metadata: BTreeMap<String, String>) -> Result<(Depth, Watermark)> {
-        let request = wire::IndexedDepthRequest { queue: queue.to_owned(), metadata };
-        let depth = self.limits.call(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?;
-        Ok((Depth::from_wire(depth.counts.unwrap_or_default()), Watermark::from_wire(depth.watermark)))
-    }
-}
-
-impl Client {
-    /// Waits until history has everything that had happened when this was called. `false`: it did not within this time.
-    pub async fn history_caught_up(&self, within: Duration) -> Result<bool> {
-        let give_up_at = Instant::now() + within;
-        let mut target_ms = None;
-        loop {
-            // The watermark covers all queues, so the name does not matter.
-            let (_, watermark) = self.indexed_depth("any", BTreeMap::new()).await?;
-            if let (Some(indexed_to_ms), Some(now_ms)) = (watermark.indexed_to_ms, watermark.answered_at_ms())
-                && indexed_to_ms >= *target_ms.get_or_insert(now_ms)
-            {
-                return Ok(true);
-            }
-            if Instant::now() >= give_up_at {
-                return Ok(false);
-            }
-            tokio::time::sleep(CATCH_UP_POLL).await;
-        }
-    }
 }
 
 impl Watermark {
@@ -322,7 +296,7 @@ impl Watermark {
         Some(self.indexed_to_ms? + self.behind_ms?)
     }
 
-    fn from_wire(watermark: Option<wire::Watermark>) -> Self {
+    pub(crate) fn from_wire(watermark: Option<wire::Watermark>) -> Self {
         let watermark = watermark.unwrap_or_default();
         Watermark {
             indexed_to_ms: watermark.indexed_to_ms.map(from_wire),
@@ -372,6 +346,9 @@ impl IndexedMessage {
             changed_at_ms: from_wire(message.changed_at_ms),
             due_ms: from_wire(message.due_ms),
             coalesced: message.coalesced,
+            uncertain: message.uncertain,
+            repaired: message.repaired,
+            shard: message.shard,
             payload: message.payload,
         }
     }

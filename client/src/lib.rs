@@ -89,11 +89,13 @@ mod connector;
 mod counter;
 mod error;
 mod history;
+mod indexed_depth;
 mod inspect;
 mod lease;
 mod message;
 mod outage;
 mod queue;
+mod repair;
 mod wire;
 mod worker;
 
@@ -110,6 +112,7 @@ pub use history::{
     Activity, Found, Gap, IndexedMessage, QueueStats, ReasonCount, Search, StateActivity, Trace, TracedTransition,
     Watermark,
 };
+pub use indexed_depth::{DepthGroup, DepthQuery, GroupBy, IndexedDepth, Loss, Queues};
 pub use inspect::{
     CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged, QueueSummary,
     Violation,

@@ -11,6 +11,11 @@ pub fn message_key(recorded: &Recorded) -> String {
     format!("{}/{}/{}", recorded.shard.queue, recorded.shard.number, recorded.event.sequence)
 }
 
+/// The same of a message that a store returns.
+pub fn key_of_indexed(message: &IndexedMessage) -> String {
+    format!("{}/{}/{}", message.queue, message.shard, message.sequence)
+}
+
 /// The state on the wire; `None`: the message is not in the queue.
 pub fn wire_state(state: Option<State>) -> queue::State {
     // The wire uses the numbers of the model (a test compares them).
@@ -99,6 +104,8 @@ pub fn message(recorded: &Recorded) -> IndexedMessage {
         due_ms: changing.due_ms,
         coalesced: changing.coalesced,
         payload: None,
+        repaired: false,
+        uncertain: false,
     }
 }
 

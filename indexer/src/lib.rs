@@ -20,6 +20,6 @@ pub use config::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
 pub use elastic::{Elastic, ElasticOptions};
 pub use embedded::{Embedded, EmbeddedError, EmbeddedOptions};
 pub use store::{
-    DepthQuery, HistoryError, HistoryStore, Rejected, SearchPosition, SearchQuery, Source, StatsQuery, Trace,
-    TraceQuery,
+    DepthQuery, GroupBy, Grouping, HistoryError, HistoryStore, Queues, Rejected, SearchPosition, SearchQuery, Source,
+    StatsQuery, Trace, TraceQuery,
 };

@@ -2,7 +2,7 @@
 //! (Q20, Q21).
 
 use std::collections::{BTreeMap, BTreeSet};
-use tallystone_model::{MessageId, QueueName, Recorded, State};
+use tallystone_model::{Loss, MessageId, QueueName, Recorded, State};
 use tallystone_proto::history::v1::{Activity, IndexedMessage, TracedTransition};
 
 /// The last millisecond of the year 2200. A later time comes from a broken clock.
@@ -129,13 +129,77 @@ pub struct StatsQuery {
     pub interval_ms: Option<u64>,
 }
 
-/// Which messages to count.
+/// One queue, or several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Queues {
+    /// This queue.
+    One(QueueName),
+    /// The queues whose names begin so; empty: all queues.
+    WithPrefix(String),
+}
+
+impl Queues {
+    /// Whether the queue of this name is one of them.
+    pub fn contains(&self, name: &str) -> bool {
+        match self {
+            Queues::One(queue) => queue.as_str() == name,
+            Queues::WithPrefix(prefix) => name.starts_with(prefix),
+        }
+    }
+}
+
+/// Which messages to count. Absent and empty fields match every message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DepthQuery {
-    /// The queue.
-    pub queue: QueueName,
+    /// Of these queues.
+    pub queues: Queues,
     /// All of these pairs.
     pub metadata: BTreeMap<String, String>,
+    /// The priority is not below this.
+    pub priority_min: Option<i64>,
+    /// The priority is not above this.
+    pub priority_max: Option<i64>,
+    /// Enqueued at this time or later, Unix ms.
+    pub enqueued_from_ms: Option<u64>,
+    /// Enqueued before this time, Unix ms.
+    pub enqueued_to_ms: Option<u64>,
+    /// Only messages that one of these losses makes uncertain.
+    pub uncertain_by: Option<Vec<Loss>>,
+}
+
+impl DepthQuery {
+    /// All messages of these queues.
+    pub fn of(queues: Queues) -> DepthQuery {
+        DepthQuery {
+            queues,
+            metadata: BTreeMap::new(),
+            priority_min: None,
+            priority_max: None,
+            enqueued_from_ms: None,
+            enqueued_to_ms: None,
+            uncertain_by: None,
+        }
+    }
+}
+
+/// By what to group counted messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupBy {
+    /// By their queue.
+    Queue,
+    /// By their value of this metadata key. Messages without it are in no group.
+    Key(String),
+}
+
+/// Which groups to return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grouping {
+    /// By what.
+    pub by: GroupBy,
+    /// Only groups whose value is after this one.
+    pub after: Option<String>,
+    /// The most groups to return; at least 1.
+    pub limit: usize,
 }
 
 /// A history store. Queries find an event at the latest after a call of [`advance`](HistoryStore::advance) that began
@@ -144,6 +208,20 @@ pub trait HistoryStore: Send + Sync + 'static {
     /// Writes events, in any order and any number of times: the same set of events leaves the same documents, byte for
     /// byte. Returns once all events are durable, except the rejected ones. After an error any of them may be durable.
     fn record(&self, events: &[Recorded]) -> impl Future<Output = Result<Vec<Rejected>, HistoryError>> + Send;
+
+    /// Writes losses, in any order and any number of times. Of each shard the latest is kept. Returns once they are durable.
+    fn record_losses(&self, losses: &[Loss]) -> impl Future<Output = Result<(), HistoryError>> + Send;
+
+    /// The losses of these queues that are not settled, in any order, at most one of each shard.
+    fn losses(&self, queues: &Queues) -> impl Future<Output = Result<Vec<Loss>, HistoryError>> + Send;
+
+    /// Removes losses, except those of shards with a later one.
+    fn settle_losses(&self, losses: &[Loss]) -> impl Future<Output = Result<(), HistoryError>> + Send;
+
+    /// Replaces messages that the store has with an earlier version, and marks them as repaired. An event of the same
+    /// version, or a later one, replaces them again. Returns for each whether the store has it like this now. Once this
+    /// has returned, they are durable; queries find them after the next [`advance`](HistoryStore::advance).
+    fn repair(&self, messages: &[IndexedMessage]) -> impl Future<Output = Result<Vec<bool>, HistoryError>> + Send;
 
     /// Makes all events of the source before `up_to_ms` (Unix ms) visible to queries, then stores `up_to_ms` as the
     /// source's watermark. The caller has recorded them. A watermark never decreases.
@@ -166,6 +244,13 @@ pub trait HistoryStore: Send + Sync + 'static {
 
     /// The number of messages in each state, in the order of the states' numbers. Messages that are gone do not count.
     fn depth(&self, query: &DepthQuery) -> impl Future<Output = Result<[u64; 6], HistoryError>> + Send;
+
+    /// The same by groups, in the order of the bytes of their values. Groups without messages are left out.
+    fn depth_by(
+        &self,
+        query: &DepthQuery,
+        grouping: &Grouping,
+    ) -> impl Future<Output = Result<Vec<(String, [u64; 6])>, HistoryError>> + Send;
 
     /// Removes what is older than the store's retention, in bounded steps. `true`: the caller should call again.
     fn prune(&self, now_ms: u64) -> impl Future<Output = Result<bool, HistoryError>> + Send;

@@ -64,11 +64,25 @@ pub struct Recorded {
     pub event: Event,
 }
 
+/// Transitions of a shard that no sink gets: its outbox was full, or they could not be decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// The shard.
+    pub shard: Shard,
+    /// None of them happened later: Unix ms, by the store's clock. Each message of the shard whose last recorded
+    /// transition is not later may have changed since, or be gone.
+    pub lost_to_ms: u64,
+}
+
 /// The destination of events (Q19, Q21).
 pub trait Sink: Send + Sync + 'static {
     /// Accepts events, those of one shard in order, and returns when all of them are durable. After an error some may be
     /// durable, and all are delivered again: a repeated event changes nothing.
     fn deliver(&self, events: Arc<Vec<Recorded>>) -> impl Future<Output = Result<(), SinkError>> + Send;
+
+    /// Accepts losses, and returns when they are durable. It is called before the events that follow the lost ones are
+    /// delivered. A repeated or older loss changes nothing.
+    fn lost(&self, losses: Arc<Vec<Loss>>) -> impl Future<Output = Result<(), SinkError>> + Send;
 
     /// Every event of every shard up to this time, by the store's clock, has been delivered.
     fn delivered_to(&self, up_to_ms: u64) -> impl Future<Output = Result<(), SinkError>> + Send;
@@ -77,6 +91,10 @@ pub trait Sink: Send + Sync + 'static {
 impl<S: Sink> Sink for Arc<S> {
     fn deliver(&self, events: Arc<Vec<Recorded>>) -> impl Future<Output = Result<(), SinkError>> + Send {
         S::deliver(self, events)
+    }
+
+    fn lost(&self, losses: Arc<Vec<Loss>>) -> impl Future<Output = Result<(), SinkError>> + Send {
+        S::lost(self, losses)
     }
 
     fn delivered_to(&self, up_to_ms: u64) -> impl Future<Output = Result<(), SinkError>> + Send {

@@ -23,7 +23,7 @@ pub mod store;
 
 pub use config::{Backoff, BackoffKind, QueueConfig, QueuePatch, QueueType};
 pub use config_error::ConfigError;
-pub use event::{Event, Recorded, Sink, SinkError};
+pub use event::{Event, Loss, Recorded, Sink, SinkError};
 pub use filter::{Filter, IndexKeys};
 pub use message::{Lease, Message, NewMessage};
 pub use names::{MessageId, Metadata, QueueName};

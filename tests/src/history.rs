@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use tallystone_indexer::{
-    DepthQuery, Elastic, ElasticOptions, Embedded, EmbeddedOptions, HistoryStore, SearchPosition, SearchQuery, Source,
-    StatsQuery, Trace, TraceQuery,
+    DepthQuery, Elastic, ElasticOptions, Embedded, EmbeddedOptions, GroupBy, Grouping, HistoryStore, Queues,
+    SearchPosition, SearchQuery, Source, StatsQuery, Trace, TraceQuery,
 };
 use tallystone_model::{QueueName, Recorded};
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
@@ -189,8 +189,29 @@ impl<S: HistoryUnderTest> HistoryFixture<S> {
     /// Messages by state.
     pub async fn depth(&self, pairs: &[(&str, &str)]) -> [u64; 6] {
         let metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let query = DepthQuery { queue: self.queue.clone(), metadata };
-        self.store().depth(&query).await.expect("a depth")
+        let query = DepthQuery { metadata, ..DepthQuery::of(Queues::One(self.queue.clone())) };
+        self.depth_of(&query).await
+    }
+
+    /// Messages by state.
+    pub async fn depth_of(&self, query: &DepthQuery) -> [u64; 6] {
+        self.store().depth(query).await.expect("a depth")
+    }
+
+    /// All groups, page by page.
+    pub async fn depth_by(&self, query: &DepthQuery, by: GroupBy, limit: usize) -> Vec<(String, [u64; 6])> {
+        let mut grouping = Grouping { by, after: None, limit };
+        let mut groups = Vec::new();
+        loop {
+            let page = self.store().depth_by(query, &grouping).await.expect("groups");
+            assert!(page.len() <= limit, "{} groups on a page of {limit}", page.len());
+            let is_last = page.len() < limit;
+            groups.extend(page);
+            if is_last {
+                return groups;
+            }
+            grouping.after = groups.last().map(|(value, _)| value.clone());
+        }
     }
 
     /// Everything that the store returns for the queue and this span, except percentiles, which are approximate.

@@ -1,7 +1,8 @@
 //! `tallystone history …`, and what all verbs share that query history: where the answers come from, and how far they go.
 
 mod check;
-mod message_view;
+mod compare;
+mod repair;
 mod source;
 
 pub(crate) use source::{HistoryFlags, demo_file};
@@ -15,13 +16,20 @@ use tallystone_client::Watermark;
 pub(crate) enum HistoryVerb {
     /// Compare queues with their history and print every difference
     Check(check::CheckArgs),
+    /// Mend history where transitions were lost: messages that left their queue without a record, and outdated ones
+    Repair(repair::RepairArgs),
 }
 
 pub(crate) async fn run(verb: HistoryVerb, session: &crate::connection::Session) -> Result<(), CliError> {
     match verb {
         HistoryVerb::Check(args) => check::run(args, session).await,
+        HistoryVerb::Repair(args) => repair::run(args, session).await,
     }
 }
+
+/// Explains what is marked as uncertain.
+pub(crate) const UNCERTAIN: &str = "Uncertain: transitions of the queue were lost, so the message may have changed since, \
+     or be gone. `tallystone history repair` settles it.";
 
 /// How recent an answer is, in a sentence.
 pub(crate) fn behind(watermark: &Watermark) -> String {

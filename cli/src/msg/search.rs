@@ -3,7 +3,7 @@
 use crate::connection::{Session, cli_error};
 use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
-use crate::history::{HistoryFlags, behind};
+use crate::history::{HistoryFlags, UNCERTAIN, behind};
 use crate::table::table;
 use crate::text::{pairs_text, parse_pair, printable};
 use clap::Args;
@@ -62,11 +62,12 @@ pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), CliEr
         page_size: 0,
         page_token: String::new(),
     };
-    let (mut left, mut empty) = (args.limit, true);
+    let (mut left, mut empty, mut uncertain) = (args.limit, true, false);
     while left > 0 {
         search.page_size = left.min(PAGE) as u32;
         let found = session.client.search_messages(search.clone()).await.map_err(|error| cli_error(&error))?;
         if !found.messages.is_empty() {
+            uncertain |= found.messages.iter().any(|message| message.uncertain);
             empty = false;
             session.output.many(&found.messages, |messages| {
                 let header = ["queue", "id", "state", "#attempts", "changed", "worker", "reason", "metadata"];
@@ -83,6 +84,9 @@ pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), CliEr
                 session.output.remark(&format!("There are more; use --limit {}", args.limit.saturating_mul(10)))?;
             }
             session.output.remark(&behind(&found.watermark))?;
+            if uncertain {
+                session.output.remark(UNCERTAIN)?;
+            }
             return Ok(());
         }
     }
@@ -94,7 +98,11 @@ fn row(message: &IndexedMessage) -> Vec<String> {
     vec![
         message.queue.clone(),
         message.id.clone(),
-        if message.gone { format!("{state}, gone") } else { state.to_owned() },
+        match (message.gone, message.uncertain) {
+            (true, _) => format!("{state}, gone"),
+            (false, true) => format!("{state}, uncertain"),
+            (false, false) => state.to_owned(),
+        },
         message.attempts.to_string(),
         format_time(message.changed_at_ms),
         printable(&message.worker),

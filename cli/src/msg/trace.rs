@@ -3,7 +3,7 @@
 use crate::connection::{Session, cli_error};
 use crate::duration::{format_ms, format_time};
 use crate::error::CliError;
-use crate::history::{HistoryFlags, behind};
+use crate::history::{HistoryFlags, UNCERTAIN, behind};
 use crate::terminal::colored;
 use crate::text::{pairs_text, printable};
 use clap::Args;
@@ -72,6 +72,9 @@ async fn trace(queue: &str, id: &str, sequence: u64, session: &Session) -> Resul
         page_token = trace.next_page_token;
         if page_token.is_empty() {
             session.output.remark(&behind(&trace.watermark))?;
+            if trace.message.is_some_and(|message| message.uncertain) {
+                session.output.remark(UNCERTAIN)?;
+            }
             return Ok(true);
         }
     }

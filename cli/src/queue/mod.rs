@@ -4,6 +4,7 @@
 mod config_args;
 mod create;
 mod delete;
+mod depth;
 mod describe;
 mod describe_text;
 mod ls;
@@ -13,6 +14,7 @@ mod resume;
 mod stats;
 mod update;
 
+pub(crate) use depth::run as depth;
 pub(crate) use stats::run as stats;
 
 use crate::connection::Session;
@@ -37,6 +39,8 @@ pub(crate) enum QueueVerb {
     Purge(purge::PurgeArgs),
     /// Delete a queue that has no live messages, or with --force any queue
     Delete(delete::DeleteArgs),
+    /// Count messages by metadata, priority and age, as history knows them
+    Depth(depth::DepthArgs),
     /// Show rates, how long messages stay in each state, and the reasons of transitions
     Stats(stats::StatsArgs),
 }
@@ -51,6 +55,7 @@ pub(crate) async fn run(verb: QueueVerb, session: &Session) -> Result<(), CliErr
         QueueVerb::Resume(args) => resume::run(args, session).await,
         QueueVerb::Purge(args) => purge::run(args, session).await,
         QueueVerb::Delete(args) => delete::run(args, session).await,
+        QueueVerb::Depth(args) => depth::run(args, session).await,
         QueueVerb::Stats(args) => stats::run(args, session).await,
     }
 }

@@ -1,16 +1,18 @@
 //! The gRPC service `tallystone.history.v1.History`, over any [`HistoryStore`].
 //!
 //! What lives here: one file per RPC, each from the wire to a checked query and back, and what they share: `fields`
-//! (fields of several requests), `status` (the only place that maps errors to a gRPC status), `token` (page tokens),
+//! (fields of several requests), `uncertain` (messages that may have changed without a record), `status` (the only place that maps errors to a gRPC status), `token` (page tokens),
 //! `watermark`. What may not: knowledge of one particular store.
 
 mod fields;
 mod status;
 mod token;
+mod uncertain;
 mod watermark;
 
 mod indexed_depth;
 mod queue_stats;
+mod repair_messages;
 mod search_messages;
 mod trace_message;
 
@@ -28,7 +30,7 @@ use tonic::{Request, Response, Status};
 const WORK_MAX: Duration = Duration::from_secs(60);
 
 /// Every RPC, as metrics and spans name it.
-const RPCS: &[&str] = &["TraceMessage", "SearchMessages", "QueueStats", "IndexedDepth"];
+const RPCS: &[&str] = &["TraceMessage", "SearchMessages", "QueueStats", "IndexedDepth", "RepairMessages"];
 
 /// The service.
 pub struct HistoryApi<S> {
@@ -96,5 +98,13 @@ impl<S: HistoryStore> History for HistoryApi<S> {
     ) -> Result<Response<IndexedDepthResponse>, Status> {
         let deadline = answer_by(request.metadata());
         self.observe("IndexedDepth", deadline, indexed_depth::handle(&*self.store, request.into_inner())).await
+    }
+
+    async fn repair_messages(
+        &self,
+        request: Request<RepairMessagesRequest>,
+    ) -> Result<Response<RepairMessagesResponse>, Status> {
+        let deadline = answer_by(request.metadata());
+        self.observe("RepairMessages", deadline, repair_messages::handle(&*self.store, request.into_inner())).await
     }
 }

@@ -1,9 +1,9 @@
 //! rpc SearchMessages (Q20).
 
 use super::token::Pages;
-use super::{fields, status, watermark};
+use super::{fields, status, uncertain, watermark};
 use crate::clock::now_ms;
-use crate::store::{HistoryStore, SearchPosition, SearchQuery};
+use crate::store::{HistoryStore, Queues, SearchPosition, SearchQuery};
 use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX, WORKER_BYTES_MAX};
 use tallystone_proto::history::v1 as pb;
 use tonic::Status;
@@ -25,9 +25,12 @@ pub(super) async fn handle(
     // One more message than the page shows whether there is another page.
     query.limit = page_size + 1;
     let reached = watermark::reached(store).await?;
-    let mut messages = store.search(&query).await.map_err(status::of_store)?;
+    let queues = query.queue.clone().map_or_else(|| Queues::WithPrefix(String::new()), Queues::One);
+    let search = async { store.search(&query).await.map_err(status::of_store) };
+    let (mut messages, losses) = futures::try_join!(search, uncertain::losses(store, &queues))?;
     let more = messages.len() > page_size;
     messages.truncate(page_size);
+    losses.mark(&mut messages);
     let next_page_token = match messages.last().filter(|_| more).map(SearchPosition::of) {
         Some(last) => pages.token((last.enqueued_at_ms, last.sequence, last.queue, last.shard), now_ms()),
         None => String::new(),

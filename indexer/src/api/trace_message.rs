@@ -1,9 +1,9 @@
 //! rpc TraceMessage (Q20).
 
 use super::token::Pages;
-use super::{fields, status, watermark};
+use super::{fields, status, uncertain, watermark};
 use crate::clock::now_ms;
-use crate::store::{HistoryStore, TraceQuery};
+use crate::store::{HistoryStore, Queues, TraceQuery};
 use prost::Message;
 use tallystone_proto::history::v1 as pb;
 use tonic::Status;
@@ -24,8 +24,11 @@ pub(super) async fn handle(
     let pages = Pages { rpc: "TraceMessage", request };
     let after: Option<(u64, u32)> = pages.position(&page_token, now_ms())?;
     let reached = watermark::reached(store).await?;
+    let queues = Queues::One(queue.clone());
     let query = TraceQuery { queue, id, sequence, limit, after };
-    let trace = store.trace(&query).await.map_err(status::of_store)?;
+    let trace = async { store.trace(&query).await.map_err(status::of_store) };
+    let (mut trace, losses) = futures::try_join!(trace, uncertain::losses(store, &queues))?;
+    losses.mark(&mut trace.message);
     let mut transitions = trace.transitions;
     let found = transitions.len();
     transitions.truncate(fitting(&transitions));

@@ -77,6 +77,9 @@ pub(super) struct CurrentDocument<'a> {
     changed_at_ms: u64,
     due_ms: u64,
     coalesced: bool,
+    /// Written by a repair, not by an event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    repaired: bool,
 }
 
 /// Why the server can hold no document of this event; `None`: it can.
@@ -193,6 +196,33 @@ impl<'a> CurrentDocument<'a> {
             changed_at_ms: event.at_ms,
             due_ms: event.due_ms,
             coalesced: event.coalesced,
+            repaired: false,
+        }
+    }
+
+    /// As a repair writes it. Its numbers and times are those of a message that was read, so they are in range.
+    pub(super) fn repaired(message: &'a IndexedMessage) -> CurrentDocument<'a> {
+        CurrentDocument {
+            queue: message.queue.as_str().into(),
+            shard: message.shard as u16,
+            id: message.id.as_str().into(),
+            sequence: message.sequence,
+            state: u8::try_from(message.state).ok().and_then(State::from_code).unwrap_or(State::Pending),
+            gone: message.gone,
+            version: message.version,
+            priority: message.priority,
+            metadata_pairs: message.metadata.iter().map(|(key, value)| pair(key, value)).collect(),
+            metadata: Cow::Borrowed(&message.metadata),
+            attempts: message.attempts,
+            fencing_token: message.fencing_token,
+            worker: message.worker.as_str().into(),
+            reason: message.reason.as_str().into(),
+            enqueued_at_ms: message.enqueued_at_ms as u64,
+            since_ms: message.state_since_ms as u64,
+            changed_at_ms: message.changed_at_ms as u64,
+            due_ms: message.due_ms as u64,
+            coalesced: message.coalesced,
+            repaired: true,
         }
     }
 }
@@ -219,6 +249,8 @@ impl From<CurrentDocument<'_>> for IndexedMessage {
             due_ms: document.due_ms as i64,
             coalesced: document.coalesced,
             payload: None,
+            repaired: document.repaired,
+            uncertain: false,
         }
     }
 }

@@ -2,8 +2,10 @@
 //! cannot change the query.
 
 use super::document::pair;
+use crate::store::Queues;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use tallystone_model::Loss;
 
 /// Conditions that must all be true.
 #[derive(Default)]
@@ -31,6 +33,40 @@ impl Filter {
         if !range.is_empty() {
             self.0.push(json!({ "range": { field: range } }));
         }
+        self
+    }
+
+    /// `min <= field <= max`.
+    pub(super) fn within(mut self, field: &str, min: Option<i64>, max: Option<i64>) -> Filter {
+        let mut range = serde_json::Map::new();
+        range.extend(min.map(|min| ("gte".to_owned(), min.into())));
+        range.extend(max.map(|max| ("lte".to_owned(), max.into())));
+        if !range.is_empty() {
+            self.0.push(json!({ "range": { field: range } }));
+        }
+        self
+    }
+
+    /// The message is of one of these queues.
+    pub(super) fn queues(mut self, queues: &Queues) -> Filter {
+        match queues {
+            Queues::One(queue) => self.term("queue", queue.as_str()),
+            Queues::WithPrefix(prefix) if prefix.is_empty() => self,
+            Queues::WithPrefix(prefix) => {
+                self.0.push(json!({ "prefix": { "queue": { "value": prefix } } }));
+                self
+            }
+        }
+    }
+
+    /// One of these losses makes the message uncertain.
+    pub(super) fn uncertain_by(mut self, losses: &[Loss]) -> Filter {
+        let one = |loss: &Loss| {
+            let shard = Filter::default().term("queue", loss.shard.queue.as_str()).term("shard", loss.shard.number);
+            shard.range("changed_at_ms", None, Some(loss.lost_to_ms.saturating_add(1))).query()
+        };
+        let any: Vec<Value> = losses.iter().map(one).collect();
+        self.0.push(json!({ "bool": { "should": any, "minimum_should_match": 1 } }));
         self
     }
 

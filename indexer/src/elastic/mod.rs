@@ -1,12 +1,13 @@
 //! History in Elasticsearch 8 or OpenSearch 2: a [`HistoryStore`](crate::HistoryStore) that uses only what both have.
 //!
-//! Four kinds of indices share one prefix:
+//! Five kinds of indices share one prefix:
 //! - `PREFIX-current`: one document per message, named by [`message_key`](crate::fold::message_key). Its external
 //!   version is the version of the message, so a write of an older version changes nothing;
 //! - `PREFIX-historic-YYYY.MM.DD`: one document per transition, in the index of the day on which it happened (UTC). It
 //!   is created once and never changed. Whole days are dropped after the retention;
 //! - `PREFIX-payload`: one document per message whose first event carried the beginning of its payload;
-//! - `PREFIX-progress`: one document per [`Source`](crate::Source), its watermark.
+//! - `PREFIX-progress`: one document per [`Source`](crate::Source), its watermark;
+//! - `PREFIX-losses`: one document per shard that has lost transitions since the last repair.
 //!
 //! What lives here: the store (`store`), one file per call of the trait, and what these share: `cluster` (the state of
 //! one store), `client` (one request), `reply` (its response or error), `retry`, `bulk` (many writes), `get`
@@ -21,11 +22,13 @@ mod depth;
 mod document;
 mod filter;
 mod get;
+mod losses;
 mod names;
 mod options;
 mod prune;
 mod record;
 mod refresh;
+mod repair;
 mod reply;
 mod response;
 mod retry;

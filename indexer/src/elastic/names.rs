@@ -34,6 +34,8 @@ pub(super) struct IndexNames {
     pub(super) payload: String,
     /// The watermarks of the sources.
     pub(super) progress: String,
+    /// The losses of shards.
+    pub(super) losses: String,
     /// Transitions: the pattern of the indices of all days.
     pub(super) historic: String,
     day_prefix: String,
@@ -46,6 +48,7 @@ impl IndexNames {
             current: format!("{prefix}-current"),
             payload: format!("{prefix}-payload"),
             progress: format!("{prefix}-progress"),
+            losses: format!("{prefix}-losses"),
             historic: format!("{prefix}-historic-*"),
             day_prefix: format!("{prefix}-historic-"),
         })

@@ -36,7 +36,7 @@ impl Refreshes {
 
 /// Makes the writes of every program visible.
 async fn refresh(client: &ElasticClient, names: &IndexNames) -> Result<(), HistoryError> {
-    let path = format!("{},{}/_refresh", names.current, names.historic);
+    let path = format!("{},{},{}/_refresh", names.current, names.historic, names.losses);
     let query = [("ignore_unavailable", "true"), ("allow_no_indices", "true"), ("filter_path", "_shards.failed")];
     let response: RefreshResponse = client.send(Method::Post, &path, &query, None).await?.read()?;
     match response.shards.failed {

@@ -2,10 +2,10 @@
 
 use super::cluster::Cluster;
 use super::options::ElasticOptions;
-use super::{advance, depth, prune, record, search, stats, trace};
+use super::{advance, depth, losses, prune, record, repair, search, stats, trace};
 use crate::store::*;
 use bytes::Bytes;
-use tallystone_model::Recorded;
+use tallystone_model::{Loss, Recorded};
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
 
 /// A history store in Elasticsearch or OpenSearch.
@@ -36,6 +36,22 @@ impl HistoryStore for Elastic {
         record::record(&self.cluster, events).await
     }
 
+    async fn record_losses(&self, losses: &[Loss]) -> Result<(), HistoryError> {
+        losses::record(&self.cluster, losses).await
+    }
+
+    async fn losses(&self, queues: &Queues) -> Result<Vec<Loss>, HistoryError> {
+        losses::losses(&self.cluster, queues).await
+    }
+
+    async fn settle_losses(&self, losses: &[Loss]) -> Result<(), HistoryError> {
+        losses::settle(&self.cluster, losses).await
+    }
+
+    async fn repair(&self, messages: &[IndexedMessage]) -> Result<Vec<bool>, HistoryError> {
+        repair::repair(&self.cluster, messages).await
+    }
+
     async fn advance(&self, source: Source, up_to_ms: u64) -> Result<(), HistoryError> {
         advance::advance(&self.cluster, source, up_to_ms).await
     }
@@ -58,6 +74,10 @@ impl HistoryStore for Elastic {
 
     async fn depth(&self, query: &DepthQuery) -> Result<[u64; 6], HistoryError> {
         depth::depth(&self.cluster, query).await
+    }
+
+    async fn depth_by(&self, query: &DepthQuery, grouping: &Grouping) -> Result<Vec<(String, [u64; 6])>, HistoryError> {
+        depth::depth_by(&self.cluster, query, grouping).await
     }
 
     async fn prune(&self, now_ms: u64) -> Result<bool, HistoryError> {

@@ -115,7 +115,7 @@ impl IndexKind<'_> {
     }
 }
 
-fn kinds<'a>(names: &'a IndexNames, options: &ElasticOptions) -> [IndexKind<'a>; 4] {
+fn kinds<'a>(names: &'a IndexNames, options: &ElasticOptions) -> [IndexKind<'a>; 5] {
     let (shards, replicas) = (options.shards, options.replicas);
     let kind = |indices: &'a str, shards, properties| {
         let name = indices.trim_end_matches("-*").to_owned();
@@ -128,6 +128,7 @@ fn kinds<'a>(names: &'a IndexNames, options: &ElasticOptions) -> [IndexKind<'a>;
         kind(&names.historic, shards, historic()),
         kind(&names.payload, shards, payload()),
         kind(&names.progress, 1, progress()),
+        kind(&names.losses, 1, losses()),
     ]
 }
 
@@ -186,6 +187,14 @@ fn historic() -> Value {
 fn payload() -> Value {
     // Stored, not searched.
     json!({ "payload": { "type": "binary" } })
+}
+
+fn losses() -> Value {
+    json!({
+        "queue": { "type": "keyword" },
+        "shard": { "type": "long" },
+        "lost_to_ms": { "type": "long" },
+    })
 }
 
 fn progress() -> Value {

@@ -1,7 +1,7 @@
 //! The embedded history store: SQLite, in one file of this process, for one machine (Q21).
 //!
 //! What lives here: the store (`store`), its file and connections (`schema`, `connections`, `readers`, `checkpointer`),
-//! the writes (`record`, `prune`) and the queries (`trace`, `search` with `plan` and `sql`, `stats`, `depth`). What may
+//! the writes (`record`, `losses`, `repair`, `prune`) and the queries (`trace`, `search` with `plan` and `sql`, `stats`, `depth`). What may
 //! not: anything that the other history store needs too.
 //!
 //! One connection writes. Each reader has its own connection and reads a snapshot, so reads and writes never
@@ -12,11 +12,13 @@ mod checkpointer;
 mod connections;
 mod depth;
 mod error;
+mod losses;
 mod options;
 mod plan;
 mod prune;
 mod readers;
 mod record;
+mod repair;
 mod rows;
 mod schema;
 mod search;

@@ -169,6 +169,10 @@ fn drop_messages(
 fn forget_queues(write: &mut WriteTransaction) -> rusqlite::Result<()> {
     const FORGET: &str = "DELETE FROM queues WHERE NOT EXISTS (SELECT 1 FROM historic WHERE queue = number) \
          AND NOT EXISTS (SELECT 1 FROM current WHERE queue = number)";
+    // A loss says nothing about a queue without messages that could have changed.
+    const LOSSES: &str = "DELETE FROM losses WHERE NOT EXISTS \
+         (SELECT 1 FROM current INDEXED BY current_by_state WHERE queue = losses.queue AND gone = 0)";
+    write.transaction.prepare_cached(LOSSES)?.execute([])?;
     if write.transaction.prepare_cached(FORGET)?.execute([])? > 0 {
         write.queues.clear();
     }

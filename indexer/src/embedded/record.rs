@@ -1,5 +1,5 @@
 //! Writes events as rows. A row of `historic` is written once, and a row of `current` is replaced only by a higher
-//! version. So the rows do not depend on the order of the events, nor on repetitions.
+//! version, or by the event of a version that a repair wrote. So the rows do not depend on the order of the events, nor on repetitions.
 
 use super::connections::WriteTransaction;
 use crate::{Rejected, fold};
@@ -16,8 +16,9 @@ const NEW: &str = "INSERT OR IGNORE INTO current (queue, enqueued_at_ms, sequenc
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
 
 const NEWER: &str = "UPDATE current SET version = ?5, gone = ?6, state = ?7, changed_at_ms = ?8, since_ms = ?9, \
-     due_ms = ?10, priority = ?11, attempts = ?12, fence = ?13, coalesced = ?14, worker = ?15, reason = ?16 \
-     WHERE queue = ?1 AND enqueued_at_ms = ?2 AND sequence = ?3 AND shard = ?4 AND version < ?5";
+     due_ms = ?10, priority = ?11, attempts = ?12, fence = ?13, coalesced = ?14, worker = ?15, reason = ?16, \
+     repaired = 0 WHERE queue = ?1 AND enqueued_at_ms = ?2 AND sequence = ?3 AND shard = ?4 \
+     AND (version < ?5 OR (version = ?5 AND repaired = 1))";
 
 const PAIR: &str = "INSERT OR IGNORE INTO pairs (queue, key, value, enqueued_at_ms, sequence, shard) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -40,7 +41,7 @@ pub(super) fn record(write: &mut WriteTransaction, events: &[Recorded]) -> rusql
     let mut statements = Statements::prepare(transaction)?;
     let mut has_first = false;
     for (index, recorded) in accepted.iter().enumerate() {
-        let queue = number(transaction, queues, recorded.shard.queue.as_str())?;
+        let queue = queue_of_write(transaction, queues, recorded.shard.queue.as_str())?;
         statements.transition(queue, recorded)?;
         has_first |= recorded.event.version == 1;
         let is_newest = accepted.get(index + 1).is_none_or(|next| message_key(next) != message_key(recorded));
@@ -69,7 +70,11 @@ fn key(recorded: &Recorded) -> ((&str, u64, u16), u32) {
 }
 
 /// The number of a queue; a new queue is given one.
-fn number(transaction: &Transaction, queues: &mut HashMap<String, i64>, name: &str) -> rusqlite::Result<i64> {
+pub(super) fn queue_of_write(
+    transaction: &Transaction,
+    queues: &mut HashMap<String, i64>,
+    name: &str,
+) -> rusqlite::Result<i64> {
     if let Some(number) = queues.get(name) {
         return Ok(*number);
     }

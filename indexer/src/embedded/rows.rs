@@ -1,5 +1,6 @@
 //! Rows of the tables as messages of the wire.
 
+use crate::Queues;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row};
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 /// The columns of `current AS c` in the order of [`message`].
 pub(super) const MESSAGE_COLUMNS: &str = "c.shard, c.id, c.sequence, c.state, c.gone, c.version, c.priority, \
      c.metadata, c.attempts, c.fence, c.worker, c.reason, c.enqueued_at_ms, c.since_ms, c.changed_at_ms, c.due_ms, \
-     c.coalesced";
+     c.coalesced, c.repaired";
 
 /// The columns of `historic` in the order of [`transition`].
 pub(super) const TRANSITION_COLUMNS: &str = "sequence, version, from_state, to_state, by, at_ms, spent_ms, worker, \
@@ -36,6 +37,8 @@ pub(super) fn message(queue: &str, row: &Row) -> rusqlite::Result<IndexedMessage
         changed_at_ms: row.get(14)?,
         due_ms: row.get(15)?,
         coalesced: row.get(16)?,
+        repaired: row.get(17)?,
+        uncertain: false,
         payload: None,
     })
 }
@@ -75,4 +78,26 @@ pub(super) fn metadata(row: &Row, column: usize) -> rusqlite::Result<BTreeMap<St
 pub(super) fn queue_number(connection: &Connection, queue: &QueueName) -> rusqlite::Result<Option<i64>> {
     let mut select = connection.prepare_cached("SELECT number FROM queues WHERE name = ?")?;
     select.query_row([queue.as_str()], |row| row.get(0)).optional()
+}
+
+/// The numbers and names of these queues, in the order of their names.
+pub(super) fn matching_queues(connection: &Connection, queues: &Queues) -> rusqlite::Result<Vec<(i64, String)>> {
+    let prefix = match queues {
+        Queues::One(queue) => {
+            let number = queue_number(connection, queue)?;
+            return Ok(number.into_iter().map(|number| (number, queue.to_string())).collect());
+        }
+        Queues::WithPrefix(prefix) => prefix,
+    };
+    let mut select = connection.prepare_cached("SELECT number, name FROM queues WHERE name >= ? ORDER BY name")?;
+    let mut rows = select.query([prefix])?;
+    let mut matching = Vec::new();
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(1)?;
+        if !name.starts_with(prefix.as_str()) {
+            break;
+        }
+        matching.push((row.get(0)?, name));
+    }
+    Ok(matching)
 }

@@ -11,8 +11,12 @@ use std::time::Duration;
 /// Marks the file in its header as a history of Tallystone: "TSHI".
 const APPLICATION_ID: i32 = 0x5453_4849;
 /// The version of `schema.sql`. A file with a higher version is refused.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 const SCHEMA: &str = include_str!("schema.sql");
+/// From version 1 to 2.
+const UPGRADE_1: &str = "ALTER TABLE current ADD COLUMN repaired INTEGER NOT NULL DEFAULT 0; \
+     CREATE TABLE losses (queue INTEGER NOT NULL, shard INTEGER NOT NULL, lost_to_ms INTEGER NOT NULL, \
+     PRIMARY KEY (queue, shard)) WITHOUT ROWID, STRICT;";
 
 /// Cached pages: the writer touches the ends of many B-trees, a reader few pages of each.
 const WRITER_CACHE_KIB: i32 = 64 * 1024;
@@ -113,10 +117,14 @@ fn check(connection: &Connection, path: &Path) -> Result<(), EmbeddedError> {
 fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version: i32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if version == 0 {
-        transaction.execute_batch(SCHEMA)?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-        transaction.pragma_update(None, "user_version", VERSION)?;
+    match version {
+        0 => {
+            transaction.execute_batch(SCHEMA)?;
+            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        }
+        1 => transaction.execute_batch(UPGRADE_1)?,
+        _ => return transaction.commit(),
     }
+    transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()
 }

@@ -1,4 +1,4 @@
--- The embedded history, version 1. Times are Unix ms; states and causes are the numbers of the wire, 0 for none.
+-- The embedded history, version 2. Times are Unix ms; states and causes are the numbers of the wire, 0 for none.
 -- `fence` is the fencing token.
 
 -- The names of queues. Other rows have the number.
@@ -13,6 +13,14 @@ CREATE TABLE sources (
     of       INTEGER NOT NULL,
     up_to_ms INTEGER NOT NULL
 ) STRICT;
+
+-- Shards that have lost transitions since the last repair, and up to when.
+CREATE TABLE losses (
+    queue      INTEGER NOT NULL,
+    shard      INTEGER NOT NULL,
+    lost_to_ms INTEGER NOT NULL,
+    PRIMARY KEY (queue, shard)
+) WITHOUT ROWID, STRICT;
 
 -- One row per transition, grouped by message. A row never changes.
 CREATE TABLE historic (
@@ -59,6 +67,8 @@ CREATE TABLE current (
     reason         TEXT    NOT NULL,
     -- A JSON object, sorted by key.
     metadata       TEXT    NOT NULL,
+    -- 1: written by a repair, not by an event.
+    repaired       INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (queue, enqueued_at_ms, sequence, shard DESC)
 ) WITHOUT ROWID, STRICT;
 

@@ -47,8 +47,19 @@ impl Sql {
     pub(super) fn of_pair(queue: i64, query: &SearchQuery, at: usize, columns: &str) -> Sql {
         let mut sql = Sql::new(queue, columns, "pairs AS d CROSS JOIN current AS c", "d").with_pair(query, at);
         sql.driving_pair = Some(at);
+        sql.joined()
+    }
+
+    /// Walks the messages with this metadata key, in the order of its values.
+    pub(super) fn of_key(queue: i64, key: &str, columns: &str) -> Sql {
+        let sql = Sql::new(queue, columns, "pairs AS d CROSS JOIN current AS c", "d");
+        sql.and("d.key = ?", [key.to_owned().into()]).joined()
+    }
+
+    /// Adds the condition that the message is the one of the pair.
+    fn joined(self) -> Sql {
         let same = ORDER.map(|column| format!("c.{column} = d.{column}")).join(" AND ");
-        sql.and(&format!("c.queue = d.queue AND {same}"), [])
+        self.and(&format!("c.queue = d.queue AND {same}"), [])
     }
 
     /// Walks only the rows of one pair, to count them.

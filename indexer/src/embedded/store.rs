@@ -3,11 +3,14 @@
 use super::connections::Connections;
 use super::error::EmbeddedError;
 use super::options::EmbeddedOptions;
-use super::{depth, prune, record, search, stats, trace};
-use crate::{DepthQuery, HistoryError, HistoryStore, Rejected, SearchQuery, Source, StatsQuery, Trace, TraceQuery};
+use super::{depth, losses, prune, record, repair, search, stats, trace};
+use crate::{
+    DepthQuery, Grouping, HistoryError, HistoryStore, Queues, Rejected, SearchQuery, Source, StatsQuery, Trace,
+    TraceQuery,
+};
 use rusqlite::{Connection, params};
 use std::sync::Arc;
-use tallystone_model::{Recorded, Sink, SinkError};
+use tallystone_model::{Loss, Recorded, Sink, SinkError};
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
 
 /// A history in one file. Only one process can open it; its threads may share it.
@@ -52,6 +55,25 @@ impl HistoryStore for Embedded {
         self.write_events(Arc::new(events.to_vec())).await
     }
 
+    async fn record_losses(&self, losses: &[Loss]) -> Result<(), HistoryError> {
+        let losses = losses.to_vec();
+        self.connections.write(move |write| losses::record(write, &losses)).await
+    }
+
+    async fn losses(&self, queues: &Queues) -> Result<Vec<Loss>, HistoryError> {
+        self.read(queues, losses::losses).await
+    }
+
+    async fn settle_losses(&self, losses: &[Loss]) -> Result<(), HistoryError> {
+        let losses = losses.to_vec();
+        self.connections.write(move |write| losses::settle(write, &losses)).await
+    }
+
+    async fn repair(&self, messages: &[IndexedMessage]) -> Result<Vec<bool>, HistoryError> {
+        let messages = messages.to_vec();
+        self.connections.write(move |write| repair::repair(write, &messages)).await
+    }
+
     async fn advance(&self, source: Source, up_to_ms: u64) -> Result<(), HistoryError> {
         const ADVANCE: &str = "INSERT INTO sources (number, of, up_to_ms) VALUES (?1, ?2, ?3) \
              ON CONFLICT (number) DO UPDATE SET of = max(of, excluded.of), up_to_ms = max(up_to_ms, excluded.up_to_ms)";
@@ -89,6 +111,10 @@ impl HistoryStore for Embedded {
         self.read(query, depth::depth).await
     }
 
+    async fn depth_by(&self, query: &DepthQuery, grouping: &Grouping) -> Result<Vec<(String, [u64; 6])>, HistoryError> {
+        self.read(&(query.clone(), grouping.clone()), depth::depth_by).await
+    }
+
     async fn prune(&self, now_ms: u64) -> Result<bool, HistoryError> {
         let options = self.options.clone();
         let pruned = self.connections.write(move |write| prune::step(write, &options, now_ms)).await?;
@@ -106,6 +132,10 @@ impl Sink for Embedded {
             tracing::error!(index, why, "an event cannot be stored in history and is left out");
         }
         Ok(())
+    }
+
+    async fn lost(&self, losses: Arc<Vec<Loss>>) -> Result<(), SinkError> {
+        self.record_losses(&losses).await.map_err(|error| SinkError(error.to_string()))
     }
 
     async fn delivered_to(&self, up_to_ms: u64) -> Result<(), SinkError> {

@@ -1,14 +1,14 @@
-//! The relay's sink: writes events and watermarks to the events topic. All events of a message go to one partition,
+//! The relay's sink: writes events, losses and watermarks to the events topic. All events of a message go to one partition,
 //! in order.
 
-use crate::wire::{self, EVENT, Encoder, TYPE_HEADER, WATERMARK};
+use crate::wire::{self, EVENT, Encoder, LOSS, TYPE_HEADER, WATERMARK};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Record, Topic};
-use tallystone_model::{Recorded, Sink, SinkError};
+use tallystone_model::{Loss, Recorded, Sink, SinkError};
 
 /// How often a relay writes a watermark to every partition. An indexer makes its writes searchable and stores the newest
 /// watermark at most once a second; twice as many watermarks make the newest one at most half a second old then
@@ -57,6 +57,25 @@ impl KafkaSink {
         delivery.acknowledged().await
     }
 
+    /// One record for each loss, in any partition: the watermark of an answer is that of all partitions.
+    async fn send_losses(&self, losses: &[Loss]) -> Result<(), KafkaError> {
+        self.ensure_topic().await?;
+        let delivery = self.producer.begin()?;
+        for loss in losses {
+            let value = wire::encode_loss(loss);
+            let record = Record {
+                topic: self.topic.name(),
+                partition: None,
+                key: Some(loss.shard.queue.as_str().as_bytes()),
+                value: Some(&value),
+                headers: type_header(LOSS),
+                at_ms: Some(loss.lost_to_ms),
+            };
+            delivery.send(record).await?;
+        }
+        delivery.acknowledged().await
+    }
+
     async fn send_watermark(&self, up_to_ms: u64) -> Result<(), KafkaError> {
         self.ensure_topic().await?;
         let value = wire::encode_watermark(up_to_ms);
@@ -90,6 +109,13 @@ impl KafkaSink {
 impl Sink for KafkaSink {
     async fn deliver(&self, events: Arc<Vec<Recorded>>) -> Result<(), SinkError> {
         match self.send_events(&events).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.sink_error(error).await),
+        }
+    }
+
+    async fn lost(&self, losses: Arc<Vec<Loss>>) -> Result<(), SinkError> {
+        match self.send_losses(&losses).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.sink_error(error).await),
         }

@@ -4,7 +4,7 @@
 use prost::Message;
 use tallystone_model::limits::*;
 use tallystone_model::names::{check_range, check_text};
-use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Refusal, Shard, State};
+use tallystone_model::{Cause, Event, Loss, MessageId, Metadata, QueueName, Recorded, Refusal, Shard, State};
 use tallystone_proto::event::v1 as wire;
 
 /// 2000-01-01. An earlier time comes from a broken clock.
@@ -21,7 +21,7 @@ pub enum Undecodable {
     /// One of its fields has a value that no server writes.
     #[error("invalid: {0}")]
     Invalid(String),
-    /// Its header names neither an event nor a watermark.
+    /// Its header names none of the three types.
     #[error("unknown type {0:?}")]
     UnknownType(String),
 }
@@ -46,8 +46,7 @@ impl From<Refusal> for Undecodable {
 /// Decodes the value of an event's record. `now_ms` is the reader's clock, Unix ms.
 pub fn decode(value: &[u8], now_ms: u64) -> Result<Recorded, Undecodable> {
     let wire = wire::Event::decode(value).map_err(|error| Undecodable::Malformed(error.to_string()))?;
-    let number = u16::try_from(wire.shard).map_err(|_| invalid("shard", wire.shard))?;
-    let shard = Shard { queue: QueueName::parse("queue", &wire.queue)?, number };
+    let shard = shard(&wire.queue, wire.shard)?;
     let (from, to) = (state("from_state", wire.from_state)?, state("to_state", wire.to_state)?);
     if from.is_none() && to.is_none() {
         return Err(Undecodable::Invalid("it neither leaves nor enters a state".to_owned()));
@@ -93,10 +92,22 @@ pub fn decode(value: &[u8], now_ms: u64) -> Result<Recorded, Undecodable> {
     Ok(Recorded { shard, offset: signed("offset", wire.offset)?, event })
 }
 
+/// Decodes the value of a loss's record. `now_ms` is the reader's clock, Unix ms.
+pub fn decode_loss(value: &[u8], now_ms: u64) -> Result<Loss, Undecodable> {
+    let wire = wire::Loss::decode(value).map_err(|error| Undecodable::Malformed(error.to_string()))?;
+    let lost_to_ms = time("lost_to_ms", wire.lost_to_ms, now_ms)?;
+    Ok(Loss { shard: shard(&wire.queue, wire.shard)?, lost_to_ms })
+}
+
 /// Decodes the value of a watermark's record, Unix ms. `now_ms` is the reader's clock, Unix ms.
 pub fn decode_watermark(value: &[u8], now_ms: u64) -> Result<u64, Undecodable> {
     let wire = wire::Watermark::decode(value).map_err(|error| Undecodable::Malformed(error.to_string()))?;
     time("up_to_ms", wire.up_to_ms, now_ms)
+}
+
+fn shard(queue: &str, number: u32) -> Result<Shard, Undecodable> {
+    let number = u16::try_from(number).map_err(|_| invalid("shard", number))?;
+    Ok(Shard { queue: QueueName::parse("queue", queue)?, number })
 }
 
 fn state(field: &'static str, number: i32) -> Result<Option<State>, Undecodable> {

@@ -1,6 +1,6 @@
 //! Every event is read as it was written; every other byte sequence is read or refused.
 
-use super::super::encoder::{encode, encode_watermark};
+use super::super::encoder::{encode, encode_loss, encode_watermark};
 use super::*;
 use proptest::collection::btree_map;
 use proptest::prelude::*;
@@ -68,6 +68,7 @@ proptest! {
     fn q19_any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes, NOW_MS);
         let _ = decode_watermark(&bytes, NOW_MS);
+        let _ = decode_loss(&bytes, NOW_MS);
     }
 }
 
@@ -132,4 +133,20 @@ fn q19_watermarks_and_events_are_not_confused() {
     assert!(decode_watermark(&[], NOW_MS).is_err());
     assert!(decode_watermark(&encode_watermark(NOW_MS + 2 * AHEAD_MS_MAX), NOW_MS).is_err());
     assert!(matches!(decode(b"not protobuf", NOW_MS), Err(Undecodable::Malformed(_))));
+}
+
+#[test]
+fn q19_a_loss_is_read_as_it_was_written_and_as_nothing_else() {
+    let shard = Shard { queue: QueueName::parse("queue", "q").unwrap(), number: 3 };
+    let loss = Loss { shard, lost_to_ms: NOW_MS };
+    let bytes = encode_loss(&loss);
+    assert_eq!(decode_loss(&bytes, NOW_MS), Ok(loss.clone()));
+    assert!(decode(&bytes, NOW_MS).is_err() && decode_watermark(&bytes, NOW_MS).is_err());
+    assert!(decode_loss(&encode_watermark(NOW_MS), NOW_MS).is_err());
+    for bad in [
+        wire::Loss { queue: "a b".to_owned(), ..wire::Loss::decode(&*bytes).unwrap() },
+        wire::Loss { lost_to_ms: (NOW_MS + 2 * AHEAD_MS_MAX) as i64, ..wire::Loss::decode(&*bytes).unwrap() },
+    ] {
+        assert!(decode_loss(&bad.encode_to_vec(), NOW_MS).is_err(), "{bad:?}");
+    }
 }

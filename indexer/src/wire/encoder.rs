@@ -1,8 +1,8 @@
-//! Encodes events and watermarks.
+//! Encodes events, losses and watermarks.
 
 use crate::fold::{wire_cause, wire_state};
 use prost::Message;
-use tallystone_model::Recorded;
+use tallystone_model::{Loss, Recorded};
 use tallystone_proto::event::v1 as wire;
 
 /// Encodes events. It reuses its buffers from one event to the next.
@@ -57,6 +57,12 @@ impl Encoder {
 /// The value of one event's record.
 pub fn encode(recorded: &Recorded) -> Vec<u8> {
     Encoder::default().encode(recorded).1.to_vec()
+}
+
+/// The value of a loss's record.
+pub fn encode_loss(loss: &Loss) -> Vec<u8> {
+    let (queue, shard) = (loss.shard.queue.to_string(), loss.shard.number.into());
+    wire::Loss { queue, shard, lost_to_ms: loss.lost_to_ms as i64 }.encode_to_vec()
 }
 
 /// The value of a watermark's record; `up_to_ms` is Unix ms.

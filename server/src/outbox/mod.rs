@@ -144,6 +144,9 @@ impl<K: Sink> Relay<K> {
                 tracing::warn!(events = lost, "events were dropped from a full outbox before they were relayed");
                 self.metrics.lost.increment(lost);
             }
+            if !read.losses.is_empty() && !self.report_losses(&mut renewal, &read).await? {
+                return Ok(());
+            }
             busy = !read.shards.is_empty();
             if !self.pass_on(&mut renewal, &mut reader, &mut sampler, &read, &mut marked_at).await? {
                 return Ok(());
@@ -156,6 +159,24 @@ impl<K: Sink> Relay<K> {
                 }
             }
         }
+    }
+
+    /// Reports the losses of a read, again until the sink has them: before the events behind them are acknowledged, because
+    /// then nothing in Redis shows the gap any more. `false`: the leader lease was lost meanwhile.
+    async fn report_losses(&self, renewal: &mut LeaseRenewal, read: &Read) -> Result<bool, Refusal> {
+        let mut retry = RETRY_MIN;
+        while let Err(error) = self.sink.lost(read.losses.clone()).await {
+            self.metrics.failures.increment(1);
+            if self.health.set_sink_answers(false) {
+                tracing::warn!(%error, "the history sink refuses events; they wait in the outbox");
+            }
+            tokio::time::sleep(retry).await;
+            retry = (retry * 2).min(RETRY_MAX);
+            if !self.renew(renewal).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Delivers what was read, again until the sink has it. `false`: the leader lease was lost meanwhile.

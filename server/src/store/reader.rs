@@ -13,7 +13,7 @@ use tallystone_link::{Link, ReplicaWait};
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::limits::SHARDS_MAX;
-use tallystone_model::{Event, QueueName, Recorded, Refusal, Shard};
+use tallystone_model::{Event, Loss, QueueName, Recorded, Refusal, Shard};
 
 /// Entries of one read, over all shards.
 const READ_ENTRIES: usize = 256;
@@ -33,6 +33,8 @@ const PAGE: usize = 1_000;
 pub struct Read {
     /// In order within each shard.
     pub events: Arc<Vec<Recorded>>,
+    /// The shards with events that were lost before those of this read.
+    pub losses: Arc<Vec<Loss>>,
     /// Every event up to this time, by the store's clock, is in this read or in an earlier one; 0: unknown.
     pub complete_to_ms: u64,
     /// The shards with entries in this read.
@@ -205,7 +207,7 @@ impl OutboxReader {
             position.more = false;
         }
         let by_key: HashMap<&str, &Shard> = keys.iter().map(String::as_str).zip(&shards).collect();
-        let mut events = Vec::new();
+        let (mut events, mut losses) = (Vec::new(), Vec::new());
         for (key, entries) in streams.into_iter().flatten() {
             if key == keys::NEW_QUEUES {
                 let entries: Vec<(String, Value)> = read(entries)?;
@@ -218,11 +220,13 @@ impl OutboxReader {
             let shard = by_key.get(key.as_str()).copied();
             let Some(shard) = shard else { return Err(defect("a stream that was not requested")) };
             let entries = decode(shard, entries)?;
-            self.count_losses(shard, &entries).await?;
+            if let Some(lost_to_ms) = self.count_losses(shard, &entries).await? {
+                losses.push(Loss { shard: shard.clone(), lost_to_ms });
+            }
             self.take(shard, entries, count, &mut answer, &mut events);
             answer.shards.insert(shard.clone());
         }
-        answer.events = Arc::new(events);
+        (answer.events, answer.losses) = (Arc::new(events), Arc::new(losses));
         answer.more = self.positions.values().any(|position| position.more);
         Ok(answer)
     }
@@ -247,10 +251,13 @@ impl OutboxReader {
         }
     }
 
-    /// Counts the events that are missing before and between these entries.
-    async fn count_losses(&mut self, shard: &Shard, entries: &[Entry]) -> Result<(), Refusal> {
-        let Some(mut next) = self.positions.get(shard).and_then(|position| position.next) else { return Ok(()) };
+    /// Counts the events that are missing before and between these entries. Returns the time by which all of them had
+    /// happened: that of the entry after them, Unix ms; `None`: none is missing.
+    async fn count_losses(&mut self, shard: &Shard, entries: &[Entry]) -> Result<Option<u64>, Refusal> {
+        let Some(mut next) = self.positions.get(shard).and_then(|position| position.next) else { return Ok(None) };
+        let mut lost_to_ms = None;
         for entry in entries {
+            let lost_before = self.lost;
             if entry.offset > next {
                 // No loss if the queue was created again, or if another relay was faster: then the shard says that the
                 // earlier events were acknowledged.
@@ -260,9 +267,12 @@ impl OutboxReader {
             if entry.events.is_empty() {
                 self.lost += entry.count;
             }
+            if self.lost > lost_before {
+                lost_to_ms = lost_to_ms.max(Some(entry.at_ms));
+            }
             next = entry.offset + entry.count;
         }
-        Ok(())
+        Ok(lost_to_ms)
     }
 
     /// A sink has acknowledged every event of these shards that was read so far: removes the events, and stops reading

@@ -2,7 +2,7 @@
 
 use super::*;
 use serde_json::json;
-use tallystone_indexer::HistoryError;
+use tallystone_indexer::{DepthQuery, HistoryError, Queues};
 
 /// Blocks one index: events are neither recorded nor rejected. After the end of the block they are recorded.
 async fn blocked(test: &str, index: &str, setting: &str) {
@@ -16,10 +16,8 @@ async fn blocked(test: &str, index: &str, setting: &str) {
         assert!(matches!(&refused, Err(HistoryError::Unavailable(why)) if why.contains("block")), "{refused:?}");
     }
     // Queries still work.
-    store
-        .depth(&tallystone_indexer::DepthQuery { queue: events[0].shard.queue.clone(), metadata: Default::default() })
-        .await
-        .expect("a response");
+    let queues = Queues::One(events[0].shard.queue.clone());
+    store.depth(&DepthQuery::of(queues)).await.expect("a response");
     indices.set(index, setting, Value::Null).await;
     record(&store, &events).await;
     let documents = indices.documents().await;

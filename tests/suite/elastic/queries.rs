@@ -1,7 +1,7 @@
 //! Queries at the server's limits.
 
 use super::*;
-use tallystone_indexer::{DepthQuery, StatsQuery, Trace, TraceQuery};
+use tallystone_indexer::{DepthQuery, Queues, StatsQuery, Trace, TraceQuery};
 
 fn queue() -> QueueName {
     QueueName::parse("queue", "q").expect("a queue")
@@ -17,7 +17,7 @@ async fn q20_without_any_index_every_result_is_empty() {
     let store = indices.store();
     assert_eq!(store.trace(&trace_of("m", 10, None)).await, Ok(Trace::default()));
     assert_eq!(all(&store).await, []);
-    assert_eq!(store.depth(&DepthQuery { queue: queue(), metadata: Default::default() }).await, Ok([0; 6]));
+    assert_eq!(store.depth(&DepthQuery::of(Queues::One(queue()))).await, Ok([0; 6]));
     let query = StatsQuery { queue: queue(), from_ms: NOON_MS, to_ms: NOON_MS + 25, interval_ms: Some(10) };
     let activities = store.stats(&query).await.expect("a response");
     let spans: Vec<_> = activities.iter().map(|activity| (activity.from_ms as u64, activity.to_ms as u64)).collect();

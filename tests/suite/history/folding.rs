@@ -204,6 +204,8 @@ fn indexed(shard: &Shard, message: &Message) -> IndexedMessage {
         changed_at_ms: 0,
         due_ms: if message.state.is_terminal() { 0 } else { message.due_ms as i64 },
         coalesced: message.coalesced,
+        repaired: false,
+        uncertain: false,
         payload: None,
     }
 }

@@ -81,3 +81,32 @@ async fn q20_stats_are_of_the_last_hour_by_default() {
     assert_eq!(response.intervals.len(), 4);
     assert_eq!(response.intervals.last().map(|last| (last.from_ms, last.to_ms)), Some((up_to_ms - 600_000, up_to_ms)));
 }
+
+#[tokio::test]
+async fn q20_every_response_says_which_messages_are_uncertain() {
+    let server = TestServer::open().await;
+    server.record(&[event("early", 1, 1), event("late", 2, 1), event("late", 2, 2)]).await;
+    let mut client = server.client.clone();
+    let mut uncertain = async || {
+        let search = client.search_messages(pb::SearchMessagesRequest::default()).await.expect("a response");
+        let found = search.into_inner().messages.into_iter().filter(|message| message.uncertain);
+        let found: Vec<String> = found.map(|message| message.id).collect();
+        let trace = client.trace_message(trace_of("early")).await.expect("a response").into_inner();
+        assert_eq!(trace.message.expect("a message").uncertain, found.contains(&"early".to_owned()));
+        let request = pb::IndexedDepthRequest { queue: "q".to_owned(), ..Default::default() };
+        let depth = client.indexed_depth(request).await.expect("a response").into_inner();
+        assert_eq!(depth.uncertain.is_some(), !depth.losses.is_empty());
+        (found, depth.losses)
+    };
+    assert_eq!(uncertain().await, (vec![], vec![]));
+    let queue = |name: &str| QueueName::parse("queue", name).expect("a name");
+    let loss = |name: &str| Loss { shard: Shard { queue: queue(name), number: 0 }, lost_to_ms: NOON_MS + 1 };
+    server.store.record_losses(&[loss("another")]).await.expect("recorded");
+    assert_eq!(uncertain().await, (vec![], vec![]));
+    server.store.record_losses(&[loss("q")]).await.expect("recorded");
+    let wire = pb::Loss { queue: "q".to_owned(), shard: 0, lost_to_ms: NOON_MS as i64 + 1 };
+    assert_eq!(uncertain().await, (vec!["early".to_owned()], vec![wire.clone()]));
+    let request = pb::RepairMessagesRequest { settled: vec![wire], ..Default::default() };
+    server.client.clone().repair_messages(request).await.expect("settled");
+    assert_eq!(uncertain().await, (vec![], vec![]));
+}

@@ -43,7 +43,19 @@ async fn q20_malformed_requests_are_refused_without_a_call_of_the_store() {
     ] {
         assert_invalid(client.queue_stats(request).await.expect_err(field), field);
     }
-    let request = pb::IndexedDepthRequest { queue: queue(), metadata: [(String::new(), "v".to_owned())].into() };
+    let request = pb::IndexedDepthRequest {
+        queue: queue(),
+        metadata: [(String::new(), "v".to_owned())].into(),
+        ..Default::default()
+    };
     assert_invalid(client.indexed_depth(request).await.expect_err("metadata"), "metadata");
+    let message = pb::IndexedMessage { queue: queue(), id: "m".to_owned(), state: 2, ..Default::default() };
+    let request = pb::RepairMessagesRequest { messages: vec![message], settled: vec![] };
+    assert_invalid(client.repair_messages(request).await.expect_err("version"), "version");
+    let loss = pb::Loss { queue: queue(), shard: 0, lost_to_ms: -1 };
+    let request = pb::RepairMessagesRequest { messages: vec![], settled: vec![loss.clone()] };
+    assert_invalid(client.repair_messages(request).await.expect_err("lost_to_ms"), "lost_to_ms");
+    let request = pb::RepairMessagesRequest { messages: vec![], settled: vec![loss; 1_001] };
+    assert_invalid(client.repair_messages(request).await.expect_err("settled"), "settled");
     assert_eq!(*server.store.queries.lock().expect("unpoisoned"), Vec::<String>::new());
 }

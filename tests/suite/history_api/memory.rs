@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use tallystone_indexer::fold::{message, message_key, transition};
 use tallystone_indexer::{
-    DepthQuery, HistoryError, HistoryStore, Rejected, SearchPosition, SearchQuery, Source, StatsQuery, Trace,
-    TraceQuery,
+    DepthQuery, Grouping, HistoryError, HistoryStore, Queues, Rejected, SearchPosition, SearchQuery, Source,
+    StatsQuery, Trace, TraceQuery,
 };
-use tallystone_model::{Recorded, State};
+use tallystone_model::{Loss, Recorded, State};
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
 
 #[derive(Default)]
 pub(super) struct MemoryStore {
     events: Mutex<BTreeMap<(String, u32), Recorded>>,
+    losses: Mutex<Vec<Loss>>,
     watermark: Mutex<Option<u64>>,
     /// If set, every call except `record` fails with this error.
     pub(super) failure: Mutex<Option<HistoryError>>,
@@ -54,6 +55,25 @@ impl HistoryStore for MemoryStore {
     async fn advance(&self, _: Source, up_to_ms: u64) -> Result<(), HistoryError> {
         *self.watermark.lock().expect("unpoisoned") = Some(up_to_ms);
         Ok(())
+    }
+
+    async fn record_losses(&self, losses: &[Loss]) -> Result<(), HistoryError> {
+        self.losses.lock().expect("unpoisoned").extend(losses.iter().cloned());
+        Ok(())
+    }
+
+    async fn losses(&self, queues: &Queues) -> Result<Vec<Loss>, HistoryError> {
+        let losses = self.losses.lock().expect("unpoisoned");
+        Ok(losses.iter().filter(|loss| queues.contains(loss.shard.queue.as_str())).cloned().collect())
+    }
+
+    async fn settle_losses(&self, losses: &[Loss]) -> Result<(), HistoryError> {
+        self.losses.lock().expect("unpoisoned").retain(|loss| !losses.contains(loss));
+        Ok(())
+    }
+
+    async fn repair(&self, messages: &[IndexedMessage]) -> Result<Vec<bool>, HistoryError> {
+        Ok(vec![false; messages.len()])
     }
 
     async fn watermark(&self) -> Result<Option<u64>, HistoryError> {
@@ -111,6 +131,14 @@ impl HistoryStore for MemoryStore {
         self.begin(format!("{query:?}")).await?;
         let counted = |state: &State| self.messages().iter().filter(|message| message.state == *state as i32).count();
         Ok(std::array::from_fn(|number| counted(&State::ALL[number]) as u64))
+    }
+
+    async fn depth_by(&self, query: &DepthQuery, grouping: &Grouping) -> Result<Vec<(String, [u64; 6])>, HistoryError> {
+        self.begin(format!("{query:?}")).await?;
+        // Ten groups, "0" to "9", of one pending message each.
+        let values = (0..10).map(|number| number.to_string());
+        let later = values.filter(|value| grouping.after.as_ref().is_none_or(|after| value > after));
+        Ok(later.map(|value| (value, [0, 1, 0, 0, 0, 0])).take(grouping.limit).collect())
     }
 
     async fn prune(&self, _: u64) -> Result<bool, HistoryError> {

@@ -14,7 +14,7 @@ use memory::MemoryStore;
 use std::sync::Arc;
 use tallystone_indexer::HistoryStore;
 use tallystone_indexer::api::HistoryApi;
-use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Shard, State};
+use tallystone_model::{Cause, Event, Loss, MessageId, Metadata, QueueName, Recorded, Shard, State};
 use tallystone_proto::history::v1 as pb;
 use tallystone_proto::history::v1::history_client::HistoryClient;
 use tallystone_serving::{Host, Running};

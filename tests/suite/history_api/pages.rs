@@ -105,3 +105,29 @@ async fn q20_a_token_is_valid_for_its_query_only() {
     let refused = client.trace_message(request).await.expect_err("not its token");
     assert_eq!(reason(&refused), "PAGE_TOKEN_INVALID");
 }
+
+#[tokio::test]
+async fn q20_the_pages_of_groups_are_complete() {
+    let server = TestServer::open().await;
+    let mut client = server.client.clone();
+    let any = pb::IndexedDepthRequest { queue_prefix: Some(String::new()), ..Default::default() };
+    let mut request = pb::IndexedDepthRequest { group_by_key: "k".to_owned(), page_size: 4, ..any.clone() };
+    let mut pages = Vec::new();
+    loop {
+        let response = client.indexed_depth(request.clone()).await.expect("a page").into_inner();
+        pages.push(response.groups.iter().map(|group| group.value.clone()).collect::<String>());
+        request.page_token = response.next_page_token;
+        if request.page_token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(pages, ["0123", "4567", "89"]);
+    let without = client.indexed_depth(any.clone()).await.expect("a response").into_inner();
+    assert_eq!((without.groups, without.next_page_token), (vec![], String::new()));
+    // A token is only for its own query.
+    request = pb::IndexedDepthRequest { group_by_key: "k".to_owned(), page_size: 4, ..any };
+    let page_token = client.indexed_depth(request.clone()).await.expect("a page").into_inner().next_page_token;
+    let other = pb::IndexedDepthRequest { group_by_key: "other".to_owned(), page_token, ..request };
+    let refused = client.indexed_depth(other).await.expect_err("another query");
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::InvalidArgument, "PAGE_TOKEN_INVALID"));
+}

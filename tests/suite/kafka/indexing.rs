@@ -106,3 +106,24 @@ async fn q19_an_indexer_that_starts_first_creates_the_topic() {
     store.until_events(5).await;
     running.stop().await;
 }
+
+#[tokio::test]
+async fn q19_losses_reach_the_store_before_the_watermark() {
+    let kafka = TestKafka::shared().await;
+    let topic = topic_of(&kafka, "losses");
+    let sink = KafkaSink::new(&topic).expect("a sink");
+    let store = RecordingStore::new();
+    let running = RunningIndexer::start(&store, &topic);
+    sink.deliver(lives(0..50, 2).into()).await.expect("delivered");
+    let queue = |n: usize| QueueName::parse("queue", &format!("q{n}")).expect("a name");
+    let loss = |n: usize| Loss { shard: Shard { queue: queue(n), number: 0 }, lost_to_ms: now_ms() };
+    let losses: Vec<Loss> = (0..20).map(loss).collect();
+    sink.lost(Arc::new(losses.clone())).await.expect("delivered");
+    let up_to_ms = now_ms();
+    sink.delivered_to(up_to_ms).await.expect("delivered");
+    store.until("the watermark", |recording| recording.watermarks == (0..4).map(|n| (n, up_to_ms)).collect()).await;
+    let mut recorded = store.recording().losses.clone();
+    recorded.sort_by_key(|loss| losses.iter().position(|other| other == loss));
+    assert_eq!(recorded, losses);
+    running.stop().await;
+}

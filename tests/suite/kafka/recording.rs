@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tallystone_indexer::*;
-use tallystone_model::Recorded;
+use tallystone_model::{Loss, Recorded};
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
 use tokio::sync::watch;
 
@@ -16,6 +16,8 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 pub(super) struct Recording {
     /// The events by message and version, and how often each was written.
     pub(super) events: BTreeMap<(String, u32), (Recorded, usize)>,
+    /// The losses, as often as they were written.
+    pub(super) losses: Vec<Loss>,
     /// The watermark of each source.
     pub(super) watermarks: BTreeMap<u32, u64>,
     /// The numbers of sources that callers gave.
@@ -154,6 +156,24 @@ impl HistoryStore for RecordingStore {
         Ok(())
     }
 
+    async fn record_losses(&self, losses: &[Loss]) -> Result<(), HistoryError> {
+        self.recording().losses.extend(losses.iter().cloned());
+        self.changed.send_replace(());
+        Ok(())
+    }
+
+    async fn losses(&self, _: &Queues) -> Result<Vec<Loss>, HistoryError> {
+        unsupported()
+    }
+
+    async fn settle_losses(&self, _: &[Loss]) -> Result<(), HistoryError> {
+        unsupported()
+    }
+
+    async fn repair(&self, _: &[IndexedMessage]) -> Result<Vec<bool>, HistoryError> {
+        unsupported()
+    }
+
     async fn watermark(&self) -> Result<Option<u64>, HistoryError> {
         unsupported()
     }
@@ -171,6 +191,10 @@ impl HistoryStore for RecordingStore {
     }
 
     async fn depth(&self, _: &DepthQuery) -> Result<[u64; 6], HistoryError> {
+        unsupported()
+    }
+
+    async fn depth_by(&self, _: &DepthQuery, _: &Grouping) -> Result<Vec<(String, [u64; 6])>, HistoryError> {
         unsupported()
     }
 

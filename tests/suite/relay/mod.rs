@@ -6,12 +6,17 @@ mod sink;
 use sink::TestSink;
 use std::sync::Arc;
 use std::time::Duration;
+use tallystone_indexer::api::HistoryApi;
+use tallystone_indexer::{Embedded, EmbeddedOptions};
 use tallystone_model::*;
+use tallystone_proto::history::v1 as pb;
+use tallystone_proto::history::v1::history_server::History;
 use tallystone_server::outbox::{OutboxHealth, Relay, RelayOptions};
 use tallystone_server::store::{OutboxBound, OutboxFull, RedisOptions, RedisStore};
 use tallystone_tests::*;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::Request;
 
 /// A private Redis (a relay reads all outboxes), a store on it, and a sink.
 struct RelayFixture {
@@ -289,6 +294,45 @@ async fn q19_given_up_events_do_not_stop_the_others() {
     let kept = fixture.sink.of(&queue.shard);
     assert_eq!(kept.len(), 200);
     assert_eq!(kept[0].id, id("m300"));
+    let loss = Loss { shard: queue.shard.clone(), lost_to_ms: kept[0].at_ms };
+    assert_eq!(fixture.sink.losses(), [(0, loss)], "reported before the events that follow");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn q19_a_loss_is_reported_until_the_sink_has_it_even_if_relays_die() {
+    let outbox = OutboxBound { events_max: 200, full: OutboxFull::GiveUpHistory, ..OutboxBound::default() };
+    let fixture = RelayFixture::bounded(outbox).await;
+    let queue = fixture.queue("q").await;
+    for n in 0..300 {
+        queue.put([message(&format!("m{n}"), 1)]).await;
+    }
+    fixture.sink.fail(true);
+    for round in 1..4 {
+        let relay = fixture.relay().await;
+        eventually("a refused loss", async || fixture.sink.refused() >= round * 2).await;
+        relay.die();
+    }
+    assert_eq!((fixture.sink.losses(), fixture.sink.of(&queue.shard)), (vec![], vec![]), "nothing before the loss");
+    fixture.sink.fail(false);
+    let relay = fixture.relay().await;
+    fixture.settled(&queue).await;
+    let first = fixture.sink.of(&queue.shard)[0].clone();
+    assert_eq!(first.id, id("m100"));
+    let loss = Loss { shard: queue.shard.clone(), lost_to_ms: first.at_ms };
+    let reported = fixture.sink.losses();
+    // The loss of the last relay may come twice, not another one.
+    assert!(!reported.is_empty() && reported.iter().all(|(_, other)| *other == loss), "{reported:?}");
+    assert_eq!(reported[0].0, 0);
+    // A jump of the numbers that is no loss: a queue was read to its end, deleted and created again.
+    for _ in 0..2 {
+        let queue = fixture.queue("p").await;
+        queue.put([message("again", 1)]).await;
+        queue.purge(true).await;
+        fixture.settled(&queue).await;
+        fixture.store.delete_queue(queue.name()).await.expect("an empty queue");
+    }
+    assert_eq!(fixture.sink.losses().len(), reported.len());
     relay.stop().await;
 }
 
@@ -309,4 +353,50 @@ async fn q19_payloads_are_kept_up_to_the_configured_size() {
         queue.events().await.into_iter().map(|event| event.payload.map(|payload| payload.to_vec())).collect();
     let some = |bytes: &[u8]| Some(bytes.to_vec());
     assert_eq!(payloads, [some(b"abc"), some(b"abcd"), some(b"ghij"), None]);
+}
+
+#[tokio::test]
+async fn q19_a_message_whose_end_was_given_up_is_uncertain() {
+    let outbox = OutboxBound { events_max: 100, full: OutboxFull::GiveUpHistory, ..OutboxBound::default() };
+    let fixture = RelayFixture::bounded(outbox).await;
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let history = Embedded::open(EmbeddedOptions::new(folder.path().join("history.db"))).expect("a new history");
+    let history = Arc::new(history);
+    let relay = async || {
+        let options = RelayOptions { leader_lease_ms: 1_000, events_max: 100, watermark_every: Duration::ZERO };
+        let relay = Relay::new(fixture.store.clone(), history.clone(), options, OutboxHealth::default());
+        let stop = CancellationToken::new();
+        RunningRelay { task: tokio::spawn(relay.run(stop.clone())), stop, health: OutboxHealth::default() }
+    };
+    let (queue, other) = (fixture.queue("q").await, fixture.queue("other").await);
+    queue.put((0..10).map(|n| message(&format!("m{n}"), 1))).await;
+    other.put([message("m0", 1)]).await;
+    let running = relay().await;
+    fixture.settled(&queue).await;
+    fixture.settled(&other).await;
+    running.stop().await;
+    // Without a relay: the end of the ten messages is given up, because later events fill the outbox.
+    queue.purge(true).await;
+    for n in 0..200 {
+        queue.put([message(&format!("later{n}"), 1)]).await;
+    }
+    let running = relay().await;
+    fixture.settled(&queue).await;
+    running.stop().await;
+
+    let api = HistoryApi::new(history.clone());
+    let request = pb::SearchMessagesRequest { page_size: 1_000, ..Default::default() };
+    let found = api.search_messages(Request::new(request)).await.expect("a response").into_inner().messages;
+    let is_uncertain = |queue: &str, id: &str| {
+        let mut found = found.iter().filter(|message| message.queue == queue && message.id == id);
+        found.next().unwrap_or_else(|| panic!("{queue} {id}")).uncertain
+    };
+    for n in 0..10 {
+        assert!(is_uncertain("q", &format!("m{n}")), "m{n} is pending in the index and not in the queue");
+    }
+    assert!(!is_uncertain("other", "m0") && !is_uncertain("q", "later199"));
+    let request = pb::IndexedDepthRequest { queue: "q".to_owned(), ..Default::default() };
+    let depth = api.indexed_depth(Request::new(request)).await.expect("a response").into_inner();
+    let uncertain = depth.uncertain.expect("some are uncertain");
+    assert!(uncertain.pending >= 10 && uncertain.pending < depth.counts.expect("counts").pending, "{depth:?}");
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tallystone_model::{Event, Recorded, Shard, Sink, SinkError};
+use tallystone_model::{Event, Loss, Recorded, Shard, Sink, SinkError};
 use tokio::sync::watch;
 
 /// The sink.
@@ -16,6 +16,8 @@ pub(super) struct TestSink {
 #[derive(Default)]
 struct Received {
     events: Vec<Recorded>,
+    /// Each loss, with the number of events before it.
+    losses: Vec<(usize, Loss)>,
     watermark: u64,
     late: usize,
     refused: usize,
@@ -72,6 +74,11 @@ impl TestSink {
         self.lock().late
     }
 
+    /// The losses, each with the number of events that were delivered before it.
+    pub(super) fn losses(&self) -> Vec<(usize, Loss)> {
+        self.lock().losses.clone()
+    }
+
     pub(super) fn refused(&self) -> usize {
         self.lock().refused
     }
@@ -102,6 +109,17 @@ impl Sink for TestSink {
             received.longest_lag_ms = received.longest_lag_ms.max(now_ms.saturating_sub(recorded.event.at_ms));
         }
         received.events.extend(events.iter().cloned());
+        Ok(())
+    }
+
+    async fn lost(&self, losses: Arc<Vec<Loss>>) -> Result<(), SinkError> {
+        let mut received = self.lock();
+        if received.fails {
+            received.refused += 1;
+            return Err(SinkError("fails on request".to_owned()));
+        }
+        let before = received.events.len();
+        received.losses.extend(losses.iter().map(|loss| (before, loss.clone())));
         Ok(())
     }
 

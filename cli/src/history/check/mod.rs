@@ -1,25 +1,15 @@
-//! `tallystone history check [QUEUE…]`: compares each queue with its history.
+//! `tallystone history check [QUEUE…]`: compares each queue with its history, and prints every difference.
 //!
-//! A queue at work cannot be compared at one moment. The check lists some queues, waits until the watermark has passed that
-//! moment, and lists the index. Messages that differ are compared again: a difference counts only if the message did not
-//! change meanwhile. Waiting for the watermark takes seconds, so many queues and messages wait together.
-//!
-//! What lives here: the groups of queues that wait together (`group`), the second comparison (`again`), traces
-//! (`traces`), the progress on stderr (`progress`) and the differences as they are printed (`report`). `requests` has
-//! what they share.
+//! What lives here: the verb, the check of traces (`traces`), and the differences as they are printed (`report`).
 
-mod again;
-mod group;
-mod progress;
 mod report;
-mod requests;
 mod traces;
 
+use super::compare::{Group, Kind, Progress, names};
 use crate::connection::Session;
 use crate::error::CliError;
+use crate::output::grouped;
 use clap::Args;
-use group::Group;
-use progress::Progress;
 use report::{Report, text};
 
 #[derive(Args, Debug)]
@@ -32,21 +22,41 @@ pub(crate) struct CheckArgs {
 }
 
 pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), CliError> {
-    let mut names = args.queues;
-    if names.is_empty() {
-        names.extend(session.queues("").await?.into_iter().map(|summary| summary.queue.name));
-    }
+    let mut names = names(args.queues, None, session).await?;
     let mut progress = Progress::new(names.len() as u64);
-    let mut names = names.into_iter();
     let mut reports = Vec::new();
     while names.len() > 0 {
         let group = Group::list(&mut names, session, &mut progress).await?;
-        reports.extend(group.check(args.traces, session, &mut progress).await?);
+        reports.extend(check(group, args.traces, session, &mut progress).await?);
     }
     session.output.many(&reports, text)?;
-    match reports.iter().map(Report::found).sum::<u64>() {
-        0 => Ok(()),
-        1 => Err(CliError::refused("1 difference was found")),
-        found => Err(CliError::refused(format!("{found} differences were found"))),
+    let found = match reports.iter().map(Report::found).sum::<u64>() {
+        0 => return Ok(()),
+        1 => CliError::refused("1 difference was found"),
+        found => CliError::refused(format!("{found} differences were found")),
+    };
+    Err(match reports.iter().map(Report::mendable).sum::<u64>() {
+        0 => found,
+        mendable => found.hint(format!("`tallystone history repair` mends {} of them", grouped(mendable))),
+    })
+}
+
+/// The reports are in the order of the queues.
+async fn check(
+    group: Group,
+    with_traces: bool,
+    session: &Session,
+    progress: &mut Progress,
+) -> Result<Vec<Report>, CliError> {
+    let compared = group.compare(with_traces, session, progress).await?;
+    let mut reports: Vec<Report> =
+        compared.queues.iter().map(|(queue, messages)| Report::new(queue.clone(), *messages)).collect();
+    for ((at, id), difference) in compared.differences {
+        reports[at].count(difference.kind == Kind::Gone, !difference.mended.is_empty());
+        reports[at].add(id, difference.text);
     }
+    for ((at, id), difference) in traces::check(&compared.queues, compared.indexed, session, progress).await? {
+        reports[at].add(id, difference);
+    }
+    Ok(reports)
 }

@@ -12,8 +12,12 @@ const NAMED: usize = 100_000;
 pub(super) struct Report {
     pub(super) queue: String,
     compared: u64,
+    /// Messages of the index that are gone from the queue without a record.
+    gone_without_record: u64,
     differences: Vec<Difference>,
     more_differences: u64,
+    #[serde(skip)]
+    mendable: u64,
 }
 
 #[derive(Serialize)]
@@ -24,7 +28,18 @@ pub(super) struct Difference {
 
 impl Report {
     pub(super) fn new(queue: String, compared: u64) -> Report {
-        Report { queue, compared, differences: Vec::new(), more_differences: 0 }
+        Report { queue, compared, gone_without_record: 0, differences: Vec::new(), more_differences: 0, mendable: 0 }
+    }
+
+    /// Counts a difference by what it is.
+    pub(super) fn count(&mut self, is_gone: bool, is_mendable: bool) {
+        self.gone_without_record += u64::from(is_gone);
+        self.mendable += u64::from(is_mendable);
+    }
+
+    /// How many differences a repair mends.
+    pub(super) fn mendable(&self) -> u64 {
+        self.mendable
     }
 
     pub(super) fn add(&mut self, id: String, difference: String) {
@@ -51,9 +66,10 @@ pub(super) fn text(reports: &[Report]) -> String {
             0 => "no difference".to_owned(),
             found => format!("{found} differences"),
         };
-        vec![report.queue.clone(), grouped(report.compared), verdict]
+        vec![report.queue.clone(), grouped(report.compared), grouped(report.gone_without_record), verdict]
     };
-    let mut text = table(&["queue", "#compared", "verdict"], reports.iter().map(row));
+    let header = ["queue", "#compared", "#gone without record", "verdict"];
+    let mut text = table(&header, reports.iter().map(row));
     for report in reports {
         for Difference { id, difference } in &report.differences {
             text += &format!("\n{} {id}: {difference}", report.queue);

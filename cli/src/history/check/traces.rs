@@ -1,15 +1,14 @@
 //! `--traces`: each message has every version once.
 
-use super::progress::Progress;
-use super::requests::{AT_ONCE, PAGE, Suspect, caught_up};
 use crate::connection::{Session, cli_error};
 use crate::error::CliError;
+use crate::history::compare::{AT_ONCE, PAGE, Progress, Suspect, caught_up};
 use futures::{StreamExt, TryStreamExt};
 
 /// Returns the messages with an incomplete trace, and what is wrong with it. A message can be ahead of its transitions for
 /// a moment, so those with a difference are checked twice. They wait for the watermark together.
 pub(super) async fn check(
-    queues: &[String],
+    queues: &[(String, u64)],
     messages: Vec<Suspect>,
     session: &Session,
     progress: &mut Progress,
@@ -24,7 +23,7 @@ pub(super) async fn check(
 }
 
 async fn incomplete_of(
-    queues: &[String],
+    queues: &[(String, u64)],
     messages: Vec<Suspect>,
     session: &Session,
     progress: &mut Progress,
@@ -32,7 +31,7 @@ async fn incomplete_of(
     progress.add_to_trace(messages.len());
     let mut found = Vec::new();
     let traced = futures::stream::iter(messages).map(|(at, id)| async move {
-        let difference = incomplete(&queues[at], &id, session).await?;
+        let difference = incomplete(&queues[at].0, &id, session).await?;
         Ok::<_, CliError>(((at, id), difference))
     });
     let mut traced = traced.buffer_unordered(AT_ONCE);

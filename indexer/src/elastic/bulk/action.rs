@@ -37,4 +37,9 @@ impl ExternalVersion {
     pub(in crate::elastic) fn of(version: u64) -> Option<ExternalVersion> {
         Some(ExternalVersion { version, version_type: "external_gte" })
     }
+
+    /// Only an earlier version may be there.
+    pub(in crate::elastic) fn above(version: u64) -> Option<ExternalVersion> {
+        Some(ExternalVersion { version, version_type: "external" })
+    }
 }

@@ -1,14 +1,14 @@
-//! One batch: records of several partitions, decoded into events, watermarks and dead letters.
+//! One batch: records of several partitions, decoded into events, losses, watermarks and dead letters.
 
 use super::options::IndexerOptions;
 use crate::clock::now_ms;
-use crate::wire::{EVENT, TYPE_HEADER, Undecodable, WATERMARK, decode, decode_watermark};
+use crate::wire::{EVENT, LOSS, TYPE_HEADER, Undecodable, WATERMARK, decode, decode_loss, decode_watermark};
 use rdkafka::Message;
 use rdkafka::message::Headers;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tallystone_kafka::Position;
-use tallystone_model::Recorded;
+use tallystone_model::{Loss, Recorded};
 
 /// How much of an unknown record type is quoted, in bytes.
 const QUOTED_TYPE_BYTES_MAX: usize = 64;
@@ -83,6 +83,7 @@ pub(super) struct Batch {
     pub(super) events: Vec<Recorded>,
     /// The source record of each event.
     pub(super) sources: SourceRecords,
+    pub(super) losses: Vec<Loss>,
     pub(super) dead_letters: Vec<DeadLetter>,
     /// The newest watermark of each partition, Unix ms.
     pub(super) watermarks: BTreeMap<u32, u64>,
@@ -99,7 +100,7 @@ impl Batch {
     }
 
     pub(super) fn is_full(&self, options: &IndexerOptions) -> bool {
-        let records = self.events.len() + self.dead_letters.len();
+        let records = self.events.len() + self.losses.len() + self.dead_letters.len();
         records >= options.batch_events_max || self.bytes >= options.batch_bytes_max
     }
 
@@ -113,6 +114,10 @@ impl Batch {
         // Decoding uses this machine's clock only to refuse times that cannot be true.
         let decoded = match header.and_then(|header| header.value).unwrap_or_default() {
             EVENT => decode(value, now_ms()).map(Some),
+            LOSS => decode_loss(value, now_ms()).map(|loss| {
+                self.losses.push(loss);
+                None
+            }),
             WATERMARK => decode_watermark(value, now_ms()).map(|up_to_ms| {
                 // Kafka numbers partitions from 0.
                 let newest = self.watermarks.entry(partition.unsigned_abs()).or_default();

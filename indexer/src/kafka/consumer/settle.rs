@@ -33,6 +33,10 @@ impl<S: HistoryStore> Settler<S> {
     /// of Kafka, however long they last.
     pub(super) async fn settle(self: Arc<Self>, mut batch: Batch) -> Result<SettledBatch, HistoryError> {
         let mut letters = std::mem::take(&mut batch.dead_letters);
+        if !batch.losses.is_empty() {
+            let record = || self.store.record_losses(&batch.losses);
+            retry_while("the history store does not accept losses", record, is_transient).await?;
+        }
         if !batch.events.is_empty() {
             let begin = Instant::now();
             let record = || async {
@@ -42,7 +46,6 @@ impl<S: HistoryStore> Settler<S> {
                 }
                 recorded
             };
-            let is_transient = |error: &HistoryError| matches!(error, HistoryError::Unavailable(_));
             let rejected = retry_while("the history store does not accept events", record, is_transient).await?;
             self.metrics.indexed(batch.events.len(), rejected.len(), begin.elapsed());
             for rejected in rejected {
@@ -65,4 +68,8 @@ impl<S: HistoryStore> Settler<S> {
         }
         Ok(SettledBatch { positions: batch.positions, reading: batch.reading, watermarks: batch.watermarks })
     }
+}
+
+fn is_transient(error: &HistoryError) -> bool {
+    matches!(error, HistoryError::Unavailable(_))
 }

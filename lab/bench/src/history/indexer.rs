@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tallystone_indexer::Elastic;
 use tallystone_indexer::kafka::{IndexerOptions, run};
 use tallystone_indexer::store::*;
-use tallystone_model::Recorded;
+use tallystone_model::{Loss, Recorded};
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -154,6 +154,22 @@ impl HistoryStore for Watched {
         Ok(rejected)
     }
 
+    async fn record_losses(&self, losses: &[Loss]) -> Result<(), HistoryError> {
+        self.elastic.record_losses(losses).await
+    }
+
+    async fn losses(&self, queues: &Queues) -> Result<Vec<Loss>, HistoryError> {
+        self.elastic.losses(queues).await
+    }
+
+    async fn settle_losses(&self, losses: &[Loss]) -> Result<(), HistoryError> {
+        self.elastic.settle_losses(losses).await
+    }
+
+    async fn repair(&self, messages: &[IndexedMessage]) -> Result<Vec<bool>, HistoryError> {
+        self.elastic.repair(messages).await
+    }
+
     async fn advance(&self, source: Source, up_to_ms: u64) -> Result<(), HistoryError> {
         self.elastic.advance(source, up_to_ms).await
     }
@@ -176,6 +192,10 @@ impl HistoryStore for Watched {
 
     async fn depth(&self, query: &DepthQuery) -> Result<[u64; 6], HistoryError> {
         self.elastic.depth(query).await
+    }
+
+    async fn depth_by(&self, query: &DepthQuery, grouping: &Grouping) -> Result<Vec<(String, [u64; 6])>, HistoryError> {
+        self.elastic.depth_by(query, grouping).await
     }
 
     async fn prune(&self, now_ms: u64) -> Result<bool, HistoryError> {

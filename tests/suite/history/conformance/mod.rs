@@ -5,6 +5,7 @@
 mod depth;
 mod exact;
 mod hostile;
+mod losses;
 mod paging;
 mod prune;
 mod search;

@@ -1,20 +1,20 @@
-//! The size and number of a check's requests, and the wait for the watermark.
+//! The size and number of a comparison's requests, and the wait for the watermark.
 
 use crate::connection::{Session, cli_error};
 use crate::error::CliError;
 use std::time::Duration;
 
 /// Messages or transitions of one page.
-pub(super) const PAGE: u32 = 1_000;
+pub(crate) const PAGE: u32 = 1_000;
 /// How long to wait for the watermark.
 const WAIT: Duration = Duration::from_secs(60);
 /// Concurrent requests.
-pub(super) const AT_ONCE: usize = 16;
-/// A message, and the index of its queue in the reports.
-pub(super) type Suspect = (usize, String);
+pub(crate) const AT_ONCE: usize = 16;
+/// A message, and the index of its queue in the list.
+pub(crate) type Suspect = (usize, String);
 
 /// Waits until the index has all that has happened until now.
-pub(super) async fn caught_up(session: &Session) -> Result<(), CliError> {
+pub(crate) async fn caught_up(session: &Session) -> Result<(), CliError> {
     match session.client.history_caught_up(WAIT).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(CliError::unavailable(format!("the index has not caught up with the queue within {WAIT:?}"))

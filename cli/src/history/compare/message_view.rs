@@ -6,13 +6,13 @@ use tallystone_client::{IndexedMessage, Message, State};
 
 /// The fields of a message that the queue and its history have in common, as text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct MessageView {
+pub(crate) struct MessageView {
     fields: Vec<(&'static str, String)>,
 }
 
 impl MessageView {
     /// As the queue returns it.
-    pub(super) fn by_queue(message: &Message) -> MessageView {
+    pub(crate) fn by_queue(message: &Message) -> MessageView {
         let due_ms = if matches!(message.state, State::Invisible | State::Running) { message.due_ms } else { 0 };
         MessageView::new(
             (message.version, message.state.name(), message.priority, message.attempts, message.fencing_token),
@@ -23,7 +23,7 @@ impl MessageView {
     }
 
     /// As history returns it.
-    pub(super) fn by_index(message: &IndexedMessage) -> MessageView {
+    pub(crate) fn by_index(message: &IndexedMessage) -> MessageView {
         let state = message.state.map_or("?", State::name);
         MessageView::new(
             (message.version, state, message.priority, message.attempts, message.fencing_token),
@@ -57,7 +57,7 @@ impl MessageView {
     }
 
     /// The fields that differ, if any do. `self` is the queue's view.
-    pub(super) fn difference(&self, index: &MessageView) -> Option<String> {
+    pub(crate) fn difference(&self, index: &MessageView) -> Option<String> {
         let differing = self.fields.iter().zip(&index.fields).filter(|(mine, theirs)| mine != theirs);
         let texts: Vec<String> = differing
             .map(|((name, mine), (_, theirs))| format!("{name} is '{mine}' in the queue, '{theirs}' in the index"))
@@ -67,7 +67,7 @@ impl MessageView {
 }
 
 /// A digest of all fields: ten million messages fit into a gigabyte.
-pub(super) fn digest(view: &MessageView) -> u64 {
+pub(crate) fn digest(view: &MessageView) -> u64 {
     let mut hasher = DefaultHasher::new();
     view.hash(&mut hasher);
     hasher.finish()

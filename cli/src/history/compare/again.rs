@@ -1,24 +1,29 @@
 //! Messages that differed are compared again: one that was at work may have changed between the two lists.
 
+use super::difference::{Difference, difference};
+use super::message_view::MessageView;
 use super::progress::Progress;
 use super::requests::{AT_ONCE, Suspect, caught_up};
 use crate::connection::{Session, cli_error};
 use crate::error::CliError;
-use crate::history::message_view::MessageView;
 use futures::{StreamExt, TryStreamExt};
-use tallystone_client::{IndexedMessage, Message, Search};
+use tallystone_client::{Message, Search};
 
 /// How often a message that keeps changing is compared.
 const TRIES: usize = 5;
+/// The message is not in the queue, or the queue is deleted.
+const NOT_THERE: [&str; 2] = ["MESSAGE_NOT_FOUND", "QUEUE_NOT_FOUND"];
+/// Messages of one id that the index shows and that are not gone: one, and perhaps earlier ones that should be gone.
+const SAME_ID: u32 = 100;
 
 /// Compares these messages until the queue returns the same before and after the index was read. A message that changed
 /// in between is compared again in the next round.
 pub(super) async fn compare(
-    queues: &[String],
+    queues: &[(String, u64)],
     mut suspects: Vec<Suspect>,
     session: &Session,
     progress: &mut Progress,
-) -> Result<Vec<(Suspect, String)>, CliError> {
+) -> Result<Vec<(Suspect, Difference)>, CliError> {
     let mut differences = Vec::new();
     for _ in 0..TRIES {
         if suspects.is_empty() {
@@ -26,13 +31,13 @@ pub(super) async fn compare(
         }
         progress.suspected(suspects.len());
         let before = futures::stream::iter(std::mem::take(&mut suspects)).map(|(at, id)| async move {
-            let view = message(&queues[at], &id, session).await?.as_ref().map(MessageView::by_queue);
+            let view = message(&queues[at].0, &id, session).await?.as_ref().map(MessageView::by_queue);
             Ok::<_, CliError>(((at, id), view))
         });
         let before: Vec<(Suspect, Option<MessageView>)> = before.buffer_unordered(AT_ONCE).try_collect().await?;
         caught_up(session).await?;
         let compared = futures::stream::iter(before).map(|((at, id), before)| async move {
-            let verdict = verdict(&queues[at], &id, before, session).await?;
+            let verdict = verdict(&queues[at].0, &id, before, session).await?;
             Ok::<_, CliError>(((at, id), verdict))
         });
         let mut compared = compared.buffer_unordered(AT_ONCE);
@@ -53,37 +58,25 @@ enum Verdict {
     /// The message changed meanwhile.
     Changed,
     Same,
-    Differs(String),
+    Differs(Difference),
 }
 
 async fn verdict(queue: &str, id: &str, before: Option<MessageView>, session: &Session) -> Result<Verdict, CliError> {
-    // Two: an earlier message of the id should be gone.
-    let search = Search { queue: queue.to_owned(), id: id.to_owned(), page_size: 2, ..Search::default() };
+    let search = Search { queue: queue.to_owned(), id: id.to_owned(), page_size: SAME_ID, ..Search::default() };
     let found = session.client.search_messages(search).await.map_err(|error| cli_error(&error))?;
-    let after = message(queue, id, session).await?.as_ref().map(MessageView::by_queue);
-    if before != after {
+    let after = message(queue, id, session).await?;
+    if before != after.as_ref().map(MessageView::by_queue) {
         return Ok(Verdict::Changed);
     }
-    Ok(difference(before, &found.messages).map_or(Verdict::Same, Verdict::Differs))
-}
-
-fn difference(queue: Option<MessageView>, index: &[IndexedMessage]) -> Option<String> {
-    match (queue, index) {
-        (None, []) => None,
-        (Some(_), []) => Some("is in the queue, not in the index".to_owned()),
-        (None, _) => Some("is in the index, not in the queue".to_owned()),
-        (Some(queue), [only]) => queue.difference(&MessageView::by_index(only)),
-        (Some(_), _) => {
-            Some("is in the index more than once: an earlier message with this id was not removed there".to_owned())
-        }
-    }
+    let now_ms = found.watermark.answered_at_ms().unwrap_or(0);
+    Ok(difference(after.as_ref(), &found.messages, now_ms).map_or(Verdict::Same, Verdict::Differs))
 }
 
 /// A message as the queue has it; `None`: it is not there.
 async fn message(queue: &str, id: &str, session: &Session) -> Result<Option<Message>, CliError> {
     match session.client.get_message(queue, id).await {
         Ok(message) => Ok(Some(message)),
-        Err(error) if error.refused().is_some_and(|refused| refused.reason == "MESSAGE_NOT_FOUND") => Ok(None),
+        Err(error) if error.refused().is_some_and(|refused| NOT_THERE.contains(&refused.reason.as_str())) => Ok(None),
         Err(error) => Err(cli_error(&error)),
     }
 }

@@ -1,13 +1,13 @@
-//! How far a long check is, on stderr.
+//! How far a long comparison is, on stderr.
 
 use crate::output::grouped;
 use std::time::{Duration, Instant};
 
-/// The time between two lines. A check that takes less prints none.
+/// The time between two lines. A comparison that takes less prints none.
 const EVERY: Duration = Duration::from_secs(5);
 
 /// The numbers so far.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     queues: u64,
     listed: u64,
     compared: u64,
@@ -20,8 +20,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// The check covers this many queues.
-    pub(super) fn new(queues: u64) -> Progress {
+    /// The comparison covers this many queues.
+    pub(crate) fn new(queues: u64) -> Progress {
         let printed = Instant::now();
         let (listed, compared, messages) = (0, 0, 0);
         let (to_compare_again, compared_again, to_trace, traced) = (0, 0, 0, 0);
@@ -29,38 +29,38 @@ impl Progress {
     }
 
     /// A queue was listed; it has this many messages.
-    pub(super) fn listed(&mut self, messages: usize) {
+    pub(crate) fn listed(&mut self, messages: usize) {
         self.listed += 1;
         self.messages += messages as u64;
         self.print();
     }
 
     /// A queue was compared with its index.
-    pub(super) fn compared(&mut self) {
+    pub(crate) fn compared(&mut self) {
         self.compared += 1;
         self.print();
     }
 
     /// These messages differ and are compared again.
-    pub(super) fn suspected(&mut self, messages: usize) {
+    pub(crate) fn suspected(&mut self, messages: usize) {
         self.to_compare_again += messages as u64;
         self.print();
     }
 
     /// One of them was.
-    pub(super) fn compared_again(&mut self) {
+    pub(crate) fn compared_again(&mut self) {
         self.compared_again += 1;
         self.print();
     }
 
     /// The traces of these messages are checked.
-    pub(super) fn add_to_trace(&mut self, messages: usize) {
+    pub(crate) fn add_to_trace(&mut self, messages: usize) {
         self.to_trace += messages as u64;
         self.print();
     }
 
     /// One of them was.
-    pub(super) fn traced(&mut self) {
+    pub(crate) fn traced(&mut self) {
         self.traced += 1;
         self.print();
     }
