@@ -95,6 +95,7 @@ mod message;
 mod outage;
 mod queue;
 mod wire;
+mod work_connections;
 mod worker;
 
 pub use client::Client;

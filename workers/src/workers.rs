@@ -1,10 +1,13 @@
-//! The rollup workers of a process: for every namespace, in its latest revision, one worker for each of its queues.
+//! The rollup workers of a process: for every namespace that has dirty counters, in its latest revision, one worker for
+//! each of its queues. A namespace without dirty counters has no jobs, so it has no workers (Q18): those that have none are
+//! checked together, once a second, and a dirty counter waits for longer than that before it becomes a job.
 
 use crate::batches::{Batches, roll_up};
 use crate::records::Records;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tallystone_client::{Client, Worker};
 use tallystone_counters::namespace::CounterType;
@@ -13,10 +16,16 @@ use tallystone_counters::service::rollup_queue;
 use tallystone_counters::{NamespaceName, Refusal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The pause before a queue that does not exist yet is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// A namespace that has had no job for this long, and has no dirty counter, has no workers.
+const QUIET: Duration = Duration::from_secs(60);
+/// The workers of a namespace stay where a counter may become a job sooner than this after an add: that add would be
+/// noticed too late.
+const DUE_AFTER_MS_MIN: u64 = 2_000;
 /// How long rollups that have begun may take when the worker stops.
 const GRACE: Duration = Duration::from_secs(5);
 /// How many batches of jobs are leased: while one is in the store, the next one is made up of the others.
@@ -44,9 +53,22 @@ struct RunningNamespace {
     namespace: Namespace,
     until: CancellationToken,
     tasks: JoinSet<()>,
+    /// The number of jobs leased so far.
+    leased: Arc<AtomicU64>,
+    /// That number, and when it was first seen.
+    seen: (u64, Instant),
 }
 
 impl RunningNamespace {
+    /// Whether no job came for [`QUIET`].
+    fn is_quiet(&mut self) -> bool {
+        let leased = self.leased.load(Ordering::Relaxed);
+        if leased != self.seen.0 {
+            self.seen = (leased, Instant::now());
+        }
+        self.seen.1.elapsed() >= QUIET
+    }
+
     async fn stop(mut self) {
         self.until.cancel();
         while self.tasks.join_next().await.is_some() {}
@@ -68,10 +90,19 @@ impl RollupWorkers {
         let mut running: BTreeMap<NamespaceName, RunningNamespace> = BTreeMap::new();
         let mut watcher = NamespaceWatcher::new(self.namespaces.clone());
         while let Some(all) = stopping.run_until_cancelled(watcher.next(&self.stale)).await {
+            // Without the store nothing could start.
+            let Ok(idle) = self.idle(&all, &mut running).await else { continue };
             for namespace in all {
                 // A registry that has lost its last change gives that change's revision to another one, so the
                 // configuration is compared, too.
                 let is_running = running.get(&namespace.name).is_some_and(|running| running.namespace == namespace);
+                if idle.contains(&namespace.name) {
+                    if let Some(before) = running.remove(&namespace.name) {
+                        tracing::debug!(namespace = %namespace.name, "idle: no counter waits for a rollup");
+                        tokio::spawn(before.stop());
+                    }
+                    continue;
+                }
                 if is_running || namespace.config.counter_type == CounterType::BestEffort {
                     continue;
                 }
@@ -95,15 +126,31 @@ impl RollupWorkers {
         }
     }
 
+    /// The namespaces that need no workers: they have no dirty counter, and those with workers have had no job for a while.
+    async fn idle(
+        &self,
+        all: &[Namespace],
+        running: &mut BTreeMap<NamespaceName, RunningNamespace>,
+    ) -> Result<BTreeSet<NamespaceName>, Refusal> {
+        let may_be_idle = |namespace: &&Namespace| {
+            let may_wait = namespace.config.due_after_ms() >= DUE_AFTER_MS_MIN;
+            may_wait && running.get_mut(&namespace.name).is_none_or(RunningNamespace::is_quiet)
+        };
+        let names: Vec<NamespaceName> =
+            all.iter().filter(may_be_idle).map(|namespace| namespace.name.clone()).collect();
+        let have_dirty = self.namespaces.have_dirty(&names).await?;
+        Ok(names.into_iter().zip(have_dirty).filter(|(_, dirty)| !dirty).map(|(name, _)| name).collect())
+    }
+
     async fn start(&self, namespace: &Namespace) -> Result<RunningNamespace, Refusal> {
         let store = self.namespaces.open(namespace).await?;
-        let (until, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        let (until, mut tasks, leased) = (CancellationToken::new(), JoinSet::new(), Arc::default());
         for number in 0..namespace.config.num_queues {
             let queue = rollup_queue(&namespace.name, &namespace.config, number);
-            tasks.spawn(self.work_on(queue, store.clone(), until.clone()));
+            tasks.spawn(self.work_on(queue, store.clone(), until.clone(), Arc::clone(&leased)));
         }
         tracing::info!(namespace = %namespace.name, revision = namespace.revision, "rolling up");
-        Ok(RunningNamespace { namespace: namespace.clone(), until, tasks })
+        Ok(RunningNamespace { namespace: namespace.clone(), until, tasks, leased, seen: (0, Instant::now()) })
     }
 
     /// The worker of one queue, until `until` is cancelled.
@@ -112,6 +159,7 @@ impl RollupWorkers {
         queue: String,
         store: RedisNamespace,
         until: CancellationToken,
+        leased_total: Arc<AtomicU64>,
     ) -> impl Future<Output = ()> + Send + use<> {
         let batch_count = store.config().rollup_batch_count;
         let worker = Worker::new(self.queue.clone(), &queue)
@@ -125,8 +173,11 @@ impl RollupWorkers {
             let (leased, receiver) = mpsc::channel((batch_count * BATCHES_LEASED) as usize);
             let batches = tokio::spawn(batches.run(receiver));
             while !until.is_cancelled() {
-                let leased = leased.clone();
-                let handler = move |lease| roll_up(leased.clone(), lease);
+                let (leased, leased_total) = (leased.clone(), leased_total.clone());
+                let handler = move |lease| {
+                    leased_total.fetch_add(1, Ordering::Relaxed);
+                    roll_up(leased, lease)
+                };
                 match worker.run_until(until.cancelled(), handler).await {
                     Ok(_) => break,
                     Err(error) => {

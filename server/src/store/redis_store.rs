@@ -1,5 +1,6 @@
 //! The store: its connection to Redis, and the leader leases.
 
+use super::marks;
 use super::options::RedisOptions;
 use super::shared::Shared;
 use super::wake::{self, Wakes};
@@ -13,11 +14,13 @@ use tallystone_model::Refusal;
 pub struct RedisStore {
     pub(super) shared: Arc<Shared>,
     listener: tokio::task::JoinHandle<()>,
+    checks: tokio::task::JoinHandle<()>,
 }
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
         self.listener.abort();
+        self.checks.abort();
     }
 }
 
@@ -40,8 +43,9 @@ impl RedisStore {
         let listener = tokio::spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
         let (views, builds) = (RwLock::default(), Mutex::default());
-        let shared = Shared { link, options, server_id, views, wakes, builds };
-        Ok(RedisStore { shared: Arc::new(shared), listener })
+        let shared = Arc::new(Shared { link, options, server_id, views, wakes, builds });
+        let checks = tokio::spawn(marks::check_often(shared.clone()));
+        Ok(RedisStore { shared, listener, checks })
     }
 
     /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.

@@ -21,10 +21,11 @@ use clap::Args;
 use group::Group;
 use progress::Progress;
 use report::{Report, text};
+use tallystone_model::names::INTERNAL_QUEUES;
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The queues to compare [default: all]
+    /// The queues to compare [default: all but the internal queues rollup/…, which keep no history unless configured]
     queues: Vec<String>,
     /// Also check every message's transitions: no version may be missing or occur twice
     #[arg(long)]
@@ -34,7 +35,8 @@ pub(crate) struct CheckArgs {
 pub(crate) async fn run(args: CheckArgs, session: &Session) -> Result<(), CliError> {
     let mut names = args.queues;
     if names.is_empty() {
-        names.extend(session.queues("").await?.into_iter().map(|summary| summary.queue.name));
+        let queues = session.queues("").await?.into_iter().map(|summary| summary.queue.name);
+        names.extend(queues.filter(|name| !name.starts_with(INTERNAL_QUEUES)));
     }
     let mut progress = Progress::new(names.len() as u64);
     let mut names = names.into_iter();
