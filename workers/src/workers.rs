@@ -2,7 +2,7 @@
 //! each of its queues. A namespace without dirty counters has no jobs, so it has no workers (Q18): those that have none are
 //! checked together, once a second, and a dirty counter waits for longer than that before it becomes a job.
 
-use crate::batches::{Batches, roll_up};
+use crate::batches::{Batches, LeasedJob, roll_up};
 use crate::records::Records;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tallystone_client::{Client, Worker};
-use tallystone_counters::namespace::CounterType;
-use tallystone_counters::redis::{Namespace, NamespaceWatcher, RedisNamespace, RedisNamespaces};
+use tallystone_counters::namespace::{CounterType, NamespaceConfig};
+use tallystone_counters::redis::{Namespace, NamespaceWatcher, RedisNamespaces};
 use tallystone_counters::service::rollup_queue;
 use tallystone_counters::{NamespaceName, Refusal};
 use tokio::sync::{Notify, mpsc};
@@ -30,6 +30,12 @@ const DUE_AFTER_MS_MIN: u64 = 2_000;
 const GRACE: Duration = Duration::from_secs(5);
 /// How many batches of jobs are leased: while one is in the store, the next one is made up of the others.
 const BATCHES_LEASED: u32 = 2;
+/// Batches of one namespace that are in the store at once. A batch has jobs of many queues, because it costs a few calls of
+/// each shard, however many counters it has. The jobs of one queue are always in the same one, so that two leases of a
+/// counter follow each other.
+const BATCHES_AT_ONCE: u16 = 2;
+/// Counters of one batch.
+const COUNTERS_MAX: usize = 512;
 
 /// The options of a worker process.
 #[derive(Clone, Debug, Default)]
@@ -145,9 +151,23 @@ impl RollupWorkers {
     async fn start(&self, namespace: &Namespace) -> Result<RunningNamespace, Refusal> {
         let store = self.namespaces.open(namespace).await?;
         let (until, mut tasks, leased) = (CancellationToken::new(), JoinSet::new(), Arc::default());
-        for number in 0..namespace.config.num_queues {
+        let NamespaceConfig { num_queues, rollup_batch_count: batch_count, .. } = namespace.config;
+        let at_once = BATCHES_AT_ONCE.min(num_queues);
+        let queues_each = usize::from(num_queues.div_ceil(at_once));
+        let counters_max = COUNTERS_MAX.min(batch_count as usize * queues_each).max(batch_count as usize);
+        let batches = (0..at_once).map(|_| {
+            let (sender, receiver) = mpsc::channel(counters_max);
+            let (worker, records, stale) =
+                (self.options.name.clone(), self.options.records.clone(), self.stale.clone());
+            // The batches end when no handler is left; the client's worker has awaited all of them.
+            tasks.spawn(Batches { store: store.clone(), counters_max, worker, records, stale }.run(receiver));
+            sender
+        });
+        let batches: Vec<mpsc::Sender<LeasedJob>> = batches.collect();
+        for number in 0..num_queues {
             let queue = rollup_queue(&namespace.name, &namespace.config, number);
-            tasks.spawn(self.work_on(queue, store.clone(), until.clone(), Arc::clone(&leased)));
+            let batches = batches[usize::from(number % at_once)].clone();
+            tasks.spawn(self.work_on(queue, batch_count, batches, until.clone(), Arc::clone(&leased)));
         }
         tracing::info!(namespace = %namespace.name, revision = namespace.revision, "rolling up");
         Ok(RunningNamespace { namespace: namespace.clone(), until, tasks, leased, seen: (0, Instant::now()) })
@@ -157,26 +177,21 @@ impl RollupWorkers {
     fn work_on(
         &self,
         queue: String,
-        store: RedisNamespace,
+        batch_count: u32,
+        batches: mpsc::Sender<LeasedJob>,
         until: CancellationToken,
         leased_total: Arc<AtomicU64>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let batch_count = store.config().rollup_batch_count;
         let worker = Worker::new(self.queue.clone(), &queue)
             .name(self.options.name.clone())
             .concurrency(batch_count * BATCHES_LEASED)
             .grace(GRACE);
-        let (worker_name, records, stale) =
-            (self.options.name.clone(), self.options.records.clone(), self.stale.clone());
-        let batches = Batches { store, worker: worker_name, records, stale };
         async move {
-            let (leased, receiver) = mpsc::channel((batch_count * BATCHES_LEASED) as usize);
-            let batches = tokio::spawn(batches.run(receiver));
             while !until.is_cancelled() {
-                let (leased, leased_total) = (leased.clone(), leased_total.clone());
+                let (batches, leased_total) = (batches.clone(), leased_total.clone());
                 let handler = move |lease| {
                     leased_total.fetch_add(1, Ordering::Relaxed);
-                    roll_up(leased, lease)
+                    roll_up(batches, lease)
                 };
                 match worker.run_until(until.cancelled(), handler).await {
                     Ok(_) => break,
@@ -186,9 +201,6 @@ impl RollupWorkers {
                     }
                 }
             }
-            drop(leased);
-            // The batches end when no handler is left; the client's worker has awaited all of them.
-            let _ = batches.await;
         }
     }
 }
