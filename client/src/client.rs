@@ -3,13 +3,15 @@
 use crate::connection::{CallLimits, ClientBuilder, FromChannel, RESPONSE_BYTES_MAX};
 use crate::error::Result;
 use crate::outage::Outage;
+use crate::work_connections::WorkConnections;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_proto::history::v1::history_client::HistoryClient;
 use tallystone_proto::queue::v1::{queue_admin_client::QueueAdminClient, queue_client::QueueClient};
 use tonic::transport::Channel;
 
-/// A connection to a Tallystone server. Clones share it, so cloning is cheap.
+/// A connection to a Tallystone server. Clones share it, so cloning is cheap. Where they have more than a thousand Work
+/// streams, those use further connections.
 ///
 /// It reconnects automatically. While the server is [unavailable](crate::Error::Unavailable), a call is repeated with
 /// jittered exponential backoff for [`retry_for`](ClientBuilder::retry_for); that is safe because
@@ -19,6 +21,7 @@ pub struct Client {
     pub(crate) queue: QueueClient<Channel>,
     pub(crate) admin: QueueAdminClient<Channel>,
     pub(crate) history: HistoryClient<Channel>,
+    pub(crate) work: Arc<WorkConnections>,
     pub(crate) limits: CallLimits,
     pub(crate) outage: Arc<Outage>,
 }
@@ -52,11 +55,17 @@ impl Client {
 }
 
 impl FromChannel for Client {
-    fn from_channel(channel: Channel, limits: CallLimits) -> Self {
+    fn from_channel(
+        channel: Channel,
+        limits: CallLimits,
+        connect: impl Fn() -> Channel + Send + Sync + 'static,
+    ) -> Self {
+        let work = Arc::new(WorkConnections::new(channel.clone(), connect));
         Client {
             queue: QueueClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
             admin: QueueAdminClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
             history: HistoryClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX),
+            work,
             limits,
             outage: Arc::default(),
         }

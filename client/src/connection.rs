@@ -75,8 +75,13 @@ pub(crate) fn next_delay(delays: &mut Option<ExponentialBackoff>) -> Duration {
 
 /// A client that a [`ClientBuilder`] can make.
 pub trait FromChannel {
-    /// A client that uses this connection, which is open or opens with the first call.
-    fn from_channel(channel: Channel, limits: CallLimits) -> Self;
+    /// A client that uses this connection, which is open or opens with the first call. `connect` makes further ones to the
+    /// same server; each opens with its first call.
+    fn from_channel(
+        channel: Channel,
+        limits: CallLimits,
+        connect: impl Fn() -> Channel + Send + Sync + 'static,
+    ) -> Self;
 }
 
 /// Makes a [`Client`](crate::Client) or a [`CounterClient`](crate::CounterClient); get one from their `builder`.
@@ -123,12 +128,11 @@ impl<C: FromChannel> ClientBuilder<C> {
     /// # Errors
     /// [`Error::Connect`] if the URL is invalid, or no server accepts the connection.
     pub async fn connect(self) -> Result<C> {
-        let channel = self
-            .endpoint()?
-            .connect_with_connector(connector(self.limits.call_timeout))
-            .await
-            .map_err(|error| self.connect_error(&error))?;
-        Ok(C::from_channel(channel, self.limits))
+        let endpoint = self.endpoint()?;
+        let timeout = self.limits.call_timeout;
+        let channel = endpoint.connect_with_connector(connector(timeout)).await;
+        let channel = channel.map_err(|error| self.connect_error(&error))?;
+        Ok(C::from_channel(channel, self.limits, move || endpoint.connect_with_connector_lazy(connector(timeout))))
     }
 
     /// Connects with the first call. Call it within a tokio runtime.
@@ -136,8 +140,9 @@ impl<C: FromChannel> ClientBuilder<C> {
     /// # Errors
     /// [`Error::Connect`] if the URL is invalid.
     pub fn connect_lazy(self) -> Result<C> {
-        let channel = self.endpoint()?.connect_with_connector_lazy(connector(self.limits.call_timeout));
-        Ok(C::from_channel(channel, self.limits))
+        let (endpoint, timeout) = (self.endpoint()?, self.limits.call_timeout);
+        let connect = move || endpoint.connect_with_connector_lazy(connector(timeout));
+        Ok(C::from_channel(connect(), self.limits, connect))
     }
 
     fn endpoint(&self) -> Result<Endpoint> {

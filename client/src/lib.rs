@@ -97,6 +97,7 @@ mod outage;
 mod queue;
 mod repair;
 mod wire;
+mod work_connections;
 mod worker;
 
 pub use client::Client;

@@ -87,6 +87,12 @@ impl From<Refusal> for Result<(), Refusal> {
     }
 }
 
+impl From<Refusal> for Result<bool, Refusal> {
+    fn from(refusal: Refusal) -> Result<bool, Refusal> {
+        Err(refusal)
+    }
+}
+
 impl From<tallystone_model::Refusal> for Refusal {
     fn from(refusal: tallystone_model::Refusal) -> Refusal {
         use tallystone_model::Refusal as Queue;

@@ -7,6 +7,7 @@
 --   record  the message's head after the transition, or its last one where the message is gone; for a message without
 --           head: a zero byte, sequence(7), fixed
 --   payload length(2) and begin of the payload, where by has WITH_PAYLOAD
+-- Where the queue keeps no history (outbox_keep 0), nothing is written.
 -- WHY the head unchanged: building strings is what costs a script its time, and this string exists already.
 local EVENTS_MAX, PIECES, WITH_PAYLOAD = 64, 5, 128
 local events = {}
@@ -17,6 +18,7 @@ local function event_front(from, to, by, version, reason)
 end
 
 local function add_event(front, id, left, record)
+  if outbox_keep == 0 then return end
   local n = #events
   events[n + 1], events[n + 2], events[n + 3], events[n + 4], events[n + 5] = front, char(#id), id, left, record
 end

@@ -47,3 +47,11 @@ local function forget(base, limit)
     end
   end
 end
+
+-- RETURNS when the next record may be forgotten; nil: there is none.
+local function next_forget()
+  local id = call('ZRANGE', K_REQUEST_DUE, 0, 0, 'WITHSCORES')[2]
+  local slot = call('ZRANGE', K_REQUEST_DUE, FAR, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+  if not id then return nil end
+  return math.min(tonumber(id), (tonumber(slot or 2 * FAR)) - FAR)
+end

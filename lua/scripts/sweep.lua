@@ -11,7 +11,7 @@
 --@include due
 --@include requests
 
-local COLLECT_MAX = 256
+local COLLECT_MAX, FORGET_EVERY_MS = 256, 30000
 
 local _, expired, promoted = move_due()
 
@@ -57,6 +57,9 @@ forget(FAR, COLLECT_MAX)
 local oldest = call('LINDEX', K_DONE, 0)
 local next_ms = next_due()
 if next_ms == 0 then next_ms = FAR end
+-- WHY not before FORGET_EVERY_MS: a busy queue must not be swept for each of its requests.
+local forget_ms = next_forget()
+if forget_ms then next_ms = math.min(next_ms, math.max(forget_ms, now + FORGET_EVERY_MS)) end
 if oldest then next_ms = math.min(next_ms, unpick('>I6', oldest, DONE_AT) + retention_ms) end
 S[SWEEP_AT], earliest_due = next_ms, FAR
 write_events()

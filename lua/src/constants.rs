@@ -40,8 +40,9 @@ answers! {
 pub const FAR_MS: u64 = 1 << 47;
 /// The layout of the state record, up to the waiting server's id; `lib/shard.lua` names its fields.
 pub const STATE_LAYOUT: &str = ">I4I7I6I6I6I6I6I6I6I6I4I6I6I7I7";
-/// How long the mark of a waiting server lasts. The server calls Dequeue again well before.
-pub const WAIT_MARK_MS: u64 = 120_000;
+/// How long the mark of a waiting server lasts. The server calls Dequeue again well before. The mark of a server that has
+/// died costs one publication, so it may last long.
+pub const WAIT_MARK_MS: u64 = 86_400_000;
 
 /// The first lines of every assembled script.
 pub fn prelude() -> String {

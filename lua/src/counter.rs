@@ -10,7 +10,7 @@ use std::ops::Range;
 pub const NAMES: [&str; 4] = [
     "state",   // string: LOG_STATE_LAYOUT
     "pending", // hash: counter → what no rollup has settled (counter/lib/pending.lua)
-    "dirty",   // sorted set: counters that wait for a rollup, scored by since when (Unix ms)
+    "dirty",   // sorted set: counters that wait for a rollup, scored by since when (Unix ms; counter/due.lua)
     "layout",  // string: how many slots a window has, from which window on (counter/lib/adapt_slots.lua)
 ];
 /// Set: buckets of time that retention has kept, because an event in them waits for its rollup. Lua knows it as `K_KEPT`.
@@ -21,6 +21,10 @@ pub const NAMESPACES: &str = "tc:namespaces";
 pub const WINDOW_MS: u64 = 500;
 /// The longest accept limit.
 pub const ACCEPT_MS_MAX: u64 = 3_600_000;
+/// Each hold of a counter that waits for its rollup is so many times as long as the one before.
+pub const HOLD_GROWTH: u64 = 4;
+/// The longest hold, unless the first one is longer. A job that the queue has lost is made again after it.
+pub const HOLD_MAX_MS: u64 = 900_000;
 /// The least number of slots in a window: few enough to be full at a low rate, and enough for a burst.
 pub const SLOTS_MIN: u64 = 16;
 /// The largest number of slots in a window.
@@ -95,6 +99,8 @@ scripts! {
     Close = "close",
     /// N9.
     Due = "due",
+    /// N9.
+    Defer = "defer",
     /// N11.
     Touch = "touch",
     /// N7.
@@ -120,6 +126,8 @@ fn prelude() -> String {
     }
     local("WINDOW_MS", &WINDOW_MS);
     local("ACCEPT_MS_MAX", &ACCEPT_MS_MAX);
+    local("HOLD_GROWTH", &HOLD_GROWTH);
+    local("HOLD_MAX_MS", &HOLD_MAX_MS);
     local("SLOTS_MIN", &SLOTS_MIN);
     local("SLOTS_MAX", &SLOTS_MAX);
     local("CLOSED_UP", &CLOSED_UP);

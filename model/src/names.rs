@@ -9,7 +9,15 @@ use std::collections::BTreeMap;
 #[serde(transparent)]
 pub struct QueueName(String);
 
+/// The names of internal queues begin with this: those of the rollup jobs.
+pub const INTERNAL_QUEUES: &str = "rollup/";
+
 impl QueueName {
+    /// Whether this is a queue of the service itself, such as those of the rollup jobs.
+    pub fn is_internal(&self) -> bool {
+        self.0.starts_with(INTERNAL_QUEUES)
+    }
+
     /// Parses a name; the refusal names `field`.
     pub fn parse(field: &'static str, name: &str) -> Result<Self, Refusal> {
         check_length(field, name, 1, QUEUE_NAME_BYTES_MAX)?;

@@ -8,9 +8,9 @@ use crate::metrics::Metrics;
 use crate::outbox::{OutboxHealth, Relay, RelayOptions};
 use crate::schedule::Schedule;
 use crate::store::RedisStore;
-use crate::sweeper::{LeaderLease, Sweeper};
+use crate::sweeper::{LeaderLease, SweepTimes, Sweeper};
 use std::sync::Arc;
-use tallystone_model::{ConfigError, Sink, Store};
+use tallystone_model::{ConfigError, Sink};
 use tallystone_proto::queue::v1::queue_admin_server::QueueAdminServer;
 use tallystone_proto::queue::v1::queue_server::QueueServer;
 use tallystone_serving::{BackgroundTask, Host, RpcMetrics};
@@ -31,7 +31,7 @@ pub fn attach_redis_queue(
 
 /// Adds the queue over a store to a host: its two services, its sweeper and its health. When the host stops, waiting
 /// Dequeues answer empty, Work streams end, and calls in flight are answered before the host ends.
-pub fn attach_queue<S: Store + LeaderLease>(
+pub fn attach_queue<S: SweepTimes + LeaderLease>(
     host: Host,
     store: Arc<S>,
     config: &ServerConfig,

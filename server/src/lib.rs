@@ -20,4 +20,4 @@ mod testing;
 pub use attach::{attach_queue, attach_redis_queue, attach_relay};
 pub use config::{CreateOnEnqueue, OutboxConfig, QueueTemplate, QueueTemplates, ServerConfig};
 pub use metrics::BUCKETS;
-pub use sweeper::LeaderLease;
+pub use sweeper::{LeaderLease, SweepTime, SweepTimes};

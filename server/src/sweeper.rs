@@ -4,8 +4,8 @@
 //! Of many servers one sweeps at a time: the holder of the leader lease. It renews the lease; when it dies, the lease
 //! runs out and another server takes over. The sweeper does not poll the shards. It sleeps until the earliest due time
 //! in its [`Schedule`]. Four sources fill the schedule: the last sweep of each shard, the replies that this server's
-//! lanes get, the store's notifications, and a walk over all queues, once when this server becomes the leader and then
-//! every [`WALK`].
+//! lanes get, the store's notifications, and a walk over the times that the store has recorded for all queues
+//! ([`SweepTimes`]), once when this server becomes the leader and then every [`WALK`]. A quiet queue is not swept.
 
 use crate::engine::Lanes;
 use crate::health::StoreHealth;
@@ -16,7 +16,7 @@ use rand::Rng;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::limits::{PAGE_ITEMS_MAX, SWEEP_ITEMS_MAX};
-use tallystone_model::store::Swept;
+use tallystone_model::store::{Page, Swept};
 use tallystone_model::{Refusal, Shard, Store};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,41 @@ pub trait LeaderLease {
     }
 }
 
+/// When a shard is to be swept, from now on.
+pub struct SweepTime {
+    /// The shard.
+    pub shard: Shard,
+    /// `None`: the store does not record it.
+    pub due_in: Option<Duration>,
+}
+
+/// When the shards of all queues are to be swept, as the store has recorded it.
+pub trait SweepTimes: Store {
+    /// One page of the shards in which something falls due. A store that records no times returns every shard.
+    fn sweep_times(&self, cursor: &str) -> impl Future<Output = Result<Page<SweepTime>, Refusal>> + Send {
+        async move {
+            let page = self.list_queues("", cursor, PAGE_ITEMS_MAX).await?;
+            let shards = page.items.into_iter().flat_map(|queue| {
+                let name = queue.name;
+                (0..queue.config.shards).map(move |number| Shard { queue: name.clone(), number })
+            });
+            let items = shards.map(|shard| SweepTime { shard, due_in: None }).collect();
+            Ok(Page { items, next_cursor: page.next_cursor })
+        }
+    }
+}
+
 impl LeaderLease for tallystone_model::oracle::Oracle {}
+
+impl SweepTimes for tallystone_model::oracle::Oracle {}
+
+impl SweepTimes for RedisStore {
+    async fn sweep_times(&self, cursor: &str) -> Result<Page<SweepTime>, Refusal> {
+        let page = RedisStore::sweep_times(self, cursor).await?;
+        let time = |(shard, due_in)| SweepTime { shard, due_in: Some(due_in) };
+        Ok(Page { items: page.items.into_iter().map(time).collect(), next_cursor: page.next_cursor })
+    }
+}
 
 impl LeaderLease for RedisStore {
     async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
@@ -56,7 +90,7 @@ pub(crate) struct Sweeper<S> {
     pub(crate) leader_lease_ms: u64,
 }
 
-impl<S: Store + LeaderLease> Sweeper<S> {
+impl<S: SweepTimes + LeaderLease> Sweeper<S> {
     /// Sweeps while this server is the leader, until the server stops.
     pub(crate) async fn run(self, stopping: CancellationToken) {
         let _ = stopping.run_until_cancelled(self.run_as_leader()).await;
@@ -103,16 +137,14 @@ impl<S: Store + LeaderLease> Sweeper<S> {
         }
     }
 
-    /// Puts every shard of every queue on the schedule, at times drawn from `spread`.
+    /// Puts the shards of all queues on the schedule; one whose time is not known, at a time drawn from `spread`.
     async fn walk(&self, spread: Duration) -> Result<(), Refusal> {
         let mut cursor = String::new();
         loop {
-            let page = self.store.list_queues("", &cursor, PAGE_ITEMS_MAX).await?;
-            for queue in &page.items {
-                for number in 0..queue.config.shards {
-                    let from_now = spread.mul_f64(rand::rng().random_range(0.0..1.0));
-                    self.schedule.due(&Shard { queue: queue.name.clone(), number }, from_now);
-                }
+            let page = self.store.sweep_times(&cursor).await?;
+            for SweepTime { shard, due_in } in page.items {
+                let drawn = || spread.mul_f64(rand::rng().random_range(0.0..1.0));
+                self.schedule.due(&shard, due_in.unwrap_or_else(drawn));
             }
             if page.next_cursor.is_empty() {
                 return Ok(());

@@ -2,7 +2,7 @@
 
 use crate::attach::attach_queue;
 use crate::config::{QueueTemplates, ServerConfig};
-use crate::sweeper::LeaderLease;
+use crate::sweeper::{LeaderLease, SweepTimes};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -119,6 +119,8 @@ impl TestStore {
 fn take_one(left: &AtomicU64) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
+
+impl SweepTimes for TestStore {}
 
 impl LeaderLease for TestStore {
     async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {

@@ -17,9 +17,11 @@ pub(crate) struct LeasedJob {
     done: oneshot::Sender<Result<(), Failure>>,
 }
 
-/// Rolls up the jobs of one queue, one batch after the other.
+/// Rolls up the jobs of some queues of one namespace, one batch after the other.
 pub(crate) struct Batches {
     pub(crate) store: RedisNamespace,
+    /// Counters of one batch.
+    pub(crate) counters_max: usize,
     pub(crate) worker: String,
     pub(crate) records: Option<Arc<Records>>,
     /// Notified when a shard follows another revision of the namespace.
@@ -42,9 +44,8 @@ pub(crate) async fn roll_up(batches: mpsc::Sender<LeasedJob>, lease: Lease) -> R
 impl Batches {
     /// Runs until no sender is left.
     pub(crate) async fn run(self, mut leased: mpsc::Receiver<LeasedJob>) {
-        let batch_count = self.store.config().rollup_batch_count as usize;
-        let (mut pacer, mut batch) = (Pacer::default(), Vec::with_capacity(batch_count));
-        while leased.recv_many(&mut batch, batch_count).await > 0 {
+        let (mut pacer, mut batch) = (Pacer::default(), Vec::new());
+        while leased.recv_many(&mut batch, self.counters_max).await > 0 {
             let begin = Instant::now();
             let counters = self.roll_up_batch(batch.drain(..)).await;
             let took = begin.elapsed();

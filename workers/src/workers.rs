@@ -1,26 +1,41 @@
-//! The rollup workers of a process: for every namespace, in its latest revision, one worker for each of its queues.
+//! The rollup workers of a process: for every namespace that has dirty counters, in its latest revision, one worker for
+//! each of its queues. A namespace without dirty counters has no jobs, so it has no workers (Q18): those that have none are
+//! checked together, once a second, and a dirty counter waits for longer than that before it becomes a job.
 
-use crate::batches::{Batches, roll_up};
+use crate::batches::{Batches, LeasedJob, roll_up};
 use crate::records::Records;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tallystone_client::{Client, Worker};
-use tallystone_counters::namespace::CounterType;
-use tallystone_counters::redis::{Namespace, NamespaceWatcher, RedisNamespace, RedisNamespaces};
+use tallystone_counters::namespace::{CounterType, NamespaceConfig};
+use tallystone_counters::redis::{Namespace, NamespaceWatcher, RedisNamespaces};
 use tallystone_counters::service::rollup_queue;
 use tallystone_counters::{NamespaceName, Refusal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The pause before a queue that does not exist yet is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// A namespace that has had no job for this long, and has no dirty counter, has no workers.
+const QUIET: Duration = Duration::from_secs(60);
+/// The workers of a namespace stay where a counter may become a job sooner than this after an add: that add would be
+/// noticed too late.
+const DUE_AFTER_MS_MIN: u64 = 2_000;
 /// How long rollups that have begun may take when the worker stops.
 const GRACE: Duration = Duration::from_secs(5);
 /// How many batches of jobs are leased: while one is in the store, the next one is made up of the others.
 const BATCHES_LEASED: u32 = 2;
+/// Batches of one namespace that are in the store at once. A batch has jobs of many queues, because it costs a few calls of
+/// each shard, however many counters it has. The jobs of one queue are always in the same one, so that two leases of a
+/// counter follow each other.
+const BATCHES_AT_ONCE: u16 = 2;
+/// Counters of one batch.
+const COUNTERS_MAX: usize = 512;
 
 /// The options of a worker process.
 #[derive(Clone, Debug, Default)]
@@ -44,9 +59,22 @@ struct RunningNamespace {
     namespace: Namespace,
     until: CancellationToken,
     tasks: JoinSet<()>,
+    /// The number of jobs leased so far.
+    leased: Arc<AtomicU64>,
+    /// That number, and when it was first seen.
+    seen: (u64, Instant),
 }
 
 impl RunningNamespace {
+    /// Whether no job came for [`QUIET`].
+    fn is_quiet(&mut self) -> bool {
+        let leased = self.leased.load(Ordering::Relaxed);
+        if leased != self.seen.0 {
+            self.seen = (leased, Instant::now());
+        }
+        self.seen.1.elapsed() >= QUIET
+    }
+
     async fn stop(mut self) {
         self.until.cancel();
         while self.tasks.join_next().await.is_some() {}
@@ -68,10 +96,19 @@ impl RollupWorkers {
         let mut running: BTreeMap<NamespaceName, RunningNamespace> = BTreeMap::new();
         let mut watcher = NamespaceWatcher::new(self.namespaces.clone());
         while let Some(all) = stopping.run_until_cancelled(watcher.next(&self.stale)).await {
+            // Without the store nothing could start.
+            let Ok(idle) = self.idle(&all, &mut running).await else { continue };
             for namespace in all {
                 // A registry that has lost its last change gives that change's revision to another one, so the
                 // configuration is compared, too.
                 let is_running = running.get(&namespace.name).is_some_and(|running| running.namespace == namespace);
+                if idle.contains(&namespace.name) {
+                    if let Some(before) = running.remove(&namespace.name) {
+                        tracing::debug!(namespace = %namespace.name, "idle: no counter waits for a rollup");
+                        tokio::spawn(before.stop());
+                    }
+                    continue;
+                }
                 if is_running || namespace.config.counter_type == CounterType::BestEffort {
                     continue;
                 }
@@ -95,38 +132,67 @@ impl RollupWorkers {
         }
     }
 
+    /// The namespaces that need no workers: they have no dirty counter, and those with workers have had no job for a while.
+    async fn idle(
+        &self,
+        all: &[Namespace],
+        running: &mut BTreeMap<NamespaceName, RunningNamespace>,
+    ) -> Result<BTreeSet<NamespaceName>, Refusal> {
+        let may_be_idle = |namespace: &&Namespace| {
+            let may_wait = namespace.config.due_after_ms() >= DUE_AFTER_MS_MIN;
+            may_wait && running.get_mut(&namespace.name).is_none_or(RunningNamespace::is_quiet)
+        };
+        let names: Vec<NamespaceName> =
+            all.iter().filter(may_be_idle).map(|namespace| namespace.name.clone()).collect();
+        let have_dirty = self.namespaces.have_dirty(&names).await?;
+        Ok(names.into_iter().zip(have_dirty).filter(|(_, dirty)| !dirty).map(|(name, _)| name).collect())
+    }
+
     async fn start(&self, namespace: &Namespace) -> Result<RunningNamespace, Refusal> {
         let store = self.namespaces.open(namespace).await?;
-        let (until, mut tasks) = (CancellationToken::new(), JoinSet::new());
-        for number in 0..namespace.config.num_queues {
+        let (until, mut tasks, leased) = (CancellationToken::new(), JoinSet::new(), Arc::default());
+        let NamespaceConfig { num_queues, rollup_batch_count: batch_count, .. } = namespace.config;
+        let at_once = BATCHES_AT_ONCE.min(num_queues);
+        let queues_each = usize::from(num_queues.div_ceil(at_once));
+        let counters_max = COUNTERS_MAX.min(batch_count as usize * queues_each).max(batch_count as usize);
+        let batches = (0..at_once).map(|_| {
+            let (sender, receiver) = mpsc::channel(counters_max);
+            let (worker, records, stale) =
+                (self.options.name.clone(), self.options.records.clone(), self.stale.clone());
+            // The batches end when no handler is left; the client's worker has awaited all of them.
+            tasks.spawn(Batches { store: store.clone(), counters_max, worker, records, stale }.run(receiver));
+            sender
+        });
+        let batches: Vec<mpsc::Sender<LeasedJob>> = batches.collect();
+        for number in 0..num_queues {
             let queue = rollup_queue(&namespace.name, &namespace.config, number);
-            tasks.spawn(self.work_on(queue, store.clone(), until.clone()));
+            let batches = batches[usize::from(number % at_once)].clone();
+            tasks.spawn(self.work_on(queue, batch_count, batches, until.clone(), Arc::clone(&leased)));
         }
         tracing::info!(namespace = %namespace.name, revision = namespace.revision, "rolling up");
-        Ok(RunningNamespace { namespace: namespace.clone(), until, tasks })
+        Ok(RunningNamespace { namespace: namespace.clone(), until, tasks, leased, seen: (0, Instant::now()) })
     }
 
     /// The worker of one queue, until `until` is cancelled.
     fn work_on(
         &self,
         queue: String,
-        store: RedisNamespace,
+        batch_count: u32,
+        batches: mpsc::Sender<LeasedJob>,
         until: CancellationToken,
+        leased_total: Arc<AtomicU64>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let batch_count = store.config().rollup_batch_count;
         let worker = Worker::new(self.queue.clone(), &queue)
             .name(self.options.name.clone())
             .concurrency(batch_count * BATCHES_LEASED)
             .grace(GRACE);
-        let (worker_name, records, stale) =
-            (self.options.name.clone(), self.options.records.clone(), self.stale.clone());
-        let batches = Batches { store, worker: worker_name, records, stale };
         async move {
-            let (leased, receiver) = mpsc::channel((batch_count * BATCHES_LEASED) as usize);
-            let batches = tokio::spawn(batches.run(receiver));
             while !until.is_cancelled() {
-                let leased = leased.clone();
-                let handler = move |lease| roll_up(leased.clone(), lease);
+                let (batches, leased_total) = (batches.clone(), leased_total.clone());
+                let handler = move |lease| {
+                    leased_total.fetch_add(1, Ordering::Relaxed);
+                    roll_up(batches, lease)
+                };
                 match worker.run_until(until.cancelled(), handler).await {
                     Ok(_) => break,
                     Err(error) => {
@@ -135,9 +201,6 @@ impl RollupWorkers {
                     }
                 }
             }
-            drop(leased);
-            // The batches end when no handler is left; the client's worker has awaited all of them.
-            let _ = batches.await;
         }
     }
 }

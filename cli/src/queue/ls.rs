@@ -7,6 +7,7 @@ use crate::output::grouped;
 use crate::table::table;
 use clap::Args;
 use tallystone_client::QueueSummary;
+use tallystone_model::names::INTERNAL_QUEUES;
 
 #[derive(Args, Debug)]
 pub(crate) struct LsArgs {
@@ -18,14 +19,11 @@ pub(crate) struct LsArgs {
     all: bool,
 }
 
-/// The names of internal queues begin so.
-const INTERNAL: &str = "rollup/";
-
 pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError> {
     let mut queues = session.queues(&args.prefix).await?;
     // A prefix that begins so wants them.
-    let hidden = !args.all && !args.prefix.starts_with(INTERNAL);
-    queues.retain(|summary| !(hidden && summary.queue.name.starts_with(INTERNAL)));
+    let hidden = !args.all && !args.prefix.starts_with(INTERNAL_QUEUES);
+    queues.retain(|summary| !(hidden && summary.queue.name.starts_with(INTERNAL_QUEUES)));
     session.output.many(&queues, |queues| match queues {
         [] => "No queues. `tallystone queue create NAME` creates one; so does the first `msg enqueue`.".to_owned(),
         queues => {

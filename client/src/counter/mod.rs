@@ -98,7 +98,7 @@ impl CounterClient {
 }
 
 impl FromChannel for CounterClient {
-    fn from_channel(channel: Channel, limits: CallLimits) -> Self {
+    fn from_channel(channel: Channel, limits: CallLimits, _: impl Fn() -> Channel + Send + Sync + 'static) -> Self {
         CounterClient {
             counters: CountersClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
             admin: CounterAdminClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX),

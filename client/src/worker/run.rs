@@ -12,6 +12,7 @@ use crate::connection::next_delay;
 use crate::error::{Error, Refused, Result};
 use crate::lease::{Lease, LeaseRef, Transition};
 use crate::queue::extension_result;
+use crate::work_connections::Place;
 use backon::ExponentialBackoff;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +28,7 @@ const CREDITS_MAX: u32 = 1_000;
 /// The reading side of the stream.
 enum Responses {
     Opening(Pin<Box<dyn Future<Output = Result<Stream>> + Send>>),
-    Open(Box<tonic::Streaming<wire::WorkResponse>>),
+    Open { responses: Box<tonic::Streaming<wire::WorkResponse>>, _place: Place },
 }
 
 enum StreamEvent {
@@ -40,7 +41,7 @@ impl Responses {
     async fn next(&mut self) -> StreamEvent {
         match self {
             Responses::Opening(opening) => StreamEvent::Opened(opening.await),
-            Responses::Open(responses) => StreamEvent::Response(match responses.message().await {
+            Responses::Open { responses, .. } => StreamEvent::Response(match responses.message().await {
                 Ok(Some(response)) => Ok(response),
                 Ok(None) => Err(Error::Protocol("the server ended the stream".to_owned())),
                 Err(status) => Err(Error::from_status(&status)),
@@ -202,7 +203,7 @@ where
     fn on_event(&mut self, event: StreamEvent) -> Result<()> {
         match event {
             StreamEvent::Opened(Ok(stream)) => {
-                self.responses = Responses::Open(Box::new(stream.responses));
+                self.responses = Responses::Open { responses: Box::new(stream.responses), _place: stream.place };
                 self.requests = Some(stream.requests);
                 self.credits = 0;
                 self.held.check_now();
@@ -350,7 +351,7 @@ where
     async fn close(mut self) {
         self.requests = None;
         let deadline = Instant::now() + Duration::from_secs(1);
-        if let Responses::Open(responses) = &mut self.responses {
+        if let Responses::Open { responses, .. } = &mut self.responses {
             let mut late = Vec::new();
             while let Ok(Ok(Some(response))) = timeout_at(deadline, responses.message()).await {
                 late.push(response);

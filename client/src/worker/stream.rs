@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::lease::{Extension, LeaseRef, Release};
+use crate::work_connections::Place;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
@@ -18,6 +19,7 @@ const ITEMS_MAX: usize = 1_000;
 pub(super) struct Stream {
     pub(super) requests: mpsc::Sender<wire::WorkRequest>,
     pub(super) responses: tonic::Streaming<wire::WorkResponse>,
+    pub(super) place: Place,
 }
 
 /// Opens a stream after `delay`.
@@ -28,11 +30,11 @@ pub(super) async fn open(client: Client, start: wire::WorkStart, delay: Duration
     let first = wire::WorkRequest { start: Some(start), ..wire::WorkRequest::default() };
     requests.try_send(first).map_err(|_| Error::Protocol("a new channel is full".to_owned()))?;
     let timeout = client.limits.call_timeout;
-    let mut queue = client.queue;
+    let (mut queue, place) = client.work.place();
     let opening = tokio::time::timeout(timeout, queue.work(ReceiverStream::new(receiver)));
     let responses = opening.await.map_err(|_| Error::deadline(timeout))?;
     let responses = responses.map_err(|status| Error::from_status(&status))?.into_inner();
-    Ok(Stream { requests, responses })
+    Ok(Stream { requests, responses, place })
 }
 
 /// What waits to be sent.

@@ -8,6 +8,8 @@
 
 use crate::names::CounterName;
 use crate::refusal::Refusal;
+#[cfg(doc)]
+use tallystone_lua::counter::{HOLD_GROWTH, HOLD_MAX_MS};
 
 /// Counters of one shard whose rollup is due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,8 +27,19 @@ pub struct Due {
 /// What the trigger needs of the log.
 pub trait RollupSchedule: Send + Sync {
     /// Up to `limit` counters of one shard whose rollup is due, and when the next one is. Those that it returns fall due
-    /// again after `hold_ms` unless a rollup settles them first: the caller may die before it has made a job of them.
+    /// again after `hold_ms` unless a rollup settles them first: the caller may die before it has made a job of them. Each
+    /// further hold of the same counter is [`HOLD_GROWTH`] times as long, up to [`HOLD_MAX_MS`], until a rollup: the
+    /// counter has a job, and waits only because no worker has executed it.
     fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> impl Future<Output = Result<Due, Refusal>> + Send;
+
+    /// These counters of one shard, which `due` has returned, got no job: the queue refused it. They fall due again after
+    /// `delay_ms`, as if `due` had not returned them. A counter that is not dirty stays so.
+    fn defer(
+        &self,
+        shard: u16,
+        counters: &[CounterName],
+        delay_ms: u64,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// A client has read these counters (N11). What is pending of them falls due as soon as it can be sealed; with
     /// `true`, a counter with nothing pending falls due at once. Returns whether a counter now falls due sooner.

@@ -150,7 +150,7 @@ impl NamespaceConfig {
 
     /// How long after the end of a counter's first window its rollup falls due, in ms: all adds to coalesce have come, and
     /// the window can be sealed.
-    pub(crate) fn due_after_ms(&self) -> u64 {
+    pub fn due_after_ms(&self) -> u64 {
         self.coalesce_ms + self.lag_ms()
     }
 

@@ -1,7 +1,7 @@
 //! Events in memory.
 
 use super::OracleNamespace;
-use super::shard::{PendingCounter, Shard};
+use super::shard::{DirtyMark, PendingCounter, Shard};
 use crate::log::{Appended, Change, Closed, Event, EventScan, Events, NewEvent, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS};
@@ -114,7 +114,7 @@ fn append_call(shard: &mut Shard, config: &NamespaceConfig, events: &[&NewEvent]
     for event in clean {
         let pending = shard.pending.get(&event.counter);
         if let Some(first_end_ms) = pending.and_then(PendingCounter::first_end_ms) {
-            shard.dirty_since_ms.insert(event.counter.clone(), first_end_ms as i64);
+            shard.dirty.insert(event.counter.clone(), DirtyMark::since(first_end_ms as i64));
         }
     }
     results

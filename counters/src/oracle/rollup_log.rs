@@ -1,6 +1,7 @@
 //! Sealing, summing and settling in memory.
 
 use super::OracleNamespace;
+use super::shard::DirtyMark;
 use crate::log::{Change, Closed, Pending, RollupLog, Sealed, Settlement, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::Placement;
@@ -74,9 +75,9 @@ impl RollupLog for OracleNamespace {
                 };
                 match since_ms {
                     Some(since_ms) if is_last_word || first_end_ms.is_some() => {
-                        shard.dirty_since_ms.insert(counter.clone(), since_ms);
+                        shard.dirty.insert(counter.clone(), DirtyMark::since(since_ms));
                     }
-                    None if is_last_word => drop(shard.dirty_since_ms.remove(counter)),
+                    None if is_last_word => drop(shard.dirty.remove(counter)),
                     _ => {}
                 }
                 shard.forget_if_idle(counter);
@@ -93,7 +94,7 @@ impl RollupLog for OracleNamespace {
             if closing.to_ms >= pending.closed_to_ms {
                 (pending.closed, pending.closed_to_ms) = (closing.closed, closing.to_ms);
                 let now_ms = shard.clock_ms as i64;
-                shard.dirty_since_ms.entry(closing.counter.clone()).or_insert(now_ms);
+                shard.dirty.entry(closing.counter.clone()).or_insert(DirtyMark::since(now_ms));
             }
             shard.forget_if_idle(&closing.counter);
         }

@@ -1,6 +1,7 @@
 //! The dirty counters in memory.
 
 use super::OracleNamespace;
+use super::shard::DirtyMark;
 use crate::log::{Due, RollupSchedule, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::Placement;
@@ -12,17 +13,31 @@ impl RollupSchedule for OracleNamespace {
         let mut world = self.world();
         let shard = self.shard(&mut world, shard)?;
         let (now_ms, due_after_ms) = (shard.clock_ms, self.config.due_after_ms() as i64);
-        let mut waiting: Vec<(i64, CounterName)> =
-            shard.dirty_since_ms.iter().map(|(counter, since_ms)| (*since_ms, counter.clone())).collect();
+        let mut waiting: Vec<(DirtyMark, CounterName)> =
+            shard.dirty.iter().map(|(counter, mark)| (*mark, counter.clone())).collect();
         waiting.sort();
-        let is_due = |(since_ms, _): &(i64, CounterName)| since_ms + due_after_ms <= now_ms as i64;
-        let due: Vec<(i64, CounterName)> = waiting.into_iter().filter(is_due).take(limit).collect();
-        for (_, counter) in &due {
-            shard.dirty_since_ms.insert(counter.clone(), (now_ms + hold_ms) as i64 - due_after_ms);
+        let due_ms = |mark: DirtyMark| (mark.since_ms + due_after_ms) as u64;
+        let is_due = |(mark, _): &(DirtyMark, CounterName)| due_ms(*mark) <= now_ms;
+        let due: Vec<(DirtyMark, CounterName)> = waiting.into_iter().filter(is_due).take(limit).collect();
+        for (mark, counter) in &due {
+            shard.dirty.insert(counter.clone(), mark.held(now_ms, hold_ms, due_after_ms));
         }
-        let next_ms = shard.dirty_since_ms.values().min().map(|since_ms| (since_ms + due_after_ms) as u64);
-        let counters = due.into_iter().map(|(since_ms, counter)| (counter, (since_ms + due_after_ms) as u64));
-        Ok(Due { counters: counters.collect(), next_ms, now_ms, dirty: shard.dirty_since_ms.len() as u64 })
+        let next_ms = shard.dirty.values().min().map(|mark| due_ms(*mark));
+        let counters = due.into_iter().map(|(mark, counter)| (counter, due_ms(mark)));
+        Ok(Due { counters: counters.collect(), next_ms, now_ms, dirty: shard.dirty.len() as u64 })
+    }
+
+    async fn defer(&self, shard: u16, counters: &[CounterName], delay_ms: u64) -> Result<(), Refusal> {
+        if counters.is_empty() {
+            return Ok(());
+        }
+        let mut world = self.world();
+        let shard = self.shard(&mut world, shard)?;
+        let mark = DirtyMark::since((shard.clock_ms + delay_ms) as i64 - self.config.due_after_ms() as i64);
+        for counter in counters {
+            shard.dirty.entry(counter.clone()).and_modify(|known| *known = mark);
+        }
+        Ok(())
     }
 
     async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
@@ -35,8 +50,9 @@ impl RollupSchedule for OracleNamespace {
                 let shard = &mut world.shards[usize::from(number)];
                 shard.check_revision(self.revision)?;
                 let now_ms = shard.clock_ms.max(self.clock_ms.load(Ordering::SeqCst));
-                let sooner_ms = match shard.dirty_since_ms.get(counter).copied() {
-                    Some(since_ms) => {
+                let sooner_ms = match shard.dirty.get(counter).copied() {
+                    Some(DirtyMark { returned: 1.., .. }) => None,
+                    Some(DirtyMark { since_ms, .. }) => {
                         // A counter waits for more to come if its mark is still the end of one of its windows. Any other
                         // mark means that it is held for a rollup or in circulation.
                         let pending = shard.pending.get(counter);
@@ -52,7 +68,7 @@ impl RollupSchedule for OracleNamespace {
                 };
                 if let Some(sooner_ms) = sooner_ms {
                     shard.clock_ms = now_ms;
-                    shard.dirty_since_ms.insert(counter.clone(), sooner_ms);
+                    shard.dirty.insert(counter.clone(), DirtyMark::since(sooner_ms));
                     is_sooner = true;
                 }
             }

@@ -4,7 +4,7 @@ use crate::log::{Change, Closed, Event, Pending, WINDOW_MS, Window};
 use crate::names::{CounterName, Token};
 use crate::refusal::Refusal;
 use std::collections::BTreeMap;
-use tallystone_lua::counter::ACCEPT_MS_MAX;
+use tallystone_lua::counter::{ACCEPT_MS_MAX, HOLD_GROWTH, HOLD_MAX_MS};
 
 pub(super) struct Shard {
     revision: u64,
@@ -18,9 +18,34 @@ pub(super) struct Shard {
     pub(super) pruned_to_ms: u64,
     pub(super) events: BTreeMap<(CounterName, u64, Token), Change>,
     pub(super) pending: BTreeMap<CounterName, PendingCounter>,
-    /// The mark of each dirty counter: it falls due `due_after_ms` later. At first the mark is the end of its earliest
-    /// window; a hold, a touch and circulation move it.
-    pub(super) dirty_since_ms: BTreeMap<CounterName, i64>,
+    pub(super) dirty: BTreeMap<CounterName, DirtyMark>,
+}
+
+/// The mark of a dirty counter. Marks are ordered as their counters fall due.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct DirtyMark {
+    /// The counter falls due `due_after_ms` later. At first this is the end of its earliest window; a hold, a touch and
+    /// circulation move it.
+    pub(super) since_ms: i64,
+    /// How often `due` has returned it since its last rollup; at most [`DirtyMark::RETURNED_MAX`].
+    pub(super) returned: u32,
+}
+
+impl DirtyMark {
+    pub(super) const RETURNED_MAX: u32 = 15;
+
+    /// The mark of a counter that `due` has not returned.
+    pub(super) fn since(since_ms: i64) -> DirtyMark {
+        DirtyMark { since_ms, returned: 0 }
+    }
+
+    /// The mark after `due` has returned the counter at this time.
+    pub(super) fn held(self, now_ms: u64, hold_ms: u64, due_after_ms: i64) -> DirtyMark {
+        let longer_ms = hold_ms.saturating_mul(HOLD_GROWTH.saturating_pow(self.returned));
+        let held_to_ms = now_ms + hold_ms.max(longer_ms.min(HOLD_MAX_MS));
+        let returned = (self.returned + 1).min(DirtyMark::RETURNED_MAX);
+        DirtyMark { since_ms: held_to_ms as i64 - due_after_ms, returned }
+    }
 }
 
 /// What no rollup has settled of a counter.
@@ -54,7 +79,7 @@ impl Shard {
             pruned_to_ms: now_ms.saturating_sub(ACCEPT_MS_MAX),
             events: BTreeMap::new(),
             pending: BTreeMap::new(),
-            dirty_since_ms: BTreeMap::new(),
+            dirty: BTreeMap::new(),
         }
     }
 

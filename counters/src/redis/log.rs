@@ -126,6 +126,13 @@ impl RollupSchedule for RedisNamespace {
         Ok(Due { counters, next_ms: (next_ms > 0).then_some(next_ms), now_ms, dirty })
     }
 
+    async fn defer(&self, shard: u16, counters: &[CounterName], delay_ms: u64) -> Result<(), Refusal> {
+        let mut command = self.log_call(CounterScript::Defer, &self.keys(shard).log());
+        command.arg(self.config.due_after_ms()).arg(delay_ms);
+        command.arg(counters.iter().map(CounterName::as_str).collect::<Vec<&str>>());
+        if counters.is_empty() { Ok(()) } else { self.run(shard, &command).await.map(drop) }
+    }
+
     async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = self.log_call(CounterScript::Touch, &self.keys(shard).log());

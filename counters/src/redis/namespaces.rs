@@ -84,6 +84,11 @@ impl RedisNamespaces {
         }
     }
 
+    /// A connection for what concerns no single shard.
+    pub(super) fn link(&self) -> &Link {
+        &self.links[0]
+    }
+
     /// A namespace; `None`: it does not exist.
     pub async fn get(&self, name: &NamespaceName) -> Result<Option<Namespace>, Refusal> {
         match self.links[0].call(redis::cmd("HGET").arg(NAMESPACES).arg(name.as_str())).await.map_err(of_link)? {

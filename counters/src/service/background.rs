@@ -1,35 +1,40 @@
 //! The background work of one namespace: touches go to the store, slices past their retention go, rollups become jobs.
 //! It runs until the namespace is opened again in another revision.
 
+use super::idle::IdleNamespaces;
 use super::open::OpenNamespace;
 use super::trigger;
 use crate::log::{Events, RollupSchedule};
-use crate::namespace::SHARDS;
+use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::Client;
 
-const TOUCH_EVERY: Duration = Duration::from_millis(100);
+/// Counters that are read within this time are touched together.
+const TOGETHER: Duration = Duration::from_millis(100);
 /// Counters of one call of the store.
 const TOUCHED_MAX: usize = 500;
+/// Between two prunes while there is something to drop, and after a failure.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// The longest time between two prunes: buckets that were kept for a late rollup go then, too.
+const PRUNE_MAX: Duration = Duration::from_secs(6 * 3_600);
 
 /// Starts it. Without a queue no rollup becomes a job.
-pub(super) fn start(open: Arc<OpenNamespace>, queue: Option<Client>) {
+pub(super) fn start(open: Arc<OpenNamespace>, queue: Option<Client>, idle: &Arc<IdleNamespaces>) {
     let until = open.until.clone();
     tokio::spawn(until.clone().run_until_cancelled_owned(touch(open.clone())));
     tokio::spawn(until.clone().run_until_cancelled_owned(prune(open.clone())));
     if let Some(queue) = queue {
-        tokio::spawn(until.run_until_cancelled_owned(trigger::run(open, queue)));
+        tokio::spawn(until.run_until_cancelled_owned(trigger::run(open, queue, idle.clone())));
     }
 }
 
 /// Notifies the store of counters that clients have read, so that their rollups fall due sooner (N11).
 async fn touch<S: RollupSchedule>(open: Arc<OpenNamespace<S>>) {
-    let mut every = tokio::time::interval(TOUCH_EVERY);
     loop {
-        every.tick().await;
+        open.touches.arrived.notified().await;
+        tokio::time::sleep(TOGETHER).await;
         for touched in open.touches.take().chunks(TOUCHED_MAX) {
             match open.store.touch(touched).await {
                 Ok(true) => open.touches.hurried.notify_one(),
@@ -43,19 +48,49 @@ async fn touch<S: RollupSchedule>(open: Arc<OpenNamespace<S>>) {
 }
 
 /// Drops the slices of events that are past their retention.
-async fn prune<S: Events>(open: Arc<OpenNamespace<S>>) {
-    let mut every = tokio::time::interval(PRUNE_EVERY);
+async fn prune(open: Arc<OpenNamespace>) {
     loop {
-        every.tick().await;
+        let mut pause = until_next_slice(&open.config, open.store.now_ms());
         for shard in 0..SHARDS {
             match open.store.prune(shard).await {
                 Ok(0) => {}
                 Ok(slices) => {
+                    pause = PRUNE_EVERY;
                     tracing::info!(namespace = %open.name, shard, slices, "old events were deleted, in slices")
                 }
                 Err(Refusal::Stale) => return open.set_refused(),
-                Err(error) => tracing::warn!(namespace = %open.name, shard, %error, "cannot drop old events"),
+                Err(error) => {
+                    pause = PRUNE_EVERY;
+                    tracing::warn!(namespace = %open.name, shard, %error, "cannot drop old events")
+                }
             }
         }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The time until the next slice is past its retention, and up to a minute more: slices of all namespaces end at the same
+/// time.
+fn until_next_slice(config: &NamespaceConfig, now_ms: u64) -> Duration {
+    let slice_ms = config.seconds_per_slice * 1_000;
+    let into_slice_ms = now_ms.saturating_sub(config.delete_after_ms) % slice_ms;
+    let spread = PRUNE_EVERY.mul_f64(rand::random_range(0.0..1.0));
+    (Duration::from_millis(slice_ms - into_slice_ms) + spread).min(PRUNE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q18_old_events_are_dropped_when_a_slice_ends_and_not_polled_for() {
+        let config = NamespaceConfig::default();
+        let slice_ms = config.seconds_per_slice * 1_000;
+        let begin_ms = 1_795_176_000_000 / slice_ms * slice_ms + config.delete_after_ms;
+        for (into_slice_ms, least_ms) in [(slice_ms - 1, 1), (slice_ms - 3_600_000, 3_600_000)] {
+            let pause_ms = until_next_slice(&config, begin_ms + into_slice_ms).as_millis() as u64;
+            assert!((least_ms..least_ms + 60_000).contains(&pause_ms), "{into_slice_ms}: {pause_ms}");
+        }
+        assert_eq!(until_next_slice(&config, begin_ms), PRUNE_MAX);
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! What lives here: [`CounterService`], the calls (adds and clears in `append`); `directory` and `open`, the namespaces
 //! that it serves; `gather`, which sends calls of one millisecond to the store together; `background`, `touches` and
-//! `trigger`, the work between calls: rollups become jobs of the queue, reads hurry them, old events go. What may not:
+//! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
+//! events go. What may not:
 //! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
 
 mod append;
 mod background;
 mod directory;
+mod gates;
 mod gather;
+mod idle;
 mod open;
 mod rollup_queue;
 mod touches;
@@ -27,6 +30,7 @@ use crate::redis::{CounterPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
 use directory::Directory;
 use futures::future::BoxFuture;
+use idle::IdleNamespaces;
 use open::OpenNamespace;
 use std::ops::Range;
 use std::sync::Arc;
@@ -97,7 +101,8 @@ impl CounterService {
     /// and events past their retention go.
     pub fn run(self: Arc<Self>, stopping: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let follow = self.directory.follow(|open| background::start(open, self.queue.clone()));
+            let idle = Arc::new(IdleNamespaces::new(self.directory.namespaces.clone()));
+            let follow = self.directory.follow(|open| background::start(open, self.queue.clone(), &idle));
             stopping.run_until_cancelled(follow).await;
             self.directory.close();
         })

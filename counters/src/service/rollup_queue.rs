@@ -3,6 +3,7 @@
 use crate::names::{CounterName, NamespaceName};
 use crate::namespace::NamespaceConfig;
 use tallystone_client::{Backoff, BackoffKind, QueueConfig};
+use tallystone_model::names::INTERNAL_QUEUES;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The metadata key by which these queues are exclusive.
@@ -18,7 +19,7 @@ const BACKOFF_MS_MAX: u64 = 2_000;
 
 /// What the names of a namespace's queues begin with.
 pub(super) fn prefix(namespace: &NamespaceName) -> String {
-    format!("rollup/{namespace}/")
+    format!("{INTERNAL_QUEUES}{namespace}/")
 }
 
 /// The name of one of a namespace's queues. It carries `num_queues`: when that changes, the jobs of the old queues must

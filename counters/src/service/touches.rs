@@ -15,6 +15,8 @@ const REMEMBERED_MAX: usize = 100_000;
 #[derive(Default)]
 pub(super) struct Touches {
     recent: Mutex<RecentTouches>,
+    /// Notified when a counter is to be touched.
+    pub(super) arrived: Notify,
     /// Notified when the store says that a counter falls due sooner.
     pub(super) hurried: Notify,
 }
@@ -44,6 +46,7 @@ impl Touches {
         if !is_touched && recent.current.len() < REMEMBERED_MAX {
             recent.current.insert(counter.clone(), now);
             recent.waiting.push((counter.clone(), though_idle));
+            self.arrived.notify_one();
         }
     }
 

@@ -1,9 +1,15 @@
 //! The trigger (N9): counters that are due become jobs in the rollup queues.
 //!
-//! Every server requests the due counters from every shard. The shard holds those that it returns for a while, so the
-//! servers share the work without speaking to each other, and a server that dies before it has made the jobs loses
-//! nothing: after the hold the counters fall due again. Jobs coalesce (Q12): two jobs of one counter are one rollup.
+//! Every server requests the due counters from every shard. The shard holds those that it returns, so the servers share
+//! the work without speaking to each other, and a server that dies before it has made the jobs loses nothing: after the
+//! hold the counters fall due again. Jobs coalesce (Q12): two jobs of one counter are one rollup.
+//!
+//! Where no worker executes the jobs, little happens: each hold of a counter is longer than the one before, a queue that
+//! refuses jobs is rarely tried ([`gates`](super::gates)), and nothing falls due for it meanwhile. A namespace without
+//! dirty counters is not polled ([`idle`](super::idle)).
 
+use super::gates::Gates;
+use super::idle::IdleNamespaces;
 use super::open::OpenNamespace;
 use super::rollup_queue::{EXCLUSIVITY_KEY, is_retired, prefix, queue_config, queue_of, retired, rollup_queue};
 use crate::log::{Due, RollupSchedule};
@@ -11,11 +17,12 @@ use crate::names::CounterName;
 use crate::namespace::{CounterType, NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::join_all;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_client::{Client, Error, NewMessage, QueueConfig};
+use tokio::time::Instant;
 
 /// Counters that one call of a shard returns: a batch of the queue holds those of a few shards.
 const DUE_MAX: usize = 250;
@@ -24,32 +31,43 @@ const JOBS_MAX: usize = 1_000;
 const TOGETHER: Duration = Duration::from_millis(50);
 /// The longest time between two polls.
 const POLL_MAX: Duration = Duration::from_secs(5);
-/// Bounds of the time for which a shard holds a counter: its rollup should be done within it.
+/// Bounds of the time for which a shard first holds a counter: its rollup should be done within it.
 const HOLD_MS: RangeInclusive<u64> = 1_000..=5_000;
+/// Bounds of the time after which a counter falls due again whose job was refused. With many dirty counters in its shard
+/// it is [`DEFER_EACH`] for each: so the number that fall due in a second is bounded.
+const DEFER: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
+const DEFER_EACH: Duration = Duration::from_millis(4);
+/// The first and the longest pause after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Runs until the namespace is opened again in another revision.
-pub(super) async fn run<S: RollupSchedule>(open: Arc<OpenNamespace<S>>, queue: Client) {
+pub(super) async fn run<S: RollupSchedule>(open: Arc<OpenNamespace<S>>, queue: Client, idle: Arc<IdleNamespaces>) {
     if open.config.counter_type == CounterType::BestEffort {
         return;
     }
+    let namespace = open.name.clone();
+    let gates = Gates::new(namespace.clone(), open.config.num_queues);
     // A job that is not made now is made after the hold, so a call need not be repeated for longer.
-    let trigger = Trigger { open, queue: queue.with_retry_for(Duration::from_secs(1)) };
-    let namespace = trigger.open.name.clone();
-    while let Err(error) = trigger.make_queues().await {
-        tracing::warn!(%namespace, %error, "cannot create the rollup queues");
-        tokio::time::sleep(PAUSE).await;
-    }
+    let queue = queue.with_retry_for(Duration::from_secs(1));
+    let mut trigger = Trigger { open, queue, idle, gates, has_queues: false };
+    let mut failing: Option<Duration> = None;
     loop {
-        match trigger.poll().await {
-            Ok(pause) => tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = trigger.open.touches.hurried.notified() => tokio::time::sleep(TOGETHER).await,
-            },
+        match trigger.step().await {
+            Ok(next) => {
+                if failing.take().is_some() {
+                    tracing::info!(%namespace, "rollups of due counters are requested again");
+                }
+                trigger.wait(next).await;
+            }
             Err(Failed::Store(Refusal::Stale)) => return trigger.open.set_refused(),
             Err(error) => {
-                tracing::warn!(%namespace, %error, "cannot enqueue rollup jobs for the counters that are due");
-                tokio::time::sleep(PAUSE).await;
+                if failing.is_none() {
+                    tracing::warn!(%namespace, %error, "cannot request rollups of due counters; trying until it succeeds");
+                }
+                let pause = failing.map_or(PAUSE, |pause| (pause * 2).min(PAUSE_MAX));
+                failing = Some(pause);
+                tokio::time::sleep(pause).await;
             }
         }
     }
@@ -58,6 +76,30 @@ pub(super) async fn run<S: RollupSchedule>(open: Arc<OpenNamespace<S>>, queue: C
 struct Trigger<S> {
     open: Arc<OpenNamespace<S>>,
     queue: Client,
+    idle: Arc<IdleNamespaces>,
+    gates: Gates,
+    /// The queues of this revision exist, as far as this server knows.
+    has_queues: bool,
+}
+
+/// What follows a poll.
+enum Next {
+    /// The next poll, after this time.
+    PollAfter(Duration),
+    /// No counter is dirty.
+    Idle,
+}
+
+/// The jobs of one queue, after one call.
+#[derive(Default)]
+struct Offered {
+    sent: usize,
+    /// Counters whose jobs the queue did not accept, or was not sent.
+    without_job: Vec<CounterName>,
+    /// Why it refused one.
+    refused: Option<String>,
+    /// The queue does not exist.
+    is_missing: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +113,42 @@ enum Failed {
 impl<S: RollupSchedule> Trigger<S> {
     fn config(&self) -> &NamespaceConfig {
         &self.open.config
+    }
+
+    async fn step(&mut self) -> Result<Next, Failed> {
+        if !self.has_queues {
+            self.make_queues().await?;
+            self.has_queues = true;
+        }
+        self.poll().await
+    }
+
+    /// Waits for the next poll, or until a read hurries a rollup.
+    async fn wait(&self, next: Next) {
+        let hurried = async {
+            self.open.touches.hurried.notified().await;
+            tokio::time::sleep(TOGETHER).await;
+        };
+        let until_poll = async {
+            match next {
+                Next::PollAfter(pause) => tokio::time::sleep(pause).await,
+                Next::Idle => loop {
+                    tokio::time::sleep(self.poll_every()).await;
+                    if !self.idle.is_idle(&self.open.name).await {
+                        return;
+                    }
+                },
+            }
+        };
+        tokio::select! {
+            () = until_poll => {}
+            () = hurried => {}
+        }
+    }
+
+    /// No event that comes from now on makes a counter due before the accept limit is over, unless a client reads it.
+    fn poll_every(&self) -> Duration {
+        Duration::from_millis(self.config().lag_ms()).min(POLL_MAX)
     }
 
     /// Creates or updates the queues of this revision, and deletes those of another `num_queues` when no job of theirs runs.
@@ -112,69 +190,118 @@ impl<S: RollupSchedule> Trigger<S> {
         Ok(())
     }
 
-    /// Makes jobs of what is due in each shard, and returns how long to wait until the next poll.
-    async fn poll(&self) -> Result<Duration, Failed> {
+    /// Makes jobs of what is due in each shard. Where no queue accepts jobs, it requests only as many counters as it may
+    /// send jobs to try the queues.
+    async fn poll(&mut self) -> Result<Next, Failed> {
+        let shut_until = self.gates.all_shut_until();
+        if let Some(pause) =
+            shut_until.and_then(|at| at.checked_duration_since(Instant::now())).filter(|p| !p.is_zero())
+        {
+            return Ok(Next::PollAfter(pause));
+        }
+        let limit = if shut_until.is_some() { usize::from(self.config().num_queues.div_ceil(SHARDS)) } else { DUE_MAX };
         let store = &self.open.store;
         let hold_ms = self.config().lag_ms().clamp(*HOLD_MS.start(), *HOLD_MS.end());
-        let replies = join_all((0..SHARDS).map(|shard| store.due(shard, DUE_MAX, hold_ms))).await;
+        let replies = join_all((0..SHARDS).map(|shard| store.due(shard, limit, hold_ms))).await;
         // A shard holds what it has returned: that becomes jobs even if another shard does not reply.
-        let (found, failed): (Vec<Due>, Vec<Refusal>) =
-            replies.into_iter().fold(Default::default(), |(mut found, mut failed), due| {
-                match due {
-                    Ok(due) => found.push(due),
-                    Err(refusal) => failed.push(refusal),
-                }
-                (found, failed)
-            });
-        let dirty: u64 = found.iter().map(|due| due.dirty).sum();
-        crate::metrics::dirty(&self.open.name, dirty);
+        let (mut found, mut failed) = (Vec::new(), None);
+        for (shard, reply) in (0..SHARDS).zip(replies) {
+            match reply {
+                Ok(due) => found.push((shard, due)),
+                Err(refusal) => failed = Some(refusal),
+            }
+        }
+        crate::metrics::dirty(&self.open.name, found.iter().map(|(_, due)| due.dirty).sum());
+        let queues_missing = self.offer(&found).await?;
+        if queues_missing {
+            // They were deleted. Only the latest revision may create them again: this call fails for any other.
+            self.open.store.due(0, 0, 0).await?;
+            self.has_queues = false;
+            return Ok(Next::PollAfter(TOGETHER));
+        }
+        if let Some(refusal) = failed {
+            return Err(refusal.into());
+        }
+        if found.iter().all(|(_, due)| due.dirty == 0) {
+            return Ok(Next::Idle);
+        }
+        if let Some(at) = self.gates.all_shut_until() {
+            return Ok(Next::PollAfter(at.saturating_duration_since(Instant::now())));
+        }
+        if found.iter().any(|(_, due)| due.counters.len() == limit) {
+            return Ok(Next::PollAfter(Duration::ZERO));
+        }
+        let next = |due: &Due| Some(Duration::from_millis(due.next_ms?.saturating_sub(due.now_ms)));
+        let next = found.iter().filter_map(|(_, due)| next(due));
+        Ok(Next::PollAfter(next.fold(self.poll_every(), Duration::min).max(TOGETHER)))
+    }
+
+    /// Makes jobs of these counters. Those that got none fall due again. Returns whether a queue is missing.
+    async fn offer(&mut self, found: &[(u16, Due)]) -> Result<bool, Refusal> {
         let mut jobs: BTreeMap<u16, BTreeMap<&CounterName, u64>> = BTreeMap::new();
-        for (counter, due_ms) in found.iter().flat_map(|due| &due.counters) {
+        for (counter, due_ms) in found.iter().flat_map(|(_, due)| &due.counters) {
             // Several shards may have something of the same counter.
             let due = jobs.entry(queue_of(counter, self.config())).or_default().entry(counter).or_insert(*due_ms);
             *due = (*due).min(*due_ms);
         }
-        let enqueued = join_all(jobs.iter().map(|(number, jobs)| self.enqueue(*number, jobs))).await;
-        let queues_missing = enqueued.into_iter().collect::<Result<Vec<bool>, Error>>()?.contains(&true);
-        if queues_missing {
-            // They were deleted. Only the latest revision may create them again: this call fails for any other.
-            store.due(0, 0, 0).await?;
-            self.make_queues().await?;
+        let offers = jobs.iter().map(|(number, jobs)| self.enqueue(*number, self.gates.allows(*number), jobs));
+        let offered = join_all(offers).await;
+        let (mut without_job, mut is_missing) = (BTreeSet::new(), false);
+        for (number, offered) in jobs.keys().zip(offered) {
+            match &offered.refused {
+                Some(why) => self.gates.refused(*number, why),
+                None if offered.is_missing || offered.sent == 0 => {}
+                None => self.gates.accepted(*number),
+            }
+            is_missing |= offered.is_missing;
+            without_job.extend(offered.without_job);
         }
-        if let Some(refusal) = failed.into_iter().next() {
-            return Err(refusal.into());
+        let deferred = found.iter().map(async |(shard, due)| {
+            let counters = due.counters.iter().map(|(counter, _)| counter);
+            let counters: Vec<CounterName> =
+                counters.filter(|counter| without_job.contains(*counter)).cloned().collect();
+            let each = DEFER_EACH * u32::try_from(due.dirty).unwrap_or(u32::MAX);
+            let delay = each.clamp(*DEFER.start(), *DEFER.end());
+            self.open.store.defer(*shard, &counters, delay.as_millis() as u64).await
+        });
+        for deferred in join_all(deferred).await {
+            deferred?;
         }
-        if found.iter().any(|due| due.counters.len() == DUE_MAX) {
-            return Ok(Duration::ZERO);
-        }
-        // No event that comes from now on makes a counter due before the accept limit is over, unless a client reads it.
-        let poll = Duration::from_millis(self.config().lag_ms()).min(POLL_MAX);
-        let next = found.iter().filter_map(|due| Some(Duration::from_millis(due.next_ms?.saturating_sub(due.now_ms))));
-        Ok(next.fold(poll, Duration::min).max(TOGETHER))
+        Ok(is_missing)
     }
 
-    /// Makes jobs in one queue. Returns whether that queue is missing: its counters fall due again after the hold.
-    async fn enqueue(&self, number: u16, jobs: &BTreeMap<&CounterName, u64>) -> Result<bool, Error> {
+    /// Makes jobs in one queue, `allowed` at most.
+    async fn enqueue(&self, number: u16, allowed: usize, jobs: &BTreeMap<&CounterName, u64>) -> Offered {
         let queue = rollup_queue(&self.open.name, self.config(), number);
-        let messages: Vec<NewMessage> = jobs
-            .iter()
-            .map(|(counter, due_ms)| {
+        let jobs: Vec<(&CounterName, u64)> = jobs.iter().map(|(counter, due_ms)| (*counter, *due_ms)).collect();
+        let (sent, rest) = jobs.split_at(jobs.len().min(allowed));
+        let mut offered = Offered { sent: sent.len(), ..Offered::default() };
+        for jobs in sent.chunks(JOBS_MAX) {
+            let message = |(counter, due_ms): &(&CounterName, u64)| {
                 let job = NewMessage::new(counter.as_str(), Vec::new()).metadata(EXCLUSIVITY_KEY, counter.as_str());
                 job.priority(*due_ms as i64).coalesce()
-            })
-            .collect();
-        for messages in messages.chunks(JOBS_MAX) {
-            let results = match self.queue.enqueue(&queue, messages.to_vec()).await {
-                Err(error) if error.refused().is_some_and(|refused| refused.reason == "QUEUE_NOT_FOUND") => {
-                    return Ok(true);
-                }
-                results => results?,
             };
-            crate::metrics::jobs(results.iter().filter(|result| result.is_ok()).count());
-            if let Some(refused) = results.into_iter().find_map(Result::err) {
-                tracing::warn!(queue, %refused, "a rollup job was refused; it will be enqueued again in a few seconds");
+            match self.queue.enqueue(&queue, jobs.iter().map(message).collect()).await {
+                Ok(results) => {
+                    crate::metrics::jobs(results.iter().filter(|result| result.is_ok()).count());
+                    for ((counter, _), refused) in
+                        jobs.iter().zip(results).filter_map(|(job, result)| Some((job, result.err()?)))
+                    {
+                        offered.without_job.push((*counter).clone());
+                        offered.refused = Some(refused.to_string());
+                    }
+                }
+                Err(error) => {
+                    let refused = error.refused();
+                    offered.is_missing |= refused.is_some_and(|refused| refused.reason == "QUEUE_NOT_FOUND");
+                    if !offered.is_missing {
+                        offered.refused = Some(error.to_string());
+                    }
+                    offered.without_job.extend(jobs.iter().map(|(counter, _)| (*counter).clone()));
+                }
             }
         }
-        Ok(false)
+        offered.without_job.extend(rest.iter().map(|(counter, _)| (*counter).clone()));
+        offered
     }
 }

@@ -34,7 +34,7 @@ local function add_invisible(id, body, content, fixed)
   local _, invisibility_ms = options_of(fixed)
   m.from, m.version, m.due = GONE, 0, now + (invisibility_ms or default_invisibility_ms)
   enter(m, INVISIBLE, BY_ENQUEUE, '')
-  if payload_kept > 0 then
+  if payload_kept > 0 and outbox_keep > 0 then
     local n = #events
     events[n - PIECES + 1], events[n] = with_payload(events[n - PIECES + 1]), events[n] .. payload_of(content, fixed)
   end

@@ -17,7 +17,7 @@ pub use id::{decode_id, encode_id, stored_id};
 pub use message::{decode_holder, decode_lease, decode_message};
 pub use reader::Unreadable;
 pub use request::{encode_index, encode_request, encode_request_filter, encode_ticket, encode_tuple};
-pub use state::{ShardState, decode_state};
+pub use state::{ShardMarks, ShardState, decode_marks, decode_state};
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,9 @@
 //! The state of a shard.
 
 use super::reader::{Reader, Unreadable};
+use crate::constants::FAR_MS;
+#[cfg(test)]
+use crate::constants::STATE_LAYOUT;
 
 /// The fields of a shard's state that Rust reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,4 +34,46 @@ pub fn decode_state(raw: &[u8]) -> Result<ShardState, Unreadable> {
     let _wait_sweep_parked_popped = reader.bytes(6 + 6 + 4 + 6)?;
     let created_at_ms = reader.number(6)?;
     Ok(ShardState { revision, sequence, counts, created_at_ms, added: reader.number(7)?, acked: reader.number(7)? })
+}
+
+/// The fields of a shard's state that say what happens without a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardMarks<'a> {
+    /// Until when the mark of waiting servers is valid: Unix ms; 0: no server is marked.
+    pub wait_until_ms: u64,
+    /// When the sweeper is to act next: Unix ms; `None`: never.
+    pub sweep_at_ms: Option<u64>,
+    /// The id of the waiting server; `*`: every server.
+    pub waiter: &'a [u8],
+}
+
+/// Decodes the marks of a state record; `lib/shard.lua` has its layout.
+pub fn decode_marks(raw: &[u8]) -> Result<ShardMarks<'_>, Unreadable> {
+    let mut reader = Reader(raw);
+    let _revision_sequence_counts = reader.bytes(4 + 7 + 6 * 6)?;
+    let (wait_until_ms, sweep_at_ms) = (reader.number(6)?, reader.number(6)?);
+    let _parked_popped_created_added_acked = reader.bytes(4 + 6 + 6 + 7 + 7)?;
+    let sweep_at_ms = Some(sweep_at_ms).filter(|at_ms| *at_ms < FAR_MS);
+    Ok(ShardMarks { wait_until_ms, sweep_at_ms, waiter: reader.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_stand_where_the_layout_has_them() {
+        let mut raw = vec![7; 4 + 7 + 6 * 6];
+        raw.extend(&5_000_u64.to_be_bytes()[2..]);
+        raw.extend(&6_000_u64.to_be_bytes()[2..]);
+        raw.extend([9; 4 + 6 + 6 + 7 + 7]);
+        let widths = STATE_LAYOUT.split('I').skip(1).map(|width| width.parse::<usize>().unwrap());
+        assert_eq!(raw.len(), widths.sum::<usize>());
+        raw.extend(b"server");
+        let marks = ShardMarks { wait_until_ms: 5_000, sweep_at_ms: Some(6_000), waiter: b"server" };
+        assert_eq!(decode_marks(&raw), Ok(marks));
+        raw[53..59].copy_from_slice(&FAR_MS.to_be_bytes()[2..]);
+        assert_eq!(decode_marks(&raw), Ok(ShardMarks { sweep_at_ms: None, ..marks }));
+        assert!(decode_marks(&raw[..60]).is_err());
+    }
 }

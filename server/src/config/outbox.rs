@@ -19,6 +19,8 @@ pub struct OutboxConfig {
     pub full: OutboxFull,
     /// Bytes of each payload that history keeps; 0: none.
     pub payload_bytes_kept: u64,
+    /// Internal queues (rollup/…) keep history, too.
+    pub internal_queues: bool,
     /// How long the relay's leader lease lasts: when it is not renewed within, another server takes over.
     pub relay_leader_lease_ms: u64,
 }
@@ -29,6 +31,7 @@ impl Default for OutboxConfig {
             events_max: None,
             full: OutboxFull::RefuseEnqueue,
             payload_bytes_kept: 0,
+            internal_queues: false,
             relay_leader_lease_ms: 5_000,
         }
     }
@@ -53,6 +56,7 @@ impl OutboxConfig {
             events_max: self.events_max.unwrap_or(default) as u32,
             full: if has_relay { self.full } else { OutboxFull::GiveUpHistory },
             payload_bytes_kept: self.payload_bytes_kept as u16,
+            internal_queues: self.internal_queues,
         }
     }
 }

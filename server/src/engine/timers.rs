@@ -8,9 +8,9 @@ use tokio::time::{Instant, Sleep};
 
 /// A lane without work and without waiters ends after this long.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
-/// Waiters are requested from the store again after this long (up to twice that, at random), even without a signal. This
-/// is a safety net below the store's notifications, not the way to find messages.
-const SAFETY: Duration = Duration::from_secs(60);
+/// Waiters are requested from the store again after this long (up to twice that, at random), even without a signal: well
+/// before the mark of this server ends in the store. A lost notification is found sooner, by the store's own checks.
+const SAFETY: Duration = Duration::from_secs(6 * 3_600);
 /// The first delay before a retry when the store does not answer, or builds an index. It doubles with each retry.
 const RETRY_MIN: Duration = Duration::from_millis(25);
 /// The longest delay before a retry.

@@ -1,6 +1,7 @@
 //! The bound of the outboxes.
 
 use serde::{Deserialize, Serialize};
+use tallystone_model::QueueName;
 
 /// What happens when an outbox is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,18 +23,27 @@ pub struct OutboxBound {
     pub full: OutboxFull,
     /// How many bytes of its payload the first event of a message carries; 0: none.
     pub payload_bytes_kept: u16,
+    /// Internal queues have events, too ([`QueueName::is_internal`]). Otherwise their scripts write none.
+    pub internal_queues: bool,
 }
 
 impl Default for OutboxBound {
     fn default() -> Self {
-        OutboxBound { events_max: 1_000_000, full: OutboxFull::RefuseEnqueue, payload_bytes_kept: 0 }
+        OutboxBound {
+            events_max: 1_000_000,
+            full: OutboxFull::RefuseEnqueue,
+            payload_bytes_kept: 0,
+            internal_queues: false,
+        }
     }
 }
 
 impl OutboxBound {
-    /// The number of events at which Enqueue is refused (0: never), and the number above which the oldest are dropped.
-    pub(super) fn limits(&self) -> (u32, u32) {
+    /// The number of events at which Enqueue is refused (0: never), and the number above which the oldest are dropped (0:
+    /// the queue has no events).
+    pub(super) fn limits(&self, queue: &QueueName) -> (u32, u32) {
         match self.full {
+            _ if queue.is_internal() && !self.internal_queues => (0, 0),
             OutboxFull::RefuseEnqueue => (self.events_max, self.events_max.saturating_mul(2)),
             OutboxFull::GiveUpHistory => (0, self.events_max),
         }

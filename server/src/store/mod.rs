@@ -3,7 +3,7 @@
 //!
 //! What lives here: the connection (`redis_store`), what every verb shares (`shared`: the cached configuration, the call
 //! of a script), the verbs (`verbs`, over `queues`, `changes`, `reads` and `dequeue`), filter indexes (`indexes`),
-//! wake-ups between servers (`wake`), the reading of outboxes (`reader`), the decoding of replies (`reply`). What may
+//! wake-ups between servers (`wake`) and their marks (`marks`), the reading of outboxes (`reader`), the decoding of replies (`reply`). What may
 //! not: rules of the queue (the scripts), combining and waiting (`engine/`), the wire (`api/`).
 
 mod bound;
@@ -11,6 +11,7 @@ mod changes;
 mod dequeue;
 mod entry;
 mod indexes;
+mod marks;
 mod options;
 mod queues;
 mod reader;

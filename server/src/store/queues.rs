@@ -1,6 +1,5 @@
 //! The verbs on whole queues: create, update, get, list, delete, purge.
 
-use super::bound::OutboxFull;
 use super::reply::Reply;
 use super::shared::{Caller, Shared};
 use super::view::{Stored, View};
@@ -141,7 +140,7 @@ impl Shared {
     pub(super) async fn purge_step(&self, shard: &Shard, which: u8, cursor: &str) -> Result<Purged, Refusal> {
         // A purge is not urgent: it must not displace events that history has not received yet.
         let bound = &self.options.outbox;
-        if bound.full == OutboxFull::RefuseEnqueue
+        if bound.limits(&shard.queue).0 > 0
             && let Some(state) = self.state(shard).await?
             && state.added.saturating_sub(state.acked) >= u64::from(bound.events_max)
         {

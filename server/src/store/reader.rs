@@ -2,6 +2,7 @@
 //! events; removes the events that a sink has acknowledged.
 
 use super::entry::{Entry, decode, read};
+use super::marks::STATES_READ;
 use super::redis_store::RedisStore;
 use super::reply::{Reply, defect, unreadable};
 use super::shared::Shared;
@@ -23,8 +24,6 @@ const READ_BYTES: usize = 32 * 1024 * 1024;
 const EVENT_BYTES: usize = 512;
 /// The most events of one entry.
 const ENTRY_EVENTS: usize = 64;
-/// States of shards that one command reads.
-const STATES_READ: usize = 500;
 /// Names on one page of the registry of queues.
 const PAGE: usize = 1_000;
 

@@ -1,5 +1,6 @@
 //! The store: its connection to Redis, and the leader leases.
 
+use super::marks;
 use super::options::RedisOptions;
 use super::shared::Shared;
 use super::wake::{self, Wakes};
@@ -42,8 +43,9 @@ impl RedisStore {
         tasks.spawn(wake::wake_when_lost(identity.watch(), Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
         let (views, builds) = (RwLock::default(), Mutex::default());
-        let shared = Shared { link, identity, options, server_id, views, wakes, builds };
-        Ok(RedisStore { shared: Arc::new(shared), _tasks: tasks })
+        let shared = Arc::new(Shared { link, identity, options, server_id, views, wakes, builds });
+        tasks.spawn(marks::check_often(shared.clone()));
+        Ok(RedisStore { shared, _tasks: tasks })
     }
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with

@@ -99,7 +99,7 @@ impl View {
         let ShardState { revision, created_at_ms, .. } =
             record::decode_state(state).map_err(|error| unreadable(&error))?;
         let keys = ShardKeys::new(shard).all(stored.indexes.iter().map(|index| index.slot));
-        let parameters = parameters(&stored, outbox);
+        let parameters = parameters(&shard.queue, &stored, outbox);
         Ok(View { stored, revision, created_at_ms, keys, parameters, outbox_events_max: outbox.events_max.into() })
     }
 
@@ -125,7 +125,7 @@ impl View {
 }
 
 /// The parameters in the layout that `lib/shard.lua` and `lib/index.lua` decode.
-fn parameters(stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
+fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
     let config = &stored.config;
     let mut out = Vec::with_capacity(64);
     out.push(u8::from(config.queue_type.key().is_some()));
@@ -138,7 +138,7 @@ fn parameters(stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
     out.extend_from_slice(&six(config.retry_backoff.max_ms));
     out.push(config.retry_backoff.jitter_percent);
     out.extend_from_slice(&six(config.max_depth));
-    let (refuse_at, keep) = outbox.limits();
+    let (refuse_at, keep) = outbox.limits(queue);
     out.extend_from_slice(&refuse_at.to_be_bytes());
     out.extend_from_slice(&keep.to_be_bytes());
     out.extend_from_slice(&outbox.payload_bytes_kept.to_be_bytes());

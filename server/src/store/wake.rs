@@ -55,6 +55,17 @@ impl Wakes {
         }
     }
 
+    /// The shards for which this server may have waiting callers.
+    pub(super) fn waiting(&self) -> Vec<Shard> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// Wakes a shard whose wake-up was lost. Its callers wait again if they find nothing.
+    pub(super) fn wake_waiting(&self, shard: &Shard) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(shard);
+        self.wake(shard);
+    }
+
     fn wake_all(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         for shard in waiting {

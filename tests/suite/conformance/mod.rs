@@ -2,7 +2,7 @@
 //! with its row; each runs on the oracle and on a real Redis, on a clock that only the test moves, and ends with a
 //! proof of the invariants of every queue it made.
 //!
-//! What lives here: one file per group of verbs, and `redis_only` for what only a Redis can do or be. What may not:
+//! What lives here: one file per group of verbs, and `redis_only` and `quiet` for what only a Redis can do or be. What may not:
 //! anything above the [`Store`](tallystone_model::Store) trait.
 
 use tallystone_model::store::DequeueRequest;
@@ -44,6 +44,7 @@ mod leases;
 mod operator;
 mod parked;
 mod queues;
+mod quiet;
 mod redis_only;
 mod request_ids;
 mod servers;

@@ -235,6 +235,38 @@ async fn q15_the_outbox_is_kept_to_its_bound() {
 }
 
 #[tokio::test]
+async fn q19_internal_queues_keep_no_history_unless_configured() {
+    let (redis, clock) = (TestRedis::start().await, Clock::new());
+    let store = async |internal_queues| {
+        let outbox = OutboxBound { internal_queues, payload_bytes_kept: 10, ..OutboxBound::default() };
+        let (url, clock) = (redis.url(), store::Clock::Test(clock.shared()));
+        let options = RedisOptions { url, allow_volatile: true, outbox, clock, ..RedisOptions::default() };
+        Arc::new(RedisStore::connect(options).await.expect("a store"))
+    };
+    let (without, with) = (store(false).await, store(true).await);
+    for (name, kept, kept_if_configured) in [("rollup/ns/0of1", 0, 6), ("rollups", 6, 6), ("x/rollup/", 6, 6)] {
+        for (store, kept) in [(&without, kept), (&with, kept_if_configured)] {
+            let name = QueueName::parse("queue", name).expect("a name");
+            store.create_queue(&name, exclusive()).await.expect("a new queue");
+            let queue = TestQueue { store: store.clone(), clock: clock.clone(), shard: Shard::first(&name) };
+            // A message of each kind of script: it comes, hides, is leased, released, leased, completed and collected.
+            queue.put([NewMessage { invisibility_ms: Some(5), ..keyed("hides", 1, "k") }]).await;
+            queue.pass(5).await;
+            let lease = queue.take_one().await;
+            queue.release(to(&lease), Some(0), "again").await.expect("a live lease");
+            let lease = queue.take_one().await;
+            queue.complete(to(&lease)).await.expect("a live lease");
+            assert_eq!(queue.store.outbox_events(&queue.shard).await.expect("events").len(), kept, "{name}");
+            assert_eq!(queue.depth().await.completed, 1);
+            queue.pass(600_000).await;
+            assert_eq!(queue.depth().await, Depth::default());
+            store.delete_queue(&name).await.expect("an empty queue");
+            raw::<()>(&redis, "FLUSHALL").await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
     let (redis, stage) = alone("tagged:a.b-c_d").await;
     let queue = stage.queue(exclusive()).await;

@@ -229,3 +229,53 @@ async fn n7_a_tick_returns_how_far_the_clocks_are_and_moves_none_ahead() {
     let home = one_shard.pending(&[counter("c")]).await.expect("what is pending")[0][0].0;
     assert_eq!(waits, [if home == 3 { 30_000 } else { 0 }]);
 }
+
+#[tokio::test]
+async fn n9_a_counter_that_no_rollup_settles_is_held_longer_each_time() {
+    let mut ns = TestNamespace::new("longer", one_shard(Cardinality::High)).await;
+    ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    let home = home(&ns, "c").await;
+    ns.pass(60_000);
+    let mut holds_ms = Vec::new();
+    for _ in 0..20 {
+        assert_eq!(ns.due(5_000).await.len(), 1);
+        let next_ms = ns.store.due(home, 0, 0).await.expect("an answer").next_ms.expect("it is dirty");
+        holds_ms.push(next_ms - ns.now_ms());
+        ns.at(next_ms - 1);
+        assert_eq!(ns.due(5_000).await, []);
+        ns.pass(1);
+    }
+    assert_eq!(holds_ms[..5], [5_000, 20_000, 80_000, 320_000, 900_000]);
+    assert!(holds_ms[5..].iter().all(|hold_ms| *hold_ms == 900_000), "{holds_ms:?}");
+    // A rollup ends it: the next events begin with the shortest hold.
+    assert_eq!(ns.settled("c").await, 1);
+    let now_ms = ns.now_ms();
+    ns.append_one(add("c", "u", now_ms, 1)).await.expect("counted");
+    ns.pass(60_000);
+    assert_eq!(ns.due(5_000).await.len(), 1);
+    ns.pass(5_000);
+    assert_eq!(ns.due(5_000).await.len(), 1);
+}
+
+#[tokio::test]
+async fn n9_a_counter_whose_job_was_refused_falls_due_again_after_the_delay() {
+    let mut ns = TestNamespace::new("deferred", one_shard(Cardinality::High)).await;
+    ns.append_one(add("c", "t", NOON_MS, 1)).await.expect("counted");
+    let home = home(&ns, "c").await;
+    ns.pass(60_000);
+    for _ in 0..3 {
+        assert_eq!(ns.due(5_000).await.len(), 1);
+        ns.store.defer(home, &[counter("c"), counter("clean")], 7_000).await.expect("its stores");
+        ns.pass(6_999);
+        assert_eq!(ns.due(5_000).await, []);
+        ns.pass(1);
+    }
+    // It was never with a job, so it is held for the shortest time.
+    assert_eq!(ns.due(5_000).await.len(), 1);
+    ns.pass(5_000);
+    assert_eq!(ns.due(5_000).await.len(), 1);
+    ns.roll_up("c").await;
+    ns.store.defer(home, &[counter("c")], 0).await.expect("its stores");
+    assert_eq!(ns.due(5_000).await, [], "a counter that was settled meanwhile stays clean");
+    assert_eq!(ns.count("c").await, 1);
+}

@@ -118,6 +118,11 @@ impl RollupSchedule for Compared {
         self.both(("due", shard, limit, hold_ms), redis, oracle).await
     }
 
+    async fn defer(&self, shard: u16, counters: &[CounterName], delay_ms: u64) -> Result<(), Refusal> {
+        let redis = self.redis.defer(shard, counters, delay_ms);
+        self.both(("defer", shard, counters, delay_ms), redis, self.oracle.defer(shard, counters, delay_ms)).await
+    }
+
     async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
         self.both(("touch", touched), self.redis.touch(touched), self.oracle.touch(touched)).await
     }

@@ -2,7 +2,7 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
-//! `servers`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
+//! `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
 mod bounds;
@@ -13,6 +13,7 @@ mod draw;
 mod event_pages;
 mod exactness;
 mod hot;
+mod idle;
 mod interrupted;
 mod sealing;
 mod servers;

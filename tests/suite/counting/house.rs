@@ -4,7 +4,7 @@ use super::POLL;
 use super::machines::listed;
 use crate::histories::pair::Server;
 use crate::system::program::SOON;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_assembly::{RollupWorker, attach_counters};
@@ -55,26 +55,20 @@ impl House {
 
     async fn start(has_queue: bool, has_worker: bool) -> Self {
         let (redis, dir) = (TestRedis::start().await, TempDir::new().expect("a temporary folder"));
-        let connect = async || {
-            let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default()).await;
-            connected.expect("the redis-server of the test")
-        };
         let (mut server, mut queue, mut worker) = (None, None, None);
         let records = dir.path().join("records");
         if has_queue {
             let started = Server::start_on(redis.store(Clock::Redis).await).await;
             let client = Client::connect(started.url()).await.expect("a server that listens");
             if has_worker {
-                let written = Arc::new(Records::open(&records).expect("a file"));
-                let options = WorkerOptions { name: "worker".to_owned(), records: Some(written) };
-                worker = Some(RollupWorker::start(connect().await, client.clone(), options));
+                worker = Some(start_worker(&redis, client.clone(), &records).await);
             }
             (server, queue) = (Some(started), Some(client));
         }
         let (mut servers, mut urls, mut clients) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let host = attach_counters(Host::new(), connect().await, queue.clone());
+            let host = attach_counters(Host::new(), connect(&redis).await, queue.clone());
             let server = Running::start(host, listener).expect("a bound port");
             let url = server.url();
             servers.push(server);
@@ -84,6 +78,21 @@ impl House {
             urls.push(url);
         }
         House { redis, urls, clients, queue, records, _counters: servers, _worker: worker, _server: server, _dir: dir }
+    }
+
+    /// A worker, from now on.
+    pub(super) async fn start_worker(&mut self) {
+        let queue = self.queue.clone().expect("a house with a queue");
+        self._worker = Some(start_worker(&self.redis, queue, &self.records).await);
+    }
+
+    /// The commands that Redis has executed so far, those inside scripts included.
+    pub(super) async fn commands(&self) -> u64 {
+        let mut connection = self.redis.connection().await;
+        let info: String =
+            redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.expect("statistics");
+        let calls = |line: &str| line.split_once(":calls=")?.1.split(',').next()?.parse::<u64>().ok();
+        info.lines().filter(|line| !line.starts_with("cmdstat_info")).filter_map(calls).sum()
     }
 
     /// Makes or changes a namespace, through the first server.
@@ -123,6 +132,17 @@ impl House {
         let records = Records::read(&self.records).expect("records");
         records.into_iter().filter(|record| record.namespace == namespace).collect()
     }
+}
+
+async fn connect(redis: &TestRedis) -> RedisNamespaces {
+    let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default()).await;
+    connected.expect("the redis-server of the test")
+}
+
+async fn start_worker(redis: &TestRedis, queue: Client, records: &Path) -> RollupWorker {
+    let written = Arc::new(Records::open(records).expect("a file"));
+    let options = WorkerOptions { name: "worker".to_owned(), records: Some(written) };
+    RollupWorker::start(connect(redis).await, queue, options)
 }
 
 /// Reads until it is as expected.

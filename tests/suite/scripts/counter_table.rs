@@ -94,6 +94,13 @@ impl CounterTable {
                 "done".to_owned()
             }
             "due" => self.due(number(words[0]) as usize, number(words[1])).await?,
+            "defer" => {
+                for word in &words[1..] {
+                    let home = self.home(word).await?;
+                    self.store().defer(home, &[counter(word)], number(words[0])).await?;
+                }
+                "done".to_owned()
+            }
             "touch" => {
                 let touched = words.iter().map(|word| (counter(word.trim_end_matches('*')), word.ends_with('*')));
                 let is_sooner = self.store().touch(&touched.collect::<Vec<_>>()).await?;

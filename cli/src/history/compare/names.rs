@@ -4,6 +4,7 @@ use super::requests::PAGE;
 use crate::connection::{Session, cli_error};
 use crate::error::CliError;
 use std::collections::BTreeSet;
+use tallystone_model::names::INTERNAL_QUEUES;
 use tallystone_client::{DepthQuery, GroupBy, Queues};
 
 /// Names in their order.
@@ -30,7 +31,7 @@ impl Names {
     }
 }
 
-/// These queues; without any, all queues. A queue that was deleted may still have messages in history. `from`: only this
+/// These queues; without any, all but the internal ones. A queue that was deleted may still have messages in history. `from`: only this
 /// name and those after it.
 pub(crate) async fn names(given: Vec<String>, from: Option<String>, session: &Session) -> Result<Names, CliError> {
     let are_given = !given.is_empty();
@@ -47,6 +48,8 @@ pub(crate) async fn names(given: Vec<String>, from: Option<String>, session: &Se
                 break;
             }
         }
+        // They have no history, unless a server keeps it.
+        names.retain(|name| !name.starts_with(INTERNAL_QUEUES));
     }
     let names = names.into_iter().filter(|name| from.as_ref().is_none_or(|from| name >= from)).collect::<Vec<_>>();
     Ok(Names { left: names.into_iter(), are_given })

@@ -32,7 +32,7 @@ pub enum QueueFigure {
     Filter,
     /// Redis memory per pending message beyond its payload
     Memory,
-    /// Redis commands per second while 1,000 workers wait
+    /// Redis commands per second while 1,000 workers wait, and with 10,000 empty queues
     Idle,
 }
 
@@ -103,9 +103,12 @@ pub(super) struct QueueSizes {
     /// Rate and length of the open-loop schedule.
     pub(super) latency_per_s: u64,
     pub(super) latency_s: u64,
-    /// Waiting workers, the queues that they are spread over, and for how long the commands are counted.
+    /// Waiting workers, the queues that they are spread over, and the queues without workers.
     pub(super) idle_workers: usize,
     pub(super) idle_queues: usize,
+    pub(super) unused_queues: usize,
+    /// From when on, and for how long, the commands are counted. Together less than the longest poll.
+    pub(super) settle: Duration,
     pub(super) idle: Duration,
 }
 
@@ -128,7 +131,9 @@ impl QueueSizes {
             latency_s: scaled(10, 1),
             idle_workers: if quick { 100 } else { 1_000 },
             idle_queues: if quick { 10 } else { 100 },
-            idle: Duration::from_secs(if quick { 2 } else { 20 }),
+            unused_queues: if quick { 100 } else { 10_000 },
+            settle: Duration::from_secs(if quick { 2 } else { 115 }),
+            idle: Duration::from_secs(if quick { 2 } else { 180 }),
         }
     }
 }

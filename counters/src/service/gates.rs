@@ -1,0 +1,107 @@
+//! Which rollup queues accept jobs. A queue that has refused one (it is full, closed or unavailable) is not sent more,
+//! except a single job from time to time, until it accepts that.
+
+use crate::names::NamespaceName;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The first and the longest pause before a queue that refuses jobs is tried again.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A queue that refuses jobs.
+#[derive(Clone, Copy)]
+struct Shut {
+    try_at: Instant,
+    pause: Duration,
+}
+
+/// The rollup queues of one namespace, by their numbers.
+pub(super) struct Gates {
+    namespace: NamespaceName,
+    queues: Vec<Option<Shut>>,
+}
+
+impl Gates {
+    /// All accept jobs.
+    pub(super) fn new(namespace: NamespaceName, num_queues: u16) -> Gates {
+        Gates { namespace, queues: vec![None; usize::from(num_queues)] }
+    }
+
+    /// How many jobs the queue may be sent now.
+    pub(super) fn allows(&self, number: u16) -> usize {
+        match self.queues[usize::from(number)] {
+            None => usize::MAX,
+            Some(shut) if shut.try_at <= Instant::now() => 1,
+            Some(_) => 0,
+        }
+    }
+
+    /// When the first queue is tried again, if none accepts jobs.
+    pub(super) fn all_shut_until(&self) -> Option<Instant> {
+        self.queues.iter().map(|shut| shut.map(|shut| shut.try_at)).min().flatten()
+    }
+
+    /// The queue has accepted what it was sent.
+    pub(super) fn accepted(&mut self, number: u16) {
+        let was_shut = self.queues[usize::from(number)].take().is_some();
+        if was_shut && self.queues.iter().all(Option::is_none) {
+            tracing::info!(namespace = %self.namespace, "every rollup queue accepts jobs again");
+        }
+    }
+
+    /// The queue has refused a job. It is logged when it is the first queue that does, not for each queue and job.
+    pub(super) fn refused(&mut self, number: u16, why: &str) {
+        if self.queues.iter().all(Option::is_none) {
+            tracing::warn!(namespace = %self.namespace, number, why, "a rollup queue refuses jobs: their counters wait");
+        }
+        let shut = &mut self.queues[usize::from(number)];
+        let pause = shut.map_or(PAUSE_MIN, |shut| (shut.pause * 2).min(PAUSE_MAX));
+        *shut = Some(Shut { try_at: Instant::now() + pause, pause });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gates() -> Gates {
+        Gates::new(NamespaceName::parse("n").unwrap(), 2)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn n9_a_queue_that_refuses_is_sent_one_job_at_a_time_and_less_and_less() {
+        let mut gates = gates();
+        assert_eq!((gates.allows(0), gates.all_shut_until()), (usize::MAX, None));
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            gates.refused(0, "full");
+            assert_eq!((gates.allows(0), gates.allows(1)), (0, usize::MAX));
+            let begin = Instant::now();
+            while gates.allows(0) == 0 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            assert_eq!(gates.allows(0), 1);
+            pauses.push(begin.elapsed().as_millis());
+        }
+        assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 5_000, 5_000]);
+        gates.accepted(0);
+        assert_eq!(gates.allows(0), usize::MAX);
+        gates.refused(0, "full");
+        tokio::time::sleep(PAUSE_MIN).await;
+        assert_eq!(gates.allows(0), 1, "the pauses begin again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn n9_only_where_no_queue_accepts_jobs_there_is_a_time_to_wait_for() {
+        let mut gates = gates();
+        gates.refused(1, "full");
+        assert_eq!(gates.all_shut_until(), None);
+        let first = Instant::now() + PAUSE_MIN;
+        tokio::time::sleep(PAUSE_MIN / 2).await;
+        gates.refused(0, "full");
+        assert_eq!(gates.all_shut_until(), Some(first));
+        gates.accepted(1);
+        assert_eq!(gates.all_shut_until(), None);
+    }
+}

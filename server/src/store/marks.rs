@@ -1,0 +1,101 @@
+//! What the states of many shards say, read together (Q18): when the sweeper must act on each, and whether the mark of this
+//! waiting server is still there. So quiet queues cost one command for [`STATES_READ`] of them.
+
+use super::entry::read;
+use super::redis_store::RedisStore;
+use super::reply::unreadable;
+use super::shared::Shared;
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_lua::{ShardKeys, keys, record};
+use tallystone_model::limits::SHARDS_MAX;
+use tallystone_model::store::Page;
+use tallystone_model::{QueueName, Refusal, Shard};
+
+/// States of shards that one command reads.
+pub(super) const STATES_READ: usize = 500;
+/// Between two checks of the marks of this server.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+
+impl RedisStore {
+    /// One page of the shards in which something falls due, each with the time until then.
+    pub async fn sweep_times(&self, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
+        let from = if cursor.is_empty() { "-".to_owned() } else { format!("({cursor}") };
+        let mut command = redis::cmd("ZRANGEBYLEX");
+        command.arg(keys::QUEUES).arg(from).arg("+").arg("LIMIT").arg(0).arg(STATES_READ);
+        let names: Vec<String> = read(self.shared.link.call(&command).await?)?;
+        let next_cursor =
+            if names.len() == STATES_READ { names.last().cloned().unwrap_or_default() } else { String::new() };
+        let mut shards = Vec::with_capacity(names.len());
+        for name in &names {
+            let queue = QueueName::parse("queue", name)?;
+            shards.extend((0..SHARDS_MAX).map(|number| Shard { queue: queue.clone(), number }));
+        }
+        let (now_ms, states) = self.shared.states(&shards).await?;
+        let mut items = Vec::new();
+        for (shard, state) in shards.into_iter().zip(states) {
+            let Some(state) = state else { continue };
+            if let Some(at_ms) = record::decode_marks(&state).map_err(unreadable)?.sweep_at_ms {
+                items.push((shard, Duration::from_millis(at_ms.saturating_sub(now_ms))));
+            }
+        }
+        Ok(Page { items, next_cursor })
+    }
+
+    /// Wakes the waiting callers of shards that have lost the mark of this server: a script made something runnable and
+    /// published it, and the publication was lost. A check runs every minute.
+    pub async fn check_waiting(&self) -> Result<(), Refusal> {
+        self.shared.check_waiting().await
+    }
+}
+
+impl Shared {
+    /// As [`RedisStore::check_waiting`].
+    async fn check_waiting(&self) -> Result<(), Refusal> {
+        let shards = self.wakes.waiting();
+        for shards in shards.chunks(STATES_READ) {
+            let (now_ms, states) = self.states(shards).await?;
+            for (shard, state) in shards.iter().zip(states) {
+                let is_marked = match &state {
+                    Some(state) => {
+                        let marks = record::decode_marks(state).map_err(unreadable)?;
+                        let is_ours = marks.waiter == self.server_id.as_bytes() || marks.waiter == b"*";
+                        is_ours && marks.wait_until_ms > now_ms
+                    }
+                    // The queue was deleted: its callers get that.
+                    None => false,
+                };
+                if !is_marked {
+                    self.wakes.wake_waiting(shard);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The store's time (Unix ms), and the states of these shards in their order; `None`: the queue does not exist.
+    async fn states(&self, shards: &[Shard]) -> Result<(u64, Vec<Option<Vec<u8>>>), Refusal> {
+        if shards.is_empty() {
+            return Ok((0, Vec::new()));
+        }
+        let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("state")).collect();
+        let states = read(self.link.call(redis::cmd("MGET").arg(keys)).await?)?;
+        // After the states: what is due by this time was due when they were read, or will be soon.
+        let time: (u64, u64) = read(self.link.call(&redis::cmd("TIME")).await?)?;
+        let now_ms = match self.now_argument() {
+            0 => time.0 * 1_000 + time.1 / 1_000,
+            test_ms => test_ms,
+        };
+        Ok((now_ms, states))
+    }
+}
+
+/// Checks the marks of this server every minute.
+pub(super) async fn check_often(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(CHECK_EVERY).await;
+        if let Err(refusal) = shared.check_waiting().await {
+            tracing::debug!(%refusal, "the marks of this waiting server were not checked");
+        }
+    }
+}
