@@ -22,5 +22,4 @@ for i = 1, #found, 2 do
   out[#out + 1] = found[i]
   out[#out + 1] = tonumber(found[i + 1]) + due_after_ms
 end
-close_shard()
 return out

@@ -122,6 +122,16 @@ pub enum Refusal {
         /// What went wrong.
         why: String,
     },
+    /// The clocks of the store and of the server differ by more than the bound; nothing was written (X6).
+    #[error(
+        "the store's clock and this server's differ by {offset_ms} ms, more than clock_skew_max_ms ({skew_max_ms}); nothing was changed"
+    )]
+    ClockSkew {
+        /// By how much the store's clock is ahead of the server's, at least; negative: behind.
+        offset_ms: i64,
+        /// The bound.
+        skew_max_ms: u32,
+    },
     /// A defect of Tallystone.
     #[error("internal error: {0}")]
     Internal(String),
@@ -143,8 +153,16 @@ impl Refusal {
     pub fn after_an_earlier_try(self) -> Self {
         match self {
             Refusal::Unavailable { why, .. } => Refusal::Unavailable { applied: Applied::Unknown, why },
+            skew @ Refusal::ClockSkew { .. } => {
+                Refusal::Unavailable { applied: Applied::Unknown, why: skew.to_string() }
+            }
             other => other,
         }
+    }
+
+    /// Whether the store cannot be used now, whatever the call: the same call may succeed later.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Refusal::Unavailable { .. } | Refusal::ClockSkew { .. })
     }
 
     /// The reason in the wire's ErrorInfo: upper case and stable, so that programs can compare it.
@@ -166,6 +184,7 @@ impl Refusal {
             Refusal::TooManyIndexes { .. } => "TOO_MANY_INDEXES",
             Refusal::IndexBuilding { .. } => "INDEX_BUILDING",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
+            Refusal::ClockSkew { .. } => "CLOCK_SKEW",
             Refusal::Internal(_) => "INTERNAL",
         }
     }

@@ -5,13 +5,12 @@ use crate::log::{Due, RollupSchedule, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::Placement;
 use crate::refusal::Refusal;
-use std::sync::atomic::Ordering;
 
 impl RollupSchedule for OracleNamespace {
     async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
         let mut world = self.world();
         let shard = self.shard(&mut world, shard)?;
-        let (now_ms, due_after_ms) = (shard.clock_ms, self.config.due_after_ms() as i64);
+        let (now_ms, due_after_ms) = (self.now_ms(), self.config.due_after_ms() as i64);
         let mut waiting: Vec<(i64, CounterName)> =
             shard.dirty_since_ms.iter().map(|(counter, since_ms)| (*since_ms, counter.clone())).collect();
         waiting.sort();
@@ -31,10 +30,9 @@ impl RollupSchedule for OracleNamespace {
         for (counter, though_idle) in touched {
             let placement = Placement::of(counter);
             for number in placement.shards(&self.config) {
-                // A touch that changes nothing leaves no trace, not even in the clock.
                 let shard = &mut world.shards[usize::from(number)];
                 shard.check_revision(self.revision)?;
-                let now_ms = shard.clock_ms.max(self.clock_ms.load(Ordering::SeqCst));
+                let now_ms = self.now_ms();
                 let sooner_ms = match shard.dirty_since_ms.get(counter).copied() {
                     Some(since_ms) => {
                         // A counter waits for more to come if its mark is still the end of one of its windows. Any other
@@ -51,7 +49,6 @@ impl RollupSchedule for OracleNamespace {
                     None => (*though_idle && number == placement.home()).then(|| now_ms as i64 - due_after_ms),
                 };
                 if let Some(sooner_ms) = sooner_ms {
-                    shard.clock_ms = now_ms;
                     shard.dirty_since_ms.insert(counter.clone(), sooner_ms);
                     is_sooner = true;
                 }

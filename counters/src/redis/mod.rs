@@ -112,7 +112,8 @@ impl RedisNamespace {
     /// A call of a script of the event log, with the arguments that `counter/lib/shard.lua` reads.
     fn log_call(&self, script: CounterScript, keys: &[String]) -> Cmd {
         let mut command = call(script, keys);
-        command.arg(self.clock.argument()).arg(self.revision);
+        self.clock.stamp(&mut command);
+        command.arg(self.revision);
         command
     }
 
@@ -124,7 +125,7 @@ impl RedisNamespace {
 
     /// Runs a script, whatever code it replies.
     async fn run_any(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<CounterAnswer>, Refusal> {
-        let value = self.link(shard).eval(command, true).await.map_err(of_link)?;
+        let value = self.clock.eval(self.link(shard), command, true).await?;
         Ok(ScriptReply::read(value, CounterAnswer::from_code)?)
     }
 

@@ -8,9 +8,10 @@ use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
+use std::sync::Arc;
 use tallystone_link::{Clock, ConnectError, Format, Link, ReplicaWait, ScriptReply};
 use tallystone_lua::counter::{CounterAnswer, CounterScript, NAMESPACES};
-use tallystone_model::Applied;
+use tokio::task::JoinSet;
 
 /// The format of the counters' keys and records.
 const FORMAT: Format = Format { what: "counters", key: "tc:format", used: NAMESPACES, number: 2 };
@@ -20,6 +21,8 @@ const FORMAT: Format = Format { what: "counters", key: "tc:format", used: NAMESP
 pub struct RedisNamespaces {
     links: Links,
     clock: Clock,
+    /// Dropped with the last of the clones, it ends them.
+    _tasks: Arc<JoinSet<()>>,
 }
 
 /// A namespace in one revision.
@@ -37,7 +40,7 @@ impl RedisNamespaces {
     /// Does not connect yet.
     pub fn new(client: Client, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
         let link = |_| Link::new(client.clone(), replicas, scripts());
-        RedisNamespaces { links: (0..SHARDS).map(link).collect(), clock }
+        RedisNamespaces { links: (0..SHARDS).map(link).collect(), clock, _tasks: Arc::default() }
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
@@ -45,8 +48,11 @@ impl RedisNamespaces {
         url: &str,
         allow_volatile: bool,
         replicas: ReplicaWait,
+        clock: Clock,
     ) -> Result<RedisNamespaces, ConnectError> {
-        let namespaces = RedisNamespaces::new(tallystone_link::client(url)?, replicas, Clock::Redis);
+        let client = tallystone_link::client(url)?;
+        let tasks = Arc::new(clock.watch(&client));
+        let namespaces = RedisNamespaces { _tasks: tasks, ..RedisNamespaces::new(client, replicas, clock) };
         let shown = tallystone_link::without_password(url);
         tallystone_link::preflight(&namespaces.links[0], &shown, allow_volatile).await?;
         FORMAT.check(&namespaces.links[0], &shown).await?;
@@ -112,8 +118,7 @@ impl RedisNamespaces {
             // Stale: it was changed once more meanwhile, on top of this change.
             Ok(_) | Err(Refusal::Stale) => Ok(namespace),
             // The registry has the change: every server will open it.
-            Err(Refusal::Unavailable { why, .. }) => Err(Refusal::Unavailable { applied: Applied::Unknown, why }),
-            Err(refusal) => Err(refusal),
+            Err(refusal) => Err(refusal.after_a_change()),
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! What lives here: [`Link`] and its [`LinkError`], the check of a Redis before use (`preflight`), the wait
 //! until it has loaded its data (`loading`), the check of its
-//! data's format (`format`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
+//! data's format (`format`), the clock of the scripts (`clock`) and what this process's clock says of it (`witness`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
 //! there are, and what their replies mean.
 
 mod clock;
@@ -14,6 +14,7 @@ mod link;
 mod loading;
 mod preflight;
 mod script_reply;
+mod witness;
 
 pub use clock::Clock;
 pub use config::RedisConfig;
@@ -22,3 +23,4 @@ pub use format::Format;
 pub use link::{Link, ReplicaWait};
 pub use preflight::{ConnectError, client, preflight, without_password};
 pub use script_reply::ScriptReply;
+pub use witness::{Verdict, Witness, wall_ms};

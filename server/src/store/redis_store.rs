@@ -8,17 +8,13 @@ use std::sync::{Arc, Mutex, RwLock};
 use tallystone_link::{ConnectError, Format, Link, ReplicaWait};
 use tallystone_lua::{Script, keys};
 use tallystone_model::Refusal;
+use tokio::task::JoinSet;
 
 /// The store on Redis. It opens a lost connection again.
 pub struct RedisStore {
     pub(super) shared: Arc<Shared>,
-    listener: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for RedisStore {
-    fn drop(&mut self) {
-        self.listener.abort();
-    }
+    /// Dropped with the store, it ends them.
+    _tasks: JoinSet<()>,
 }
 
 /// The format of the queues' data.
@@ -37,11 +33,12 @@ impl RedisStore {
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
         let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;
         let wakes = Arc::new(Wakes::default());
-        let listener = tokio::spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
+        let mut tasks = options.clock.watch(link.client());
+        tasks.spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
         let (views, builds) = (RwLock::default(), Mutex::default());
         let shared = Shared { link, options, server_id, views, wakes, builds };
-        Ok(RedisStore { shared: Arc::new(shared), listener })
+        Ok(RedisStore { shared: Arc::new(shared), _tasks: tasks })
     }
 
     /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.
