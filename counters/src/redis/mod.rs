@@ -1,6 +1,6 @@
 //! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
-//! What lives here: the registry (`namespaces`, `watcher`); the stores (`append`, `log`, `events`, `prune`, `checkpoints`,
+//! What lives here: the registry (`namespaces`, `watcher`); the repair of a namespace that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `checkpoints`,
 //! `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a shard (`clock`,
 //! `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of counting, which are in
 //! the scripts and in [`rollup`](crate::rollup).
@@ -18,11 +18,13 @@ mod log;
 mod namespaces;
 mod prune;
 mod record;
+mod reset;
 mod token;
 mod watcher;
 
 pub use list::{CounterPage, ListedCounter};
 pub use namespaces::{Namespace, RedisNamespaces};
+pub use reset::ClockAhead;
 pub use watcher::NamespaceWatcher;
 
 use crate::names::NamespaceName;

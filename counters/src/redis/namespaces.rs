@@ -60,6 +60,14 @@ impl RedisNamespaces {
         Ok(namespaces)
     }
 
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.links[0]
+    }
+
     /// A namespace; `None`: it does not exist.
     pub async fn get(&self, name: &NamespaceName) -> Result<Option<Namespace>, Refusal> {
         match self.links[0].call(redis::cmd("HGET").arg(NAMESPACES).arg(name.as_str())).await.map_err(of_link)? {
@@ -100,6 +108,17 @@ impl RedisNamespaces {
         before: Option<&Namespace>,
         config: NamespaceConfig,
     ) -> Result<Namespace, Refusal> {
+        self.replace_at(name, before, config, 0).await
+    }
+
+    /// As [`replace`](RedisNamespaces::replace); the new revision is at least `revision_min`.
+    pub(super) async fn replace_at(
+        &self,
+        name: &NamespaceName,
+        before: Option<&Namespace>,
+        config: NamespaceConfig,
+        revision_min: u64,
+    ) -> Result<Namespace, Refusal> {
         config.check()?;
         if let Some(before) = before {
             before.config.check_change(&config)?;
@@ -107,6 +126,7 @@ impl RedisNamespaces {
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut command = call(CounterScript::PutNamespace, &[NAMESPACES.to_owned()]);
         command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
+        command.arg(revision_min);
         let value = self.links[0].eval(&command, true).await.map_err(of_link)?;
         let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         let revision = reply.number()?;

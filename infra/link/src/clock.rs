@@ -1,7 +1,7 @@
 //! The clock of the scripts.
 
 use crate::witness::{Verdict, Witness, of_time, wall_ms};
-use crate::{Link, LinkError, ReplicaWait};
+use crate::{Link, ReplicaWait};
 use redis::{Arg, Client, Cmd, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,12 +67,19 @@ impl Clock {
         }
     }
 
-    /// Redis's time in Unix ms; `None`: it differs from this process's by more than the bound (X6).
-    pub async fn read(&self, link: &Link) -> Result<Option<u64>, LinkError> {
-        let Clock::Redis(witness) = self else { return Ok(Some(self.argument())) };
+    /// Redis's time in Unix ms.
+    ///
+    /// # Errors
+    /// [`Refusal::ClockSkew`]: it differs from this process's by more than the bound (X6).
+    pub async fn right_ms(&self, link: &Link) -> Result<u64, Refusal> {
+        let Clock::Redis(witness) = self else { return Ok(self.argument()) };
         let sent_ms = wall_ms();
-        let Some(store_ms) = of_time(link.call(&redis::cmd("TIME")).await?) else { return Ok(None) };
-        Ok((witness.judge(sent_ms, store_ms, wall_ms()) == Verdict::Agrees).then_some(store_ms))
+        let store_ms = of_time(link.call(&redis::cmd("TIME")).await?);
+        let store_ms = store_ms.ok_or_else(|| Refusal::Internal("TIME answered no time".to_owned()))?;
+        match witness.judge(sent_ms, store_ms, wall_ms()) {
+            Verdict::Agrees => Ok(store_ms),
+            Verdict::Differs { offset_ms } => Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() }),
+        }
     }
 
     /// Calls a script as [`Link::eval`]. The first argument after its keys is that of [`stamp`](Clock::stamp), or of

@@ -178,7 +178,10 @@ impl OutboxReader {
         let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("outbox")).collect();
 
         // The time before the read: later events may not be in it. Nothing is known of what a wrong clock orders.
-        let now_ms = self.shared.options.clock.read(&self.link).await?;
+        let now_ms = match self.shared.options.clock.right_ms(&self.link).await {
+            Err(Refusal::ClockSkew { .. }) => 0,
+            now_ms => now_ms?,
+        };
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(count);
         if !partial {
@@ -194,7 +197,7 @@ impl OutboxReader {
         let streams: Option<Vec<(String, Value)>> = read(self.link.call(&command).await?)?;
 
         // Only a read of all shards can be complete up to a time.
-        let complete_to_ms = if partial { 0 } else { now_ms.unwrap_or_default().saturating_sub(1) };
+        let complete_to_ms = if partial { 0 } else { now_ms.saturating_sub(1) };
         let mut answer = Read { complete_to_ms, ..Read::default() };
         for position in self.positions.values_mut() {
             position.more = false;

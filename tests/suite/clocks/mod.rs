@@ -5,6 +5,7 @@
 
 mod counters;
 mod queue;
+mod reset;
 
 use std::time::Duration;
 use tallystone_tests::ClockShift;

@@ -2,7 +2,7 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
-//! `clocks`, `servers`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
+//! `clocks`, `reset`, `servers`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
 mod bounds;
@@ -15,6 +15,7 @@ mod event_pages;
 mod exactness;
 mod hot;
 mod interrupted;
+mod reset;
 mod sealing;
 mod servers;
 mod slots;
