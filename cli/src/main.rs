@@ -115,7 +115,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     match cli.verb {
         Verb::Server(args) => server::run(args).await,
         Verb::Indexer(args) => indexer::run(args).await,
-        Verb::Counters(args) => counters::run(args, global.server).await,
+        Verb::Counters(args) => counters::run(args, global.server, output).await,
         Verb::RollupWorker(args) => rollup_worker::run(args, global.server).await,
         Verb::Dev(args) => dev::run(args, output).await,
         Verb::Queue(QueueVerb::Depth(args)) => {

@@ -52,6 +52,16 @@ pub enum Refusal {
         /// What was noticed.
         why: String,
     },
+    /// The clocks of the store and of the server differ by more than the bound; nothing has changed (X6).
+    #[error(
+        "the store's clock and this server's differ by {offset_ms} ms, more than clock_skew_max_ms ({skew_max_ms}); nothing was changed"
+    )]
+    ClockSkew {
+        /// By how much the store's clock is ahead of the server's, at least; negative: behind.
+        offset_ms: i64,
+        /// The bound.
+        skew_max_ms: u32,
+    },
     /// A defect.
     #[error("internal error: {0}")]
     Internal(String),
@@ -71,7 +81,20 @@ impl Refusal {
             Refusal::Stale => "NAMESPACE_CHANGED",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
             Refusal::DataLoss { .. } => "DATA_LOSS",
+            Refusal::ClockSkew { .. } => "CLOCK_SKEW",
             Refusal::Internal(_) => "INTERNAL",
+        }
+    }
+
+    /// The same refusal of a call of several steps, of which an earlier one has changed something.
+    #[must_use]
+    pub fn after_a_change(self) -> Refusal {
+        match self {
+            Refusal::Unavailable { why, .. } => Refusal::Unavailable { applied: Applied::Unknown, why },
+            skew @ Refusal::ClockSkew { .. } => {
+                Refusal::Unavailable { applied: Applied::Unknown, why: skew.to_string() }
+            }
+            other => other,
         }
     }
 
@@ -99,6 +122,7 @@ impl From<tallystone_model::Refusal> for Refusal {
         match refusal {
             Queue::Invalid { field, why } => Refusal::Invalid { field, why },
             Queue::Unavailable { applied, why } => Refusal::Unavailable { applied, why },
+            Queue::ClockSkew { offset_ms, skew_max_ms } => Refusal::ClockSkew { offset_ms, skew_max_ms },
             Queue::StoreFull => Refusal::Unavailable { applied: Applied::No, why: "it is out of memory".to_owned() },
             Queue::DataLoss { why } => Refusal::DataLoss { why },
             other => Refusal::Internal(other.to_string()),

@@ -8,7 +8,7 @@
 -- items, one after the other: field I2, counter I2, time_ms I6, flags B, delta i8, length of what follows B; then the record
 -- up to its id (lib/slots)
 -- id: offset in its window I2, hash of the counter 12, packed token
--- RETURNS {OK, now_ms, codes: one byte for each item, or '' if all are OK}
+-- RETURNS {OK, now_ms, the time of the events that happen now, codes: one byte for each item, or '' if all are OK}
 --   | {LAYOUT_CHANGED, version, layout}: the caller placed the items by an older layout of slots
 -- WHY several records stand in one slot: a field for each costs 90 bytes for 20 of use. WHY not more of them: each append
 -- writes the whole slot again.
@@ -23,7 +23,7 @@ if S[VERSION] ~= tonumber(ARGV[3]) then return {LAYOUT_CHANGED, S[VERSION], call
 
 local oldest = math.max(S[OPEN], S[SEALED_TO], now - accept_limit_ms)
 local latest, expired = now + future_limit_ms, math.max(now - close_after_ms, S[PRUNED])
-local now_window = floor(now / WINDOW_MS)
+local now_window, stamp_window = floor(now / WINDOW_MS), floor(stamp / WINDOW_MS)
 local items, codes, added, at = ARGV[ITEMS], {}, 0, 1
 local all_ok = true
 for i = FIRST_ID, #ARGV do
@@ -33,11 +33,12 @@ for i = FIRST_ID, #ARGV do
   local record, code, slot = sub(items, at, at + length - 1), OK, slots[field]
   at = at + length
   local is_clear, window = flags % 2 == CLEAR, floor(time / WINDOW_MS)
-  if flags % WIDE >= STAMPED then
+  local is_stamped = flags % WIDE >= STAMPED
+  if is_stamped then
     -- It happens now. Its field belongs to the window that the caller took for the current one.
-    if window == now_window then
-      time = now
-      id = pack('>I2', now % WINDOW_MS) .. sub(id, 3)
+    if window == stamp_window then
+      time = stamp
+      id = pack('>I2', stamp % WINDOW_MS) .. sub(id, 3)
     else
       code = RESTAMP
     end
@@ -50,8 +51,9 @@ for i = FIRST_ID, #ARGV do
       code = known == record .. id and DUPLICATE or CONFLICT
     elseif time < oldest then
       code = TOO_OLD
-      if now - accept_limit_ms > S[OPEN] then S[OPEN] = now - accept_limit_ms end
-    elseif time > latest then
+      -- No further: the clock may be wrong for a moment, and this answer is about this event.
+      if time >= S[OPEN] then S[OPEN] = time + 1 end
+    elseif time > latest and not is_stamped then
       code = TOO_EARLY
     else
 --@include count_event
@@ -78,4 +80,4 @@ if added > 0 then
 end
 -- Also where nothing was added: a caller that waits for replicas must wait for the state that the reply relies on.
 close_shard()
-return {OK, now, packed_codes}
+return {OK, now, stamp, packed_codes}

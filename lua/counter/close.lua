@@ -13,5 +13,4 @@ if closed_to >= p.closed_to then
   if p.had_older then call('HDEL', K_PENDING, OLDER_FIELD .. counter) end
   call('ZADD', K_DIRTY, 'NX', string.format('%.0f', now), counter)
 end
-close_shard()
 return {OK}

@@ -28,5 +28,4 @@ local out = {OK, now, first[2] and floor(tonumber(first[2])) + due_after_ms or 0
 for i = 1, #found, 2 do
   out[#out + 1], out[#out + 2] = found[i], due_ms[i]
 end
-close_shard()
 return out

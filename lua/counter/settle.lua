@@ -51,5 +51,4 @@ if #write > 0 then call('HSET', K_PENDING, unpack(write)) end
 if #forget > 0 then call('HDEL', K_PENDING, unpack(forget)) end
 if #dirty > 0 then call('ZADD', K_DIRTY, unpack(dirty)) end
 if #clean > 0 then call('ZREM', K_DIRTY, unpack(clean)) end
-close_shard()
 return {OK}

@@ -30,8 +30,5 @@ for i = 1, #counters do
     mark(counter, now - due_after_ms)
   end
 end
-if #dirty > 0 then
-  call('ZADD', K_DIRTY, unpack(dirty))
-  close_shard()
-end
+if #dirty > 0 then call('ZADD', K_DIRTY, unpack(dirty)) end
 return {OK, #dirty / 2}

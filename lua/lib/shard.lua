@@ -1,16 +1,11 @@
 -- shard: the beginning of every script: the clock, the shard's state, the queue's parameters.
--- ARGV (the "head" in the headers of scripts) now_ms (0: Redis TIME; tests pass their own), revision, parameters,
+-- ARGV (the "head" in the headers of scripts) now_ms (lib/clock), revision, parameters,
 --      server_id ('': no server is exempt from wake-ups)
 -- RETURNS from the including script: {NO_QUEUE} | {STALE, config, state}, before it reads or writes anything else
 -- WHY the revision: the caller's cached configuration may be stale, and a script acts only on the current one (Q2).
+--@include clock
 local call, pack, unpick = redis.call, struct.pack, struct.unpack
 local byte, char, sub = string.byte, string.char, string.sub
-
-local now = tonumber(ARGV[1])
-if now == 0 then
-  local time = call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
 
 -- S: revision sequence counts(1..6) wait_until sweep_at parked popped created added acked; then the waiting server's id
 -- (STATE is their layout). added: the next offset of the outbox; acked: the offset of the first event that no sink has

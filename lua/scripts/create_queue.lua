@@ -1,17 +1,13 @@
 #!lua
 -- create_queue: writes the configuration and the state of a new queue shard, unless the shard exists (Q1).
--- KEYS all of the shard   ARGV now_ms, configuration
+-- KEYS all of the shard   ARGV now_ms (lib/clock), configuration
 -- RETURNS {OK, configuration, state} as they are after the call
 -- WHY the sequence starts at the microseconds of the creation: a queue that is deleted and created again never grants
 -- the same fencing token twice (Q11). The revision starts at their low 32 bits, so that a server's cached configuration
 -- of the deleted queue is stale in the new one. The outbox starts there too, unless it continues an earlier queue's.
+--@include clock
 local existing = redis.call('GET', K_STATE)
 if not existing then
-  local now, micros = tonumber(ARGV[1]), 0
-  if now == 0 then
-    local time = redis.call('TIME')
-    now, micros = time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000
-  end
   local sequence = now * 1000 + micros
   local offset = sequence
   if redis.call('EXISTS', K_OUTBOX) == 1 then

@@ -33,8 +33,14 @@ pub const SLOTS_MAX: u64 = 65_536;
 pub const LOG_STATE_LAYOUT: &str = ">I6I6I6I6I5I4I4I4I4I5I6I5";
 /// The bytes of its first field: the revision that the shard follows.
 pub const STATE_REVISION: Range<usize> = 0..6;
-/// The bytes of its fourth field: the shard's clock.
-pub const STATE_CLOCK: Range<usize> = 18..24;
+/// The bytes of its fourth field: the latest time that a tick has shown.
+pub const STATE_SHOWN: Range<usize> = 18..24;
+/// The bytes of its second field: no event before this time is appended.
+pub const STATE_SEALED_TO: Range<usize> = 6..12;
+/// The bytes of its third field: no event before this time is appended, because one was refused.
+pub const STATE_OPEN: Range<usize> = 12..18;
+/// The bytes of its twelfth field: no event is in a window after this one.
+pub const STATE_LATEST: Range<usize> = 56..61;
 /// The bytes of its eleventh field: records before this time may be dropped.
 pub const STATE_PRUNED: Range<usize> = 50..56;
 /// `closed` in a pending record: adds above zero are refused.
@@ -64,7 +70,7 @@ answers! {
         Conflict = "CONFLICT",
         /// Item: its time is before the accept limit, or sealed.
         TooOld = "TOO_OLD",
-        /// Item: its time is too far ahead of the shard's clock.
+        /// Item: its time is too far ahead of the store's clock.
         TooEarly = "TOO_EARLY",
         /// Item: the counter's range cannot hold it.
         Overflow = "OVERFLOW",
@@ -109,6 +115,10 @@ scripts! {
     Prune = "prune",
     /// N8.
     Commit = "commit",
+    /// X6.
+    Fence = "fence",
+    /// X6.
+    Lower = "lower",
 }
 
 fn prelude() -> String {
@@ -203,7 +213,8 @@ mod tests {
             Some(*end - width..*end)
         });
         let fields: Vec<Range<usize>> = ends.collect();
-        assert_eq!([&fields[0], &fields[3], &fields[10]], [&STATE_REVISION, &STATE_CLOCK, &STATE_PRUNED]);
+        let named = [STATE_REVISION, STATE_SEALED_TO, STATE_OPEN, STATE_SHOWN, STATE_PRUNED, STATE_LATEST];
+        assert_eq!([0, 1, 2, 3, 10, 11].map(|number: usize| fields[number].clone()), named);
     }
 
     #[test]

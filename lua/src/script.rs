@@ -63,11 +63,14 @@ pub(crate) struct Loaded {
 }
 
 pub(crate) fn load(name: &str, file: &'static str, prelude: &str, parts: &[(&str, &'static str)]) -> Loaded {
-    let find = |wanted: &str| parts.iter().find(|(part, _)| *part == wanted).map(|(_, text)| *text);
+    let find = |wanted: &str| parts.iter().chain(SHARED_PARTS).find(|(part, _)| *part == wanted).map(|(_, text)| *text);
     let source = loader::assemble(name, file, prelude, &find).expect("a test assembles the embedded scripts");
     let sha1 = sha1_smol::Sha1::from(&source).digest().to_string();
     Loaded { source, sha1 }
 }
+
+/// What the scripts of the queue and those of the counters share.
+const SHARED_PARTS: &[(&str, &str)] = parts!["lib": "clock"];
 
 const PARTS: &[(&str, &str)] = parts!["lib":
     "shard", "record", "event", "exclusive", "index", "move", "due", "requests",

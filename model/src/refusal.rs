@@ -128,6 +128,16 @@ pub enum Refusal {
         /// What was noticed.
         why: String,
     },
+    /// The clocks of the store and of the server differ by more than the bound; nothing was written (X6).
+    #[error(
+        "the store's clock and this server's differ by {offset_ms} ms, more than clock_skew_max_ms ({skew_max_ms}); nothing was changed"
+    )]
+    ClockSkew {
+        /// By how much the store's clock is ahead of the server's, at least; negative: behind.
+        offset_ms: i64,
+        /// The bound.
+        skew_max_ms: u32,
+    },
     /// A defect of Tallystone.
     #[error("internal error: {0}")]
     Internal(String),
@@ -149,8 +159,16 @@ impl Refusal {
     pub fn after_an_earlier_try(self) -> Self {
         match self {
             Refusal::Unavailable { why, .. } => Refusal::Unavailable { applied: Applied::Unknown, why },
+            skew @ Refusal::ClockSkew { .. } => {
+                Refusal::Unavailable { applied: Applied::Unknown, why: skew.to_string() }
+            }
             other => other,
         }
+    }
+
+    /// Whether the store cannot be used now, whatever the call: the same call may succeed later.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Refusal::Unavailable { .. } | Refusal::ClockSkew { .. })
     }
 
     /// The reason in the wire's ErrorInfo: upper case and stable, so that programs can compare it.
@@ -173,6 +191,7 @@ impl Refusal {
             Refusal::IndexBuilding { .. } => "INDEX_BUILDING",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
             Refusal::DataLoss { .. } => "DATA_LOSS",
+            Refusal::ClockSkew { .. } => "CLOCK_SKEW",
             Refusal::Internal(_) => "INTERNAL",
         }
     }

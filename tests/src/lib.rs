@@ -12,6 +12,7 @@ pub mod probe;
 pub mod queue;
 pub mod redis;
 pub mod service;
+pub mod shift;
 pub mod stage;
 
 pub use build::*;
@@ -23,4 +24,5 @@ pub use probe::Probe;
 pub use queue::TestQueue;
 pub use redis::TestRedis;
 pub use service::{TestElasticsearch, TestKafka};
+pub use shift::ClockShift;
 pub use stage::Stage;

@@ -1,5 +1,6 @@
 //! A real Redis for tests: started in a temporary folder, gone with its last user.
 
+use crate::shift::ClockShift;
 use std::sync::{Arc, Weak};
 use tallystone_local::{Fsync, PrivateRedis, PrivateRedisOptions};
 use tallystone_server::store::{Clock, OutboxBound, RedisOptions, RedisStore};
@@ -24,6 +25,15 @@ impl TestRedis {
         TestRedis { redis, _dir: dir }
     }
 
+    /// A separate one whose clock the test sets.
+    pub async fn shifted(shift: &ClockShift) -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        let environment = shift.environment();
+        let options = PrivateRedisOptions { fsync: Fsync::No, environment, ..PrivateRedisOptions::new(dir.path()) };
+        let redis = PrivateRedis::start(options).await.expect("a redis-server");
+        TestRedis { redis, _dir: dir }
+    }
+
     /// The one that all tests of this process share; queue names keep the tests separate.
     pub async fn shared() -> Arc<Self> {
         let mut shared = SHARED.lock().await;
@@ -33,6 +43,11 @@ impl TestRedis {
         let redis = Arc::new(TestRedis::start().await);
         *shared = Arc::downgrade(&redis);
         redis
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.redis.pid()
     }
 
     /// Where it listens.

@@ -76,10 +76,9 @@ pub(super) async fn many_and_get(
 /// The add has been made: whatever keeps its count from being read must not say that nothing has changed.
 fn after_add(refusal: Refusal) -> Refusal {
     match refusal {
-        Refusal::Unavailable { why, .. } => Refusal::Unavailable { applied: Applied::Unknown, why },
         // "Call again" would count again without a token.
         Refusal::Stale => Refusal::Unavailable { applied: Applied::Unknown, why: Refusal::Stale.to_string() },
-        other => other,
+        other => other.after_a_change(),
     }
 }
 

@@ -41,6 +41,12 @@ fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
             Code::Unavailable
         }
         Refusal::DataLoss { .. } => Code::DataLoss,
+        Refusal::ClockSkew { offset_ms, skew_max_ms } => {
+            metadata.insert("applied".to_owned(), "no".to_owned());
+            metadata.insert("offset_ms".to_owned(), offset_ms.to_string());
+            metadata.insert("clock_skew_max_ms".to_owned(), skew_max_ms.to_string());
+            Code::Unavailable
+        }
         Refusal::Internal(_) => Code::Internal,
     };
     match refusal {

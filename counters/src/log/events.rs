@@ -20,7 +20,7 @@ pub struct NewEvent {
     pub counter: CounterName,
     /// The idempotency token.
     pub token: Token,
-    /// When it happened, in Unix ms; `None`: when the store counts it, by the shard's clock.
+    /// When it happened, in Unix ms; `None`: when the store counts it, behind every fence of the shard.
     pub time_ms: Option<u64>,
     /// What it does.
     pub change: Change,
@@ -60,14 +60,14 @@ pub trait Events: Send + Sync {
     /// Appends events; a result for each, in their order. Each item is atomic, the call is not: an event is in the log
     /// whole, or not at all. A shard checks in this order:
     ///
-    /// | condition (times by the shard's clock) | result |
+    /// | condition (`now`: the store's time) | result |
     /// |---|---|
     /// | the delta alone exceeds what a shard may hold pending | [`Refusal::Overflow`] |
     /// | before `now - close_after_ms`, or before what [`prune`](Events::prune) has dropped | [`Refusal::TokenExpired`] |
     /// | in the log with the same change | `Ok`, `duplicate` |
     /// | in the log with another change | [`Refusal::TokenConflict`] |
-    /// | before `now - accept_limit_ms`, sealed, or earlier than a time that was refused here before | [`Refusal::TooOld`] |
-    /// | after `now` + [`FUTURE_LIMIT_MS`](crate::namespace::FUTURE_LIMIT_MS) | [`Refusal::TooEarly`] |
+    /// | before `now - accept_limit_ms`, sealed, or not later than an event that was refused so before | [`Refusal::TooOld`] |
+    /// | its caller's time is after `now` + [`FUTURE_LIMIT_MS`](crate::namespace::FUTURE_LIMIT_MS) | [`Refusal::TooEarly`] |
     /// | the counter is [`Closed`](super::Closed) in this direction, or the sizes of its pending deltas would exceed the bound | [`Refusal::Overflow`] |
     /// | otherwise | `Ok` |
     ///
@@ -84,11 +84,10 @@ pub trait Events: Send + Sync {
         enough: usize,
     ) -> impl Future<Output = Result<EventScan, Refusal>> + Send;
 
-    /// For each counter, in their order: how long it takes until the clocks of all its shards run and show at least this
-    /// time (Unix ms), in ms. 0: they do, and what these shards count from now on happens at that time or later, even if
-    /// the store's clock is set back. While a shard's clock stands, because the store's clock was set back, the wait
-    /// lasts until the store's clock has reached it. The call moves no clock ahead. A clear needs this order: it is in
-    /// one shard and orders the adds of all shards (N7).
+    /// For each counter, in their order: how long it takes until the store's time has reached this time (Unix ms) and
+    /// every fence of the counter's shards, in ms. 0: it has, and what happens in these shards from now on happens at
+    /// that time or later, even if the store's clock is set back. The call moves no clock ahead. A clear needs this
+    /// order: it is in one shard and orders the adds of all shards (N7).
     fn tick(&self, until: &[(CounterName, u64)]) -> impl Future<Output = Result<Vec<u64>, Refusal>> + Send;
 
     /// Drops the slices of a shard that are past `delete_after_ms`, and keeps of them the time buckets in which an event

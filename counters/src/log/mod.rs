@@ -9,7 +9,8 @@
 //! - The log has [`SHARDS`](crate::namespace::SHARDS) shards. The events of one counter are spread over `buckets_per_id`
 //!   of them by a hash of counter and token, so the same event always goes to the same shard. A call that concerns
 //!   several shards is atomic in each shard, not over all of them.
-//! - Each shard has a clock: the store's time, but never earlier than the shard has already shown.
+//! - Limits follow the store's time. Each shard has *fences*, which never go back, whatever the store's clock does: to
+//!   where it is sealed, the latest event that it refused as too old, the latest time that a tick has shown.
 //! - Time is cut into windows of [`WINDOW_MS`]. The log keeps sums by window, and a seal falls on a window's bound.
 //! - A shard follows one revision of its namespace. A call of any other revision fails with
 //!   [`Refusal::Stale`](crate::Refusal::Stale) and changes nothing.

@@ -18,7 +18,7 @@ pub struct Due {
     pub counters: Vec<(CounterName, u64)>,
     /// When the next one falls due (Unix ms); `None`: no counter is dirty.
     pub next_ms: Option<u64>,
-    /// The shard's clock (Unix ms).
+    /// The store's time (Unix ms).
     pub now_ms: u64,
     /// How many counters of this shard are dirty, due or not.
     pub dirty: u64,

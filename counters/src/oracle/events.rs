@@ -8,7 +8,6 @@ use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS};
 use crate::refusal::Refusal;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 /// Slices that one call drops at most.
 const SLICES_MAX: u64 = 100;
@@ -34,13 +33,13 @@ impl Events for OracleNamespace {
             let Ok(shard) = self.shard(&mut world, number) else { continue };
             // The caller places an event without a time in the window that it takes for the current one. Where the
             // shard is in another window, the caller sends such events again in another call.
-            let guessed_ms = self.clock_ms.load(Ordering::SeqCst);
-            let is_wrong = guessed_ms / WINDOW_MS != shard.clock_ms / WINDOW_MS;
+            let now_ms = self.now_ms();
+            let is_wrong = now_ms / WINDOW_MS != shard.stamp_ms(now_ms) / WINDOW_MS;
             let (again, first): (Vec<usize>, Vec<usize>) =
                 of_shard.into_iter().partition(|index| is_wrong && events[*index].time_ms.is_none());
             for call in [first, again] {
                 let of_call: Vec<&NewEvent> = call.iter().map(|index| &events[*index]).collect();
-                for (index, result) in call.into_iter().zip(append_call(shard, &self.config, &of_call)) {
+                for (index, result) in call.into_iter().zip(append_call(shard, &self.config, now_ms, &of_call)) {
                     results[index] = result;
                 }
             }
@@ -58,14 +57,16 @@ impl Events for OracleNamespace {
 
     async fn tick(&self, until: &[(CounterName, u64)]) -> Result<Vec<u64>, Refusal> {
         let mut world = self.world();
-        let store_ms = self.clock_ms.load(Ordering::SeqCst);
+        let now_ms = self.now_ms();
         let mut waits_ms = Vec::with_capacity(until.len());
         for (counter, until_ms) in until {
             let mut shown_ms = *until_ms;
             for number in Placement::of(counter).shards(&self.config) {
-                shown_ms = shown_ms.max(self.shard(&mut world, number)?.clock_ms);
+                let shard = self.shard(&mut world, number)?;
+                shard.shown_ms = shard.shown_ms.max(now_ms);
+                shown_ms = shown_ms.max(shard.stamp_ms(now_ms));
             }
-            waits_ms.push(shown_ms.saturating_sub(store_ms));
+            waits_ms.push(shown_ms.saturating_sub(now_ms));
         }
         Ok(waits_ms)
     }
@@ -74,7 +75,7 @@ impl Events for OracleNamespace {
         let mut world = self.world();
         let shard = self.shard(&mut world, shard)?;
         let slice_ms = self.config.seconds_per_slice * 1_000;
-        let keep_from_ms = shard.clock_ms.saturating_sub(self.config.delete_after_ms);
+        let keep_from_ms = self.now_ms().saturating_sub(self.config.delete_after_ms);
         let bucket_ms = self.config.seconds_per_bucket * 1_000;
         // The time buckets in which an event waits for its rollup stay.
         let begins = shard.pending.values().flat_map(|pending| pending.windows.keys().map(|number| number * WINDOW_MS));
@@ -103,13 +104,18 @@ fn shard_of(event: &NewEvent, config: &NamespaceConfig) -> u16 {
 }
 
 /// One atomic step of a shard.
-fn append_call(shard: &mut Shard, config: &NamespaceConfig, events: &[&NewEvent]) -> Vec<Result<Appended, Refusal>> {
-    let accepted_from_ms = shard.clock_ms.saturating_sub(config.accept_limit_ms);
+fn append_call(
+    shard: &mut Shard,
+    config: &NamespaceConfig,
+    now_ms: u64,
+    events: &[&NewEvent],
+) -> Vec<Result<Appended, Refusal>> {
+    let accepted_from_ms = now_ms.saturating_sub(config.accept_limit_ms);
     let open_from_ms = accepted_from_ms.max(shard.sealed_to_ms).max(shard.refused_to_ms);
     let was_pending =
         |event: &&&NewEvent| shard.pending.get(&event.counter).is_some_and(|pending| !pending.windows.is_empty());
     let clean: Vec<&NewEvent> = events.iter().filter(|event| !was_pending(event)).copied().collect();
-    let results = events.iter().map(|event| append_one(shard, config, open_from_ms, event)).collect();
+    let results = events.iter().map(|event| append_one(shard, config, now_ms, open_from_ms, event)).collect();
     // A counter that the call has made pending is dirty since the end of its earliest window.
     for event in clean {
         let pending = shard.pending.get(&event.counter);
@@ -123,11 +129,11 @@ fn append_call(shard: &mut Shard, config: &NamespaceConfig, events: &[&NewEvent]
 fn append_one(
     shard: &mut Shard,
     config: &NamespaceConfig,
+    now_ms: u64,
     open_from_ms: u64,
     event: &NewEvent,
 ) -> Result<Appended, Refusal> {
-    let now_ms = shard.clock_ms;
-    let time_ms = event.time_ms.unwrap_or(now_ms);
+    let time_ms = event.time_ms.unwrap_or(shard.stamp_ms(now_ms));
     let id = (event.counter.clone(), time_ms, event.token.clone());
     if time_ms < now_ms.saturating_sub(config.close_after_ms).max(shard.pruned_to_ms) {
         return Err(Refusal::TokenExpired);
@@ -138,11 +144,11 @@ fn append_one(
         None => {}
     }
     if time_ms < open_from_ms {
-        // Whatever the accept limit becomes, the refusal stays true.
-        shard.refused_to_ms = shard.refused_to_ms.max(now_ms.saturating_sub(config.accept_limit_ms));
+        // Whatever the accept limit and the clock become, the refusal stays true.
+        shard.refused_to_ms = shard.refused_to_ms.max(time_ms + 1);
         return Err(Refusal::TooOld);
     }
-    if time_ms > now_ms + FUTURE_LIMIT_MS {
+    if event.time_ms.is_some_and(|time_ms| time_ms > now_ms + FUTURE_LIMIT_MS) {
         return Err(Refusal::TooEarly);
     }
     let (size, closed_here) = match event.change {

@@ -103,12 +103,16 @@ impl OracleNamespace {
         lock(&self.world)
     }
 
-    /// A shard that follows this revision, with its clock brought to the store's time.
+    /// A shard that follows this revision.
     fn shard<'a>(&self, world: &'a mut World, number: u16) -> Result<&'a mut Shard, Refusal> {
         let shard = world.shards.get_mut(usize::from(number)).ok_or(Refusal::Stale)?;
         shard.check_revision(self.revision)?;
-        shard.clock_ms = shard.clock_ms.max(self.clock_ms.load(Ordering::SeqCst));
         Ok(shard)
+    }
+
+    /// The store's time in Unix ms.
+    fn now_ms(&self) -> u64 {
+        self.clock_ms.load(Ordering::SeqCst)
     }
 }
 

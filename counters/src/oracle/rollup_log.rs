@@ -23,7 +23,7 @@ impl RollupLog for OracleNamespace {
         let all = counters.iter().flat_map(|counter| Placement::of(counter).shards(&self.config));
         for number in all.collect::<Vec<u16>>() {
             let shard = self.shard(&mut world, number)?;
-            let bound_ms = shard.clock_ms.saturating_sub(self.config.lag_ms()) / WINDOW_MS * WINDOW_MS;
+            let bound_ms = self.now_ms().saturating_sub(self.config.lag_ms()) / WINDOW_MS * WINDOW_MS;
             shard.sealed_to_ms = shard.sealed_to_ms.max(bound_ms);
         }
         let sealed = |counter: &CounterName| {
@@ -55,7 +55,7 @@ impl RollupLog for OracleNamespace {
             let placement = Placement::of(counter);
             for number in placement.shards(&self.config) {
                 let shard = self.shard(&mut world, number)?;
-                let now_ms = shard.clock_ms;
+                let now_ms = self.now_ms();
                 let pending = shard.pending.entry(counter.clone()).or_default();
                 pending.windows.retain(|number, _| (number + 1) * WINDOW_MS > *to_ms);
                 let (first_end_ms, was_closed) = (pending.first_end_ms(), pending.closed);
@@ -93,7 +93,7 @@ impl RollupLog for OracleNamespace {
             let pending = shard.pending.entry(closing.counter.clone()).or_default();
             if closing.to_ms >= pending.closed_to_ms {
                 (pending.closed, pending.closed_to_ms) = (closing.closed, closing.to_ms);
-                let now_ms = shard.clock_ms as i64;
+                let now_ms = self.now_ms() as i64;
                 shard.dirty.entry(closing.counter.clone()).or_insert(DirtyMark::since(now_ms));
             }
             shard.forget_if_idle(&closing.counter);

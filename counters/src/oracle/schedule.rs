@@ -6,13 +6,12 @@ use crate::log::{Due, RollupSchedule, WINDOW_MS};
 use crate::names::CounterName;
 use crate::namespace::Placement;
 use crate::refusal::Refusal;
-use std::sync::atomic::Ordering;
 
 impl RollupSchedule for OracleNamespace {
     async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
         let mut world = self.world();
         let shard = self.shard(&mut world, shard)?;
-        let (now_ms, due_after_ms) = (shard.clock_ms, self.config.due_after_ms() as i64);
+        let (now_ms, due_after_ms) = (self.now_ms(), self.config.due_after_ms() as i64);
         let mut waiting: Vec<(DirtyMark, CounterName)> =
             shard.dirty.iter().map(|(counter, mark)| (*mark, counter.clone())).collect();
         waiting.sort();
@@ -33,7 +32,7 @@ impl RollupSchedule for OracleNamespace {
         }
         let mut world = self.world();
         let shard = self.shard(&mut world, shard)?;
-        let mark = DirtyMark::since((shard.clock_ms + delay_ms) as i64 - self.config.due_after_ms() as i64);
+        let mark = DirtyMark::since((self.now_ms() + delay_ms) as i64 - self.config.due_after_ms() as i64);
         for counter in counters {
             shard.dirty.entry(counter.clone()).and_modify(|known| *known = mark);
         }
@@ -46,10 +45,9 @@ impl RollupSchedule for OracleNamespace {
         for (counter, though_idle) in touched {
             let placement = Placement::of(counter);
             for number in placement.shards(&self.config) {
-                // A touch that changes nothing leaves no trace, not even in the clock.
                 let shard = &mut world.shards[usize::from(number)];
                 shard.check_revision(self.revision)?;
-                let now_ms = shard.clock_ms.max(self.clock_ms.load(Ordering::SeqCst));
+                let now_ms = self.now_ms();
                 let sooner_ms = match shard.dirty.get(counter).copied() {
                     Some(DirtyMark { returned: 1.., .. }) => None,
                     Some(DirtyMark { since_ms, .. }) => {
@@ -67,7 +65,6 @@ impl RollupSchedule for OracleNamespace {
                     None => (*though_idle && number == placement.home()).then(|| now_ms as i64 - due_after_ms),
                 };
                 if let Some(sooner_ms) = sooner_ms {
-                    shard.clock_ms = now_ms;
                     shard.dirty.insert(counter.clone(), DirtyMark::since(sooner_ms));
                     is_sooner = true;
                 }

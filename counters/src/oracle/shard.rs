@@ -8,11 +8,11 @@ use tallystone_lua::counter::{ACCEPT_MS_MAX, HOLD_GROWTH, HOLD_MAX_MS};
 
 pub(super) struct Shard {
     revision: u64,
-    /// The latest time that the shard has shown.
-    pub(super) clock_ms: u64,
+    /// The latest time that a tick has shown: no event that happens when it is counted happens before.
+    pub(super) shown_ms: u64,
     /// No event before this time is taken: a rollup may have summed what was there.
     pub(super) sealed_to_ms: u64,
-    /// No event before this time is taken: a caller has been refused with [`Refusal::TooOld`] up to here.
+    /// No event before this time is taken: a caller has been refused with [`Refusal::TooOld`] for the event before it.
     pub(super) refused_to_ms: u64,
     /// Events before this time are dropped.
     pub(super) pruned_to_ms: u64,
@@ -73,7 +73,7 @@ impl Shard {
     pub(super) fn new(now_ms: u64) -> Shard {
         Shard {
             revision: 0,
-            clock_ms: 0,
+            shown_ms: 0,
             sealed_to_ms: 0,
             refused_to_ms: 0,
             pruned_to_ms: now_ms.saturating_sub(ACCEPT_MS_MAX),
@@ -93,6 +93,11 @@ impl Shard {
 
     pub(super) fn check_revision(&self, revision: u64) -> Result<(), Refusal> {
         if self.revision == revision { Ok(()) } else { Err(Refusal::Stale) }
+    }
+
+    /// The time of an event that happens now: behind every fence, also after the store's clock was set back.
+    pub(super) fn stamp_ms(&self, now_ms: u64) -> u64 {
+        now_ms.max(self.shown_ms).max(self.sealed_to_ms).max(self.refused_to_ms)
     }
 
     pub(super) fn events_of(&self, counter: &CounterName) -> impl Iterator<Item = Event> {

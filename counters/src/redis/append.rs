@@ -84,14 +84,13 @@ impl RedisNamespace {
                 let (these, others) = rest.split_at(taken);
                 rest = others;
                 match call.send().await {
-                    Ok((now_ms, answers)) => {
-                        // The next try uses this shard's clock: it may differ from those of the other shards, and it
-                        // stands still after the store's clock was set back.
-                        guess_ms = now_ms;
+                    Ok((stamp_ms, answers)) => {
+                        // Not the store's time: a fence of this shard may be ahead of it.
+                        guess_ms = stamp_ms;
                         for (placed, answer) in these.iter().zip(answers) {
                             match answer {
                                 CounterAnswer::Restamp => later.push(*placed),
-                                answer => outcomes.push((placed.number, appended(placed.event, now_ms, answer))),
+                                answer => outcomes.push((placed.number, appended(placed.event, stamp_ms, answer))),
                             }
                         }
                     }
@@ -115,8 +114,8 @@ impl RedisNamespace {
     }
 }
 
-fn appended(event: &NewEvent, now_ms: u64, answer: CounterAnswer) -> Result<Appended, Refusal> {
-    let time_ms = event.time_ms.unwrap_or(now_ms);
+fn appended(event: &NewEvent, stamp_ms: u64, answer: CounterAnswer) -> Result<Appended, Refusal> {
+    let time_ms = event.time_ms.unwrap_or(stamp_ms);
     match answer {
         CounterAnswer::Ok => Ok(Appended { time_ms, duplicate: false }),
         CounterAnswer::Duplicate => Ok(Appended { time_ms, duplicate: true }),
@@ -187,7 +186,8 @@ impl<'a> Call<'a> {
         true
     }
 
-    /// Sends the call, again if the layout of slots has changed; returns the shard's clock and a code for each item.
+    /// Sends the call, again if the layout of slots has changed; returns the time of the events that
+    /// happen now, and a code for each item.
     async fn send(mut self) -> Result<(u64, Vec<CounterAnswer>), Refusal> {
         let cache = &self.namespace.layouts[usize::from(self.shard)];
         loop {
@@ -196,15 +196,15 @@ impl<'a> Call<'a> {
             let mut reply = self.namespace.run_any(self.shard, &command).await?;
             match reply.answer {
                 CounterAnswer::Ok => {
-                    let now_ms = reply.number()?;
-                    self.namespace.now.observe(now_ms);
+                    self.namespace.now.observe(reply.number()?);
+                    let stamp_ms = reply.number()?;
                     let codes = reply.bytes()?;
                     if codes.is_empty() {
-                        return Ok((now_ms, vec![CounterAnswer::Ok; self.items.len()]));
+                        return Ok((stamp_ms, vec![CounterAnswer::Ok; self.items.len()]));
                     }
                     let answer =
                         |code: &u8| CounterAnswer::from_code((*code).into()).ok_or_else(|| defect("an unknown code"));
-                    return Ok((now_ms, codes.iter().map(answer).collect::<Result<_, _>>()?));
+                    return Ok((stamp_ms, codes.iter().map(answer).collect::<Result<_, _>>()?));
                 }
                 CounterAnswer::LayoutChanged => {
                     let version = reply.number()?;

@@ -1,6 +1,7 @@
 //! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
-//! What lives here: the registry (`namespaces`, `watcher`, `dirty`); the stores (`append`, `log`, `events`, `prune`, `checkpoints`,
+//! What lives here: the registry (`namespaces`, `watcher`, `dirty`); the repair of a namespace that was written under a wrong
+//! clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `checkpoints`,
 //! `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a shard (`clock`,
 //! `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of counting, which are in
 //! the scripts and in [`rollup`](crate::rollup).
@@ -19,11 +20,13 @@ mod log;
 mod namespaces;
 mod prune;
 mod record;
+mod reset;
 mod token;
 mod watcher;
 
 pub use list::{CounterPage, ListedCounter};
 pub use namespaces::{Namespace, RedisNamespaces};
+pub use reset::ClockAhead;
 pub use watcher::NamespaceWatcher;
 
 use crate::names::NamespaceName;
@@ -113,7 +116,8 @@ impl RedisNamespace {
     /// A call of a script of the event log, with the arguments that `counter/lib/shard.lua` reads.
     fn log_call(&self, script: CounterScript, keys: &[String]) -> Cmd {
         let mut command = call(script, keys);
-        command.arg(self.clock.argument()).arg(self.revision);
+        self.clock.stamp(&mut command);
+        command.arg(self.revision);
         command
     }
 
@@ -125,7 +129,7 @@ impl RedisNamespace {
 
     /// Runs a script, whatever code it replies.
     async fn run_any(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<CounterAnswer>, Refusal> {
-        let value = self.link(shard).eval(command, true).await.map_err(of_link)?;
+        let value = self.clock.eval(self.link(shard), command, true).await?;
         Ok(ScriptReply::read(value, CounterAnswer::from_code)?)
     }
 

@@ -11,8 +11,8 @@ use redis::{Client, Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{Clock, ConnectError, Format, Identity, Link, ReplicaWait, ScriptReply, StoreStatus};
 use tallystone_lua::counter::{CounterAnswer, CounterScript, NAMESPACES};
-use tallystone_model::Applied;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// The identity mark of the counters' store.
 const MARK: &str = "tc:store";
@@ -26,6 +26,8 @@ pub struct RedisNamespaces {
     /// `None`: not connected, in tests.
     identity: Option<Arc<Identity>>,
     clock: Clock,
+    /// Dropped with the last of the clones, it ends them.
+    _tasks: Arc<JoinSet<()>>,
 }
 
 /// A namespace in one revision.
@@ -43,7 +45,7 @@ impl RedisNamespaces {
     /// Does not connect yet.
     pub fn new(client: Client, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
         let link = |_| Link::new(client.clone(), replicas, scripts());
-        RedisNamespaces { links: (0..SHARDS).map(link).collect(), identity: None, clock }
+        RedisNamespaces { links: (0..SHARDS).map(link).collect(), identity: None, clock, _tasks: Arc::default() }
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
@@ -51,6 +53,7 @@ impl RedisNamespaces {
         url: &str,
         allow_volatile: bool,
         replicas: ReplicaWait,
+        clock: Clock,
     ) -> Result<RedisNamespaces, ConnectError> {
         let client = tallystone_link::client(url)?;
         let shown = tallystone_link::without_password(url);
@@ -61,7 +64,8 @@ impl RedisNamespaces {
         first.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
         let identity = Identity::open(client.clone(), MARK, &shown, allow_volatile).await?;
         let links = (0..SHARDS).map(|_| link().guarded_by(identity.state())).collect();
-        Ok(RedisNamespaces { links, identity: Some(identity), clock: Clock::Redis })
+        let _tasks = Arc::new(clock.watch(&client));
+        Ok(RedisNamespaces { links, identity: Some(identity), clock, _tasks })
     }
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
@@ -87,6 +91,10 @@ impl RedisNamespaces {
     /// A connection for what concerns no single shard.
     pub(super) fn link(&self) -> &Link {
         &self.links[0]
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// A namespace; `None`: it does not exist.
@@ -129,6 +137,17 @@ impl RedisNamespaces {
         before: Option<&Namespace>,
         config: NamespaceConfig,
     ) -> Result<Namespace, Refusal> {
+        self.replace_at(name, before, config, 0).await
+    }
+
+    /// As [`replace`](RedisNamespaces::replace); the new revision is at least `revision_min`.
+    pub(super) async fn replace_at(
+        &self,
+        name: &NamespaceName,
+        before: Option<&Namespace>,
+        config: NamespaceConfig,
+        revision_min: u64,
+    ) -> Result<Namespace, Refusal> {
         config.check()?;
         self.verify().await?;
         if let Some(before) = before {
@@ -137,6 +156,7 @@ impl RedisNamespaces {
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut command = call(CounterScript::PutNamespace, &[NAMESPACES.to_owned()]);
         command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
+        command.arg(revision_min);
         let value = self.links[0].eval(&command, true).await.map_err(of_link)?;
         let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         let revision = reply.number()?;
@@ -148,8 +168,7 @@ impl RedisNamespaces {
             // Stale: it was changed once more meanwhile, on top of this change.
             Ok(_) | Err(Refusal::Stale) => Ok(namespace),
             // The registry has the change: every server will open it.
-            Err(Refusal::Unavailable { why, .. }) => Err(Refusal::Unavailable { applied: Applied::Unknown, why }),
-            Err(refusal) => Err(refusal),
+            Err(refusal) => Err(refusal.after_a_change()),
         }
     }
 

@@ -63,8 +63,8 @@ impl RedisNamespace {
         Ok(())
     }
 
-    /// Marks records before this time as about to be dropped, except those of the buckets that stay. Returns the shard's
-    /// clock and up to when records are marked.
+    /// Marks records before this time as about to be dropped, except those of the buckets that stay. Returns the
+    /// store's time and up to when records are marked.
     async fn pruned(&self, shard: u16, to_ms: u64, kept_from_ms: u64, stay: &[u64]) -> Result<(u64, u64), Refusal> {
         let keys = self.keys(shard);
         let all_keys: Vec<String> = keys.log().into_iter().chain([keys.key(KEPT)]).collect();

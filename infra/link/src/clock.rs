@@ -1,24 +1,208 @@
 //! The clock of the scripts.
 
+use crate::witness::{Verdict, Witness, of_time, wall_ms};
+use crate::{Link, ReplicaWait};
+use redis::{Arg, Client, Cmd, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tallystone_model::{Applied, Refusal};
+use tokio::task::JoinSet;
+
+/// The first element of a reply of `lib/clock.lua`: it refused the call for its time.
+const REFUSED: i64 = -1;
+/// How often a call is sent that reaches Redis later than the bound each time.
+const TRIES: usize = 3;
+/// The first byte of the argument that carries this process's clock; no number begins with it.
+const STAMP: u8 = b'W';
 
 /// Which clock the scripts use.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub enum Clock {
-    /// Redis TIME, inside the script (Q15).
-    #[default]
-    Redis,
+    /// Redis TIME, inside the script (Q15). Scripts that change something check it against this process's clock (X6).
+    Redis(Arc<Witness>),
     /// Unix time in ms, set by tests only.
     Test(Arc<AtomicU64>),
 }
 
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock::Redis(Arc::new(Witness::new("redis", Witness::SKEW_MAX_MS)))
+    }
+}
+
 impl Clock {
-    /// The clock argument of a script: Unix time in ms, or 0 for Redis TIME.
+    /// Redis TIME. `what` names the data in metrics and in the log: "queues" or "counters". `skew_max_ms`: scripts change
+    /// nothing where Redis's clock and this process's differ by more; 0: they do not compare them.
+    pub fn redis(what: &'static str, skew_max_ms: u32) -> Clock {
+        Clock::Redis(Arc::new(Witness::new(what, skew_max_ms)))
+    }
+
+    /// Measures how far Redis's clock is off, again and again, until the tasks are dropped.
+    pub fn watch(&self, client: &Client) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        if let Clock::Redis(witness) = self {
+            tasks.spawn(witness.clone().watch(Link::new(client.clone(), ReplicaWait::default(), [])));
+        }
+        tasks
+    }
+
+    /// The clock argument of a script that only reads: Unix time in ms, or 0 for Redis TIME.
     pub fn argument(&self) -> u64 {
         match self {
-            Clock::Redis => 0,
+            Clock::Redis(_) => 0,
             Clock::Test(ms) => ms.load(Ordering::SeqCst),
         }
+    }
+
+    /// Adds the clock argument of a script that changes something: as [`argument`](Clock::argument), with this process's
+    /// clock as the witness.
+    pub fn stamp(&self, command: &mut Cmd) {
+        match self {
+            Clock::Redis(witness) if witness.skew_max_ms() > 0 => {
+                command.arg(&stamp(wall_ms(), witness.skew_max_ms())[..]);
+            }
+            _ => {
+                command.arg(self.argument());
+            }
+        }
+    }
+
+    /// Redis's time in Unix ms.
+    ///
+    /// # Errors
+    /// [`Refusal::ClockSkew`]: it differs from this process's by more than the bound (X6).
+    pub async fn right_ms(&self, link: &Link) -> Result<u64, Refusal> {
+        let Clock::Redis(witness) = self else { return Ok(self.argument()) };
+        let sent_ms = wall_ms();
+        let store_ms = of_time(link.call(&redis::cmd("TIME")).await?);
+        let store_ms = store_ms.ok_or_else(|| Refusal::Internal("TIME answered no time".to_owned()))?;
+        match witness.judge(sent_ms, store_ms, wall_ms()) {
+            Verdict::Agrees => Ok(store_ms),
+            Verdict::Differs { offset_ms } => Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() }),
+        }
+    }
+
+    /// Calls a script as [`Link::eval`]. The first argument after its keys is that of [`stamp`](Clock::stamp), or of
+    /// [`argument`](Clock::argument).
+    ///
+    /// The script refuses a call if Redis's time is further from the stamp than the bound, and has then changed nothing.
+    /// A call that has waited, here or in Redis, finds a later time although no clock is wrong. So Redis's clock is wrong
+    /// only if its time lies outside the span from the stamp to the reply, the bound added at both ends; otherwise the
+    /// call is sent again with a new stamp.
+    ///
+    /// # Errors
+    /// [`Refusal::ClockSkew`]: the clocks differ, and nothing has changed. [`Refusal::Unavailable`]: also for a call that
+    /// waits for longer than the bound again and again.
+    pub async fn eval(&self, link: &Link, command: &Cmd, writes: bool) -> Result<Value, Refusal> {
+        let Clock::Redis(witness) = self else { return Ok(link.eval(command, writes).await?) };
+        let mut again: Option<Cmd> = None;
+        for _ in 0..TRIES {
+            let sent = again.as_ref().unwrap_or(command);
+            let value = link.eval(sent, writes).await?;
+            let Some(store_ms) = refused_at(&value) else {
+                witness.agrees();
+                return Ok(value);
+            };
+            let (Some((_, sent_ms)), received_ms) = (stamp_of(sent), wall_ms()) else {
+                return Err(Refusal::Internal("a script refused a call without a stamp for its time".to_owned()));
+            };
+            match witness.judge(sent_ms, store_ms, received_ms) {
+                Verdict::Differs { offset_ms } => {
+                    return Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() });
+                }
+                Verdict::Agrees => again = Some(restamped(sent, witness.skew_max_ms())),
+            }
+        }
+        let why = format!("{TRIES} times in a row the call waited for longer than redis.clock_skew_max_ms");
+        Err(Refusal::Unavailable { applied: Applied::No, why })
+    }
+}
+
+fn stamp(sent_ms: u64, skew_max_ms: u32) -> [u8; 11] {
+    let mut bytes = [STAMP; 11];
+    bytes[1..7].copy_from_slice(&sent_ms.to_be_bytes()[2..]);
+    bytes[7..].copy_from_slice(&skew_max_ms.to_be_bytes());
+    bytes
+}
+
+/// Redis's time in Unix ms, if a script has refused the call for it.
+fn refused_at(reply: &Value) -> Option<u64> {
+    match reply {
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Int(REFUSED), Value::Int(store_ms)] => u64::try_from(*store_ms).ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn arguments(command: &Cmd) -> impl Iterator<Item = &[u8]> {
+    command.args_iter().map(|argument| match argument {
+        Arg::Simple(bytes) => bytes,
+        // The position of a scan; no script call has one.
+        _ => &[],
+    })
+}
+
+/// The position of the stamp of an EVALSHA among its arguments, and the time that it carries.
+fn stamp_of(command: &Cmd) -> Option<(usize, u64)> {
+    let keys: usize = std::str::from_utf8(arguments(command).nth(2)?).ok()?.parse().ok()?;
+    let at = 3 + keys;
+    let (&STAMP, rest) = arguments(command).nth(at)?.split_first()? else { return None };
+    let sent_ms = rest.get(..6)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    Some((at, sent_ms))
+}
+
+/// The same call with this process's time of now.
+fn restamped(command: &Cmd, skew_max_ms: u32) -> Cmd {
+    let at = stamp_of(command).map(|(at, _)| at);
+    let mut again = Cmd::new();
+    for (number, argument) in arguments(command).enumerate() {
+        if Some(number) == at {
+            again.arg(&stamp(wall_ms(), skew_max_ms)[..]);
+        } else {
+            again.arg(argument);
+        }
+    }
+    again
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x6_a_repeated_call_has_a_new_stamp_and_is_otherwise_the_same() {
+        let clock = Clock::redis("queues", 7);
+        let mut command = redis::cmd("EVALSHA");
+        command.arg("sha").arg(2).arg(&["W1", "W2"]);
+        clock.stamp(&mut command);
+        command.arg(5).arg(&[0_u8, 255, b'W'][..]).arg("");
+        let (at, sent_ms) = stamp_of(&command).expect("a stamp");
+        assert!(at == 5 && wall_ms() - sent_ms < 60_000, "{at} {sent_ms}");
+        let again = restamped(&command, 7);
+        let (of_first, of_again): (Vec<&[u8]>, Vec<&[u8]>) =
+            (arguments(&command).collect(), arguments(&again).collect());
+        assert_eq!((of_first.len(), of_again.len()), (9, 9));
+        assert!((0..9).all(|number| number == at || of_first[number] == of_again[number]), "{of_again:?}");
+        assert!(stamp_of(&again).expect("a stamp").1 >= sent_ms);
+        assert_eq!(of_again[at][7..], [0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn x6_only_a_refusal_for_the_time_is_taken_for_one() {
+        let reply = |parts: &[i64]| Value::Array(parts.iter().copied().map(Value::Int).collect());
+        assert_eq!(refused_at(&reply(&[-1, 42])), Some(42));
+        for other in [reply(&[0, 42]), reply(&[-1]), reply(&[-1, 42, 0]), reply(&[]), Value::Int(-1), Value::Nil] {
+            assert_eq!(refused_at(&other), None);
+        }
+    }
+
+    #[test]
+    fn x6_without_a_bound_no_call_is_stamped() {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg("sha").arg(0);
+        Clock::redis("queues", 0).stamp(&mut command);
+        assert_eq!((stamp_of(&command), arguments(&command).last()), (None, Some(&b"0"[..])));
     }
 }

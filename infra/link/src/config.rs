@@ -1,6 +1,6 @@
 //! `[redis]`: which Redis, and how durable it must be.
 
-use crate::ReplicaWait;
+use crate::{Clock, ReplicaWait, Witness};
 use redis::IntoConnectionInfo;
 use serde::{Deserialize, Serialize};
 use tallystone_model::ConfigError;
@@ -17,6 +17,8 @@ pub struct RedisConfig {
     pub replicas_min: u32,
     /// How long to wait for them.
     pub replica_wait_ms: u64,
+    /// Calls are refused where Redis's clock and this machine's differ by more (X6); 0: they are not compared.
+    pub clock_skew_max_ms: u32,
 }
 
 impl Default for RedisConfig {
@@ -26,6 +28,7 @@ impl Default for RedisConfig {
             allow_volatile: false,
             replicas_min: 0,
             replica_wait_ms: 1_000,
+            clock_skew_max_ms: Witness::SKEW_MAX_MS,
         }
     }
 }
@@ -38,7 +41,20 @@ impl RedisConfig {
             return Err(ConfigError::new("redis.url", why));
         }
         ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;
-        ConfigError::unless_within("redis.replica_wait_ms", self.replica_wait_ms, 1..=60_000)
+        ConfigError::unless_within("redis.replica_wait_ms", self.replica_wait_ms, 1..=60_000)?;
+        // Less than what calls of a healthy Redis wait now and then would refuse calls for no reason.
+        match self.clock_skew_max_ms {
+            0 | 100..=3_600_000 => Ok(()),
+            other => {
+                let why = format!("is {other}; must be from 100 to 3600000, or 0");
+                Err(ConfigError::new("redis.clock_skew_max_ms", why))
+            }
+        }
+    }
+
+    /// The clock of the scripts. `what` names the data: "queues" or "counters".
+    pub fn clock(&self, what: &'static str) -> Clock {
+        Clock::redis(what, self.clock_skew_max_ms)
     }
 
     /// The replicas that each write waits for.
@@ -58,6 +74,7 @@ mod tests {
             ("redis.url", RedisConfig { url: "http://x".to_owned(), ..RedisConfig::default() }),
             ("redis.replicas_min", RedisConfig { replicas_min: 17, ..RedisConfig::default() }),
             ("redis.replica_wait_ms", RedisConfig { replica_wait_ms: 0, ..RedisConfig::default() }),
+            ("redis.clock_skew_max_ms", RedisConfig { clock_skew_max_ms: 99, ..RedisConfig::default() }),
         ] {
             assert_eq!(config.check().unwrap_err().field, field);
         }

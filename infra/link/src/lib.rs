@@ -3,7 +3,8 @@
 //!
 //! What lives here: [`Link`] and its [`LinkError`], the check of a Redis before use (`preflight`), the wait until it has
 //! loaded its data (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still
-//! is the same store (`identity`, `state`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
+//! is the same store (`identity`, `state`), the clock of the scripts (`clock`) and what this process's clock says of it
+//! (`witness`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys
 //! there are, and what their replies mean.
 
 mod clock;
@@ -16,6 +17,7 @@ mod loading;
 mod preflight;
 mod script_reply;
 mod state;
+mod witness;
 
 pub use clock::Clock;
 pub use config::RedisConfig;
@@ -26,3 +28,4 @@ pub use link::{Link, ReplicaWait};
 pub use preflight::{ConnectError, client, preflight, without_password};
 pub use script_reply::ScriptReply;
 pub use state::{DataLoss, StoreState, StoreStatus};
+pub use witness::{Verdict, Witness, wall_ms};

@@ -49,6 +49,8 @@ pub struct PrivateRedisOptions {
     pub fsync: Fsync,
     /// More arguments, as on the command line of redis-server: `["--maxmemory", "64mb"]`.
     pub extra_args: Vec<String>,
+    /// Its environment, on top of ours.
+    pub environment: Vec<(&'static str, OsString)>,
 }
 
 impl PrivateRedisOptions {
@@ -61,6 +63,7 @@ impl PrivateRedisOptions {
             port: None,
             fsync: Fsync::default(),
             extra_args: Vec::new(),
+            environment: Vec::new(),
         }
     }
 }
@@ -82,7 +85,7 @@ impl PrivateRedis {
                 name: "redis",
                 dir: dir.clone(),
                 command: command(&options, &program, &dir, port),
-                environment: Vec::new(),
+                environment: options.environment.clone(),
                 port,
                 answer_wait: ANSWER_WAIT,
                 stop_wait: STOP_WAIT,

@@ -104,6 +104,12 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
             Code::Unavailable
         }
         Refusal::DataLoss { .. } => Code::DataLoss,
+        Refusal::ClockSkew { offset_ms, skew_max_ms } => {
+            put("applied", "no");
+            put("offset_ms", &offset_ms.to_string());
+            put("clock_skew_max_ms", &skew_max_ms.to_string());
+            Code::Unavailable
+        }
         Refusal::Internal(_) => Code::Internal,
     };
     match refusal {

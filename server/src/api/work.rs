@@ -350,7 +350,7 @@ impl Pending {
             let Some(Slot::Sent { lease, index }) = self.slots.pop_front() else { return };
             let ended = match &result {
                 Ok(_) => ends,
-                Err(refusal) => !matches!(refusal, Refusal::Unavailable { .. } | Refusal::Internal(_)),
+                Err(refusal) => !refusal.is_unavailable() && !matches!(refusal, Refusal::Internal(_)),
             };
             if ended {
                 session.finished(&lease);

@@ -31,7 +31,7 @@ impl Default for RedisOptions {
             replica_wait_ms: 1_000,
             outbox: OutboxBound::default(),
             index_unused_ms: 3_600_000,
-            clock: Clock::Redis,
+            clock: Clock::default(),
         }
     }
 }
@@ -39,7 +39,8 @@ impl Default for RedisOptions {
 impl RedisOptions {
     /// The options that a configuration gives.
     pub fn new(redis: &RedisConfig, outbox: OutboxBound) -> RedisOptions {
-        let RedisConfig { url, allow_volatile, replicas_min, replica_wait_ms } = redis.clone();
-        RedisOptions { url, allow_volatile, replicas_min, replica_wait_ms, outbox, ..RedisOptions::default() }
+        let clock = redis.clock("queues");
+        let RedisConfig { url, allow_volatile, replicas_min, replica_wait_ms, .. } = redis.clone();
+        RedisOptions { clock, url, allow_volatile, replicas_min, replica_wait_ms, outbox, ..RedisOptions::default() }
     }
 }

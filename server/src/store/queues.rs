@@ -1,5 +1,6 @@
 //! The verbs on whole queues: create, update, get, list, delete, purge.
 
+use super::bound::OutboxFull;
 use super::reply::Reply;
 use super::shared::{Caller, Shared};
 use super::view::{Stored, View};
@@ -29,8 +30,10 @@ impl Shared {
             serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;
         let keys = ShardKeys::new(&shard).all([]);
         let mut command = redis::cmd("EVALSHA");
-        command.arg(Script::CreateQueue.sha1()).arg(keys.len()).arg(&keys).arg(self.now_argument()).arg(stored);
-        let mut reply = Reply::read(self.link.eval(&command, true).await?, Answer::from_code)?;
+        command.arg(Script::CreateQueue.sha1()).arg(keys.len()).arg(&keys);
+        self.options.clock.stamp(&mut command);
+        command.arg(stored);
+        let mut reply = self.eval(&command, true).await?;
         let view = self.cache(&shard, &reply.bytes()?, &reply.bytes()?)?;
         if *view.config() != config {
             return Err(Refusal::QueueExists { queue: name.to_string() });

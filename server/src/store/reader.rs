@@ -179,11 +179,10 @@ impl OutboxReader {
         let count = (READ_ENTRIES.min(READ_BYTES / entry_bytes) / shards.len().max(1)).max(1);
         let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("outbox")).collect();
 
-        // The time before the read: later events may not be in it.
-        let time: (u64, u64) = read(self.link.call(&redis::cmd("TIME")).await?)?;
-        let now_ms = match self.shared.now_argument() {
-            0 => time.0 * 1_000 + time.1 / 1_000,
-            test_ms => test_ms,
+        // The time before the read: later events may not be in it. Nothing is known of what a wrong clock orders.
+        let now_ms = match self.shared.options.clock.right_ms(&self.link).await {
+            Err(Refusal::ClockSkew { .. }) => 0,
+            now_ms => now_ms?,
         };
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(count);

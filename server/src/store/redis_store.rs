@@ -38,7 +38,7 @@ impl RedisStore {
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
         let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;
         let wakes = Arc::new(Wakes::default());
-        let mut tasks = JoinSet::new();
+        let mut tasks = options.clock.watch(link.client());
         tasks.spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
         tasks.spawn(wake::wake_when_lost(identity.watch(), Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();

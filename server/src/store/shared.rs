@@ -122,15 +122,16 @@ impl Shared {
         }
     }
 
-    pub(super) fn now_argument(&self) -> u64 {
-        self.options.clock.argument()
-    }
-
     /// EVALSHA with the first arguments of every script, which `lib/shard.lua` reads.
     pub(super) fn command(&self, script: Script, view: &View, more_keys: &[String], caller: Caller) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.sha1()).arg(view.keys.len() + more_keys.len()).arg(&view.keys).arg(more_keys);
-        command.arg(self.now_argument()).arg(view.revision).arg(view.parameters.as_slice());
+        if has_writes(script) {
+            self.options.clock.stamp(&mut command);
+        } else {
+            command.arg(self.options.clock.argument());
+        }
+        command.arg(view.revision).arg(view.parameters.as_slice());
         command.arg(if caller == Caller::Lane { self.server_id.as_str() } else { "" });
         command
     }
@@ -156,8 +157,7 @@ impl Shared {
     }
 
     pub(super) async fn send(&self, shard: &Shard, script: Script, command: &Cmd) -> Result<Sent, Refusal> {
-        let writes = !script.source().starts_with("#!lua flags=no-writes");
-        let mut reply = Reply::read(self.link.eval(command, writes).await?, Answer::from_code)?;
+        let mut reply = self.eval(command, has_writes(script)).await?;
         match reply.answer {
             Answer::NoQueue => Err(self.no_queue(shard).await),
             Answer::Stale => {
@@ -166,6 +166,11 @@ impl Shared {
             }
             _ => Ok(Sent::Done(reply)),
         }
+    }
+
+    /// Calls a script whose first argument is the clock's.
+    pub(super) async fn eval(&self, command: &Cmd, writes: bool) -> Result<Reply, Refusal> {
+        Reply::read(self.options.clock.eval(&self.link, command, writes).await?, Answer::from_code)
     }
 
     /// The state of a shard; `None`: its queue does not exist.
@@ -188,6 +193,11 @@ impl Shared {
             Err(_) => rule(shard, self.read(shard).await?.0.config()),
         }
     }
+}
+
+/// Whether a script may change something.
+fn has_writes(script: Script) -> bool {
+    !script.source().starts_with("#!lua flags=no-writes")
 }
 
 /// The outcome of one script call.

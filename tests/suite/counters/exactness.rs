@@ -80,7 +80,7 @@ impl Program {
             18 => self.change_the_namespace().await,
             _ if self.random.random() => {
                 let back_ms = one(&mut self.random, &[1, 499, 2_000, 30_000]);
-                self.ns.set_back(back_ms).await;
+                self.ns.set_back(back_ms);
             }
             _ => {
                 let mut connection = self.ns.redis.connection().await;
@@ -212,7 +212,7 @@ impl Program {
         let stale = self.ns.store.clone();
         self.ns.reconfigure(config).await;
         let name = any_counter(&mut self.random);
-        let settled = Settlement { counter: name.clone(), to_ms: self.ns.now_ms(), closed: Closed::Up };
+        let settled = Settlement { counter: name.clone(), to_ms: self.ns.latest_ms(), closed: Closed::Up };
         assert_eq!(stale.seal(std::slice::from_ref(&name)).await, Err(Refusal::Stale));
         assert_eq!(stale.settle(std::slice::from_ref(&settled)).await, Err(Refusal::Stale));
         assert_eq!(stale.close(&settled).await, Err(Refusal::Stale));
@@ -239,7 +239,7 @@ impl Program {
                 "'{name}' at {checkpoint:?}"
             );
             assert!(checkpoint.last_write_ms <= self.ns.oracle.last_write_ms(name), "'{name}' at {checkpoint:?}");
-            assert!(checkpoint.exact_to_ms <= self.ns.now_ms() - 500, "nothing that can still come");
+            assert!(checkpoint.exact_to_ms <= self.ns.latest_ms() - 500, "nothing that can still come");
         }
     }
 
@@ -247,7 +247,7 @@ impl Program {
     async fn come_to_rest(mut self) {
         let config = self.ns.config.clone();
         // Past every due time of this configuration, and past every time to which the clock was set back.
-        self.ns.at(self.ns.now_ms() + 30_000);
+        self.ns.at(self.ns.latest_ms() + 30_000);
         let store = self.ns.store.clone();
         for shard in 0..SHARDS {
             loop {

@@ -2,12 +2,13 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
-//! `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
+//! `clocks`, `reset`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
 mod bounds;
 mod cached;
 mod circulation;
+mod clocks;
 mod compared;
 mod draw;
 mod event_pages;
@@ -15,6 +16,7 @@ mod exactness;
 mod hot;
 mod idle;
 mod interrupted;
+mod reset;
 mod sealing;
 mod servers;
 mod slots;
@@ -49,7 +51,7 @@ struct TestNamespace {
     /// Of the calls on Redis and the oracle.
     order: Arc<Mutex<()>>,
     leases: u64,
-    /// The store's clock, where the test has set its own back.
+    /// The latest time before the clock was set back.
     peak_ms: u64,
 }
 
@@ -110,7 +112,12 @@ impl TestNamespace {
 
     /// The time by the store's clock.
     fn now_ms(&self) -> u64 {
-        self.clock_ms.load(Ordering::SeqCst).max(self.peak_ms)
+        self.clock_ms.load(Ordering::SeqCst)
+    }
+
+    /// The latest time that the store's clock has shown.
+    fn latest_ms(&self) -> u64 {
+        self.now_ms().max(self.peak_ms)
     }
 
     fn at(&self, now_ms: u64) {
@@ -121,20 +128,16 @@ impl TestNamespace {
         self.clock_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// The clock is set back; each shard has come to know before what time it was.
-    async fn set_back(&mut self, ms: u64) {
-        self.peak_ms = self.now_ms();
-        self.at(self.peak_ms);
-        for shard in 0..SHARDS {
-            self.store.due(shard, 0, 0).await.expect("an answer");
-        }
+    /// The clock is set back, to so long before the latest time that it has shown.
+    fn set_back(&mut self, ms: u64) {
+        self.peak_ms = self.latest_ms();
         self.at(self.peak_ms - ms);
     }
 
     /// A later lease than all before.
     fn lease(&mut self) -> LeaseOrder {
         self.leases += 1;
-        LeaseOrder { leased_at_ms: self.now_ms(), fencing_token: self.leases }
+        LeaseOrder { leased_at_ms: self.latest_ms(), fencing_token: self.leases }
     }
 
     fn job(&mut self, counter: &CounterName) -> Job {

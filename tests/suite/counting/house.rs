@@ -22,14 +22,14 @@ use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 
 /// Two servers of counters. All of it ends when it is dropped.
-pub(super) struct House {
-    pub(super) redis: TestRedis,
+pub(crate) struct House {
+    pub(crate) redis: TestRedis,
     /// Where each answers.
-    pub(super) urls: Vec<String>,
+    pub(crate) urls: Vec<String>,
     /// Clients of each.
-    pub(super) clients: Vec<CounterClient>,
+    pub(crate) clients: Vec<CounterClient>,
     /// The queue that drives them, if there is one.
-    pub(super) queue: Option<Client>,
+    pub(crate) queue: Option<Client>,
     records: PathBuf,
     _counters: Vec<Running>,
     _worker: Option<RollupWorker>,
@@ -39,26 +39,31 @@ pub(super) struct House {
 
 impl House {
     /// Without rollups.
-    pub(super) async fn without_rollups() -> Self {
+    pub(crate) async fn without_rollups() -> Self {
         House::start(false, false).await
     }
 
     /// With a queue, but without workers.
-    pub(super) async fn without_worker() -> Self {
+    pub(crate) async fn without_worker() -> Self {
         House::start(true, false).await
     }
 
     /// With a queue and a worker.
-    pub(super) async fn with_rollups() -> Self {
+    pub(crate) async fn with_rollups() -> Self {
         House::start(true, true).await
     }
 
     async fn start(has_queue: bool, has_worker: bool) -> Self {
-        let (redis, dir) = (TestRedis::start().await, TempDir::new().expect("a temporary folder"));
+        House::on(TestRedis::start().await, has_queue, has_worker).await
+    }
+
+    /// On this Redis.
+    pub(crate) async fn on(redis: TestRedis, has_queue: bool, has_worker: bool) -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
         let (mut server, mut queue, mut worker) = (None, None, None);
         let records = dir.path().join("records");
         if has_queue {
-            let started = Server::start_on(redis.store(Clock::Redis).await).await;
+            let started = Server::start_on(redis.store(Clock::default()).await).await;
             let client = Client::connect(started.url()).await.expect("a server that listens");
             if has_worker {
                 worker = Some(start_worker(&redis, client.clone(), &records).await);
@@ -96,28 +101,28 @@ impl House {
     }
 
     /// Makes or changes a namespace, through the first server.
-    pub(super) async fn put(&self, namespace: &str, config: NamespaceConfig) {
+    pub(crate) async fn put(&self, namespace: &str, config: NamespaceConfig) {
         self.clients[0].put_namespace(namespace, config).await.expect("a good configuration");
     }
 
     /// What no client of ours would send.
-    pub(super) async fn wire(&self, via: usize) -> Wire {
+    pub(crate) async fn wire(&self, via: usize) -> Wire {
         let channel = Channel::from_shared(self.urls[via].clone()).expect("a good address").connect().await;
         Wire { counters: CountersClient::new(channel.expect("a server that listens")) }
     }
 
     /// A count, through one of the servers.
-    pub(super) async fn count(&self, via: usize, namespace: &str, counter: &str) -> Counted {
+    pub(crate) async fn count(&self, via: usize, namespace: &str, counter: &str) -> Counted {
         self.clients[via].get(namespace, counter).await.expect("a count")
     }
 
     /// A counter as the last rollup left it, without a read of its count.
-    pub(super) async fn entry(&self, namespace: &str, counter: &str) -> Option<CounterEntry> {
+    pub(crate) async fn entry(&self, namespace: &str, counter: &str) -> Option<CounterEntry> {
         listed(&self.clients[1], namespace).await.remove(counter)
     }
 
     /// Waits until the last rollup of a counter is as expected.
-    pub(super) async fn until_entry(
+    pub(crate) async fn until_entry(
         &self,
         namespace: &str,
         counter: &str,
@@ -128,14 +133,14 @@ impl House {
     }
 
     /// What the worker has written of one namespace.
-    pub(super) fn records(&self, namespace: &str) -> Vec<Record> {
+    pub(crate) fn records(&self, namespace: &str) -> Vec<Record> {
         let records = Records::read(&self.records).expect("records");
         records.into_iter().filter(|record| record.namespace == namespace).collect()
     }
 }
 
 async fn connect(redis: &TestRedis) -> RedisNamespaces {
-    let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default()).await;
+    let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default(), Clock::default()).await;
     connected.expect("the redis-server of the test")
 }
 
@@ -146,7 +151,7 @@ async fn start_worker(redis: &TestRedis, queue: Client, records: &Path) -> Rollu
 }
 
 /// Reads until it is as expected.
-pub(super) async fn until<T: std::fmt::Debug>(read: impl AsyncFn() -> T, is_expected: impl Fn(&T) -> bool) -> T {
+pub(crate) async fn until<T: std::fmt::Debug>(read: impl AsyncFn() -> T, is_expected: impl Fn(&T) -> bool) -> T {
     let give_up_at = Instant::now() + SOON;
     loop {
         let seen = read().await;
@@ -159,20 +164,20 @@ pub(super) async fn until<T: std::fmt::Debug>(read: impl AsyncFn() -> T, is_expe
 }
 
 /// The generated client of one server.
-pub(super) struct Wire {
-    pub(super) counters: CountersClient<Channel>,
+pub(crate) struct Wire {
+    pub(crate) counters: CountersClient<Channel>,
 }
 
 impl Wire {
     /// Adds without a token: it happens when it is counted.
-    pub(super) async fn add(&mut self, namespace: &str, counter: &str, delta: i64) -> wire::AddCountResponse {
+    pub(crate) async fn add(&mut self, namespace: &str, counter: &str, delta: i64) -> wire::AddCountResponse {
         let (namespace, counter) = (namespace.to_owned(), counter.to_owned());
         let request = wire::AddCountRequest { namespace, counter, delta, token: None };
         self.counters.add_count(request).await.expect("an add").into_inner()
     }
 
     /// Clears without a token.
-    pub(super) async fn clear(&mut self, namespace: &str, counter: &str) -> wire::ClearCountResponse {
+    pub(crate) async fn clear(&mut self, namespace: &str, counter: &str) -> wire::ClearCountResponse {
         let (namespace, counter) = (namespace.to_owned(), counter.to_owned());
         let request = wire::ClearCountRequest { namespace, counter, token: None };
         self.counters.clear_count(request).await.expect("a clear").into_inner()

@@ -7,7 +7,7 @@
 
 mod api;
 mod crowd;
-mod house;
+pub(crate) mod house;
 mod http;
 mod judge;
 mod load;

@@ -5,7 +5,7 @@ use super::machines::Machines;
 use super::now_ms;
 use std::collections::{BTreeMap, BTreeSet};
 use tallystone_client::{CounterType, IdempotencyToken, NamespaceConfig, NewAdd};
-use tallystone_lua::counter::STATE_CLOCK;
+use tallystone_lua::counter::STATE_SHOWN;
 use tallystone_proto::counter::v1 as wire;
 use tonic::Code;
 use tonic_types::StatusExt;
@@ -283,7 +283,7 @@ async fn shown_clocks(house: &House) -> Vec<u64> {
     for shard in 0..8 {
         let state: Vec<u8> =
             redis::cmd("GET").arg(state_key(shard)).query_async(&mut connection).await.expect("a state");
-        shown.push(state[STATE_CLOCK].iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+        shown.push(state[STATE_SHOWN].iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
     }
     shown
 }
@@ -293,7 +293,7 @@ async fn show(house: &House, clocks_ms: [u64; 8]) {
     let mut connection = house.redis.connection().await;
     for (shard, shown_ms) in clocks_ms.into_iter().enumerate() {
         let mut set = redis::cmd("SETRANGE");
-        set.arg(state_key(shard)).arg(STATE_CLOCK.start).arg(&shown_ms.to_be_bytes()[2..]);
+        set.arg(state_key(shard)).arg(STATE_SHOWN.start).arg(&shown_ms.to_be_bytes()[2..]);
         set.query_async::<()>(&mut connection).await.expect("a state");
     }
 }
@@ -451,5 +451,28 @@ async fn n3_a_token_counts_once_however_many_send_it_at_once() {
         let counted = tasks.join_all().await.into_iter().filter(|duplicate| !duplicate).count();
         assert_eq!(counted, 1);
         assert_eq!(house.count(0, NS, "c").await.count, round);
+    }
+}
+
+#[tokio::test]
+async fn n7_clears_of_both_kinds_in_one_call_move_no_clock_ahead() {
+    let house = wide().await;
+    let mut wire_client = house.wire(0).await;
+    for number in 0..40 {
+        let token = wire::IdempotencyToken { token: format!("t{number}"), generation_time_ms: now_ms() as i64 + 900 };
+        let clears = vec![
+            wire::ClearCount { counter: "a".to_owned(), token: None },
+            wire::ClearCount { counter: "b".to_owned(), token: Some(token) },
+        ];
+        let request = wire::ClearCountsRequest { namespace: NS.to_owned(), clears };
+        let results = wire_client.counters.clear_counts(request).await.expect("clears").into_inner().results;
+        let is_ok =
+            |result: &wire::ClearCountResult| matches!(result.outcome, Some(wire::clear_count_result::Outcome::Ok(_)));
+        assert!(results.iter().all(is_ok), "{results:?}");
+    }
+    let shown = shown_clocks(&house).await;
+    assert!(shown.iter().all(|shown_ms| *shown_ms <= now_ms()), "{shown:?}");
+    for number in 0..40 {
+        house.clients[1].add(NS, NewAdd::new(&format!("c{number}"), 1)).await.expect("an add with a token of now");
     }
 }

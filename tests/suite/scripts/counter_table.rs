@@ -110,6 +110,16 @@ impl CounterTable {
                 let until = [(counter(words[0]), at(words[1]))];
                 format!("in {}", self.store().tick(&until).await?[0])
             }
+            "ahead" => {
+                let ahead = self.namespaces.clock_ahead(&self.name).await?;
+                format!("ahead {}{}", ahead.ahead_ms, if ahead.is_reserved { ", reserved" } else { "" })
+            }
+            "reset" => {
+                self.namespaces.reset_clock(&self.name).await?;
+                let namespace = self.namespaces.get(&self.name).await?.expect("a namespace");
+                self.store = Some(self.namespaces.open(&namespace).await?);
+                format!("revision {}", namespace.revision)
+            }
             "prune" => format!("dropped {}", self.store().prune(self.home(words[0]).await?).await?),
             "commit" => {
                 let updates: Vec<CheckpointUpdate> = words.iter().map(|word| update(word)).collect();

@@ -30,7 +30,7 @@ pub struct Fault {
     /// The field at fault, if one field is.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// With STORE_UNAVAILABLE: "no" (certainly not done) or "unknown" (perhaps done). Repeat the same request.
+    /// With STORE_UNAVAILABLE and CLOCK_SKEW: "no" (certainly not done) or "unknown" (perhaps done). Repeat the same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<String>,
     #[serde(skip)]

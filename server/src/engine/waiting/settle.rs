@@ -22,7 +22,8 @@ pub(in crate::engine) enum Retry {
 /// the refusal.
 fn retry_after(refusal: &Refusal, kind: &WaiterKind) -> Option<Retry> {
     match (refusal, kind) {
-        (Refusal::Unavailable { .. } | Refusal::IndexBuilding { .. }, _) => Some(Retry::Soon),
+        (refusal, _) if refusal.is_unavailable() => Some(Retry::Soon),
+        (Refusal::IndexBuilding { .. }, _) => Some(Retry::Soon),
         (Refusal::DequeueBlocked { .. }, WaiterKind::Stream(_)) => Some(Retry::Paused),
         _ => None,
     }
@@ -117,10 +118,13 @@ impl Waiting {
 
     /// The whole store call was refused.
     fn settle_refused(&mut self, batch: DequeueBatch, refusal: Refusal, now: Instant) -> Option<Retry> {
-        if let Refusal::Unavailable { why, .. } = &refusal {
+        if refusal.is_unavailable() {
             // Until the store answers a request of a group again, it is unknown what there is for it. Its waiters have
             // no part in a lost call.
-            let refusal = Refusal::Unavailable { applied: Applied::No, why: why.clone() };
+            let refusal = match &refusal {
+                Refusal::Unavailable { why, .. } => Refusal::Unavailable { applied: Applied::No, why: why.clone() },
+                other => other.clone(),
+            };
             self.groups.values_mut().for_each(|group| group.refused = Some(refusal.clone()));
         }
         let may_have_acted = matches!(refusal, Refusal::Unavailable { applied: Applied::Unknown, .. });

@@ -1,0 +1,17 @@
+#!lua flags=allow-oom
+-- lower: checkpoints that are exact to a time that is yet to come become exact to an earlier one; their counts stay (X6).
+-- KEYS counts   ARGV from_ms to_ms counter...
+-- RETURNS {OK, how many}
+-- WHY without their leases: those of the time ahead would be later than every lease that follows.
+local from, to, lowered = tonumber(ARGV[1]), tonumber(ARGV[2]), 0
+for i = 3, #ARGV do
+  local raw = redis.call('HGET', K_COUNTS, ARGV[i])
+  local high, low, exact_to, last_write = 0, 0, 0, 0
+  if raw then high, low, exact_to, last_write = struct.unpack(CHECKPOINT, raw) end
+  if raw and exact_to == from then
+    local checkpoint = struct.pack(CHECKPOINT, high, low, to, math.min(last_write, to), 0, 0)
+    redis.call('HSET', K_COUNTS, ARGV[i], checkpoint)
+    lowered = lowered + 1
+  end
+end
+return {OK, lowered}

@@ -1,0 +1,57 @@
+//! `tallystone counters clock`: counters that were written while Redis's clock was ahead (X6).
+
+use super::WRONG;
+use crate::system::program::{Ended, command, run};
+use tallystone_counters::redis::RedisNamespaces;
+use tallystone_counters::{
+    Change, CounterName, Events, NamespaceConfig, NamespaceName, NewEvent, Refusal, RollupLog, Token,
+};
+use tallystone_link::{Clock, ReplicaWait};
+use tallystone_tests::{ClockShift, TestRedis};
+
+async fn call(redis: &TestRedis, more: &[&str]) -> Ended {
+    let url = redis.url();
+    let mut args = vec!["counters", "clock", "--json", "--redis-url", &url, "--allow-volatile"];
+    args.extend(more);
+    run(command(&args), "").await
+}
+
+#[tokio::test]
+async fn x6_the_command_shows_how_far_counters_are_ahead_and_sets_them_back() {
+    let shift = ClockShift::new();
+    let redis = TestRedis::shifted(&shift).await;
+    // The clocks of all servers are wrong, too: no witness refuses.
+    let clock = Clock::redis("counters", 0);
+    let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default(), clock).await;
+    let namespaces = connected.expect("the redis-server of the test");
+    let name = NamespaceName::parse("ns").expect("a name");
+    let counter = CounterName::parse("c").expect("a counter");
+    shift.set_ms(WRONG[0]);
+    let namespace = namespaces.put(&name, NamespaceConfig::default()).await.expect("a namespace");
+    let store = namespaces.open(&namespace).await.expect("its stores");
+    let add = |time_ms| NewEvent { counter: counter.clone(), token: Token::drawn(), time_ms, change: Change::Add(5) };
+    store.append(&[add(None)]).await.remove(0).expect("it counts");
+    store.seal(std::slice::from_ref(&counter)).await.expect("sealed");
+
+    // Under a clock that is wrong now, nothing is shown or changed.
+    let refused = call(&redis, &["--reset"]).await;
+    assert!(refused.code == Some(3) && refused.stderr.contains("CLOCK_SKEW"), "{refused:?}");
+
+    shift.set_ms(0);
+    let now_ms = tallystone_link::wall_ms();
+    assert_eq!(store.append(&[add(Some(now_ms))]).await, [Err(Refusal::TooOld)]);
+    let shown = call(&redis, &["ns"]).await.object();
+    assert!(shown["ahead_ms"].as_u64().expect("a number") > 500_000, "{shown}");
+    assert_eq!((&shown["reset"], &shown["unfinished"]), (&false.into(), &false.into()));
+    let reset = call(&redis, &["--reset"]).await.object();
+    assert_eq!((&reset["namespace"], &reset["reset"]), (&"ns".into(), &true.into()));
+    let shown = call(&redis, &[]).await.object();
+    assert_eq!((&shown["ahead_ms"], &shown["reset"]), (&0.into(), &false.into()), "{shown}");
+
+    let namespace = namespaces.get(&name).await.expect("an answer").expect("the namespace");
+    let store = namespaces.open(&namespace).await.expect("its stores");
+    let later_ms = tallystone_link::wall_ms() + 600;
+    store.append(&[add(Some(later_ms))]).await.remove(0).expect("an add of now counts");
+    let unknown = call(&redis, &["unknown"]).await;
+    assert!(unknown.code == Some(1) && unknown.stderr.contains("NAMESPACE_NOT_FOUND"), "{unknown:?}");
+}
