@@ -111,6 +111,9 @@ pub struct Message {
     pub reason: String,
     /// It is running, and returns to pending when it completes.
     pub coalesced: bool,
+    /// The result that its worker gave when it completed; empty: none.
+    #[serde(serialize_with = "text_or_bytes", skip_serializing_if = "Bytes::is_empty")]
+    pub result: Bytes,
 }
 
 impl Message {
@@ -134,6 +137,7 @@ impl Message {
             worker: message.worker,
             reason: message.reason,
             coalesced: message.coalesced,
+            result: message.result,
         })
     }
 }

@@ -114,10 +114,12 @@ pub use inspect::{
     CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged, QueueSummary,
     Violation,
 };
-pub use lease::{Cancellation, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition};
+pub use lease::{
+    Cancellation, Completion, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition, Verdict,
+};
 pub use message::{Enqueued, Filter, NewMessage, State};
 pub use tonic::Code;
-pub use worker::{Failure, Lost, Outcome, Worker, WorkerStats};
+pub use worker::{Failure, Lost, Outcome, Success, Worker, WorkerStats};
 
 /// The program in README.md compiles.
 #[cfg(doctest)]

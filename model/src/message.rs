@@ -128,4 +128,6 @@ pub struct Message {
     pub reason: String,
     /// It is running, and becomes pending again when it completes (Q12).
     pub coalesced: bool,
+    /// Completed: the result of the work; else empty (Q23).
+    pub result: Bytes,
 }

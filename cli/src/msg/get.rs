@@ -29,9 +29,9 @@ fn message_text(message: &Message) -> String {
         State::Running => "lease expires",
         _ => "kept until",
     };
-    let payload = match std::str::from_utf8(&message.payload) {
+    let bytes = |bytes: &[u8]| match std::str::from_utf8(bytes) {
         Ok(text) => printable(text),
-        Err(_) => format!("{} bytes of binary data; --json shows them", message.payload.len()),
+        Err(_) => format!("{} bytes of binary data; --json shows them", bytes.len()),
     };
     let fencing_token = if message.fencing_token == 0 { String::new() } else { message.fencing_token.to_string() };
     let coalesced = if message.coalesced { "runs again when it completes" } else { "" };
@@ -48,7 +48,8 @@ fn message_text(message: &Message) -> String {
         ("enqueued", time(message.enqueued_at_ms)),
         ("version", message.version.to_string()),
         ("metadata", pairs_text(&message.metadata)),
-        ("payload", payload),
+        ("payload", bytes(&message.payload)),
+        ("result", bytes(&message.result)),
     ];
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
     shown.fold(format!("message {}\n", message.id), |text, (name, value)| text + &format!("  {name:<15} {value}\n"))

@@ -54,7 +54,7 @@ impl Program {
         };
         match status {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(Failure::new(reason(status))),
+            Ok(status) => Err(failure(status)),
             Err(error) => Err(Failure::new(format!("cannot wait for the command: {error}"))),
         }
     }
@@ -78,6 +78,16 @@ impl Program {
 /// The message runs again at once, on another worker.
 fn interrupted() -> Failure {
     Failure::new("the worker was interrupted").retry_after_ms(0)
+}
+
+/// The statuses with a meaning are those of qmail's programs.
+fn failure(status: ExitStatus) -> Failure {
+    let failure = Failure::new(reason(status));
+    match status.code() {
+        Some(99) => failure.cancel(),
+        Some(100) => failure.never_again(),
+        _ => failure,
+    }
 }
 
 fn reason(status: ExitStatus) -> String {

@@ -5,6 +5,7 @@ use crate::message::{Lease, Message, NewMessage};
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
 use crate::store::Transition;
+use bytes::Bytes;
 
 /// How a lease ended: a repetition of the call that ended it gets this result (Q10).
 #[derive(Clone, Debug)]
@@ -46,6 +47,8 @@ pub(super) struct Record {
     pub(super) redriven: bool,
     /// How the last lease ended.
     pub(super) ended: Option<Ended>,
+    /// The result of a completed message.
+    pub(super) result: Bytes,
 }
 
 impl Record {
@@ -87,7 +90,11 @@ impl Record {
 
     /// When a terminal message may be collected.
     pub(super) fn collect_at_ms(&self, config: &QueueConfig) -> u64 {
-        self.state_since_ms + config.terminal_retention_ms
+        self.state_since_ms
+            + match self.state {
+                State::Errored => config.errored_retention_ms,
+                _ => config.terminal_retention_ms,
+            }
     }
 
     /// The lease of a running message.
@@ -127,6 +134,7 @@ impl Record {
             worker: self.worker.clone(),
             reason: self.reason.clone(),
             coalesced: self.coalesced,
+            result: self.result.clone(),
         }
     }
 }

@@ -127,18 +127,18 @@ impl QueueShard {
         transition
     }
 
-    /// Collects a message.
-    pub(super) fn collect(&mut self, id: &MessageId) {
+    /// Collects a message, for this reason if it is not empty.
+    pub(super) fn collect(&mut self, id: &MessageId, reason: &str) {
         if let Some(mut record) = self.messages.remove(id) {
             record.version += 1;
-            self.leave_event(&record, Some((record.state, record.state_since_ms)), None, Cause::Collect, "");
+            self.leave_event(&record, Some((record.state, record.state_since_ms)), None, Cause::Collect, reason);
         }
     }
 
     /// Collects all messages, for the deletion of the queue.
     pub(super) fn collect_all(&mut self) {
         for id in self.messages.keys().cloned().collect::<Vec<_>>() {
-            self.collect(&id);
+            self.collect(&id, "");
         }
     }
 

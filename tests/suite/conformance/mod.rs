@@ -37,6 +37,7 @@ mod coalesce;
 mod dequeue;
 mod due;
 mod enqueue;
+mod errored;
 mod exclusive;
 mod filters;
 mod leases;
@@ -47,6 +48,7 @@ mod redis_only;
 mod request_ids;
 mod servers;
 mod tickets;
+mod verdicts;
 mod views;
 
 /// The message as it must be sent to come into a state by [`bring`].

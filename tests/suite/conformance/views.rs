@@ -22,7 +22,8 @@ over_both_stores!(
 
 async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &Stage<S>) {
     for state in State::ALL {
-        let queue = stage.queue(QueueConfig { terminal_retention_ms: 7_000, ..simple() }).await;
+        let config = QueueConfig { terminal_retention_ms: 7_000, errored_retention_ms: 9_000, ..simple() };
+        let queue = stage.queue(config).await;
         let enqueued_at_ms = stage.clock.now_ms();
         let fencing_token = bring(&queue, message("m", 5), state).await;
         let (due_ms, version, reason) = match state {
@@ -31,7 +32,7 @@ async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &St
             State::Running => (enqueued_at_ms + 30_000, 2, ""),
             State::Completed => (enqueued_at_ms + 7_000, 3, ""),
             State::Canceled => (enqueued_at_ms + 7_000, 2, "unwanted"),
-            State::Errored => (enqueued_at_ms + 7_000, 3, "broken"),
+            State::Errored => (enqueued_at_ms + 9_000, 3, "broken"),
         };
         let has_run = fencing_token != 0;
         let expected = Message {
@@ -52,6 +53,7 @@ async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &St
             worker: if has_run { "w".to_owned() } else { String::new() },
             reason: reason.to_owned(),
             coalesced: false,
+            result: bytes::Bytes::new(),
         };
         assert_eq!(queue.get("m").await, expected);
         assert_eq!(queue.list_by(state, 9).await, std::slice::from_ref(&expected));

@@ -69,3 +69,23 @@ async fn metadata_keys_do_not_collide() {
     assert!(worker.stop().await.success());
     dev.stop().await;
 }
+
+#[tokio::test]
+async fn q23_q29_two_exit_statuses_end_the_message_for_good() {
+    let dev = Dev::start().await;
+    dev.ok(&["queue", "create", "q"]).await;
+    for status in ["99", "100"] {
+        dev.ok(&["msg", "enqueue", "q", "--id", status]).await;
+    }
+    let args = ["--json", "--server", dev.url(), "work", "q", "--exec", "exit $TALLYSTONE_ID"];
+    let mut worker = Running::start(program::command(&args));
+    for (id, state) in [("99", "canceled"), ("100", "errored")] {
+        let outcome: Value = serde_json::from_str(&worker.line().await).expect("JSON");
+        assert_eq!((&outcome["id"], &outcome["state"]), (&id.into(), &state.into()), "{outcome}");
+        let message = dev.ok(&["msg", "get", "q", id]).await;
+        assert_eq!((&message["state"], &message["reason"]), (&state.into(), &format!("exit status {id}").into()));
+        assert_eq!((&message["attempts"], &message["max_attempts"]), (&1.into(), &5.into()));
+    }
+    assert!(worker.stop().await.success());
+    dev.stop().await;
+}
