@@ -111,8 +111,8 @@ pub use history::{
     Watermark,
 };
 pub use inspect::{
-    CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged, QueueSummary,
-    Violation,
+    Attempt, CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged,
+    QueueSummary, Violation,
 };
 pub use lease::{
     Cancellation, Completion, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition, Verdict,

@@ -1,6 +1,7 @@
 -- move: one transition of one message, in two halves: `leave` removes it from its place, the caller changes the fields
 -- that it wants, and `enter` adds it to the next place. Every transition that is not on a hot path uses these.
 --@include errored
+--@include attempts
 local function leave(m, to)
   m.from, m.member_before = m.state, member_of(m)
   if m.from == PENDING then
@@ -50,12 +51,19 @@ local function enter(m, to, by, reason)
   local head = encode_head(m)
   call('HSET', K_HEAD, m.id, head)
   local left = to ~= m.from and m.version > 2 and pack('>I6', left_since) or ''
-  add_event(event_front(m.from, to, by, m.version, reason), m.id, left, head)
+  local front, payload = event_front(m.from, to, by, m.version, reason), ''
+  -- Where history keeps no payloads, it keeps those of messages that failed.
+  if to == ERRORED and errored_payload_kept > 0 then
+    payload = sub(call('HGET', K_BODY, m.id), 14 + #m.fixed, 13 + #m.fixed + errored_payload_kept)
+    front, payload = with_payload(front), pack('>I2', #payload) .. payload
+  end
+  add_event(front, m.id, left, head .. payload)
   if #indexes > 0 then index_move(m.id, m.fixed, m.from, to, m.member_before, member) end
 end
 
 -- Deletes a terminal message.
 local function collect(m, reason)
+  call('HDEL', K_ATTEMPTS, m.id)
   if m.state == ERRORED then forget_errored(m) elseif m.state == COMPLETED then call('HDEL', K_RESULTS, m.id) end
   call('HDEL', K_BODY, m.id)
   call('HDEL', K_HEAD, m.id)
@@ -89,6 +97,7 @@ local function end_run(m, how, by, reason, delay_ms, final)
     delay_ms = delay_ms or backoff_ms(m.attempts, m.fencing_token)
     if delay_ms > 0 then to, due = INVISIBLE, now + delay_ms else to = PENDING end
   end
+  remember_attempt(m, to, reason)
   leave(m, to)
   if marked then m.flags = m.flags - MARKED end
   if marked and not final then m.attempts = 0 end

@@ -55,6 +55,7 @@ if read > 0 then
     call('HDEL', K_BODY, unpack(gone))
     call('HDEL', K_HEAD, unpack(gone))
     call('HDEL', K_RESULTS, unpack(gone))
+    call('HDEL', K_ATTEMPTS, unpack(gone))
   end
   call('LPOP', K_DONE, read)
   S[POPPED] = S[POPPED] + read

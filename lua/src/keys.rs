@@ -4,7 +4,7 @@ use tallystone_model::Shard;
 use tallystone_model::limits::INDEXES_MAX;
 
 /// The names of a shard's keys, in the order of KEYS. Lua knows them as `K_STATE`, `K_CONFIG`, …
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 19] = [
     "state",         // string: revision, sequence, counts, the waiting server
     "config",        // string: JSON
     "body",          // hash: id → the content as sent
@@ -22,6 +22,7 @@ pub const NAMES: [&str; 18] = [
     "deleted",       // string, for an hour after DeleteQueue: the type of the queue
     "errored",       // sorted set: when it ended → errored message
     "errored_bytes", // string: the payload bytes of all errored messages
+    "attempts",      // hash: id → the last attempts that have ended without success
     "results",       // hash: id → the result of a completed message that has one
 ];
 

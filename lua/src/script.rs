@@ -70,7 +70,7 @@ pub(crate) fn load(name: &str, file: &'static str, prelude: &str, parts: &[(&str
 }
 
 const PARTS: &[(&str, &str)] = parts!["lib":
-    "shard", "record", "event", "exclusive", "errored", "index", "move", "due", "requests",
+    "shard", "record", "event", "exclusive", "errored", "attempts", "index", "move", "due", "requests",
     "check/index", "check/key", "check/message", "check/walk", "complete/batch",
     "dequeue/filtered", "dequeue/leases", "dequeue/ready", "dequeue/reply", "dequeue/requests", "dequeue/ticket",
     "enqueue/coalesce", "enqueue/fresh", "enqueue/keys", "sweep/errored",

@@ -20,6 +20,8 @@ pub const REQUEST_ID_BYTES_MAX: usize = 128;
 pub const REASON_BYTES_MAX: usize = 255;
 /// The result given with Complete.
 pub const RESULT_BYTES_MAX: usize = 1_024;
+/// Attempts of a message that can be read, the last ones.
+pub const ATTEMPTS_KEPT: usize = 20;
 /// Items of one batch.
 pub const BATCH_ITEMS_MAX: usize = 1_000;
 /// Encoded size of one request.

@@ -1,9 +1,11 @@
 //! `tallystone work QUEUE --exec CMD`. `program.rs` runs the command of a message, `environment.rs` sets its variables, and
-//! `guard.rs` kills it when the worker dies.
+//! `guard.rs` kills it when the worker dies, and `tail.rs` keeps
+//! the end of what it says.
 
 mod environment;
 mod guard;
 mod program;
+mod tail;
 
 pub(crate) use guard::watch as run_guard;
 
@@ -28,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 CMD runs as `sh -c CMD`, once per message, with the payload on its standard input. The worker extends the lease while \
-CMD runs. Its exit status decides, as in qmail, and is the reason (\"exit status N\"):
+CMD runs. Its exit status decides, as in qmail, and is the reason (\"exit status N\") with the end of what it wrote to stderr:
   0      completes the message
   99     cancels it
   100    makes it errored: never again

@@ -1,5 +1,6 @@
 //! Messages and leases, from their heads and bodies.
 
+use super::attempts::last_attempts;
 use super::content::Fixed;
 use super::head::Head;
 use super::id::decode_id;
@@ -42,12 +43,14 @@ pub fn decode_lease(id: &[u8], head: &[u8], body: &Bytes, default_max_attempts: 
     })
 }
 
-/// Decodes a message from its head (empty: pending at version 1), its body, and its result (empty: none).
+/// Decodes a message from its head (empty: pending at version 1), its body, its result (empty: none), and
+/// the record of its attempts; `None`: the caller does not want them.
 pub fn decode_message(
     id: MessageId,
     head: &[u8],
     body: &Bytes,
     result: Bytes,
+    attempts: Option<&[u8]>,
     config: &QueueConfig,
 ) -> Result<Message, Unreadable> {
     let mut in_body = Reader(body);
@@ -60,6 +63,7 @@ pub fn decode_message(
     };
     let fixed = Fixed::read(&mut reader)?;
     Ok(Message {
+        last_attempts: attempts.map_or_else(|| Ok(Vec::new()), |record| last_attempts(record, &head))?,
         id,
         state: head.state,
         version: head.version,
@@ -114,7 +118,8 @@ mod tests {
         };
         let mut body = vec![0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 7];
         encode_content(&message, Some("z"), &mut body);
-        let read = decode_message(id("m"), b"", &Bytes::from(body), Bytes::new(), &QueueConfig::default()).unwrap();
+        let read =
+            decode_message(id("m"), b"", &Bytes::from(body), Bytes::new(), Some(b""), &QueueConfig::default()).unwrap();
         assert_eq!((read.priority, &read.payload, &read.metadata), (-5, &message.payload, &message.metadata));
         assert_eq!((read.lease_ms, read.invisibility_ms, read.max_attempts), (Some(4_000_000), Some(1 << 40), 1_000));
         assert_eq!((read.enqueued_at_ms, read.version, read.state), (7, 1, State::Pending));

@@ -75,6 +75,7 @@ impl QueueShard {
             redriven: false,
             ended: None,
             result: Default::default(),
+            ended_attempts: Vec::new(),
             content,
         };
         self.accept(record);

@@ -114,7 +114,13 @@ impl QueueShard {
         by: Cause,
         reason: &str,
     ) -> Transition {
+        let runs_again = by == Cause::Complete && to.is_live();
+        let now_ms = self.now_ms;
         let transition = self.step(id, to, by, reason, |record| {
+            if !runs_again {
+                let attempt = record.attempt(to, now_ms, reason);
+                record.ended_attempts.push(attempt);
+            }
             record.due_ms = due_ms;
             if record.coalesced && to.is_live() {
                 record.attempts = 0;

@@ -2,6 +2,7 @@
 
 use super::status;
 use tallystone_model::limits::*;
+use tallystone_model::message::Attempt;
 use tallystone_model::names::{check_range, check_text};
 use tallystone_model::store::{Completion, Depth, Extended, Extension, LeaseRef, Release, Transition, Verdict};
 use tallystone_model::{Filter, Lease, Message, MessageId, QueueName, Refusal, State};
@@ -164,6 +165,19 @@ pub(super) fn to_message(message: Message) -> pb::Message {
         reason: message.reason,
         coalesced: message.coalesced,
         result: message.result,
+        last_attempts: message.last_attempts.into_iter().map(to_attempt).collect(),
+    }
+}
+
+fn to_attempt(attempt: Attempt) -> pb::Attempt {
+    pb::Attempt {
+        number: to_i32(attempt.number),
+        fencing_token: attempt.fencing_token,
+        worker: attempt.worker,
+        leased_at_ms: to_i64(attempt.leased_at_ms),
+        ended_at_ms: to_i64(attempt.ended_at_ms),
+        state: to_state(attempt.state),
+        reason: attempt.reason,
     }
 }
 

@@ -9,6 +9,7 @@ use crate::sweeper::Sweeper;
 use crate::testing::{TestStore, shard_of};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tallystone_model::store::LeaseRef;
 use tallystone_model::{Backoff, Filter, MessageId, QueueConfig};
 use tokio_util::sync::CancellationToken;
 

@@ -22,15 +22,28 @@ pub struct OutboxBound {
     pub full: OutboxFull,
     /// How many bytes of its payload the first event of a message carries; 0: none.
     pub payload_bytes_kept: u16,
+    /// How many bytes of its payload the event carries with which a message becomes errored, if `payload_bytes_kept` is
+    /// less; 0: none (Q22).
+    pub errored_payload_bytes_kept: u16,
 }
 
 impl Default for OutboxBound {
     fn default() -> Self {
-        OutboxBound { events_max: 1_000_000, full: OutboxFull::RefuseEnqueue, payload_bytes_kept: 0 }
+        OutboxBound {
+            events_max: 1_000_000,
+            full: OutboxFull::RefuseEnqueue,
+            payload_bytes_kept: 0,
+            errored_payload_bytes_kept: 0,
+        }
     }
 }
 
 impl OutboxBound {
+    /// The bytes that the event of an errored message carries: none if its first event had as many.
+    pub(super) fn errored_payload_bytes(&self) -> u16 {
+        if self.errored_payload_bytes_kept > self.payload_bytes_kept { self.errored_payload_bytes_kept } else { 0 }
+    }
+
     /// The number of events at which Enqueue is refused (0: never), and the number above which the oldest are dropped.
     pub(super) fn limits(&self) -> (u32, u32) {
         match self.full {

@@ -14,11 +14,19 @@ use tallystone_model::message::Message;
 use tallystone_model::store::{Depth, Items, Page};
 use tallystone_model::{Filter, MessageId, Refusal, Shard, State};
 
-fn message(view: &View, id: MessageId, head: &Bytes, body: &Bytes, result: Bytes) -> Result<Message, Refusal> {
+/// `attempts`: only where one message is read.
+fn message(
+    view: &View,
+    id: MessageId,
+    head: &Bytes,
+    body: &Bytes,
+    result: Bytes,
+    attempts: Option<Bytes>,
+) -> Result<Message, Refusal> {
     if body.is_empty() {
         return Err(Refusal::MessageNotFound { id: id.to_string() });
     }
-    record::decode_message(id, head, body, result, view.config()).map_err(unreadable)
+    record::decode_message(id, head, body, result, attempts.as_deref(), view.config()).map_err(unreadable)
 }
 
 impl Shared {
@@ -33,8 +41,8 @@ impl Shared {
             };
             let (view, mut reply) = self.run(shard, Script::GetMessages, Caller::Other, fill).await?;
             for id in ids {
-                let (head, body, result) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-                results.push(message(&view, id.clone(), &head, &body, result));
+                let (head, body, result, attempts) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+                results.push(message(&view, id.clone(), &head, &body, result, Some(attempts)));
             }
         }
         Ok(results)
@@ -58,7 +66,14 @@ impl Shared {
         let mut items = Vec::new();
         while !reply.is_at_end() {
             let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-            items.push(message(&view, record::decode_id(&id).map_err(unreadable)?, &head, &body, reply.bytes()?)?);
+            items.push(message(
+                &view,
+                record::decode_id(&id).map_err(unreadable)?,
+                &head,
+                &body,
+                reply.bytes()?,
+                None,
+            )?);
         }
         Ok(Page { items, next_cursor })
     }
@@ -70,7 +85,7 @@ impl Shared {
         };
         let (view, mut reply) = self.run(shard, Script::Explain, Caller::Other, fill).await?;
         let (head, body) = (reply.bytes()?, reply.bytes()?);
-        let message = message(&view, id.clone(), &head, &body, reply.bytes()?)?;
+        let message = message(&view, id.clone(), &head, &body, reply.bytes()?, None)?;
         let (holder_id, holder_head, key_head) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let holder = if holder_id.is_empty() {
             None

@@ -44,6 +44,7 @@ fn accepted(message: &NewMessage, at_ms: u64) -> Message {
         reason: String::new(),
         coalesced: false,
         result: bytes::Bytes::new(),
+        last_attempts: Vec::new(),
     }
 }
 

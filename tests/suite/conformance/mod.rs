@@ -32,6 +32,7 @@ macro_rules! over_both_stores {
 }
 
 mod arrows;
+mod attempts;
 mod cancel;
 mod coalesce;
 mod dequeue;

@@ -74,6 +74,9 @@ async fn q2_a_configuration_comes_back_as_it_was_given() {
         enqueue_blocked: Some(false),
         dequeue_blocked: Some(true),
         terminal_retention_ms: Some(0),
+        errored_retention_ms: Some(1),
+        max_errored: Some(2),
+        max_errored_bytes: Some(3),
         shards: Some(1),
         retry_backoff: Some(pb::RetryBackoff {
             kind: pb::retry_backoff::Kind::Exponential.into(),
