@@ -32,7 +32,7 @@ fn meaning(state: State) -> &'static str {
         State::Completed => "ended with success; collected after the retention",
         State::Canceled => "ended by Cancel or a purge; collected after the retention",
         State::Errored => {
-            "ended because no attempts were left; collected after a retention of its own, or when the queue has too many"
+            "ended because no attempts were left; collected after a separate retention, or when the queue has too many"
         }
     }
 }

@@ -83,7 +83,7 @@ pub fn hindrances(facts: &Facts) -> Vec<Hindrance> {
         State::Errored => {
             let why = if message.reason.is_empty() { "no reason given" } else { &message.reason };
             let text = match message.attempts < message.max_attempts {
-                true => format!("Its worker has given it up for good ({why}). Redrive it to run it again."),
+                true => format!("It has failed for good ({why}). Redrive it to run it again."),
                 false => format!("All {} attempts have failed ({why}). Redrive it to run it again.", message.attempts),
             };
             found.push(plain(NoAttemptsLeft, text));

@@ -35,7 +35,7 @@ pub(super) enum ErroredIn {
     Done,
     /// The same, but this version wrote the configuration.
     DoneOrSet,
-    /// In a set of their own.
+    /// In a separate set.
     Set,
 }
 

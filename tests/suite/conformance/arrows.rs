@@ -57,6 +57,8 @@ async fn q5_every_arrow_of_the_table_is_taken_and_no_other<S: Probe>(stage: &Sta
         let fencing_token = bring(&queue, m(name, -9), state).await;
         queue.cancel(lease_ref(name, fencing_token), "").await.expect("a live message");
     }
+    let fencing_token = bring(&queue, m("i", -9), State::Running).await;
+    queue.release_for_good(lease_ref("i", fencing_token), Verdict::Cancel, "").await.expect("a live lease");
     queue.redrive("b").await.expect("a canceled message");
     queue.cancel(no_lease("b"), "").await.expect("a pending message");
     bring(&queue, m("e", -9), State::Completed).await;

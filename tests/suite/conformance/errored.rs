@@ -1,4 +1,4 @@
-//! Errored messages stay: for a retention of their own, up to a number and a sum of payload bytes (Q22).
+//! Errored messages stay: for a separate retention, up to a number and a sum of payload bytes (Q22).
 
 use super::bring;
 use tallystone_model::limits::*;

@@ -328,6 +328,7 @@ async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
     let mut names: Vec<&str> = mine.iter().map(|key| &key[tag.len()..]).collect();
     names.sort();
     let expected = [
+        "attempts",
         "backlog",
         "body",
         "config",

@@ -140,7 +140,7 @@ async fn q7_explain_gathers_the_facts_of_each_state<S: Probe>(stage: &Stage<S>) 
     for state in State::ALL {
         let queue = stage.queue(exclusive()).await;
         let fencing_token = bring(&queue, keyed("m", 1, "k"), state).await;
-        let message = queue.get("m").await;
+        let message = Message { last_attempts: Vec::new(), ..queue.get("m").await };
         let facts = Facts { message, dequeue_blocked: false, holder: None, key_head: None, ahead: 0 };
         assert_eq!(queue.facts("m").await, facts);
         let kinds = async || queue.explain("m").await.iter().map(|hindrance| hindrance.kind).collect::<Vec<_>>();
