@@ -34,11 +34,17 @@ pub struct QueueConfig {
     pub enqueue_blocked: Option<bool>,
     /// The queue is paused: Dequeue is refused (`DEQUEUE_BLOCKED`).
     pub dequeue_blocked: Option<bool>,
-    /// How long ended messages stay: up to 31,536,000,000; default 600,000.
+    /// How long completed and canceled messages stay: up to 31,536,000,000; default 600,000.
     pub terminal_retention_ms: Option<u64>,
+    /// How long errored messages stay: up to 31,536,000,000; default 2,592,000,000 (30 days).
+    pub errored_retention_ms: Option<u64>,
+    /// Most errored messages, 1 to 1,000,000,000; default 100,000. Beyond it the oldest are removed.
+    pub max_errored: Option<u64>,
+    /// Most bytes of payload of all errored messages, 1 to 2^40; default 2^30. Beyond it the oldest are removed.
+    pub max_errored_bytes: Option<u64>,
     /// Fixed at creation; 1 for now.
     pub shards: Option<u32>,
-    /// Delay between a failed attempt and the next; default none.
+    /// Delay between a failed attempt and the next; default exponential, from 1 second to 5 minutes, with jitter.
     pub retry_backoff: Option<Backoff>,
     /// Most live messages; 0, the default: unlimited.
     pub max_depth: Option<u64>,
@@ -107,6 +113,9 @@ impl QueueConfig {
             ("enqueue_blocked", self.enqueue_blocked.is_some()),
             ("dequeue_blocked", self.dequeue_blocked.is_some()),
             ("terminal_retention_ms", self.terminal_retention_ms.is_some()),
+            ("errored_retention_ms", self.errored_retention_ms.is_some()),
+            ("max_errored", self.max_errored.is_some()),
+            ("max_errored_bytes", self.max_errored_bytes.is_some()),
             ("shards", self.shards.is_some()),
             ("retry_backoff", self.retry_backoff.is_some()),
             ("max_depth", self.max_depth.is_some()),
@@ -134,6 +143,9 @@ impl QueueConfig {
             enqueue_blocked: self.enqueue_blocked,
             dequeue_blocked: self.dequeue_blocked,
             terminal_retention_ms: self.terminal_retention_ms.map(wire_ms),
+            errored_retention_ms: self.errored_retention_ms.map(wire_ms),
+            max_errored: self.max_errored.map(wire_ms),
+            max_errored_bytes: self.max_errored_bytes.map(wire_ms),
             shards: self.shards.map(count),
             retry_backoff: self.retry_backoff.map(|backoff| wire::RetryBackoff {
                 kind: match backoff.kind {
@@ -165,6 +177,9 @@ impl QueueConfig {
             enqueue_blocked: config.enqueue_blocked,
             dequeue_blocked: config.dequeue_blocked,
             terminal_retention_ms: config.terminal_retention_ms.map(from_wire),
+            errored_retention_ms: config.errored_retention_ms.map(from_wire),
+            max_errored: config.max_errored.map(from_wire),
+            max_errored_bytes: config.max_errored_bytes.map(from_wire),
             shards: config.shards.map(count),
             retry_backoff: config.retry_backoff.map(|backoff| Backoff {
                 kind: match backoff.kind() {
@@ -180,6 +195,11 @@ impl QueueConfig {
             indexes: Some(config.indexes.into_iter().map(|index| index.keys).collect()),
         }
     }
+}
+
+impl Backoff {
+    /// No delay: a failed message runs again at once.
+    pub const NONE: Backoff = Backoff { kind: BackoffKind::None, base_ms: 0, max_ms: 0, jitter_percent: 0 };
 }
 
 impl QueueInfo {

@@ -111,6 +111,45 @@ pub struct Message {
     pub reason: String,
     /// It is running, and returns to pending when it completes.
     pub coalesced: bool,
+    /// The result that its worker gave when it completed; empty: none.
+    #[serde(serialize_with = "text_or_bytes", skip_serializing_if = "Bytes::is_empty")]
+    pub result: Bytes,
+    /// Its last attempts, at most 20, the oldest first; only from [`Client::get_message`](crate::Client::get_message).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub last_attempts: Vec<Attempt>,
+}
+
+/// One attempt of a message: one lease, from its begin to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Attempt {
+    /// 1 for the first; counted from 1 again after a redrive, and after a run that follows from coalescing.
+    pub number: u32,
+    /// The fencing token of its lease.
+    pub fencing_token: u64,
+    /// The worker that held the lease.
+    pub worker: String,
+    /// When it began, in Unix ms.
+    pub leased_at_ms: u64,
+    /// When it ended, in Unix ms; 0: it runs.
+    pub ended_at_ms: u64,
+    /// The state in which it left the message; running: it runs.
+    pub state: State,
+    /// Why it ended; may be empty.
+    pub reason: String,
+}
+
+impl Attempt {
+    fn from_wire(attempt: wire::Attempt) -> Result<Self> {
+        Ok(Attempt {
+            state: known_state(attempt.state)?,
+            number: u32::try_from(attempt.number).unwrap_or(0),
+            fencing_token: attempt.fencing_token,
+            worker: attempt.worker,
+            leased_at_ms: from_wire(attempt.leased_at_ms),
+            ended_at_ms: from_wire(attempt.ended_at_ms),
+            reason: attempt.reason,
+        })
+    }
 }
 
 impl Message {
@@ -134,6 +173,8 @@ impl Message {
             worker: message.worker,
             reason: message.reason,
             coalesced: message.coalesced,
+            result: message.result,
+            last_attempts: message.last_attempts.into_iter().map(Attempt::from_wire).collect::<Result<_>>()?,
         })
     }
 }

@@ -147,13 +147,46 @@ pub struct LeaseRef {
 
 impl LeaseRef {
     pub(crate) fn into_wire(self) -> wire::LeaseRef {
-        wire::LeaseRef { id: self.id, fencing_token: self.fencing_token }
+        wire::LeaseRef { id: self.id, fencing_token: self.fencing_token, result: Bytes::new() }
     }
 }
 
 impl From<&Lease> for LeaseRef {
     fn from(lease: &Lease) -> Self {
         lease.lease_ref()
+    }
+}
+
+/// One item of [`Client::complete`](crate::Client::complete).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The lease.
+    pub lease: LeaseRef,
+    /// The result of the work, up to 1,024 bytes; kept with the completed message. Empty: none.
+    pub result: Bytes,
+}
+
+impl Completion {
+    /// Completes without a result.
+    pub fn of(lease: impl Into<LeaseRef>) -> Self {
+        Completion { lease: lease.into(), result: Bytes::new() }
+    }
+
+    /// The result of the work, up to 1,024 bytes.
+    #[must_use]
+    pub fn result(mut self, result: impl Into<Bytes>) -> Self {
+        self.result = result.into();
+        self
+    }
+
+    pub(crate) fn into_wire(self) -> wire::LeaseRef {
+        wire::LeaseRef { result: self.result, ..self.lease.into_wire() }
+    }
+}
+
+impl<L: Into<LeaseRef>> From<L> for Completion {
+    fn from(lease: L) -> Self {
+        Completion::of(lease)
     }
 }
 
@@ -201,15 +234,36 @@ pub struct Release {
     pub delay_ms: Option<u64>,
     /// Why, up to 255 bytes; kept with the message and in its history.
     pub reason: String,
+    /// Whether the message runs again.
+    pub verdict: Verdict,
+}
+
+/// What becomes of a message whose worker gives up its lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// It runs again, if it has attempts left or was coalesced.
+    #[default]
+    Retry,
+    /// Never again: it is errored now, whatever attempts it has left.
+    Error,
+    /// It is canceled.
+    Cancel,
 }
 
 impl Release {
     /// Releases with the delay of the queue's retry backoff.
     pub fn of(lease: impl Into<LeaseRef>) -> Self {
-        Release { lease: lease.into(), delay_ms: None, reason: String::new() }
+        Release { lease: lease.into(), delay_ms: None, reason: String::new(), verdict: Verdict::Retry }
     }
 
-    /// The message runs again after this delay; 0: at once.
+    /// Whether the message runs again.
+    #[must_use]
+    pub fn verdict(mut self, verdict: Verdict) -> Self {
+        self.verdict = verdict;
+        self
+    }
+
+    /// The message runs again after this delay; 0: at once. Refused with a verdict that lets no attempt follow.
     #[must_use]
     pub fn delay_ms(mut self, delay_ms: u64) -> Self {
         self.delay_ms = Some(delay_ms);
@@ -225,7 +279,13 @@ impl Release {
 
     pub(crate) fn into_wire(self) -> wire::LeaseRelease {
         let LeaseRef { id, fencing_token } = self.lease;
-        wire::LeaseRelease { id, fencing_token, delay_ms: self.delay_ms.map(wire_ms), reason: self.reason }
+        let verdict = match self.verdict {
+            Verdict::Retry => wire::Verdict::Retry,
+            Verdict::Error => wire::Verdict::Error,
+            Verdict::Cancel => wire::Verdict::Cancel,
+        };
+        let (delay_ms, reason) = (self.delay_ms.map(wire_ms), self.reason);
+        wire::LeaseRelease { id, fencing_token, delay_ms, reason, verdict: verdict.into() }
     }
 }
 

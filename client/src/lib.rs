@@ -115,13 +115,15 @@ pub use history::{
 };
 pub use indexed_depth::{DepthGroup, DepthQuery, GroupBy, IndexedDepth, Loss, Queues};
 pub use inspect::{
-    CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged, QueueSummary,
-    Violation,
+    Attempt, CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged,
+    QueueSummary, Violation,
 };
-pub use lease::{Cancellation, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition};
+pub use lease::{
+    Cancellation, Completion, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition, Verdict,
+};
 pub use message::{Enqueued, Filter, NewMessage, State};
 pub use tonic::Code;
-pub use worker::{Failure, Lost, Outcome, Worker, WorkerStats};
+pub use worker::{Failure, Lost, Outcome, Success, Worker, WorkerStats};
 
 /// The program in README.md compiles.
 #[cfg(doctest)]

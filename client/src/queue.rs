@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::connection::rpc;
 use crate::error::{Error, Items, Refused, Result};
-use crate::lease::{Cancellation, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition};
+use crate::lease::{Cancellation, Completion, Dequeue, Extended, Extension, Lease, Release, Transition};
 use crate::message::{Enqueued, NewMessage};
 use crate::wire::{from_wire, new_id};
 use std::time::Duration;
@@ -36,10 +36,10 @@ impl Client {
         Ok(response.leases.into_iter().map(Lease::from_wire).collect())
     }
 
-    /// Ends leases with success. The messages are completed; a coalesced one is pending again.
-    pub async fn complete(&self, queue: &str, leases: Vec<LeaseRef>) -> Items<Transition> {
-        let count = leases.len();
-        let leases = leases.into_iter().map(LeaseRef::into_wire).collect();
+    /// Ends leases with success. The messages are completed, and keep their results; a coalesced one is pending again.
+    pub async fn complete(&self, queue: &str, completions: Vec<Completion>) -> Items<Transition> {
+        let count = completions.len();
+        let leases = completions.into_iter().map(Completion::into_wire).collect();
         let request = wire::CompleteRequest { queue: queue.to_owned(), leases };
         let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
         items(count, response.results, Transition::from_result)
@@ -54,7 +54,8 @@ impl Client {
         items(count, response.results, extension_result)
     }
 
-    /// Gives leases back. The messages run again at once or after a delay; with no attempts left they are errored.
+    /// Gives leases back. The messages run again at once or after a delay; with no attempts left they are
+    /// errored, and with another [verdict](crate::Verdict) they do not run again.
     pub async fn release(&self, queue: &str, releases: Vec<Release>) -> Items<Transition> {
         let count = releases.len();
         let releases = releases.into_iter().map(Release::into_wire).collect();

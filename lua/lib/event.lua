@@ -17,6 +17,11 @@ local function event_front(from, to, by, version, reason)
   return pack('>BBBI4Bc0', from, to, by, version, #reason, reason)
 end
 
+-- The same front for an event that carries the begin of the payload.
+local function with_payload(front)
+  return sub(front, 1, 2) .. char(byte(front, 3) + WITH_PAYLOAD) .. sub(front, 4)
+end
+
 local function add_event(front, id, left, record)
   if outbox_keep == 0 then return end
   local n = #events

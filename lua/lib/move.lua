@@ -1,5 +1,7 @@
 -- move: one transition of one message, in two halves: `leave` removes it from its place, the caller changes the fields
 -- that it wants, and `enter` adds it to the next place. Every transition that is not on a hot path uses these.
+--@include errored
+--@include attempts
 local function leave(m, to)
   m.from, m.member_before = m.state, member_of(m)
   if m.from == PENDING then
@@ -15,6 +17,8 @@ local function leave(m, to)
       unlock_key(value)
       if S[PARKED] > 0 then restore_parked(value) end
     end
+  elseif m.from == ERRORED then
+    forget_errored(m)
   end
 end
 
@@ -32,7 +36,7 @@ local function enter(m, to, by, reason)
   elseif to == RUNNING then
     call('ZADD', K_RUNNING, m.due, m.id)
     note_due(m.due)
-  else
+  elseif to ~= ERRORED then
     note_due(now + retention_ms)
   end
   local left_since = m.since
@@ -42,20 +46,29 @@ local function enter(m, to, by, reason)
     if m.from ~= GONE then S[COUNT + m.from] = S[COUNT + m.from] - 1 end
     S[COUNT + to] = S[COUNT + to] + 1
   end
-  if to > RUNNING then call('RPUSH', K_DONE, done_entry(m)) end
+  if to == ERRORED then keep_errored(m)
+  elseif to > RUNNING then call('RPUSH', K_DONE, done_entry(m)) end
   local head = encode_head(m)
   call('HSET', K_HEAD, m.id, head)
   local left = to ~= m.from and m.version > 2 and pack('>I6', left_since) or ''
-  add_event(event_front(m.from, to, by, m.version, reason), m.id, left, head)
+  local front, payload = event_front(m.from, to, by, m.version, reason), ''
+  -- Where history keeps no payloads, it keeps those of messages that failed.
+  if to == ERRORED and errored_payload_kept > 0 then
+    payload = sub(call('HGET', K_BODY, m.id), 14 + #m.fixed, 13 + #m.fixed + errored_payload_kept)
+    front, payload = with_payload(front), pack('>I2', #payload) .. payload
+  end
+  add_event(front, m.id, left, head .. payload)
   if #indexes > 0 then index_move(m.id, m.fixed, m.from, to, m.member_before, member) end
 end
 
 -- Deletes a terminal message.
-local function collect(m)
+local function collect(m, reason)
+  call('HDEL', K_ATTEMPTS, m.id)
+  if m.state == ERRORED then forget_errored(m) elseif m.state == COMPLETED then call('HDEL', K_RESULTS, m.id) end
   call('HDEL', K_BODY, m.id)
   call('HDEL', K_HEAD, m.id)
   S[COUNT + m.state] = S[COUNT + m.state] - 1
-  add_event(event_front(m.state, GONE, BY_COLLECT, m.version + 1, ''), m.id, '', encode_head(m))
+  add_event(event_front(m.state, GONE, BY_COLLECT, m.version + 1, reason or ''), m.id, '', encode_head(m))
   if #indexes > 0 then index_move(m.id, m.fixed, m.state, GONE) end
 end
 
@@ -74,17 +87,20 @@ local function backoff_ms(attempts, fencing_token)
   return full - math.floor(math.floor(full * backoff_jitter / 100) * (draw % 1000) / 1000)
 end
 
--- Ends a run without success: the message runs again now, later or never. `delay_ms` nil: the queue's backoff.
-local function end_run(m, how, by, reason, delay_ms)
+-- Ends a run without success: the message runs again now, later or never. `delay_ms` nil: the queue's backoff. `final`:
+-- the terminal state that the worker wants, whatever attempts are left.
+local function end_run(m, how, by, reason, delay_ms, final)
   local _, _, own_max_attempts = options_of(m.fixed)
   local marked = m.flags % 2 == 1
-  local to, due = ERRORED, 0
-  if marked or m.attempts < (own_max_attempts or default_max_attempts) then
+  local to, due = final or ERRORED, 0
+  if not final and (marked or m.attempts < (own_max_attempts or default_max_attempts)) then
     delay_ms = delay_ms or backoff_ms(m.attempts, m.fencing_token)
     if delay_ms > 0 then to, due = INVISIBLE, now + delay_ms else to = PENDING end
   end
+  remember_attempt(m, to, reason)
   leave(m, to)
-  if marked then m.attempts, m.flags = 0, m.flags - MARKED end
+  if marked then m.flags = m.flags - MARKED end
+  if marked and not final then m.attempts = 0 end
   if reason ~= '' then m.reason = reason end
   m.due = due
   end_lease(m, how, to)

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- check: one bounded step of the scrubber (invariants I1 to I8 of the model).
+-- check: one bounded step of the scrubber (invariants I1 to I9 of the model).
 -- KEYS all of the shard   ARGV head, phase, cursor
 -- RETURNS {OK, next phase (0: done), next cursor, entries checked, then invariant, detail of each violation}
 -- WHY phases: each message is looked up in the place that its state names; then each place is walked back to its
@@ -29,6 +29,7 @@ local PHASES = {
     walk('ZSCAN', K_INVISIBLE, function(id) check_state(id, INVISIBLE, 'invisible') end)
   end,
   function() walk('HSCAN', K_KEYS, check_key) end,
+  function() walk('ZSCAN', K_ERRORED, check_errored) end,
 }
 
 check_counts()

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- complete: ends leases with success (Q5, Q10, Q11, Q12).
--- KEYS all of the shard   ARGV head, then id, fencing token of each item
+-- complete: ends leases with success (Q5, Q10, Q11, Q12, Q23).
+-- KEYS all of the shard   ARGV head, number of items, then id, fencing token of each item, then position, result of each
+--      item that has one
 -- RETURNS {OK, code(1) state(1) version(4) of each item}
 -- WHY a batch: completions gather and are written with one call per structure. A coalesced message, which becomes
 -- pending again, acts alone.
@@ -12,9 +13,10 @@
 --@include move
 --@include complete/batch
 
-local items = (#ARGV - 4) / 2
-local ids, results, seen = {}, {}, {}
-for i = 1, items do ids[i] = ARGV[3 + 2 * i] end
+local items = tonumber(ARGV[5])
+local ids, results, seen, given = {}, {}, {}, {}
+for i = 1, items do ids[i] = ARGV[4 + 2 * i] end
+for i = 6 + 2 * items, #ARGV, 2 do given[tonumber(ARGV[i])] = ARGV[i + 1] end
 local heads = call('HMGET', K_HEAD, unpack(ids))
 local FRONT = '>BI4I6I6I7BI4BI2I7' -- of a head, up to the fencing token
 
@@ -35,7 +37,7 @@ local function run_once_more(id, head)
 end
 
 for i = 1, items do
-  local id, fencing_token, head = ids[i], tonumber(ARGV[4 + 2 * i]), heads[i]
+  local id, fencing_token, head = ids[i], tonumber(ARGV[5 + 2 * i]), heads[i]
   if seen[id] then
     flush()
     head = call('HGET', K_HEAD, id)
@@ -50,6 +52,7 @@ for i = 1, items do
         results[i] = run_once_more(id, head)
       else
         results[i] = complete(id, head, version + 1)
+        if given[i] then call('HSET', K_RESULTS, id, given[i]) end
       end
     elseif ended_by(fencing_token, ENDED_COMPLETE, ended_fencing_token, ended_how) then
       results[i] = char(OK, ended_how % 16) .. pack('>I4', ended_version)

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- explain: the facts that explain why a message is not running (Q7).
 -- KEYS all of the shard   ARGV head, id
--- RETURNS {OK, head or '', body or '', holder id, holder head, key head id, ahead}
+-- RETURNS {OK, head or '', body or '', result or '', holder id, holder head, key head id, ahead}
 --@include shard
 --@include record
 --@include exclusive
@@ -22,4 +22,4 @@ if m and m.state == PENDING then
   end
   if runnable then ahead = call('ZRANK', K_READY, member) end
 end
-return {OK, head, body, holder, holder_head, key_head, ahead}
+return {OK, head, body, call('HGET', K_RESULTS, id) or '', holder, holder_head, key_head, ahead}

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- sweep: one bounded step of the background work (Q5): promotes messages whose invisibility has ended, ends expired
--- leases, collects terminal messages past the retention, forgets answered requests whose leases have ended.
--- KEYS all of the shard   ARGV head. RETURNS {OK, promoted, expired, collected, next_ms (0: never), now}
+-- leases, collects terminal messages past the retention and the oldest errored ones beyond the queue's bounds, forgets
+-- answered requests whose leases have ended.
+-- KEYS all of the shard   ARGV head. RETURNS {OK, promoted, expired, collected, dropped, next_ms (0: never), now}
 --@include shard
 --@include record
 --@include event
@@ -10,10 +11,12 @@
 --@include move
 --@include due
 --@include requests
+--@include sweep/errored
 
 local COLLECT_MAX, FORGET_EVERY_MS = 256, 30000
 
 local _, expired, promoted = move_due()
+local errored, dropped = collect_errored()
 
 -- The list of terminal messages is in the order in which they ended.
 local entries = call('LRANGE', K_DONE, 0, COLLECT_MAX - 1)
@@ -32,21 +35,27 @@ if read > 0 then
     -- Compares with what done_entry would make, without decoding the record.
     if head and byte(head) > RUNNING
       and sub(head, 2, 11) == sub(entries[i], 1, 10) and sub(head, 52, 58) == sub(entries[i], 11, 17) then
-      collected = collected + 1
-      gone[collected] = id
-      local state, version = unpick('>BI4', head)
-      if version ~= front_version or state ~= front_state then
-        front_version, front_state = version, state
-        front = event_front(state, GONE, BY_COLLECT, version + 1, '')
+      if byte(head) == ERRORED then
+        keep_errored(decode_head(id, head)) -- version 0.1 had put it here
+      else
+        collected = collected + 1
+        gone[collected] = id
+        local state, version = unpick('>BI4', head)
+        if version ~= front_version or state ~= front_state then
+          front_version, front_state = version, state
+          front = event_front(state, GONE, BY_COLLECT, version + 1, '')
+        end
+        S[COUNT + state] = S[COUNT + state] - 1
+        add_event(front, id, '', head)
+        if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), state, GONE) end
       end
-      S[COUNT + state] = S[COUNT + state] - 1
-      add_event(front, id, '', head)
-      if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), state, GONE) end
     end
   end
   if collected > 0 then
     call('HDEL', K_BODY, unpack(gone))
     call('HDEL', K_HEAD, unpack(gone))
+    call('HDEL', K_RESULTS, unpack(gone))
+    call('HDEL', K_ATTEMPTS, unpack(gone))
   end
   call('LPOP', K_DONE, read)
   S[POPPED] = S[POPPED] + read
@@ -60,8 +69,9 @@ if next_ms == 0 then next_ms = FAR end
 -- WHY not before FORGET_EVERY_MS: a busy queue must not be swept for each of its requests.
 local forget_ms = next_forget()
 if forget_ms then next_ms = math.min(next_ms, math.max(forget_ms, now + FORGET_EVERY_MS)) end
+next_ms = math.min(next_ms, next_errored())
 if oldest then next_ms = math.min(next_ms, unpick('>I6', oldest, DONE_AT) + retention_ms) end
 S[SWEEP_AT], earliest_due = next_ms, FAR
 write_events()
 close_shard()
-return {OK, promoted, expired, collected, next_ms % FAR, now}
+return {OK, promoted, expired, collected + errored, dropped, next_ms % FAR, now}

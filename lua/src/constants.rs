@@ -3,7 +3,7 @@
 use crate::answer::answers;
 use crate::keys;
 use std::fmt::Write;
-use tallystone_model::limits::DEQUEUE_PAYLOAD_BYTES;
+use tallystone_model::limits::{ATTEMPTS_KEPT, DEQUEUE_PAYLOAD_BYTES};
 use tallystone_model::{Cause, State};
 
 answers! {
@@ -68,6 +68,7 @@ pub fn prelude() -> String {
     local("STATE", &format!("'{STATE_LAYOUT}'"));
     local("WAIT_MARK_MS", &WAIT_MARK_MS);
     local("DEQUEUE_PAYLOAD_BYTES", &DEQUEUE_PAYLOAD_BYTES);
+    local("ATTEMPTS_KEPT", &ATTEMPTS_KEPT);
     local("WAKE_CHANNEL", &format!("'{}'", keys::WAKE_CHANNEL));
     text
 }

@@ -4,22 +4,26 @@ use tallystone_model::Shard;
 use tallystone_model::limits::INDEXES_MAX;
 
 /// The names of a shard's keys, in the order of KEYS. Lua knows them as `K_STATE`, `K_CONFIG`, …
-pub const NAMES: [&str; 15] = [
-    "state",       // string: revision, sequence, counts, the waiting server
-    "config",      // string: JSON
-    "body",        // hash: id → the content as sent
-    "head",        // hash: id → the mutable part; written first by the first change after Enqueue
-    "ready",       // sorted set by bytes: runnable messages
-    "backlog",     // sorted set by bytes, exclusive queues: the messages behind the head of each value
-    "keys",        // hash, exclusive queues: value → its lock or its head
-    "invisible",   // sorted set: due time → id
-    "running",     // sorted set: lease expiry → id
-    "done",        // list: terminal messages by the time they ended
-    "requests",    // hash: Dequeue request id, or a server's slot → its leases
-    "request_due", // sorted set: when one of these may be deleted → its name
-    "parked",      // sorted set by bytes: heads of filter indexes that wait until their value is free
-    "outbox",      // stream: events
-    "deleted",     // string, for an hour after DeleteQueue: the type of the queue
+pub const NAMES: [&str; 19] = [
+    "state",         // string: revision, sequence, counts, the waiting server
+    "config",        // string: JSON
+    "body",          // hash: id → the content as sent
+    "head",          // hash: id → the mutable part; written first by the first change after Enqueue
+    "ready",         // sorted set by bytes: runnable messages
+    "backlog",       // sorted set by bytes, exclusive queues: the messages behind the head of each value
+    "keys",          // hash, exclusive queues: value → its lock or its head
+    "invisible",     // sorted set: due time → id
+    "running",       // sorted set: lease expiry → id
+    "done",          // list: completed and canceled messages by the time they ended
+    "requests",      // hash: Dequeue request id, or a server's slot → its leases
+    "request_due",   // sorted set: when one of these may be deleted → its name
+    "parked",        // sorted set by bytes: heads of filter indexes that wait until their value is free
+    "outbox",        // stream: events
+    "deleted",       // string, for an hour after DeleteQueue: the type of the queue
+    "errored",       // sorted set: when it ended → errored message
+    "errored_bytes", // string: the payload bytes of all errored messages
+    "attempts",      // hash: id → the last attempts that have ended without success
+    "results",       // hash: id → the result of a completed message that has one
 ];
 
 /// The names of one filter index's keys.

@@ -30,7 +30,8 @@ pub enum LoadError {
 }
 
 /// The text of a script with its parts in place, and the prelude after its first line (`#!lua …`, which Redis requires to
-/// be first). `find` returns the text of a part.
+/// be first). `find` returns the text of a part. Of the prelude's lines `local NAME = …` the script gets those that it
+/// needs: Lua admits 200 local variables in one function.
 pub fn assemble<'a>(
     name: &str,
     source: &'a str,
@@ -38,9 +39,16 @@ pub fn assemble<'a>(
     find: &dyn Fn(&str) -> Option<&'a str>,
 ) -> Result<String, LoadError> {
     let (shebang, rest) = source.split_once('\n').unwrap_or((source, ""));
-    let mut out = format!("{shebang}\n{prelude}");
-    expand(name, rest, find, &mut Vec::new(), &mut Vec::new(), &mut out)?;
-    Ok(out)
+    let mut body = String::new();
+    expand(name, rest, find, &mut Vec::new(), &mut Vec::new(), &mut body)?;
+    let mut out = format!("{shebang}\n");
+    for line in prelude.lines() {
+        if line.split_whitespace().nth(1).is_none_or(|constant| body.contains(constant)) {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    Ok(out + &body)
 }
 
 fn expand<'a>(
@@ -102,8 +110,9 @@ mod tests {
 
     #[test]
     fn parts_come_once_and_in_order() {
-        let text = assemble("s", "#!lua\n-- doc\n--@include b\n--@include a\nreturn b\n", "local P = 0\n", &find);
-        assert_eq!(text.unwrap(), "#!lua\nlocal P = 0\nlocal a = 1\nlocal b = a\nreturn b\n");
+        let source = "#!lua\n-- doc\n--@include b\n--@include a\nreturn b + P\n";
+        let text = assemble("s", source, "local P = 0\nlocal UNUSED = 0\n", &find);
+        assert_eq!(text.unwrap(), "#!lua\nlocal P = 0\nlocal a = 1\nlocal b = a\nreturn b + P\n");
     }
 
     #[test]

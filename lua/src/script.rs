@@ -73,10 +73,10 @@ pub(crate) fn load(name: &str, file: &'static str, prelude: &str, parts: &[(&str
 const SHARED_PARTS: &[(&str, &str)] = parts!["lib": "clock"];
 
 const PARTS: &[(&str, &str)] = parts!["lib":
-    "shard", "record", "event", "exclusive", "index", "move", "due", "requests",
+    "shard", "record", "event", "exclusive", "errored", "attempts", "index", "move", "due", "requests",
     "check/index", "check/key", "check/message", "check/walk", "complete/batch",
     "dequeue/filtered", "dequeue/leases", "dequeue/ready", "dequeue/reply", "dequeue/requests", "dequeue/ticket",
-    "enqueue/coalesce", "enqueue/fresh", "enqueue/keys",
+    "enqueue/coalesce", "enqueue/fresh", "enqueue/keys", "sweep/errored",
 ];
 
 scripts! {

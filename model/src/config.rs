@@ -93,8 +93,14 @@ pub struct QueueConfig {
     pub enqueue_blocked: bool,
     /// Dequeue is refused (paused).
     pub dequeue_blocked: bool,
-    /// How long terminal messages stay.
+    /// How long completed and canceled messages stay.
     pub terminal_retention_ms: u64,
+    /// How long errored messages stay (Q22).
+    pub errored_retention_ms: u64,
+    /// The most errored messages; beyond it a sweep drops the oldest (Q22).
+    pub max_errored: u64,
+    /// The most bytes of payload of all errored messages; beyond it a sweep drops the oldest (Q22).
+    pub max_errored_bytes: u64,
     /// Fixed at creation; 1 for now (Q17).
     pub shards: u16,
     /// The delay before the next attempt.
@@ -115,8 +121,17 @@ impl Default for QueueConfig {
             enqueue_blocked: false,
             dequeue_blocked: false,
             terminal_retention_ms: 600_000,
+            errored_retention_ms: 30 * 86_400_000,
+            max_errored: 100_000,
+            max_errored_bytes: 1 << 30,
             shards: 1,
-            retry_backoff: Backoff::default(),
+            // Five attempts without a pause would be over before the cause of the first failure is.
+            retry_backoff: Backoff {
+                kind: BackoffKind::Exponential,
+                base_ms: 1_000,
+                max_ms: 300_000,
+                jitter_percent: 20,
+            },
             max_depth: 0,
             indexes: Vec::new(),
         }
@@ -138,6 +153,12 @@ pub struct QueuePatch {
     pub dequeue_blocked: Option<bool>,
     /// See [`QueueConfig::terminal_retention_ms`].
     pub terminal_retention_ms: Option<u64>,
+    /// See [`QueueConfig::errored_retention_ms`].
+    pub errored_retention_ms: Option<u64>,
+    /// See [`QueueConfig::max_errored`].
+    pub max_errored: Option<u64>,
+    /// See [`QueueConfig::max_errored_bytes`].
+    pub max_errored_bytes: Option<u64>,
     /// See [`QueueConfig::retry_backoff`].
     pub retry_backoff: Option<Backoff>,
     /// See [`QueueConfig::max_depth`].
@@ -156,6 +177,9 @@ impl QueueConfig {
         within("invisibility_ms", self.invisibility_ms, 0, DELAY_MS_MAX)?;
         within("max_attempts", u64::from(self.max_attempts), 1, u64::from(ATTEMPTS_MAX))?;
         within("terminal_retention_ms", self.terminal_retention_ms, 0, DELAY_MS_MAX)?;
+        within("errored_retention_ms", self.errored_retention_ms, 0, DELAY_MS_MAX)?;
+        within("max_errored", self.max_errored, 1, DEPTH_MAX)?;
+        within("max_errored_bytes", self.max_errored_bytes, 1, ERRORED_BYTES_MAX)?;
         within("shards", u64::from(self.shards), 1, u64::from(SHARDS_MAX))?;
         within("max_depth", self.max_depth, 0, DEPTH_MAX)?;
         let backoff = &self.retry_backoff;
@@ -181,6 +205,9 @@ impl QueueConfig {
         lay(&mut config.enqueue_blocked, &patch.enqueue_blocked);
         lay(&mut config.dequeue_blocked, &patch.dequeue_blocked);
         lay(&mut config.terminal_retention_ms, &patch.terminal_retention_ms);
+        lay(&mut config.errored_retention_ms, &patch.errored_retention_ms);
+        lay(&mut config.max_errored, &patch.max_errored);
+        lay(&mut config.max_errored_bytes, &patch.max_errored_bytes);
         lay(&mut config.retry_backoff, &patch.retry_backoff);
         lay(&mut config.max_depth, &patch.max_depth);
         lay(&mut config.indexes, &patch.indexes);
@@ -210,6 +237,13 @@ mod tests {
         assert!(config.patched(&patch).is_err());
         let patch = QueuePatch { max_depth: Some(7), ..QueuePatch::default() };
         assert_eq!(config.patched(&patch).unwrap(), QueueConfig { max_depth: 7, ..config });
+    }
+
+    #[test]
+    fn q22_the_default_backoff_leaves_a_failure_time_to_pass() {
+        let backoff = QueueConfig::default().retry_backoff;
+        let pauses_ms: u64 = (1..5).map(|attempts| backoff.delay_ms(attempts, 7)).sum();
+        assert!((12_000..=15_000).contains(&pauses_ms), "five attempts take {pauses_ms} ms");
     }
 
     #[test]

@@ -31,7 +31,9 @@ fn meaning(state: State) -> &'static str {
         State::Running => "leased to one worker",
         State::Completed => "ended with success; collected after the retention",
         State::Canceled => "ended by Cancel or a purge; collected after the retention",
-        State::Errored => "ended because no attempts were left; collected after the retention",
+        State::Errored => {
+            "ended because no attempts were left; collected after a separate retention, or when the queue has too many"
+        }
     }
 }
 

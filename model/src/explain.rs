@@ -82,7 +82,10 @@ pub fn hindrances(facts: &Facts) -> Vec<Hindrance> {
         }),
         State::Errored => {
             let why = if message.reason.is_empty() { "no reason given" } else { &message.reason };
-            let text = format!("All {} attempts have failed ({why}). Redrive it to run it again.", message.attempts);
+            let text = match message.attempts < message.max_attempts {
+                true => format!("It has failed for good ({why}). Redrive it to run it again."),
+                false => format!("All {} attempts have failed ({why}). Redrive it to run it again.", message.attempts),
+            };
             found.push(plain(NoAttemptsLeft, text));
         }
         State::Completed => found.push(plain(Terminal, "It has completed.".to_owned())),

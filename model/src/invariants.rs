@@ -26,6 +26,7 @@ pub const INVARIANTS: &[Invariant] = &[
         id: "I8",
         what: "the running set is ordered by the lease expiry of its messages, the invisible set by due time",
     },
+    Invariant { id: "I9", what: "the errored set holds errored messages, each with the time of its end" },
 ];
 
 /// One broken invariant.

@@ -18,6 +18,10 @@ pub const WORKER_BYTES_MAX: usize = 128;
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
 /// The reason given with Release or Cancel.
 pub const REASON_BYTES_MAX: usize = 255;
+/// The result given with Complete.
+pub const RESULT_BYTES_MAX: usize = 1_024;
+/// Attempts of a message that can be read, the last ones.
+pub const ATTEMPTS_KEPT: usize = 20;
 /// Items of one batch.
 pub const BATCH_ITEMS_MAX: usize = 1_000;
 /// Encoded size of one request.
@@ -41,6 +45,8 @@ pub const WAIT_MS_MAX: u64 = 300_000;
 pub const ATTEMPTS_MAX: u32 = 1_000;
 /// The largest max_depth; max_depth 0 means no bound.
 pub const DEPTH_MAX: u64 = 1_000_000_000;
+/// The largest max_errored_bytes: 1 TiB.
+pub const ERRORED_BYTES_MAX: u64 = 1 << 40;
 /// Shards of one queue, until queue sharding comes (Q17).
 pub const SHARDS_MAX: u16 = 1;
 /// Entries on one page of a list.

@@ -128,4 +128,29 @@ pub struct Message {
     pub reason: String,
     /// It is running, and becomes pending again when it completes (Q12).
     pub coalesced: bool,
+    /// Completed: the result of the work; else empty (Q23).
+    pub result: Bytes,
+    /// Its last attempts, the oldest first, at most [`ATTEMPTS_KEPT`]; only where one message is read, not in lists (Q22).
+    /// The attempts of earlier lives are among them (a redrive), but not a run with success after which a coalesced message
+    /// runs again.
+    pub last_attempts: Vec<Attempt>,
+}
+
+/// One attempt of a message (Q22).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// 1 for the first. A redrive, or a run that follows from coalescing, counts from 1 again.
+    pub number: u32,
+    /// The fencing token of its lease.
+    pub fencing_token: u64,
+    /// Its worker.
+    pub worker: String,
+    /// When it began: Unix ms.
+    pub leased_at_ms: u64,
+    /// When it ended: Unix ms. 0: it runs.
+    pub ended_at_ms: u64,
+    /// Where it left the message; running: it runs.
+    pub state: State,
+    /// Why it ended: given by the worker, or "lease expired"; may be empty.
+    pub reason: String,
 }

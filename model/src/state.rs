@@ -14,7 +14,7 @@ pub enum State {
     Running = 3,
     /// Ended with success.
     Completed = 4,
-    /// Canceled by its worker, an operator or a purge.
+    /// Canceled by its worker, by an operator or by a purge.
     Canceled = 5,
     /// Ended because all attempts failed.
     Errored = 6,
@@ -151,7 +151,8 @@ pub const ARROWS: &[Arrow] = &[
     arrow(RUNNING, PENDING, Cause::Complete, "a coalesced message runs again"),
     arrow(RUNNING, PENDING, Cause::Release, "attempts left, no delay"),
     arrow(RUNNING, INVISIBLE, Cause::Release, "attempts left, delay or backoff"),
-    arrow(RUNNING, ERRORED, Cause::Release, "no attempts left"),
+    arrow(RUNNING, ERRORED, Cause::Release, "no attempts left, or the worker says: never again"),
+    arrow(RUNNING, CANCELED, Cause::Release, "the worker says so"),
     arrow(RUNNING, PENDING, Cause::LeaseExpired, "attempts left, no backoff"),
     arrow(RUNNING, INVISIBLE, Cause::LeaseExpired, "attempts left, backoff"),
     arrow(RUNNING, ERRORED, Cause::LeaseExpired, "no attempts left"),
@@ -173,7 +174,7 @@ pub const ARROWS: &[Arrow] = &[
     arrow(RUNNING, CANCELED, Cause::Purge, "by an operator who includes running messages"),
     arrow(COMPLETED, None, Cause::Collect, "retention over, purged, queue deleted, or id used again"),
     arrow(CANCELED, None, Cause::Collect, "retention over, purged, queue deleted, or id used again"),
-    arrow(ERRORED, None, Cause::Collect, "retention over, purged, queue deleted, or id used again"),
+    arrow(ERRORED, None, Cause::Collect, "retention over, too many, purged, queue deleted, or id used again"),
 ];
 
 /// Whether the table has this transition.

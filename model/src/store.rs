@@ -15,7 +15,8 @@
 //!   with [`Refusal::LeaseLost`].
 //! - A coalesced mark (Q12) ends when the message leaves running. After Complete the message is pending again. After
 //!   Release, or when the lease expires, it goes where a message with all attempts left goes. In both cases its attempts
-//!   restart at 0. After Cancel it is canceled.
+//!   restart at 0. After Cancel it is canceled, and after a Release with another verdict than Retry it goes where that
+//!   says.
 //! - Each write raises the version by one and leaves one event for each transition of [`ARROWS`](crate::state::ARROWS).
 
 use crate::config::{QueueConfig, QueuePatch};
@@ -27,6 +28,7 @@ use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 use crate::state::State;
+use bytes::Bytes;
 use std::future::Future;
 
 /// The result of one call: the refusal of the whole call, or the result of each item in order.
@@ -112,6 +114,21 @@ pub struct LeaseRef {
     pub fencing_token: u64,
 }
 
+/// One item of Complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The lease.
+    pub lease: LeaseRef,
+    /// The result of the work; may be empty. At most [`RESULT_BYTES_MAX`](crate::limits::RESULT_BYTES_MAX).
+    pub result: Bytes,
+}
+
+impl From<LeaseRef> for Completion {
+    fn from(lease: LeaseRef) -> Self {
+        Completion { lease, result: Bytes::new() }
+    }
+}
+
 /// One item of ExtendLease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extension {
@@ -139,6 +156,21 @@ pub struct Release {
     pub delay_ms: Option<u64>,
     /// The reason, for people.
     pub reason: String,
+    /// Whether the message runs again.
+    pub verdict: Verdict,
+}
+
+/// What becomes of a message whose worker gives up its lease (Q23, Q29). The numbers are those of the scripts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verdict {
+    /// It runs again, if it has attempts left or is coalesced.
+    #[default]
+    Retry = 0,
+    /// Never again: it becomes errored, coalesced or not.
+    Error = 1,
+    /// It becomes canceled, coalesced or not.
+    Cancel = 2,
 }
 
 /// One item of Cancel.
@@ -229,6 +261,9 @@ pub struct Page<T> {
     pub next_cursor: String,
 }
 
+/// The reason in the event of an errored message that was removed before its retention ended (Q22).
+pub const TOO_MANY_ERRORED: &str = "too many errored messages";
+
 /// The result of a sweep (each count is at most [`SWEEP_ITEMS_MAX`](crate::limits::SWEEP_ITEMS_MAX) messages).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -238,6 +273,8 @@ pub struct Swept {
     pub expired: u64,
     /// Terminal messages removed.
     pub collected: u64,
+    /// How many of these were errored, and were removed before their retention ended: the queue had too many (Q22).
+    pub dropped: u64,
     /// When the next sweep is due, retention included: Unix ms; may be past. `None`: never.
     pub next_ms: Option<u64>,
     /// The time of the call by the store's clock: Unix ms.
@@ -329,14 +366,14 @@ pub trait Store: Send + Sync + 'static {
         ticket: Option<Ticket>,
     ) -> impl Future<Output = Result<Dequeued, Refusal>> + Send;
 
-    /// Q10, Q11. The message becomes completed, or pending if it was coalesced.
-    fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> impl Future<Output = Items<Transition>> + Send;
+    /// Q10, Q11, Q23. The message becomes completed and keeps the result, or pending if it was coalesced, without it.
+    fn complete(&self, shard: &Shard, completions: Vec<Completion>) -> impl Future<Output = Items<Transition>> + Send;
 
     /// Q11. The lease ends `lease_ms` after the call, which may be sooner than before.
     fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> impl Future<Output = Items<Extended>> + Send;
 
     /// A message with attempts left, or a coalesced one, becomes invisible for the delay, or pending if the delay is 0.
-    /// Otherwise it becomes errored.
+    /// Otherwise it becomes errored. Another verdict than Retry decides instead (Q23, Q29).
     fn release(&self, shard: &Shard, releases: Vec<Release>) -> impl Future<Output = Items<Transition>> + Send;
 
     /// A canceled message: succeeds again. Completed or errored: WrongState. Running: needs its live lease or `force`; with
@@ -377,7 +414,8 @@ pub trait Store: Send + Sync + 'static {
     fn depth(&self, shard: &Shard, filter: Option<&Filter>) -> impl Future<Output = Result<Depth, Refusal>> + Send;
 
     /// One bounded step of the background work: promotes messages whose invisibility has ended, ends expired leases,
-    /// collects terminal messages past the retention.
+    /// collects terminal messages past the retention, and the oldest errored ones beyond `max_errored` and
+    /// `max_errored_bytes`, whose events have the reason [`TOO_MANY_ERRORED`].
     fn sweep(&self, shard: &Shard) -> impl Future<Output = Result<Swept, Refusal>> + Send;
 
     /// One bounded step of the scrubber. Returns how many messages it checked, and a page of the violations found.

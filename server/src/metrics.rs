@@ -32,6 +32,8 @@ pub(crate) struct Metrics {
     pub(crate) expired: Counter,
     /// Terminal messages removed by sweeps.
     pub(crate) collected: Counter,
+    /// Errored messages removed by sweeps because their queue had too many; they count as collected too.
+    pub(crate) dropped: Counter,
     /// 1 while the store answers.
     pub(crate) store_available: Gauge,
 }
@@ -66,6 +68,7 @@ impl Metrics {
             promoted: swept("promoted"),
             expired: swept("expired"),
             collected: swept("collected"),
+            dropped: swept("dropped"),
             store_available: gauge!(STORE_AVAILABLE),
         }
     }

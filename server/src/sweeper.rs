@@ -183,6 +183,7 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
         self.metrics.promoted.increment(swept.promoted);
         self.metrics.expired.increment(swept.expired);
         self.metrics.collected.increment(swept.collected);
+        self.metrics.dropped.increment(swept.dropped);
     }
 }
 

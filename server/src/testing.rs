@@ -188,7 +188,7 @@ through! {
     was_exclusive(name: &QueueName) -> Result<bool, Refusal>;
     purge(shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal>;
     enqueue(shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued>;
-    complete(shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition>;
+    complete(shard: &Shard, completions: Vec<Completion>) -> Items<Transition>;
     extend_lease(shard: &Shard, extensions: Vec<Extension>) -> Items<Extended>;
     release(shard: &Shard, releases: Vec<Release>) -> Items<Transition>;
     cancel(shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition>;

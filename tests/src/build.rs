@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use tallystone_model::store::DequeueRequest;
-use tallystone_model::{Filter, IndexKeys, MessageId, Metadata, NewMessage, QueueConfig, QueueType};
+use tallystone_model::{Backoff, Filter, IndexKeys, MessageId, Metadata, NewMessage, QueueConfig, QueueType};
 
 /// The exclusivity key of [`exclusive`] queues.
 pub const KEY: &str = "tail";
@@ -27,14 +27,14 @@ pub fn keyed(id: &str, priority: i64, value: &str) -> NewMessage {
     tagged(id, priority, &[(KEY, value)])
 }
 
-/// A simple queue with all defaults.
+/// A simple queue with all defaults, but without a pause between attempts.
 pub fn simple() -> QueueConfig {
-    QueueConfig::default()
+    QueueConfig { retry_backoff: Backoff::default(), ..QueueConfig::default() }
 }
 
-/// A queue exclusive by [`KEY`], otherwise with all defaults.
+/// A queue exclusive by [`KEY`], otherwise like [`simple`].
 pub fn exclusive() -> QueueConfig {
-    QueueConfig { queue_type: QueueType::Exclusive { key: KEY.to_owned() }, ..QueueConfig::default() }
+    QueueConfig { queue_type: QueueType::Exclusive { key: KEY.to_owned() }, ..simple() }
 }
 
 /// A filter.

@@ -133,7 +133,7 @@ impl<S: Probe> TestQueue<S> {
 
     /// Completes a lease.
     pub async fn complete(&self, lease: LeaseRef) -> Result<Transition, Refusal> {
-        only(self.store.complete(&self.shard, vec![lease]).await)
+        only(self.store.complete(&self.shard, vec![lease.into()]).await)
     }
 
     /// Extends a lease and answers its new end.
@@ -142,9 +142,26 @@ impl<S: Probe> TestQueue<S> {
         only(self.store.extend_lease(&self.shard, vec![extension]).await).map(|extended| extended.expires_at_ms)
     }
 
+    /// Ends a lease, and its message for good.
+    pub async fn release_for_good(
+        &self,
+        lease: LeaseRef,
+        verdict: Verdict,
+        reason: &str,
+    ) -> Result<Transition, Refusal> {
+        let release = Release { lease, delay_ms: None, reason: reason.to_owned(), verdict };
+        only(self.store.release(&self.shard, vec![release]).await)
+    }
+
+    /// Completes a lease with a result.
+    pub async fn complete_with(&self, lease: LeaseRef, result: &[u8]) -> Result<Transition, Refusal> {
+        let completion = Completion { lease, result: result.to_vec().into() };
+        only(self.store.complete(&self.shard, vec![completion]).await)
+    }
+
     /// Releases a lease.
     pub async fn release(&self, lease: LeaseRef, delay_ms: Option<u64>, reason: &str) -> Result<Transition, Refusal> {
-        let release = Release { lease, delay_ms, reason: reason.to_owned() };
+        let release = Release { lease, delay_ms, reason: reason.to_owned(), verdict: Verdict::Retry };
         only(self.store.release(&self.shard, vec![release]).await)
     }
 

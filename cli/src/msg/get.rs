@@ -1,12 +1,13 @@
 //! `tallystone msg get QUEUE ID`
 
 use crate::connection::Session;
-use crate::duration::format_time;
+use crate::duration::{format_ms, format_time};
 use crate::error::CliError;
+use crate::table::table;
 use crate::terminal::colored;
 use crate::text::{pairs_text, printable};
 use clap::Args;
-use tallystone_client::{Message, State};
+use tallystone_client::{Attempt, Message, State};
 
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
@@ -29,9 +30,9 @@ fn message_text(message: &Message) -> String {
         State::Running => "lease expires",
         _ => "kept until",
     };
-    let payload = match std::str::from_utf8(&message.payload) {
+    let bytes = |bytes: &[u8]| match std::str::from_utf8(bytes) {
         Ok(text) => printable(text),
-        Err(_) => format!("{} bytes of binary data; --json shows them", message.payload.len()),
+        Err(_) => format!("{} bytes of binary data; --json shows them", bytes.len()),
     };
     let fencing_token = if message.fencing_token == 0 { String::new() } else { message.fencing_token.to_string() };
     let coalesced = if message.coalesced { "runs again when it completes" } else { "" };
@@ -48,8 +49,33 @@ fn message_text(message: &Message) -> String {
         ("enqueued", time(message.enqueued_at_ms)),
         ("version", message.version.to_string()),
         ("metadata", pairs_text(&message.metadata)),
-        ("payload", payload),
+        ("payload", bytes(&message.payload)),
+        ("result", bytes(&message.result)),
     ];
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
-    shown.fold(format!("message {}\n", message.id), |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
+    let text = shown
+        .fold(format!("message {}\n", message.id), |text, (name, value)| text + &format!("  {name:<15} {value}\n"));
+    match message.last_attempts.as_slice() {
+        [] => text,
+        attempts => text + "\n" + &attempts_text(attempts),
+    }
+}
+
+/// The last attempts, one a line.
+fn attempts_text(attempts: &[Attempt]) -> String {
+    let row = |attempt: &Attempt| {
+        let ran = match attempt.ended_at_ms {
+            0 => "runs".to_owned(),
+            ended_at_ms => format_ms(ended_at_ms.saturating_sub(attempt.leased_at_ms)),
+        };
+        vec![
+            attempt.number.to_string(),
+            format_time(attempt.leased_at_ms),
+            ran,
+            colored(attempt.state.name()),
+            attempt.worker.clone(),
+            printable(&attempt.reason),
+        ]
+    };
+    table(&["#attempt", "began", "ran", "left it", "worker", "reason"], attempts.iter().map(row))
 }

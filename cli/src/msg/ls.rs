@@ -5,7 +5,7 @@ use crate::duration::format_time;
 use crate::error::CliError;
 use crate::limits::BATCH_ITEMS_MAX;
 use crate::table::table;
-use crate::text::pairs_text;
+use crate::text::{pairs_text, printable};
 use clap::Args;
 use tallystone_client::{Message, State};
 
@@ -31,7 +31,10 @@ pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError>
         if !page.items.is_empty() {
             empty = false;
             session.output.many(&page.items, |messages| {
-                table(&["id", "#priority", "#attempts", "due", "worker", "metadata"], messages.iter().map(row))
+                table(
+                    &["id", "#priority", "#attempts", "due", "worker", "reason", "metadata"],
+                    messages.iter().map(row),
+                )
             })?;
         }
         left = left.saturating_sub(page.items.len());
@@ -56,6 +59,7 @@ fn row(message: &Message) -> Vec<String> {
         format!("{}/{}", message.attempts, message.max_attempts),
         if message.due_ms == 0 { String::new() } else { format_time(message.due_ms) },
         message.worker.clone(),
+        printable(&message.reason),
         pairs_text(&message.metadata),
     ]
 }

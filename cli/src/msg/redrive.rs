@@ -56,13 +56,20 @@ pub(crate) async fn run(args: RedriveArgs, session: &Session) -> Result<(), CliE
 }
 
 async fn redrive_all(queue: &str, state: State, session: &Session) -> Result<(), CliError> {
+    let mut page_token = String::new();
     loop {
-        // A redriven message leaves the state, so the next page is always the first.
-        let page = session.client.list_messages(queue, state, BATCH_ITEMS_MAX as u32, "");
-        let ids: Vec<String> = session.call(queue, page).await?.items.into_iter().map(|message| message.id).collect();
+        let page = session.client.list_messages(queue, state, BATCH_ITEMS_MAX as u32, &page_token);
+        let page = session.call(queue, page).await?;
+        let ids: Vec<String> = page.items.into_iter().map(|message| message.id).collect();
         if ids.is_empty() {
-            return Ok(());
+            if page.next_page_token.is_empty() {
+                return Ok(());
+            }
+            page_token = page.next_page_token;
+            continue;
         }
+        // A redriven message leaves the state, so the next page is the first again.
+        page_token.clear();
         // Fails if a message is refused: it would be on the first page for ever.
         show_outcomes(&redrive(queue, ids, session).await?, session)?;
     }

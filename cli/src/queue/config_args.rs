@@ -16,9 +16,18 @@ pub(super) struct ConfigArgs {
     /// Number of attempts before a message becomes errored [server's default: 5]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// How long completed, canceled and errored messages are kept [server's default: 10m]
+    /// How long completed and canceled messages are kept [server's default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     retention: Option<u64>,
+    /// How long errored messages are kept [server's default: 30d]
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
+    errored_retention: Option<u64>,
+    /// Maximum number of errored messages; beyond it the oldest are removed [server's default: 100000]
+    #[arg(long, value_name = "N")]
+    max_errored: Option<u64>,
+    /// Maximum bytes of payload of all errored messages; beyond it the oldest are removed [server's default: 1073741824]
+    #[arg(long, value_name = "BYTES")]
+    max_errored_bytes: Option<u64>,
     /// Maximum number of live messages (invisible, pending and running); 0 for no limit [server's default: 0]
     #[arg(long, value_name = "N")]
     max_depth: Option<u64>,
@@ -28,7 +37,7 @@ pub(super) struct ConfigArgs {
     /// Whether to lease no messages to workers, as `queue pause` does
     #[arg(long, value_name = "BOOL")]
     dequeue_blocked: Option<bool>,
-    /// How the delay after a failed attempt grows
+    /// How the delay after a failed attempt grows [server's default: exponential]
     #[arg(long, value_enum)]
     backoff: Option<BackoffName>,
     /// The delay after the first failed attempt
@@ -55,7 +64,7 @@ enum BackoffName {
 impl ConfigArgs {
     pub(super) fn into_config(self) -> QueueConfig {
         let backoff = |name| match name {
-            BackoffName::None => Backoff { kind: BackoffKind::None, base_ms: 0, max_ms: 0, jitter_percent: 0 },
+            BackoffName::None => Backoff::NONE,
             growing => Backoff {
                 kind: if matches!(growing, BackoffName::Fixed) { BackoffKind::Fixed } else { BackoffKind::Exponential },
                 base_ms: self.backoff_base,
@@ -72,6 +81,9 @@ impl ConfigArgs {
             enqueue_blocked: self.enqueue_blocked,
             dequeue_blocked: self.dequeue_blocked,
             terminal_retention_ms: self.retention,
+            errored_retention_ms: self.errored_retention,
+            max_errored: self.max_errored,
+            max_errored_bytes: self.max_errored_bytes,
             shards: None,
             retry_backoff: self.backoff.map(backoff),
             max_depth: self.max_depth,

@@ -26,6 +26,12 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
             backoff.jitter_percent
         ),
     });
+    let errored = format!(
+        "{}, at most {} messages and {} bytes",
+        duration(config.errored_retention_ms),
+        grouped(config.max_errored.unwrap_or_default()),
+        grouped(config.max_errored_bytes.unwrap_or_default()),
+    );
     let blocked = match (config.enqueue_blocked == Some(true), config.dequeue_blocked == Some(true)) {
         (false, false) => "no",
         (true, false) => "enqueue",
@@ -40,6 +46,7 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         ("max attempts", config.max_attempts.unwrap_or_default().to_string()),
         ("retry backoff", backoff),
         ("retention", duration(config.terminal_retention_ms)),
+        ("errored kept", errored),
         ("max depth", config.max_depth.filter(|depth| *depth > 0).map_or_else(|| "no bound".to_owned(), grouped)),
         ("blocked", blocked.to_owned()),
         ("filter indexes", if indexes.is_empty() { "none declared".to_owned() } else { indexes.join(", ") }),

@@ -1,9 +1,11 @@
 //! `tallystone work QUEUE --exec CMD`. `program.rs` runs the command of a message, `environment.rs` sets its variables, and
-//! `guard.rs` kills it when the worker dies.
+//! `guard.rs` kills it when the worker dies, and `tail.rs` keeps
+//! the end of what it says.
 
 mod environment;
 mod guard;
 mod program;
+mod tail;
 
 pub(crate) use guard::watch as run_guard;
 
@@ -21,14 +23,18 @@ use serde::Serialize;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_client::{Filter, Outcome, QueueType, Worker};
+use tallystone_client::{Filter, Outcome, QueueType, State, Worker};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-CMD runs as `sh -c CMD`, once per message, with the payload on its standard input. Exit status 0 completes the message; \
-any other status releases it with the reason \"exit status N\". The worker extends the lease while CMD runs.
+CMD runs as `sh -c CMD`, once per message, with the payload on its standard input. The worker extends the lease while \
+CMD runs. Its exit status decides, as in qmail, and is the reason (\"exit status N\") with the end of what it wrote to stderr:
+  0      completes the message
+  99     cancels it
+  100    makes it errored: never again
+  other  releases it: it runs again, if it has attempts left
 
 CMD runs in its own process group. The worker kills the group when CMD ends, when the lease is lost, after --grace, and \
 on a second Ctrl-C; then it releases the message. If the worker itself dies, even from SIGKILL, its guard process kills \
@@ -77,6 +83,9 @@ struct OutcomeLine<'a> {
     id: &'a str,
     fencing_token: u64,
     outcome: &'static str,
+    /// Where it left the message; none if the lease was lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<State>,
 }
 
 pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliError> {
@@ -102,12 +111,12 @@ pub(crate) async fn run(args: WorkArgs, session: &Session) -> Result<(), CliErro
         .concurrency(args.concurrency)
         .grace(Duration::from_millis(args.grace))
         .on_outcome(move |lease, outcome| {
-            let outcome = match outcome {
-                Outcome::Completed(_) => "completed",
-                Outcome::Released(_) => "released",
-                Outcome::Lost(_) => "lost",
+            let (outcome, state) = match outcome {
+                Outcome::Completed(went) => ("completed", Some(went.state)),
+                Outcome::Released(went) => ("released", Some(went.state)),
+                Outcome::Lost(_) => ("lost", None),
             };
-            let line = OutcomeLine { id: &lease.id, fencing_token: lease.fencing_token, outcome };
+            let line = OutcomeLine { id: &lease.id, fencing_token: lease.fencing_token, outcome, state };
             if output.json
                 && let Err(error) = output.one(&line, |_| String::new())
             {

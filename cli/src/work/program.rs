@@ -2,6 +2,7 @@
 
 use super::environment::environment;
 use super::guard::{Group, Guard};
+use super::tail::{Tail, with_end};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -36,6 +37,7 @@ impl Program {
         let (mut child, group) =
             self.start(&lease).map_err(|error| Failure::new(format!("cannot run a command: {error}")))?;
         let stdin = child.stdin.take();
+        let tail = child.stderr.take().map(Tail::of);
         let write = async {
             if let Some(mut stdin) = stdin {
                 // A command may end without reading its input.
@@ -54,7 +56,15 @@ impl Program {
         };
         match status {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(Failure::new(reason(status))),
+            Ok(status) => {
+                // Processes that it has left behind would hold the pipe open.
+                group.kill();
+                let said = match tail {
+                    Some(tail) => tail.text().await,
+                    None => String::new(),
+                };
+                Err(failure(status, &said))
+            }
             Err(error) => Err(Failure::new(format!("cannot wait for the command: {error}"))),
         }
     }
@@ -64,7 +74,7 @@ impl Program {
         let mut command = Command::new("sh");
         command.args(["-c", BEGIN, &self.command]).envs(environment(&self.queue, self.key.as_deref(), lease));
         // Its own process group: Ctrl-C in a terminal does not reach it, and it can be killed with all that it starts.
-        command.process_group(0).stdin(Stdio::piped());
+        command.process_group(0).stdin(Stdio::piped()).stderr(Stdio::piped());
         if self.quiet {
             command.stdout(std::io::stderr());
         }
@@ -78,6 +88,16 @@ impl Program {
 /// The message runs again at once, on another worker.
 fn interrupted() -> Failure {
     Failure::new("the worker was interrupted").retry_after_ms(0)
+}
+
+/// The statuses with a meaning are those of qmail's programs.
+fn failure(status: ExitStatus, said: &str) -> Failure {
+    let failure = Failure::new(with_end(&reason(status), said));
+    match status.code() {
+        Some(99) => failure.cancel(),
+        Some(100) => failure.never_again(),
+        _ => failure,
+    }
 }
 
 fn reason(status: ExitStatus) -> String {

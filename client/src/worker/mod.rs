@@ -7,7 +7,7 @@ mod run;
 mod settings;
 mod stream;
 
-pub use outcome::{Failure, Lost, Outcome, WorkerStats};
+pub use outcome::{Failure, Lost, Outcome, Success, WorkerStats};
 
 use crate::client::Client;
 use crate::error::Result;
@@ -55,9 +55,11 @@ use std::time::Duration;
 /// future is dropped at its next `.await`, because another worker may run the message. Work that cannot be dropped
 /// (a blocking thread, a remote write) is protected by the [fencing token](crate#leases-and-fencing).
 ///
-/// **Failures.** `Ok` completes the message. [`Failure`], which `?` makes of any error, releases it with the error's text
-/// as the reason; so does a panic. The queue's retry backoff, or [`Failure::retry_after_ms`], sets the time of the next
-/// attempt, and the message's maximum of attempts their number.
+/// **Verdicts.** `Ok(())` completes the message; `Ok` of text or bytes, up to 1,024, also leaves them with it as its result
+/// ([`Success`]). [`Failure`], which `?` makes of any error, releases it with the error's text as the reason; so does a
+/// panic. The queue's retry backoff, or [`Failure::retry_after_ms`], sets the time of the next attempt, and the message's
+/// maximum of attempts their number. After [`Failure::never_again`] the message is errored at once, after
+/// [`Failure::cancel`] it is canceled.
 ///
 /// **Broken streams.** The worker opens another stream, with jittered backoff, until it succeeds. Handlers continue while
 /// their leases live, and unconfirmed results are sent again. With [`release_on_close`](Worker::release_on_close) the
@@ -134,10 +136,11 @@ impl Worker {
     }
 
     /// Runs until the server refuses for good; see [`Worker::run_until`].
-    pub async fn run<F, Fut>(&self, handler: F) -> Result<WorkerStats>
+    pub async fn run<F, Fut, T>(&self, handler: F) -> Result<WorkerStats>
     where
         F: FnOnce(Lease) -> Fut + Clone + Send + 'static,
-        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: Into<Success>,
     {
         self.run_until(std::future::pending(), handler).await
     }
@@ -148,10 +151,11 @@ impl Worker {
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) if trying again cannot help: there is no such queue, or a name or filter is
     /// invalid. An unavailable server is not an error: the worker waits for it.
-    pub async fn run_until<F, Fut>(&self, shutdown: impl Future<Output = ()>, handler: F) -> Result<WorkerStats>
+    pub async fn run_until<F, Fut, T>(&self, shutdown: impl Future<Output = ()>, handler: F) -> Result<WorkerStats>
     where
         F: FnOnce(Lease) -> Fut + Clone + Send + 'static,
-        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: Into<Success>,
     {
         run::WorkerLoop::new(&self.settings, handler).run_until(shutdown).await?;
         Ok(self.stats())

@@ -1,31 +1,99 @@
 //! How a lease ended: the handler's verdict, the store's answer, and the statistics.
 
 use crate::error::Refused;
-use crate::lease::{LeaseRef, Release, Transition};
+use crate::lease::{Completion, LeaseRef, Release, Transition, Verdict};
+use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The most bytes of a reason that the server accepts.
 const REASON_BYTES_MAX: usize = 255;
+/// The most bytes of a result that the server accepts.
+const RESULT_BYTES_MAX: usize = 1_024;
 
-/// The failure of a handler. The worker releases the message with its reason.
+/// The success of a handler: what it leaves with the completed message. A handler returns `Ok(())` for nothing, or text or
+/// bytes, up to 1,024.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Success(Bytes);
+
+impl Success {
+    /// How to end the lease. The server would refuse a longer result, and the work would be repeated for nothing.
+    pub(super) fn into_end(self, lease: LeaseRef) -> Result<Completion, Release> {
+        match self.0.len() {
+            0..=RESULT_BYTES_MAX => Ok(Completion { lease, result: self.0 }),
+            bytes => {
+                let why = format!("the result of the work has {bytes} bytes; the maximum is {RESULT_BYTES_MAX}");
+                Err(Failure::new(why).never_again().into_release(lease))
+            }
+        }
+    }
+}
+
+impl From<()> for Success {
+    fn from((): ()) -> Self {
+        Success::default()
+    }
+}
+
+impl From<Bytes> for Success {
+    fn from(result: Bytes) -> Self {
+        Success(result)
+    }
+}
+
+impl From<Vec<u8>> for Success {
+    fn from(result: Vec<u8>) -> Self {
+        Success(result.into())
+    }
+}
+
+impl From<String> for Success {
+    fn from(result: String) -> Self {
+        Success(result.into())
+    }
+}
+
+impl From<&'static str> for Success {
+    fn from(result: &'static str) -> Self {
+        Success(result.into())
+    }
+}
+
+/// The failure of a handler. The worker releases the message with its reason, and by default it runs again.
 ///
-/// `?` makes one of any error that can be displayed. [`Failure::new`] also sets the time of the next attempt.
+/// `?` makes one of any error that can be displayed. [`Failure::new`] also sets the time of the next attempt, or that there
+/// is none: `Err(Failure::new("no such address").never_again())`. A failure that `?` would make can say so too:
+/// `parse(&payload).map_err(|error| Failure::from(error).never_again())?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     reason: String,
     delay_ms: Option<u64>,
+    verdict: Verdict,
 }
 
 impl Failure {
     /// A failure with this reason. The queue's retry backoff sets the time of the next attempt.
     pub fn new(reason: impl Into<String>) -> Self {
-        Failure { reason: reason.into(), delay_ms: None }
+        Failure { reason: reason.into(), delay_ms: None, verdict: Verdict::Retry }
     }
 
     /// The next attempt comes after this delay; 0: at once.
     #[must_use]
     pub fn retry_after_ms(mut self, delay_ms: u64) -> Self {
-        self.delay_ms = Some(delay_ms);
+        (self.delay_ms, self.verdict) = (Some(delay_ms), Verdict::Retry);
+        self
+    }
+
+    /// There is no next attempt: the message is errored now.
+    #[must_use]
+    pub fn never_again(mut self) -> Self {
+        (self.delay_ms, self.verdict) = (None, Verdict::Error);
+        self
+    }
+
+    /// The message is not to be done any more: it is canceled.
+    #[must_use]
+    pub fn cancel(mut self) -> Self {
+        (self.delay_ms, self.verdict) = (None, Verdict::Cancel);
         self
     }
 
@@ -49,7 +117,7 @@ impl Failure {
             }
             reason.push(c);
         }
-        Release { lease, delay_ms: self.delay_ms, reason }
+        Release { lease, delay_ms: self.delay_ms, reason, verdict: self.verdict }
     }
 }
 
@@ -66,7 +134,8 @@ impl<E: std::fmt::Display> From<E> for Failure {
 pub enum Outcome {
     /// The handler succeeded, and the store has the result. The message is completed, or pending if it was coalesced.
     Completed(Transition),
-    /// The handler failed, panicked or was stopped. The message runs again, or is errored if no attempts are left.
+    /// The handler failed, panicked or was stopped. The message runs again, or is errored if no attempts are left, or what
+    /// the [`Failure`] says.
     Released(Transition),
     /// The lease ended before the work did, or the store refused the result. Another worker may run the message.
     Lost(Lost),
@@ -145,6 +214,16 @@ mod tests {
         let release = Failure::new(format!("line 1\nline 2 {}", "é".repeat(200))).into_release(lease);
         assert!(release.reason.starts_with("line 1 line 2 é"));
         assert!((254..=255).contains(&release.reason.len()));
+    }
+
+    #[test]
+    fn q23_a_result_that_no_server_accepts_is_a_failure_for_good() {
+        let lease = || LeaseRef { id: "a".into(), fencing_token: 1 };
+        let result = "x".repeat(RESULT_BYTES_MAX);
+        assert_eq!(Success::from(result.clone()).into_end(lease()), Ok(Completion::of(lease()).result(result)));
+        let release = Success::from(vec![0; RESULT_BYTES_MAX + 1]).into_end(lease()).unwrap_err();
+        assert_eq!((release.verdict, release.delay_ms), (Verdict::Error, None));
+        assert!(release.reason.contains("1025 bytes"), "{release:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! for the next leases.
 
 use super::held::{self, HeldLeases};
-use super::outcome::{Failure, Lost, Outcome};
+use super::outcome::{Failure, Lost, Outcome, Success};
 use super::settings::Settings;
 use super::stream::{self, Outgoing, Stream, Unanswered};
 use crate::connection::next_delay;
@@ -54,7 +54,7 @@ pub(super) struct WorkerLoop<'w, F> {
     settings: &'w Settings,
     /// Cloned for each message.
     handler: F,
-    handlers: JoinSet<Result<(), Failure>>,
+    handlers: JoinSet<Result<Success, Failure>>,
     held: HeldLeases,
     responses: Responses,
     /// The writing side of the stream, while it is open.
@@ -71,10 +71,11 @@ pub(super) struct WorkerLoop<'w, F> {
     grace_ends: Option<Instant>,
 }
 
-impl<'w, F, Fut> WorkerLoop<'w, F>
+impl<'w, F, Fut, T> WorkerLoop<'w, F>
 where
     F: FnOnce(Lease) -> Fut + Clone + Send + 'static,
-    Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+    Fut: Future<Output = Result<T, Failure>> + Send + 'static,
+    T: Into<Success>,
 {
     pub(super) fn new(settings: &'w Settings, handler: F) -> Self {
         let opening = Box::pin(stream::open(settings.client.clone(), settings.start(), Duration::ZERO));
@@ -185,7 +186,7 @@ where
         }
     }
 
-    fn handler_ended(&mut self, ended: Result<(task::Id, Result<(), Failure>), JoinError>) {
+    fn handler_ended(&mut self, ended: Result<(task::Id, Result<Success, Failure>), JoinError>) {
         let (task, result) = match ended {
             Ok((task, result)) => (task, result),
             Err(error) => {
@@ -195,7 +196,10 @@ where
         // A lost lease has been settled already.
         let Some(lease) = self.held.remove(task) else { return };
         match result {
-            Ok(()) => self.outgoing.completes.push_back(lease),
+            Ok(success) => match success.into_end(lease) {
+                Ok(completion) => self.outgoing.completes.push_back(completion),
+                Err(release) => self.outgoing.releases.push_back(release),
+            },
             Err(failure) => self.outgoing.releases.push_back(failure.into_release(lease)),
         }
     }
@@ -268,7 +272,7 @@ where
         let (held, length) = (lease.lease_ref(), held::length(&lease));
         let handler = self.handler.clone();
         // The task also catches a panic in the handler's first, synchronous part.
-        let task = self.handlers.spawn(async move { handler(lease).await });
+        let task = self.handlers.spawn(async move { handler(lease).await.map(Into::into) });
         self.held.insert(task, held, length, received);
     }
 
@@ -286,10 +290,10 @@ where
     ) -> Result<()> {
         let unexpected = || Error::Protocol("a result for an item that was not sent".to_owned());
         for result in completed {
-            let lease = self.unanswered.completes.pop_front().ok_or_else(unexpected)?;
-            match self.settled(&lease, Transition::from_result(result), Outcome::Completed) {
+            let completion = self.unanswered.completes.pop_front().ok_or_else(unexpected)?;
+            match self.settled(&completion.lease, Transition::from_result(result), Outcome::Completed) {
                 Settled::Done => {}
-                Settled::Retry => self.outgoing.completes.push_back(lease),
+                Settled::Retry => self.outgoing.completes.push_back(completion),
             }
         }
         for result in released {
@@ -378,8 +382,8 @@ where
         for completes in Vec::from(std::mem::take(&mut self.outgoing.completes)).chunks(500) {
             match client.complete(queue, completes.to_vec()).await {
                 Ok(results) => {
-                    for (lease, result) in completes.iter().zip(results) {
-                        self.settled(lease, result, Outcome::Completed);
+                    for (completion, result) in completes.iter().zip(results) {
+                        self.settled(&completion.lease, result, Outcome::Completed);
                     }
                 }
                 Err(error) => {

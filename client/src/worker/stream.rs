@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::lease::{Extension, LeaseRef, Release};
+use crate::lease::{Completion, Extension, LeaseRef, Release};
 use crate::work_connections::Place;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(super) async fn open(client: Client, start: wire::WorkStart, delay: Duration
 /// What waits to be sent.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    pub(super) completes: VecDeque<LeaseRef>,
+    pub(super) completes: VecDeque<Completion>,
     pub(super) releases: VecDeque<Release>,
     pub(super) extends: Vec<(task::Id, LeaseRef)>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Outgoing {
 /// What was sent on the current stream and has no answer yet, in order.
 #[derive(Default)]
 pub(super) struct Unanswered {
-    pub(super) completes: VecDeque<LeaseRef>,
+    pub(super) completes: VecDeque<Completion>,
     pub(super) releases: VecDeque<Release>,
     pub(super) extends: VecDeque<(task::Id, Instant)>,
 }
@@ -67,9 +67,9 @@ impl Outgoing {
     pub(super) fn next_request(&mut self, credits: u32, unanswered: &mut Unanswered) -> wire::WorkRequest {
         let mut request = wire::WorkRequest { credits, ..wire::WorkRequest::default() };
         let requested_at = Instant::now();
-        for lease in self.completes.drain(..self.completes.len().min(ITEMS_MAX)) {
-            request.complete.push(lease.clone().into_wire());
-            unanswered.completes.push_back(lease);
+        for completion in self.completes.drain(..self.completes.len().min(ITEMS_MAX)) {
+            request.complete.push(completion.clone().into_wire());
+            unanswered.completes.push_back(completion);
         }
         for release in self.releases.drain(..self.releases.len().min(ITEMS_MAX)) {
             request.release.push(release.clone().into_wire());
@@ -104,20 +104,20 @@ impl Unanswered {
 mod tests {
     use super::*;
 
-    fn lease(id: usize) -> LeaseRef {
-        LeaseRef { id: id.to_string(), fencing_token: 1 }
+    fn completion(id: usize) -> Completion {
+        Completion::of(LeaseRef { id: id.to_string(), fencing_token: 1 })
     }
 
     #[test]
     fn q10_unanswered_results_are_sent_again_first() {
         let (mut outgoing, mut unanswered) = (Outgoing::default(), Unanswered::default());
-        outgoing.completes.extend((0..ITEMS_MAX + 1).map(lease));
+        outgoing.completes.extend((0..ITEMS_MAX + 1).map(completion));
         let request = outgoing.next_request(7, &mut unanswered);
         assert_eq!((request.credits, request.complete.len()), (7, ITEMS_MAX));
-        assert_eq!(outgoing.completes, [lease(ITEMS_MAX)], "a request takes no more");
+        assert_eq!(outgoing.completes, [completion(ITEMS_MAX)], "a request takes no more");
         unanswered.completes.pop_front();
         outgoing.send_again(&mut unanswered);
-        assert_eq!(outgoing.completes, (1..ITEMS_MAX + 1).map(lease).collect::<Vec<_>>());
+        assert_eq!(outgoing.completes, (1..ITEMS_MAX + 1).map(completion).collect::<Vec<_>>());
         assert!(unanswered.is_settled() && !outgoing.is_settled());
     }
 }

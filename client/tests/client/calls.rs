@@ -3,8 +3,8 @@
 use crate::harness::{World, soon};
 use std::time::Duration;
 use tallystone_client::{
-    Applied, Cancellation, Client, Code, Dequeue, Error, Extension, Filter, HindranceKind, LeaseRef, MessagePatch,
-    NewMessage, QueueConfig, QueueType, Release, State,
+    Applied, Cancellation, Client, Code, Completion, Dequeue, Error, Extension, Filter, HindranceKind, LeaseRef,
+    MessagePatch, NewMessage, QueueConfig, QueueType, Release, State,
 };
 
 #[tokio::test]
@@ -27,10 +27,12 @@ async fn q8_the_calls_of_producers_and_workers() {
     let extended = client.extend_lease("q", vec![Extension::of(&leases[0]).lease_ms(9_000)]).await.unwrap();
     assert_eq!(extended[0].as_ref().unwrap().lease_expires_at_ms, leases[0].leased_at_ms + 9_000);
     let stale = LeaseRef { fencing_token: leases[1].fencing_token - 1, ..leases[1].lease_ref() };
-    let completed = client.complete("q", vec![leases[0].lease_ref(), stale]).await.unwrap();
+    let completed = client.complete("q", vec![Completion::of(&leases[0]).result("done"), stale.into()]).await.unwrap();
     assert_eq!(completed[0].as_ref().unwrap().state, State::Completed);
     let lost = completed[1].as_ref().unwrap_err();
     assert!(lost.is_lease_lost() && lost.code == Code::FailedPrecondition, "{lost:?}");
+
+    assert_eq!(client.get_message("q", "m3").await.unwrap().result, "done");
 
     let release = Release::of(&leases[1]).reason("busy").delay_ms(60_000);
     let released = client.release("q", vec![release]).await.unwrap();

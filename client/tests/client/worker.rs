@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tallystone_client::{
     Cancellation, Client, Dequeue, Failure, Filter, Lease, LeaseRef, Lost, NewMessage, Outcome, QueueConfig, State,
-    Worker, WorkerStats,
+    Success, Worker, WorkerStats,
 };
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -27,10 +27,11 @@ struct Running {
 }
 
 impl Running {
-    fn start<F, Fut>(worker: Worker, handler: F) -> Self
+    fn start<F, Fut, T>(worker: Worker, handler: F) -> Self
     where
         F: FnOnce(Lease) -> Fut + Clone + Send + 'static,
-        Fut: Future<Output = Result<(), Failure>> + Send + 'static,
+        Fut: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: Into<Success> + 'static,
     {
         let (stop, stopped) = oneshot::channel::<()>();
         let running = worker.clone();
@@ -125,6 +126,35 @@ async fn failures_and_panics_release_with_their_reason() {
 }
 
 #[tokio::test]
+async fn q23_q29_a_handler_says_what_becomes_of_its_message() {
+    let world = World::new().await;
+    fill(&world.client, "q", ["done", "broken", "unwanted", "too much"]).await;
+    let handler = async move |lease: Lease| match lease.id.as_str() {
+        "done" => Ok("a result".to_owned()),
+        "broken" => {
+            let number: Result<u64, _> = lease.id.parse();
+            let number = number.map_err(|error| Failure::from(error).never_again())?;
+            Ok(number.to_string())
+        }
+        "unwanted" => Err(Failure::new("flight is off").cancel()),
+        _ => Ok("x".repeat(1_025)),
+    };
+    let worker = Running::start(Worker::new(world.client.clone(), "q").concurrency(4), handler);
+    until("settled", || worker.worker.stats().completed == 1 && worker.worker.stats().released == 3).await;
+    worker.stop().await;
+    for (id, state, reason, result) in [
+        ("done", State::Completed, "", "a result"),
+        ("broken", State::Errored, "invalid digit found in string", ""),
+        ("unwanted", State::Canceled, "flight is off", ""),
+        ("too much", State::Errored, "the result of the work has 1025 bytes; the maximum is 1024", ""),
+    ] {
+        let message = world.client.get_message("q", id).await.unwrap();
+        assert_eq!((message.state, message.reason.as_str(), &message.result[..]), (state, reason, result.as_bytes()));
+        assert_eq!(message.attempts, 1);
+    }
+}
+
+#[tokio::test]
 async fn q11_a_long_handler_keeps_its_lease() {
     let world = World::new().await;
     fill(&world.client, "q", ["long"]).await;
@@ -206,7 +236,7 @@ async fn q11_a_lost_lease_drops_the_handler() {
     // Another client uses its fencing token.
     let fencing_token = world.client.get_message("q", "taken").await.unwrap().fencing_token;
     let lease = LeaseRef { id: "taken".to_owned(), fencing_token };
-    world.client.complete("q", vec![lease]).await.unwrap().remove(0).unwrap();
+    world.client.complete("q", vec![lease.into()]).await.unwrap().remove(0).unwrap();
     assert_eq!(soon("dropped", drops.recv()).await.unwrap(), "taken");
     let (id, outcome) = soon("reported", outcomes.recv()).await.unwrap();
     assert!(matches!(&outcome, Outcome::Lost(Lost::Refused(refused)) if refused.is_lease_lost()), "{outcome:?}");

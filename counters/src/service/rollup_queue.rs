@@ -51,6 +51,7 @@ pub(super) fn queue_config(config: &NamespaceConfig) -> QueueConfig {
         max_attempts: Some(ATTEMPTS),
         // The counter's next job has the same id.
         terminal_retention_ms: Some(0),
+        errored_retention_ms: Some(0),
         max_depth: Some((config.capacity_bytes / JOB_BYTES).max(RETIRED_DEPTH + 1)),
         retry_backoff: Some(Backoff {
             kind: BackoffKind::Exponential,

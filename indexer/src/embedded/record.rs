@@ -130,7 +130,7 @@ impl<'a> Statements<'a> {
             row.due_ms,
             row.priority,
         ])?;
-        if let (1, Some(payload)) = (row.version, &recorded.event.payload) {
+        if let Some(payload) = &recorded.event.payload {
             self.payload.execute(params![queue, sequence, shard, payload.as_ref()])?;
         }
         Ok(())

@@ -90,7 +90,7 @@ CREATE TABLE pairs (
     PRIMARY KEY (queue, key, value, enqueued_at_ms, sequence, shard DESC)
 ) WITHOUT ROWID, STRICT;
 
--- The beginning of the payload, from the first event of a message. Not in `current`, whose rows are rewritten often.
+-- The beginning of the payload, from the first event of a message that carries it. Not in `current`, whose rows are rewritten often.
 CREATE TABLE payloads (
     queue    INTEGER NOT NULL,
     sequence INTEGER NOT NULL,

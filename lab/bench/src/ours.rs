@@ -126,7 +126,10 @@ impl OurClient {
     /// Leases messages.
     pub(crate) async fn lease(&mut self, request: DequeueRequest) -> Result<Vec<LeaseRef>, tonic::Status> {
         let leases = self.calls.dequeue(request).await?.into_inner().leases;
-        Ok(leases.into_iter().map(|lease| LeaseRef { id: lease.id, fencing_token: lease.fencing_token }).collect())
+        Ok(leases
+            .into_iter()
+            .map(|lease| LeaseRef { id: lease.id, fencing_token: lease.fencing_token, ..Default::default() })
+            .collect())
     }
 }
 

@@ -1,4 +1,4 @@
--- check/message: a message is in the one place that its state names (I1, I4 to I8), and the counts are right (I2).
+-- check/message: a message is in the one place that its state names (I1, I4 to I9), and the counts are right (I2).
 local function check_counts()
   local live = {call('ZCARD', K_INVISIBLE), call('ZCARD', K_READY) + call('ZCARD', K_BACKLOG), call('ZCARD', K_RUNNING)}
   for state = INVISIBLE, RUNNING do
@@ -61,4 +61,11 @@ end
 local function check_state(id, state, place)
   local m = readable(id)
   if m then expect(m.state == state, 'I1', id .. ': in ' .. place .. ', state ' .. m.state) end
+end
+
+local function check_errored(member, score)
+  local m = readable(sub(member, 8))
+  if not m then return end
+  expect(m.state == ERRORED and m.seq == unpick('>I7', member) and m.since == tonumber(score), 'I9',
+    m.id .. ': in errored, state ' .. m.state)
 end

@@ -46,7 +46,7 @@ end
 local shared_version, version4, head_front, head_middle, front, completed
 local function share(version)
   shared_version, version4 = version, pack('>I4', version)
-  head_front = char(COMPLETED) .. version4 .. now6 .. '\0\0\0\0\0\0'
+  head_front = char(COMPLETED) .. version4 .. now6
   head_middle = char(ENDED_COMPLETE + COMPLETED) .. version4
   front = event_front(RUNNING, COMPLETED, BY_COMPLETE, version, '')
   completed = char(OK, COMPLETED) .. version4
@@ -54,9 +54,9 @@ end
 
 -- Adds one to the batch. RETURNS the result of its item.
 local function complete(id, head, version)
-  -- The bytes that encode_head would make, without decoding the record.
+  -- The bytes that encode_head would make, without decoding the record. `due` becomes the begin of the run.
   if version ~= shared_version then share(version) end
-  local new_head = head_front .. sub(head, 33, 39) .. head_middle .. sub(head, 30)
+  local new_head = head_front .. sub(head, 6, 11) .. sub(head, 33, 39) .. head_middle .. sub(head, 30)
   local n = #ended + 1
   ended[n], new_heads[2 * n - 1], new_heads[2 * n] = id, id, new_head
   done[n] = version4 .. now6 .. sub(head, 52, 58) .. id

@@ -18,11 +18,6 @@ local function flush()
   bodies, ready = {}, {}
 end
 
--- Where history keeps payloads, the event carries the begin of this one.
-local function with_payload(front)
-  return sub(front, 1, 2) .. char(byte(front, 3) + WITH_PAYLOAD) .. sub(front, 4)
-end
-
 local function payload_of(content, fixed)
   return pack('>I2', math.min(#content - #fixed, payload_kept)) .. sub(content, #fixed + 1, #fixed + payload_kept)
 end

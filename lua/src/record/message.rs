@@ -1,12 +1,13 @@
 //! Messages and leases, from their heads and bodies.
 
+use super::attempts::last_attempts;
 use super::content::Fixed;
 use super::head::Head;
 use super::id::decode_id;
 use super::reader::{Reader, Unreadable};
 use bytes::Bytes;
 use tallystone_model::message::{Lease, Message};
-use tallystone_model::{MessageId, State};
+use tallystone_model::{MessageId, QueueConfig, State};
 
 /// Where `fixed` begins in a body.
 const FIXED_IN_BODY: usize = 13;
@@ -42,13 +43,15 @@ pub fn decode_lease(id: &[u8], head: &[u8], body: &Bytes, default_max_attempts: 
     })
 }
 
-/// Decodes a message from its head (empty: pending at version 1) and body.
+/// Decodes a message from its head (empty: pending at version 1), its body, its result (empty: none), and
+/// the record of its attempts; `None`: the caller does not want them.
 pub fn decode_message(
     id: MessageId,
     head: &[u8],
     body: &Bytes,
-    default_max_attempts: u32,
-    retention_ms: u64,
+    result: Bytes,
+    attempts: Option<&[u8]>,
+    config: &QueueConfig,
 ) -> Result<Message, Unreadable> {
     let mut in_body = Reader(body);
     let sequence = in_body.number(7)?;
@@ -60,6 +63,7 @@ pub fn decode_message(
     };
     let fixed = Fixed::read(&mut reader)?;
     Ok(Message {
+        last_attempts: attempts.map_or_else(|| Ok(Vec::new()), |record| last_attempts(record, &head))?,
         id,
         state: head.state,
         version: head.version,
@@ -68,15 +72,20 @@ pub fn decode_message(
         metadata: fixed.metadata,
         lease_ms: fixed.lease_ms,
         invisibility_ms: fixed.invisibility_ms,
-        max_attempts: fixed.max_attempts.unwrap_or(default_max_attempts),
+        max_attempts: fixed.max_attempts.unwrap_or(config.max_attempts),
         attempts: head.attempts,
         enqueued_at_ms: head.enqueued_at_ms,
         state_since_ms: head.since_ms,
-        due_ms: if head.state.is_terminal() { head.since_ms + retention_ms } else { head.due_ms },
+        due_ms: match head.state {
+            State::Errored => head.since_ms + config.errored_retention_ms,
+            State::Completed | State::Canceled => head.since_ms + config.terminal_retention_ms,
+            State::Invisible | State::Pending | State::Running => head.due_ms,
+        },
         fencing_token: head.fencing_token,
         worker: head.worker,
         reason: head.reason,
         coalesced: head.state == State::Running && head.flags & 1 == 1,
+        result,
     })
 }
 
@@ -109,7 +118,8 @@ mod tests {
         };
         let mut body = vec![0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 7];
         encode_content(&message, Some("z"), &mut body);
-        let read = decode_message(id("m"), b"", &Bytes::from(body), 5, 0).unwrap();
+        let read =
+            decode_message(id("m"), b"", &Bytes::from(body), Bytes::new(), Some(b""), &QueueConfig::default()).unwrap();
         assert_eq!((read.priority, &read.payload, &read.metadata), (-5, &message.payload, &message.metadata));
         assert_eq!((read.lease_ms, read.invisibility_ms, read.max_attempts), (Some(4_000_000), Some(1 << 40), 1_000));
         assert_eq!((read.enqueued_at_ms, read.version, read.state), (7, 1, State::Pending));

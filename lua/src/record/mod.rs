@@ -2,6 +2,7 @@
 //!
 //! What lives here: one file for each kind of record. What may not: keys, and calls of scripts.
 
+mod attempts;
 mod content;
 mod event;
 mod head;

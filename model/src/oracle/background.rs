@@ -6,7 +6,7 @@ use crate::config::QueueConfig;
 use crate::limits::SWEEP_ITEMS_MAX;
 use crate::names::MessageId;
 use crate::state::{Cause, State};
-use crate::store::Swept;
+use crate::store::{Swept, TOO_MANY_ERRORED};
 
 /// When time next changes this message; `None`: never.
 fn due_ms(record: &Record, config: &QueueConfig) -> Option<u64> {
@@ -19,13 +19,14 @@ fn due_ms(record: &Record, config: &QueueConfig) -> Option<u64> {
 
 impl QueueShard {
     pub(super) fn sweep(&mut self) -> Swept {
-        Swept {
-            promoted: self.promote_due(SWEEP_ITEMS_MAX),
-            expired: self.expire_due(SWEEP_ITEMS_MAX),
-            collected: self.collect_due(SWEEP_ITEMS_MAX),
-            next_ms: self.messages.values().filter_map(|record| due_ms(record, &self.queue.config)).min(),
-            now_ms: self.now_ms,
-        }
+        let (promoted, expired) = (self.promote_due(SWEEP_ITEMS_MAX), self.expire_due(SWEEP_ITEMS_MAX));
+        let (errored, dropped) = self.collect_errored(SWEEP_ITEMS_MAX);
+        let collected = self.collect_due(SWEEP_ITEMS_MAX) + errored;
+        let next_ms = match self.has_too_many_errored() {
+            true => Some(self.now_ms),
+            false => self.messages.values().filter_map(|record| due_ms(record, &self.queue.config)).min(),
+        };
+        Swept { promoted, expired, collected, dropped, next_ms, now_ms: self.now_ms }
     }
 
     /// Promotes messages whose invisibility has ended to pending. Returns how many.
@@ -48,11 +49,40 @@ impl QueueShard {
     }
 
     fn collect_due(&mut self, limit: usize) -> u64 {
-        let due = self.due(limit, State::is_terminal);
+        let due = self.due(limit, |state| state.is_terminal() && state != State::Errored);
         for id in &due {
-            self.collect(id);
+            self.collect(id, "");
         }
         due.len() as u64
+    }
+
+    /// Collects errored messages, the oldest first: past their retention, or as long as the queue has too many (Q22).
+    /// Returns how many, and how many of these before their retention ended.
+    fn collect_errored(&mut self, limit: usize) -> (u64, u64) {
+        let (mut collected, mut dropped) = (0, 0);
+        while collected < limit as u64
+            && let Some(oldest) = self.errored().min_by_key(|record| (record.state_since_ms, record.sequence))
+        {
+            let is_due = oldest.collect_at_ms(&self.queue.config) <= self.now_ms;
+            if !is_due && !self.has_too_many_errored() {
+                break;
+            }
+            let id = oldest.content.id.clone();
+            self.collect(&id, if is_due { "" } else { TOO_MANY_ERRORED });
+            collected += 1;
+            dropped += u64::from(!is_due);
+        }
+        (collected, dropped)
+    }
+
+    fn has_too_many_errored(&self) -> bool {
+        let config = &self.queue.config;
+        let bytes: u64 = self.errored().map(|record| record.content.payload.len() as u64).sum();
+        self.errored().count() as u64 > config.max_errored || bytes > config.max_errored_bytes
+    }
+
+    fn errored(&self) -> impl Iterator<Item = &Record> {
+        self.messages.values().filter(|record| record.state == State::Errored)
     }
 
     /// The messages in these states that are due, the longest due first.

@@ -25,7 +25,7 @@ impl QueueShard {
         }
         if known.state.is_terminal() {
             self.has_room()?;
-            self.collect(&message.id);
+            self.collect(&message.id, "");
             return Ok(self.accept_new(message));
         }
         if known.value(&self.queue.config)
@@ -74,6 +74,8 @@ impl QueueShard {
             coalesced: false,
             redriven: false,
             ended: None,
+            result: Default::default(),
+            ended_attempts: Vec::new(),
             content,
         };
         self.accept(record);

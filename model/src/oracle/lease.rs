@@ -4,16 +4,23 @@ use super::record::Record;
 use super::shard::QueueShard;
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
-use crate::store::{Extended, Extension, LeaseRef, Release, Transition};
+use crate::store::{Completion, Extended, Extension, Release, Transition, Verdict};
 
 impl QueueShard {
-    pub(super) fn complete(&mut self, lease: &LeaseRef) -> Result<Transition, Refusal> {
+    pub(super) fn complete(&mut self, completion: Completion) -> Result<Transition, Refusal> {
+        let Completion { lease, result } = &completion;
         let record = self.record(&lease.id)?;
         if !record.is_held_by(lease.fencing_token, self.now_ms) {
             return record.ended_as(lease.fencing_token, Cause::Complete);
         }
         let to = if record.coalesced { State::Pending } else { State::Completed };
-        Ok(self.end_lease(&lease.id, (to, 0), Cause::Complete, ""))
+        let completed = self.end_lease(&lease.id, (to, 0), Cause::Complete, "");
+        if let Some(record) = self.messages.get_mut(&lease.id)
+            && to == State::Completed
+        {
+            record.result = result.clone();
+        }
+        Ok(completed)
     }
 
     pub(super) fn extend_lease(&mut self, extension: &Extension) -> Result<Extended, Refusal> {
@@ -38,7 +45,11 @@ impl QueueShard {
         if !record.is_held_by(release.lease.fencing_token, self.now_ms) {
             return record.ended_as(release.lease.fencing_token, Cause::Release);
         }
-        let to = self.after_attempt(record, release.delay_ms);
+        let to = match release.verdict {
+            Verdict::Retry => self.after_attempt(record, release.delay_ms),
+            Verdict::Error => (State::Errored, 0),
+            Verdict::Cancel => (State::Canceled, 0),
+        };
         Ok(self.end_lease(&release.lease.id, to, Cause::Release, &release.reason))
     }
 

@@ -193,8 +193,8 @@ impl Store for Oracle {
         self.on(shard, |state| state.dequeue(requests, wait, ticket))
     }
 
-    async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
-        self.on_each(shard, leases, |state, lease| state.complete(&lease))
+    async fn complete(&self, shard: &Shard, completions: Vec<Completion>) -> Items<Transition> {
+        self.on_each(shard, completions, |state, completion| state.complete(completion))
     }
 
     async fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> Items<Extended> {

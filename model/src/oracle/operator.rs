@@ -85,7 +85,7 @@ impl QueueShard {
             if state.is_live() {
                 self.step(id, State::Canceled, Cause::Purge, "", |record| record.coalesced = false);
             }
-            self.collect(id);
+            self.collect(id, "");
         }
         let next_cursor = if more { until_sequence.to_string() } else { String::new() };
         Ok(Purged { purged: doomed.len() as u64, next_cursor })

@@ -1,10 +1,12 @@
 //! One message of the oracle.
 
 use crate::config::QueueConfig;
-use crate::message::{Lease, Message, NewMessage};
+use crate::limits::ATTEMPTS_KEPT;
+use crate::message::{Attempt, Lease, Message, NewMessage};
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
 use crate::store::Transition;
+use bytes::Bytes;
 
 /// How a lease ended: a repetition of the call that ended it gets this result (Q10).
 #[derive(Clone, Debug)]
@@ -46,6 +48,10 @@ pub(super) struct Record {
     pub(super) redriven: bool,
     /// How the last lease ended.
     pub(super) ended: Option<Ended>,
+    /// The result of a completed message.
+    pub(super) result: Bytes,
+    /// The last attempts that have ended.
+    pub(super) ended_attempts: Vec<Attempt>,
 }
 
 impl Record {
@@ -87,7 +93,11 @@ impl Record {
 
     /// When a terminal message may be collected.
     pub(super) fn collect_at_ms(&self, config: &QueueConfig) -> u64 {
-        self.state_since_ms + config.terminal_retention_ms
+        self.state_since_ms
+            + match self.state {
+                State::Errored => config.errored_retention_ms,
+                _ => config.terminal_retention_ms,
+            }
     }
 
     /// The lease of a running message.
@@ -107,7 +117,28 @@ impl Record {
         }
     }
 
-    /// The message as callers see it.
+    /// The current lease as an attempt that ends in this state.
+    pub(super) fn attempt(&self, state: State, ended_at_ms: u64, reason: &str) -> Attempt {
+        Attempt {
+            number: self.attempts,
+            fencing_token: self.fencing_token,
+            worker: self.worker.clone(),
+            leased_at_ms: self.state_since_ms,
+            ended_at_ms,
+            state,
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// The last attempts, the current one included.
+    pub(super) fn last_attempts(&self) -> Vec<Attempt> {
+        let current = (self.state == State::Running).then(|| self.attempt(State::Running, 0, ""));
+        let mut all: Vec<Attempt> = self.ended_attempts.iter().cloned().chain(current).collect();
+        all.drain(..all.len().saturating_sub(ATTEMPTS_KEPT));
+        all
+    }
+
+    /// The message as callers see it, in a list.
     pub(super) fn message(&self, config: &QueueConfig) -> Message {
         Message {
             id: self.content.id.clone(),
@@ -127,6 +158,8 @@ impl Record {
             worker: self.worker.clone(),
             reason: self.reason.clone(),
             coalesced: self.coalesced,
+            result: self.result.clone(),
+            last_attempts: Vec::new(),
         }
     }
 }

@@ -114,7 +114,13 @@ impl QueueShard {
         by: Cause,
         reason: &str,
     ) -> Transition {
+        let runs_again = by == Cause::Complete && to.is_live();
+        let now_ms = self.now_ms;
         let transition = self.step(id, to, by, reason, |record| {
+            if !runs_again {
+                let attempt = record.attempt(to, now_ms, reason);
+                record.ended_attempts.push(attempt);
+            }
             record.due_ms = due_ms;
             if record.coalesced && to.is_live() {
                 record.attempts = 0;
@@ -127,18 +133,18 @@ impl QueueShard {
         transition
     }
 
-    /// Collects a message.
-    pub(super) fn collect(&mut self, id: &MessageId) {
+    /// Collects a message, for this reason if it is not empty.
+    pub(super) fn collect(&mut self, id: &MessageId, reason: &str) {
         if let Some(mut record) = self.messages.remove(id) {
             record.version += 1;
-            self.leave_event(&record, Some((record.state, record.state_since_ms)), None, Cause::Collect, "");
+            self.leave_event(&record, Some((record.state, record.state_since_ms)), None, Cause::Collect, reason);
         }
     }
 
     /// Collects all messages, for the deletion of the queue.
     pub(super) fn collect_all(&mut self) {
         for id in self.messages.keys().cloned().collect::<Vec<_>>() {
-            self.collect(&id);
+            self.collect(&id, "");
         }
     }
 

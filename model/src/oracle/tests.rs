@@ -45,7 +45,7 @@ impl World {
 
     fn complete(&self, id: &str, fencing_token: u64) -> Result<Transition, Refusal> {
         let lease = LeaseRef { id: self::id(id), fencing_token };
-        now(self.oracle.complete(&self.shard, vec![lease])).unwrap().remove(0)
+        now(self.oracle.complete(&self.shard, vec![lease.into()])).unwrap().remove(0)
     }
 }
 

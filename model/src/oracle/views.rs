@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl QueueShard {
     pub(super) fn get_message(&self, id: &MessageId) -> Result<Message, Refusal> {
-        Ok(self.record(id)?.message(&self.queue.config))
+        let record = self.record(id)?;
+        Ok(Message { last_attempts: record.last_attempts(), ..record.message(&self.queue.config) })
     }
 
     /// The cursor is the number of messages on earlier pages.

@@ -1,4 +1,4 @@
-//! rpc Complete (Q10, Q11, Q12).
+//! rpc Complete (Q10, Q11, Q12, Q23).
 
 use super::batch::Parsed;
 use super::wire;
@@ -13,7 +13,7 @@ pub(super) async fn handle<S: Store>(
 ) -> Result<pb::CompleteResponse, Status> {
     let queue = wire::queue(&request.queue)?;
     let ids: Vec<String> = request.leases.iter().map(|lease| lease.id.clone()).collect();
-    let leases = Parsed::new("leases", request.leases, wire::lease_ref)?;
+    let leases = Parsed::new("leases", request.leases, wire::completion)?;
     let results = leases.through(|leases| engine.complete(&queue, leases)).await?;
     let results = std::iter::zip(ids, results).map(|(id, result)| wire::to_transition_result(id, result));
     Ok(pb::CompleteResponse { results: results.collect() })

@@ -1,4 +1,4 @@
-//! rpc Release (Q10, Q11).
+//! rpc Release (Q10, Q11, Q23, Q29).
 
 use super::batch::Parsed;
 use super::wire;

@@ -2,8 +2,9 @@
 
 use super::status;
 use tallystone_model::limits::*;
+use tallystone_model::message::Attempt;
 use tallystone_model::names::{check_range, check_text};
-use tallystone_model::store::{Depth, Extended, Extension, LeaseRef, Release, Transition};
+use tallystone_model::store::{Completion, Depth, Extended, Extension, LeaseRef, Release, Transition, Verdict};
 use tallystone_model::{Filter, Lease, Message, MessageId, QueueName, Refusal, State};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::queue::v1 as pb;
@@ -57,16 +58,35 @@ pub(super) fn page_size(size: i32) -> Result<usize, Status> {
     }
 }
 
-pub(super) fn lease_ref(lease: pb::LeaseRef) -> Result<LeaseRef, Refusal> {
-    Ok(LeaseRef { id: id(lease.id)?, fencing_token: lease.fencing_token })
+pub(super) fn completion(lease: pb::LeaseRef) -> Result<Completion, Refusal> {
+    let result = lease.result;
+    if result.len() > RESULT_BYTES_MAX {
+        let why = format!("is {} bytes long; the maximum is {RESULT_BYTES_MAX}", result.len());
+        return Err(Refusal::invalid("result", why));
+    }
+    Ok(Completion { lease: LeaseRef { id: id(lease.id)?, fencing_token: lease.fencing_token }, result })
 }
 
 pub(super) fn lease_release(release: pb::LeaseRelease) -> Result<Release, Refusal> {
+    let verdict = verdict(release.verdict)?;
+    if verdict != Verdict::Retry && release.delay_ms.is_some() {
+        return Err(Refusal::invalid("delay_ms", "is set, but with this verdict the message does not run again"));
+    }
     Ok(Release {
+        verdict,
         lease: LeaseRef { id: id(release.id)?, fencing_token: release.fencing_token },
         delay_ms: release.delay_ms.map(|value| check_range("delay_ms", value, 0, DELAY_MS_MAX)).transpose()?,
         reason: text("reason", release.reason, REASON_BYTES_MAX)?,
     })
+}
+
+fn verdict(number: i32) -> Result<Verdict, Refusal> {
+    match pb::Verdict::try_from(number) {
+        Ok(pb::Verdict::Unspecified | pb::Verdict::Retry) => Ok(Verdict::Retry),
+        Ok(pb::Verdict::Error) => Ok(Verdict::Error),
+        Ok(pb::Verdict::Cancel) => Ok(Verdict::Cancel),
+        Err(_) => Err(Refusal::invalid("verdict", format!("is {number}; must be from 0 to 3"))),
+    }
 }
 
 pub(super) fn lease_extension(extension: pb::LeaseExtension, request_id: &str) -> Result<Extension, Refusal> {
@@ -144,6 +164,20 @@ pub(super) fn to_message(message: Message) -> pb::Message {
         worker: message.worker,
         reason: message.reason,
         coalesced: message.coalesced,
+        result: message.result,
+        last_attempts: message.last_attempts.into_iter().map(to_attempt).collect(),
+    }
+}
+
+fn to_attempt(attempt: Attempt) -> pb::Attempt {
+    pb::Attempt {
+        number: to_i32(attempt.number),
+        fencing_token: attempt.fencing_token,
+        worker: attempt.worker,
+        leased_at_ms: to_i64(attempt.leased_at_ms),
+        ended_at_ms: to_i64(attempt.ended_at_ms),
+        state: to_state(attempt.state),
+        reason: attempt.reason,
     }
 }
 

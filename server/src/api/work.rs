@@ -210,7 +210,12 @@ impl Open {
         self.credits = credits;
         let submission = Submission {
             credits: request.credits as usize,
-            complete: self.completes.add(request.complete, |lease| &lease.id, wire::lease_ref, |lease| lease)?,
+            complete: self.completes.add(
+                request.complete,
+                |lease| &lease.id,
+                wire::completion,
+                |completion| &completion.lease,
+            )?,
             release: self.releases.add(
                 request.release,
                 |release| &release.id,
@@ -272,7 +277,8 @@ impl Open {
         for lease in std::mem::take(&mut self.revoked) {
             if self.session.holds(&lease) {
                 self.session.finished(&lease);
-                response.revoked.push(pb::LeaseRef { id: lease.id.to_string(), fencing_token: lease.fencing_token });
+                let id = lease.id.to_string();
+                response.revoked.push(pb::LeaseRef { id, fencing_token: lease.fencing_token, ..Default::default() });
             } else if self.leases.iter().any(|other| other.id == lease.id) {
                 self.revoked.push(lease);
             }

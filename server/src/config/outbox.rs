@@ -21,6 +21,8 @@ pub struct OutboxConfig {
     pub payload_bytes_kept: u64,
     /// Internal queues (rollup/…) keep history, too.
     pub internal_queues: bool,
+    /// Bytes of the payload of each errored message that history keeps, if `payload_bytes_kept` is less (Q22).
+    pub errored_payload_bytes_kept: u64,
     /// How long the relay's leader lease lasts: when it is not renewed within, another server takes over.
     pub relay_leader_lease_ms: u64,
 }
@@ -32,6 +34,7 @@ impl Default for OutboxConfig {
             full: OutboxFull::RefuseEnqueue,
             payload_bytes_kept: 0,
             internal_queues: false,
+            errored_payload_bytes_kept: 4_096,
             relay_leader_lease_ms: 5_000,
         }
     }
@@ -45,6 +48,8 @@ impl OutboxConfig {
         }
         let payload_bytes = self.payload_bytes_kept;
         ConfigError::unless_within("outbox.payload_bytes_kept", payload_bytes, 0..=PAYLOAD_BYTES_MAX as u64)?;
+        let payload_bytes = self.errored_payload_bytes_kept;
+        ConfigError::unless_within("outbox.errored_payload_bytes_kept", payload_bytes, 0..=PAYLOAD_BYTES_MAX as u64)?;
         ConfigError::unless_within("outbox.relay_leader_lease_ms", self.relay_leader_lease_ms, 1_000..=600_000)
     }
 
@@ -57,6 +62,7 @@ impl OutboxConfig {
             full: if has_relay { self.full } else { OutboxFull::GiveUpHistory },
             payload_bytes_kept: self.payload_bytes_kept as u16,
             internal_queues: self.internal_queues,
+            errored_payload_bytes_kept: self.errored_payload_bytes_kept as u16,
         }
     }
 }
@@ -71,6 +77,10 @@ mod tests {
         for (field, config) in [
             ("outbox.events_max", OutboxConfig { events_max: Some(1), ..OutboxConfig::default() }),
             ("outbox.payload_bytes_kept", OutboxConfig { payload_bytes_kept: 1 << 30, ..OutboxConfig::default() }),
+            (
+                "outbox.errored_payload_bytes_kept",
+                OutboxConfig { errored_payload_bytes_kept: 1 << 30, ..OutboxConfig::default() },
+            ),
             ("outbox.relay_leader_lease_ms", OutboxConfig { relay_leader_lease_ms: 0, ..OutboxConfig::default() }),
         ] {
             assert_eq!(config.check().unwrap_err().field, field);
@@ -80,7 +90,8 @@ mod tests {
     #[test]
     fn q19_without_a_relay_the_oldest_events_go() {
         let config = OutboxConfig::default();
-        assert_eq!(config.bound(true), OutboxBound::default());
+        let expected = OutboxBound { errored_payload_bytes_kept: 4_096, ..OutboxBound::default() };
+        assert_eq!(config.bound(true), expected);
         let unread = config.bound(false);
         assert_eq!((unread.events_max, unread.full), (100_000, OutboxFull::GiveUpHistory));
     }

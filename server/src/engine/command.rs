@@ -4,7 +4,9 @@ use super::call::{Call, StreamId};
 use super::granted::Granted;
 use super::stream::{Stream, Submission};
 use tallystone_model::message::Enqueued;
-use tallystone_model::store::{Cancellation, DequeueRequest, Extended, Extension, LeaseRef, Release, Transition};
+use tallystone_model::store::{
+    Cancellation, Completion, DequeueRequest, Extended, Extension, LeaseRef, Release, Transition,
+};
 use tallystone_model::{NewMessage, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -14,7 +16,7 @@ pub(crate) enum Command {
     /// Q10, Q12.
     Enqueue(Call<NewMessage, Enqueued>),
     /// Q10, Q11.
-    Complete(Call<LeaseRef, Transition>),
+    Complete(Call<Completion, Transition>),
     /// Q10, Q11.
     Release(Call<Release, Transition>),
     /// Q10, Q11.

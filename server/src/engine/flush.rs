@@ -7,13 +7,13 @@ use crate::config::CreateOnEnqueue;
 use futures::future::OptionFuture;
 use std::sync::Arc;
 use tallystone_model::message::Enqueued;
-use tallystone_model::store::{Cancellation, Dequeued, Extended, Extension, Items, LeaseRef, Release, Transition};
+use tallystone_model::store::{Cancellation, Completion, Dequeued, Extended, Extension, Items, Release, Transition};
 use tallystone_model::{NewMessage, QueueConfig, QueueName, Refusal, Shard, Store};
 
 /// The store calls of one flush.
 #[derive(Default)]
 pub(super) struct Flush {
-    pub(super) complete: Option<Batch<LeaseRef, Transition>>,
+    pub(super) complete: Option<Batch<Completion, Transition>>,
     pub(super) release: Option<Batch<Release, Transition>>,
     pub(super) extend: Option<Batch<Extension, Extended>>,
     pub(super) cancel: Option<Batch<Cancellation, Transition>>,

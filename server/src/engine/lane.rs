@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
-    Cancellation, Dequeued, Extended, Extension, Items, LeaseRef, Outlook, Release, Transition,
+    Cancellation, Completion, Dequeued, Extended, Extension, Items, Outlook, Release, Transition,
 };
 use tallystone_model::{NewMessage, Refusal, Shard, Store};
 use tokio::sync::mpsc;
@@ -35,7 +35,7 @@ struct Lane<S> {
     context: Arc<Context<S>>,
     lanes: Arc<Lanes>,
     shard: Shard,
-    complete: Gather<LeaseRef, Transition>,
+    complete: Gather<Completion, Transition>,
     release: Gather<Release, Transition>,
     extend: Gather<Extension, Extended>,
     cancel: Gather<Cancellation, Transition>,

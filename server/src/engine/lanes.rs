@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tallystone_model::Shard;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
-use tallystone_model::store::{LeaseRef, Release};
+use tallystone_model::store::{LeaseRef, Release, Verdict};
 use tokio::sync::mpsc;
 
 /// Starts the task of a lane.
@@ -85,7 +85,12 @@ impl Lanes {
 
 impl LeaseReturn for Lanes {
     fn give_back(&self, shard: &Shard, leases: Vec<LeaseRef>, reason: &'static str) {
-        let release = |lease: &LeaseRef| Release { lease: lease.clone(), delay_ms: Some(0), reason: reason.to_owned() };
+        let release = |lease: &LeaseRef| Release {
+            lease: lease.clone(),
+            delay_ms: Some(0),
+            reason: reason.to_owned(),
+            verdict: Verdict::Retry,
+        };
         for leases in leases.chunks(BATCH_ITEMS_MAX) {
             let items = leases.iter().map(release).collect();
             self.send(shard, Command::Release(Call { items, bytes: 0, recipient: Recipient::Discard }));

@@ -37,7 +37,7 @@ use granted::Granted;
 use std::sync::Arc;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
-    Cancellation, DequeueRequest, Extended, Extension, Items, LeaseRef, Release, Transition,
+    Cancellation, Completion, DequeueRequest, Extended, Extension, Items, Release, Transition,
 };
 use tallystone_model::{Lease, NewMessage, QueueName, Refusal, Shard, Store};
 use tokio::sync::oneshot;
@@ -89,7 +89,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// Ends leases with success.
-    pub(crate) async fn complete(&self, queue: &QueueName, items: Vec<LeaseRef>) -> Items<Transition> {
+    pub(crate) async fn complete(&self, queue: &QueueName, items: Vec<Completion>) -> Items<Transition> {
         self.through_lane(queue, |recipient| Command::Complete(Call { items, bytes: 0, recipient })).await
     }
 

@@ -2,7 +2,7 @@
 
 use super::granted::Granted;
 use tallystone_model::Refusal;
-use tallystone_model::store::{DequeueRequest, Extended, Extension, LeaseRef, Release, Transition};
+use tallystone_model::store::{Completion, DequeueRequest, Extended, Extension, LeaseRef, Release, Transition};
 use tokio::sync::mpsc;
 
 /// One request of a Work stream. All of it reaches the store in one flush.
@@ -11,7 +11,7 @@ pub(crate) struct Submission {
     /// The number of further leases that the worker accepts.
     pub(crate) credits: usize,
     /// Leases to complete.
-    pub(crate) complete: Vec<LeaseRef>,
+    pub(crate) complete: Vec<Completion>,
     /// Leases to release.
     pub(crate) release: Vec<Release>,
     /// Leases to extend.

@@ -9,7 +9,8 @@ use crate::sweeper::Sweeper;
 use crate::testing::{TestStore, shard_of};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tallystone_model::{Filter, MessageId, QueueConfig};
+use tallystone_model::store::LeaseRef;
+use tallystone_model::{Backoff, Filter, MessageId, QueueConfig};
 use tokio_util::sync::CancellationToken;
 
 pub(super) struct Rig {
@@ -170,7 +171,9 @@ async fn an_idle_lane_ends_and_a_new_one_takes_over() {
 #[tokio::test(start_paused = true)]
 async fn q5_the_sweeper_moves_what_is_due_and_collects_without_a_call() {
     let rig = Rig::with_queues(&[]).await;
-    let config = QueueConfig { terminal_retention_ms: 60_000, lease_ms: 5_000, ..QueueConfig::default() };
+    let retry_backoff = Backoff::default();
+    let config =
+        QueueConfig { terminal_retention_ms: 60_000, lease_ms: 5_000, retry_backoff, ..QueueConfig::default() };
     rig.store.oracle.create_queue(&queue("q"), config).await.unwrap();
     let stop = rig.sweep("a");
     let later = NewMessage { invisibility_ms: Some(3_000), ..NewMessage::new(id_of("a"), 0) };
@@ -182,7 +185,7 @@ async fn q5_the_sweeper_moves_what_is_due_and_collects_without_a_call() {
     assert_eq!((depth().await.pending, depth().await.running), (1, 1), "the window has elapsed");
     rig.pass(Duration::from_millis(2_000)).await;
     assert_eq!((depth().await.pending, depth().await.running), (2, 0), "the lease has run out");
-    let lost = rig.engine.complete(&queue("q"), vec![lease]).await.unwrap();
+    let lost = rig.engine.complete(&queue("q"), vec![lease.into()]).await.unwrap();
     assert!(matches!(lost[0], Err(Refusal::LeaseLost { .. })));
     let cancel = |id| Cancellation { id: id_of(id), fencing_token: 0, force: false, reason: String::new() };
     let canceled = rig.engine.cancel(&queue("q"), vec![cancel("a"), cancel("b")]).await.unwrap();

@@ -25,6 +25,9 @@ pub struct OutboxBound {
     pub payload_bytes_kept: u16,
     /// Internal queues have events, too ([`QueueName::is_internal`]). Otherwise their scripts write none.
     pub internal_queues: bool,
+    /// How many bytes of its payload the event carries with which a message becomes errored, if `payload_bytes_kept` is
+    /// less; 0: none (Q22).
+    pub errored_payload_bytes_kept: u16,
 }
 
 impl Default for OutboxBound {
@@ -34,11 +37,17 @@ impl Default for OutboxBound {
             full: OutboxFull::RefuseEnqueue,
             payload_bytes_kept: 0,
             internal_queues: false,
+            errored_payload_bytes_kept: 0,
         }
     }
 }
 
 impl OutboxBound {
+    /// The bytes that the event of an errored message carries: none if its first event had as many.
+    pub(super) fn errored_payload_bytes(&self) -> u16 {
+        if self.errored_payload_bytes_kept > self.payload_bytes_kept { self.errored_payload_bytes_kept } else { 0 }
+    }
+
     /// The number of events at which Enqueue is refused (0: never), and the number above which the oldest are dropped (0:
     /// the queue has no events).
     pub(super) fn limits(&self, queue: &QueueName) -> (u32, u32) {

@@ -65,7 +65,7 @@ impl Shared {
             // The lane itself checks for runnable messages after these verbs. After an operator's verbs every server is
             // woken, this one included.
             let caller = match script {
-                Script::Complete | Script::Release | Script::Cancel => Caller::Lane,
+                Script::Release | Script::Cancel => Caller::Lane,
                 _ => Caller::Other,
             };
             let answer = self.run(shard, script, caller, add).await;
@@ -136,11 +136,28 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
-        let fill = |lease: &LeaseRef, command: &mut Cmd| {
-            command.arg(lease.fencing_token);
-        };
-        self.transitions(shard, Script::Complete, &leases, |lease| &lease.id, fill).await
+    pub(super) async fn complete(&self, shard: &Shard, completions: Vec<Completion>) -> Items<Transition> {
+        let mut results = Vec::with_capacity(completions.len());
+        for completions in completions.chunks(BATCH_ITEMS_MAX) {
+            let add = |_: &View, command: &mut Cmd| {
+                command.arg(completions.len());
+                for Completion { lease, .. } in completions {
+                    command.arg(record::stored_id(&lease.id)).arg(lease.fencing_token);
+                }
+                for (at, completion) in completions.iter().enumerate().filter(|(_, item)| !item.result.is_empty()) {
+                    command.arg(at + 1).arg(&completion.result[..]);
+                }
+                Ok(())
+            };
+            let answer = self.run(shard, Script::Complete, Caller::Lane, add).await;
+            let (view, mut reply) = answer.map_err(|refusal| after_chunks(results.len(), refusal))?;
+            let packed = reply.bytes()?;
+            let context = context(shard, &view);
+            for (completion, piece) in completions.iter().zip(pieces(&packed, 6, completions.len())?) {
+                results.push(context.transition(&completion.lease.id, piece));
+            }
+        }
+        Ok(results)
     }
 
     pub(super) async fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> Items<Extended> {
@@ -168,7 +185,7 @@ impl Shared {
     pub(super) async fn release(&self, shard: &Shard, releases: Vec<Release>) -> Items<Transition> {
         let fill = |release: &Release, command: &mut Cmd| {
             let delay_ms = release.delay_ms.map_or(-1, |delay_ms| delay_ms as i64);
-            command.arg(release.lease.fencing_token).arg(delay_ms).arg(&release.reason);
+            command.arg(release.lease.fencing_token).arg(delay_ms).arg(&release.reason).arg(release.verdict as u8);
         };
         self.transitions(shard, Script::Release, &releases, |release| &release.lease.id, fill).await
     }

@@ -175,6 +175,7 @@ impl OutboxReader {
         let partial = !behind.is_empty() && !self.partial;
         self.partial = partial;
         let shards = if partial { behind } else { self.positions.keys().cloned().collect() };
+        // Few events have the payload of an errored message: if all had one, a read would take 75 MB by default.
         let entry_bytes = ENTRY_EVENTS * (EVENT_BYTES + usize::from(self.shared.options.outbox.payload_bytes_kept));
         let count = (READ_ENTRIES.min(READ_BYTES / entry_bytes) / shards.len().max(1)).max(1);
         let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("outbox")).collect();

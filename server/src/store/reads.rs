@@ -2,7 +2,7 @@
 
 use super::reply::{defect, unreadable};
 use super::shared::{Caller, Shared, filter_arguments};
-use super::view::View;
+use super::view::{ErroredIn, View};
 use bytes::Bytes;
 use redis::Cmd;
 use std::sync::Arc;
@@ -14,12 +14,19 @@ use tallystone_model::message::Message;
 use tallystone_model::store::{Depth, Items, Page};
 use tallystone_model::{Filter, MessageId, Refusal, Shard, State};
 
-fn message(view: &View, id: MessageId, head: &Bytes, body: &Bytes) -> Result<Message, Refusal> {
+/// `attempts`: only where one message is read.
+fn message(
+    view: &View,
+    id: MessageId,
+    head: &Bytes,
+    body: &Bytes,
+    result: Bytes,
+    attempts: Option<Bytes>,
+) -> Result<Message, Refusal> {
     if body.is_empty() {
         return Err(Refusal::MessageNotFound { id: id.to_string() });
     }
-    let config = view.config();
-    record::decode_message(id, head, body, config.max_attempts, config.terminal_retention_ms).map_err(unreadable)
+    record::decode_message(id, head, body, result, attempts.as_deref(), view.config()).map_err(unreadable)
 }
 
 impl Shared {
@@ -34,8 +41,8 @@ impl Shared {
             };
             let (view, mut reply) = self.run(shard, Script::GetMessages, Caller::Other, fill).await?;
             for id in ids {
-                let (head, body) = (reply.bytes()?, reply.bytes()?);
-                results.push(message(&view, id.clone(), &head, &body));
+                let (head, body, result, attempts) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+                results.push(message(&view, id.clone(), &head, &body, result, Some(attempts)));
             }
         }
         Ok(results)
@@ -49,8 +56,9 @@ impl Shared {
         limit: usize,
     ) -> Result<Page<Message>, Refusal> {
         let cursor = decode_cursor(state, cursor)?;
-        let fill = |_: &View, command: &mut Cmd| {
-            command.arg(state as u8).arg(cursor.as_slice()).arg(limit);
+        let fill = |view: &View, command: &mut Cmd| {
+            let in_done = u8::from(view.stored.errored_in != ErroredIn::Set);
+            command.arg(state as u8).arg(cursor.as_slice()).arg(limit).arg(in_done);
             Ok(())
         };
         let (view, mut reply) = self.run(shard, Script::ListMessages, Caller::Other, fill).await?;
@@ -58,7 +66,14 @@ impl Shared {
         let mut items = Vec::new();
         while !reply.is_at_end() {
             let (id, head, body) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-            items.push(message(&view, record::decode_id(&id).map_err(unreadable)?, &head, &body)?);
+            items.push(message(
+                &view,
+                record::decode_id(&id).map_err(unreadable)?,
+                &head,
+                &body,
+                reply.bytes()?,
+                None,
+            )?);
         }
         Ok(Page { items, next_cursor })
     }
@@ -70,7 +85,7 @@ impl Shared {
         };
         let (view, mut reply) = self.run(shard, Script::Explain, Caller::Other, fill).await?;
         let (head, body) = (reply.bytes()?, reply.bytes()?);
-        let message = message(&view, id.clone(), &head, &body)?;
+        let message = message(&view, id.clone(), &head, &body, reply.bytes()?, None)?;
         let (holder_id, holder_head, key_head) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
         let holder = if holder_id.is_empty() {
             None
@@ -152,7 +167,8 @@ fn decode_cursor(state: State, cursor: &str) -> Result<Vec<u8>, Refusal> {
     let is_valid = match state {
         State::Pending => matches!(raw.first(), Some(b'r' | b'b')),
         State::Invisible | State::Running => raw.len() > 6,
-        State::Completed | State::Canceled | State::Errored => is_number(&raw),
+        State::Errored => is_number(&raw) || raw.len() > 6,
+        State::Completed | State::Canceled => is_number(&raw),
     };
     if raw.is_empty() || (cursor.len().is_multiple_of(2) && is_valid) { Ok(raw) } else { Err(invalid()) }
 }

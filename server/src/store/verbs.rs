@@ -54,8 +54,8 @@ impl Store for RedisStore {
         Dequeue::new(&self.shared, shard, requests, wait, ticket).run().await
     }
 
-    async fn complete(&self, shard: &Shard, leases: Vec<LeaseRef>) -> Items<Transition> {
-        self.shared.complete(shard, leases).await
+    async fn complete(&self, shard: &Shard, completions: Vec<Completion>) -> Items<Transition> {
+        self.shared.complete(shard, completions).await
     }
 
     async fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> Items<Extended> {
@@ -102,11 +102,12 @@ impl Store for RedisStore {
 
     async fn sweep(&self, shard: &Shard) -> Result<Swept, Refusal> {
         let (_, mut reply) = self.shared.run(shard, Script::Sweep, Caller::Other, |_, _| Ok(())).await?;
-        let (promoted, expired, collected) = (reply.number()?, reply.number()?, reply.number()?);
+        let (promoted, expired) = (reply.number()?, reply.number()?);
+        let (collected, dropped) = (reply.number()?, reply.number()?);
         let next_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
         let now_ms = reply.number()?;
         self.shared.drop_unused(shard).await?;
-        Ok(Swept { promoted, expired, collected, next_ms, now_ms })
+        Ok(Swept { promoted, expired, collected, dropped, next_ms, now_ms })
     }
 
     async fn check(&self, shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {

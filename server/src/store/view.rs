@@ -21,6 +21,22 @@ pub(super) struct Stored {
     pub(super) revision: u32,
     /// At most [`INDEXES_MAX`]; the slot names the keys of an index.
     pub(super) indexes: Vec<StoredIndex>,
+    /// Where its errored messages are.
+    #[serde(default)]
+    pub(super) errored_in: ErroredIn,
+}
+
+/// Where the errored messages of a queue are (Q22).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ErroredIn {
+    /// Version 0.1 wrote this configuration: among the other terminal messages, except those that ended since.
+    #[default]
+    Done,
+    /// The same, but this version wrote the configuration.
+    DoneOrSet,
+    /// In a separate set.
+    Set,
 }
 
 /// One filter index.
@@ -37,11 +53,22 @@ pub(super) struct StoredIndex {
 impl Stored {
     /// The configuration of a new queue. Its declared indexes are complete, because it has no messages.
     pub(super) fn new(config: QueueConfig) -> Self {
-        let mut stored = Stored { config, revision: 1, indexes: Vec::new() };
+        let mut stored = Stored { config, revision: 1, indexes: Vec::new(), errored_in: ErroredIn::Set };
         for keys in stored.config.indexes.clone() {
             stored.add_index(keys, false, 0);
         }
         stored
+    }
+
+    /// Reads a configuration. In one of version 0.1 errored messages stay at least as long as they did there.
+    fn read(stored: &[u8]) -> Result<Stored, serde_json::Error> {
+        let mut stored: Stored = serde_json::from_slice(stored)?;
+        if stored.errored_in == ErroredIn::Done {
+            stored.errored_in = ErroredIn::DoneOrSet;
+            let config = &mut stored.config;
+            config.errored_retention_ms = config.errored_retention_ms.max(config.terminal_retention_ms);
+        }
+        Ok(stored)
     }
 
     /// Whether the index exists and is recorded as in use.
@@ -95,7 +122,7 @@ impl View {
     pub(super) fn read(shard: &Shard, stored: &[u8], state: &[u8], outbox: &OutboxBound) -> Result<View, Refusal> {
         let unreadable =
             |why: &dyn std::fmt::Display| Refusal::Internal(format!("configuration of '{}': {why}", shard.queue));
-        let stored: Stored = serde_json::from_slice(stored).map_err(|error| unreadable(&error))?;
+        let stored = Stored::read(stored).map_err(|error| unreadable(&error))?;
         let ShardState { revision, created_at_ms, .. } =
             record::decode_state(state).map_err(|error| unreadable(&error))?;
         let keys = ShardKeys::new(shard).all(stored.indexes.iter().map(|index| index.slot));
@@ -142,6 +169,10 @@ fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u
     out.extend_from_slice(&refuse_at.to_be_bytes());
     out.extend_from_slice(&keep.to_be_bytes());
     out.extend_from_slice(&outbox.payload_bytes_kept.to_be_bytes());
+    out.extend_from_slice(&six(config.errored_retention_ms));
+    out.extend_from_slice(&six(config.max_errored));
+    out.extend_from_slice(&six(config.max_errored_bytes));
+    out.extend_from_slice(&outbox.errored_payload_bytes().to_be_bytes());
     out.push(stored.indexes.len() as u8);
     for index in &stored.indexes {
         record::encode_index(index.slot, index.building, &index.keys, &mut out);

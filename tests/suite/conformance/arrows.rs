@@ -17,7 +17,7 @@ over_both_stores!(
 
 async fn q5_every_arrow_of_the_table_is_taken_and_no_other<S: Probe>(stage: &Stage<S>) {
     let backoff = Backoff { kind: BackoffKind::Fixed, base_ms: 10, max_ms: 10, jitter_percent: 0 };
-    let config = QueueConfig { terminal_retention_ms: 1_000, ..exclusive() };
+    let config = QueueConfig { terminal_retention_ms: 1_000, errored_retention_ms: 1_000, ..exclusive() };
     let queue = stage.queue(config).await;
     let m = |id: &str, priority| keyed(id, priority, id);
     let again = |id: &str, priority| NewMessage { coalesce: true, ..m(id, priority) };
@@ -57,6 +57,8 @@ async fn q5_every_arrow_of_the_table_is_taken_and_no_other<S: Probe>(stage: &Sta
         let fencing_token = bring(&queue, m(name, -9), state).await;
         queue.cancel(lease_ref(name, fencing_token), "").await.expect("a live message");
     }
+    let fencing_token = bring(&queue, m("i", -9), State::Running).await;
+    queue.release_for_good(lease_ref("i", fencing_token), Verdict::Cancel, "").await.expect("a live lease");
     queue.redrive("b").await.expect("a canceled message");
     queue.cancel(no_lease("b"), "").await.expect("a pending message");
     bring(&queue, m("e", -9), State::Completed).await;

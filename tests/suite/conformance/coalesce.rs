@@ -170,7 +170,8 @@ async fn q12_a_terminal_message_stays_where_the_new_one_is_refused<S: Probe>(sta
 
 async fn q12_the_new_life_is_not_collected_by_the_old_ones_end<S: Probe>(stage: &Stage<S>) {
     for state in [State::Completed, State::Canceled, State::Errored] {
-        let queue = stage.queue(QueueConfig { terminal_retention_ms: 1_000, ..simple() }).await;
+        let config = QueueConfig { terminal_retention_ms: 1_000, errored_retention_ms: 1_000, ..simple() };
+        let queue = stage.queue(config).await;
         bring(&queue, message("m", 1), state).await;
         stage.clock.advance(400);
         bring(&queue, coalescing(message("m", 1)), state).await;

@@ -68,7 +68,7 @@ async fn q5_a_lapsed_lease_goes_the_way_of_a_failed_attempt<S: Probe>(stage: &St
     for (retry_backoff, max_attempts, state, due_in_ms) in [
         (Backoff::default(), 2, State::Pending, 0),
         (backoff, 2, State::Invisible, 400),
-        (backoff, 1, State::Errored, 600_000),
+        (backoff, 1, State::Errored, 30 * 86_400_000),
     ] {
         let queue = stage.queue(QueueConfig { retry_backoff, max_attempts, ..exclusive() }).await;
         let fencing_token = bring(&queue, keyed("m", 1, "k"), State::Running).await;
@@ -129,7 +129,10 @@ async fn q2_jitter_shortens_by_its_share_at_most<S: Probe>(stage: &Stage<S>) {
 
 async fn q5_terminal_messages_stay_for_the_retention_and_no_longer<S: Probe>(stage: &Stage<S>) {
     for state in [State::Completed, State::Canceled, State::Errored] {
-        let queue = stage.queue(QueueConfig { terminal_retention_ms: 5_000, ..exclusive() }).await;
+        let (terminal_retention_ms, errored_retention_ms) =
+            if state == State::Errored { (1_000, 5_000) } else { (5_000, 1_000) };
+        let config = QueueConfig { terminal_retention_ms, errored_retention_ms, ..exclusive() };
+        let queue = stage.queue(config).await;
         stage.clock.advance(10);
         bring(&queue, keyed("m", 1, "k"), state).await;
         let ended = queue.get("m").await;

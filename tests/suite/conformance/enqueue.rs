@@ -43,6 +43,8 @@ fn accepted(message: &NewMessage, at_ms: u64) -> Message {
         worker: String::new(),
         reason: String::new(),
         coalesced: false,
+        result: bytes::Bytes::new(),
+        last_attempts: Vec::new(),
     }
 }
 

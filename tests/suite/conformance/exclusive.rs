@@ -174,7 +174,11 @@ async fn q4_deep_backlogs_behind_locked_values_are_run_to_the_end<S: Probe>(stag
             assert!(before.is_none_or(|before| before <= lease.priority), "each value's in order");
         }
         done += refs.len();
-        let ends = queue.store.complete(&queue.shard, refs).await.expect("a queue");
+        let ends = queue
+            .store
+            .complete(&queue.shard, refs.into_iter().map(Completion::from).collect())
+            .await
+            .expect("a queue");
         assert!(ends.iter().all(Result::is_ok));
     }
     assert_eq!(queue.depth().await, Depth { completed: 1_000, ..Depth::default() });

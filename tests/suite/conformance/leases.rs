@@ -24,7 +24,11 @@ over_both_stores!(
 );
 
 /// The verbs that end a lease, by name.
-const ENDS: [&str; 5] = ["complete", "release", "release later", "error", "cancel"];
+const ENDS: [&str; 7] = ["complete", "release", "release later", "error", "never again", "give up", "cancel"];
+
+fn release_of(lease: &LeaseRef, delay_ms: Option<u64>) -> Release {
+    Release { lease: lease.clone(), delay_ms, reason: String::new(), verdict: Verdict::Retry }
+}
 
 async fn end<S: Probe>(queue: &TestQueue<S>, how: &str, lease: LeaseRef) -> Result<Transition, Refusal> {
     match how {
@@ -32,6 +36,8 @@ async fn end<S: Probe>(queue: &TestQueue<S>, how: &str, lease: LeaseRef) -> Resu
         "release" => queue.release(lease, Some(0), "no fuel").await,
         "release later" => queue.release(lease, Some(500), "no fuel").await,
         "error" => queue.release(lease, None, "no fuel").await,
+        "never again" => queue.release_for_good(lease, Verdict::Error, "no fuel").await,
+        "give up" => queue.release_for_good(lease, Verdict::Cancel, "no fuel").await,
         _ => queue.cancel(lease, "no fuel").await,
     }
 }
@@ -65,9 +71,10 @@ async fn q10_only_the_verb_that_ended_a_lease_is_answered_again<S: Probe>(stage:
             let (queue, fencing_token) = running(stage, how).await;
             let first = end(&queue, how, lease_ref("m", fencing_token)).await.expect("a live lease");
             let before = queue.snapshot().await;
-            let release = |how: &str| matches!(how, "release" | "release later" | "error");
+            let release = |how: &str| !matches!(how, "complete" | "cancel");
             let answer = end(&queue, other, lease_ref("m", fencing_token)).await;
-            if how == other || (release(how) && release(other)) {
+            let is_canceled = other == "cancel" && first.state == State::Canceled;
+            if how == other || (release(how) && release(other)) || is_canceled {
                 assert_eq!(answer, Ok(first), "{other} after {how}");
             } else if other == "cancel" && first.state.is_terminal() {
                 assert_eq!(answer, wrong("m", first.state), "{other} after {how}");
@@ -257,9 +264,9 @@ async fn q5_a_batch_acts_in_order_and_one_bad_item_spoils_no_other<S: Probe>(sta
     let (store, shard) = (&queue.store, &queue.shard);
     let batch = vec![leases[0].clone(), lease_ref("m0", 3), lease_ref("none", 3), leases[0].clone(), leases[1].clone()];
     let done = went(State::Completed, 3);
-    let results = store.complete(shard, batch).await;
+    let results = store.complete(shard, batch.into_iter().map(Completion::from).collect()).await;
     assert_eq!(results, Ok(vec![done.clone(), lost("m0", State::Completed), missing("none"), done.clone(), done]));
-    let release = |lease: &LeaseRef| Release { lease: lease.clone(), delay_ms: Some(0), reason: String::new() };
+    let release = |lease: &LeaseRef| release_of(lease, Some(0));
     let results = store.release(shard, vec![release(&leases[1]), release(&leases[2]), release(&leases[2])]).await;
     let released = went(State::Pending, 3);
     assert_eq!(results, Ok(vec![lost("m1", State::Completed), released.clone(), released]));
@@ -290,9 +297,9 @@ async fn q7_full_batches_of_every_verb<S: Probe>(stage: &Stage<S>) {
         let extend = |lease: &LeaseRef| Extension { lease: lease.clone(), lease_ms: None, request_id: "x".to_owned() };
         let extended = store.extend_lease(shard, leases.iter().map(extend).collect()).await.expect("a queue");
         assert!(extended.len() == some && extended.iter().all(Result::is_ok));
-        let release = |lease: &LeaseRef| Release { lease: lease.clone(), delay_ms: None, reason: String::new() };
+        let release = |lease: &LeaseRef| release_of(lease, None);
         all(store.release(shard, leases.iter().map(release).collect()).await, State::Pending);
-        all(store.complete(shard, take().await).await, State::Completed);
+        all(store.complete(shard, take().await.into_iter().map(Completion::from).collect()).await, State::Completed);
         let cancel =
             |LeaseRef { id, fencing_token }| Cancellation { id, fencing_token, force: false, reason: String::new() };
         all(store.cancel(shard, take().await.into_iter().map(cancel).collect()).await, State::Canceled);

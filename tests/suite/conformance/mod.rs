@@ -33,11 +33,13 @@ macro_rules! over_both_stores {
 }
 
 mod arrows;
+mod attempts;
 mod cancel;
 mod coalesce;
 mod dequeue;
 mod due;
 mod enqueue;
+mod errored;
 mod exclusive;
 mod filters;
 mod leases;
@@ -49,6 +51,7 @@ mod redis_only;
 mod request_ids;
 mod servers;
 mod tickets;
+mod verdicts;
 mod views;
 
 /// The message as it must be sent to come into a state by [`bring`].

@@ -44,7 +44,7 @@ async fn q1_every_verb_refuses_a_queue_that_is_not_there<S: Probe>(stage: &Stage
     let (store, shard) = (&stage.store, &Shard::first(&name));
     let lease = || lease_ref("m", 1);
     let extension = Extension { lease: lease(), lease_ms: None, request_id: String::new() };
-    let release = Release { lease: lease(), delay_ms: None, reason: String::new() };
+    let release = Release { lease: lease(), delay_ms: None, reason: String::new(), verdict: Verdict::Retry };
     let cancellation = Cancellation { id: id("m"), fencing_token: 0, force: true, reason: String::new() };
     let refused = [
         ("update_queue", store.update_queue(&name, QueuePatch::default()).await.err()),
@@ -53,7 +53,7 @@ async fn q1_every_verb_refuses_a_queue_that_is_not_there<S: Probe>(stage: &Stage
         ("purge", store.purge(shard, false, "").await.err()),
         ("enqueue", store.enqueue(shard, vec![message("m", 1)]).await.err()),
         ("dequeue", store.dequeue(shard, &[request(1)], false, None).await.err()),
-        ("complete", store.complete(shard, vec![lease()]).await.err()),
+        ("complete", store.complete(shard, vec![lease().into()]).await.err()),
         ("extend_lease", store.extend_lease(shard, vec![extension]).await.err()),
         ("release", store.release(shard, vec![release]).await.err()),
         ("cancel", store.cancel(shard, vec![cancellation]).await.err()),
@@ -213,6 +213,9 @@ async fn q2_a_patch_changes_what_it_names<S: Probe>(stage: &Stage<S>) {
         enqueue_blocked: Some(true),
         dequeue_blocked: Some(true),
         terminal_retention_ms: Some(3),
+        errored_retention_ms: Some(4),
+        max_errored: Some(5),
+        max_errored_bytes: Some(6),
         retry_backoff: Some(backoff),
         max_depth: Some(0),
         indexes: Some(vec![]),
@@ -224,6 +227,9 @@ async fn q2_a_patch_changes_what_it_names<S: Probe>(stage: &Stage<S>) {
         enqueue_blocked: true,
         dequeue_blocked: true,
         terminal_retention_ms: 3,
+        errored_retention_ms: 4,
+        max_errored: 5,
+        max_errored_bytes: 6,
         retry_backoff: backoff,
         ..exclusive()
     };
@@ -244,6 +250,11 @@ async fn q2_every_bound_is_refused_by_its_field<S: Probe>(stage: &Stage<S>) {
         ("max_attempts", |patch| patch.max_attempts = Some(0)),
         ("max_attempts", |patch| patch.max_attempts = Some(ATTEMPTS_MAX + 1)),
         ("terminal_retention_ms", |patch| patch.terminal_retention_ms = Some(DELAY_MS_MAX + 1)),
+        ("errored_retention_ms", |patch| patch.errored_retention_ms = Some(DELAY_MS_MAX + 1)),
+        ("max_errored", |patch| patch.max_errored = Some(0)),
+        ("max_errored", |patch| patch.max_errored = Some(DEPTH_MAX + 1)),
+        ("max_errored_bytes", |patch| patch.max_errored_bytes = Some(0)),
+        ("max_errored_bytes", |patch| patch.max_errored_bytes = Some(ERRORED_BYTES_MAX + 1)),
         ("max_depth", |patch| patch.max_depth = Some(DEPTH_MAX + 1)),
         ("retry_backoff.base_ms", |patch| patch.retry_backoff = backoff(BackoffKind::Fixed, 0, 5, 0)),
         ("retry_backoff.max_ms", |patch| patch.retry_backoff = backoff(BackoffKind::Exponential, 5, 4, 0)),

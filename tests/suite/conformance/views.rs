@@ -22,7 +22,8 @@ over_both_stores!(
 
 async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &Stage<S>) {
     for state in State::ALL {
-        let queue = stage.queue(QueueConfig { terminal_retention_ms: 7_000, ..simple() }).await;
+        let config = QueueConfig { terminal_retention_ms: 7_000, errored_retention_ms: 9_000, ..simple() };
+        let queue = stage.queue(config).await;
         let enqueued_at_ms = stage.clock.now_ms();
         let fencing_token = bring(&queue, message("m", 5), state).await;
         let (due_ms, version, reason) = match state {
@@ -31,7 +32,7 @@ async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &St
             State::Running => (enqueued_at_ms + 30_000, 2, ""),
             State::Completed => (enqueued_at_ms + 7_000, 3, ""),
             State::Canceled => (enqueued_at_ms + 7_000, 2, "unwanted"),
-            State::Errored => (enqueued_at_ms + 7_000, 3, "broken"),
+            State::Errored => (enqueued_at_ms + 9_000, 3, "broken"),
         };
         let has_run = fencing_token != 0;
         let expected = Message {
@@ -52,8 +53,10 @@ async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &St
             worker: if has_run { "w".to_owned() } else { String::new() },
             reason: reason.to_owned(),
             coalesced: false,
+            result: bytes::Bytes::new(),
+            last_attempts: Vec::new(),
         };
-        assert_eq!(queue.get("m").await, expected);
+        assert_eq!(Message { last_attempts: Vec::new(), ..queue.get("m").await }, expected);
         assert_eq!(queue.list_by(state, 9).await, std::slice::from_ref(&expected));
         assert_eq!(queue.facts("m").await.message, expected);
     }
@@ -137,7 +140,7 @@ async fn q7_explain_gathers_the_facts_of_each_state<S: Probe>(stage: &Stage<S>) 
     for state in State::ALL {
         let queue = stage.queue(exclusive()).await;
         let fencing_token = bring(&queue, keyed("m", 1, "k"), state).await;
-        let message = queue.get("m").await;
+        let message = Message { last_attempts: Vec::new(), ..queue.get("m").await };
         let facts = Facts { message, dequeue_blocked: false, holder: None, key_head: None, ahead: 0 };
         assert_eq!(queue.facts("m").await, facts);
         let kinds = async || queue.explain("m").await.iter().map(|hindrance| hindrance.kind).collect::<Vec<_>>();

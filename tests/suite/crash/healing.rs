@@ -55,10 +55,10 @@ async fn a_lost_redis_is_reported_and_heals() {
     // The call that finds out may have been on its way; from then on it is certain that nothing was.
     drop(client.get_message(QUEUE, "before").await);
     until_health(&server, ServingStatus::NotServing).await;
-    let lease_ref = || vec![lease.lease_ref()];
+    let completion = || vec![Completion::of(&lease)];
     let answers = [
         client.enqueue(QUEUE, vec![NewMessage::new("during", "")]).await.map(drop),
-        client.complete(QUEUE, lease_ref()).await.map(drop),
+        client.complete(QUEUE, completion()).await.map(drop),
         client.extend_lease(QUEUE, vec![Extension::of(&lease)]).await.map(drop),
         client.release(QUEUE, vec![Release::of(&lease)]).await.map(drop),
         client.cancel(QUEUE, vec![Cancellation::by_holder(&lease)]).await.map(drop),
@@ -95,7 +95,7 @@ async fn a_lost_redis_is_reported_and_heals() {
     let gone = healed.get_message(QUEUE, "during").await.expect_err("certainly not written");
     assert_eq!(gone.refused().expect("a refusal").reason, "MESSAGE_NOT_FOUND");
     assert_eq!(healed.get_message(QUEUE, "before").await.expect("a message").version, lease.version);
-    let completed = only(healed.complete(QUEUE, lease_ref()).await).expect("a lease that still lives");
+    let completed = only(healed.complete(QUEUE, completion()).await).expect("a lease that still lives");
     assert_eq!(completed.state, State::Completed);
     until_health(&server, ServingStatus::Serving).await;
     drop((client, healed));
@@ -165,7 +165,7 @@ async fn a_full_redis_is_reported_and_heals() {
     assert_eq!(client.depth(QUEUE, None).await.expect("a Depth"), depth);
     assert_eq!(client.get_message(QUEUE, "before").await.expect("a message").version, lease.version);
     // What is there goes on: to work is how it gets empty again.
-    only(client.complete(QUEUE, vec![lease.lease_ref()]).await).expect("a lease that still lives");
+    only(client.complete(QUEUE, vec![(&lease).into()]).await).expect("a lease that still lives");
     assert_eq!(client.dequeue(Dequeue::new(QUEUE)).await.expect("a Dequeue")[0].id, "more");
 
     memory("0").await;

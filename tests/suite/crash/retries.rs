@@ -70,12 +70,12 @@ fn dequeue(limit: i32) -> DequeueRequest {
 }
 
 fn lease_ref(lease: &Lease) -> LeaseRef {
-    LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token }
+    LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token, ..Default::default() }
 }
 
 fn release(lease: &Lease, delay_ms: i64) -> LeaseRelease {
-    let LeaseRef { id, fencing_token } = lease_ref(lease);
-    LeaseRelease { id, fencing_token, delay_ms: Some(delay_ms), reason: "later".to_owned() }
+    let LeaseRef { id, fencing_token, .. } = lease_ref(lease);
+    LeaseRelease { id, fencing_token, delay_ms: Some(delay_ms), reason: "later".to_owned(), ..Default::default() }
 }
 
 fn cancel(id: &str, fencing_token: u64, force: bool) -> CancelRequest {
@@ -121,7 +121,7 @@ async fn q10_every_call_can_be_repeated() {
     let leases = twice!(wire.queue.dequeue(request)).leases;
     assert_eq!([leases[0].id.as_str(), leases[1].id.as_str()], ["d", "a"]);
     twice!(wire.queue.enqueue(coalesced(-4)));
-    let LeaseRef { id, fencing_token } = lease_ref(&leases[1]);
+    let LeaseRef { id, fencing_token, .. } = lease_ref(&leases[1]);
     let extension = LeaseExtension { id, fencing_token, lease_ms: Some(90_000) };
     let request_id = "extend".to_owned();
     twice!(wire.queue.extend_lease(ExtendLeaseRequest { queue: queue(), extensions: vec![extension], request_id }));

@@ -47,7 +47,7 @@ async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
     let mut loads = Vec::new();
     for (name, exclusive) in [("simple", false), ("exclusive", true), (ORPHANS, true)] {
         let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
-        let config = QueueConfig { max_attempts: Some(1_000), ..config };
+        let config = QueueConfig { max_attempts: Some(1_000), retry_backoff: Some(Backoff::NONE), ..config };
         machines.clients[0].create_queue(name, config).await.expect("a new queue");
         if name == ORPHANS {
             continue;

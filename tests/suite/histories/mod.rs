@@ -13,7 +13,7 @@ pub(crate) mod versions;
 use load::{Habit, KEY, Load, ORIGIN, Phase};
 use pair::Pair;
 use std::time::Duration;
-use tallystone_client::{QueueConfig, State};
+use tallystone_client::{Backoff, QueueConfig, State};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -33,7 +33,7 @@ async fn q13_two_servers_on_one_redis_are_one_queue() {
     let loads =
         [("simple", QueueConfig::simple()), ("exclusive", QueueConfig::exclusive(KEY))].map(|(name, config)| {
             let load = Load::new(name, name == "exclusive", &pair.clients, &phases);
-            (load, QueueConfig { indexes: indexes.clone(), ..config })
+            (load, QueueConfig { indexes: indexes.clone(), retry_backoff: Some(Backoff::NONE), ..config })
         });
     let mut tasks = JoinSet::new();
     for (number, (load, config)) in loads.iter().enumerate() {

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
-use tallystone_client::QueueConfig;
+use tallystone_client::{Backoff, QueueConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -39,7 +39,12 @@ impl Loads {
         let (mut loads, mut tasks) = (Vec::new(), JoinSet::new());
         for (name, exclusive, retention_ms) in [("kept", true, 3_600_000), ("collected", false, COLLECTED_AFTER_MS)] {
             let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
-            let config = QueueConfig { max_attempts: Some(1_000), terminal_retention_ms: Some(retention_ms), ..config };
+            let config = QueueConfig {
+                max_attempts: Some(1_000),
+                terminal_retention_ms: Some(retention_ms),
+                retry_backoff: Some(Backoff::NONE),
+                ..config
+            };
             installation.machines.clients[via[0]].create_queue(name, config).await.expect("a new queue");
             let load = Load::new(name, exclusive, &installation.machines.clients, &phases)
                 .retention(Duration::from_millis(retention_ms));

@@ -50,7 +50,7 @@ impl Tokens {
 pub(crate) enum Call {
     Enqueue(Vec<NewMessage>),
     Dequeue(Vec<DequeueRequest>, bool, Option<Ticket>),
-    Complete(Vec<LeaseRef>),
+    Complete(Vec<Completion>),
     Extend(Vec<Extension>),
     Release(Vec<Release>),
     Cancel(Vec<Cancellation>),
@@ -91,7 +91,13 @@ impl Call {
         let lease = |held: &Held| tokens.lease(queue, *held);
         Some(match act {
             Act::Enqueue(messages) => Call::Enqueue(messages.clone()),
-            Act::Complete(held) => Call::Complete(held.iter().map(lease).collect()),
+            Act::Complete(items) => {
+                let completion = |(held, result): &(Held, &'static str)| Completion {
+                    lease: lease(held),
+                    result: bytes::Bytes::from_static(result.as_bytes()),
+                };
+                Call::Complete(items.iter().map(completion).collect())
+            }
             Act::Extend(items) => {
                 let extension = |(held, lease_ms, request_id): &(Held, Option<u64>, String)| Extension {
                     lease: lease(held),
@@ -101,10 +107,11 @@ impl Call {
                 Call::Extend(items.iter().map(extension).collect())
             }
             Act::Release(items) => {
-                let release = |(held, delay_ms, reason): &(Held, Option<u64>, String)| Release {
+                let release = |(held, delay_ms, reason, verdict): &(Held, Option<u64>, String, Verdict)| Release {
                     lease: lease(held),
                     delay_ms: *delay_ms,
                     reason: reason.clone(),
+                    verdict: *verdict,
                 };
                 Call::Release(items.iter().map(release).collect())
             }
@@ -137,7 +144,7 @@ impl Call {
             Call::Dequeue(requests, wait, ticket) => {
                 CallReply::Dequeued(store.dequeue(shard, &requests, wait, ticket).await)
             }
-            Call::Complete(leases) => CallReply::Went(store.complete(shard, leases).await),
+            Call::Complete(completions) => CallReply::Went(store.complete(shard, completions).await),
             Call::Extend(extensions) => CallReply::Extended(store.extend_lease(shard, extensions).await),
             Call::Release(releases) => CallReply::Went(store.release(shard, releases).await),
             Call::Cancel(cancellations) => CallReply::Went(store.cancel(shard, cancellations).await),
@@ -183,7 +190,7 @@ impl Call {
     pub(crate) fn ids(&self) -> Vec<MessageId> {
         match self {
             Call::Enqueue(messages) => messages.iter().map(|message| message.id.clone()).collect(),
-            Call::Complete(leases) => leases.iter().map(|lease| lease.id.clone()).collect(),
+            Call::Complete(completions) => completions.iter().map(|completion| completion.lease.id.clone()).collect(),
             Call::Extend(extensions) => extensions.iter().map(|extension| extension.lease.id.clone()).collect(),
             Call::Release(releases) => releases.iter().map(|release| release.lease.id.clone()).collect(),
             Call::Cancel(cancellations) => cancellations.iter().map(|cancellation| cancellation.id.clone()).collect(),
@@ -212,7 +219,8 @@ async fn sweep<S: Store>(store: &S, shard: &Shard) -> Result<Swept, Refusal> {
     for _ in 0..STEPS_MAX {
         let step = store.sweep(shard).await?;
         let (promoted, expired) = (all.promoted + step.promoted, all.expired + step.expired);
-        all = Swept { promoted, expired, collected: all.collected + step.collected, ..step };
+        let (collected, dropped) = (all.collected + step.collected, all.dropped + step.dropped);
+        all = Swept { promoted, expired, collected, dropped, ..step };
         if step.next_ms.is_none_or(|at_ms| at_ms > step.now_ms) {
             return Ok(all);
         }

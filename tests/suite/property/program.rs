@@ -3,7 +3,7 @@
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use tallystone_model::store::{DequeueRequest, MessagePatch};
+use tallystone_model::store::{DequeueRequest, MessagePatch, Verdict};
 use tallystone_model::*;
 use tallystone_tests::{KEY, filter, id, index, tagged};
 
@@ -54,9 +54,9 @@ pub(crate) enum Act {
         wait: bool,
         ticket: Option<TicketOf>,
     },
-    Complete(Vec<Held>),
+    Complete(Vec<(Held, &'static str)>),
     Extend(Vec<(Held, Option<u64>, String)>),
-    Release(Vec<(Held, Option<u64>, String)>),
+    Release(Vec<(Held, Option<u64>, String, Verdict)>),
     Cancel(Vec<(Held, bool, String)>),
     Redrive(Vec<usize>),
     /// The time from now, which may be past.
@@ -174,9 +174,9 @@ impl Drawer {
                 });
                 Act::Dequeue { requests: self.requests(), wait: self.chance(0.5), ticket }
             }
-            480..570 => Act::Complete(self.several(Self::held)),
+            480..570 => Act::Complete(self.several(|d| (d.held(), d.pick(&["", "", "done", "äh"])))),
             570..620 => Act::Extend(self.several(|d| (d.held(), d.lease_ms(), d.request_id()))),
-            620..690 => Act::Release(self.several(|d| (d.held(), d.delay_ms(), d.reason()))),
+            620..690 => Act::Release(self.several(|d| (d.held(), d.delay_ms(), d.reason(), d.verdict()))),
             690..740 => Act::Cancel(self.several(|d| (d.held(), d.chance(0.3), d.reason()))),
             740..780 => Act::Redrive(self.several(Self::id)),
             780..840 => {
@@ -231,6 +231,10 @@ impl Drawer {
 
     fn delay_ms(&mut self) -> Option<u64> {
         self.pick(&[None, None, Some(0), Some(1), Some(1_000)])
+    }
+
+    fn verdict(&mut self) -> Verdict {
+        self.pick(&[Verdict::Retry, Verdict::Retry, Verdict::Retry, Verdict::Retry, Verdict::Error, Verdict::Cancel])
     }
 
     fn request_id(&mut self) -> String {
@@ -311,7 +315,8 @@ impl Drawer {
 
     fn config(&mut self, is_exclusive: bool) -> QueueConfig {
         let queue_type = if is_exclusive { QueueType::Exclusive { key: KEY.to_owned() } } else { QueueType::Simple };
-        let start = QueueConfig { queue_type, indexes: self.indexes(), ..QueueConfig::default() };
+        let (indexes, retry_backoff) = (self.indexes(), Backoff::default());
+        let start = QueueConfig { queue_type, indexes, retry_backoff, ..QueueConfig::default() };
         let patch = QueuePatch { enqueue_blocked: None, dequeue_blocked: None, lease_ms: None, ..self.patch() };
         start.patched(&patch).expect("only a lease is ever refused")
     }
@@ -326,6 +331,9 @@ impl Drawer {
             enqueue_blocked: Some(self.chance(0.1)),
             dequeue_blocked: Some(self.chance(0.1)),
             terminal_retention_ms: self.maybe(0.3, |d| d.pick(&[0, 1_000, 600_000])),
+            errored_retention_ms: self.maybe(0.3, |d| d.pick(&[0, 1_000, 600_000])),
+            max_errored: self.maybe(0.3, |d| d.pick(&[1, 2, 100_000])),
+            max_errored_bytes: self.maybe(0.3, |d| d.pick(&[1, 7, 10, 1 << 30])),
             retry_backoff: self.maybe(0.3, |d| Backoff {
                 kind: d.pick(&[BackoffKind::None, BackoffKind::Fixed, BackoffKind::Exponential]),
                 base_ms: d.pick(&[1, 100, 1_000]),

@@ -400,3 +400,29 @@ async fn q19_a_message_whose_end_was_given_up_is_uncertain() {
     let uncertain = depth.uncertain.expect("some are uncertain");
     assert!(uncertain.pending >= 10 && uncertain.pending < depth.counts.expect("counts").pending, "{depth:?}");
 }
+
+#[tokio::test]
+async fn q22_the_payloads_of_errored_messages_are_kept_up_to_the_configured_size() {
+    let bound = |payload_bytes_kept| OutboxBound {
+        payload_bytes_kept,
+        errored_payload_bytes_kept: 4,
+        ..OutboxBound::default()
+    };
+    // The first event has as much already: the last one need not have it.
+    for (payload_bytes_kept, first, last) in
+        [(0, None, Some("brok")), (3, Some("bro"), Some("brok")), (4, Some("brok"), None)]
+    {
+        let fixture = RelayFixture::bounded(bound(payload_bytes_kept)).await;
+        let queue = fixture.queue("q").await;
+        let fragile = NewMessage { payload: "broken".into(), max_attempts: Some(1), ..message("m", 1) };
+        queue.put([fragile]).await;
+        queue.release(queue::to(&queue.take_one().await), None, "why").await.expect("a live lease");
+        let payloads: Vec<Option<String>> = queue
+            .events()
+            .await
+            .into_iter()
+            .map(|event| event.payload.map(|payload| String::from_utf8_lossy(&payload).into_owned()))
+            .collect();
+        assert_eq!(payloads, [first.map(str::to_owned), None, last.map(str::to_owned)], "{payload_bytes_kept}");
+    }
+}

@@ -46,7 +46,18 @@ pub(super) fn tag(queue: &QueueName) -> String {
 
 /// The order of a message's life.
 fn place(name: &str) -> (usize, &str) {
-    const ORDER: [&str; 10] =
-        ["body", "head", "ready", "backlog", "keys", "invisible", "running", "done", "requests", "request_due"];
+    const ORDER: [&str; 11] = [
+        "body",
+        "head",
+        "ready",
+        "backlog",
+        "keys",
+        "invisible",
+        "running",
+        "done",
+        "errored",
+        "requests",
+        "request_due",
+    ];
     (ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len()), name)
 }

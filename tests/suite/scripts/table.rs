@@ -78,12 +78,25 @@ impl Table {
                 each(&ids, results, |enqueued| format!("at {}", enqueued.enqueued_at_ms - self.started_ms))
             }
             "dequeue" => self.dequeue(&words).await,
-            "complete" => transitions(&words, store.complete(shard, self.leases(&words)).await),
-            "release" | "release_in" => {
+            "complete" => {
+                // a=text: with that as the result.
+                let result_of = |word: &&str| word.split_once('=').map_or("", |(_, result)| result).to_owned();
+                let results: Vec<String> = words.iter().map(result_of).collect();
+                let words: Vec<&str> = words.iter().map(|word| word.split('=').next().unwrap_or(word)).collect();
+                let completion = |(lease, result): (LeaseRef, String)| Completion { lease, result: result.into() };
+                let completions = self.leases(&words).into_iter().zip(results).map(completion).collect();
+                transitions(&words, store.complete(shard, completions).await)
+            }
+            "release" | "release_in" | "never_again" | "give_up" => {
                 // release_in 500 a b: after 500 ms; release a b: after the queue's backoff.
+                let verdict = match verb {
+                    "never_again" => Verdict::Error,
+                    "give_up" => Verdict::Cancel,
+                    _ => Verdict::Retry,
+                };
                 let delay_ms = (verb == "release_in").then(|| number(words[0]));
                 let words = &words[delay_ms.iter().len()..];
-                let release = |lease| Release { lease, delay_ms, reason: "why".to_owned() };
+                let release = |lease| Release { lease, delay_ms, reason: "why".to_owned(), verdict };
                 let releases = self.leases(words).into_iter().map(release).collect();
                 transitions(words, store.release(shard, releases).await)
             }
@@ -142,8 +155,9 @@ impl Table {
             "sweep" => {
                 let swept = store.sweep(shard).await.expect("a sweep");
                 let next = swept.next_ms.map_or("never".to_owned(), |at_ms| (at_ms - self.started_ms).to_string());
+                let dropped = if swept.dropped > 0 { format!(" dropped {}", swept.dropped) } else { String::new() };
                 format!(
-                    "promoted {} expired {} collected {} next {next}",
+                    "promoted {} expired {} collected {}{dropped} next {next}",
                     swept.promoted, swept.expired, swept.collected
                 )
             }
@@ -253,8 +267,10 @@ impl Table {
 
     fn message(&self, message: &Message) -> String {
         let Message { state, version, attempts, priority, .. } = message;
+        let result = String::from_utf8_lossy(&message.result);
+        let result = if result.is_empty() { String::new() } else { format!(" result {result}") };
         format!(
-            "{state} v{version} priority {priority} attempts {attempts} due {}",
+            "{state} v{version} priority {priority} attempts {attempts} due {}{result}",
             message.due_ms.saturating_sub(self.started_ms)
         )
     }
@@ -326,6 +342,8 @@ fn patch(words: &[&str]) -> QueuePatch {
             ("lease", value) => patch.lease_ms = Some(number(value)),
             ("attempts", value) => patch.max_attempts = Some(number(value) as u32),
             ("retention", value) => patch.terminal_retention_ms = Some(number(value)),
+            ("errored_retention", value) => patch.errored_retention_ms = Some(number(value)),
+            ("errored", value) => patch.max_errored = Some(number(value)),
             ("depth", value) => patch.max_depth = Some(number(value)),
             ("paused", value) => patch.dequeue_blocked = Some(value == "yes"),
             ("index", value) => patch.indexes = Some(vec![index(&value.split(',').collect::<Vec<_>>())]),

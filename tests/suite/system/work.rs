@@ -69,3 +69,54 @@ async fn metadata_keys_do_not_collide() {
     assert!(worker.stop().await.success());
     dev.stop().await;
 }
+
+#[tokio::test]
+async fn q23_q29_two_exit_statuses_end_the_message_for_good() {
+    let dev = Dev::start().await;
+    dev.ok(&["queue", "create", "q"]).await;
+    for status in ["99", "100"] {
+        dev.ok(&["msg", "enqueue", "q", "--id", status]).await;
+    }
+    let args = ["--json", "--server", dev.url(), "work", "q", "--exec", "exit $TALLYSTONE_ID"];
+    let mut worker = Running::start(program::command(&args));
+    for (id, state) in [("99", "canceled"), ("100", "errored")] {
+        let outcome: Value = serde_json::from_str(&worker.line().await).expect("JSON");
+        assert_eq!((&outcome["id"], &outcome["state"]), (&id.into(), &state.into()), "{outcome}");
+        let message = dev.ok(&["msg", "get", "q", id]).await;
+        assert_eq!((&message["state"], &message["reason"]), (&state.into(), &format!("exit status {id}").into()));
+        assert_eq!((&message["attempts"], &message["max_attempts"]), (&1.into(), &5.into()));
+    }
+    assert!(worker.stop().await.success());
+    dev.stop().await;
+}
+
+#[tokio::test]
+async fn q22_a_failure_is_kept_with_the_end_of_stderr_and_every_attempt() {
+    let dev = Dev::start().await;
+    dev.ok(&["queue", "create", "q", "--max-attempts", "2", "--backoff", "none"]).await;
+    dev.ok(&["msg", "enqueue", "q", "--id", "m", "--payload", "a flight to nowhere"]).await;
+    // The process that is left behind holds stderr open; it is killed with its group.
+    let script = "sleep 600 & echo first >&2; echo \"no such airport, $TALLYSTONE_ATTEMPT\" >&2; exit 3";
+    let args = ["--json", "--server", dev.url(), "work", "q", "--name", "tester", "--exec", script];
+    let mut worker = Running::start(program::command(&args));
+    for _ in 0..2 {
+        assert!(worker.line().await.contains("released"));
+    }
+    assert!(worker.stop().await.success());
+    let reason = |attempt| format!("exit status 3: first no such airport, {attempt}");
+    let message = dev.ok(&["msg", "get", "q", "m"]).await;
+    assert_eq!((&message["state"], &message["reason"]), (&"errored".into(), &reason(2).into()));
+    let attempts = message["last_attempts"].as_array().expect("a list");
+    for (attempt, number) in attempts.iter().zip([1, 2]) {
+        assert_eq!((&attempt["number"], &attempt["worker"]), (&number.into(), &"tester".into()));
+        assert_eq!(attempt["reason"], reason(number).as_str());
+        assert!(attempt["leased_at_ms"].as_u64() <= attempt["ended_at_ms"].as_u64(), "{attempt}");
+    }
+    assert_eq!(attempts.len(), 2);
+    assert!(dev.show(&["msg", "ls", "q", "--state", "errored"]).await.contains(&reason(2)));
+    assert!(dev.show(&["msg", "get", "q", "m"]).await.contains(&reason(1)));
+    assert_eq!(dev.call(&["history", "check"]).await.code, Some(0));
+    let trace = dev.show(&["msg", "trace", "q", "m"]).await;
+    assert!(trace.contains("a flight to nowhere"), "history keeps the payload of a failed message: {trace}");
+    dev.stop().await;
+}

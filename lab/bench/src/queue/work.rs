@@ -162,7 +162,7 @@ impl StreamWorker {
 
     /// Completes the message and grants a credit for the next.
     pub(super) async fn complete(&self, lease: &Lease) -> Result<()> {
-        let done = LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token };
+        let done = LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token, ..Default::default() };
         Ok(self.requests.send(WorkRequest { credits: 1, complete: vec![done], ..WorkRequest::default() }).await?)
     }
 }

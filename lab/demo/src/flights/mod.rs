@@ -33,7 +33,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tallystone_client::{Client, Error, QueueConfig};
+use tallystone_client::{Backoff, Client, Error, QueueConfig};
 
 /// How often a spinner turns.
 const TICK: Duration = Duration::from_millis(100);
@@ -86,6 +86,8 @@ async fn run(
     let config = QueueConfig {
         lease_ms: Some(LEASE_MS),
         terminal_retention_ms: Some(RETENTION_MS),
+        // The flights of a worker that was killed go on at once.
+        retry_backoff: Some(Backoff::NONE),
         ..QueueConfig::exclusive(flight::TAIL)
     };
     client.create_queue(&queue, config).await.context("cannot create the demo's queue")?;

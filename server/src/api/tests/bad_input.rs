@@ -138,30 +138,35 @@ async fn q11_bad_items_of_the_lease_verbs() {
     let long = "r".repeat(256);
     let lost = because(Code::FailedPrecondition, "LEASE_LOST");
 
-    let lease = |id: &str, fencing_token| pb::LeaseRef { id: id.to_owned(), fencing_token };
+    let lease = |id: &str, fencing_token| pb::LeaseRef { id: id.to_owned(), fencing_token, ..Default::default() };
     let leases = vec![lease("", 1), lease("a", fencing_token[0]), lease("b", fencing_token[1] + 9), lease("z", 1)];
+    let large = pb::LeaseRef { result: vec![0; 1_025].into(), ..lease("b", fencing_token[1]) };
+    let leases = leases.into_iter().chain([large]).collect();
     let request = pb::CompleteRequest { queue: "q".to_owned(), leases };
     let results = server.queue.complete(request).await.unwrap().into_inner().results;
     let ids: Vec<&str> = results.iter().map(|result| result.id.as_str()).collect();
-    assert_eq!(ids, ["", "a", "b", "z"]);
+    assert_eq!(ids, ["", "a", "b", "z", "b"]);
     assert_eq!(item(&results[0]).unwrap_err(), invalid("leases[0].id"));
     assert_eq!(item(&results[1]).unwrap().state(), pb::State::Completed);
     assert_eq!(item(&results[2]).unwrap_err(), lost);
     assert_eq!(item(&results[3]).unwrap_err(), because(Code::NotFound, "MESSAGE_NOT_FOUND"));
+    assert_eq!(item(&results[4]).unwrap_err(), invalid("leases[4].result"));
 
     let release = |id: &str, fencing_token| pb::LeaseRelease { id: id.to_owned(), fencing_token, ..Default::default() };
     let releases = vec![
         pb::LeaseRelease { delay_ms: Some(-1), ..release("b", fencing_token[1]) },
         pb::LeaseRelease { delay_ms: Some(i64::MAX), ..release("b", fencing_token[1]) },
         pb::LeaseRelease { reason: long.clone(), ..release("b", fencing_token[1]) },
-        release("b", fencing_token[1]),
+        pb::LeaseRelease { verdict: 4, ..release("b", fencing_token[1]) },
+        pb::LeaseRelease { verdict: 2, delay_ms: Some(0), ..release("b", fencing_token[1]) },
+        pb::LeaseRelease { delay_ms: Some(0), ..release("b", fencing_token[1]) },
     ];
     let request = pb::ReleaseRequest { queue: "q".to_owned(), releases };
     let results = server.queue.release(request).await.unwrap().into_inner().results;
-    for (i, field) in ["delay_ms", "delay_ms", "reason"].into_iter().enumerate() {
+    for (i, field) in ["delay_ms", "delay_ms", "reason", "verdict", "delay_ms"].into_iter().enumerate() {
         assert_eq!(item(&results[i]).unwrap_err(), invalid(&format!("releases[{i}].{field}")));
     }
-    assert_eq!(item(&results[3]).unwrap().state(), pb::State::Pending);
+    assert_eq!(item(&results[5]).unwrap().state(), pb::State::Pending);
 
     let extend = |lease_ms| pb::LeaseExtension { id: "c".to_owned(), fencing_token: fencing_token[2], lease_ms };
     let extensions = vec![extend(Some(0)), extend(Some(i64::MAX)), extend(Some(60_000))];
@@ -227,7 +232,7 @@ async fn q2_blocked_full_unknown_and_conflicting() {
 
     let unknown = because(Code::NotFound, "QUEUE_NOT_FOUND");
     assert_eq!(refused(server.queue.dequeue(dequeue("none", 1, 60_000)).await), unknown);
-    let lease = pb::LeaseRef { id: "a".to_owned(), fencing_token: 1 };
+    let lease = pb::LeaseRef { id: "a".to_owned(), fencing_token: 1, ..Default::default() };
     let request = pb::CompleteRequest { queue: "none".to_owned(), leases: vec![lease] };
     assert_eq!(refused(server.queue.complete(request).await), unknown);
     let request = pb::GetMessageRequest { queue: "full".to_owned(), id: "z".to_owned() };
@@ -277,6 +282,9 @@ async fn q2_bad_configurations() {
         (pb::QueueConfig { invisibility_ms: Some(-1), ..base() }, "config.invisibility_ms"),
         (pb::QueueConfig { max_attempts: Some(0), ..base() }, "config.max_attempts"),
         (pb::QueueConfig { terminal_retention_ms: Some(-1), ..base() }, "config.terminal_retention_ms"),
+        (pb::QueueConfig { errored_retention_ms: Some(-1), ..base() }, "config.errored_retention_ms"),
+        (pb::QueueConfig { max_errored: Some(0), ..base() }, "config.max_errored"),
+        (pb::QueueConfig { max_errored_bytes: Some(0), ..base() }, "config.max_errored_bytes"),
         (pb::QueueConfig { shards: Some(2), ..base() }, "config.shards"),
         (pb::QueueConfig { shards: Some(65_537), ..base() }, "config.shards"),
         (pb::QueueConfig { max_depth: Some(-1), ..base() }, "config.max_depth"),

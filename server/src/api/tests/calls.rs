@@ -27,7 +27,7 @@ async fn q5_a_message_goes_through_its_life() {
     assert_eq!(explained.hindrances[0].kind(), pb::hindrance::Kind::Running);
     assert_eq!(explained.message.unwrap().worker, "w");
 
-    let lease = pb::LeaseRef { id: "a".to_owned(), fencing_token: leases[0].fencing_token };
+    let lease = pb::LeaseRef { id: "a".to_owned(), fencing_token: leases[0].fencing_token, ..Default::default() };
     let complete = pb::CompleteRequest { queue: "q".to_owned(), leases: vec![lease] };
     let completed = server.queue.complete(complete.clone()).await.unwrap().into_inner();
     assert_eq!(server.queue.complete(complete).await.unwrap().into_inner(), completed, "Q10");
@@ -74,6 +74,9 @@ async fn q2_a_configuration_comes_back_as_it_was_given() {
         enqueue_blocked: Some(false),
         dequeue_blocked: Some(true),
         terminal_retention_ms: Some(0),
+        errored_retention_ms: Some(1),
+        max_errored: Some(2),
+        max_errored_bytes: Some(3),
         shards: Some(1),
         retry_backoff: Some(pb::RetryBackoff {
             kind: pb::retry_backoff::Kind::Exponential.into(),

@@ -87,7 +87,8 @@ async fn q18_a_due_window_wakes_and_one_release_wakes() {
 
     let waiting = wait(&server, dequeue("q", 1, 300_000));
     server.store.called("dequeue", server.store.calls("dequeue") + 1).await;
-    let release = pb::LeaseRelease { id: lease.id, fencing_token: lease.fencing_token, ..Default::default() };
+    let (id, fencing_token) = (lease.id, lease.fencing_token);
+    let release = pb::LeaseRelease { id, fencing_token, delay_ms: Some(0), ..Default::default() };
     let request = pb::ReleaseRequest { queue: "q".to_owned(), releases: vec![release] };
     server.queue.release(request).await.unwrap();
     assert_eq!(ids(waiting).await, ["a"]);
@@ -258,7 +259,11 @@ async fn load(patience: fn(i32) -> Duration, slow: bool) {
                     () = tokio::time::sleep(patience(n)) => continue,
                     () = done.cancelled() => return,
                 };
-                let leases = leases.into_iter().map(|l| pb::LeaseRef { id: l.id, fencing_token: l.fencing_token });
+                let leases = leases.into_iter().map(|l| pb::LeaseRef {
+                    id: l.id,
+                    fencing_token: l.fencing_token,
+                    ..Default::default()
+                });
                 let request = pb::CompleteRequest { queue: "q".to_owned(), leases: leases.collect() };
                 for result in queue.complete(request).await.unwrap().into_inner().results {
                     let mut completed = completed.lock().unwrap();

@@ -52,7 +52,7 @@ fn start(queue: &str, release_on_close: bool) -> pb::WorkRequest {
 }
 
 fn lease_ref(lease: &pb::Lease) -> pb::LeaseRef {
-    pb::LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token }
+    pb::LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token, ..Default::default() }
 }
 
 #[tokio::test]
@@ -63,7 +63,8 @@ async fn q7_credits_bound_what_is_pushed_and_completing_fetches_the_next() {
     let a = stream.leases(1).await.remove(0);
     assert_eq!((a.id.as_str(), server.depth("q").await.running), ("a", 1), "one credit, one lease");
     // Bad items between good ones answer in their places.
-    let complete = vec![pb::LeaseRef::default(), lease_ref(&a), pb::LeaseRef { id: "z".to_owned(), fencing_token: 1 }];
+    let complete =
+        vec![pb::LeaseRef::default(), lease_ref(&a), lease_ref(&pb::Lease { id: "z".to_owned(), ..a.clone() })];
     let release =
         vec![pb::LeaseRelease { id: "b".to_owned(), fencing_token: 1, delay_ms: Some(-1), ..Default::default() }];
     stream.send.send(pb::WorkRequest { credits: 2, complete, release, ..Default::default() }).unwrap();
@@ -88,12 +89,48 @@ async fn q7_credits_bound_what_is_pushed_and_completing_fetches_the_next() {
         lease_ms: Some(90_000),
     };
     let back = &response.leases[1];
-    let release = pb::LeaseRelease { id: "c".to_owned(), fencing_token: back.fencing_token, ..Default::default() };
+    let release = pb::LeaseRelease { delay_ms: Some(0), ..release_of(back) };
     stream.send.send(pb::WorkRequest { extend: vec![extend], release: vec![release], ..Default::default() }).unwrap();
     let response = stream.next().await.unwrap().unwrap();
     assert_eq!((response.extended.len(), response.released.len(), response.leases.len()), (1, 1, 0));
     let depth = server.depth("q").await;
     assert_eq!((depth.running, depth.pending, depth.completed), (1, 2, 1));
+}
+
+/// A release without delay, reason and verdict.
+fn release_of(lease: &pb::Lease) -> pb::LeaseRelease {
+    pb::LeaseRelease { id: lease.id.clone(), fencing_token: lease.fencing_token, ..Default::default() }
+}
+
+#[tokio::test]
+async fn q23_q29_results_and_verdicts_travel_on_a_stream_as_in_single_calls() {
+    let mut server = TestServer::start().await;
+    server.enqueue("q", &["a", "b", "c"]).await;
+    let mut stream = Stream::start(&server, 3, false).await;
+    let leases = stream.leases(3).await;
+    let verdict = |lease, verdict: pb::Verdict, reason: &str| pb::LeaseRelease {
+        verdict: verdict.into(),
+        reason: reason.to_owned(),
+        ..release_of(lease)
+    };
+    let complete = vec![pb::LeaseRef { result: "done".into(), ..lease_ref(&leases[0]) }];
+    let release =
+        vec![verdict(&leases[1], pb::Verdict::Error, "no such"), verdict(&leases[2], pb::Verdict::Cancel, "off")];
+    stream.send.send(pb::WorkRequest { complete, release: release.clone(), ..Default::default() }).unwrap();
+    let response = stream.next().await.unwrap().unwrap();
+    let releases = pb::ReleaseRequest { queue: "q".to_owned(), releases: release };
+    let again = server.queue.release(releases).await.unwrap().into_inner().results;
+    assert_eq!(response.released, again, "Q10: a unary call gets the same");
+    let expected = [
+        ("a", pb::State::Completed, "", "done"),
+        ("b", pb::State::Errored, "no such", ""),
+        ("c", pb::State::Canceled, "off", ""),
+    ];
+    for (id, state, reason, result) in expected {
+        let request = pb::GetMessageRequest { queue: "q".to_owned(), id: id.to_owned() };
+        let message = server.admin.get_message(request).await.unwrap().into_inner().message.unwrap();
+        assert_eq!((message.state(), message.reason.as_str(), &message.result[..]), (state, reason, result.as_bytes()));
+    }
 }
 
 #[tokio::test]
