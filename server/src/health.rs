@@ -15,7 +15,8 @@ impl StoreHealth {
 
     /// Records how a call of the store ended.
     pub(crate) fn saw<T>(&self, answer: &Result<T, Refusal>) {
-        let available = !matches!(answer, Err(refusal) if refusal.is_unavailable() || matches!(refusal, Refusal::DataLoss { .. }));
+        let available =
+            !matches!(answer, Err(refusal) if refusal.is_unavailable() || matches!(refusal, Refusal::DataLoss { .. }));
         self.0.send_if_modified(|before| std::mem::replace(before, available) != available);
     }
 

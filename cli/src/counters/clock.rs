@@ -38,7 +38,7 @@ struct NamespaceClock {
 pub(super) async fn run(args: ClockArgs, output: Output) -> Result<(), CliError> {
     let config = load(args.file.path.as_deref(), args.redis.set(Overrides::default()))?;
     let connected = tallystone_assembly::connect_namespaces(&config.redis).await;
-    let namespaces = connected.map_err(|error| cannot_assemble(&error))?;
+    let namespaces = connected.map_err(cannot_assemble)?;
     let names = match args.namespaces.is_empty() {
         true => namespaces.all().await.map_err(failed)?.into_iter().map(|namespace| namespace.name).collect(),
         false => {

@@ -1,7 +1,5 @@
 //! The verbs on whole queues: create, update, get, list, delete, purge.
 
-use super::bound::OutboxFull;
-use super::reply::Reply;
 use super::shared::{Caller, Shared};
 use super::view::{Stored, View};
 use redis::Cmd;

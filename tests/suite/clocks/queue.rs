@@ -91,7 +91,7 @@ impl Load {
         }
         lock(&self.held).remove(key);
         // A lost lease would panic.
-        while one(client.complete(QUEUE, vec![lease.lease_ref()]).await).is_none() {
+        while one(client.complete(QUEUE, vec![lease.lease_ref().into()]).await).is_none() {
             sleep(POLL).await;
         }
         *lock(&self.completed).entry(lease.id).or_default() += 1;
@@ -158,9 +158,9 @@ async fn loses_nothing(time: Duration) {
         load.stopping.cancel();
     };
     tokio::join!(workers, end);
+    let depth = load.clients[0].depth(QUEUE, None).await.expect("a depth");
     let (enqueued, completed) = (lock(&load.enqueued), lock(&load.completed));
     assert!(completed.values().all(|times| *times == 1) && completed.keys().eq(enqueued.iter()), "{completed:?}");
-    let depth = load.clients[0].depth(QUEUE, None).await.expect("a depth");
     assert_eq!((depth.completed, depth.pending, depth.running), (enqueued.len() as u64, 0, 0));
 }
 

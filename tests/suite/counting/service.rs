@@ -473,6 +473,6 @@ async fn n7_clears_of_both_kinds_in_one_call_move_no_clock_ahead() {
     let shown = shown_clocks(&house).await;
     assert!(shown.iter().all(|shown_ms| *shown_ms <= now_ms()), "{shown:?}");
     for number in 0..40 {
-        house.clients[1].add(NS, NewAdd::new(&format!("c{number}"), 1)).await.expect("an add with a token of now");
+        house.clients[1].add(NS, NewAdd::new(format!("c{number}"), 1)).await.expect("an add with a token of now");
     }
 }

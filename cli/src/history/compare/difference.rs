@@ -105,6 +105,8 @@ mod tests {
             worker: String::new(),
             reason: String::new(),
             coalesced: false,
+            result: Bytes::new(),
+            last_attempts: Vec::new(),
         }
     }
 

@@ -4,8 +4,8 @@ use super::requests::PAGE;
 use crate::connection::{Session, cli_error};
 use crate::error::CliError;
 use std::collections::BTreeSet;
-use tallystone_model::names::INTERNAL_QUEUES;
 use tallystone_client::{DepthQuery, GroupBy, Queues};
+use tallystone_model::names::INTERNAL_QUEUES;
 
 /// Names in their order.
 pub(crate) struct Names {
