@@ -54,6 +54,8 @@ async fn prune<S: Events>(open: Arc<OpenNamespace<S>>) {
                     tracing::info!(namespace = %open.name, shard, slices, "old events were deleted, in slices")
                 }
                 Err(Refusal::Stale) => return open.set_refused(),
+                // The witness has logged it, once for all namespaces.
+                Err(Refusal::ClockSkew { .. }) => {}
                 Err(error) => tracing::warn!(namespace = %open.name, shard, %error, "cannot drop old events"),
             }
         }

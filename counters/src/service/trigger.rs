@@ -47,6 +47,8 @@ pub(super) async fn run<S: RollupSchedule>(open: Arc<OpenNamespace<S>>, queue: C
                 () = trigger.open.touches.hurried.notified() => tokio::time::sleep(TOGETHER).await,
             },
             Err(Failed::Store(Refusal::Stale)) => return trigger.open.set_refused(),
+            // The witness has logged it, once for all namespaces.
+            Err(Failed::Store(Refusal::ClockSkew { .. })) => tokio::time::sleep(PAUSE).await,
             Err(error) => {
                 tracing::warn!(%namespace, %error, "cannot enqueue rollup jobs for the counters that are due");
                 tokio::time::sleep(PAUSE).await;
