@@ -59,6 +59,8 @@ async fn prune(open: Arc<OpenNamespace>) {
                     tracing::info!(namespace = %open.name, shard, slices, "old events were deleted, in slices")
                 }
                 Err(Refusal::Stale) => return open.set_refused(),
+                // The witness has logged it, once for all namespaces.
+                Err(Refusal::ClockSkew { .. }) => pause = PRUNE_EVERY,
                 Err(error) => {
                     pause = PRUNE_EVERY;
                     tracing::warn!(namespace = %open.name, shard, %error, "cannot drop old events")

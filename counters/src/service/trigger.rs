@@ -61,6 +61,8 @@ pub(super) async fn run<S: RollupSchedule>(open: Arc<OpenNamespace<S>>, queue: C
                 trigger.wait(next).await;
             }
             Err(Failed::Store(Refusal::Stale)) => return trigger.open.set_refused(),
+            // The witness has logged it, once for all namespaces.
+            Err(Failed::Store(Refusal::ClockSkew { .. })) => tokio::time::sleep(PAUSE).await,
             Err(error) => {
                 if failing.is_none() {
                     tracing::warn!(%namespace, %error, "cannot request rollups of due counters; trying until it succeeds");

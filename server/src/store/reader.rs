@@ -180,7 +180,7 @@ impl OutboxReader {
         let count = (READ_ENTRIES.min(READ_BYTES / entry_bytes) / shards.len().max(1)).max(1);
         let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("outbox")).collect();
 
-        // The time before the read: later events may not be in it. Nothing is known of what a wrong clock orders.
+        // The time before the read: later events may not be in it. A wrong clock says nothing of when they were.
         let now_ms = match self.shared.options.clock.right_ms(&self.link).await {
             Err(Refusal::ClockSkew { .. }) => 0,
             now_ms => now_ms?,

@@ -58,8 +58,11 @@ impl RedisStore {
     /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.
     pub async fn acquire_leader_lease(&self, job: &str, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
         let mut command = redis::cmd("EVALSHA");
-        command.arg(Script::AcquireLeaderLease.sha1()).arg(1).arg(keys::leader_lease(job)).arg(owner).arg(lease_ms);
-        Ok(self.shared.link.eval(&command, false).await? == Value::Int(1))
+        command.arg(Script::AcquireLeaderLease.sha1()).arg(1).arg(keys::leader_lease(job));
+        let clock = &self.shared.options.clock;
+        clock.stamp(&mut command);
+        command.arg(owner).arg(lease_ms);
+        Ok(clock.eval(&self.shared.link, &command, false).await? == Value::Int(1))
     }
 
     /// Ends the leader lease, so that another server need not wait until it runs out.

@@ -4,6 +4,7 @@
 //! scripts can show (`conformance`, `counters`).
 
 mod counters;
+mod metrics;
 mod queue;
 mod reset;
 
