@@ -2,7 +2,6 @@
 //! waiting server is still there. So quiet queues cost one command for [`STATES_READ`] of them.
 
 use super::entry::read;
-use super::redis_store::RedisStore;
 use super::reply::unreadable;
 use super::shared::Shared;
 use std::sync::Arc;
@@ -17,13 +16,13 @@ pub(super) const STATES_READ: usize = 500;
 /// Between two checks of the marks of this server.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
-impl RedisStore {
+impl Shared {
     /// One page of the shards in which something falls due, each with the time until then.
-    pub async fn sweep_times(&self, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
+    pub(super) async fn sweep_times(&self, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
         let from = if cursor.is_empty() { "-".to_owned() } else { format!("({cursor}") };
         let mut command = redis::cmd("ZRANGEBYLEX");
         command.arg(keys::QUEUES).arg(from).arg("+").arg("LIMIT").arg(0).arg(STATES_READ);
-        let names: Vec<String> = read(self.shared.link.call(&command).await?)?;
+        let names: Vec<String> = read(self.link.call(&command).await?)?;
         let next_cursor =
             if names.len() == STATES_READ { names.last().cloned().unwrap_or_default() } else { String::new() };
         let mut shards = Vec::with_capacity(names.len());
@@ -31,7 +30,7 @@ impl RedisStore {
             let queue = QueueName::parse("queue", name)?;
             shards.extend((0..SHARDS_MAX).map(|number| Shard { queue: queue.clone(), number }));
         }
-        let (now_ms, states) = self.shared.states(&shards).await?;
+        let (now_ms, states) = self.states(&shards).await?;
         let mut items = Vec::new();
         for (shard, state) in shards.into_iter().zip(states) {
             let Some(state) = state else { continue };
@@ -43,15 +42,8 @@ impl RedisStore {
     }
 
     /// Wakes the waiting callers of shards that have lost the mark of this server: a script made something runnable and
-    /// published it, and the publication was lost. A check runs every minute.
-    pub async fn check_waiting(&self) -> Result<(), Refusal> {
-        self.shared.check_waiting().await
-    }
-}
-
-impl Shared {
-    /// As [`RedisStore::check_waiting`].
-    async fn check_waiting(&self) -> Result<(), Refusal> {
+    /// published it, and the publication was lost.
+    pub(super) async fn check_waiting(&self) -> Result<(), Refusal> {
         let shards = self.wakes.waiting();
         for shards in shards.chunks(STATES_READ) {
             let (now_ms, states) = self.states(shards).await?;

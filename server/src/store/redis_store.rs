@@ -6,9 +6,11 @@ use super::shared::Shared;
 use super::wake::{self, Wakes};
 use redis::Value;
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 use tallystone_link::{ConnectError, Format, Identity, Link, ReplicaWait};
 use tallystone_lua::{Script, keys};
-use tallystone_model::Refusal;
+use tallystone_model::store::Page;
+use tallystone_model::{Refusal, Shard};
 use tokio::task::JoinSet;
 
 /// The store on Redis. It opens a lost connection again.
@@ -63,6 +65,17 @@ impl RedisStore {
         clock.stamp(&mut command);
         command.arg(owner).arg(lease_ms);
         Ok(clock.eval(&self.shared.link, &command, false).await? == Value::Int(1))
+    }
+
+    /// One page of the shards in which something falls due, each with the time until then.
+    pub async fn sweep_times(&self, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
+        self.shared.sweep_times(cursor).await
+    }
+
+    /// Wakes the waiting callers of shards that have lost the mark of this server: a script made something runnable and
+    /// published it, and the publication was lost. A check runs every minute.
+    pub async fn check_waiting(&self) -> Result<(), Refusal> {
+        self.shared.check_waiting().await
     }
 
     /// Ends the leader lease, so that another server need not wait until it runs out.
