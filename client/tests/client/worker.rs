@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tallystone_client::{
-    Cancellation, Client, Dequeue, Failure, Filter, Lease, LeaseRef, Lost, NewMessage, Outcome, QueueConfig, State,
-    Success, Worker, WorkerStats,
+    Backoff, Cancellation, Client, Dequeue, Failure, Filter, Lease, LeaseRef, Lost, NewMessage, Outcome, QueueConfig,
+    State, Success, Worker, WorkerStats,
 };
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+/// Puts messages into a queue whose failed messages run again at once: the store's clock stands still.
 async fn fill(client: &Client, queue: &str, ids: impl IntoIterator<Item = &str>) {
-    client.create_queue(queue, QueueConfig::simple()).await.unwrap();
+    let config = QueueConfig { retry_backoff: Some(Backoff::NONE), ..QueueConfig::simple() };
+    client.create_queue(queue, config).await.unwrap();
     let messages = ids.into_iter().map(|id| NewMessage::new(id, id.to_owned())).collect();
     for result in client.enqueue(queue, messages).await.unwrap() {
         result.unwrap();

@@ -16,16 +16,23 @@ struct Shut {
     pause: Duration,
 }
 
+/// The time between two log lines about queues that refuse jobs: a full queue with slow workers does so all the time.
+const REPEAT_AFTER: Duration = Duration::from_secs(60);
+
 /// The rollup queues of one namespace, by their numbers.
 pub(super) struct Gates {
     namespace: NamespaceName,
     queues: Vec<Option<Shut>>,
+    /// For each queue: the latest time at which a job that it has accepted was enqueued (Unix ms, by the queue's clock).
+    newest_ms: Vec<u64>,
+    logged_at: Option<Instant>,
 }
 
 impl Gates {
     /// All accept jobs.
     pub(super) fn new(namespace: NamespaceName, num_queues: u16) -> Gates {
-        Gates { namespace, queues: vec![None; usize::from(num_queues)] }
+        let count = usize::from(num_queues);
+        Gates { namespace, queues: vec![None; count], newest_ms: vec![0; count], logged_at: None }
     }
 
     /// How many jobs the queue may be sent now.
@@ -42,17 +49,21 @@ impl Gates {
         self.queues.iter().map(|shut| shut.map(|shut| shut.try_at)).min().flatten()
     }
 
-    /// The queue has accepted what it was sent.
-    pub(super) fn accepted(&mut self, number: u16) {
-        let was_shut = self.queues[usize::from(number)].take().is_some();
-        if was_shut && self.queues.iter().all(Option::is_none) {
-            tracing::info!(namespace = %self.namespace, "every rollup queue accepts jobs again");
+    /// The queue has accepted jobs; the latest was enqueued at this time (Unix ms). A job that was there already says
+    /// nothing of the queue's room.
+    pub(super) fn accepted(&mut self, number: u16, enqueued_at_ms: u64) {
+        let (shut, newest_ms) = (&mut self.queues[usize::from(number)], &mut self.newest_ms[usize::from(number)]);
+        if enqueued_at_ms > *newest_ms {
+            (*newest_ms, *shut) = (enqueued_at_ms, None);
+        } else if let Some(shut) = shut {
+            shut.try_at = Instant::now() + shut.pause;
         }
     }
 
-    /// The queue has refused a job. It is logged when it is the first queue that does, not for each queue and job.
+    /// The queue has refused a job. That is logged once a minute, not for each queue and job.
     pub(super) fn refused(&mut self, number: u16, why: &str) {
-        if self.queues.iter().all(Option::is_none) {
+        if self.logged_at.is_none_or(|at| at.elapsed() >= REPEAT_AFTER) {
+            self.logged_at = Some(Instant::now());
             tracing::warn!(namespace = %self.namespace, number, why, "a rollup queue refuses jobs: their counters wait");
         }
         let shut = &mut self.queues[usize::from(number)];
@@ -85,11 +96,18 @@ mod tests {
             pauses.push(begin.elapsed().as_millis());
         }
         assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 5_000, 5_000]);
-        gates.accepted(0);
+        gates.accepted(0, 7);
         assert_eq!(gates.allows(0), usize::MAX);
         gates.refused(0, "full");
         tokio::time::sleep(PAUSE_MIN).await;
         assert_eq!(gates.allows(0), 1, "the pauses begin again");
+        // This job was there already: the queue may be full.
+        gates.accepted(0, 7);
+        assert_eq!(gates.allows(0), 0);
+        tokio::time::sleep(PAUSE_MIN).await;
+        assert_eq!(gates.allows(0), 1);
+        gates.accepted(0, 8);
+        assert_eq!(gates.allows(0), usize::MAX);
     }
 
     #[tokio::test(start_paused = true)]
@@ -101,7 +119,7 @@ mod tests {
         tokio::time::sleep(PAUSE_MIN / 2).await;
         gates.refused(0, "full");
         assert_eq!(gates.all_shut_until(), Some(first));
-        gates.accepted(1);
+        gates.accepted(1, 1);
         assert_eq!(gates.all_shut_until(), None);
     }
 }

@@ -95,7 +95,8 @@ enum Next {
 /// The jobs of one queue, after one call.
 #[derive(Default)]
 struct Offered {
-    sent: usize,
+    /// When the latest of its jobs was enqueued (Unix ms, by the queue's clock); `None`: it accepted none.
+    enqueued_at_ms: Option<u64>,
     /// Counters whose jobs the queue did not accept, or was not sent.
     without_job: Vec<CounterName>,
     /// Why it refused one.
@@ -250,10 +251,11 @@ impl<S: RollupSchedule> Trigger<S> {
         let offered = join_all(offers).await;
         let (mut without_job, mut is_missing) = (BTreeSet::new(), false);
         for (number, offered) in jobs.keys().zip(offered) {
-            match &offered.refused {
-                Some(why) => self.gates.refused(*number, why),
-                None if offered.is_missing || offered.sent == 0 => {}
-                None => self.gates.accepted(*number),
+            if let Some(enqueued_at_ms) = offered.enqueued_at_ms {
+                self.gates.accepted(*number, enqueued_at_ms);
+            }
+            if let Some(why) = &offered.refused {
+                self.gates.refused(*number, why);
             }
             is_missing |= offered.is_missing;
             without_job.extend(offered.without_job);
@@ -277,7 +279,7 @@ impl<S: RollupSchedule> Trigger<S> {
         let queue = rollup_queue(&self.open.name, self.config(), number);
         let jobs: Vec<(&CounterName, u64)> = jobs.iter().map(|(counter, due_ms)| (*counter, *due_ms)).collect();
         let (sent, rest) = jobs.split_at(jobs.len().min(allowed));
-        let mut offered = Offered { sent: sent.len(), ..Offered::default() };
+        let mut offered = Offered::default();
         for jobs in sent.chunks(JOBS_MAX) {
             let message = |(counter, due_ms): &(&CounterName, u64)| {
                 let job = NewMessage::new(counter.as_str(), Vec::new()).metadata(EXCLUSIVITY_KEY, counter.as_str());
@@ -285,7 +287,9 @@ impl<S: RollupSchedule> Trigger<S> {
             };
             match self.queue.enqueue(&queue, jobs.iter().map(message).collect()).await {
                 Ok(results) => {
-                    crate::metrics::jobs(results.iter().filter(|result| result.is_ok()).count());
+                    let accepted = results.iter().flatten().map(|enqueued| enqueued.enqueued_at_ms);
+                    offered.enqueued_at_ms = offered.enqueued_at_ms.max(accepted.clone().max());
+                    crate::metrics::jobs(accepted.count());
                     for ((counter, _), refused) in
                         jobs.iter().zip(results).filter_map(|(job, result)| Some((job, result.err()?)))
                     {
