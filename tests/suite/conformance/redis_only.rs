@@ -356,7 +356,7 @@ async fn q17_every_key_of_a_queue_is_behind_its_hash_tag() {
     };
     let tag = format!("ts:{{{}/0}}:", queue.name());
     let (mine, others): (Vec<String>, Vec<String>) = keys().await.into_iter().partition(|key| key.starts_with(&tag));
-    assert_eq!(others, ["ts:format", "ts:queues", "ts:queues:new"]);
+    assert_eq!(others, ["ts:format", "ts:queues", "ts:queues:new", "ts:store"]);
     let mut names: Vec<&str> = mine.iter().map(|key| &key[tag.len()..]).collect();
     names.sort();
     let expected = [
