@@ -8,6 +8,7 @@ use crate::{ConnectError, Link, LinkError, ReplicaWait};
 use redis::{Client, Cmd, from_redis_value};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tallystone_model::Applied;
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 
@@ -91,7 +92,8 @@ impl Identity {
             Ok(loss) => self.report(loss.map_or(StoreStatus::Serving, StoreStatus::Lost), &known),
             Err(error) => {
                 self.report(StoreStatus::Unavailable, &known);
-                return Err(error);
+                // A probe that was lost has changed nothing of what its caller is about to do.
+                return Err(LinkError { applied: Applied::No, ..error });
             }
         }
         self.state.check()
