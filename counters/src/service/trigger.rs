@@ -228,8 +228,10 @@ impl<S: RollupSchedule> Trigger<S> {
         if found.iter().all(|(_, due)| due.dirty == 0) {
             return Ok(Next::Idle);
         }
-        if let Some(at) = self.gates.all_shut_until() {
-            return Ok(Next::PollAfter(at.saturating_duration_since(Instant::now())));
+        // A queue may be tried now while no counter is due: then the pause is that until the next one is.
+        let shut_for = self.gates.all_shut_until().and_then(|at| at.checked_duration_since(Instant::now()));
+        if let Some(pause) = shut_for.filter(|pause| !pause.is_zero()) {
+            return Ok(Next::PollAfter(pause));
         }
         if found.iter().any(|(_, due)| due.counters.len() == limit) {
             return Ok(Next::PollAfter(Duration::ZERO));

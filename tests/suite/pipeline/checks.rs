@@ -28,8 +28,12 @@ pub(super) async fn traces_are_whole(client: &Client, queue: &str, ids: Vec<Stri
         let trace = client.trace_message(queue, &id, 0, 10_000, "").await.expect("a response");
         assert_eq!(trace.gaps, [], "{queue} {id}: {trace:?}");
         let versions: Vec<u32> = trace.transitions.iter().map(|transition| transition.version).collect();
-        let all: Vec<u32> = (1..=versions.len() as u32).collect();
-        assert_eq!(versions, all, "{queue} {id}: {trace:?}");
+        let mut expected = 1;
+        for transition in &trace.transitions {
+            assert_eq!(transition.version, expected, "{queue} {id}: {trace:?}");
+            // A call that is repeated after the retention makes the message again.
+            expected = if transition.to.is_none() { 1 } else { expected + 1 };
+        }
         let message = trace.message.unwrap_or_else(|| panic!("{queue} {id}: not in current"));
         assert_eq!(Some(message.version), versions.last().copied(), "{queue} {id}");
         let last = trace.transitions.last().expect("a transition");

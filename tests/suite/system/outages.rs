@@ -72,6 +72,9 @@ async fn a_rollup_worker_logs_an_outage_once() {
     let store = redis(dir.path(), redis_port).await;
     assert_eq!(warnings_until(&mut worker, "the registry of namespaces can be read again").await, 1);
 
+    // Without a counter that waits for its rollup the worker calls no queue.
+    let add = program::command(&["counter", "--counters", &counters_url, "--namespace", "n", "add", "c"]);
+    assert_eq!(program::run(add, "").await.code, Some(0));
     queue.kill().await;
     refuse(queue_port).await;
     let mut queue = server("server", queue_port, &["--redis-url", &redis_url]);
