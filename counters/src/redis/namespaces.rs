@@ -60,6 +60,7 @@ impl RedisNamespaces {
         let link = || Link::new(client.clone(), replicas, scripts());
         let first = link();
         tallystone_link::preflight(&first, &shown, allow_volatile).await?;
+        Identity::check(&first, MARK, &shown, allow_volatile).await?;
         FORMAT.check(&first, &shown).await?;
         first.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
         let identity = Identity::open(client.clone(), MARK, &shown, allow_volatile).await?;

@@ -43,11 +43,18 @@ struct Mark {
 }
 
 impl Identity {
-    /// Reads the mark; a store without one gets it. `url` is shown in the log and in errors: pass it
-    /// [`without_password`](crate::without_password).
-    ///
-    /// # Errors
-    /// [`ConnectError::DataLoss`]: a process has noticed that the store is not what it was, and no operator has accepted it.
+    /// Refuses a store of which a process has noticed that it is not what it was, and which no operator has accepted. It
+    /// comes before all other checks of its data, which would give other reasons.
+    pub async fn check(link: &Link, key: &'static str, url: &str, is_volatile: bool) -> Result<(), ConnectError> {
+        let mark = read(link, key).await.map_err(|error| ConnectError::unreachable(url, error))?;
+        match mark.lost {
+            Some(_) if !is_volatile => Err(ConnectError::DataLoss { url: url.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the mark of a store that [`check`](Identity::check) has let pass; a store without one gets it. `url` is shown
+    /// in the log and in errors: pass it [`without_password`](crate::without_password).
     pub async fn open(
         client: Client,
         key: &'static str,
@@ -57,9 +64,6 @@ impl Identity {
         let link = Link::new(client, ReplicaWait::default(), []);
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
         let mut mark = read(&link, key).await.map_err(unreachable)?;
-        if mark.lost.is_some() && !is_volatile {
-            return Err(ConnectError::DataLoss { url: url.to_owned() });
-        }
         if mark.id.is_none() {
             choose(&link, key).await.map_err(unreachable)?;
             mark = read(&link, key).await.map_err(unreachable)?;

@@ -33,6 +33,7 @@ impl RedisStore {
         let link = Link::new(client, replicas, Script::ALL.iter().map(|script| script.source()));
         let shown = tallystone_link::without_password(&options.url);
         tallystone_link::preflight(&link, &shown, options.allow_volatile).await?;
+        Identity::check(&link, MARK, &shown, options.allow_volatile).await?;
         FORMAT.check(&link, &shown).await?;
         let identity = Identity::open(link.client().clone(), MARK, &shown, options.allow_volatile).await?;
         let link = link.guarded_by(identity.state());
