@@ -57,9 +57,10 @@ impl Shared {
         self.views.write().unwrap_or_else(PoisonError::into_inner).remove(shard)
     }
 
-    /// The store has no such queue. If it had, the whole store may be another one.
-    async fn no_queue(&self, shard: &Shard) -> Refusal {
-        if self.forget(shard).is_some()
+    /// The store has no such queue. `had_it`: it had, as far as this server knew, so the whole store may be another one.
+    async fn no_queue(&self, shard: &Shard, had_it: bool) -> Refusal {
+        let was_cached = self.forget(shard).is_some();
+        if (had_it || was_cached)
             && let Err(error) = self.identity.verify().await
             && let lost @ Refusal::DataLoss { .. } = error.into()
         {
@@ -74,7 +75,7 @@ impl Shared {
         let value = self.link.call(redis::cmd("MGET").arg(keys.key("config")).arg(keys.key("state"))).await?;
         let Value::Array(parts) = value else { return Err(defect("no list")) };
         let [Value::BulkString(stored), Value::BulkString(state)] = parts.as_slice() else {
-            return Err(self.no_queue(shard).await);
+            return Err(self.no_queue(shard, false).await);
         };
         let counters = record::decode_state(state).map_err(unreadable)?;
         let view = match self.cached(shard) {
@@ -159,7 +160,7 @@ impl Shared {
     pub(super) async fn send(&self, shard: &Shard, script: Script, command: &Cmd) -> Result<Sent, Refusal> {
         let mut reply = self.eval(command, has_writes(script)).await?;
         match reply.answer {
-            Answer::NoQueue => Err(self.no_queue(shard).await),
+            Answer::NoQueue => Err(self.no_queue(shard, true).await),
             Answer::Stale => {
                 let (stored, state) = (reply.bytes()?, reply.bytes()?);
                 Ok(Sent::Stale(self.cache(shard, &stored, &state)?))

@@ -61,6 +61,13 @@ async fn a_rollup_worker_logs_an_outage_once() {
     let put = program::command(&["counter", "--counters", &counters_url, "namespace", "put", "n"]);
     assert_eq!(program::run(put, "").await.code, Some(0));
 
+    // Without a counter that waits for its rollup the worker has nothing to do with a namespace.
+    let add = async || {
+        let add = program::command(&["counter", "--counters", &counters_url, "add", "--namespace", "n", "c"]);
+        assert_eq!(program::run(add, "").await.code, Some(0));
+    };
+    add().await;
+
     let args = ["rollup-worker", "--log-format", "json", "--redis-url", &redis_url, "--server", &queue_url];
     let mut command = program::command(&args);
     command.env("RUST_LOG", "info");
@@ -72,9 +79,7 @@ async fn a_rollup_worker_logs_an_outage_once() {
     let store = redis(dir.path(), redis_port).await;
     assert_eq!(warnings_until(&mut worker, "the registry of namespaces can be read again").await, 1);
 
-    // Without a counter that waits for its rollup the worker calls no queue.
-    let add = program::command(&["counter", "--counters", &counters_url, "--namespace", "n", "add", "c"]);
-    assert_eq!(program::run(add, "").await.code, Some(0));
+    add().await;
     queue.kill().await;
     refuse(queue_port).await;
     let mut queue = server("server", queue_port, &["--redis-url", &redis_url]);
