@@ -237,6 +237,11 @@ async fn q7_callers_that_go_under_load_cost_no_message() {
 
 const MESSAGES: usize = 4_000;
 
+/// A lapsed lease is granted again at once.
+fn no_backoff() -> pb::RetryBackoff {
+    pb::RetryBackoff { kind: pb::retry_backoff::Kind::None.into(), ..Default::default() }
+}
+
 async fn load(patience: fn(i32) -> Duration, slow: bool) {
     let mut server = TestServer::start().await;
     server.store.slow.store(slow, Ordering::SeqCst);
@@ -244,6 +249,7 @@ async fn load(patience: fn(i32) -> Duration, slow: bool) {
         terminal_retention_ms: Some(0),
         max_attempts: Some(1_000),
         lease_ms: Some(2_000),
+        retry_backoff: Some(no_backoff()),
         ..Default::default()
     };
     server.create("q", config).await;
