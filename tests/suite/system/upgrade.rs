@@ -90,8 +90,12 @@ async fn messages(dev: &Dev, fixture: &Fixture) -> BTreeMap<(String, String), Va
         })
         .await;
         let is_as_it_was = recorded["state"] == state;
+        // A coalesced run that lapses gives its attempts back (Q12).
+        let starts_again = !is_as_it_was && recorded["coalesced"] == true;
         for (field, value) in recorded.as_object().expect("an object") {
             if field != "queue" && (is_as_it_was || LASTING.contains(&field.as_str())) {
+                let attempts = json!(0);
+                let value = if starts_again && field == "attempts" { &attempts } else { value };
                 assert_eq!(&message[field], value, "{queue} {id} {field}");
             }
         }
@@ -194,13 +198,21 @@ async fn counters(dev: &Dev, fixture: &Fixture) {
 
 /// What the old version left is worked on: the most urgent message that can run first, by tokens higher than all before.
 async fn work_goes_on(dev: &Dev, fixture: &Fixture) {
-    for (queue, most_urgent) in [("parcels", "urgent"), ("flights", "free")] {
+    let found = messages(dev, fixture).await;
+    for queue in ["parcels", "flights"] {
+        let of_queue = || found.iter().filter(|((name, _), _)| name == queue).map(|(_, message)| message);
+        let is_locked = |message: &&Value| {
+            let mut running = of_queue().filter(|other| other["state"] == "running");
+            queue == "flights" && running.any(|other| other["metadata"]["tail"] == message["metadata"]["tail"])
+        };
+        let pending = dev.call(&["msg", "ls", queue, "--limit", "1000"]).await.json();
+        let most_urgent = &pending.iter().find(|message| !is_locked(message)).expect("a message that can run")["id"];
         let messages = fixture.list("messages").iter().filter(|message| message["queue"] == queue);
         let highest = messages.filter_map(|message| message["fencing_token"].as_u64()).max();
         let command = program::command(&["--json", "--server", dev.url(), "work", queue, "--exec", "true"]);
         let mut worker = Running::start(command);
         let first: Value = serde_json::from_str(&worker.line().await).expect("JSON");
-        assert_eq!((&first["id"], &first["outcome"]), (&json!(most_urgent), &json!("completed")));
+        assert_eq!((&first["id"], &first["outcome"]), (most_urgent, &json!("completed")));
         assert!(first["fencing_token"].as_u64() > highest, "{first} after {highest:?}");
         assert!(worker.stop().await.success());
     }
