@@ -1,7 +1,6 @@
 //! Every event arrives, in order, whatever happens to the sink and to relays.
 
 use super::{RelayFixture, eventually, live};
-use tallystone_model::*;
 use tallystone_tests::*;
 #[tokio::test]
 async fn q19_every_event_arrives_in_order_and_leaves_the_outbox() {
