@@ -2,6 +2,7 @@
 
 use crate::wire::{from_wire, wire_ms};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use tallystone_proto::queue::v1 as wire;
 
 /// How many messages of a queue may run at once.
@@ -50,6 +51,17 @@ pub struct QueueConfig {
     pub max_depth: Option<u64>,
     /// Sets of metadata keys that are indexed, up to 16. Filters over other sets build an index first.
     pub indexes: Option<Vec<Vec<String>>>,
+    /// Named offsets, from which the server computes deadlines; default none.
+    pub priority_classes: Option<PriorityClasses>,
+}
+
+/// The priority classes of a queue: a message of a class gets the store's time plus the class's offset as its priority.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PriorityClasses {
+    /// The offset of each class, in ms, within 1,000 years of 0; up to 32 classes.
+    pub offsets_ms: BTreeMap<String, i64>,
+    /// A metadata key whose value, if it names a class, overrides a message's priority and class; empty: none does.
+    pub override_key: String,
 }
 
 /// Delay between a failed attempt and the next.
@@ -120,6 +132,7 @@ impl QueueConfig {
             ("retry_backoff", self.retry_backoff.is_some()),
             ("max_depth", self.max_depth.is_some()),
             ("indexes", self.indexes.is_some()),
+            ("priority_classes", self.priority_classes.is_some()),
         ]
         .into_iter()
         .filter(|(_, set)| *set)
@@ -160,6 +173,10 @@ impl QueueConfig {
             }),
             max_depth: self.max_depth.map(wire_ms),
             indexes: self.indexes.unwrap_or_default().into_iter().map(|keys| wire::FilterIndex { keys }).collect(),
+            priority_classes: self.priority_classes.map(|classes| wire::PriorityClasses {
+                offsets_ms: classes.offsets_ms,
+                override_key: classes.override_key,
+            }),
         }
     }
 
@@ -193,6 +210,9 @@ impl QueueConfig {
             }),
             max_depth: config.max_depth.map(from_wire),
             indexes: Some(config.indexes.into_iter().map(|index| index.keys).collect()),
+            priority_classes: config
+                .priority_classes
+                .map(|classes| PriorityClasses { offsets_ms: classes.offsets_ms, override_key: classes.override_key }),
         }
     }
 }

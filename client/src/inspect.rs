@@ -86,6 +86,9 @@ pub struct Message {
     pub payload: Bytes,
     /// Its current priority.
     pub priority: i64,
+    /// The priority class that set its first priority, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<String>,
     /// Its metadata.
     pub metadata: BTreeMap<String, String>,
     /// Its own lease length; `None`: the queue's applies.
@@ -161,6 +164,7 @@ impl Message {
             version: message.version,
             payload: message.payload,
             priority: message.priority,
+            priority_class: Some(message.priority_class).filter(|class| !class.is_empty()),
             metadata: message.metadata,
             lease_ms: message.lease_ms.map(from_wire),
             invisibility_ms: message.invisibility_ms.map(from_wire),

@@ -101,7 +101,7 @@ mod work_connections;
 mod worker;
 
 pub use client::Client;
-pub use config::{Backoff, BackoffKind, QueueConfig, QueueInfo, QueueType};
+pub use config::{Backoff, BackoffKind, PriorityClasses, QueueConfig, QueueInfo, QueueType};
 pub use connection::ClientBuilder;
 pub use connector::connector;
 pub use counter::{

@@ -93,6 +93,8 @@ pub struct NewMessage {
     pub payload: Bytes,
     /// The lower number runs first. A deadline in Unix ms is the usual choice. Equal priorities run in order of arrival.
     pub priority: i64,
+    /// One of the queue's priority classes, which sets the priority instead; see [`NewMessage::priority_class`].
+    pub priority_class: Option<String>,
     /// Up to 4 pairs; key 1 to 64 bytes, value 1 to 255 bytes.
     pub metadata: BTreeMap<String, String>,
     /// The length of its leases; `None`: the queue's.
@@ -112,6 +114,7 @@ impl NewMessage {
             id: id.into(),
             payload: payload.into(),
             priority: 0,
+            priority_class: None,
             metadata: BTreeMap::new(),
             lease_ms: None,
             invisibility_ms: None,
@@ -129,6 +132,14 @@ impl NewMessage {
     #[must_use]
     pub fn priority(mut self, priority: i64) -> Self {
         self.priority = priority;
+        self
+    }
+
+    /// Sets the priority class, one of the queue's: the priority is the time of its first Enqueue, in Unix ms, plus the
+    /// offset of the class. Leave the priority 0.
+    #[must_use]
+    pub fn priority_class(mut self, class: impl Into<String>) -> Self {
+        self.priority_class = Some(class.into());
         self
     }
 
@@ -173,6 +184,7 @@ impl NewMessage {
             id: if self.id.is_empty() { new_id() } else { self.id },
             payload: self.payload,
             priority: self.priority,
+            priority_class: self.priority_class.unwrap_or_default(),
             metadata: self.metadata,
             lease_ms: self.lease_ms.map(wire_ms),
             invisibility_ms: self.invisibility_ms.map(wire_ms),

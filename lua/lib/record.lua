@@ -65,7 +65,8 @@ local function done_entry(m)
   return pack('>I4I6I7', m.version, m.since, m.seq) .. m.id
 end
 
--- RETURNS the message's own lease_ms, invisibility_ms and max_attempts (nil: the queue's), and where its metadata begins.
+-- RETURNS the message's own lease_ms, invisibility_ms and max_attempts (nil: the queue's), and where its metadata begins,
+-- behind the name of its priority class.
 -- `fixed` may be a whole record that ends with fixed, which then begins at `from`.
 local function options_of(fixed, from)
   local at = (from or 1) + 10
@@ -75,7 +76,8 @@ local function options_of(fixed, from)
   local lease_ms, invisibility_ms, max_attempts
   if flags % 2 == 1 then lease_ms, at = unpick('>I4', fixed, at) end
   if flags % 4 > 1 then invisibility_ms, at = unpick('>I6', fixed, at) end
-  if flags > 3 then max_attempts, at = unpick('>I2', fixed, at) end
+  if flags % 8 > 3 then max_attempts, at = unpick('>I2', fixed, at) end
+  if flags > 7 then at = at + 1 + byte(fixed, at) end
   return lease_ms, invisibility_ms, max_attempts, at
 end
 

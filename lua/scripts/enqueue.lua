@@ -1,7 +1,8 @@
 #!lua
 -- enqueue: accepts messages. A known id answers its first result, or coalesces (Q1, Q3, Q10, Q12).
--- KEYS all of the shard   ARGV head, kinds (a byte for each item: 1 coalesce + 2 has invisibility), then id, content of
---      each item; content is fixed .. payload, see lib/record
+-- KEYS all of the shard   ARGV head, kinds (a byte for each item: 1 coalesce + 2 has invisibility + 4 has a priority
+--      class), then id, content of each item; content is fixed .. payload, see lib/record; the priority of an item with a
+--      class is an offset to the time
 -- RETURNS {OK, outcome(1) enqueued_at(6) of each item}
 -- WHY no allow-oom: a full store refuses the whole call before its first write.
 -- WHY a batch: fresh messages, nearly all of them, gather and are written with one call per structure.
@@ -11,6 +12,7 @@
 --@include exclusive
 --@include index
 --@include move
+--@include enqueue/class
 --@include enqueue/keys
 --@include enqueue/fresh
 --@include enqueue/coalesce
@@ -28,7 +30,8 @@ local function again(id, content, kind)
   flush()
   local m = load_message(id)
   if kind % 2 == 0 then
-    if sub(call('HGET', K_BODY, id), 14) ~= content then return ID_CONFLICT, 0 end
+    local from = kind >= 4 and 9 or 1 -- the deadline of a class is of the first call
+    if sub(call('HGET', K_BODY, id), 13 + from) ~= sub(content, from) then return ID_CONFLICT, 0 end
     return OK, m.enqueued
   end
   if m.state <= RUNNING then return coalesce(m, content) end
@@ -41,6 +44,7 @@ end
 
 for i = 1, items do
   local id, content, kind = ids[i], ARGV[5 + 2 * i], byte(kinds, i)
+  if kind >= 4 then content = with_deadline(content) end
   local code, at
   if known[i] or accepted[id] then
     code, at = again(id, content, kind)

@@ -3,6 +3,7 @@
 use crate::filter::IndexKeys;
 use crate::limits::*;
 use crate::names::check_text;
+use crate::priority_class::PriorityClasses;
 use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +110,8 @@ pub struct QueueConfig {
     pub max_depth: u64,
     /// Declared filter indexes, sorted.
     pub indexes: Vec<IndexKeys>,
+    /// Named offsets for deadlines (Q28).
+    pub priority_classes: PriorityClasses,
 }
 
 impl Default for QueueConfig {
@@ -134,6 +137,7 @@ impl Default for QueueConfig {
             },
             max_depth: 0,
             indexes: Vec::new(),
+            priority_classes: PriorityClasses::default(),
         }
     }
 }
@@ -165,6 +169,8 @@ pub struct QueuePatch {
     pub max_depth: Option<u64>,
     /// See [`QueueConfig::indexes`].
     pub indexes: Option<Vec<IndexKeys>>,
+    /// See [`QueueConfig::priority_classes`].
+    pub priority_classes: Option<PriorityClasses>,
 }
 
 impl QueueConfig {
@@ -188,7 +194,8 @@ impl QueueConfig {
             within("retry_backoff.max_ms", backoff.max_ms, backoff.base_ms, DELAY_MS_MAX)?;
         }
         within("retry_backoff.jitter_percent", u64::from(backoff.jitter_percent), 0, 100)?;
-        within("indexes", self.indexes.len() as u64, 0, INDEXES_MAX as u64)
+        within("indexes", self.indexes.len() as u64, 0, INDEXES_MAX as u64)?;
+        self.priority_classes.check()
     }
 
     /// This configuration with the patch applied, checked.
@@ -211,6 +218,7 @@ impl QueueConfig {
         lay(&mut config.retry_backoff, &patch.retry_backoff);
         lay(&mut config.max_depth, &patch.max_depth);
         lay(&mut config.indexes, &patch.indexes);
+        lay(&mut config.priority_classes, &patch.priority_classes);
         config.indexes.sort();
         config.indexes.dedup();
         config.check()?;

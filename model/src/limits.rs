@@ -47,6 +47,12 @@ pub const ATTEMPTS_MAX: u32 = 1_000;
 pub const DEPTH_MAX: u64 = 1_000_000_000;
 /// The largest max_errored_bytes: 1 TiB.
 pub const ERRORED_BYTES_MAX: u64 = 1 << 40;
+/// Priority classes of one queue (Q28).
+pub const PRIORITY_CLASSES_MAX: usize = 32;
+/// The name of a priority class.
+pub const PRIORITY_CLASS_BYTES_MAX: usize = 64;
+/// How far the offset of a priority class may be from 0: a thousand years.
+pub const PRIORITY_OFFSET_MS_MAX: u64 = 1_000 * DELAY_MS_MAX;
 /// Shards of one queue, until queue sharding comes (Q17).
 pub const SHARDS_MAX: u16 = 1;
 /// Entries on one page of a list.

@@ -16,6 +16,8 @@ pub struct NewMessage {
     pub payload: Bytes,
     /// Lower runs first.
     pub priority: i64,
+    /// The class that sets the priority instead (Q28).
+    pub priority_class: Option<String>,
     /// At most 4 pairs.
     pub metadata: Metadata,
     /// Overrides the queue's lease.
@@ -35,6 +37,7 @@ impl NewMessage {
             id,
             payload: Bytes::new(),
             priority,
+            priority_class: None,
             metadata: Metadata::default(),
             lease_ms: None,
             invisibility_ms: None,
@@ -102,8 +105,10 @@ pub struct Message {
     pub version: u32,
     /// Its payload.
     pub payload: Bytes,
-    /// Its current priority: the sender's, or a later one from UpdateMessage or coalescing.
+    /// Its current priority: the sender's, or its class's, or a later one from UpdateMessage or coalescing.
     pub priority: i64,
+    /// The class that set its first priority, if one did (Q28).
+    pub priority_class: Option<String>,
     /// Its metadata.
     pub metadata: Metadata,
     /// Its own lease, if it has one.

@@ -15,8 +15,8 @@ pub(crate) struct EnqueueArgs {
     /// The queue; if it does not exist, the server creates it from its queue template, or else as a simple queue, and the
     /// command says so; the server's `create_on_enqueue` can forbid it
     queue: String,
-    /// A file with messages as NDJSON, `-` for stdin; its fields: id, payload or payload_base64, priority, metadata,
-    /// lease_ms, invisibility_ms, max_attempts, coalesce
+    /// A file with messages as NDJSON, `-` for stdin; its fields: id, payload or payload_base64, priority, priority_class,
+    /// metadata, lease_ms, invisibility_ms, max_attempts, coalesce
     #[arg(long, value_name = "FILE", conflicts_with = "one")]
     file: Option<PathBuf>,
     /// With --file: number of batches in flight; with 1, messages of equal priority keep their order
@@ -42,6 +42,9 @@ struct Message {
     /// The message with the lowest number runs first; usually a deadline in Unix ms [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
+    /// A priority class of the queue, which sets the priority: the time now plus the offset of the class
+    #[arg(long, value_name = "CLASS", conflicts_with = "priority")]
+    priority_class: Option<String>,
     /// Metadata; repeat for up to 4 pairs
     #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_pair)]
     metadata: Vec<(String, String)>,
@@ -83,6 +86,7 @@ impl Message {
         };
         Ok(NewMessage {
             priority: self.priority.unwrap_or_default(),
+            priority_class: self.priority_class,
             metadata: self.metadata.into_iter().collect(),
             lease_ms: self.lease,
             invisibility_ms: self.invisibility,

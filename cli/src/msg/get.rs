@@ -41,6 +41,7 @@ fn message_text(message: &Message) -> String {
         ("since", time(message.state_since_ms)),
         (due, time(message.due_ms)),
         ("priority", message.priority.to_string()),
+        ("priority class", message.priority_class.clone().unwrap_or_default()),
         ("attempts", format!("{} of {}", message.attempts, message.max_attempts)),
         ("worker", message.worker.clone()),
         ("fencing token", fencing_token),

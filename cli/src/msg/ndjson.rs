@@ -21,6 +21,8 @@ pub(crate) struct Line {
     #[serde(default)]
     priority: i64,
     #[serde(default)]
+    priority_class: Option<String>,
+    #[serde(default)]
     metadata: BTreeMap<String, String>,
     #[serde(default)]
     lease_ms: Option<u64>,
@@ -53,6 +55,7 @@ impl Item for NewMessage {
         };
         Ok(NewMessage {
             priority: line.priority,
+            priority_class: line.priority_class,
             metadata: line.metadata,
             lease_ms: line.lease_ms,
             invisibility_ms: line.invisibility_ms,

@@ -2,7 +2,7 @@
 
 use crate::duration::parse_ms;
 use clap::Args;
-use tallystone_client::{Backoff, BackoffKind, QueueConfig};
+use tallystone_client::{Backoff, BackoffKind, PriorityClasses, QueueConfig};
 
 /// What can be changed after the queue was created.
 #[derive(Args, Debug)]
@@ -52,6 +52,24 @@ pub(super) struct ConfigArgs {
     /// A set of metadata keys that filters use together; repeat for further sets
     #[arg(long, value_name = "KEY[,KEY]")]
     index: Vec<String>,
+    /// A priority class and its offset: the priority of its messages is the time of their enqueue plus the offset, such as
+    /// `bulk=10years` or `urgent=-1d`; repeat for further classes; `queue update` replaces all of them
+    #[arg(long, value_name = "CLASS=OFFSET", value_parser = parse_class)]
+    priority_class: Vec<(String, i64)>,
+    /// A metadata key whose value, if it names a priority class, overrides the priority and the class of a message
+    #[arg(long, value_name = "KEY", requires = "priority_class")]
+    priority_class_key: Option<String>,
+}
+
+/// `CLASS=OFFSET`, the offset in ms.
+fn parse_class(text: &str) -> Result<(String, i64), String> {
+    let (name, offset) = text.rsplit_once('=').ok_or("must be CLASS=OFFSET, such as urgent=-1d")?;
+    let (sign, duration) = match offset.strip_prefix('-') {
+        Some(duration) => (-1, duration),
+        None => (1, offset.strip_prefix('+').unwrap_or(offset)),
+    };
+    let ms = i64::try_from(parse_ms(duration)?).map_err(|_| "the offset is too long".to_owned())?;
+    Ok((name.to_owned(), sign * ms))
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -87,6 +105,10 @@ impl ConfigArgs {
             shards: None,
             retry_backoff: self.backoff.map(backoff),
             max_depth: self.max_depth,
+            priority_classes: (!self.priority_class.is_empty()).then(|| PriorityClasses {
+                offsets_ms: self.priority_class.into_iter().collect(),
+                override_key: self.priority_class_key.unwrap_or_default(),
+            }),
             indexes: (!self.index.is_empty()).then(|| self.index.iter().map(keys).collect()),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::duration::{format_ms, format_time};
 use crate::output::grouped;
-use tallystone_client::{BackoffKind, QueueInfo, QueueType};
+use tallystone_client::{BackoffKind, PriorityClasses, QueueInfo, QueueType};
 
 /// The queue's type: `simple`, `exclusive by tail`.
 pub(super) fn type_text(queue_type: Option<&QueueType>) -> String {
@@ -10,6 +10,24 @@ pub(super) fn type_text(queue_type: Option<&QueueType>) -> String {
         Some(QueueType::Exclusive { key }) => format!("exclusive by {key}"),
         Some(QueueType::Simple) | None => "simple".to_owned(),
     }
+}
+
+/// The classes of a queue, the most urgent first: `urgent -1d, bulk +10years, overridden by tier`.
+fn classes_text(classes: &PriorityClasses) -> String {
+    let mut sorted: Vec<(&String, &i64)> = classes.offsets_ms.iter().collect();
+    sorted.sort_by_key(|(_, offset_ms)| **offset_ms);
+    let sign = |offset_ms: i64| if offset_ms < 0 { '-' } else { '+' };
+    let class = |(name, offset_ms): (&String, &i64)| {
+        format!("{name} {}{}", sign(*offset_ms), format_ms(offset_ms.unsigned_abs()))
+    };
+    let mut parts: Vec<String> = sorted.into_iter().map(class).collect();
+    if parts.is_empty() {
+        return "none".to_owned();
+    }
+    if !classes.override_key.is_empty() {
+        parts.push(format!("overridden by {}", classes.override_key));
+    }
+    parts.join(", ")
 }
 
 /// A queue, one line per field.
@@ -39,6 +57,7 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         (true, true) => "enqueue and dequeue",
     };
     let indexes: Vec<String> = config.indexes.iter().flatten().map(|keys| keys.join("+")).collect();
+    let classes = config.priority_classes.clone().unwrap_or_default();
     let lines = [
         ("type", type_text(config.queue_type.as_ref())),
         ("lease", duration(config.lease_ms)),
@@ -50,10 +69,11 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         ("max depth", config.max_depth.filter(|depth| *depth > 0).map_or_else(|| "no bound".to_owned(), grouped)),
         ("blocked", blocked.to_owned()),
         ("filter indexes", if indexes.is_empty() { "none declared".to_owned() } else { indexes.join(", ") }),
+        ("priority classes", classes_text(&classes)),
         ("revision", queue.revision.to_string()),
         ("created", format_time(queue.created_at_ms)),
     ];
     lines
         .iter()
-        .fold(format!("queue {}\n", queue.name), |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
+        .fold(format!("queue {}\n", queue.name), |text, (name, value)| text + &format!("  {name:<16} {value}\n"))
 }

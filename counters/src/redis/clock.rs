@@ -1,8 +1,8 @@
 //! The store's time, estimated by this process from the replies of the store.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tallystone_link::Clock;
+use std::time::{Duration, Instant};
+use tallystone_link::{Clock, wall_ms};
 
 /// A reply counts for one to two periods: clocks drift and are set.
 const ESTIMATE_PERIOD: Duration = Duration::from_secs(10);
@@ -49,7 +49,7 @@ impl StoreClock {
         let estimates = self.estimates.lock().unwrap_or_else(PoisonError::into_inner);
         match estimates.best_ms.max(estimates.before_ms) {
             Some(begin_ms) => begin_ms + self.began.elapsed().as_millis() as u64,
-            None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+            None => wall_ms(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The clock of the scripts.
 
-use crate::witness::{Verdict, Witness, of_time, wall_ms};
+use crate::witness::{Verdict, Witness, wall_ms};
 use crate::{Link, ReplicaWait};
 use redis::{Arg, Client, Cmd, Value};
 use std::sync::Arc;
@@ -74,8 +74,7 @@ impl Clock {
     pub async fn right_ms(&self, link: &Link) -> Result<u64, Refusal> {
         let Clock::Redis(witness) = self else { return Ok(self.argument()) };
         let sent_ms = wall_ms();
-        let store_ms = of_time(link.call(&redis::cmd("TIME")).await?);
-        let store_ms = store_ms.ok_or_else(|| Refusal::Internal("TIME answered no time".to_owned()))?;
+        let store_ms = link.time_ms().await?;
         match witness.judge(sent_ms, store_ms, wall_ms()) {
             Verdict::Agrees => Ok(store_ms),
             Verdict::Differs { offset_ms } => Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() }),

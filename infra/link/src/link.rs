@@ -110,6 +110,14 @@ impl Link {
         redis::from_redis_value(info).map_err(|error| LinkError::after(error.into()))
     }
 
+    /// Redis's clock, in Unix ms.
+    pub async fn time_ms(&self) -> Result<u64, LinkError> {
+        let time = self.call(&redis::cmd("TIME")).await?;
+        let (seconds, micros): (u64, u64) =
+            redis::from_redis_value(time).map_err(|error| LinkError::after(error.into()))?;
+        Ok(seconds * 1_000 + micros / 1_000)
+    }
+
     /// Sends many commands in one pipeline. An answer may be a [`Value::ServerError`]: the error of that command alone.
     /// `writes`: wait for the replicas behind them.
     pub async fn calls(&self, commands: &Pipeline, writes: bool) -> Result<Vec<Value>, LinkError> {

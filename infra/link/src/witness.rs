@@ -3,7 +3,6 @@
 
 use crate::Link;
 use metrics::{Unit, describe_gauge, gauge};
-use redis::{Value, from_redis_value};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -109,7 +108,7 @@ impl Witness {
         describe_gauge!(OFFSET, Unit::Seconds, "by how much Redis's clock is ahead of this machine's");
         loop {
             let sent_ms = wall_ms();
-            if let Some(store_ms) = time_ms(&link).await {
+            if let Ok(store_ms) = link.time_ms().await {
                 let received_ms = wall_ms();
                 self.measured(offset_ms(sent_ms, store_ms, received_ms));
                 self.judge(sent_ms, store_ms, received_ms);
@@ -117,17 +116,6 @@ impl Witness {
             tokio::time::sleep(PROBE_EVERY).await;
         }
     }
-}
-
-/// Redis's time in Unix ms; `None`: no answer.
-async fn time_ms(link: &Link) -> Option<u64> {
-    of_time(link.call(&redis::cmd("TIME")).await.ok()?)
-}
-
-/// The answer of TIME in Unix ms.
-pub(crate) fn of_time(answer: Value) -> Option<u64> {
-    let (seconds, micros): (u64, u64) = from_redis_value(answer).ok()?;
-    Some(seconds * 1_000 + micros / 1_000)
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ local function add_fresh(id, content, kind)
   local seq7 = pack('>I7', S[SEQ])
   local fixed = sub(content, 1, 10 + byte(content, 9) * 256 + byte(content, 10))
   local body = seq7 .. now6 .. content
-  if kind >= 2 then
+  if kind % 4 >= 2 then
     add_invisible(id, body, content, fixed)
     return OK, now
   end

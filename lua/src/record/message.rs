@@ -69,6 +69,7 @@ pub fn decode_message(
         version: head.version,
         payload: payload_of(body)?,
         priority: fixed.priority,
+        priority_class: fixed.priority_class,
         metadata: fixed.metadata,
         lease_ms: fixed.lease_ms,
         invisibility_ms: fixed.invisibility_ms,
@@ -99,7 +100,7 @@ pub fn decode_holder(head: &[u8]) -> Result<(String, u64), Unreadable> {
 mod tests {
     use super::super::content::encode_content;
     use super::*;
-    use tallystone_model::{Metadata, NewMessage};
+    use tallystone_model::{Metadata, NewMessage, PriorityClass};
 
     fn id(text: &str) -> MessageId {
         MessageId::parse("id", text).unwrap()
@@ -114,13 +115,15 @@ mod tests {
             lease_ms: Some(4_000_000),
             invisibility_ms: Some(1 << 40),
             max_attempts: Some(1_000),
-            ..NewMessage::new(id("m"), -5)
+            ..NewMessage::new(id("m"), 0)
         };
         let mut body = vec![0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 7];
-        encode_content(&message, Some("z"), &mut body);
+        let class = PriorityClass { name: "urgent", offset_ms: -5 };
+        encode_content(&message, Some(class), Some("z"), &mut body);
         let read =
             decode_message(id("m"), b"", &Bytes::from(body), Bytes::new(), Some(b""), &QueueConfig::default()).unwrap();
         assert_eq!((read.priority, &read.payload, &read.metadata), (-5, &message.payload, &message.metadata));
+        assert_eq!(read.priority_class.as_deref(), Some("urgent"));
         assert_eq!((read.lease_ms, read.invisibility_ms, read.max_attempts), (Some(4_000_000), Some(1 << 40), 1_000));
         assert_eq!((read.enqueued_at_ms, read.version, read.state), (7, 1, State::Pending));
     }

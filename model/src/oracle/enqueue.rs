@@ -14,9 +14,16 @@ impl QueueShard {
         {
             return Err(Refusal::invalid("metadata", format!("lacks the exclusivity key '{key}' of the queue")));
         }
+        // The deadline of a class is not part of the content: a repetition comes later.
+        let class = self.queue.config.priority_classes.of(&message)?;
+        let mut priority = message.priority;
+        if let Some(class) = class {
+            priority = class.priority_at(self.now_ms);
+            message = NewMessage { priority: 0, priority_class: Some(class.name.to_owned()), ..message };
+        }
         let Some(known) = self.messages.get(&message.id) else {
             self.has_room()?;
-            return Ok(self.accept_new(message));
+            return Ok(self.accept_new(message, priority));
         };
         let first = Enqueued { id: message.id.clone(), enqueued_at_ms: known.enqueued_at_ms, queue_created: false };
         let conflict = Refusal::IdConflict { id: message.id.to_string() };
@@ -26,7 +33,7 @@ impl QueueShard {
         if known.state.is_terminal() {
             self.has_room()?;
             self.collect(&message.id, "");
-            return Ok(self.accept_new(message));
+            return Ok(self.accept_new(message, priority));
         }
         if known.value(&self.queue.config)
             != self.queue.config.queue_type.key().and_then(|key| message.metadata.get(key))
@@ -34,10 +41,10 @@ impl QueueShard {
             return Err(conflict);
         }
         let marks = known.state == State::Running && !known.coalesced;
-        if marks || message.priority < known.priority {
+        if marks || priority < known.priority {
             let state = known.state;
             self.step(&message.id, state, Cause::Coalesce, "", |record| {
-                record.priority = record.priority.min(message.priority);
+                record.priority = record.priority.min(priority);
                 record.coalesced |= marks;
             });
         }
@@ -53,7 +60,7 @@ impl QueueShard {
         Ok(())
     }
 
-    fn accept_new(&mut self, content: NewMessage) -> Enqueued {
+    fn accept_new(&mut self, content: NewMessage, priority: i64) -> Enqueued {
         let invisibility_ms = content.invisibility_ms.unwrap_or(self.queue.config.invisibility_ms);
         let (state, due_ms) = self.after(invisibility_ms);
         let accepted = Enqueued { id: content.id.clone(), enqueued_at_ms: self.now_ms, queue_created: false };
@@ -64,7 +71,7 @@ impl QueueShard {
             version: 1,
             state_since_ms: self.now_ms,
             due_ms,
-            priority: content.priority,
+            priority,
             attempts: 0,
             fencing_token: 0,
             worker: String::new(),

@@ -146,6 +146,7 @@ impl Record {
             version: self.version,
             payload: self.content.payload.clone(),
             priority: self.priority,
+            priority_class: self.content.priority_class.clone(),
             metadata: self.content.metadata.clone(),
             lease_ms: self.content.lease_ms,
             invisibility_ms: self.content.invisibility_ms,

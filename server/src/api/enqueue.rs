@@ -36,6 +36,7 @@ fn parse(message: pb::NewMessage) -> Result<NewMessage, Refusal> {
         },
         payload: message.payload,
         priority: message.priority,
+        priority_class: priority_class(message.priority, message.priority_class)?,
         metadata: Metadata::parse(message.metadata)?,
         lease_ms: wire::lease_ms(message.lease_ms)?,
         invisibility_ms: message
@@ -51,6 +52,15 @@ fn parse(message: pb::NewMessage) -> Result<NewMessage, Refusal> {
     };
     parsed.check()?;
     Ok(parsed)
+}
+
+/// A class sets the priority, so that a message has one or the other.
+fn priority_class(priority: i64, class: String) -> Result<Option<String>, Refusal> {
+    match (priority, class.is_empty()) {
+        (_, true) => Ok(None),
+        (0, false) => Ok(Some(class)),
+        _ => Err(Refusal::invalid("priority_class", "is set, and priority too; set one of them")),
+    }
 }
 
 fn to_result(result: Result<Enqueued, RpcStatus>) -> pb::EnqueueResult {

@@ -3,7 +3,7 @@
 use super::wire::{to_i32, to_i64};
 use tallystone_model::names::check_range;
 use tallystone_model::store::Queue;
-use tallystone_model::{Backoff, BackoffKind, IndexKeys, QueueConfig, QueueType, Refusal};
+use tallystone_model::{Backoff, BackoffKind, IndexKeys, PriorityClasses, QueueConfig, QueueType, Refusal};
 use tallystone_proto::queue::v1 as pb;
 
 /// The requested configuration; absent fields are those of `base`.
@@ -30,6 +30,10 @@ pub(super) fn parse(config: pb::QueueConfig, base: QueueConfig) -> Result<QueueC
             true => base.indexes,
             false => indexes(config.indexes)?,
         },
+        priority_classes: config.priority_classes.map_or(base.priority_classes, |classes| PriorityClasses {
+            offsets_ms: classes.offsets_ms,
+            override_key: classes.override_key,
+        }),
     };
     parsed.check()?;
     Ok(parsed)
@@ -135,5 +139,9 @@ fn to_config(config: QueueConfig) -> pb::QueueConfig {
             .into_iter()
             .map(|index| pb::FilterIndex { keys: index.names().iter().cloned().collect() })
             .collect(),
+        priority_classes: Some(pb::PriorityClasses {
+            offsets_ms: config.priority_classes.offsets_ms,
+            override_key: config.priority_classes.override_key,
+        }),
     }
 }

@@ -43,6 +43,7 @@ fn patch(paths: &[String], config: QueueConfig) -> Result<QueuePatch, Refusal> {
             "retry_backoff" => patch.retry_backoff = Some(config.retry_backoff),
             "max_depth" => patch.max_depth = Some(config.max_depth),
             "indexes" => patch.indexes = Some(config.indexes.clone()),
+            "priority_classes" => patch.priority_classes = Some(config.priority_classes.clone()),
             "type" | "exclusivity_key" | "shards" => {
                 return Err(Refusal::invalid("update_mask", format!("names {path:?}, which is fixed at creation")));
             }

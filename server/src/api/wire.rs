@@ -152,6 +152,7 @@ pub(super) fn to_message(message: Message) -> pb::Message {
         version: message.version,
         payload: message.payload,
         priority: message.priority,
+        priority_class: message.priority_class.unwrap_or_default(),
         metadata: message.metadata.into_pairs(),
         lease_ms: message.lease_ms.map(to_i64),
         invisibility_ms: message.invisibility_ms.map(to_i64),

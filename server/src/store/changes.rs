@@ -9,11 +9,14 @@ use tallystone_model::config::QueueConfig;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::message::{Enqueued, NewMessage};
 use tallystone_model::store::*;
-use tallystone_model::{MessageId, Refusal, Shard};
+use tallystone_model::{MessageId, PriorityClass, Refusal, Shard};
 
-/// The exclusivity key of the queue, if the message lacks it (Q4).
-fn lacking_key<'a>(config: &'a QueueConfig, message: &NewMessage) -> Option<&'a str> {
-    config.queue_type.key().filter(|key| message.metadata.get(key).is_none())
+/// The priority class of a message that the queue takes. It must have the exclusivity key (Q4) and no unknown class (Q28).
+fn check_item<'a>(config: &'a QueueConfig, message: &NewMessage) -> Result<Option<PriorityClass<'a>>, Refusal> {
+    if let Some(key) = config.queue_type.key().filter(|key| message.metadata.get(key).is_none()) {
+        return Err(Refusal::invalid("metadata", format!("lacks the exclusivity key '{key}' of the queue")));
+    }
+    config.priority_classes.of(message)
 }
 
 fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
@@ -98,37 +101,40 @@ impl Shared {
     ) -> Result<(), Refusal> {
         const COALESCE: u8 = 1;
         const INVISIBLE: u8 = 2;
+        const OF_CLASS: u8 = 4;
         let ids: Vec<Vec<u8>> = messages.iter().map(|message| record::stored_id(&message.id)).collect();
-        let mut taken: Vec<usize> = Vec::new();
+        let mut taken_items = 0;
         let fill = |view: &View, command: &mut Cmd| {
             let config = view.config();
             not_closed(shard, config)?;
-            taken = (0..messages.len()).filter(|at| lacking_key(config, &messages[*at]).is_none()).collect();
+            let items = messages.iter().zip(&ids);
+            let taken: Vec<_> =
+                items.filter_map(|(message, id)| Some((message, id, check_item(config, message).ok()?))).collect();
             let kinds: Vec<u8> = taken
                 .iter()
-                .map(|at| {
-                    let message = &messages[*at];
+                .map(|(message, _, class)| {
                     let invisible = message.invisibility_ms.unwrap_or(config.invisibility_ms) > 0;
-                    u8::from(message.coalesce) * COALESCE + u8::from(invisible) * INVISIBLE
+                    u8::from(message.coalesce) * COALESCE
+                        + u8::from(invisible) * INVISIBLE
+                        + u8::from(class.is_some()) * OF_CLASS
                 })
                 .collect();
             command.arg(kinds);
             let mut content = Vec::new();
-            for at in &taken {
+            for (message, id, class) in &taken {
                 content.clear();
-                record::encode_content(&messages[*at], config.queue_type.key(), &mut content);
-                command.arg(ids[*at].as_slice()).arg(content.as_slice());
+                record::encode_content(message, *class, config.queue_type.key(), &mut content);
+                command.arg(id.as_slice()).arg(content.as_slice());
             }
+            taken_items = taken.len();
             Ok(())
         };
         let (view, mut reply) = self.run(shard, Script::Enqueue, Caller::Lane, fill).await?;
         let packed = reply.bytes()?;
-        let mut pieces = pieces(&packed, 7, taken.len())?;
+        let mut pieces = pieces(&packed, 7, taken_items)?;
         let context = context(shard, &view);
         results.extend(messages.iter().map(|message| {
-            if let Some(key) = lacking_key(view.config(), message) {
-                return Err(Refusal::invalid("metadata", format!("lacks the exclusivity key '{key}' of the queue")));
-            }
+            check_item(view.config(), message)?;
             let piece = pieces.next().ok_or_else(|| defect("too few results"))?;
             let enqueued_at_ms = context.enqueued(&message.id, piece)?;
             Ok(Enqueued { id: message.id.clone(), enqueued_at_ms, queue_created: false })

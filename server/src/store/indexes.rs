@@ -5,6 +5,7 @@ use super::view::{Stored, StoredIndex, View};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
+use tallystone_link::wall_ms;
 use tallystone_lua::{Script, ShardKeys};
 use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ impl Shared {
         shard: &Shard,
         mut filters: impl Iterator<Item = &Filter> + Send,
     ) -> Result<(), Refusal> {
-        let (view, now_ms) = (self.view(shard).await?, self.wall_ms());
+        let (view, now_ms) = (self.view(shard).await?, wall_ms());
         if filters.any(|filter| !view.stored.has_index(&filter.index_keys(), now_ms)) {
             self.read(shard).await?;
         }
@@ -39,7 +40,7 @@ impl Shared {
             return Ok(()); // the hot path: most requests have none
         }
         let wanted: BTreeSet<IndexKeys> = filters.iter().map(Filter::index_keys).collect();
-        let now_ms = self.wall_ms();
+        let now_ms = wall_ms();
         let mut view = self.view(shard).await?;
         if wanted.iter().any(|keys| !view.stored.has_index(keys, now_ms)) {
             let add = |stored: &mut Stored| {
@@ -55,11 +56,6 @@ impl Shared {
             self.build(shard, index.keys.clone()).await?;
         }
         Ok(())
-    }
-
-    /// This server's clock, used only for the ages of indexes. A wrong clock drops an index early or late, nothing more.
-    fn wall_ms(&self) -> u64 {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
     }
 
     /// Builds an index. A second caller waits for the first one's steps; beyond them the build goes on in the background,
@@ -134,9 +130,10 @@ impl Shared {
         self.change(shard, finish).await.map(drop)
     }
 
-    /// Drops indexes that are neither declared nor used.
+    /// Drops indexes that are neither declared nor used. Their ages are by the clocks of servers: a wrong one drops an
+    /// index early or late, nothing more.
     pub(super) async fn drop_unused(&self, shard: &Shard) -> Result<(), Refusal> {
-        let oldest_ms = self.wall_ms().saturating_sub(self.options.index_unused_ms);
+        let oldest_ms = wall_ms().saturating_sub(self.options.index_unused_ms);
         let unused = |stored: &Stored, at: usize| {
             let index = &stored.indexes[at];
             index.used_at_ms < oldest_ms && !stored.config.indexes.contains(&index.keys)

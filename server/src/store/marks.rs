@@ -73,9 +73,8 @@ impl Shared {
         let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("state")).collect();
         let states = read(self.link.call(redis::cmd("MGET").arg(keys)).await?)?;
         // After the states: what is due by this time was due when they were read, or will be soon.
-        let time: (u64, u64) = read(self.link.call(&redis::cmd("TIME")).await?)?;
         let now_ms = match self.options.clock.argument() {
-            0 => time.0 * 1_000 + time.1 / 1_000,
+            0 => self.link.time_ms().await?,
             test_ms => test_ms,
         };
         Ok((now_ms, states))

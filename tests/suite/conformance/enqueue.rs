@@ -31,6 +31,7 @@ fn accepted(message: &NewMessage, at_ms: u64) -> Message {
         version: 1,
         payload: message.payload.clone(),
         priority: message.priority,
+        priority_class: None,
         metadata: message.metadata.clone(),
         lease_ms: message.lease_ms,
         invisibility_ms: message.invisibility_ms,

@@ -45,6 +45,7 @@ mod filters;
 mod leases;
 mod operator;
 mod parked;
+mod priority_classes;
 mod queues;
 mod quiet;
 mod redis_only;

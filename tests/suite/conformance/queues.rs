@@ -206,6 +206,7 @@ async fn q2_a_patch_changes_what_it_names<S: Probe>(stage: &Stage<S>) {
     assert_eq!(queue.reconfigure(patch).await.revision, stands.revision, "what changes nothing writes nothing");
     assert_eq!(queue.reconfigure(QueuePatch::default()).await, stands);
     let backoff = Backoff { kind: BackoffKind::Fixed, base_ms: 10, max_ms: 10, jitter_percent: 3 };
+    let classes = PriorityClasses { offsets_ms: [("bulk".to_owned(), 7)].into(), override_key: "tier".to_owned() };
     let patch = QueuePatch {
         lease_ms: None,
         invisibility_ms: Some(1),
@@ -219,9 +220,11 @@ async fn q2_a_patch_changes_what_it_names<S: Probe>(stage: &Stage<S>) {
         retry_backoff: Some(backoff),
         max_depth: Some(0),
         indexes: Some(vec![]),
+        priority_classes: Some(classes.clone()),
     };
     let config = QueueConfig {
         lease_ms: 5_000,
+        priority_classes: classes,
         invisibility_ms: 1,
         max_attempts: 2,
         enqueue_blocked: true,

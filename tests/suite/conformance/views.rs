@@ -41,6 +41,7 @@ async fn q7_a_message_in_each_state_shows_all_that_is_known<S: Probe>(stage: &St
             version,
             payload: bytes::Bytes::new(),
             priority: 5,
+            priority_class: None,
             metadata: Metadata::default(),
             lease_ms: None,
             invisibility_ms: (state == State::Invisible).then_some(60_000),

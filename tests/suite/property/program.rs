@@ -277,6 +277,7 @@ impl Drawer {
             invisibility_ms: content.maybe(0.2, |d| d.pick(&[0, 1, 1_000])),
             max_attempts: content.maybe(0.2, |d| d.pick(&[1, 2])),
             coalesce: self.chance(0.3),
+            priority_class: content.maybe(0.2, |d| d.pick(&["now", "early", "unknown"]).to_owned()),
             ..tagged(id_of(id).as_str(), content.priority(), &pairs)
         }
     }
@@ -313,6 +314,15 @@ impl Drawer {
         sets.into_iter().filter(|_| self.chance(0.2)).map(index).collect()
     }
 
+    fn priority_classes(&mut self) -> PriorityClasses {
+        let offsets_ms = [("now", 0), ("early", self.pick(&[-5, -7_000])), ("yy", 1_000)];
+        let offsets_ms = offsets_ms.into_iter().filter(|_| self.chance(0.8));
+        PriorityClasses {
+            offsets_ms: offsets_ms.map(|(name, offset_ms)| (name.to_owned(), offset_ms)).collect(),
+            override_key: self.pick(&["", "org"]).to_owned(),
+        }
+    }
+
     fn config(&mut self, is_exclusive: bool) -> QueueConfig {
         let queue_type = if is_exclusive { QueueType::Exclusive { key: KEY.to_owned() } } else { QueueType::Simple };
         let (indexes, retry_backoff) = (self.indexes(), Backoff::default());
@@ -342,6 +352,7 @@ impl Drawer {
             }),
             max_depth: self.maybe(0.3, |d| d.pick(&[0, 0, 4, 8])),
             indexes: self.maybe(0.3, Self::indexes),
+            priority_classes: self.maybe(0.5, Self::priority_classes),
         }
     }
 }

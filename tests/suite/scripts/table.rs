@@ -269,6 +269,10 @@ impl Table {
         let Message { state, version, attempts, priority, .. } = message;
         let result = String::from_utf8_lossy(&message.result);
         let result = if result.is_empty() { String::new() } else { format!(" result {result}") };
+        let priority = match &message.priority_class {
+            None => priority.to_string(),
+            Some(class) => format!("{class} {}", priority - self.started_ms as i64),
+        };
         format!(
             "{state} v{version} priority {priority} attempts {attempts} due {}{result}",
             message.due_ms.saturating_sub(self.started_ms)
@@ -326,7 +330,8 @@ fn new_message(word: &str) -> NewMessage {
         coalesce: word.starts_with('+'),
         invisibility_ms: hidden.map(number),
         max_attempts: attempts.map(|attempts| number(attempts) as u32),
-        ..tagged(name, priority.parse().expect("a priority"), &pairs)
+        priority_class: priority.parse::<i64>().is_err().then(|| priority.to_owned()),
+        ..tagged(name, priority.parse().unwrap_or(0), &pairs)
     }
 }
 
@@ -347,6 +352,11 @@ fn patch(words: &[&str]) -> QueuePatch {
             ("depth", value) => patch.max_depth = Some(number(value)),
             ("paused", value) => patch.dequeue_blocked = Some(value == "yes"),
             ("index", value) => patch.indexes = Some(vec![index(&value.split(',').collect::<Vec<_>>())]),
+            ("class", value) => {
+                let (name, offset_ms) = value.split_once(':').expect("name:offset_ms");
+                let classes = patch.priority_classes.get_or_insert_default();
+                classes.offsets_ms.insert(name.to_owned(), offset_ms.parse().expect("an offset"));
+            }
             ("backoff", value) => {
                 let base_ms = number(value);
                 patch.retry_backoff =

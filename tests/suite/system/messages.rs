@@ -91,3 +91,30 @@ async fn bad_lines_do_not_affect_others() {
     assert_eq!(missing.code, Some(2), "{missing:?}");
     dev.stop().await;
 }
+
+#[tokio::test]
+async fn q28_priority_classes_from_the_flags_of_a_queue_to_the_order_of_its_messages() {
+    let dev = Dev::start().await;
+    let classes =
+        ["--priority-class", "bulk=10years", "--priority-class", "urgent=-1d", "--priority-class-key", "tier"];
+    dev.ok(&[&["queue", "create", "q"][..], &classes].concat()).await;
+    let described = dev.ok(&["queue", "describe", "q"]).await;
+    let expected = json!({"offsets_ms": {"bulk": 315_576_000_000_u64, "urgent": -86_400_000}, "override_key": "tier"});
+    assert_eq!(described["config"]["priority_classes"], expected);
+    assert!(dev.show(&["queue", "describe", "q"]).await.contains("urgent -1d, bulk +10years, overridden by tier"));
+
+    dev.ok(&["msg", "enqueue", "q", "--id", "bulk", "--priority-class", "bulk"]).await;
+    dev.ok(&["msg", "enqueue", "q", "--id", "tier", "--priority", "9223372036854775807", "--meta", "tier=urgent"])
+        .await;
+    let line = "{\"id\": \"line\", \"priority_class\": \"urgent\"}\n";
+    assert_eq!(dev.call_with(&["msg", "enqueue", "q", "--file", "-"], line).await.code, Some(0));
+    let order = dev.call(&["msg", "ls", "q"]).await.json();
+    let ids: Vec<&Value> = order.iter().map(|message| &message["id"]).collect();
+    assert_eq!(ids, ["tier", "line", "bulk"]);
+    let message = dev.ok(&["msg", "get", "q", "tier"]).await;
+    let enqueued_at_ms = message["enqueued_at_ms"].as_i64().expect("a time");
+    assert_eq!(message["priority"].as_i64(), Some(enqueued_at_ms - 86_400_000));
+    assert_eq!(message["priority_class"], "urgent");
+    let refused = dev.refused(&["msg", "enqueue", "q", "--priority-class", "gold"], "INVALID_ARGUMENT").await;
+    assert!(refused.stderr.contains("--priority-class") && refused.stderr.contains("bulk, urgent"), "{refused:?}");
+}

@@ -93,6 +93,7 @@ mod tests {
             version,
             payload: Bytes::new(),
             priority: 1,
+            priority_class: None,
             metadata: BTreeMap::new(),
             lease_ms: None,
             invisibility_ms: None,

@@ -43,6 +43,8 @@ async fn q3_a_bad_message_is_refused_and_its_neighbours_go_through() {
         (pb::NewMessage { max_attempts: Some(0), ..base() }, "max_attempts"),
         (pb::NewMessage { max_attempts: Some(i32::MIN), ..base() }, "max_attempts"),
         (pb::NewMessage { max_attempts: Some(1_001), ..base() }, "max_attempts"),
+        (pb::NewMessage { priority_class: "urgent".to_owned(), ..base() }, "priority_class"),
+        (pb::NewMessage { priority: 1, priority_class: "urgent".to_owned(), ..base() }, "priority_class"),
     ];
     let count = bad.len();
     let fields: Vec<String> = (0..).zip(&bad).map(|(i, (_, field))| format!("messages[{}].{field}", 2 * i)).collect();
@@ -271,6 +273,13 @@ async fn q2_bad_configurations() {
         ..base()
     };
     let index = |keys: &[&str]| pb::FilterIndex { keys: keys.iter().map(|key| (*key).to_owned()).collect() };
+    let classes = |name: &str, offset_ms, override_key: &str| pb::QueueConfig {
+        priority_classes: Some(pb::PriorityClasses {
+            offsets_ms: [(name.to_owned(), offset_ms)].into(),
+            override_key: override_key.to_owned(),
+        }),
+        ..base()
+    };
     for (config, field) in [
         (pb::QueueConfig { r#type: 9, ..base() }, "config.type"),
         (exclusive(""), "config.exclusivity_key"),
@@ -293,6 +302,9 @@ async fn q2_bad_configurations() {
         (backoff(2, -1, 1, 0), "config.retry_backoff.base_ms"),
         (backoff(3, 10, 5, 0), "config.retry_backoff.max_ms"),
         (backoff(3, 10, 50, 101), "config.retry_backoff.jitter_percent"),
+        (classes("c", i64::MIN, ""), "config.priority_classes.offsets_ms"),
+        (classes("", 0, ""), "config.priority_classes.offsets_ms"),
+        (classes("c", 0, &"k".repeat(65)), "config.priority_classes.override_key"),
         (pb::QueueConfig { indexes: vec![index(&[])], ..base() }, "config.indexes"),
         (
             pb::QueueConfig { indexes: (0..17).map(|i| index(&[&format!("k{i}")])).collect(), ..base() },

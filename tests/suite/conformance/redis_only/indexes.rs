@@ -1,0 +1,117 @@
+//! How an index is built, and when it goes (Q8).
+
+use super::raw;
+use std::sync::Arc;
+use tallystone_model::limits::INDEXES_MAX;
+use tallystone_model::store::*;
+use tallystone_model::*;
+use tallystone_server::store::{self, RedisOptions, RedisStore};
+use tallystone_tests::queue::to;
+use tallystone_tests::*;
+
+#[tokio::test]
+async fn q8_a_small_queue_is_indexed_in_the_first_calls_however_many_come_at_once() {
+    let stage = Stage::redis("small").await;
+    let redis = stage.redis.clone().expect("a Redis");
+    for round in 0..20 {
+        let queue = stage.queue(exclusive()).await;
+        queue.put((0..10).map(|n| tagged(&format!("m{n}"), n, &[(KEY, &format!("k{n}")), ("origin", "o")]))).await;
+        let mine = filter(&[("origin", "o")]);
+        let calls = (0..8).map(|n| {
+            let store = if n % 2 == 0 { &stage.store } else { &stage.other };
+            let filtered = DequeueRequest { filters: vec![mine.clone()], ..request(1) };
+            let (mine, shard) = (&mine, &queue.shard);
+            async move {
+                let depth = store.depth(shard, Some(mine)).await.map(|depth| depth.live());
+                let leased =
+                    store.dequeue(shard, &[filtered], false, None).await.expect("an open queue").leases.remove(0);
+                (depth, leased.map(|leases| leases.len()))
+            }
+        });
+        for answer in futures::future::join_all(calls).await {
+            assert_eq!(answer, (Ok(10), Ok(1)), "round {round}");
+        }
+        let keys: Vec<String> = raw(&redis, &format!("KEYS *{}*index*", queue.name())).await;
+        assert_eq!(keys.len(), 2, "what only the build needed is gone: {keys:?}");
+    }
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn q8_a_large_queue_is_indexed_in_the_background_while_it_works() {
+    const MESSAGES: usize = 6_000;
+    let stage = Stage::redis("background").await;
+    let queue = stage.queue(exclusive()).await;
+    let there = queue.through(&stage.other);
+    let flight = |n: usize| {
+        let (key, origin) = (format!("k{}", n % 500), format!("o{}", n % 7));
+        tagged(&format!("m{n:04}"), n as i64, &[(KEY, &key), ("origin", &origin)])
+    };
+    for part in 0..MESSAGES / 1_000 {
+        queue.put((part * 1_000..(part + 1) * 1_000).map(flight)).await;
+    }
+    let mine = filter(&[("origin", "o3")]);
+    let filtered = DequeueRequest { filters: vec![mine.clone()], ..request(1) };
+    let answer = stage.store.dequeue(&queue.shard, &[filtered, request(1)], false, None).await.expect("an open queue");
+    assert_eq!(answer.leases[0], Err(Refusal::IndexBuilding { keys: "origin".to_owned() }));
+    assert_eq!(answer.leases[1].as_ref().map(Vec::len), Ok(1), "a request without filters is answered");
+    // Both servers go on while it is built: what it covers and what it does not.
+    let mut moves = 0;
+    while let Err(refusal) = there.store.depth(&queue.shard, Some(&mine)).await {
+        assert_eq!(refusal, Refusal::IndexBuilding { keys: "origin".to_owned() });
+        for lease in queue.take(9).await {
+            moves += 1;
+            match moves % 3 {
+                0 => drop(there.complete(to(&lease)).await.expect("a live lease")),
+                1 => drop(there.release(to(&lease), Some(0), "").await.expect("a live lease")),
+                _ => drop(there.cancel(to(&lease), "").await.expect("a live lease")),
+            }
+        }
+        there.put([flight(MESSAGES + moves)]).await;
+    }
+    let mut expected = Depth::default();
+    for state in State::ALL {
+        let listed = queue.list_by(state, 1_000).await;
+        let passes = listed.iter().filter(|message| mine.matches(&message.metadata)).count();
+        *expected.of_mut(state) = passes as u64;
+    }
+    assert_eq!(there.depth_of(&mine).await, expected);
+    assert!(moves > 0 && expected.pending > 800, "{moves} moves, {expected:?}");
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn q8_an_unused_index_is_dropped() {
+    let stage = Stage::redis("unused").await;
+    let redis = stage.redis.clone().expect("a Redis");
+    let options = RedisOptions {
+        url: redis.url(),
+        allow_volatile: true,
+        index_unused_ms: 0,
+        clock: store::Clock::Test(stage.clock.shared()),
+        ..RedisOptions::default()
+    };
+    let forgetful = Arc::new(RedisStore::connect(options).await.expect("a store"));
+    let queue = stage.queue(QueueConfig { indexes: vec![index(&["declared"])], ..exclusive() }).await;
+    queue.put([tagged("m", 0, &[(KEY, "k"), ("on demand", "v"), ("declared", "v")])]).await;
+    let index_keys = async || {
+        let keys: Vec<String> = raw(&redis, &format!("KEYS *{}*index*", queue.name())).await;
+        keys.len()
+    };
+    for n in 1..INDEXES_MAX {
+        let mine = [("on demand", "v"), (&format!("k{n}"), "v")];
+        queue.put([tagged(&format!("m{n}"), 1, &[mine[0], mine[1], (KEY, "k")])]).await;
+        assert_eq!(queue.depth_of(&filter(&mine)).await.pending, 1);
+    }
+    assert_eq!(index_keys().await, 2 * INDEXES_MAX);
+    let on_demand = filter(&[("on demand", "v")]);
+    assert_eq!(queue.try_depth_of(&on_demand).await, Err(Refusal::TooManyIndexes { queue: queue.name().to_string() }));
+    while index_keys().await > 2 {
+        queue.through(&forgetful).sweep().await;
+    }
+    assert_eq!(queue.depth_of(&filter(&[("declared", "v")])).await.pending, 1, "the declared one stays");
+    // The other server still caches them, and there is room again.
+    assert_eq!(queue.through(&stage.other).depth_of(&on_demand).await.pending, INDEXES_MAX as u64);
+    assert_eq!(queue.take_where(1, &[on_demand]).await, ["m"]);
+    stage.assert_sound().await;
+}
