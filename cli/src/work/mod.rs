@@ -38,8 +38,8 @@ CMD runs. The exit status of CMD decides what happens to the message, as in qmai
 
 CMD runs in its own process group. The worker kills the group when CMD ends, when the lease is lost, when --grace is \
 over, and on a second Ctrl-C. In the last two cases it releases the message. If the worker itself dies, even from \
-SIGKILL, its guard process kills the group. Only killing both, stopping the worker with SIGSTOP, or a process that leaves its group (setsid) lets a \
-command run on without a lease. Use the fencing token to reject its late writes.
+SIGKILL, its guard process kills the group. Only killing both, stopping the worker with SIGSTOP, or a process that \
+leaves its group (setsid) lets a command run on without a lease. Use the fencing token to reject its late writes.
 
 Environment of CMD:
   TALLYSTONE_QUEUE          the queue
@@ -47,8 +47,8 @@ Environment of CMD:
   TALLYSTONE_PRIORITY       its priority
   TALLYSTONE_KEY            the value of its exclusivity key (exclusive queues)
   TALLYSTONE_METADATA       its metadata, as a JSON object
-  TALLYSTONE_META_<NAME>    one value of its metadata; NAME is the key in upper case, other characters as _; not set if \
-two keys share a NAME, such as a-b and a_b
+  TALLYSTONE_META_<NAME>    one value of its metadata; NAME is the key in upper case, other characters as _; not set \
+if two keys share a NAME, such as a-b and a_b
   TALLYSTONE_ATTEMPT        the number of this attempt; 1 for the first
   TALLYSTONE_MAX_ATTEMPTS   the number of attempts after which the message is errored
   TALLYSTONE_DEADLINE_MS    Unix ms at which the lease ends unless it is extended

@@ -17,8 +17,8 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 pub(crate) struct PutArgs {
     /// The name: 1 to 64 characters of A-Z a-z 0-9 . _ -
     name: String,
-    /// A file with the persistence_configuration of Netflix's control plane (JSON with comments), `-` for stdin; replaces all
-    /// parameters
+    /// A file with the persistence_configuration of Netflix's control plane (JSON with comments), `-` for stdin;
+    /// replaces all parameters
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
     #[command(flatten)]
