@@ -44,26 +44,26 @@ pub(crate) enum Verb {
     Msg(MsgVerb),
     /// Run a command for each message of a queue
     Work(WorkArgs),
-    /// The guard of a worker's commands; `work` starts it
+    /// Kill the commands of a worker that dies; `work` starts it
     #[command(hide = true)]
     WorkGuard,
     /// Add to counters and read them
     Counter(CounterArgs),
-    /// Compare history with the queues
+    /// Compare history with the queues, and repair it
     #[command(subcommand)]
     History(HistoryVerb),
-    /// Check the invariants of queues, also while they are in use
+    /// Check the invariants of queues; safe while they are in use
     Check(CheckArgs),
-    /// Decide about a Redis whose data was deleted or replaced
+    /// Accept a Redis that has lost its data or has an older copy of it
     #[command(subcommand)]
     Store(StoreVerb),
-    /// Serve the queue over gRPC; its data is in Redis
+    /// Serve queues over gRPC; their data is in Redis
     Server(ServerArgs),
     /// Serve counters over gRPC and HTTP; their data is in Redis
     Counters(CountersArgs),
     /// Process the rollup jobs of counters
     RollupWorker(RollupWorkerArgs),
-    /// Index queue events from Kafka in Elasticsearch, and serve history queries
+    /// Write queue events from Kafka into Elasticsearch, and serve history queries
     Indexer(IndexerArgs),
     /// Measure throughput, latency and memory, and compare them with other queues
     Bench(BenchArgs),

@@ -8,10 +8,10 @@ use std::io::{BufRead, IsTerminal, Write};
 
 #[derive(Args, Debug)]
 pub(crate) struct Consent {
-    /// Do not wait for a confirmation on a terminal
+    /// Skip the confirmation, which is requested only on a terminal
     #[arg(long)]
     yes: bool,
-    /// Only show how many messages it is about
+    /// Only show how many messages would be affected
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 }

@@ -7,7 +7,7 @@ use clap::Args;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Options of every verb")]
 pub(crate) struct Global {
-    /// Address of the queue's server [env: TALLYSTONE_SERVER] [default: http://127.0.0.1:7600]
+    /// Address of the queue server [env: TALLYSTONE_SERVER] [default: http://127.0.0.1:7600]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) server: Option<String>,
 

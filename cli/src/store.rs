@@ -1,4 +1,4 @@
-//! `tallystone store accept`: the operator's word on a Redis that is not what it was.
+//! `tallystone store accept`: an operator accepts a Redis that has lost its data or has an older copy of it.
 
 use crate::config::{ConfigFile, Overrides, RedisFlags, load};
 use crate::consent::consent_to;
@@ -12,10 +12,12 @@ use tallystone_link::without_password;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreVerb {
-    /// Go on with the data that a Redis has now, after it was deleted or replaced by an older copy
+    /// Continue with the data that Redis has now, after data was deleted or replaced by an older copy
     ///
-    /// A server that notices such a loss refuses every call with DATA_LOSS, and no other server starts on that Redis. Give
-    /// Redis its data back if you can: then the servers go on by themselves. What is accepted here is lost for good.
+    /// A process that notices such a loss refuses every call with DATA_LOSS, and no other process starts on that Redis.
+    /// If you can, give Redis its data back: the processes then continue by themselves. After this command the
+    /// processes continue without the lost data. Stop the workers first: they may hold leases that Redis no longer
+    /// knows.
     Accept(AcceptArgs),
 }
 
@@ -25,7 +27,7 @@ pub(crate) struct AcceptArgs {
     file: ConfigFile,
     #[command(flatten)]
     redis: RedisFlags,
-    /// Do not wait for a confirmation on a terminal
+    /// Skip the confirmation, which is requested only on a terminal
     #[arg(long)]
     yes: bool,
 }

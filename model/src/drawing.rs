@@ -30,9 +30,10 @@ fn meaning(state: State) -> &'static str {
         State::Pending => "waits for a worker",
         State::Running => "leased to one worker",
         State::Completed => "ended with success; collected after the retention",
-        State::Canceled => "ended by Cancel or a purge; collected after the retention",
+        State::Canceled => "ended by Cancel, by a purge or by its worker; collected after the retention",
         State::Errored => {
-            "ended because no attempts were left; collected after a separate retention, or when the queue has too many"
+            "ended because no attempts were left, or by its worker; collected after a separate retention, or when the \
+             queue has too many"
         }
     }
 }

@@ -50,7 +50,7 @@ pub(crate) struct MetricsFlag {
 /// Which Redis, and how durable it must be.
 #[derive(Args, Debug)]
 pub(crate) struct RedisFlags {
-    /// Address of the Redis that has the queues and counters [default: redis://127.0.0.1:6379]
+    /// Address of the Redis that has the queues or the counters [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL")]
     redis_url: Option<String>,
 

@@ -7,7 +7,7 @@ use tallystone_client::IdempotencyToken;
 /// The token that identifies an event, so that it counts once.
 #[derive(Args, Debug)]
 pub(super) struct TokenArgs {
-    /// Identifies the event together with --at; a repeated token counts only once [default: a new token]
+    /// The token, which together with --at identifies the event: it counts only once [default: a new token]
     #[arg(long, requires = "at", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     token: Option<String>,
     /// Time of the event: 2013-01-01T10:15:00.500Z, or 2s for two seconds ago [default: now]

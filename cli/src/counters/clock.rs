@@ -14,8 +14,8 @@ pub(super) struct ClockArgs {
     /// The namespaces [default: all]
     #[arg(value_name = "NAMESPACE")]
     namespaces: Vec<String>,
-    /// Count all that is pending, then set what is ahead of Redis's clock back to it. No count changes. Meanwhile adds and
-    /// clears are refused (NAMESPACE_CHANGED); if this program dies, run it again
+    /// Roll up all pending events, then set the namespaces that are ahead of Redis's clock back to it. No count
+    /// changes. Meanwhile adds and clears are refused (NAMESPACE_CHANGED). If the command is interrupted, run it again
     #[arg(long)]
     reset: bool,
     #[command(flatten)]

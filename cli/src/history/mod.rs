@@ -16,7 +16,7 @@ use tallystone_client::Watermark;
 pub(crate) enum HistoryVerb {
     /// Compare queues with their history and print every difference
     Check(check::CheckArgs),
-    /// Mend history where transitions were lost: messages that left their queue without a record, and outdated ones
+    /// Correct history after transitions were lost: messages that left their queue without a record, and outdated ones
     Repair(repair::RepairArgs),
 }
 

@@ -1,5 +1,5 @@
-//! Where a query of history goes: to a server, or to the file of an embedded store that no server has open, such as that
-//! of the last demo.
+//! Where a query of history goes: to a server, or to the file of an embedded store that no server has open, such as
+//! that of the last demo.
 
 use crate::connection::Session;
 use crate::data_dir::data_dir_of;
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 
 #[derive(Args, Debug)]
 pub(crate) struct HistoryFlags {
-    /// Read history from this file of the embedded store instead of from a server; no server may have it open
+    /// Read history from this file of an embedded store, not from a server; no server may have the file open
     #[arg(long = "history", value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -12,8 +12,8 @@ use tallystone_client::{Error, NewMessage};
 
 #[derive(Args, Debug)]
 pub(crate) struct EnqueueArgs {
-    /// The queue; if it does not exist, the server creates it from its queue template, or else as a simple queue, and the
-    /// command says so; the server's `create_on_enqueue` can forbid it
+    /// The queue; if it does not exist, the server creates it from its queue template or as a simple queue, unless its
+    /// `create_on_enqueue` forbids it; the output says whether the queue was created
     queue: String,
     /// A file with messages as NDJSON, `-` for stdin; its fields: id, payload or payload_base64, priority, priority_class,
     /// metadata, lease_ms, invisibility_ms, max_attempts, coalesce

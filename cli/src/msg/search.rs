@@ -26,7 +26,7 @@ pub(crate) struct SearchArgs {
     /// Only messages with this metadata; repeat for several pairs, all of which must match
     #[arg(long = "where", value_name = "KEY=VALUE", value_parser = parse_pair)]
     pairs: Vec<(String, String)>,
-    /// Only messages whose current or last lease is of this worker
+    /// Only messages whose current or last lease belongs to this worker
     #[arg(long)]
     worker: Option<String>,
     /// Only messages whose last reason contains this text

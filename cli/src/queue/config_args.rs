@@ -25,7 +25,8 @@ pub(super) struct ConfigArgs {
     /// Maximum number of errored messages; beyond it the oldest are removed [server's default: 100000]
     #[arg(long, value_name = "N")]
     max_errored: Option<u64>,
-    /// Maximum bytes of payload of all errored messages; beyond it the oldest are removed [server's default: 1073741824]
+    /// Maximum bytes of payload of all errored messages; beyond it the oldest are removed [server's default:
+    /// 1073741824, which is 1 GiB]
     #[arg(long, value_name = "BYTES")]
     max_errored_bytes: Option<u64>,
     /// Maximum number of live messages (invisible, pending and running); 0 for no limit [server's default: 0]
@@ -34,7 +35,7 @@ pub(super) struct ConfigArgs {
     /// Whether to refuse new messages
     #[arg(long, value_name = "BOOL")]
     enqueue_blocked: Option<bool>,
-    /// Whether to lease no messages to workers, as `queue pause` does
+    /// Whether to stop leasing messages to workers, as `queue pause` does
     #[arg(long, value_name = "BOOL")]
     dequeue_blocked: Option<bool>,
     /// How the delay after a failed attempt grows [server's default: exponential]
@@ -46,10 +47,10 @@ pub(super) struct ConfigArgs {
     /// The longest delay
     #[arg(long, value_name = "DURATION", value_parser = parse_ms, default_value = "5m", requires = "backoff")]
     backoff_max: u64,
-    /// By how many percent a delay may be shortened at random
+    /// Maximum random reduction of each delay, in percent
     #[arg(long, value_name = "0-100", default_value_t = 20, requires = "backoff")]
     backoff_jitter: u32,
-    /// A set of metadata keys that filters use together; repeat for further sets
+    /// Declare a filter index over these metadata keys, which filters use together; repeat for further indexes
     #[arg(long, value_name = "KEY[,KEY]")]
     index: Vec<String>,
     /// A priority class and its offset: the priority of its messages is the time of their enqueue plus the offset, such as

@@ -33,13 +33,13 @@ pub(crate) struct DepthArgs {
     /// Only messages enqueued at this time or later: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     since: Option<u64>,
-    /// Only messages enqueued before this time: 1h for those that are older than an hour
+    /// Only messages enqueued before this time: 1h for messages that are older than an hour
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     until: Option<u64>,
-    /// A line for each value of this metadata key
+    /// Print a line for each value of this metadata key
     #[arg(long, value_name = "KEY", conflicts_with = "by_queue")]
     group_by: Option<String>,
-    /// A line for each queue
+    /// Print a line for each queue
     #[arg(long)]
     by_queue: bool,
     #[command(flatten)]

@@ -39,9 +39,9 @@ pub(crate) enum QueueVerb {
     Purge(purge::PurgeArgs),
     /// Delete a queue that has no live messages, or with --force any queue
     Delete(delete::DeleteArgs),
-    /// Count messages by metadata, priority and age, as history knows them
+    /// Count messages by metadata, priority and age, from history
     Depth(depth::DepthArgs),
-    /// Show rates, how long messages stay in each state, and the reasons of transitions
+    /// Show rates, time spent in each state, and reasons of transitions, from history
     Stats(stats::StatsArgs),
 }
 

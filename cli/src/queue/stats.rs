@@ -23,7 +23,7 @@ pub(crate) struct StatsArgs {
     /// End [default: the time up to which history is complete]
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     until: Option<u64>,
-    /// Length of time of each bar of the trend [default: a sixtieth of the whole time]
+    /// Length of the interval of each bar of the trend [default: a sixtieth of the range]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     interval: Option<u64>,
     #[command(flatten)]

@@ -1,6 +1,5 @@
-//! `tallystone work QUEUE --exec CMD`. `program.rs` runs the command of a message, `environment.rs` sets its variables, and
-//! `guard.rs` kills it when the worker dies, and `tail.rs` keeps
-//! the end of what it says.
+//! `tallystone work QUEUE --exec CMD`. `program.rs` runs the command of a message, `environment.rs` sets its variables,
+//! `guard.rs` kills it when the worker dies, and `tail.rs` keeps the end of what it writes to stderr.
 
 mod environment;
 mod guard;
@@ -30,16 +29,17 @@ use tokio_util::sync::CancellationToken;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 CMD runs as `sh -c CMD`, once per message, with the payload on its standard input. The worker extends the lease while \
-CMD runs. Its exit status decides, as in qmail, and is the reason (\"exit status N\") with the end of what it wrote to stderr:
+CMD runs. The exit status of CMD decides what happens to the message, as in qmail. If it is not 0, the reason is \
+\"exit status N\" with the end of what CMD wrote to stderr:
   0      completes the message
   99     cancels it
-  100    makes it errored: never again
-  other  releases it: it runs again, if it has attempts left
+  100    makes it errored at once, whatever attempts are left
+  other  releases it: it runs again if it has attempts left
 
-CMD runs in its own process group. The worker kills the group when CMD ends, when the lease is lost, after --grace, and \
-on a second Ctrl-C; then it releases the message. If the worker itself dies, even from SIGKILL, its guard process kills \
-the group. Only killing both, stopping the worker with SIGSTOP, or a process that leaves its group (setsid) lets a \
-command run on without a lease. Use the fencing token to reject its late writes.
+CMD runs in its own process group. The worker kills the group when CMD ends, when the lease is lost, when --grace is \
+over, and on a second Ctrl-C. In the last two cases it releases the message. If the worker itself dies, even from \
+SIGKILL, its guard process kills the group. Only killing both, stopping the worker with SIGSTOP, or a process that \
+leaves its group (setsid) lets a command run on without a lease. Use the fencing token to reject its late writes.
 
 Environment of CMD:
   TALLYSTONE_QUEUE          the queue
@@ -47,10 +47,10 @@ Environment of CMD:
   TALLYSTONE_PRIORITY       its priority
   TALLYSTONE_KEY            the value of its exclusivity key (exclusive queues)
   TALLYSTONE_METADATA       its metadata, as a JSON object
-  TALLYSTONE_META_<NAME>    each of its metadata; NAME in upper case, other characters as _; not set if two keys share \
-it, such as a-b and a_b
-  TALLYSTONE_ATTEMPT        this attempt, from 1
-  TALLYSTONE_MAX_ATTEMPTS   attempts before the message is errored
+  TALLYSTONE_META_<NAME>    one value of its metadata; NAME is the key in upper case, other characters as _; not set \
+if two keys share a NAME, such as a-b and a_b
+  TALLYSTONE_ATTEMPT        the number of this attempt; 1 for the first
+  TALLYSTONE_MAX_ATTEMPTS   the number of attempts after which the message is errored
   TALLYSTONE_DEADLINE_MS    Unix ms at which the lease ends unless it is extended
   TALLYSTONE_FENCING_TOKEN  rises with every lease; pass it to the systems that CMD writes to")]
 pub(crate) struct WorkArgs {
@@ -62,14 +62,15 @@ pub(crate) struct WorkArgs {
     /// Maximum number of commands that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
-    /// The worker's name, which `msg get` and `msg explain` show [default: a new name]
+    /// The worker's name, which `msg get` and `msg explain` show [default: a generated name]
     #[arg(long)]
     name: Option<String>,
-    /// Length of the leases: if this worker dies, others get its messages after this time [default: the message's or the
-    /// queue's]
+    /// Length of the leases: if this worker dies, others get its messages after this time [default: the message's or
+    /// the queue's]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     lease: Option<u64>,
-    /// Only messages with all of this metadata, such as origin=JFK,carrier=UA; if repeated, messages that match any of them
+    /// Only messages with all of this metadata, such as origin=JFK,carrier=UA; if repeated, messages that match any of
+    /// them
     #[arg(long, value_name = "KEY=VALUE[,…]", value_parser = filter)]
     filter: Vec<Filter>,
     /// How long running commands may continue after Ctrl-C or SIGTERM

@@ -17,7 +17,8 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 pub(crate) struct PutArgs {
     /// The name: 1 to 64 characters of A-Z a-z 0-9 . _ -
     name: String,
-    /// A file with a control plane's persistence_configuration (JSON with comments), `-` for stdin; replaces all parameters
+    /// A file with the persistence_configuration of Netflix's control plane (JSON with comments), `-` for stdin;
+    /// replaces all parameters
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -41,7 +42,7 @@ pub(crate) struct ConfigArgs {
     /// Maximum age of an event when it arrives; an older one is refused [server's default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     accept_limit: Option<u64>,
-    /// Adds of a counter within this time share one rollup [server's default: 10s]
+    /// All adds to a counter within this time share one rollup [server's default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     coalesce: Option<u64>,
     /// Number of counters that a worker rolls up in one batch [server's default: 32]
@@ -50,7 +51,7 @@ pub(crate) struct ConfigArgs {
     /// The number of rollup queues [server's default: 8]
     #[arg(long, value_name = "N")]
     num_queues: Option<u32>,
-    /// Size of each rollup queue; a job counts as 512 bytes [server's default: 16777216, which is 16 MiB]
+    /// Size of each rollup queue in bytes; a job counts as 512 bytes [server's default: 16777216, which is 16 MiB]
     #[arg(long, value_name = "BYTES")]
     capacity_bytes: Option<u64>,
     /// Number of shards for the events of one counter, 1 to 8; fixed at creation [server's default: 4]
@@ -62,7 +63,7 @@ pub(crate) struct ConfigArgs {
     /// Seconds of events that are deleted together, a multiple of --seconds-per-bucket [server's default: 86400]
     #[arg(long, value_name = "N")]
     seconds_per_slice: Option<u32>,
-    /// How long after an event its token is known; a later retry is refused [server's default: 6days]
+    /// How long after an event the server recognizes its token; a later retry is refused [server's default: 6days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     close_after: Option<u64>,
     /// How long events are kept; older ones are deleted once they are rolled up [server's default: 7days]

@@ -14,7 +14,7 @@ use report::{Report, text};
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The queues to compare [default: all but the internal queues rollup/…, which keep no history unless configured]
+    /// The queues to compare [default: all except the internal queues rollup/…, which keep no history by default]
     queues: Vec<String>,
     /// Also check every message's transitions: no version may be missing or occur twice
     #[arg(long)]

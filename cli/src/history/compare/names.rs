@@ -31,8 +31,8 @@ impl Names {
     }
 }
 
-/// These queues; without any, all but the internal ones. A queue that was deleted may still have messages in history. `from`: only this
-/// name and those after it.
+/// The given queues; if none are given, all queues except the internal ones, including deleted queues that still have
+/// messages in history. `from`: only this name and those after it.
 pub(crate) async fn names(given: Vec<String>, from: Option<String>, session: &Session) -> Result<Names, CliError> {
     let are_given = !given.is_empty();
     let mut names: BTreeSet<String> = given.into_iter().collect();

@@ -20,9 +20,9 @@ const ITEMS: usize = 500;
 
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
-    /// The queues to repair [default: all, and those that only history still has]
+    /// The queues to repair [default: all except rollup/…, and deleted queues that history still has]
     queues: Vec<String>,
-    /// Only count what would be mended
+    /// Only count what would be corrected
     #[arg(long)]
     dry_run: bool,
     /// Continue a repair that was stopped: begin with the queue of this name
