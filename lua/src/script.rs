@@ -76,7 +76,7 @@ const PARTS: &[(&str, &str)] = parts!["lib":
     "shard", "record", "event", "exclusive", "errored", "attempts", "index", "move", "due", "requests",
     "check/index", "check/key", "check/message", "check/walk", "complete/batch",
     "dequeue/filtered", "dequeue/leases", "dequeue/ready", "dequeue/reply", "dequeue/requests", "dequeue/ticket",
-    "enqueue/coalesce", "enqueue/fresh", "enqueue/keys", "sweep/errored",
+    "enqueue/class", "enqueue/coalesce", "enqueue/fresh", "enqueue/keys", "sweep/errored",
 ];
 
 scripts! {

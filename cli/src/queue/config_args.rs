@@ -54,7 +54,7 @@ pub(super) struct ConfigArgs {
     #[arg(long, value_name = "KEY[,KEY]")]
     index: Vec<String>,
     /// A priority class and its offset: the priority of its messages is the time of their enqueue plus the offset, such as
-    /// `bulk=10years` or `urgent=-1d`; repeat for further classes; `queue update` replaces all of them
+    /// `bulk=3650d` or `urgent=-1d`; repeat for further classes; `queue update` replaces all of them
     #[arg(long, value_name = "CLASS=OFFSET", value_parser = parse_class)]
     priority_class: Vec<(String, i64)>,
     /// A metadata key whose value, if it names a priority class, overrides the priority and the class of a message

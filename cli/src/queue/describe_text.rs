@@ -12,7 +12,7 @@ pub(super) fn type_text(queue_type: Option<&QueueType>) -> String {
     }
 }
 
-/// The classes of a queue, the most urgent first: `urgent -1d, bulk +10years, overridden by tier`.
+/// The classes of a queue, the most urgent first: `urgent -1day, bulk +3650days, overridden by tier`.
 fn classes_text(classes: &PriorityClasses) -> String {
     let mut sorted: Vec<(&String, &i64)> = classes.offsets_ms.iter().collect();
     sorted.sort_by_key(|(_, offset_ms)| **offset_ms);
@@ -69,11 +69,11 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         ("max depth", config.max_depth.filter(|depth| *depth > 0).map_or_else(|| "no bound".to_owned(), grouped)),
         ("blocked", blocked.to_owned()),
         ("filter indexes", if indexes.is_empty() { "none declared".to_owned() } else { indexes.join(", ") }),
-        ("priority classes", classes_text(&classes)),
+        ("classes", classes_text(&classes)),
         ("revision", queue.revision.to_string()),
         ("created", format_time(queue.created_at_ms)),
     ];
     lines
         .iter()
-        .fold(format!("queue {}\n", queue.name), |text, (name, value)| text + &format!("  {name:<16} {value}\n"))
+        .fold(format!("queue {}\n", queue.name), |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
 }

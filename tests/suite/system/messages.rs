@@ -95,13 +95,12 @@ async fn bad_lines_do_not_affect_others() {
 #[tokio::test]
 async fn q28_priority_classes_from_the_flags_of_a_queue_to_the_order_of_its_messages() {
     let dev = Dev::start().await;
-    let classes =
-        ["--priority-class", "bulk=10years", "--priority-class", "urgent=-1d", "--priority-class-key", "tier"];
+    let classes = ["--priority-class", "bulk=3650d", "--priority-class", "urgent=-1d", "--priority-class-key", "tier"];
     dev.ok(&[&["queue", "create", "q"][..], &classes].concat()).await;
     let described = dev.ok(&["queue", "describe", "q"]).await;
-    let expected = json!({"offsets_ms": {"bulk": 315_576_000_000_u64, "urgent": -86_400_000}, "override_key": "tier"});
+    let expected = json!({"offsets_ms": {"bulk": 315_360_000_000_u64, "urgent": -86_400_000}, "override_key": "tier"});
     assert_eq!(described["config"]["priority_classes"], expected);
-    assert!(dev.show(&["queue", "describe", "q"]).await.contains("urgent -1d, bulk +10years, overridden by tier"));
+    assert!(dev.show(&["queue", "describe", "q"]).await.contains("urgent -1day, bulk +3650days, overridden by tier"));
 
     dev.ok(&["msg", "enqueue", "q", "--id", "bulk", "--priority-class", "bulk"]).await;
     dev.ok(&["msg", "enqueue", "q", "--id", "tier", "--priority", "9223372036854775807", "--meta", "tier=urgent"])

@@ -86,6 +86,10 @@ async fn q2_a_configuration_comes_back_as_it_was_given() {
         }),
         max_depth: Some(9),
         indexes: vec![pb::FilterIndex { keys: vec!["carrier".to_owned(), "origin".to_owned()] }],
+        priority_classes: Some(pb::PriorityClasses {
+            offsets_ms: [("urgent".to_owned(), -5)].into(),
+            override_key: "tier".to_owned(),
+        }),
     };
     server.create("q", config.clone()).await;
     server.create("q", config.clone()).await;
