@@ -2,6 +2,7 @@
 
 use super::CounterService;
 use super::open::{OpenNamespace, Stored};
+use super::room::Place;
 use crate::cache::Cache;
 use crate::log::{Appended, Change, Events, NewEvent, Pending, RollupLog};
 use crate::names::{CounterName, NamespaceName, Token};
@@ -47,10 +48,11 @@ impl CounterService {
         namespace: &NamespaceName,
         requests: Vec<ChangeRequest>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
+        let place = Arc::new(self.directory.room.take(&requests)?);
         let open = self.directory.get(namespace).await?;
         let results = match open.config.counter_type {
-            CounterType::BestEffort => append_cached(&open, requests).await,
-            CounterType::Eventual | CounterType::Accurate => self.append_events(open, requests).await?,
+            CounterType::BestEffort => append_cached(&open, requests, &place).await,
+            CounterType::Eventual | CounterType::Accurate => self.append_events(open, requests, &place).await?,
         };
         crate::metrics::added(&results);
         Ok(results)
@@ -60,6 +62,7 @@ impl CounterService {
         &self,
         mut open: Arc<OpenNamespace>,
         requests: Vec<ChangeRequest>,
+        place: &Arc<Place>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
         let mut results = vec![Err(Refusal::Stale); requests.len()];
         let happens_now = |request: &ChangeRequest| request.change == Change::Clear && request.event.is_none();
@@ -75,7 +78,7 @@ impl CounterService {
         }
         for tries_left in (0..STALE_TRIES).rev() {
             let (mut stale, mut again) = (Vec::new(), Vec::new());
-            for (index, stored) in indices.into_iter().zip(open.events.call(events).await) {
+            for (index, stored) in indices.into_iter().zip(open.events.call(events, place).await) {
                 match stored {
                     Stored::Done(result) => results[index] = result,
                     Stored::Stale(event) => {
@@ -188,7 +191,11 @@ fn unchanged(refusal: Refusal) -> Refusal {
     }
 }
 
-async fn append_cached(open: &OpenNamespace, requests: Vec<ChangeRequest>) -> Vec<Result<Appended, Refusal>> {
+async fn append_cached(
+    open: &OpenNamespace,
+    requests: Vec<ChangeRequest>,
+    place: &Arc<Place>,
+) -> Vec<Result<Appended, Refusal>> {
     // Clears first, then adds: the items of a batch have no order.
     let appended = Appended { time_ms: 0, duplicate: false };
     let mut results = vec![Ok(appended); requests.len()];
@@ -212,7 +219,7 @@ async fn append_cached(open: &OpenNamespace, requests: Vec<ChangeRequest>) -> Ve
         }
     }
     if !adds.is_empty() {
-        for (number, result) in added.into_iter().zip(open.cached.call(adds).await) {
+        for (number, result) in added.into_iter().zip(open.cached.call(adds, place).await) {
             results[number] = result.map(|()| appended);
         }
     }
