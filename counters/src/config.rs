@@ -41,7 +41,11 @@ impl CountersConfig {
         Listen { listen: self.listen, metrics_listen: self.metrics_listen }.check("counters")?;
         check_queue_url("counters.queue_url", &self.queue_url)?;
         // A call has at most a thousand items.
-        ConfigError::unless_within("counters.waiting_items_max", u64::from(self.waiting_items_max), 1_000..=10_000_000)?;
+        ConfigError::unless_within(
+            "counters.waiting_items_max",
+            u64::from(self.waiting_items_max),
+            1_000..=10_000_000,
+        )?;
         let bytes = 1_048_576..=1_073_741_824;
         ConfigError::unless_within("counters.waiting_bytes_max", u64::from(self.waiting_bytes_max), bytes)
     }

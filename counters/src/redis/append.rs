@@ -75,7 +75,7 @@ impl RedisNamespace {
     }
 
     /// Makes one script call, or several if the events are in very many time buckets, or if a call arrives so late that it
-    /// must be built again. Events that nobody waits for are not sent again.
+    /// must be built again. Events whose callers have gone are not sent again.
     async fn append_to(
         &self,
         shard: u16,
@@ -264,9 +264,9 @@ impl<'a> Call<'a> {
                 (slots, next_slots) = (layout.slots(window), layout.slots(window + 1));
             }
             let number = self.buckets[spot.bucket].1.number((window, spot.slot_hash % slots));
-            let next = spot.next_bucket.map(|bucket| {
-                (bucket, self.buckets[bucket].1.number((window + 1, spot.slot_hash % next_slots)))
-            });
+            let next = spot
+                .next_bucket
+                .map(|bucket| (bucket, self.buckets[bucket].1.number((window + 1, spot.slot_hash % next_slots))));
             numbers.push((number, next));
         }
         let keys = namespace.keys(self.shard);

@@ -18,6 +18,9 @@ use tokio::time::{Instant, sleep};
 const STALE_TRIES: usize = 5;
 /// How long a clear waits for the store's clock at most: an event may be a second ahead of it.
 const CLEAR_PATIENCE: Duration = Duration::from_millis(FUTURE_LIMIT_MS + 1_000);
+/// The memory of a waiting item without its names: the event, its place in a flush, and its part of a script call.
+const ITEM_BYTES: usize = 256;
+const DRAWN_TOKEN_BYTES: usize = 16;
 const STANDS: &str = "its clock was set back during the clear";
 
 /// A change that a caller requests.
@@ -29,6 +32,14 @@ pub struct ChangeRequest {
     pub change: Change,
     /// The caller's token and the event's time (Unix ms); `None`: it happens when it is counted, and is never repeated.
     pub event: Option<(Token, u64)>,
+}
+
+impl ChangeRequest {
+    /// The memory that it takes while it waits.
+    fn bytes(&self) -> usize {
+        let token_bytes = self.event.as_ref().map_or(DRAWN_TOKEN_BYTES, |(token, _)| token.as_str().len());
+        ITEM_BYTES + self.counter.as_str().len() + token_bytes
+    }
 }
 
 impl From<ChangeRequest> for NewEvent {
@@ -48,7 +59,8 @@ impl CounterService {
         namespace: &NamespaceName,
         requests: Vec<ChangeRequest>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
-        let place = Arc::new(self.directory.room.take(&requests)?);
+        let bytes = requests.iter().map(ChangeRequest::bytes).sum();
+        let place = Arc::new(self.directory.room.take(requests.len(), bytes)?);
         let open = self.directory.get(namespace).await?;
         let results = match open.config.counter_type {
             CounterType::BestEffort => append_cached(&open, requests, &place).await,

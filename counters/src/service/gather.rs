@@ -117,12 +117,8 @@ impl<I, R> Calls<I, R> {
     }
 }
 
-async fn run<I, R, F, Fut>(
-    pace: Pace,
-    room: WaitingRoom,
-    store: F,
-    mut calls: mpsc::UnboundedReceiver<Call<I, R>>,
-) where
+async fn run<I, R, F, Fut>(pace: Pace, room: WaitingRoom, store: F, mut calls: mpsc::UnboundedReceiver<Call<I, R>>)
+where
     F: Fn(Vec<I>, Wanted<I>) -> Fut,
     Fut: Future<Output = Vec<R>>,
 {
@@ -239,13 +235,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn n2_a_call_without_items_is_answered() {
-        let gather = Gather::start(PACE, room(), |items: Vec<u32>, _| async move { items.into_iter().map(Twice).collect() });
+        let gather =
+            Gather::start(PACE, room(), |items: Vec<u32>, _| async move { items.into_iter().map(Twice).collect() });
         assert_eq!(gather.call(Vec::new(), &place()).await, []);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_full_flush_does_not_wait() {
-        let gather = Gather::start(PACE, room(), |items: Vec<u32>, _| async move { items.into_iter().map(Twice).collect() });
+        let gather =
+            Gather::start(PACE, room(), |items: Vec<u32>, _| async move { items.into_iter().map(Twice).collect() });
         let begin = Instant::now();
         assert_eq!(gather.call(vec![1; FULL], &place()).await.len(), FULL);
         assert_eq!(begin.elapsed(), Duration::ZERO);
@@ -352,7 +350,7 @@ mod tests {
         for _ in 0..2 * CALLS_SWEPT_FROM {
             assert!(timeout(short, gather.call(vec![1], &place)).await.is_err());
         }
-        // Only the two that were sent have it still, besides this test.
+        // Only the two that were sent still have it, and this test.
         assert_eq!(Arc::strong_count(&place), 3);
     }
 }

@@ -21,8 +21,8 @@ mod touches;
 mod trigger;
 
 pub use append::ChangeRequest;
-pub use room::WaitingBounds;
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
+pub use room::WaitingBounds;
 
 use crate::cache::Cache;
 use crate::checkpoints::Checkpoints;

@@ -1,16 +1,11 @@
 //! The bound on what waits for the store: a store that stands still costs a known amount of memory, and calls beyond the
 //! bound are refused at once, with the time after which to call again.
 
-use super::append::ChangeRequest;
 use crate::refusal::Refusal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What an item takes besides its names: the event, its place in a flush, and its part of a script call.
-const ITEM_BYTES: usize = 256;
-/// Bytes of a drawn token.
-const DRAWN_TOKEN_BYTES: usize = 16;
 /// Bounds of the time after which to call again.
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -61,13 +56,12 @@ impl WaitingRoom {
         WaitingRoom(Arc::new(Shared { bounds, taken: Mutex::new(taken) }))
     }
 
-    /// A place for these items.
+    /// A place for so many items, which take so many bytes of memory.
     ///
     /// # Errors
     /// [`Refusal::Overloaded`]: too much waits already. A call that alone exceeds the bound of bytes gets a place where
     /// nothing else waits.
-    pub(super) fn take(&self, requests: &[ChangeRequest]) -> Result<Place, Refusal> {
-        let (items, bytes) = (requests.len(), requests.iter().map(bytes_of).sum::<usize>());
+    pub(super) fn take(&self, items: usize, bytes: usize) -> Result<Place, Refusal> {
         let WaitingBounds { items_max, bytes_max } = self.0.bounds;
         let mut taken = self.taken();
         if taken.items > 0 && (taken.items + items > items_max || taken.bytes + bytes > bytes_max) {
@@ -117,23 +111,11 @@ impl Drop for Place {
     }
 }
 
-fn bytes_of(request: &ChangeRequest) -> usize {
-    let token_bytes = request.event.as_ref().map_or(DRAWN_TOKEN_BYTES, |(token, _)| token.as_str().len());
-    ITEM_BYTES + request.counter.as_str().len() + token_bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Change;
-    use crate::names::{CounterName, Token};
 
     const BOUNDS: WaitingBounds = WaitingBounds { items_max: 100, bytes_max: 35_000 };
-
-    fn adds(count: usize) -> Vec<ChangeRequest> {
-        let counter = CounterName::parse("c").unwrap();
-        vec![ChangeRequest { counter, change: Change::Add(1), event: None }; count]
-    }
 
     fn retry_after_ms(refused: Result<Place, Refusal>) -> u64 {
         match refused.err() {
@@ -145,20 +127,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn o8_what_waits_is_bounded_in_items_and_in_bytes() {
         let room = WaitingRoom::new(BOUNDS);
-        let first = room.take(&adds(60)).unwrap();
-        retry_after_ms(room.take(&adds(41)));
-        let second = room.take(&adds(40)).unwrap();
-        retry_after_ms(room.take(&adds(1)));
+        let first = room.take(60, 6000).unwrap();
+        retry_after_ms(room.take(41, 4100));
+        let second = room.take(40, 4000).unwrap();
+        retry_after_ms(room.take(1, 100));
         drop(first);
-        room.take(&adds(60)).unwrap();
+        room.take(60, 6000).unwrap();
         drop(second);
 
-        let (counter, token) = (CounterName::parse("c".repeat(128)).unwrap(), Token::parse("t".repeat(64)).unwrap());
-        let large = vec![ChangeRequest { counter, change: Change::Add(1), event: Some((token, 1)) }; 90];
-        let place = room.take(&large[..60]).unwrap();
-        retry_after_ms(room.take(&large[60..]));
+        let place = room.take(10, 30_000).unwrap();
+        retry_after_ms(room.take(1, 5_001));
         drop(place);
-        room.take(&large[60..]).unwrap();
+        // It could never be taken otherwise.
+        room.take(1, 35_001).unwrap();
     }
 
     #[tokio::test(start_paused = true)]
@@ -167,15 +148,15 @@ mod tests {
         for _ in 0..100 {
             room.note_flush(4_000, Duration::from_millis(4_000));
         }
-        let _all = room.take(&adds(100)).unwrap();
-        let after: Vec<u64> = (0..4).map(|_| retry_after_ms(room.take(&adds(80)))).collect();
+        let _all = room.take(100, 10000).unwrap();
+        let after: Vec<u64> = (0..4).map(|_| retry_after_ms(room.take(80, 8000))).collect();
         // A flush counts with a second at most: 0.25 ms an item.
         let is_about = |ms: u64, expected_ms: u64| ms.abs_diff(expected_ms) <= 2;
         assert!(after.iter().zip([20, 40, 60, 80]).all(|(ms, expected_ms)| is_about(*ms, expected_ms)), "{after:?}");
         tokio::time::advance(Duration::from_millis(70)).await;
-        assert!(is_about(retry_after_ms(room.take(&adds(80))), 30));
+        assert!(is_about(retry_after_ms(room.take(80, 8000)), 30));
         for _ in 0..1_000 {
-            assert!(retry_after_ms(room.take(&adds(100))) <= 5_000);
+            assert!(retry_after_ms(room.take(100, 10000)) <= 5_000);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where the items of a call wait. The caller and the flush share a slot, and whoever comes first takes the items out: a
+//! Where the items of a call wait. The caller and the flush share a slot, and the first of them takes the items out: a
 //! caller that goes, or whose deadline passes, takes back what was not sent, and frees its [place](Place) at once. What was
 //! sent stays sent.
 

@@ -23,12 +23,7 @@ pub async fn counters(config: &Config) -> Result<Host, AssemblyError> {
 }
 
 /// Adds the counters of these namespaces to a host. Without a queue nothing requests rollups.
-pub fn attach_counters(
-    host: Host,
-    namespaces: RedisNamespaces,
-    queue: Option<Client>,
-    waiting: WaitingBounds,
-) -> Host {
+pub fn attach_counters(host: Host, namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Host {
     let counters = CounterService::new(namespaces, queue, waiting);
     let host = host.task(BackgroundTask::new("counters", {
         let counters = counters.clone();

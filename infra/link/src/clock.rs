@@ -121,9 +121,7 @@ impl Clock {
             return Err(Refusal::Internal("a script refused a call without a stamp for its time".to_owned()));
         };
         match witness.judge(sent_ms, store_ms, received_ms) {
-            Verdict::Differs { offset_ms } => {
-                Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() })
-            }
+            Verdict::Differs { offset_ms } => Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() }),
             Verdict::Agrees => Ok(None),
         }
     }

@@ -132,8 +132,9 @@ async fn until_taken(mut client: Client, request: wire::AddCountsRequest) {
     loop {
         match client.add_counts(request.clone()).await {
             Ok(answer) => {
-                let is_ok =
-                    |result: &wire::AddCountResult| matches!(result.outcome, Some(wire::add_count_result::Outcome::Ok(_)));
+                let is_ok = |result: &wire::AddCountResult| {
+                    matches!(result.outcome, Some(wire::add_count_result::Outcome::Ok(_)))
+                };
                 assert!(answer.into_inner().results.iter().all(is_ok));
                 return;
             }
@@ -166,7 +167,7 @@ async fn o8_a_store_that_stands_still_costs_bounded_memory_and_no_add_is_stored_
     // Their callers have gone; only what was sent is there.
     let give_up_at = Instant::now() + SOON;
     while machine.waiting_items().await.is_none_or(|items| items as i64 > SENT_MAX) {
-        assert!(Instant::now() < give_up_at, "what nobody waits for stays");
+        assert!(Instant::now() < give_up_at, "what has no caller stays");
         sleep(POLL).await;
     }
 

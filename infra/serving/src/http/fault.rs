@@ -91,7 +91,17 @@ impl FaultBody {
 
     fn of_http(status: StatusCode, code: Code, reason: &str, message: &str) -> FaultBody {
         let (reason, message) = (reason.to_owned(), message.to_owned());
-        FaultBody { error: Fault { code: code_name(code), reason, message, field: None, applied: None, retry_after_ms: None, status } }
+        FaultBody {
+            error: Fault {
+                code: code_name(code),
+                reason,
+                message,
+                field: None,
+                applied: None,
+                retry_after_ms: None,
+                status,
+            },
+        }
     }
 
     fn of(code: Code, message: String, details: &ErrorDetails) -> FaultBody {

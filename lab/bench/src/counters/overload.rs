@@ -1,5 +1,5 @@
 //! The counters under overload: the rate, the latency and the memory of AddCounts with ever more callers, and the first add
-//! after Redis has stood still. The service is a process of its own, as users run it.
+//! after Redis has stood still. The service is a separate process, as users run it.
 
 use super::adds::{AddSource, ZipfCounters};
 use super::callers::{Called, Load, call_until, retry_delay};
@@ -116,7 +116,8 @@ pub(super) async fn measure(plan: &CountersPlan, rig: &Rig) -> Result<Vec<Row>> 
 fn requests(plan: &CountersPlan) -> Arc<Vec<AddCountsRequest>> {
     let mut source = AddSource::new(&ZipfCounters::zipf(plan.sizes.counters), 0).without_tokens();
     let mut request = || {
-        let adds = source.adds(BATCH).into_iter().map(|add| AddCount { counter: add.counter, delta: add.delta, token: None });
+        let adds =
+            source.adds(BATCH).into_iter().map(|add| AddCount { counter: add.counter, delta: add.delta, token: None });
         AddCountsRequest { namespace: NAMESPACE.to_owned(), adds: adds.collect() }
     };
     Arc::new((0..REQUESTS).map(|_| request()).collect())
