@@ -147,6 +147,7 @@ where
             biased;
             Some(count) = in_flight.next() => {
                 let now = Instant::now();
+                room.note_answer();
                 if 2 * count >= FULL {
                     room.note_flush(count, now - busy_since);
                 }

@@ -9,6 +9,11 @@ use tokio::time::Instant;
 /// Bounds of the time after which to call again.
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(5);
+/// The longest such time while the store stands still: when it goes on, calls come again soon. Until then it needs no
+/// processor, which refusals take.
+const RETRY_STILL_MAX: Duration = Duration::from_millis(500);
+/// A store that has answered no flush for so long stands still.
+const STILL_AFTER: Duration = Duration::from_secs(1);
 /// The time of one item, until it has been measured.
 const FIRST_ITEM_TIME: Duration = Duration::from_micros(10);
 /// A flush that took longer was not slow, the store stood still.
@@ -41,6 +46,8 @@ struct Taken {
     /// When the last of the refused calls comes again. Each is given its own time: otherwise all would come together, and
     /// most of them would be refused once more.
     last_return: Instant,
+    /// When the store last answered a flush.
+    answered_at: Instant,
 }
 
 /// The room that a call has taken, until this is dropped.
@@ -52,7 +59,8 @@ pub(super) struct Place {
 
 impl WaitingRoom {
     pub(super) fn new(bounds: WaitingBounds) -> WaitingRoom {
-        let taken = Taken { items: 0, bytes: 0, item_time: FIRST_ITEM_TIME, last_return: Instant::now() };
+        let (last_return, answered_at) = (Instant::now(), Instant::now());
+        let taken = Taken { items: 0, bytes: 0, item_time: FIRST_ITEM_TIME, last_return, answered_at };
         WaitingRoom(Arc::new(Shared { bounds, taken: Mutex::new(taken) }))
     }
 
@@ -78,6 +86,11 @@ impl WaitingRoom {
         Arc::new(Place { room: self.clone(), items: 0, bytes: 0 })
     }
 
+    /// Notes that the store has answered a flush.
+    pub(super) fn note_answer(&self) {
+        self.taken().answered_at = Instant::now();
+    }
+
     /// Notes how long the store took for a full flush.
     pub(super) fn note_flush(&self, items: usize, took: Duration) {
         let latest = took.min(FLUSH_TIME_MAX).div_f64(items.max(1) as f64);
@@ -95,8 +108,10 @@ impl Taken {
     /// had the time for as many.
     fn refuse(&mut self, items: usize) -> Refusal {
         let now = Instant::now();
-        let turn = self.last_return.max(now) + self.item_time.mul_f64(items as f64);
-        let retry_after = turn.duration_since(now).clamp(RETRY_MIN, RETRY_MAX);
+        let next_return = self.last_return.max(now) + self.item_time.mul_f64(items as f64);
+        let is_still = now.duration_since(self.answered_at) > STILL_AFTER;
+        let longest = if is_still { RETRY_STILL_MAX } else { RETRY_MAX };
+        let retry_after = next_return.duration_since(now).clamp(RETRY_MIN, longest);
         self.last_return = now + retry_after;
         Refusal::Overloaded { retry_after_ms: retry_after.as_millis() as u64 }
     }
@@ -155,8 +170,12 @@ mod tests {
         assert!(after.iter().zip([20, 40, 60, 80]).all(|(ms, expected_ms)| is_about(*ms, expected_ms)), "{after:?}");
         tokio::time::advance(Duration::from_millis(70)).await;
         assert!(is_about(retry_after_ms(room.take(80, 8000)), 30));
-        for _ in 0..1_000 {
-            assert!(retry_after_ms(room.take(100, 10000)) <= 5_000);
-        }
+        let latest_ms = |room: &WaitingRoom| (0..1_000).map(|_| retry_after_ms(room.take(100, 10_000))).max();
+        assert_eq!(latest_ms(&room), Some(5_000));
+        // The store stands still: calls come again soon after it goes on.
+        tokio::time::advance(Duration::from_millis(5_000)).await;
+        assert_eq!(latest_ms(&room), Some(500));
+        room.note_answer();
+        assert_eq!(latest_ms(&room), Some(5_000));
     }
 }

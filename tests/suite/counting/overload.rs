@@ -58,7 +58,7 @@ impl Machine {
             accept_limit_ms: Some(300_000),
             ..wire::NamespaceConfig::default()
         };
-        let request = wire::PutNamespaceRequest { name: NS.to_owned(), config: Some(config) };
+        let request = wire::PutNamespaceRequest { name: NS.to_owned(), config: Some(config), ..Default::default() };
         CounterAdminClient::new(channels[0].clone()).put_namespace(request).await.expect("a new namespace");
         Machine { redis, server, metrics_port, channels }
     }
