@@ -1,7 +1,8 @@
 //! `tallystone bench counters`: the figures of the counters, on the whole service with its queue and its worker.
 //!
-//! What lives here: one file per figure, the adds that they send (`adds`), bounded loads (`load`) and loads beyond what the service takes
-//! (`callers`), the services under test (`service`), and raw Redis as reference (`raw`). What may not live here: another way to sample, judge or print.
+//! What lives here: one file per figure, the adds that they send (`adds`), bounded loads (`load`) and loads beyond what
+//! the service takes (`callers`), the services under test (`service`), and raw Redis as reference (`raw`). What may not
+//! live here: another way to sample, judge or print.
 
 mod add_rate;
 mod adds;
