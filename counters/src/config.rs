@@ -1,5 +1,6 @@
 //! `[counters]`
 
+use crate::service::WaitingBounds;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use tallystone_client::Client;
@@ -16,6 +17,10 @@ pub struct CountersConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// The queue that hands rollups to the workers.
     pub queue_url: String,
+    /// Adds and clears that wait for the store, in all namespaces together; calls beyond that are refused (O8).
+    pub waiting_items_max: u32,
+    /// The same bound in bytes of memory.
+    pub waiting_bytes_max: u32,
 }
 
 impl Default for CountersConfig {
@@ -24,6 +29,8 @@ impl Default for CountersConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7610)),
             metrics_listen: None,
             queue_url: "http://127.0.0.1:7600".to_owned(),
+            waiting_items_max: 30_000,
+            waiting_bytes_max: 32 * 1_024 * 1_024,
         }
     }
 }
@@ -32,7 +39,20 @@ impl CountersConfig {
     /// Checks every field; the error names the first bad one.
     pub fn check(&self) -> Result<(), ConfigError> {
         Listen { listen: self.listen, metrics_listen: self.metrics_listen }.check("counters")?;
-        check_queue_url("counters.queue_url", &self.queue_url)
+        check_queue_url("counters.queue_url", &self.queue_url)?;
+        // A call has at most a thousand items.
+        ConfigError::unless_within(
+            "counters.waiting_items_max",
+            u64::from(self.waiting_items_max),
+            1_000..=10_000_000,
+        )?;
+        let bytes = 1_048_576..=1_073_741_824;
+        ConfigError::unless_within("counters.waiting_bytes_max", u64::from(self.waiting_bytes_max), bytes)
+    }
+
+    /// The bounds on what waits for the store.
+    pub fn waiting(&self) -> WaitingBounds {
+        WaitingBounds { items_max: self.waiting_items_max as usize, bytes_max: self.waiting_bytes_max as usize }
     }
 }
 
@@ -56,7 +76,9 @@ mod tests {
                 CountersConfig { metrics_listen: Some(config.listen), ..config.clone() }.check(),
             ),
             ("counters.queue_url", CountersConfig { queue_url: "ftp://queue".to_owned(), ..config.clone() }.check()),
-            ("counters.queue_url", CountersConfig { queue_url: String::new(), ..config }.check()),
+            ("counters.queue_url", CountersConfig { queue_url: String::new(), ..config.clone() }.check()),
+            ("counters.waiting_items_max", CountersConfig { waiting_items_max: 999, ..config.clone() }.check()),
+            ("counters.waiting_bytes_max", CountersConfig { waiting_bytes_max: 1_000, ..config }.check()),
         ] {
             assert_eq!(checked.unwrap_err().field, field);
         }

@@ -26,6 +26,12 @@ pub(crate) fn dirty(namespace: &NamespaceName, dirty: u64) {
     gauge!("tallystone_counter_dirty", "namespace" => namespace.to_string()).set(dirty as f64);
 }
 
+/// What waits for the store, in all namespaces together.
+pub(crate) fn waiting(items: usize, bytes: usize) {
+    gauge!("tallystone_counter_waiting_items").set(items as f64);
+    gauge!("tallystone_counter_waiting_bytes").set(bytes as f64);
+}
+
 /// Counts rollup jobs that were enqueued.
 pub(crate) fn jobs(enqueued: usize) {
     counter!("tallystone_counter_jobs_total").increment(enqueued as u64);

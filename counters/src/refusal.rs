@@ -38,6 +38,12 @@ pub enum Refusal {
     /// The namespace has changed: the caller reads it again and repeats the call.
     #[error("the namespace was changed during the call")]
     Stale,
+    /// Too much waits for the store already; nothing has changed (O8).
+    #[error("too many adds and clears wait for the store, so nothing was changed; call again in {retry_after_ms} ms")]
+    Overloaded {
+        /// After which time there should be room for the call.
+        retry_after_ms: u64,
+    },
     /// The store does not reply.
     #[error("the store is unavailable: {why}")]
     Unavailable {
@@ -79,6 +85,7 @@ impl Refusal {
             Refusal::TokenConflict => "TOKEN_CONFLICT",
             Refusal::TokenExpired => "TOKEN_EXPIRED",
             Refusal::Stale => "NAMESPACE_CHANGED",
+            Refusal::Overloaded { .. } => "OVERLOADED",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
             Refusal::DataLoss { .. } => "DATA_LOSS",
             Refusal::ClockSkew { .. } => "CLOCK_SKEW",

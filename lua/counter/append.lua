@@ -5,8 +5,8 @@
 -- parameters: accept_limit_ms I6, future_limit_ms I6, close_after_ms I6; the bound I4 I4 on the sum of the sizes of one
 -- counter's pending deltas here, so that any part of them fits; number of counters I2; for each events hash the number of
 -- its fields I2
--- items, one after the other: field I2, counter I2, time_ms I6, flags B, delta i8, length of what follows B; then the record
--- up to its id (lib/slots)
+-- items, one after the other: field I2, field in the next window I2 (0: the caller gave the time), counter I2, time_ms I6,
+-- flags B, delta i8, length of what follows B; then the record up to its id (lib/slots)
 -- id: offset in its window I2, hash of the counter 12, packed token
 -- RETURNS {OK, now_ms, the time of the events that happen now, codes: one byte for each item, or '' if all are OK}
 --   | {LAYOUT_CHANGED, version, layout}: the caller placed the items by an older layout of slots
@@ -28,14 +28,15 @@ local items, codes, added, at = ARGV[ITEMS], {}, 0, 1
 local all_ok = true
 for i = FIRST_ID, #ARGV do
   local item, id = at, ARGV[i]
-  local field, counter, time, flags, delta, length
-  field, counter, time, flags, delta, length, at = unpick('>I2I2I6Bi8B', items, at)
-  local record, code, slot = sub(items, at, at + length - 1), OK, slots[field]
+  local field, next_field, counter, time, flags, delta, length
+  field, next_field, counter, time, flags, delta, length, at = unpick('>I2I2I2I6Bi8B', items, at)
+  local record, code = sub(items, at, at + length - 1), OK
   at = at + length
   local is_clear, window = flags % 2 == CLEAR, floor(time / WINDOW_MS)
   local is_stamped = flags % WIDE >= STAMPED
   if is_stamped then
-    -- It happens now. Its field belongs to the window that the caller took for the current one.
+    -- It happens now. Its fields belong to the window that the caller took for the current one, and to the next window.
+    if window + 1 == stamp_window then window, field = stamp_window, next_field end
     if window == stamp_window then
       time = stamp
       id = pack('>I2', stamp % WINDOW_MS) .. sub(id, 3)
@@ -43,6 +44,7 @@ for i = FIRST_ID, #ARGV do
       code = RESTAMP
     end
   end
+  local slot = slots[field]
   if code == OK and time < expired then
     code = EXPIRED
   elseif code == OK then

@@ -80,7 +80,7 @@ answers! {
         Lost = "LOST",
         /// The layout of slots has changed since the caller read it.
         LayoutChanged = "LAYOUT_CHANGED",
-        /// Item: it happens now, and its field belongs to another window than the current one.
+        /// Item: it happens now, and its fields belong to other windows than the current one.
         Restamp = "RESTAMP",
     }
 }

@@ -2,8 +2,9 @@
 
 use prost::Message as _;
 use std::collections::HashMap;
+use std::time::Duration;
 use tonic::{Code, Status};
-use tonic_types::pb::{BadRequest, ErrorInfo, Status as RpcStatus, bad_request::FieldViolation};
+use tonic_types::pb::{BadRequest, ErrorInfo, RetryInfo, Status as RpcStatus, bad_request::FieldViolation};
 
 /// The ErrorInfo domain of every status.
 pub const DOMAIN: &str = "tallystone";
@@ -24,6 +25,13 @@ pub fn rpc_status(
         details.push(any("google.rpc.BadRequest", &BadRequest { field_violations: vec![violation] }));
     }
     RpcStatus { code: code as i32, message, details }
+}
+
+/// The same with a `google.rpc.RetryInfo`: after so long the call may succeed.
+pub fn with_retry_delay(mut status: RpcStatus, delay: Duration) -> RpcStatus {
+    let delay = prost_types::Duration::try_from(delay).ok();
+    status.details.push(any("google.rpc.RetryInfo", &RetryInfo { retry_delay: delay }));
+    status
 }
 
 fn any(name: &str, message: &impl prost::Message) -> prost_types::Any {

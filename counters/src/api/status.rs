@@ -3,9 +3,10 @@
 
 use crate::refusal::Refusal;
 use std::collections::HashMap;
+use std::time::Duration;
 use tallystone_model::Applied;
 use tallystone_proto::RpcStatus;
-use tallystone_proto::status::{rpc_status, to_call};
+use tallystone_proto::status::{rpc_status, to_call, with_retry_delay};
 use tonic::{Code, Status};
 
 /// The status of a refused call.
@@ -32,6 +33,11 @@ fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
         Refusal::TokenConflict => Code::AlreadyExists,
         Refusal::TokenExpired => Code::FailedPrecondition,
         Refusal::Stale => Code::Aborted,
+        Refusal::Overloaded { retry_after_ms } => {
+            metadata.insert("applied".to_owned(), "no".to_owned());
+            metadata.insert("retry_after_ms".to_owned(), retry_after_ms.to_string());
+            Code::ResourceExhausted
+        }
         Refusal::Unavailable { applied, .. } => {
             let applied = match applied {
                 Applied::No => "no",
@@ -54,6 +60,10 @@ fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
             let field = path.map_or_else(|| (*field).to_owned(), |path| format!("{path}.{field}"));
             let message = format!("{field}: {why}");
             rpc_status(code, message, refusal.reason(), metadata, Some((field, why.clone())))
+        }
+        Refusal::Overloaded { retry_after_ms } => {
+            let status = rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None);
+            with_retry_delay(status, Duration::from_millis(*retry_after_ms))
         }
         _ => rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None),
     }

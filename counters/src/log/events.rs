@@ -73,7 +73,18 @@ pub trait Events: Send + Sync {
     ///
     /// # Errors
     /// [`Refusal::Unavailable`] and [`Refusal::Stale`] of all items that went to the same shard.
-    fn append(&self, events: &[NewEvent]) -> impl Future<Output = Vec<Result<Appended, Refusal>>> + Send;
+    fn append(&self, events: &[NewEvent]) -> impl Future<Output = Vec<Result<Appended, Refusal>>> + Send {
+        self.append_while(events, &|_| true)
+    }
+
+    /// As [`append`](Events::append). What turns out not to be in the log after a call of the store, and would be sent
+    /// again, is sent only if `is_wanted` says of its number that a caller still waits. Otherwise it certainly is not in
+    /// the log, and its result is [`Refusal::Unavailable`].
+    fn append_while(
+        &self,
+        events: &[NewEvent],
+        is_wanted: &(dyn Fn(usize) -> bool + Sync),
+    ) -> impl Future<Output = Vec<Result<Appended, Refusal>>> + Send;
 
     /// Reads a counter's events of these windows (N12): of all of them, or of the first ones until there are `enough`
     /// events or the read has covered as much as one call may. It reads at least one window.

@@ -15,7 +15,11 @@ const SLICES_MAX: u64 = 100;
 const TIME_MS_MAX: u64 = 1 << 47;
 
 impl Events for OracleNamespace {
-    async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+    async fn append_while(
+        &self,
+        events: &[NewEvent],
+        _is_wanted: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Vec<Result<Appended, Refusal>> {
         let mut world = self.world();
         let mut results: Vec<Result<Appended, Refusal>> = vec![Err(Refusal::Stale); events.len()];
         for number in 0..SHARDS {
@@ -31,10 +35,10 @@ impl Events for OracleNamespace {
                 continue;
             }
             let Ok(shard) = self.shard(&mut world, number) else { continue };
-            // The caller places an event without a time in the window that it takes for the current one. Where the
-            // shard is in another window, the caller sends such events again in another call.
+            // The caller places an event without a time in the window that it takes for the current one, and in the next
+            // one. Where the shard is in another window, the caller sends such events again in another call.
             let now_ms = self.now_ms();
-            let is_wrong = now_ms / WINDOW_MS != shard.stamp_ms(now_ms) / WINDOW_MS;
+            let is_wrong = shard.stamp_ms(now_ms) / WINDOW_MS - now_ms / WINDOW_MS > 1;
             let (again, first): (Vec<usize>, Vec<usize>) =
                 of_shard.into_iter().partition(|index| is_wrong && events[*index].time_ms.is_none());
             for call in [first, again] {

@@ -20,7 +20,8 @@ const BUCKETS_MAX: usize = 200;
 const EVENTS_MAX: usize = 512;
 /// Times from here on do not fit a record. The limits of the namespace bound a time further.
 const TIME_MS_MAX: u64 = 1 << 47;
-/// How often an event that happens when it is counted is tried: a try fails only if it arrives in another window.
+/// How often an event is tried. A try fails if it arrives behind both windows that it has fields for, or if its call waits
+/// for longer than the clocks may differ.
 const TRIES: usize = 10;
 
 /// An event and where its record goes.
@@ -34,7 +35,11 @@ struct PlacedEvent<'a> {
 type Outcome = (usize, Result<Appended, Refusal>);
 
 impl RedisNamespace {
-    pub(super) async fn append_all(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+    pub(super) async fn append_all(
+        &self,
+        events: &[NewEvent],
+        is_wanted: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Vec<Result<Appended, Refusal>> {
         let mut results: Vec<Option<Result<Appended, Refusal>>> = vec![None; events.len()];
         let mut shards: [Vec<PlacedEvent<'_>>; SHARDS as usize] = Default::default();
         for (number, event) in events.iter().enumerate() {
@@ -48,7 +53,7 @@ impl RedisNamespace {
         }
         let calls =
             (0..SHARDS).zip(&shards).flat_map(|(shard, placed)| placed.chunks(EVENTS_MAX).map(move |now| (shard, now)));
-        for outcomes in join_all(calls.map(|(shard, placed)| self.append_to(shard, placed))).await {
+        for outcomes in join_all(calls.map(|(shard, placed)| self.append_to(shard, placed, is_wanted))).await {
             for (number, result) in outcomes {
                 results[number] = Some(result);
             }
@@ -69,9 +74,14 @@ impl RedisNamespace {
         }
     }
 
-    /// Makes one script call, or several if the events are in very many time buckets, or happen in another window than
-    /// this process took for the current one.
-    async fn append_to(&self, shard: u16, placed: &[PlacedEvent<'_>]) -> Vec<Outcome> {
+    /// Makes one script call, or several if the events are in very many time buckets, or if a call arrives so late that it
+    /// must be built again. Events whose callers have gone are not sent again.
+    async fn append_to(
+        &self,
+        shard: u16,
+        placed: &[PlacedEvent<'_>],
+        is_wanted: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(placed.len());
         let mut now: Vec<&PlacedEvent<'_>> = placed.iter().collect();
         let mut guess_ms = self.now.now_ms();
@@ -84,7 +94,11 @@ impl RedisNamespace {
                 let (these, others) = rest.split_at(taken);
                 rest = others;
                 match call.send().await {
-                    Ok((stamp_ms, answers)) => {
+                    Ok(None) => {
+                        guess_ms = self.now.now_ms();
+                        later.extend_from_slice(these);
+                    }
+                    Ok(Some((stamp_ms, answers))) => {
                         // Not the store's time: a fence of this shard may be ahead of it.
                         guess_ms = stamp_ms;
                         for (placed, answer) in these.iter().zip(answers) {
@@ -98,20 +112,20 @@ impl RedisNamespace {
                     Err(refusal) => outcomes.extend(these.iter().map(|placed| (placed.number, Err(refusal.clone())))),
                 }
             }
-            if later.is_empty() {
+            let goes_on = |placed: &&PlacedEvent<'_>| tries_left > 0 && is_wanted(placed.number);
+            let (again, ended): (Vec<_>, Vec<_>) = later.into_iter().partition(goes_on);
+            outcomes.extend(ended.into_iter().map(|placed| (placed.number, Err(late()))));
+            if again.is_empty() {
                 break;
             }
-            if tries_left == 0 {
-                let late = || Refusal::Unavailable {
-                    applied: Applied::No,
-                    why: "the store takes too long to reply".to_owned(),
-                };
-                outcomes.extend(later.iter().map(|placed| (placed.number, Err(late()))));
-            }
-            now = later;
+            now = again;
         }
         outcomes
     }
+}
+
+fn late() -> Refusal {
+    Refusal::Unavailable { applied: Applied::No, why: "the store takes too long to reply".to_owned() }
 }
 
 fn appended(event: &NewEvent, stamp_ms: u64, answer: CounterAnswer) -> Result<Appended, Refusal> {
@@ -146,9 +160,22 @@ struct Bucket {
     fields: Vec<(u64, u32)>,
 }
 
-/// Where an item goes: the index of its time bucket in the call, its window, and the hash that selects its slot.
+impl Bucket {
+    /// The number of a field, from 1 on.
+    fn number(&mut self, slot: (u64, u32)) -> usize {
+        let Bucket { numbers, fields } = self;
+        *numbers.entry(slot).or_insert_with(|| {
+            fields.push(slot);
+            fields.len()
+        })
+    }
+}
+
+/// Where an item goes: its window, and the hash that selects its slot there. `next_bucket`: it goes into the next window
+/// instead if it is counted then. Buckets are indices in the call.
 struct ItemSlot {
     bucket: usize,
+    next_bucket: Option<usize>,
     window: u64,
     slot_hash: u32,
 }
@@ -163,16 +190,13 @@ impl<'a> Call<'a> {
     fn take(&mut self, placed: &PlacedEvent<'a>) -> bool {
         let event = placed.event;
         let time_ms = event.time_ms.unwrap_or(self.now_ms);
-        let number = time_ms / (self.namespace.config.seconds_per_bucket * 1_000);
-        // Nearly always that of the event before.
-        let bucket = match self.buckets.iter().rposition(|(known, _)| *known == number) {
-            Some(bucket) => bucket,
-            None if self.buckets.len() == BUCKETS_MAX => return false,
-            None => {
-                self.buckets.push((number, Bucket::default()));
-                self.buckets.len() - 1
-            }
-        };
+        let window = time_ms / WINDOW_MS;
+        // Every item may need two.
+        if self.buckets.len() + 2 > BUCKETS_MAX {
+            return false;
+        }
+        let bucket = self.bucket(window);
+        let next_bucket = event.time_ms.is_none().then(|| self.bucket(window + 1));
         let counter = match self.counters.entry(placed.placement) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
@@ -182,29 +206,39 @@ impl<'a> Call<'a> {
         };
         let (id, stamped) = (placed.placement.id(), event.time_ms.is_none());
         let item = Item { counter, time_ms, stamped, id, token: pack(&event.token), change: event.change };
-        self.items.push((item, ItemSlot { bucket, window: time_ms / WINDOW_MS, slot_hash: placed.slot_hash }));
+        self.items.push((item, ItemSlot { bucket, next_bucket, window, slot_hash: placed.slot_hash }));
         true
     }
 
+    /// The index of the time bucket of a window.
+    fn bucket(&mut self, window: u64) -> usize {
+        let number = window * WINDOW_MS / (self.namespace.config.seconds_per_bucket * 1_000);
+        // Nearly always that of the event before.
+        self.buckets.iter().rposition(|(known, _)| *known == number).unwrap_or_else(|| {
+            self.buckets.push((number, Bucket::default()));
+            self.buckets.len() - 1
+        })
+    }
+
     /// Sends the call, again if the layout of slots has changed; returns the time of the events that
-    /// happen now, and a code for each item.
-    async fn send(mut self) -> Result<(u64, Vec<CounterAnswer>), Refusal> {
+    /// happen now, and a code for each item. `None`: the call came too late, and nothing has changed.
+    async fn send(mut self) -> Result<Option<(u64, Vec<CounterAnswer>)>, Refusal> {
         let cache = &self.namespace.layouts[usize::from(self.shard)];
         loop {
             let layout = cache.get();
             let command = self.command(&layout);
-            let mut reply = self.namespace.run_any(self.shard, &command).await?;
+            let Some(mut reply) = self.namespace.run_once(self.shard, &command).await? else { return Ok(None) };
             match reply.answer {
                 CounterAnswer::Ok => {
                     self.namespace.now.observe(reply.number()?);
                     let stamp_ms = reply.number()?;
                     let codes = reply.bytes()?;
                     if codes.is_empty() {
-                        return Ok((stamp_ms, vec![CounterAnswer::Ok; self.items.len()]));
+                        return Ok(Some((stamp_ms, vec![CounterAnswer::Ok; self.items.len()])));
                     }
                     let answer =
                         |code: &u8| CounterAnswer::from_code((*code).into()).ok_or_else(|| defect("an unknown code"));
-                    return Ok((stamp_ms, codes.iter().map(answer).collect::<Result<_, _>>()?));
+                    return Ok(Some((stamp_ms, codes.iter().map(answer).collect::<Result<_, _>>()?)));
                 }
                 CounterAnswer::LayoutChanged => {
                     let version = reply.number()?;
@@ -222,18 +256,18 @@ impl<'a> Call<'a> {
         for (_, bucket) in &mut self.buckets {
             *bucket = Bucket::default();
         }
-        let (mut window, mut slots) = (u64::MAX, 1);
+        let (mut window, mut slots, mut next_slots) = (u64::MAX, 1, 1);
         let mut numbers = Vec::with_capacity(self.items.len());
         for (_, spot) in &self.items {
             if spot.window != window {
-                (window, slots) = (spot.window, layout.slots(spot.window));
+                window = spot.window;
+                (slots, next_slots) = (layout.slots(window), layout.slots(window + 1));
             }
-            let Bucket { numbers: known, fields } = &mut self.buckets[spot.bucket].1;
-            let slot = (window, spot.slot_hash % slots);
-            numbers.push(*known.entry(slot).or_insert_with(|| {
-                fields.push(slot);
-                fields.len()
-            }));
+            let number = self.buckets[spot.bucket].1.number((window, spot.slot_hash % slots));
+            let next = spot
+                .next_bucket
+                .map(|bucket| (bucket, self.buckets[bucket].1.number((window + 1, spot.slot_hash % next_slots))));
+            numbers.push((number, next));
         }
         let keys = namespace.keys(self.shard);
         let bucket_s = namespace.config.seconds_per_bucket;
@@ -259,8 +293,9 @@ impl<'a> Call<'a> {
         }
         let mut command = namespace.log_call(CounterScript::Append, &all_keys);
         let mut items = Vec::with_capacity(32 * self.items.len());
-        for ((item, spot), number) in self.items.iter().zip(numbers) {
-            record::item(&mut items, item, (firsts[spot.bucket] + number) as u16);
+        for ((item, spot), (number, next)) in self.items.iter().zip(numbers) {
+            let next_field = next.map_or(0, |(bucket, number)| firsts[bucket] + number);
+            record::item(&mut items, item, (firsts[spot.bucket] + number) as u16, next_field as u16);
         }
         command.arg(layout.version).arg(parameters).arg(items).arg(&self.names);
         for (window, slot) in self.buckets.iter().flat_map(|(_, bucket)| &bucket.fields) {

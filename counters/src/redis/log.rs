@@ -17,8 +17,12 @@ use std::ops::Range;
 use tallystone_lua::counter::{CounterScript, OLDER_FIELD};
 
 impl Events for RedisNamespace {
-    async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
-        self.append_all(events).await
+    async fn append_while(
+        &self,
+        events: &[NewEvent],
+        is_wanted: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Vec<Result<Appended, Refusal>> {
+        self.append_all(events, is_wanted).await
     }
 
     async fn scan(&self, counter: &CounterName, windows: Range<u64>, enough: usize) -> Result<EventScan, Refusal> {

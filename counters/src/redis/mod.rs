@@ -133,6 +133,12 @@ impl RedisNamespace {
         Ok(ScriptReply::read(value, CounterAnswer::from_code)?)
     }
 
+    /// The same, once. `None`: the call has waited for longer than the clocks may differ, and nothing has changed.
+    async fn run_once(&self, shard: u16, command: &Cmd) -> Result<Option<ScriptReply<CounterAnswer>>, Refusal> {
+        let value = self.clock.eval_once(self.link(shard), command, true).await?;
+        Ok(value.map(|value| ScriptReply::read(value, CounterAnswer::from_code)).transpose()?)
+    }
+
     /// Runs a script that replies OK.
     async fn run(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<CounterAnswer>, Refusal> {
         let reply = self.run_any(shard, command).await?;

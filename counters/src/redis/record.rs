@@ -87,8 +87,9 @@ const STAMPED: u8 = 2;
 const WIDE: u8 = 4;
 const WIDE_FROM: u64 = 1 << 51;
 
-/// Writes an item: what the script needs to place it, then its record up to the id.
-pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16) {
+/// Writes an item: what the script needs to place it, then its record up to the id. `next_field`: its field in the next
+/// window; 0 where the caller gave the time.
+pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16, next_field: u16) {
     let (clear, delta) = match item.change {
         Change::Add(delta) => (0, delta),
         Change::Clear => (CLEAR, 0),
@@ -104,6 +105,7 @@ pub(super) fn item(out: &mut Vec<u8>, item: &Item, field: u16) {
     let before_id = BEFORE_DELTA + short.len();
 
     put(out, field.into(), 2);
+    put(out, next_field.into(), 2);
     put(out, item.counter.into(), 2);
     put(out, item.time_ms, 6);
     out.push(clear | stamped | wide);
@@ -213,8 +215,8 @@ mod tests {
     /// A record as the script builds it.
     fn record(of: &Item) -> Vec<u8> {
         let mut out = Vec::new();
-        item(&mut out, of, 9);
-        out.drain(..20);
+        item(&mut out, of, 9, 0);
+        out.drain(..22);
         id(&mut out, of);
         assert_eq!(usize::from(out[0]), out.len() - 1);
         out

@@ -2,6 +2,7 @@
 
 use super::CounterService;
 use super::open::{OpenNamespace, Stored};
+use super::room::Place;
 use crate::cache::Cache;
 use crate::log::{Appended, Change, Events, NewEvent, Pending, RollupLog};
 use crate::names::{CounterName, NamespaceName, Token};
@@ -17,6 +18,9 @@ use tokio::time::{Instant, sleep};
 const STALE_TRIES: usize = 5;
 /// How long a clear waits for the store's clock at most: an event may be a second ahead of it.
 const CLEAR_PATIENCE: Duration = Duration::from_millis(FUTURE_LIMIT_MS + 1_000);
+/// The memory of a waiting item without its names: the event, its place in a flush, and its part of a script call.
+const ITEM_BYTES: usize = 256;
+const DRAWN_TOKEN_BYTES: usize = 16;
 const STANDS: &str = "its clock was set back during the clear";
 
 /// A change that a caller requests.
@@ -28,6 +32,14 @@ pub struct ChangeRequest {
     pub change: Change,
     /// The caller's token and the event's time (Unix ms); `None`: it happens when it is counted, and is never repeated.
     pub event: Option<(Token, u64)>,
+}
+
+impl ChangeRequest {
+    /// The memory that it takes while it waits.
+    fn bytes(&self) -> usize {
+        let token_bytes = self.event.as_ref().map_or(DRAWN_TOKEN_BYTES, |(token, _)| token.as_str().len());
+        ITEM_BYTES + self.counter.as_str().len() + token_bytes
+    }
 }
 
 impl From<ChangeRequest> for NewEvent {
@@ -47,10 +59,12 @@ impl CounterService {
         namespace: &NamespaceName,
         requests: Vec<ChangeRequest>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
+        let bytes = requests.iter().map(ChangeRequest::bytes).sum();
+        let place = Arc::new(self.directory.room.take(requests.len(), bytes)?);
         let open = self.directory.get(namespace).await?;
         let results = match open.config.counter_type {
-            CounterType::BestEffort => append_cached(&open, requests).await,
-            CounterType::Eventual | CounterType::Accurate => self.append_events(open, requests).await?,
+            CounterType::BestEffort => append_cached(&open, requests, &place).await,
+            CounterType::Eventual | CounterType::Accurate => self.append_events(open, requests, &place).await?,
         };
         crate::metrics::added(&results);
         Ok(results)
@@ -60,6 +74,7 @@ impl CounterService {
         &self,
         mut open: Arc<OpenNamespace>,
         requests: Vec<ChangeRequest>,
+        place: &Arc<Place>,
     ) -> Result<Vec<Result<Appended, Refusal>>, Refusal> {
         let mut results = vec![Err(Refusal::Stale); requests.len()];
         let happens_now = |request: &ChangeRequest| request.change == Change::Clear && request.event.is_none();
@@ -75,7 +90,7 @@ impl CounterService {
         }
         for tries_left in (0..STALE_TRIES).rev() {
             let (mut stale, mut again) = (Vec::new(), Vec::new());
-            for (index, stored) in indices.into_iter().zip(open.events.call(events).await) {
+            for (index, stored) in indices.into_iter().zip(open.events.call(events, place).await) {
                 match stored {
                     Stored::Done(result) => results[index] = result,
                     Stored::Stale(event) => {
@@ -188,7 +203,11 @@ fn unchanged(refusal: Refusal) -> Refusal {
     }
 }
 
-async fn append_cached(open: &OpenNamespace, requests: Vec<ChangeRequest>) -> Vec<Result<Appended, Refusal>> {
+async fn append_cached(
+    open: &OpenNamespace,
+    requests: Vec<ChangeRequest>,
+    place: &Arc<Place>,
+) -> Vec<Result<Appended, Refusal>> {
     // Clears first, then adds: the items of a batch have no order.
     let appended = Appended { time_ms: 0, duplicate: false };
     let mut results = vec![Ok(appended); requests.len()];
@@ -212,7 +231,7 @@ async fn append_cached(open: &OpenNamespace, requests: Vec<ChangeRequest>) -> Ve
         }
     }
     if !adds.is_empty() {
-        for (number, result) in added.into_iter().zip(open.cached.call(adds).await) {
+        for (number, result) in added.into_iter().zip(open.cached.call(adds, place).await) {
             results[number] = result.map(|()| appended);
         }
     }

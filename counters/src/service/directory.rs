@@ -1,6 +1,7 @@
 //! The namespaces that this server serves. It learns of a change within a second, or when a shard refuses a revision.
 
 use super::open::OpenNamespace;
+use super::room::WaitingRoom;
 use crate::names::NamespaceName;
 use crate::redis::{Namespace, NamespaceWatcher, RedisNamespaces};
 use crate::refusal::Refusal;
@@ -10,6 +11,8 @@ use tokio::sync::{Mutex, Notify, mpsc};
 
 pub(super) struct Directory {
     pub(super) namespaces: RedisNamespaces,
+    /// For what waits in all of them.
+    pub(super) room: WaitingRoom,
     open: RwLock<HashMap<NamespaceName, Arc<OpenNamespace>>>,
     /// Held while a namespace is opened: many calls find the same one changed, and one of them opens it.
     opening: Mutex<()>,
@@ -18,10 +21,10 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    pub(super) fn new(namespaces: RedisNamespaces) -> Directory {
+    pub(super) fn new(namespaces: RedisNamespaces, room: WaitingRoom) -> Directory {
         let (opened, receiver) = mpsc::unbounded_channel();
         let (open, opening) = Default::default();
-        Directory { namespaces, open, opening, opened, opened_receiver: Mutex::new(receiver) }
+        Directory { namespaces, room, open, opening, opened, opened_receiver: Mutex::new(receiver) }
     }
 
     /// The namespace, if this server has opened it.
@@ -68,7 +71,7 @@ impl Directory {
     }
 
     async fn open(&self, namespace: Namespace) -> Result<Arc<OpenNamespace>, Refusal> {
-        let open = Arc::new(OpenNamespace::over(self.namespaces.open(&namespace).await?));
+        let open = Arc::new(OpenNamespace::over(self.namespaces.open(&namespace).await?, &self.room));
         let mut all = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = all.insert(namespace.name, open.clone()) {
             before.until.cancel();

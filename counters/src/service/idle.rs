@@ -2,21 +2,26 @@
 //! together (Q18).
 
 use super::gather::{Gather, Pace};
+use super::room::{Place, WaitingRoom};
 use crate::names::NamespaceName;
 use crate::redis::RedisNamespaces;
 use crate::refusal::Refusal;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Namespaces that are checked within this time are checked together.
 const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Checks whether idle namespaces have become dirty.
-pub(super) struct IdleNamespaces(Gather<NamespaceName, Result<bool, Refusal>>);
+pub(super) struct IdleNamespaces {
+    checks: Gather<NamespaceName, Result<bool, Refusal>>,
+    place: Arc<Place>,
+}
 
 impl IdleNamespaces {
-    pub(super) fn new(namespaces: RedisNamespaces) -> IdleNamespaces {
+    pub(super) fn new(namespaces: RedisNamespaces, room: &WaitingRoom) -> IdleNamespaces {
         let pace = Pace { wait: TOGETHER, in_flight: 1 };
-        IdleNamespaces(Gather::start(pace, move |names: Vec<NamespaceName>| {
+        let checks = Gather::start(pace, room.clone(), move |names: Vec<NamespaceName>, _| {
             let namespaces = namespaces.clone();
             async move {
                 match namespaces.have_dirty(&names).await {
@@ -24,11 +29,13 @@ impl IdleNamespaces {
                     Err(refusal) => names.iter().map(|_| Err(refusal.clone())).collect(),
                 }
             }
-        }))
+        });
+        // There are no more checks than namespaces.
+        IdleNamespaces { checks, place: room.uncounted() }
     }
 
     /// Whether the namespace still has no dirty counter. An error counts as no: the caller's poll will show it.
     pub(super) async fn is_idle(&self, namespace: &NamespaceName) -> bool {
-        self.0.call(vec![namespace.clone()]).await.first() == Some(&Ok(false))
+        self.checks.call(vec![namespace.clone()], &self.place).await.first() == Some(&Ok(false))
     }
 }

@@ -1,7 +1,8 @@
 //! The counters as a service.
 //!
 //! What lives here: [`CounterService`], the calls (adds and clears in `append`); `directory` and `open`, the namespaces
-//! that it serves; `gather`, which sends calls of one millisecond to the store together; `background`, `touches` and
+//! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to the store together, and
+//! `slot`, where each of them waits; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
 //! events go. What may not:
 //! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
@@ -14,11 +15,14 @@ mod gather;
 mod idle;
 mod open;
 mod rollup_queue;
+mod room;
+mod slot;
 mod touches;
 mod trigger;
 
 pub use append::ChangeRequest;
 pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
+pub use room::WaitingBounds;
 
 use crate::cache::Cache;
 use crate::checkpoints::Checkpoints;
@@ -32,6 +36,7 @@ use directory::Directory;
 use futures::future::BoxFuture;
 use idle::IdleNamespaces;
 use open::OpenNamespace;
+use room::WaitingRoom;
 use std::ops::Range;
 use std::sync::Arc;
 use tallystone_client::Client;
@@ -93,15 +98,15 @@ pub struct CounterService {
 
 impl CounterService {
     /// Serves the namespaces of a Redis. Due rollups become jobs in the queue behind this client; without one, none does.
-    pub fn new(namespaces: RedisNamespaces, queue: Option<Client>) -> Arc<CounterService> {
-        Arc::new(CounterService { directory: Directory::new(namespaces), queue })
+    pub fn new(namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Arc<CounterService> {
+        Arc::new(CounterService { directory: Directory::new(namespaces, WaitingRoom::new(waiting)), queue })
     }
 
     /// The work between calls, until the token is cancelled: changes of namespaces are noticed, due rollups become jobs,
     /// and events past their retention go.
     pub fn run(self: Arc<Self>, stopping: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let idle = Arc::new(IdleNamespaces::new(self.directory.namespaces.clone()));
+            let idle = Arc::new(IdleNamespaces::new(self.directory.namespaces.clone(), &self.directory.room));
             let follow = self.directory.follow(|open| background::start(open, self.queue.clone(), &idle));
             stopping.run_until_cancelled(follow).await;
             self.directory.close();

@@ -1,6 +1,8 @@
 //! A namespace that this server serves, as one revision has it: its stores, and what gathers calls for them.
 
 use super::gather::{Gather, Pace};
+use super::room::WaitingRoom;
+use super::slot::Wanted;
 use super::touches::Touches;
 use crate::cache::Cache;
 use crate::log::{Appended, Events, NewEvent};
@@ -45,8 +47,8 @@ pub(super) struct OpenNamespace<S = RedisNamespace> {
 }
 
 impl OpenNamespace {
-    pub(super) fn over(store: RedisNamespace) -> OpenNamespace {
-        OpenNamespace::new(store.name().clone(), store.config().clone(), store)
+    pub(super) fn over(store: RedisNamespace, room: &WaitingRoom) -> OpenNamespace {
+        OpenNamespace::new(store.name().clone(), store.config().clone(), store, room)
     }
 
     /// Whether this is the namespace as the registry has it. A registry that has lost its last change gives that
@@ -57,15 +59,15 @@ impl OpenNamespace {
 }
 
 impl<S: Events + Cache + Clone + 'static> OpenNamespace<S> {
-    fn new(name: NamespaceName, config: NamespaceConfig, store: S) -> OpenNamespace<S> {
+    fn new(name: NamespaceName, config: NamespaceConfig, store: S, room: &WaitingRoom) -> OpenNamespace<S> {
         let (log, cache) = (store.clone(), store.clone());
         OpenNamespace {
             name,
             config,
-            events: Gather::start(EVENTS, move |events: Vec<NewEvent>| {
+            events: Gather::start(EVENTS, room.clone(), move |events: Vec<NewEvent>, wanted: Wanted<NewEvent>| {
                 let log = log.clone();
                 async move {
-                    let results = log.append(&events).await;
+                    let results = log.append_while(&events, &|number| wanted.is_wanted(number)).await;
                     let stored = |(result, event)| match result {
                         Err(Refusal::Stale) => Stored::Stale(event),
                         result => Stored::Done(result),
@@ -73,7 +75,7 @@ impl<S: Events + Cache + Clone + 'static> OpenNamespace<S> {
                     results.into_iter().zip(events).map(stored).collect()
                 }
             }),
-            cached: Gather::start(CACHED, move |adds: Vec<(CounterName, i64)>| {
+            cached: Gather::start(CACHED, room.clone(), move |adds: Vec<(CounterName, i64)>, _| {
                 let cache = cache.clone();
                 async move { cache.cache_add(&adds).await }
             }),

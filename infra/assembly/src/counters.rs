@@ -5,7 +5,7 @@ use std::time::Duration;
 use tallystone_client::Client;
 use tallystone_counters::api;
 use tallystone_counters::redis::RedisNamespaces;
-use tallystone_counters::service::CounterService;
+use tallystone_counters::service::{CounterService, WaitingBounds};
 use tallystone_link::RedisConfig;
 use tallystone_model::ConfigError;
 use tallystone_serving::{BackgroundTask, Host};
@@ -19,12 +19,12 @@ pub async fn counters(config: &Config) -> Result<Host, AssemblyError> {
     let queue = queue_client("counters.queue_url", &config.counters.queue_url)?;
     let namespaces = connect_namespaces(&config.redis).await?;
     let host = Host::with_metrics(config.counters.metrics_listen, &[])?;
-    Ok(attach_counters(host, namespaces, Some(queue)))
+    Ok(attach_counters(host, namespaces, Some(queue), config.counters.waiting()))
 }
 
 /// Adds the counters of these namespaces to a host. Without a queue nothing requests rollups.
-pub fn attach_counters(host: Host, namespaces: RedisNamespaces, queue: Option<Client>) -> Host {
-    let counters = CounterService::new(namespaces, queue);
+pub fn attach_counters(host: Host, namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Host {
+    let counters = CounterService::new(namespaces, queue, waiting);
     let host = host.task(BackgroundTask::new("counters", {
         let counters = counters.clone();
         |stopping| counters.run(stopping)

@@ -93,27 +93,36 @@ impl Clock {
     /// [`Refusal::ClockSkew`]: the clocks differ, and nothing has changed. [`Refusal::Unavailable`]: also for a call that
     /// waits for longer than the bound again and again.
     pub async fn eval(&self, link: &Link, command: &Cmd, writes: bool) -> Result<Value, Refusal> {
-        let Clock::Redis(witness) = self else { return Ok(link.eval(command, writes).await?) };
         let mut again: Option<Cmd> = None;
         for _ in 0..TRIES {
             let sent = again.as_ref().unwrap_or(command);
-            let value = link.eval(sent, writes).await?;
-            let Some(store_ms) = refused_at(&value) else {
-                witness.agrees();
+            if let Some(value) = self.eval_once(link, sent, writes).await? {
                 return Ok(value);
-            };
-            let (Some((_, sent_ms)), received_ms) = (stamp_of(sent), wall_ms()) else {
-                return Err(Refusal::Internal("a script refused a call without a stamp for its time".to_owned()));
-            };
-            match witness.judge(sent_ms, store_ms, received_ms) {
-                Verdict::Differs { offset_ms } => {
-                    return Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() });
-                }
-                Verdict::Agrees => again = Some(restamped(sent, witness.skew_max_ms())),
+            }
+            if let Clock::Redis(witness) = self {
+                again = Some(restamped(sent, witness.skew_max_ms()));
             }
         }
         let why = format!("{TRIES} times in a row the call waited for longer than redis.clock_skew_max_ms");
         Err(Refusal::Unavailable { applied: Applied::No, why })
+    }
+
+    /// As [`eval`](Clock::eval), but sends the call once. `None`: it has waited for longer than the bound, so nothing has
+    /// changed. Whether to send it again is up to the caller.
+    pub async fn eval_once(&self, link: &Link, command: &Cmd, writes: bool) -> Result<Option<Value>, Refusal> {
+        let value = link.eval(command, writes).await?;
+        let Clock::Redis(witness) = self else { return Ok(Some(value)) };
+        let Some(store_ms) = refused_at(&value) else {
+            witness.agrees();
+            return Ok(Some(value));
+        };
+        let (Some((_, sent_ms)), received_ms) = (stamp_of(command), wall_ms()) else {
+            return Err(Refusal::Internal("a script refused a call without a stamp for its time".to_owned()));
+        };
+        match witness.judge(sent_ms, store_ms, received_ms) {
+            Verdict::Differs { offset_ms } => Err(Refusal::ClockSkew { offset_ms, skew_max_ms: witness.skew_max_ms() }),
+            Verdict::Agrees => Ok(None),
+        }
     }
 }
 

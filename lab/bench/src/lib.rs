@@ -17,6 +17,7 @@ mod outcome;
 mod own_threads;
 mod peers;
 mod profile;
+mod program;
 mod queue;
 mod report;
 mod rig;

@@ -40,6 +40,11 @@ impl Rig {
         self.redis.port()
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.redis.pid()
+    }
+
     /// The version of the program.
     pub(crate) async fn version(&self) -> Result<String> {
         Ok(self.info("server").await?.remove("redis_version").unwrap_or_default())

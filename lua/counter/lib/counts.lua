@@ -43,7 +43,7 @@ end
 
 -- `at` is where the item begins. OVERFLOW leaves the record as it was.
 local function count_long(p, at, window, offset, is_clear)
-  local high, low = unpick('>i4I4', ARGV[ITEMS], at + 11)
+  local high, low = unpick('>i4I4', ARGV[ITEMS], at + 13)
   local size_high, size_low = 0, 0
   if not is_clear then
     size_high, size_low = size_of(high, low)

@@ -43,9 +43,14 @@ fn sorted(shards: &mut [(u16, Pending)]) {
 }
 
 impl Events for Compared {
-    async fn append(&self, events: &[NewEvent]) -> Vec<Result<Appended, Refusal>> {
+    async fn append_while(
+        &self,
+        events: &[NewEvent],
+        is_wanted: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Vec<Result<Appended, Refusal>> {
         let _in_this_order = self.order.lock().await;
-        let (redis, oracle) = (self.redis.append(events).await, self.oracle.append(events).await);
+        let redis = self.redis.append_while(events, is_wanted).await;
+        let oracle = self.oracle.append_while(events, is_wanted).await;
         for (event, (redis, oracle)) in events.iter().zip(redis.iter().zip(&oracle)) {
             assert_eq!(redis, oracle, "Redis (left) and the oracle (right) differ on {event:?}");
         }

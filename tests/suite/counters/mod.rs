@@ -2,7 +2,7 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
-//! `clocks`, `reset`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
+//! `clocks`, `windows`, `reset`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
 mod bounds;
@@ -20,6 +20,7 @@ mod reset;
 mod sealing;
 mod servers;
 mod slots;
+mod windows;
 
 use compared::Compared;
 use std::sync::Arc;

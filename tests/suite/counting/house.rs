@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tallystone_assembly::{RollupWorker, attach_counters};
 use tallystone_client::{Client, Counted, CounterClient, CounterEntry, NamespaceConfig};
+use tallystone_counters::CountersConfig;
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
@@ -70,10 +71,11 @@ impl House {
             }
             (server, queue) = (Some(started), Some(client));
         }
+        let waiting = CountersConfig::default().waiting();
         let (mut servers, mut urls, mut clients) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let host = attach_counters(Host::new(), connect(&redis).await, queue.clone());
+            let host = attach_counters(Host::new(), connect(&redis).await, queue.clone(), waiting);
             let server = Running::start(host, listener).expect("a bound port");
             let url = server.url();
             servers.push(server);

@@ -1,9 +1,10 @@
 //! The counters as a service, from the wire to the count: servers of counters, servers of the queue that drives them, and
 //! the workers that roll up (N1 to N11).
 //!
-//! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`), tests of
-//! the wire, of metrics, of namespaces and of jobs without workers (`unserved`), on a `house` within this process, and how
-//! the workers' records are judged (`judge`). What may not: what can be shown at the stores alone (`counters`).
+//! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`), of a
+//! store that stands still (`overload`), tests of the wire, of metrics, of namespaces and of jobs without workers
+//! (`unserved`), on a `house` within this process, and how the workers' records are judged (`judge`). What may not:
+//! what can be shown at the stores alone (`counters`).
 
 mod api;
 mod crowd;
@@ -14,6 +15,7 @@ mod load;
 mod machines;
 mod metrics;
 mod namespaces;
+mod overload;
 mod parameters;
 mod paused;
 mod retention;

@@ -34,6 +34,11 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port())
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").pid()
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.options.port.expect("known since the start")
     }
@@ -144,6 +149,11 @@ impl Server {
     /// kill -9.
     pub(crate) async fn kill(&mut self) {
         self.process.take().expect("it runs").kill().await;
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").pid()
     }
 
     /// Where it answers.

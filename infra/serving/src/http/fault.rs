@@ -2,7 +2,8 @@
 
 use crate::unread::method_not_found;
 use axum::Json;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::fmt::Display;
@@ -33,6 +34,9 @@ pub struct Fault {
     /// With STORE_UNAVAILABLE and CLOCK_SKEW: "no" (certainly not done) or "unknown" (perhaps done). Repeat the same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<String>,
+    /// With OVERLOADED: nothing has changed; after so many milliseconds the same request may succeed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
     #[serde(skip)]
     status: StatusCode,
 }
@@ -87,7 +91,17 @@ impl FaultBody {
 
     fn of_http(status: StatusCode, code: Code, reason: &str, message: &str) -> FaultBody {
         let (reason, message) = (reason.to_owned(), message.to_owned());
-        FaultBody { error: Fault { code: code_name(code), reason, message, field: None, applied: None, status } }
+        FaultBody {
+            error: Fault {
+                code: code_name(code),
+                reason,
+                message,
+                field: None,
+                applied: None,
+                retry_after_ms: None,
+                status,
+            },
+        }
     }
 
     fn of(code: Code, message: String, details: &ErrorDetails) -> FaultBody {
@@ -97,6 +111,7 @@ impl FaultBody {
             Code::NotFound => StatusCode::NOT_FOUND,
             Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
             Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -106,6 +121,7 @@ impl FaultBody {
             message,
             field: violation.map(|violation| violation.field.clone()),
             applied: info.and_then(|info| info.metadata.get("applied").cloned()),
+            retry_after_ms: info.and_then(|info| info.metadata.get("retry_after_ms")?.parse().ok()),
             status,
         };
         FaultBody { error }
@@ -120,7 +136,12 @@ impl From<Status> for FaultBody {
 
 impl IntoResponse for FaultBody {
     fn into_response(self) -> Response {
-        (self.error.status, Json(self)).into_response()
+        let retry_after_s = self.error.retry_after_ms.map(|ms| ms.div_ceil(1_000));
+        let mut response = (self.error.status, Json(self)).into_response();
+        if let Some(seconds) = retry_after_s {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
     }
 }
 

@@ -5,6 +5,7 @@ use crate::rig::Rig;
 use crate::run::RunArgs;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 use std::time::Duration;
 use tallystone_client::NamespaceConfig;
 
@@ -38,6 +39,8 @@ pub enum CounterFigure {
     Jobs,
     /// Redis memory per event that is not rolled up yet, and per idle counter
     Memory,
+    /// AddCounts without tokens in batches of 1000 by 1 to 4000 callers, and an add after Redis has stood still
+    Overload,
 }
 
 /// Arguments of `tallystone bench counters`.
@@ -56,6 +59,9 @@ pub struct CountersArgs {
     /// 0: they share the threads of the bench
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_threads: usize,
+    /// The program that serves the counters in the figure overload, such as an older build [default: this one]
+    #[arg(long, value_name = "PROGRAM")]
+    pub counters_program: Option<PathBuf>,
 }
 
 /// The arguments with their defaults, and the sizes that follow.
@@ -101,6 +107,9 @@ pub(super) struct CounterSizes {
     /// rehashing.
     pub(super) memory_events: u64,
     pub(super) settle: Duration,
+    /// How long each number of callers goes on, and how long Redis stands still.
+    pub(super) overload: Duration,
+    pub(super) stall: Duration,
 }
 
 impl CounterSizes {
@@ -121,6 +130,8 @@ impl CounterSizes {
             window_adds: 1_000,
             memory_events: short(scaled(1_000_000, 10_000).min(10_000_000), 3_000),
             settle: Duration::from_millis(short(1_000, 100)),
+            overload: Duration::from_millis(scaled(10_000, 500)),
+            stall: Duration::from_millis(short(12_000, 500)),
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tallystone_assembly::{RollupWorker, attach_counters, connect_namespaces, queue_client};
 use tallystone_client::{Client, CounterClient, NamespaceConfig, connector};
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
-use tallystone_counters::{Checkpoints, CounterName, NamespaceName};
+use tallystone_counters::{Checkpoints, CounterName, CountersConfig, NamespaceName};
 use tallystone_link::RedisConfig;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_proto::counter::v1::{AddCount, AddCountsRequest, IdempotencyToken, add_count_result};
@@ -42,12 +42,51 @@ impl Rollups {
     }
 }
 
+/// The queue and the worker of the rollups, in this process.
+pub(super) struct RollupParts {
+    worker: Option<OwnThreads<RollupWorker>>,
+    queue: Option<Ours>,
+}
+
+impl RollupParts {
+    pub(super) async fn start(threads: usize, rig: &Rig, rollups: Rollups) -> Result<RollupParts> {
+        let Rollups::By(options) = rollups else { return Ok(RollupParts { worker: None, queue: None }) };
+        let queue = Ours::start(rig, threads).await?;
+        let (queue_url, redis_url) = (queue.url(), rig.url());
+        let start = async move { Ok(RollupWorker::start(connect(&redis_url).await?, client(&queue_url)?, options)) };
+        let worker = OwnThreads::start("worker", threads, start).await?;
+        Ok(RollupParts { worker: Some(worker), queue: Some(queue) })
+    }
+
+    pub(super) fn queue_url(&self) -> Option<String> {
+        self.queue.as_ref().map(Ours::url)
+    }
+
+    /// Stops the worker, which uses the counters and the queue. Returns the queue.
+    async fn stop_worker(self) -> Result<Option<Ours>> {
+        if let Some(worker) = self.worker {
+            worker
+                .stop(async |worker| {
+                    worker.stop().await;
+                    Ok(())
+                })
+                .await?;
+        }
+        Ok(self.queue)
+    }
+
+    pub(super) async fn stop(self) -> Result<()> {
+        match self.stop_worker().await? {
+            Some(queue) => queue.stop().await,
+            None => Ok(()),
+        }
+    }
+}
+
 /// The running services.
 pub(super) struct CountersUnderTest {
     counters: OwnThreads<Running>,
-    /// It stops first: it uses both others.
-    worker: Option<OwnThreads<RollupWorker>>,
-    queue: Option<Ours>,
+    rollups: RollupParts,
     /// For what the bench itself reads from the store.
     namespaces: RedisNamespaces,
 }
@@ -79,21 +118,15 @@ impl CountersUnderTest {
         rollups: Rollups,
     ) -> Result<CountersUnderTest> {
         let redis_url = rig.url();
-        let (mut queue, mut worker) = (None, None);
-        if let Rollups::By(options) = rollups {
-            let ours = Ours::start(rig, threads).await?;
-            let (queue_url, redis_url) = (ours.url(), redis_url.clone());
-            let start =
-                async move { Ok(RollupWorker::start(connect(&redis_url).await?, client(&queue_url)?, options)) };
-            (queue, worker) = (Some(ours), Some(OwnThreads::start("worker", threads, start).await?));
-        }
-        let (queue_url, namespaces) = (queue.as_ref().map(Ours::url), connect(&redis_url).await?);
+        let rollups = RollupParts::start(threads, rig, rollups).await?;
+        let (queue_url, namespaces) = (rollups.queue_url(), connect(&redis_url).await?);
         let start = async move {
             let queue = queue_url.map(|url| client(&url)).transpose()?;
-            serve(attach_counters(Host::new(), connect(&redis_url).await?, queue)).await
+            let waiting = CountersConfig::default().waiting();
+            serve(attach_counters(Host::new(), connect(&redis_url).await?, queue, waiting)).await
         };
         let counters = OwnThreads::start("counters", threads, start).await?;
-        let service = CountersUnderTest { counters, worker, queue, namespaces };
+        let service = CountersUnderTest { counters, rollups, namespaces };
         CounterClient::connect(service.url()).await?.put_namespace(NAMESPACE, config).await?;
         Ok(service)
     }
@@ -138,19 +171,12 @@ impl CountersUnderTest {
     }
 
     pub(super) async fn stop(self) -> Result<()> {
-        if let Some(worker) = self.worker {
-            worker
-                .stop(async |worker| {
-                    worker.stop().await;
-                    Ok(())
-                })
-                .await?;
-        }
+        let queue = self.rollups.stop_worker().await?;
         self.counters.stop(async |counters| counters.stop().await.context("the counters failed")).await?;
-        if let Some(queue) = self.queue {
-            queue.stop().await?;
+        match queue {
+            Some(queue) => queue.stop().await,
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

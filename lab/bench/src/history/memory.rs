@@ -3,11 +3,11 @@
 //! the backlog.
 
 use super::plan::HistoryPlan;
-use super::process::Program;
 use super::relay::relayed;
 use super::services::{Services, produce};
 use crate::load::{Traffic, enqueue_all};
 use crate::ours::{Ours, config_of, simple_queue};
+use crate::program::Program;
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
 use crate::sample::{Sample, Samples};

@@ -1,12 +1,8 @@
-//! CPU and memory of processes, read from /proc, and our own program as a child process.
+//! CPU of processes, read from /proc.
 
-use crate::child;
 use crate::profile::{TICKS_PER_S, threads_cpu_s};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use std::fs;
-use std::path::Path;
-use std::process::Stdio;
-use tokio::process::Child;
 
 /// CPU of all processes of a group so far: a service may consist of several.
 pub(super) fn group_cpu_s(leader: u32) -> Result<f64> {
@@ -48,63 +44,13 @@ pub(super) fn load_average() -> Result<f64> {
     Ok(first.parse()?)
 }
 
-/// Resident memory of a process.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Resident {
-    pub(super) now_mib: f64,
-    /// Its maximum so far.
-    pub(super) peak_mib: f64,
-}
-
-/// Our program as users run it. Dropping this ends it.
-pub(super) struct Program {
-    process: Child,
-    pid: u32,
-}
-
-impl Program {
-    /// Starts the running program again with other arguments and environment.
-    pub(super) fn start(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Program> {
-        let program = std::env::current_exe().context("the path of this program")?;
-        let mut command = child::command(program, dir);
-        command.args(arguments).envs(environment.iter().copied()).env("RUST_LOG", "warn");
-        let process = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .context("cannot start another process of this program")?;
-        let pid = process.id().context("the process ended at once")?;
-        Ok(Program { process, pid })
-    }
-
-    pub(super) fn resident(&mut self) -> Result<Resident> {
-        ensure!(self.process.try_wait()?.is_none(), "the process has ended");
-        resident(&fs::read_to_string(format!("/proc/{}/status", self.pid))?)
-            .context("its /proc status has no memory fields")
-    }
-
-    pub(super) async fn stop(mut self) -> Result<()> {
-        Ok(self.process.kill().await?)
-    }
-}
-
-fn resident(status: &str) -> Option<Resident> {
-    let mib = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim_start_matches(':').trim().strip_suffix(" kB")?.parse::<f64>().ok()? / 1_024.0)
-    };
-    Some(Resident { now_mib: mib("VmRSS")?, peak_mib: mib("VmHWM")? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn cpu_and_memory_are_read_from_proc() {
+    fn cpu_is_read_from_proc() {
         assert_eq!(group_and_cpu_s("7 (a (b) c) S 1 42 3 4 5 6 7 8 9 10 150 50 0 0 20 0"), Some((42, 2.0)));
-        let status = "Name:\tx\nVmHWM:\t  204800 kB\nVmRSS:\t  102400 kB\n";
-        assert_eq!(resident(status), Some(Resident { now_mib: 100.0, peak_mib: 200.0 }));
         assert!(load_average().unwrap() >= 0.0 && process_cpu_s().unwrap() >= librdkafka_cpu_s().unwrap());
     }
 }

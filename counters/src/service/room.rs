@@ -1,0 +1,181 @@
+//! The bound on what waits for the store: a store that stands still costs a known amount of memory, and calls beyond the
+//! bound are refused at once, with the time after which to call again.
+
+use crate::refusal::Refusal;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Bounds of the time after which to call again.
+const RETRY_MIN: Duration = Duration::from_millis(10);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// The longest such time while the store stands still: when it goes on, calls come again soon. Until then it needs no
+/// processor, which refusals take.
+const RETRY_STILL_MAX: Duration = Duration::from_millis(500);
+/// A store that has answered no flush for so long stands still.
+const STILL_AFTER: Duration = Duration::from_secs(1);
+/// The time of one item, until it has been measured.
+const FIRST_ITEM_TIME: Duration = Duration::from_micros(10);
+/// A flush that took longer was not slow, the store stood still.
+const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
+/// The weight of the latest flush in the time of an item.
+const LATEST: f64 = 1.0 / 8.0;
+
+/// How much may wait, in all namespaces together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingBounds {
+    /// Adds and clears.
+    pub items_max: usize,
+    /// Their bytes, names and tokens included.
+    pub bytes_max: usize,
+}
+
+/// The room for what waits.
+#[derive(Clone)]
+pub(super) struct WaitingRoom(Arc<Shared>);
+
+struct Shared {
+    bounds: WaitingBounds,
+    taken: Mutex<Taken>,
+}
+
+struct Taken {
+    items: usize,
+    bytes: usize,
+    item_time: Duration,
+    /// When the last of the refused calls comes again. Each is given its own time: otherwise all would come together, and
+    /// most of them would be refused once more.
+    last_return: Instant,
+    /// When the store last answered a flush.
+    answered_at: Instant,
+}
+
+/// The room that a call has taken, until this is dropped.
+pub(super) struct Place {
+    room: WaitingRoom,
+    items: usize,
+    bytes: usize,
+}
+
+impl WaitingRoom {
+    pub(super) fn new(bounds: WaitingBounds) -> WaitingRoom {
+        let (last_return, answered_at) = (Instant::now(), Instant::now());
+        let taken = Taken { items: 0, bytes: 0, item_time: FIRST_ITEM_TIME, last_return, answered_at };
+        WaitingRoom(Arc::new(Shared { bounds, taken: Mutex::new(taken) }))
+    }
+
+    /// A place for so many items, which take so many bytes of memory.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`]: too much waits already. A call that alone exceeds the bound of bytes gets a place where
+    /// nothing else waits.
+    pub(super) fn take(&self, items: usize, bytes: usize) -> Result<Place, Refusal> {
+        let WaitingBounds { items_max, bytes_max } = self.0.bounds;
+        let mut taken = self.taken();
+        if taken.items > 0 && (taken.items + items > items_max || taken.bytes + bytes > bytes_max) {
+            return Err(taken.refuse(items));
+        }
+        taken.items += items;
+        taken.bytes += bytes;
+        crate::metrics::waiting(taken.items, taken.bytes);
+        Ok(Place { room: self.clone(), items, bytes })
+    }
+
+    /// A place for what the bound does not count.
+    pub(super) fn uncounted(&self) -> Arc<Place> {
+        Arc::new(Place { room: self.clone(), items: 0, bytes: 0 })
+    }
+
+    /// Notes that the store has answered a flush.
+    pub(super) fn note_answer(&self) {
+        self.taken().answered_at = Instant::now();
+    }
+
+    /// Notes how long the store took for a full flush.
+    pub(super) fn note_flush(&self, items: usize, took: Duration) {
+        let latest = took.min(FLUSH_TIME_MAX).div_f64(items.max(1) as f64);
+        let mut taken = self.taken();
+        taken.item_time = taken.item_time.mul_f64(1.0 - LATEST) + latest.mul_f64(LATEST);
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// The refusal of so many items: they may come again when those that were refused before have come, and the store has
+    /// had the time for as many.
+    fn refuse(&mut self, items: usize) -> Refusal {
+        let now = Instant::now();
+        let next_return = self.last_return.max(now) + self.item_time.mul_f64(items as f64);
+        let is_still = now.duration_since(self.answered_at) > STILL_AFTER;
+        let longest = if is_still { RETRY_STILL_MAX } else { RETRY_MAX };
+        let retry_after = next_return.duration_since(now).clamp(RETRY_MIN, longest);
+        self.last_return = now + retry_after;
+        Refusal::Overloaded { retry_after_ms: retry_after.as_millis() as u64 }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.room.taken();
+        taken.items -= self.items;
+        taken.bytes -= self.bytes;
+        crate::metrics::waiting(taken.items, taken.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: WaitingBounds = WaitingBounds { items_max: 100, bytes_max: 35_000 };
+
+    fn retry_after_ms(refused: Result<Place, Refusal>) -> u64 {
+        match refused.err() {
+            Some(Refusal::Overloaded { retry_after_ms }) => retry_after_ms,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn o8_what_waits_is_bounded_in_items_and_in_bytes() {
+        let room = WaitingRoom::new(BOUNDS);
+        let first = room.take(60, 6000).unwrap();
+        retry_after_ms(room.take(41, 4100));
+        let second = room.take(40, 4000).unwrap();
+        retry_after_ms(room.take(1, 100));
+        drop(first);
+        room.take(60, 6000).unwrap();
+        drop(second);
+
+        let place = room.take(10, 30_000).unwrap();
+        retry_after_ms(room.take(1, 5_001));
+        drop(place);
+        // It could never be taken otherwise.
+        room.take(1, 35_001).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn o8_refused_calls_come_again_one_after_the_other_at_the_rate_of_the_store() {
+        let room = WaitingRoom::new(BOUNDS);
+        for _ in 0..100 {
+            room.note_flush(4_000, Duration::from_millis(4_000));
+        }
+        let _all = room.take(100, 10000).unwrap();
+        let after: Vec<u64> = (0..4).map(|_| retry_after_ms(room.take(80, 8000))).collect();
+        // A flush counts with a second at most: 0.25 ms an item.
+        let is_about = |ms: u64, expected_ms: u64| ms.abs_diff(expected_ms) <= 2;
+        assert!(after.iter().zip([20, 40, 60, 80]).all(|(ms, expected_ms)| is_about(*ms, expected_ms)), "{after:?}");
+        tokio::time::advance(Duration::from_millis(70)).await;
+        assert!(is_about(retry_after_ms(room.take(80, 8000)), 30));
+        let latest_ms = |room: &WaitingRoom| (0..1_000).map(|_| retry_after_ms(room.take(100, 10_000))).max();
+        assert_eq!(latest_ms(&room), Some(5_000));
+        // The store stands still: calls come again soon after it goes on.
+        tokio::time::advance(Duration::from_millis(5_000)).await;
+        assert_eq!(latest_ms(&room), Some(500));
+        room.note_answer();
+        assert_eq!(latest_ms(&room), Some(5_000));
+    }
+}
