@@ -26,6 +26,7 @@ use crate::invariants::Violation;
 use crate::message::{Enqueued, Lease, Message, NewMessage};
 use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
+use crate::selection::{ChangeRequest, ChangedPage};
 use crate::shard::Shard;
 use crate::state::State;
 use bytes::Bytes;
@@ -393,6 +394,19 @@ pub trait Store: Send + Sync + 'static {
         id: &MessageId,
         patch: MessagePatch,
     ) -> impl Future<Output = Result<Transition, Refusal>> + Send;
+
+    /// One bounded step of a change of all messages that a selection matches (Q25): examines at most `limit` messages of
+    /// one state, in the order of [`Store::list_messages`] (in an exclusive queue the messages that wait for another one of
+    /// their value come first), and changes those that the selection matches, each as the verb of that name does. The first
+    /// step has an empty cursor. Messages that entered their state after it do not match. A message may be examined again
+    /// where a change or another call moves it on in the order; that it is missed takes another call that moves it back.
+    fn change_messages(
+        &self,
+        shard: &Shard,
+        request: &ChangeRequest,
+        cursor: &str,
+        limit: usize,
+    ) -> impl Future<Output = Result<ChangedPage, Refusal>> + Send;
 
     /// The messages with these ids.
     fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> impl Future<Output = Items<Message>> + Send;

@@ -16,7 +16,7 @@ fn lacking_key<'a>(config: &'a QueueConfig, message: &NewMessage) -> Option<&'a 
     config.queue_type.key().filter(|key| message.metadata.get(key).is_none())
 }
 
-fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
+pub(super) fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
     ItemContext {
         queue: shard.queue.as_str(),
         max_depth: view.config().max_depth,
