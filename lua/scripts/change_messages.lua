@@ -20,7 +20,7 @@
 --@include change/selection
 
 local state, cursor, limit, is_dry_run = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[10] == '1'
-local matched, changed, refused = 0, 0, {}
+local matched, changed, refused, examined = 0, 0, {}, 0
 
 local function change(m)
   if verb == 'redrive' then return redrive(m) end
@@ -29,7 +29,7 @@ local function change(m)
 end
 
 local function examine(id)
-  local m = load_message(id)
+  local m = load_counted(id)
   if not passes(m) then return end
   matched = matched + 1
   if is_dry_run then return end
@@ -48,13 +48,12 @@ local function examine_head(id)
   if kind == FREE then examine(sub(head, 16)) end
 end
 
-local examined = 0
 local function examine_page(with_heads)
-  for i = examined + 1, #ids do
-    if with_heads then examine_head(ids[i]) end
-    examine(ids[i])
+  while examined < #ids and bytes < BYTES_MAX do
+    examined = examined + 1
+    if with_heads then examine_head(ids[examined]) end
+    examine(ids[examined])
   end
-  examined = #ids
 end
 
 local next_cursor = ''
@@ -65,12 +64,13 @@ if state == PENDING then
     examine_page(verb == 'update' and not is_dry_run)
     cursor = 'r'
   end
-  if examined < limit then page_of_ready(sub(cursor, 2), limit - examined) end
+  if #ids < limit then page_of_ready(sub(cursor, 2), limit - #ids) end
   if #ids == limit then next_cursor = cursors[limit] end
 else
   next_cursor = page_of_others(state, cursor, limit, ARGV[8] == '1')
 end
 examine_page(false)
+if examined < #ids then next_cursor = cursors[examined] end
 write_events()
 close_shard()
 local reply = {OK, began_ms, next_cursor, examined, matched, changed}

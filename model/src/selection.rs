@@ -5,7 +5,6 @@ use crate::limits::REASON_BYTES_MAX;
 use crate::names::{MessageId, Metadata, check_text};
 use crate::refusal::Refusal;
 use crate::state::{ARROWS, Cause, State};
-use crate::store::MessagePatch;
 use std::collections::BTreeSet;
 
 /// What a message must have to be selected. All of it must be the case.
@@ -23,6 +22,15 @@ pub struct Selection {
     pub entered_from_ms: u64,
     /// It entered its state before this time: Unix ms.
     pub entered_to_ms: Option<u64>,
+}
+
+/// What UpdateMessage changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MessagePatch {
+    /// The new priority.
+    pub priority: Option<i64>,
+    /// The message is invisible until this time (Unix ms); now or earlier: visible. Not for running messages.
+    pub visible_at_ms: Option<u64>,
 }
 
 /// What happens to each selected message.

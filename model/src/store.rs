@@ -26,6 +26,7 @@ use crate::invariants::Violation;
 use crate::message::{Enqueued, Lease, Message, NewMessage};
 use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
+pub use crate::selection::MessagePatch;
 use crate::selection::{ChangeRequest, ChangedPage};
 use crate::shard::Shard;
 use crate::state::State;
@@ -194,15 +195,6 @@ pub struct Transition {
     pub state: State,
     /// Its version.
     pub version: u32,
-}
-
-/// What UpdateMessage changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MessagePatch {
-    /// The new priority.
-    pub priority: Option<i64>,
-    /// The message is invisible until this time (Unix ms); now or earlier: visible. Not for running messages.
-    pub visible_at_ms: Option<u64>,
 }
 
 /// Messages by state.

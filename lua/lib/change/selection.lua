@@ -16,3 +16,15 @@ local function passes(m)
   end
   return verb ~= 'update' or updated(m, text, visible_at_ms) ~= nil
 end
+
+-- Of the bodies that a page reads: other calls wait as long as the script reads.
+local BYTES_MAX, bytes = 3 * 1024 * 1024, 0
+
+-- As load_message; counts the bytes of bodies.
+local function load_counted(id)
+  local head = call('HGET', K_HEAD, id)
+  if head then return decode_head(id, head) end
+  local body = call('HGET', K_BODY, id)
+  bytes = bytes + #body
+  return decode_body(id, body)
+end

@@ -9,8 +9,10 @@ const MESSAGES: u64 = 1_500;
 
 async fn dev_with_messages() -> Dev {
     let dev = Dev::start().await;
-    let line =
-        |n: u64| json!({"id": format!("m{n:04}"), "metadata": {"org": ["x", "y", "z"][n as usize % 3]}}).to_string();
+    let line = |n: u64| {
+        let org = ["x", "y", "z"][n as usize % 3];
+        json!({"id": format!("m{n:04}"), "metadata": {"org": org}}).to_string()
+    };
     let lines: Vec<String> = (0..MESSAGES).map(line).collect();
     dev.call_with(&["msg", "enqueue", "q", "--file", "-"], &lines.join("\n")).await;
     dev
