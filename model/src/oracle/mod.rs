@@ -226,6 +226,7 @@ impl Store for Oracle {
         cursor: &str,
         limit: usize,
     ) -> Result<ChangedPage, Refusal> {
+        request.check()?;
         self.on(shard, |state| state.change_messages(request, cursor, limit))
     }
 
