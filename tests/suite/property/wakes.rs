@@ -89,6 +89,12 @@ impl<'a> Wakes<'a> {
         self.notified[server].times(shard)
     }
 
+    /// The sweeper runs on the first server. Counts of two servers do not compare: each also wakes the shards whose mark
+    /// it misses, and the other one does not hear of it.
+    fn of_sweeper(&self) -> &'a Notifications {
+        &self.notified[0]
+    }
+
     /// After a call with equal results: every necessary notification arrived. `notified`: how often its server was
     /// notified before it waits. `swept` is Redis's own answer.
     pub(super) async fn after(
@@ -115,7 +121,7 @@ impl<'a> Wakes<'a> {
         }
         if let Some(swept) = swept {
             let at_ms = swept.next_ms.unwrap_or(u64::MAX);
-            self.plans[queue] = Some(Plan { at_ms, notified: self.notified[server].times(shard) });
+            self.plans[queue] = Some(Plan { at_ms, notified: self.of_sweeper().times(shard) });
         }
         self.waiters_are_notified((queue, server), call, (oracle, shard, now_ms)).await?;
         self.sweeper_is_notified(queue, (oracle, shard, now_ms)).await
@@ -153,8 +159,7 @@ impl<'a> Wakes<'a> {
     }
 
     async fn sweeper_is_notified(&mut self, queue: usize, (oracle, shard, now_ms): (&Oracle, &Shard, u64)) -> Outcome {
-        // Both servers hear the same.
-        let notified = &self.notified[0];
+        let notified = self.of_sweeper();
         let Some(Plan { at_ms, notified: before }) = self.plans[queue] else { return Ok(()) };
         let mut next_ms = u64::MAX;
         for state in State::ALL.into_iter().filter(|state| *state != State::Pending) {
