@@ -38,6 +38,17 @@ impl Consent {
         self.dry_run
     }
 
+    /// Whether the number of messages will be shown.
+    pub(crate) fn shows_number(&self) -> bool {
+        self.dry_run || (!self.yes && is_on_terminal())
+    }
+
+    /// The dry run of a verb whose messages are named.
+    pub(crate) fn of_ids(&self, verb: &str, queue: &str, ids: usize, output: Output) -> Result<(), CliError> {
+        let what = format!("{verb} {} of {queue}", messages(ids as u64));
+        self.given(&Plan { what, queue, messages: ids as u64 }, output).map(drop)
+    }
+
     /// Whether to do it: not in a dry run. On a terminal a person confirms it; a script has confirmed it by calling.
     pub(crate) fn given(&self, plan: &Plan<'_>, output: Output) -> Result<bool, CliError> {
         if self.dry_run {
@@ -51,11 +62,14 @@ impl Consent {
 
 /// Lets a person on a terminal confirm what is about to be done, unless `yes`. A script has confirmed it by calling.
 pub(crate) fn consent_to(what: &str, yes: bool) -> Result<(), CliError> {
-    let on_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if yes || !on_terminal || confirmed(what)? {
+    if yes || !is_on_terminal() || confirmed(what)? {
         return Ok(());
     }
     Err(CliError::refused("not confirmed, so nothing was changed").hint("--yes does not wait for a confirmation"))
+}
+
+fn is_on_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 /// The question goes to stderr: stdout may go to a file.

@@ -96,6 +96,7 @@ mod message;
 mod outage;
 mod queue;
 mod repair;
+mod selection;
 mod wire;
 mod work_connections;
 mod worker;
@@ -122,6 +123,7 @@ pub use lease::{
     Cancellation, Completion, Dequeue, Extended, Extension, Lease, LeaseRef, Release, Transition, Verdict,
 };
 pub use message::{Enqueued, Filter, NewMessage, State};
+pub use selection::{Change, ChangeRequest, ChangedPage, Selection};
 pub use tonic::Code;
 pub use worker::{Failure, Lost, Outcome, Success, Worker, WorkerStats};
 

@@ -8,21 +8,7 @@
 --@include exclusive
 --@include index
 --@include move
-
-local function update(m, priority, visible_at_ms)
-  if m.state > RUNNING or (m.state == RUNNING and visible_at_ms >= 0) then return WRONG_STATE, m.state, 0 end
-  local to, due = m.state, m.due
-  if visible_at_ms > now then to, due = INVISIBLE, visible_at_ms
-  elseif visible_at_ms >= 0 then to, due = PENDING, 0 end
-  local other_priority = priority ~= '' and priority ~= sub(m.fixed, 1, 8)
-  if to ~= m.state or due ~= m.due or other_priority then
-    leave(m, to)
-    m.due = due
-    if other_priority then m.fixed = priority .. sub(m.fixed, 9) end
-    enter(m, to, BY_UPDATE_MESSAGE, '')
-  end
-  return OK, m.state, m.version
-end
+--@include change/update
 
 local m = load_message(ARGV[5])
 local code, state, version = NOT_FOUND, 0, 0

@@ -73,7 +73,8 @@ pub(crate) fn load(name: &str, file: &'static str, prelude: &str, parts: &[(&str
 const SHARED_PARTS: &[(&str, &str)] = parts!["lib": "clock"];
 
 const PARTS: &[(&str, &str)] = parts!["lib":
-    "shard", "record", "event", "exclusive", "errored", "attempts", "index", "move", "due", "requests",
+    "shard", "record", "event", "exclusive", "errored", "attempts", "index", "move", "due", "requests", "page",
+    "change/cancel", "change/redrive", "change/selection", "change/update",
     "check/index", "check/key", "check/message", "check/walk", "complete/batch",
     "dequeue/filtered", "dequeue/leases", "dequeue/ready", "dequeue/reply", "dequeue/requests", "dequeue/ticket",
     "enqueue/class", "enqueue/coalesce", "enqueue/fresh", "enqueue/keys", "sweep/errored",
@@ -104,6 +105,8 @@ scripts! {
     Redrive = "redrive",
     /// Q7.
     UpdateMessage = "update_message",
+    /// Q25.
+    ChangeMessages = "change_messages",
     /// Q7.
     GetMessages = "get_messages",
     /// Q7.

@@ -26,6 +26,8 @@ use crate::invariants::Violation;
 use crate::message::{Enqueued, Lease, Message, NewMessage};
 use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
+pub use crate::selection::MessagePatch;
+use crate::selection::{ChangeRequest, ChangedPage};
 use crate::shard::Shard;
 use crate::state::State;
 use bytes::Bytes;
@@ -193,15 +195,6 @@ pub struct Transition {
     pub state: State,
     /// Its version.
     pub version: u32,
-}
-
-/// What UpdateMessage changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MessagePatch {
-    /// The new priority.
-    pub priority: Option<i64>,
-    /// The message is invisible until this time (Unix ms); now or earlier: visible. Not for running messages.
-    pub visible_at_ms: Option<u64>,
 }
 
 /// Messages by state.
@@ -393,6 +386,19 @@ pub trait Store: Send + Sync + 'static {
         id: &MessageId,
         patch: MessagePatch,
     ) -> impl Future<Output = Result<Transition, Refusal>> + Send;
+
+    /// One bounded step of a change of all messages that a selection matches (Q25): examines at most `limit` messages of
+    /// one state, in the order of [`Store::list_messages`] (in an exclusive queue the messages that wait for another one of
+    /// their value come first), and changes those that the selection matches, each as the verb of that name does. The first
+    /// step has an empty cursor. Messages that entered their state after it do not match. A message may be examined again
+    /// where a change or another call moves it on in the order; that it is missed takes another call that moves it back.
+    fn change_messages(
+        &self,
+        shard: &Shard,
+        request: &ChangeRequest,
+        cursor: &str,
+        limit: usize,
+    ) -> impl Future<Output = Result<ChangedPage, Refusal>> + Send;
 
     /// The messages with these ids.
     fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> impl Future<Output = Items<Message>> + Send;

@@ -194,6 +194,7 @@ through! {
     cancel(shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition>;
     redrive(shard: &Shard, ids: Vec<MessageId>) -> Items<Transition>;
     update_message(shard: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal>;
+    change_messages(shard: &Shard, request: &ChangeRequest, cursor: &str, limit: usize) -> Result<ChangedPage, Refusal>;
     get_messages(shard: &Shard, ids: Vec<MessageId>) -> Items<Message>;
     list_messages(shard: &Shard, state: State, cursor: &str, limit: usize) -> Result<Page<Message>, Refusal>;
     explain(shard: &Shard, id: &MessageId) -> Result<Facts, Refusal>;

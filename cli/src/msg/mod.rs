@@ -1,5 +1,5 @@
 //! `tallystone msg …`: one file per verb, named as it is typed. `outcome.rs` shows what became of each message,
-//! `ndjson.rs` reads messages from lines.
+//! `selection.rs` changes all messages that flags select, `ndjson.rs` reads messages from lines.
 
 mod cancel;
 mod enqueue;
@@ -10,6 +10,7 @@ mod ndjson;
 mod outcome;
 mod redrive;
 mod search;
+mod selection;
 mod trace;
 mod update;
 
@@ -28,7 +29,7 @@ pub(crate) enum MsgVerb {
     Get(get::GetArgs),
     /// List the messages in one state
     Ls(ls::LsArgs),
-    /// Change the priority of a live message, or when a pending or invisible one becomes visible
+    /// Change the priority of live messages, or when pending or invisible ones become visible
     Update(update::UpdateArgs),
     /// Cancel messages: they will not run
     Cancel(cancel::CancelArgs),

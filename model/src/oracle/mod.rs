@@ -8,6 +8,7 @@ mod enqueue;
 mod lease;
 mod operator;
 mod record;
+mod selection;
 mod shard;
 mod views;
 
@@ -19,6 +20,7 @@ use crate::invariants::Violation;
 use crate::message::{Enqueued, Message, NewMessage};
 use crate::names::{MessageId, QueueName};
 use crate::refusal::Refusal;
+use crate::selection::{ChangeRequest, ChangedPage};
 use crate::shard::Shard;
 use crate::state::State;
 use crate::store::*;
@@ -215,6 +217,17 @@ impl Store for Oracle {
 
     async fn update_message(&self, shard: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal> {
         self.on(shard, |state| state.update_message(id, &patch))
+    }
+
+    async fn change_messages(
+        &self,
+        shard: &Shard,
+        request: &ChangeRequest,
+        cursor: &str,
+        limit: usize,
+    ) -> Result<ChangedPage, Refusal> {
+        request.check()?;
+        self.on(shard, |state| state.change_messages(request, cursor, limit))
     }
 
     async fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Message> {

@@ -1,5 +1,6 @@
 //! Cancel, Redrive, UpdateMessage, Purge.
 
+use super::record::Record;
 use super::shard::QueueShard;
 use crate::limits::SWEEP_ITEMS_MAX;
 use crate::names::MessageId;
@@ -51,19 +52,22 @@ impl QueueShard {
         if record.state.is_terminal() || (record.state == State::Running && patch.visible_at_ms.is_some()) {
             return Err(record.wrong_state());
         }
-        let priority = patch.priority.unwrap_or(record.priority);
+        let Some((priority, to, due_ms)) = self.updated(record, patch) else { return Ok(record.transition()) };
+        Ok(self.step(id, to, Cause::UpdateMessage, "", |record| {
+            record.priority = priority;
+            record.due_ms = due_ms;
+        }))
+    }
+
+    /// The priority, state and due time that a message gets from an update; `None`: the update changes nothing.
+    pub(super) fn updated(&self, record: &Record, patch: &MessagePatch) -> Option<(i64, State, u64)> {
         let (to, due_ms) = match patch.visible_at_ms {
             None => (record.state, record.due_ms),
             Some(at_ms) if at_ms > self.now_ms => (State::Invisible, at_ms),
             Some(_) => (State::Pending, 0),
         };
-        if (priority, to, due_ms) == (record.priority, record.state, record.due_ms) {
-            return Ok(record.transition());
-        }
-        Ok(self.step(id, to, Cause::UpdateMessage, "", |record| {
-            record.priority = priority;
-            record.due_ms = due_ms;
-        }))
+        let updated = (patch.priority.unwrap_or(record.priority), to, due_ms);
+        (updated != (record.priority, record.state, record.due_ms)).then_some(updated)
     }
 
     /// The cursor is the shard's sequence number at the first step.

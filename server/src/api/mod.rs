@@ -14,6 +14,7 @@ mod extend_lease;
 mod release;
 mod work;
 
+mod change_messages;
 mod check_queue;
 mod create_queue;
 mod delete_queue;
@@ -64,6 +65,7 @@ pub(crate) const RPCS: &[&str] = &[
     "ListMessages",
     "UpdateMessage",
     "Redrive",
+    "ChangeMessages",
     "Explain",
     "CheckQueue",
 ];
@@ -194,6 +196,13 @@ impl<S: Store> QueueAdmin for Api<S> {
 
     async fn redrive(&self, request: Request<RedriveRequest>) -> Result<Response<RedriveResponse>, Status> {
         self.rpcs.observe("Redrive", redrive::handle(&self.engine, request.into_inner())).await
+    }
+
+    async fn change_messages(
+        &self,
+        request: Request<ChangeMessagesRequest>,
+    ) -> Result<Response<ChangeMessagesResponse>, Status> {
+        self.rpcs.observe("ChangeMessages", change_messages::handle(&self.engine, request.into_inner())).await
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {

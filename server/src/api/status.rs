@@ -30,6 +30,11 @@ pub(crate) fn of_item(list: &str, index: usize, refusal: &Refusal) -> RpcStatus 
     of_refusal(refusal, join(&format!("{list}[{index}]"), refusal))
 }
 
+/// The status of one message of a selection.
+pub(crate) fn of_message(refusal: &Refusal) -> RpcStatus {
+    of_refusal(refusal, None)
+}
+
 /// The status of a call that ends because the server stops: call again, another server will answer.
 pub(crate) fn stopping() -> Status {
     let message = "the server is stopping".to_owned();

@@ -4,11 +4,18 @@ use super::status;
 use tallystone_model::limits::*;
 use tallystone_model::message::Attempt;
 use tallystone_model::names::{check_range, check_text};
-use tallystone_model::store::{Completion, Depth, Extended, Extension, LeaseRef, Release, Transition, Verdict};
+use tallystone_model::store::{
+    Completion, Depth, Extended, Extension, LeaseRef, MessagePatch, Release, Transition, Verdict,
+};
 use tallystone_model::{Filter, Lease, Message, MessageId, QueueName, Refusal, State};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::queue::v1 as pb;
 use tonic::Status;
+
+/// The end of the year 9999. Packed records have six bytes for a time.
+pub(super) const TIME_MS_MAX: u64 = 253_402_300_799_999;
+/// Far above the length of any cursor of the store.
+const PAGE_TOKEN_BYTES_MAX: usize = 4_096;
 
 /// The field `queue`.
 pub(super) fn queue(name: &str) -> Result<QueueName, Status> {
@@ -95,6 +102,35 @@ pub(super) fn lease_extension(extension: pb::LeaseExtension, request_id: &str) -
         lease_ms: lease_ms(extension.lease_ms)?,
         request_id: request_id.to_owned(),
     })
+}
+
+/// What an update changes.
+pub(super) fn message_patch(priority: Option<i64>, visible_at_ms: Option<i64>) -> Result<MessagePatch, Refusal> {
+    if priority.is_none() && visible_at_ms.is_none() {
+        let why = "is absent, and so is visible_at_ms: nothing would change";
+        return Err(Refusal::invalid("priority", why));
+    }
+    let check = |value| check_range("visible_at_ms", value, 0, TIME_MS_MAX);
+    Ok(MessagePatch { priority, visible_at_ms: visible_at_ms.map(check).transpose()? })
+}
+
+/// One of the six states; `field` has it.
+pub(super) fn state(field: &'static str, number: i32) -> Result<State, Refusal> {
+    let state = u8::try_from(number).ok().and_then(State::from_code);
+    state.ok_or_else(|| Refusal::invalid(field, format!("is {number}; must be one of the six states (1 to 6)")))
+}
+
+/// The page token of a list of messages: a cursor of the store.
+pub(super) fn page_token(token: &str) -> Result<(), Status> {
+    check_text("page_token", token, 0, PAGE_TOKEN_BYTES_MAX).map_err(status::of_call)
+}
+
+/// The refusal of a call with a page token. The store names its own parameter: the wire has another name for it.
+pub(super) fn of_page(refusal: Refusal) -> Status {
+    match refusal {
+        refusal @ Refusal::Invalid { .. } => status::at_field("page_token".to_owned(), refusal),
+        other => status::of_call(other),
+    }
 }
 
 /// The numbers are the same: a test compares the two enums.

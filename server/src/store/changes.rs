@@ -19,7 +19,7 @@ fn check_item<'a>(config: &'a QueueConfig, message: &NewMessage) -> Result<Optio
     config.priority_classes.of(message)
 }
 
-fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
+pub(super) fn context<'a>(shard: &'a Shard, view: &View) -> ItemContext<'a> {
     ItemContext {
         queue: shard.queue.as_str(),
         max_depth: view.config().max_depth,

@@ -2,7 +2,7 @@
 //! the caller gets its answer.
 //!
 //! What lives here: the connection (`redis_store`), what every verb shares (`shared`: the cached configuration, the call
-//! of a script), the verbs (`verbs`, over `queues`, `changes`, `reads` and `dequeue`), filter indexes (`indexes`),
+//! of a script), the verbs (`verbs`, over `queues`, `changes`, `selection`, `reads` and `dequeue`), filter indexes (`indexes`),
 //! wake-ups between servers (`wake`) and their marks (`marks`), the reading of outboxes (`reader`), the decoding of replies (`reply`). What may
 //! not: rules of the queue (the scripts), combining and waiting (`engine/`), the wire (`api/`).
 
@@ -18,6 +18,7 @@ mod reader;
 mod reads;
 mod redis_store;
 mod reply;
+mod selection;
 mod shared;
 mod verbs;
 mod view;

@@ -155,12 +155,12 @@ impl Shared {
     }
 }
 
-fn encode_cursor(raw: &[u8]) -> String {
+pub(super) fn encode_cursor(raw: &[u8]) -> String {
     raw.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Decodes a cursor that a caller sent: it must be one that a page of this state can have.
-fn decode_cursor(state: State, cursor: &str) -> Result<Vec<u8>, Refusal> {
+pub(super) fn decode_cursor(state: State, cursor: &str) -> Result<Vec<u8>, Refusal> {
     let invalid = || Refusal::invalid("page_token", "is not a page token of this list");
     let pair = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let raw: Vec<u8> = cursor.as_bytes().chunks(2).map(pair).collect::<Option<_>>().ok_or_else(invalid)?;

@@ -1,4 +1,4 @@
-//! The verbs of the [`Store`] by file: `queues`, `changes`, `reads`, `dequeue`; the sweep is here.
+//! The verbs of the [`Store`] by file: `queues`, `changes`, `selection`, `reads`, `dequeue`; the sweep is here.
 
 use super::dequeue::Dequeue;
 use super::redis_store::RedisStore;
@@ -9,7 +9,7 @@ use tallystone_model::explain::Facts;
 use tallystone_model::invariants::Violation;
 use tallystone_model::message::{Enqueued, Message, NewMessage};
 use tallystone_model::store::*;
-use tallystone_model::{Filter, MessageId, QueueName, Refusal, Shard, State, Store};
+use tallystone_model::{ChangeRequest, ChangedPage, Filter, MessageId, QueueName, Refusal, Shard, State, Store};
 
 impl Store for RedisStore {
     async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
@@ -76,6 +76,16 @@ impl Store for RedisStore {
 
     async fn update_message(&self, shard: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal> {
         self.shared.update_message(shard, id, patch).await
+    }
+
+    async fn change_messages(
+        &self,
+        shard: &Shard,
+        request: &ChangeRequest,
+        cursor: &str,
+        limit: usize,
+    ) -> Result<ChangedPage, Refusal> {
+        self.shared.change_messages(shard, request, cursor, limit).await
     }
 
     async fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Message> {

@@ -50,6 +50,8 @@ mod queues;
 mod quiet;
 mod redis_only;
 mod request_ids;
+mod selection;
+mod selection_races;
 mod servers;
 mod tickets;
 mod verdicts;

@@ -56,6 +56,7 @@ pub(crate) enum Call {
     Cancel(Vec<Cancellation>),
     Redrive(Vec<MessageId>),
     Update(MessageId, MessagePatch),
+    Change(ChangeRequest, usize),
     Purge(bool),
     Create(QueueConfig),
     Configure(QueuePatch),
@@ -73,6 +74,8 @@ pub(crate) enum CallReply {
     Went(Items<Transition>),
     Extended(Items<Extended>),
     WentOne(Result<Transition, Refusal>),
+    /// Over all pages.
+    Changed(Result<Changes, Refusal>),
     /// How many, over all steps of the purge; likewise the sweep.
     Purged(Result<u64, Refusal>),
     Queue(Result<Queue, Refusal>),
@@ -81,6 +84,9 @@ pub(crate) enum CallReply {
     Depth(Result<Depth, Refusal>),
     Swept(Result<Swept, Refusal>),
 }
+
+/// What all pages of a selection answer: how many matched and were changed, and the refused ones.
+type Changes = (u64, u64, Vec<(MessageId, Refusal)>);
 
 impl Call {
     /// The call of a step; `None`: the step moves the clock.
@@ -126,6 +132,7 @@ impl Call {
             Act::Update { id, priority, visible_in_ms } => {
                 Call::Update(id_of(*id), message_patch(*priority, *visible_in_ms, now_ms))
             }
+            Act::Change(request, page_items) => Call::Change(request.clone(), *page_items),
             Act::Purge { include_running } => Call::Purge(*include_running),
             Act::Create(config) => Call::Create(config.clone()),
             Act::Configure(patch) => Call::Configure(patch.clone()),
@@ -150,6 +157,9 @@ impl Call {
             Call::Cancel(cancellations) => CallReply::Went(store.cancel(shard, cancellations).await),
             Call::Redrive(ids) => CallReply::Went(store.redrive(shard, ids).await),
             Call::Update(id, patch) => CallReply::WentOne(store.update_message(shard, &id, patch).await),
+            Call::Change(request, page_items) => {
+                CallReply::Changed(change_all(store, shard, &request, page_items).await)
+            }
             Call::Purge(include_running) => CallReply::Purged(purge(store, shard, include_running).await),
             Call::Create(config) => CallReply::Queue(store.create_queue(&shard.queue, config).await),
             Call::Configure(patch) => CallReply::Queue(store.update_queue(&shard.queue, patch).await),
@@ -175,6 +185,7 @@ impl Call {
                 distinct(&named) && (nameless.is_empty() || ticket.is_some())
             }
             Call::Extend(extensions) => extensions.iter().all(|extension| !extension.request_id.is_empty()),
+            Call::Change(request, _) => request.dry_run,
             Call::Purge(_) | Call::Delete | Call::Sweep => false,
             _ => true,
         }
@@ -226,6 +237,27 @@ async fn sweep<S: Store>(store: &S, shard: &Shard) -> Result<Swept, Refusal> {
         }
     }
     Err(Refusal::Internal(format!("after {STEPS_MAX} sweeps something is due still")))
+}
+
+async fn change_all<S: Store>(
+    store: &S,
+    shard: &Shard,
+    request: &ChangeRequest,
+    page_items: usize,
+) -> Result<Changes, Refusal> {
+    const PAGES_MAX: usize = 100_000;
+    let ((mut matched, mut changed), mut refused, mut cursor) = ((0, 0), Vec::new(), String::new());
+    for _ in 0..PAGES_MAX {
+        let page = store.change_messages(shard, request, &cursor, page_items).await?;
+        matched += page.matched;
+        changed += page.changed;
+        refused.extend(page.refused);
+        if page.next_cursor.is_empty() {
+            return Ok((matched, changed, refused));
+        }
+        cursor = page.next_cursor;
+    }
+    Err(Refusal::Internal(format!("after {PAGES_MAX} pages there are more")))
 }
 
 async fn purge<S: Store>(store: &S, shard: &Shard, include_running: bool) -> Result<u64, Refusal> {

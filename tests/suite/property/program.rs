@@ -5,7 +5,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tallystone_model::store::{DequeueRequest, MessagePatch, Verdict};
 use tallystone_model::*;
-use tallystone_tests::{KEY, filter, id, index, tagged};
+use tallystone_tests::{Clock, KEY, filter, id, index, tagged};
 
 /// Steps of one program: long enough for stories, short enough to shrink.
 pub(crate) const STEPS: usize = 250;
@@ -65,6 +65,8 @@ pub(crate) enum Act {
         priority: Option<i64>,
         visible_in_ms: Option<i64>,
     },
+    /// All pages of this size.
+    Change(ChangeRequest, usize),
     Purge {
         include_running: bool,
     },
@@ -132,7 +134,9 @@ pub(crate) fn draw_busy(seed: u64, queue: usize) -> impl Iterator<Item = Step> {
     let mut drawer = Drawer { rng: StdRng::seed_from_u64(seed), is_bulk: true };
     let drawn = std::iter::from_fn(move || Some(Step { queue, ..drawer.step() }));
     let fits = move |step: &Step| match &step.act {
-        Act::Purge { .. } | Act::Create(_) | Act::Configure(_) | Act::Delete | Act::DepthOf(_) => false,
+        Act::Purge { .. } | Act::Create(_) | Act::Configure(_) | Act::Delete | Act::DepthOf(_) | Act::Change(..) => {
+            false
+        }
         Act::Dequeue { requests, .. } => requests.iter().all(|request| request.filters.is_empty()),
         _ => true,
     };
@@ -178,8 +182,12 @@ impl Drawer {
             570..620 => Act::Extend(self.several(|d| (d.held(), d.lease_ms(), d.request_id()))),
             620..690 => Act::Release(self.several(|d| (d.held(), d.delay_ms(), d.reason(), d.verdict()))),
             690..740 => Act::Cancel(self.several(|d| (d.held(), d.chance(0.3), d.reason()))),
-            740..780 => Act::Redrive(self.several(Self::id)),
-            780..840 => {
+            740..770 => Act::Redrive(self.several(Self::id)),
+            770..800 => {
+                let change = self.change();
+                Act::Change(change, if self.is_bulk { 1_000 } else { self.pick(&[1, 2, 1_000]) })
+            }
+            800..840 => {
                 let priority = self.maybe(0.6, Self::priority);
                 let visible_in_ms = self.pick(&[None, None, Some(-1), Some(0), Some(1), Some(1_500)]);
                 Act::Update { id: self.id(), priority, visible_in_ms }
@@ -291,6 +299,23 @@ impl Drawer {
                 return filter(&pairs);
             }
         }
+    }
+
+    fn change(&mut self) -> ChangeRequest {
+        let (reason, is_hidden) = (self.reason(), self.chance(0.2));
+        let patch = MessagePatch {
+            priority: self.maybe(0.8, Self::priority),
+            visible_at_ms: is_hidden.then(|| Clock::new().now_ms() + 1_000_000),
+        };
+        let change = self.pick(&[Change::Redrive, Change::Cancel { reason }, Change::Update(patch)]);
+        // Which of the canceled messages find room is open: those of one moment have no order.
+        let fits =
+            |state: &State| change.applies_to(*state) && !(change == Change::Redrive && *state == State::Canceled);
+        let states = State::ALL.into_iter().filter(|state| fits(state) && self.chance(0.5)).collect();
+        let filter = self.maybe(0.4, Self::filter);
+        let reason_contains = self.pick(&["", "", "BROKE", "ß"]).to_owned();
+        let selection = Selection { states, filter, reason_contains, ..Selection::default() };
+        ChangeRequest { selection, change, dry_run: self.chance(0.3) }
     }
 
     fn requests(&mut self) -> Vec<DequeueRequest> {

@@ -17,6 +17,8 @@ pub(super) struct Table {
     started_ms: u64,
     /// The tokens of each message's leases, in order.
     fencing_tokens: HashMap<String, Vec<u64>>,
+    /// Where the last change_messages ended.
+    cursor: String,
 }
 
 impl Table {
@@ -30,7 +32,8 @@ impl Table {
             shard: Shard::first(&stage.queue_name()),
         };
         let (store, started_ms) = (stage.store.clone(), stage.clock.now_ms());
-        let mut table = Table { queue, store, redis, started_ms, fencing_tokens: HashMap::new() };
+        let mut table =
+            Table { queue, store, redis, started_ms, fencing_tokens: HashMap::new(), cursor: String::new() };
         let mut reply = String::new();
         let mut found = Vec::new();
         for line in written.lines() {
@@ -119,6 +122,7 @@ impl Table {
                 each(words, results, |extended| format!("until {}", extended.expires_at_ms - self.started_ms))
             }
             "redrive" => transitions(&words, store.redrive(shard, words.iter().map(|word| id(word)).collect()).await),
+            "change_messages" => self.change_messages(&words).await,
             "update" => {
                 let mut patch = MessagePatch::default();
                 for word in &words[1..] {
@@ -226,6 +230,39 @@ impl Table {
         let next = answer.outlook.next_due_ms.map_or("never".to_owned(), |at_ms| (at_ms - self.started_ms).to_string());
         text.push(format!("ready {} next {next}", answer.outlook.ready));
         text.join(", ")
+    }
+
+    /// Verb, state and the number of messages; then: priority=N of an update, dry, key=value, next (the page behind the
+    /// last one).
+    async fn change_messages(&mut self, words: &[&str]) -> String {
+        let mut selection = Selection { states: [state(words[1])].into(), ..Selection::default() };
+        let (mut patch, mut cursor, mut dry_run) = (MessagePatch::default(), String::new(), false);
+        for word in &words[3..] {
+            match word.split_once('=') {
+                Some(("priority", value)) => patch.priority = Some(value.parse().expect("a priority")),
+                Some(_) => selection.filter = Some(origin(word)),
+                None if *word == "next" => cursor = self.cursor.clone(),
+                None => dry_run = true,
+            }
+        }
+        let change = match words[0] {
+            "redrive" => Change::Redrive,
+            "cancel" => Change::Cancel { reason: "why".to_owned() },
+            _ => Change::Update(patch),
+        };
+        let request = ChangeRequest { selection, change, dry_run };
+        let limit = number(words[2]) as usize;
+        match self.store.change_messages(&self.queue.shard, &request, &cursor, limit).await {
+            Err(refusal) => refused(refusal),
+            Ok(page) => {
+                let refusals: String =
+                    page.refused.iter().map(|(id, refusal)| format!(", {id} {}", refusal.reason())).collect();
+                let more = if page.next_cursor.is_empty() { "" } else { " …" };
+                self.cursor = page.next_cursor;
+                let (examined, matched, changed) = (page.examined, page.matched, page.changed);
+                format!("examined {examined} matched {matched} changed {changed}{refusals}{more}")
+            }
+        }
     }
 
     async fn check(&self) -> String {

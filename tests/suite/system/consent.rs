@@ -26,8 +26,8 @@ async fn a_person_confirms_the_number_of_messages() {
     dev.ok(&["msg", "cancel", "q", "c"]).await;
     let depth = async |state: &str| dev.ok(&["queue", "describe", "q"]).await["depth"][state].clone();
 
-    let redrive = ["msg", "redrive", "q", "--all", "canceled"];
-    let question = "Redrive 1 message of q, all that are canceled";
+    let redrive = ["msg", "redrive", "q", "--state", "canceled"];
+    let question = "Redrive 1 message of q";
     for no in ["n", "", "later"] {
         assert_eq!(answered(&dev, &redrive, question, no).await, Some(1));
         assert_eq!(depth("canceled").await, 1);
@@ -54,7 +54,7 @@ async fn yes_and_scripts_are_not_interrupted_and_a_dry_run_changes_nothing() {
     let dev = Dev::start().await;
     enqueue(&dev, &["a", "b"]).await;
     dev.ok(&["msg", "cancel", "q", "b"]).await;
-    let redrive = ["msg", "redrive", "q", "--all", "canceled"];
+    let redrive = ["msg", "redrive", "q", "--state", "canceled"];
     for (verb, messages) in [
         (&["queue", "purge", "q"][..], 2),
         (&["queue", "delete", "q"], 2),
@@ -75,7 +75,7 @@ async fn yes_and_scripts_are_not_interrupted_and_a_dry_run_changes_nothing() {
         assert_eq!(code, Some(0), "{shown}");
         shown
     };
-    assert!(yes(&redrive).await.contains("pending"));
+    assert!(yes(&redrive).await.contains("Redriven 1 message of q."));
     assert!(yes(&["queue", "purge", "q"]).await.contains("Purged 2 messages of q."));
     assert!(yes(&["queue", "delete", "q"]).await.contains("Deleted q."));
     // A repetition succeeds, as the call does.

@@ -3,6 +3,7 @@
 mod bad_input;
 mod calls;
 mod raw;
+mod selection;
 mod service;
 mod waiting;
 mod work;
