@@ -13,7 +13,10 @@ use tallystone_model::invariants::Violation;
 use tallystone_model::message::{Enqueued, Message, NewMessage};
 use tallystone_model::oracle::Oracle;
 use tallystone_model::store::*;
-use tallystone_model::{Applied, Filter, MessageId, QueueConfig, QueueName, QueuePatch, Refusal, Shard, State, Store};
+use tallystone_model::{
+    Applied, ChangeRequest, ChangedPage, Filter, MessageId, QueueConfig, QueueName, QueuePatch, Refusal, Shard, State,
+    Store,
+};
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
 use tallystone_proto::queue::v1::queue_client::QueueClient;

@@ -21,7 +21,7 @@ impl Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn q1_the_switch_says_which_queues_an_enqueue_creates() {
+async fn q24_the_switch_says_which_queues_an_enqueue_creates() {
     let templates = QueueTemplates(vec![QueueTemplate { prefix: "known".to_owned(), config: exclusive() }]);
     let not_found = |name: &str| Err(Refusal::QueueNotFound { queue: name.to_owned() });
     for (switch, known, other) in [

@@ -161,7 +161,9 @@ async fn o8_a_store_that_stands_still_costs_bounded_memory_and_no_add_is_stored_
     let (refused, late): (Vec<&Status>, Vec<&Status>) = answers.iter().partition(is_refused);
     let grown_kib = machine.peak_kib() - before_kib;
     println!("{} refused, {} waited in vain, {} KiB more", refused.len(), late.len(), grown_kib);
-    refused.iter().for_each(|status| drop(retry_delay(status)));
+    for status in &refused {
+        let _ = retry_delay(status);
+    }
     assert!(late.len() <= WAITING_MAX / ADDS, "{} calls waited", late.len());
     assert!(grown_kib < MEMORY_MAX_KIB, "{grown_kib} KiB");
     // Their callers have gone; only what was sent is there.

@@ -15,7 +15,8 @@ use utoipa::{IntoResponses, ToSchema};
 /// Why a call, or one item of a batch, was refused.
 #[derive(Serialize, ToSchema)]
 pub struct FaultBody {
-    error: Fault,
+    // Boxed, because every result is as large as its error.
+    error: Box<Fault>,
 }
 
 /// The details of a refusal.
@@ -91,17 +92,9 @@ impl FaultBody {
 
     fn of_http(status: StatusCode, code: Code, reason: &str, message: &str) -> FaultBody {
         let (reason, message) = (reason.to_owned(), message.to_owned());
-        FaultBody {
-            error: Fault {
-                code: code_name(code),
-                reason,
-                message,
-                field: None,
-                applied: None,
-                retry_after_ms: None,
-                status,
-            },
-        }
+        let error =
+            Fault { code: code_name(code), reason, message, field: None, applied: None, retry_after_ms: None, status };
+        FaultBody { error: Box::new(error) }
     }
 
     fn of(code: Code, message: String, details: &ErrorDetails) -> FaultBody {
@@ -124,7 +117,7 @@ impl FaultBody {
             retry_after_ms: info.and_then(|info| info.metadata.get("retry_after_ms")?.parse().ok()),
             status,
         };
-        FaultBody { error }
+        FaultBody { error: Box::new(error) }
     }
 }
 
