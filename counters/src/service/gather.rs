@@ -273,8 +273,11 @@ mod tests {
         assert_eq!(*flushes.lock().unwrap(), [(1, 0), (1, 1), (4, 10)]);
     }
 
+    /// The items of each flush that was sent.
+    type Flushes = Arc<Mutex<Vec<Vec<u32>>>>;
+
     /// A store that stands still until it is notified, and what it was sent: the numbers that it has taken, by flush.
-    fn stopped() -> (Gather<u32, Twice>, Arc<Mutex<Vec<Vec<u32>>>>, Arc<Notify>) {
+    fn stopped() -> (Gather<u32, Twice>, Flushes, Arc<Notify>) {
         let (sent, goes_on) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
         let gather = Gather::start(PACE, room(), {
             let (sent, goes_on) = (sent.clone(), goes_on.clone());
