@@ -103,13 +103,18 @@ impl Shared {
         const INVISIBLE: u8 = 2;
         const OF_CLASS: u8 = 4;
         let ids: Vec<Vec<u8>> = messages.iter().map(|message| record::stored_id(&message.id)).collect();
-        let mut taken_items = 0;
+        let mut checked: Vec<Result<(), Refusal>> = Vec::new();
         let fill = |view: &View, command: &mut Cmd| {
             let config = view.config();
             not_closed(shard, config)?;
+            let mut taken = Vec::with_capacity(messages.len());
             let items = messages.iter().zip(&ids);
-            let taken: Vec<_> =
-                items.filter_map(|(message, id)| Some((message, id, check_item(config, message).ok()?))).collect();
+            checked = items
+                .map(|(message, id)| {
+                    taken.push((message, id, check_item(config, message)?));
+                    Ok(())
+                })
+                .collect();
             let kinds: Vec<u8> = taken
                 .iter()
                 .map(|(message, _, class)| {
@@ -126,15 +131,14 @@ impl Shared {
                 record::encode_content(message, *class, config.queue_type.key(), &mut content);
                 command.arg(id.as_slice()).arg(content.as_slice());
             }
-            taken_items = taken.len();
             Ok(())
         };
         let (view, mut reply) = self.run(shard, Script::Enqueue, Caller::Lane, fill).await?;
         let packed = reply.bytes()?;
-        let mut pieces = pieces(&packed, 7, taken_items)?;
+        let mut pieces = pieces(&packed, 7, checked.iter().filter(|item| item.is_ok()).count())?;
         let context = context(shard, &view);
-        results.extend(messages.iter().map(|message| {
-            check_item(view.config(), message)?;
+        results.extend(messages.iter().zip(checked).map(|(message, checked)| {
+            checked?;
             let piece = pieces.next().ok_or_else(|| defect("too few results"))?;
             let enqueued_at_ms = context.enqueued(&message.id, piece)?;
             Ok(Enqueued { id: message.id.clone(), enqueued_at_ms, queue_created: false })
