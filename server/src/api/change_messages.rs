@@ -4,7 +4,7 @@ use super::{status, wire};
 use crate::engine::{Engine, shard};
 use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX};
 use tallystone_model::names::check_range;
-use tallystone_model::{Change, ChangeRequest, ChangedPage, Filter, Refusal, Selection, Store};
+use tallystone_model::{Change, ChangeRequest, ChangedPage, Refusal, Selection, Store};
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::change_messages_request::Change as WireChange;
 use tonic::Status;
@@ -30,24 +30,15 @@ pub(super) async fn handle<S: Store>(
 
 fn parse(selection: pb::Selection) -> Result<Selection, Refusal> {
     let states = selection.states.into_iter().map(|number| wire::state("states", number)).collect::<Result<_, _>>()?;
-    let pairs = selection.filter.map(|filter| filter.equals).unwrap_or_default();
     let time = |field, value| check_range(field, value, 0, wire::TIME_MS_MAX);
     let to_ms = time("entered_to_ms", selection.entered_to_ms)?;
     Ok(Selection {
         states,
-        filter: if pairs.is_empty() { None } else { Some(parse_filter(pairs)?) },
+        filter: wire::filter(selection.filter)?,
         reason: selection.reason,
         reason_contains: selection.reason_contains,
         entered_from_ms: time("entered_from_ms", selection.entered_from_ms)?,
         entered_to_ms: Some(to_ms).filter(|to_ms| *to_ms > 0),
-    })
-}
-
-/// As the filter of Depth.
-fn parse_filter(pairs: std::collections::BTreeMap<String, String>) -> Result<Filter, Refusal> {
-    Filter::parse(pairs).map_err(|refusal| match refusal {
-        Refusal::Invalid { why, .. } => Refusal::invalid("filter", why),
-        other => other,
     })
 }
 

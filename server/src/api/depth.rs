@@ -2,7 +2,7 @@
 
 use super::{status, wire};
 use crate::engine::{Engine, shard};
-use tallystone_model::{Filter, Store};
+use tallystone_model::Store;
 use tallystone_proto::queue::v1 as pb;
 use tonic::Status;
 
@@ -11,12 +11,7 @@ pub(super) async fn handle<S: Store>(
     request: pb::DepthRequest,
 ) -> Result<pb::DepthResponse, Status> {
     let queue = wire::queue(&request.queue)?;
-    let filter = request
-        .filter
-        .filter(|filter| !filter.equals.is_empty())
-        .map(|filter| Filter::parse(filter.equals))
-        .transpose()
-        .map_err(|refusal| status::at_field("filter".to_owned(), refusal))?;
+    let filter = wire::filter(request.filter).map_err(status::of_call)?;
     let depth = engine.context.store.depth(&shard(&queue), filter.as_ref()).await.map_err(status::of_call)?;
     Ok(pb::DepthResponse { counts: Some(wire::to_counts(depth)) })
 }

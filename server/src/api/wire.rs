@@ -55,6 +55,15 @@ pub(super) fn filters(path: &str, filters: Vec<pb::Filter>) -> Result<Vec<Filter
     filters.into_iter().enumerate().map(parse).collect()
 }
 
+/// The only filter of a request; an empty one passes everything.
+pub(super) fn filter(filter: Option<pb::Filter>) -> Result<Option<Filter>, Refusal> {
+    let Some(filter) = filter.filter(|filter| !filter.equals.is_empty()) else { return Ok(None) };
+    Filter::parse(filter.equals).map(Some).map_err(|refusal| match refusal {
+        Refusal::Invalid { why, .. } => Refusal::invalid("filter", why),
+        other => other,
+    })
+}
+
 /// The size of a page; 0: the default of 100.
 pub(super) fn page_size(size: i32) -> Result<usize, Status> {
     match size {
