@@ -57,7 +57,6 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         (true, true) => "enqueue and dequeue",
     };
     let indexes: Vec<String> = config.indexes.iter().flatten().map(|keys| keys.join("+")).collect();
-    let classes = config.priority_classes.clone().unwrap_or_default();
     let lines = [
         ("type", type_text(config.queue_type.as_ref())),
         ("lease", duration(config.lease_ms)),
@@ -69,7 +68,7 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         ("max depth", config.max_depth.filter(|depth| *depth > 0).map_or_else(|| "no bound".to_owned(), grouped)),
         ("blocked", blocked.to_owned()),
         ("filter indexes", if indexes.is_empty() { "none declared".to_owned() } else { indexes.join(", ") }),
-        ("classes", classes_text(&classes)),
+        ("classes", config.priority_classes.as_ref().map_or_else(String::new, classes_text)),
         ("revision", queue.revision.to_string()),
         ("created", format_time(queue.created_at_ms)),
     ];
