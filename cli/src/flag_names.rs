@@ -148,6 +148,7 @@ mod tests {
             message: format!("{field}: {why}"),
             field: Some(field.to_owned()),
             metadata: [].into(),
+            retry_after: None,
         }
     }
 

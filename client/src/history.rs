@@ -1,8 +1,8 @@
 //! Queries about what happened to messages, one method per RPC, and their answers. Times are Unix milliseconds by the
 //! store's clock, durations are milliseconds; ranges include their start and exclude their end.
 
+use crate::calls::rpc;
 use crate::client::Client;
-use crate::connection::rpc;
 use crate::error::Result;
 use crate::message::{State, text_or_bytes};
 use crate::wire::{from_wire, wire_count, wire_ms};
@@ -234,7 +234,7 @@ impl Client {
         let (queue, id, page_token) = (queue.to_owned(), id.to_owned(), page_token.to_owned());
         let limit = wire_count(limit);
         let request = wire::TraceMessageRequest { queue, id, sequence, limit, page_token };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, trace_message)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.history, trace_message)).await?;
         let gap = |gap: wire::Gap| Gap {
             sequence: gap.sequence,
             first_version: gap.first_version,
@@ -264,7 +264,7 @@ impl Client {
             page_size: wire_count(search.page_size),
             page_token: search.page_token,
         };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, search_messages)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.history, search_messages)).await?;
         Ok(Found {
             messages: response.messages.into_iter().map(IndexedMessage::from_wire).collect(),
             next_page_token: response.next_page_token,
@@ -281,7 +281,7 @@ impl Client {
             to_ms: wire_ms(to_ms),
             interval_ms: wire_ms(interval_ms),
         };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?;
         Ok(QueueStats {
             total: Activity::from_wire(response.total.unwrap_or_default()),
             intervals: response.intervals.into_iter().map(Activity::from_wire).collect(),
