@@ -1,12 +1,12 @@
 //! `tallystone bench counters`: the figures of the counters, on the whole service with its queue and its worker.
 //!
-//! What lives here: one file per figure, the adds that they send (`adds`), bounded loads (`load`) and loads beyond what
-//! the service takes (`callers`), the services under test (`service`), and raw Redis as reference (`raw`). What may not
+//! What lives here: one file per figure, the adds that they send (`adds`), bounded loads (`load`), the services under
+//! test (`service`), and raw Redis as reference (`raw`). What may not
 //! live here: another way to sample, judge or print.
 
 mod add_rate;
 mod adds;
-mod callers;
+mod hedged;
 mod jobs;
 mod lag;
 mod latency;
@@ -65,6 +65,7 @@ impl Suite for CounterSuite {
             CounterFigure::Jobs => jobs::measure(plan, &rig).await,
             CounterFigure::Memory => memory::measure(plan, &rig).await,
             CounterFigure::Overload => overload::measure(plan, &rig).await,
+            CounterFigure::Hedged => hedged::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows
