@@ -183,7 +183,8 @@ impl Shared {
             let unlink: Vec<String> = view.stored.indexes.iter().flat_map(superfluous).collect();
             let json = serde_json::to_vec(&stored).map_err(|error| Refusal::Internal(error.to_string()))?;
             let mut command = self.command(Script::UpdateQueue, &view, &unlink, Caller::Other);
-            command.arg(json).arg(view.keys.len());
+            let forgets_ids = view.config().id_window_ms > 0 && stored.config.id_window_ms == 0;
+            command.arg(json).arg(view.keys.len()).arg(u8::from(forgets_ids));
             match self.send(shard, Script::UpdateQueue, &command).await? {
                 Sent::Stale(current) => view = current,
                 Sent::Done(mut reply) => return self.cache(shard, &reply.bytes()?, &reply.bytes()?),
