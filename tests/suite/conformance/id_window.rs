@@ -1,7 +1,6 @@
 //! How long an id is remembered after its message ended (Q26).
 
 use super::bring;
-use tallystone_model::store::*;
 use tallystone_model::*;
 use tallystone_tests::queue::missing;
 use tallystone_tests::*;
