@@ -31,6 +31,7 @@ local collected, gone, ended = 0, {}, {}
 local front, front_version, front_state -- shared by neighbours of one state and version
 if read > 0 then
   local heads = call('HMGET', K_HEAD, unpack(due_ids))
+  local results = call('HMGET', K_RESULTS, unpack(due_ids))
   for i, head in ipairs(heads) do
     local id = due_ids[i]
     -- Compares with what done_entry would make, without decoding the record.
@@ -47,7 +48,9 @@ if read > 0 then
           front = event_front(state, GONE, BY_COLLECT, version + 1, '')
         end
         S[COUNT + state] = S[COUNT + state] - 1
-        add_event(front, id, '', head)
+        local result = state == COMPLETED and results[i]
+        if result then add_event(with_payload(front), id, '', head .. pack('>I2', #result) .. result)
+        else add_event(front, id, '', head) end
         if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), state, GONE) end
       end
     end

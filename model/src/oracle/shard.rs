@@ -199,6 +199,8 @@ impl QueueShard {
             last_reason: record.reason.clone(),
             coalesced: record.coalesced,
             payload: None,
+            // A message gets its result when it completes, and never leaves completed but by its collection.
+            result: record.result.clone(),
         });
     }
 
