@@ -255,7 +255,11 @@ mod tests {
             let transitions = vec![TracedTransition { result: result.into(), ..completed.clone() }];
             drawn(&page(transitions, vec![]), &mut None, "flights", "UA1")
         };
-        assert!(line(b"gate \x1b 7").contains("(fencing token 7), result: gate \\u{1b} 7\n"), "{}", line(b"gate \x1b 7"));
+        assert!(
+            line(b"gate \x1b 7").contains("(fencing token 7), result: gate \\u{1b} 7\n"),
+            "{}",
+            line(b"gate \x1b 7")
+        );
         assert!(line(b"\xff").contains("result: 1 bytes of binary data; --json shows them\n"), "{}", line(b"\xff"));
         assert!(!line(b"").contains("result"), "{}", line(b""));
     }

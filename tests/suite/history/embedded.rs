@@ -101,7 +101,8 @@ async fn q21_the_history_survives_a_restart() {
 #[tokio::test]
 async fn q23_o6_a_file_without_results_is_upgraded() {
     let folder = folder();
-    let begun = |id: &str| Life::new(&QueueName::parse("queue", "embedded").expect("a name"), id).enqueued().leased("w");
+    let begun =
+        |id: &str| Life::new(&QueueName::parse("queue", "embedded").expect("a name"), id).enqueued().leased("w");
     let (old, new) = (begun("old"), begun("new"));
     let before = history(options(&folder));
     before.record_and_show(&events_of(&[old.clone(), new.clone()])).await;
