@@ -1,7 +1,7 @@
 //! The transitions of one id: Q20.
 
 use std::slice::from_ref;
-use tallystone_indexer::{HistoryStore, SearchQuery, Trace, fold};
+use tallystone_indexer::{SearchQuery, Trace, fold};
 use tallystone_model::State;
 use tallystone_proto::event::v1::Cause;
 use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
