@@ -15,10 +15,12 @@ impl QueueShard {
         }
         let to = if record.coalesced { State::Pending } else { State::Completed };
         let completed = self.end_lease(&lease.id, (to, 0), Cause::Complete, "");
-        if let Some(record) = self.messages.get_mut(&lease.id)
-            && to == State::Completed
-        {
-            record.result = result.clone();
+        if to == State::Completed {
+            if self.queue.config.forgets_completed(&self.queue.name) {
+                self.collect(&lease.id, "");
+            } else if let Some(record) = self.messages.get_mut(&lease.id) {
+                record.result = result.clone();
+            }
         }
         Ok(completed)
     }
