@@ -20,7 +20,7 @@ async fn n1_the_seeds_configuration_loads_as_it_stands_and_reaches_every_server(
         cardinality: Some(Cardinality::Low),
         ttl_ms: Some(0),
         coalesce_ms: Some(10_000),
-        rollup_batch_count: Some(128),
+        rollup_batch_count: Some(32),
         num_queues: Some(8),
         capacity_bytes: Some(16_777_216),
         buckets_per_id: Some(4),

@@ -4,7 +4,7 @@
 
 use super::adds::{Add, ZipfCounters};
 use super::load::Adder;
-use super::plan::{BATCH, CountersPlan};
+use super::plan::CountersPlan;
 use super::service::{Caller, CountersUnderTest};
 use crate::report::{Goal, Reference, Row, grouped};
 use crate::rig::Rig;
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use tallystone_client::NamespaceConfig;
 use tokio_util::sync::CancellationToken;
 
+/// Adds per call to the counters that wait.
+const FILL: usize = 1_000;
 /// The counters of the single adds: they are not those that wait.
 const OTHERS: usize = 50;
 /// Between two single adds.
@@ -46,7 +48,7 @@ async fn measure_with(plan: &CountersPlan, rig: &Rig, queue_rig: &Rig) -> Result
     let mut caller = service.callers(1).await?.remove(0);
     tokio::time::sleep(ALONE / 2).await;
     let before_bytes = written(queue_rig).await?;
-    for names in counters.names().chunks(BATCH) {
+    for names in counters.names().chunks(FILL) {
         caller.add(names.iter().map(|name| once(name)).collect()).await?;
     }
     tokio::time::sleep(Duration::from_millis(plan.sizes.accept_limit_ms) + OFFERED).await;
