@@ -190,7 +190,7 @@ impl RedisNamespace {
                 false if checkpoint.count > 0 => Closed::Up,
                 false => Closed::Down,
             };
-            Settlement { counter, to_ms: checkpoint.exact_to_ms, closed }
+            Settlement { counter, to_ms: checkpoint.exact_to_ms, closed, idle_shards: Vec::new() }
         };
         let settlements: Vec<Settlement> = counters.into_iter().zip(checkpoints).map(settlement).collect();
         self.settle(&settlements).await
