@@ -52,6 +52,15 @@ pub async fn roll_up(
     }
 }
 
+/// The direction in which a counter of this count must be closed.
+pub(crate) fn required_closed(count: i64) -> Closed {
+    match count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
+        true => Closed::No,
+        false if count > 0 => Closed::Up,
+        false => Closed::Down,
+    }
+}
+
 async fn roll_up_all(
     log: &impl RollupLog,
     checkpoints: &impl Checkpoints,
@@ -76,11 +85,7 @@ async fn roll_up_all(
             }
             Err(refusal) => return Err(refusal),
         };
-        let closed = match count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
-            true => Closed::No,
-            false if count > 0 => Closed::Up,
-            false => Closed::Down,
-        };
+        let closed = required_closed(count);
         let idle = sealed.pending.iter().filter(|(_, pending)| *pending == Pending::default());
         let idle_shards = idle.map(|(shard, _)| *shard).collect();
         let settle = Settlement { counter: job.counter.clone(), to_ms, closed, idle_shards };

@@ -12,11 +12,11 @@ use super::fan_out::homes;
 use super::record::read;
 use super::{Namespace, RedisNamespace, RedisNamespaces};
 use crate::checkpoints::{Checkpoint, Checkpoints};
-use crate::log::{Closed, RollupLog, Settlement, WINDOW_MS};
+use crate::log::{RollupLog, Settlement, WINDOW_MS};
 use crate::names::{CounterName, NamespaceName};
 use crate::namespace::{CounterType, SHARDS};
 use crate::refusal::Refusal;
-use crate::rollup::{COUNT_SOFT_MAX, Job, RolledUp, roll_up};
+use crate::rollup::{Job, RolledUp, required_closed, roll_up};
 use redis::Value;
 use std::collections::BTreeSet;
 use tallystone_lua::counter::{
@@ -186,11 +186,7 @@ impl RedisNamespace {
     async fn settle_counted(&self, counters: Vec<CounterName>) -> Result<(), Refusal> {
         let checkpoints = self.read(&counters).await?;
         let settlement = |(counter, checkpoint): (CounterName, Checkpoint)| {
-            let closed = match checkpoint.count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
-                true => Closed::No,
-                false if checkpoint.count > 0 => Closed::Up,
-                false => Closed::Down,
-            };
+            let closed = required_closed(checkpoint.count);
             Settlement { counter, to_ms: checkpoint.exact_to_ms, closed, idle_shards: Vec::new() }
         };
         let settlements: Vec<Settlement> = counters.into_iter().zip(checkpoints).map(settlement).collect();

@@ -124,10 +124,10 @@ pub(crate) fn rows(what: &str, unit: &'static str, points: &[Point]) -> Vec<Row>
     if let Some(many) = points.iter().find(|point| point.callers == MANY) {
         let p99_ms = many.called.stats.quantile_ms(0.99).unwrap_or_default();
         let calls = format!("{what}: latency of a call that is not refused, {} callers: p99", grouped(MANY as u64));
-        rows.push(row(calls, "ms", p99_ms, 2_000.0));
+        rows.push(Row::once(calls, "ms", p99_ms, Goal::AtMost(2_000.0)));
         let memory =
             format!("{what}: memory of the server with {} callers, beyond that at its start", grouped(MANY as u64));
-        rows.push(row(memory, "MiB", many.grown_mib, 100.0));
+        rows.push(Row::once(memory, "MiB", many.grown_mib, Goal::AtMost(100.0)));
     }
     rows
 }
@@ -143,11 +143,4 @@ fn rate_row(what: &str, unit: &'static str, point: &Point, best: f64) -> Row {
         .with("refused_calls", called.refused)
         .with("calls_without_an_answer", called.missing)
         .with("grown_mib", grown_mib.round())
-}
-
-/// A single value with a bound.
-pub(crate) fn row(what: String, unit: &'static str, value: f64, goal: f64) -> Row {
-    let mut samples = Samples::new();
-    samples.push(Sample { value, ..Sample::default() });
-    Row::new(what, unit, &samples, Reference::None, Goal::AtMost(goal))
 }

@@ -149,6 +149,13 @@ impl Row {
         }
     }
 
+    /// A value that was measured once, without a reference.
+    pub(crate) fn once(what: impl Into<String>, unit: &'static str, value: f64, goal: Goal) -> Row {
+        let mut samples = Samples::new();
+        samples.push(Sample { value, ..Sample::default() });
+        Row::new(what, unit, &samples, Reference::None, goal)
+    }
+
     /// Names the figure that the row belongs to.
     pub(crate) fn of(self, figure: &str) -> Row {
         Row { figure: figure.to_owned(), ..self }

@@ -74,6 +74,11 @@ impl Rig {
         text.parse().with_context(|| format!("INFO {section}: {field} is {text}"))
     }
 
+    /// The bytes of its append-only file.
+    pub(crate) async fn written(&self) -> Result<f64> {
+        self.info_number("persistence", "aof_current_size").await
+    }
+
     /// The cost of every command so far, including those that scripts call.
     pub(crate) async fn commands(&self) -> Result<BTreeMap<String, CommandCost>> {
         let stats = self.info("commandstats").await?;

@@ -141,7 +141,7 @@ async fn sample(plan: &CountersPlan, rig: &Rig, side: Side, counters: &Arc<ZipfC
 }
 
 async fn written(rig: &Rig, load: impl Future<Output = Result<TimedStats>>) -> Result<(Sample, f64)> {
-    let before = rig.info_number("persistence", "aof_current_size").await?;
+    let before = rig.written().await?;
     let total = load.await?;
-    Ok((total.rate(), rig.info_number("persistence", "aof_current_size").await? - before))
+    Ok((total.rate(), rig.written().await? - before))
 }

@@ -7,7 +7,7 @@ use super::service::{NAMESPACE, RollupParts, Rollups};
 use crate::child::signal;
 use crate::curve::{self, Answer, CALLERS, CONNECTIONS, Caller, DEADLINE, MANY, Point, call_until, retry_delay};
 use crate::program::Program;
-use crate::report::{Row, grouped};
+use crate::report::{Goal, Row, grouped};
 use crate::rig::Rig;
 use anyhow::{Context, Result, ensure};
 use reqwest::StatusCode;
@@ -203,7 +203,7 @@ async fn stall(plan: &CountersPlan, rig: &Rig, requests: &Arc<Requests>) -> Resu
     let (stalled_s, callers) = (plan.sizes.stall.as_secs_f64(), grouped(MANY as u64));
     let stalled = format!("Redis stood still for {stalled_s:.0} s under {callers} callers");
     Ok(vec![
-        curve::row(format!("the next add after {stalled}"), "ms", took_ms, 1_000.0),
-        curve::row(format!("memory of the service when {stalled}"), "MiB", grown_mib, 100.0),
+        Row::once(format!("the next add after {stalled}"), "ms", took_ms, Goal::AtMost(1_000.0)),
+        Row::once(format!("memory of the service when {stalled}"), "MiB", grown_mib, Goal::AtMost(100.0)),
     ])
 }

@@ -59,9 +59,7 @@ pub(super) async fn measure(plan: &QueuePlan, rig: &Rig) -> Result<Vec<Row>> {
     let reference = Reference::Measured("ours without a filter", &unfiltered);
     let row = Row::new(what, "ms", &filtered, reference, Goal::RatioAtMost(2.0));
     let what = format!("first dequeue by an undeclared key: index of {pending} built");
-    let mut built = Samples::new();
-    built.push(Sample { value: build_ms, ..Sample::default() });
-    let build = Row::new(what, "ms", &built, Reference::None, Goal::AtMost(BUILD_MS_MAX));
+    let build = Row::once(what, "ms", build_ms, Goal::AtMost(BUILD_MS_MAX));
     let what = "dequeue without a filter while an index is built: p99";
     let mut waited = Samples::new();
     waited.push(meanwhile.sample(meanwhile.quantile_ms(0.99).unwrap_or_default()));

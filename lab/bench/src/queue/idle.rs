@@ -5,9 +5,8 @@ use super::plan::QueuePlan;
 use super::work::StreamWorker;
 use crate::ours::{Ours, simple_queue};
 use crate::profile::commands_between;
-use crate::report::{Goal, Reference, Row, grouped};
+use crate::report::{Goal, Row, grouped};
 use crate::rig::Rig;
-use crate::sample::{Sample, Samples};
 use anyhow::{Result, bail};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -96,8 +95,7 @@ async fn spent_idle(plan: &QueuePlan, rig: &Rig) -> Result<BTreeMap<String, u64>
 
 fn row(plan: &QueuePlan, what: String, spent: BTreeMap<String, u64>, goal: Goal) -> Row {
     let seconds = plan.sizes.idle.as_secs_f64();
-    let mut samples = Samples::new();
-    samples.push(Sample { value: spent.values().sum::<u64>() as f64 / seconds, ..Sample::default() });
+    let per_s = spent.values().sum::<u64>() as f64 / seconds;
     let by_name: Map<String, Value> = spent.into_iter().map(|(name, calls)| (name, calls.into())).collect();
-    Row::new(what, "/s", &samples, Reference::None, goal).with("seconds", seconds).with("commands", by_name)
+    Row::once(what, "/s", per_s, goal).with("seconds", seconds).with("commands", by_name)
 }
