@@ -1,22 +1,15 @@
 -- requests: the memory of what Dequeue gave, in one hash (Q10):
---   request id              -> until(6), then fencing token(7) and id of each lease
---   '\0' server(8) slot(1)  -> until(6), number of the try(7), then of each request without an id that got leases:
---                              position(2) count(2) fencing token of the first(7) ids. The tokens of one request follow
---                              each other. The next ticket of the slot overwrites it (lib/dequeue/ticket).
--- Each id is behind its length(1). A record is deleted when its last lease has ended, extensions included. The scores of
--- slots are FAR later: a server of version 0.1, which cannot read their records, never finds them due. The ids of ended messages
--- are in the same hash (lib/ids).
-local function remembered(name, raw)
+--   request id              -> until(6), then fencing token(7) and id of each lease, its length(1) before it
+--   '\0' server(8) slot(1)  -> what the ticket of the slot gave (lib/dequeue/ticket). The next ticket overwrites it.
+-- The record of a request id is deleted when its last lease has ended, extensions included; that of a slot when its
+-- leases would have ended without extensions. The scores of slots are FAR later: a server of version 0.1, which cannot
+-- read their records, never finds them due. The ids of ended messages are in the same hash (lib/ids).
+local function remembered(raw)
   local all, at = {}, 7
-  if byte(name) == 0 then at = 14 end
   while at <= #raw do
-    local position, count, token, id = 0, 1, nil, nil
-    if byte(name) == 0 then position, count, at = unpick('>I2I2', raw, at) end
-    token, at = unpick('>I7', raw, at)
-    for i = 0, count - 1 do
-      id, at = unpick('>Bc0', raw, at)
-      all[#all + 1] = {position = position, fencing_token = token + i, id = id}
-    end
+    local token, id
+    token, id, at = unpick('>I7Bc0', raw, at)
+    all[#all + 1] = {fencing_token = token, id = id}
   end
   return all
 end
@@ -34,8 +27,8 @@ local function forget(base, limit)
   for _, name in ipairs(due) do
     local raw = call('HGET', K_REQUESTS, name)
     local lives_until = (unpick('>I6', raw))
-    if lives_until <= now then
-      for _, lease in ipairs(remembered(name, raw)) do
+    if lives_until <= now and base == 0 then
+      for _, lease in ipairs(remembered(raw)) do
         local _, ends = living(lease)
         lives_until = math.max(lives_until, ends or 0)
       end

@@ -3,13 +3,21 @@ local REPLY_BYTES_MAX = 4 * 1024 * 1024
 -- id, head, body of every lease. Those of one request are neighbours, from r.first on.
 local leases, leases_end, reply_bytes = {}, 0, 0
 
+-- Leases of one request that end at the same time are a run: the position of its first lease, the time (ms).
+local function begin_run(r, due)
+  r.run_due, r.runs = due, r.runs or {}
+  local n = #r.runs
+  r.runs[n + 1], r.runs[n + 2] = r.found, due
+  if due > r.until_ms then r.until_ms = due end
+end
+
 local function give(r, id, head, body, due, payload_bytes)
   if r.found == 0 then r.first = leases_end + 1 end
+  if due ~= r.run_due then begin_run(r, due) end
   leases[leases_end + 1], leases[leases_end + 2], leases[leases_end + 3] = id, head, body
   leases_end = leases_end + 3
   r.found = r.found + 1
   reply_bytes, r.bytes = reply_bytes + #body, r.bytes + payload_bytes
-  if due > r.until_ms then r.until_ms = due end
 end
 
 -- Gives a request those of its remembered leases that still live.
@@ -32,7 +40,7 @@ local function replay_answered(requests)
   end
   if #ids == 0 then return end
   for i, raw in ipairs(call('HMGET', K_REQUESTS, unpack(ids))) do
-    if raw then replay(with_id[i], remembered(ids[i], raw)) end
+    if raw then replay(with_id[i], remembered(raw)) end
   end
   forget(0, 2 * #ids)
 end

@@ -39,7 +39,7 @@ impl QueueShard {
         let mut leases = Vec::with_capacity(requests.len());
         for (at, request) in requests.iter().enumerate() {
             let given = match request.request_id.as_str() {
-                "" => memory.leases.remove(&at),
+                "" => memory.leases.remove(&at).map(|leases| self.not_extended(&leases)),
                 id => self.requests.get(id).cloned(),
             };
             let answer = self.dequeue_one(request, &given.unwrap_or_default(), &mut cut_short);
@@ -47,7 +47,8 @@ impl QueueShard {
                 && request.request_id.is_empty()
                 && !leases.is_empty()
             {
-                memory.leases.insert(at, leases.iter().map(named).collect());
+                let given = leases.iter().map(|lease| (named(lease), lease.expires_at_ms));
+                memory.leases.insert(at, given.collect());
             }
             leases.push(answer);
         }
@@ -94,6 +95,13 @@ impl QueueShard {
             self.requests.insert(request.request_id.clone(), leases.iter().map(named).collect());
         }
         Ok(leases)
+    }
+
+    /// Those of a ticket's leases that end when they did at first: a worker that extends its lease has received it.
+    fn not_extended(&self, given: &[(LeaseRef, u64)]) -> Vec<LeaseRef> {
+        let ends = |lease: &LeaseRef| self.messages.get(&lease.id).map(|record| record.due_ms);
+        let kept = given.iter().filter(|(lease, expires_at_ms)| ends(lease) == Some(*expires_at_ms));
+        kept.map(|(lease, _)| lease.clone()).collect()
     }
 
     /// Those of these leases that live.

@@ -25,8 +25,8 @@ pub(super) struct Remembered {
 pub(super) struct TicketMemory {
     /// The number of its last try.
     pub(super) number: u64,
-    /// The leases of its requests without an id, by their positions.
-    pub(super) leases: BTreeMap<usize, Vec<LeaseRef>>,
+    /// The leases of its requests without an id, and when each ended at first (Unix ms), by their positions.
+    pub(super) leases: BTreeMap<usize, Vec<(LeaseRef, u64)>>,
 }
 
 pub(super) struct QueueShard {
