@@ -21,6 +21,8 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_MAX: Duration = Duration::from_secs(6 * 3_600);
 
 /// Starts it. Without a queue no rollup becomes a job.
+///
+/// The calls of each part are boxed: between two calls a part of an idle namespace keeps no room for them.
 pub(super) fn start(open: Arc<OpenNamespace>, queue: Option<Client>, idle: &Arc<IdleNamespaces>) {
     let until = open.until.clone();
     tokio::spawn(until.clone().run_until_cancelled_owned(touch(open.clone())));
@@ -36,7 +38,7 @@ async fn touch<S: RollupSchedule>(open: Arc<OpenNamespace<S>>) {
         open.touches.arrived.notified().await;
         tokio::time::sleep(TOGETHER).await;
         for touched in open.touches.take().chunks(TOUCHED_MAX) {
-            match open.store.touch(touched).await {
+            match Box::pin(open.store.touch(touched)).await {
                 Ok(true) => open.touches.hurried.notify_one(),
                 Ok(false) => {}
                 Err(Refusal::Stale) => return open.set_refused(),
@@ -52,7 +54,7 @@ async fn prune(open: Arc<OpenNamespace>) {
     loop {
         let mut pause = until_next_slice(&open.config, open.store.now_ms());
         for shard in 0..SHARDS {
-            match open.store.prune(shard).await {
+            match Box::pin(open.store.prune(shard)).await {
                 Ok(0) => {}
                 Ok(slices) => {
                     pause = PRUNE_EVERY;

@@ -173,7 +173,8 @@ where
     while in_flight.next().await.is_some() {}
     while !gathered.waiting.is_empty() {
         let Flush { items, wanted, parts } = gathered.flush();
-        answer(store(items, wanted).await, parts);
+        // Boxed, so that the task of an idle namespace keeps no room for it.
+        answer(Box::pin(store(items, wanted)).await, parts);
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn run<S: RollupSchedule>(open: Arc<OpenNamespace<S>>, queue: C
     let mut trigger = Trigger { open, queue, idle, gates, has_queues: false };
     let mut failing: Option<Duration> = None;
     loop {
-        match trigger.step().await {
+        match Box::pin(trigger.step()).await {
             Ok(next) => {
                 if failing.take().is_some() {
                     tracing::info!(%namespace, "rollups of due counters are requested again");

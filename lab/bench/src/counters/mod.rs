@@ -13,6 +13,7 @@ mod lag;
 mod latency;
 mod load;
 mod memory;
+mod mixed;
 mod overload;
 mod plan;
 mod raw;
@@ -69,6 +70,7 @@ impl Suite for CounterSuite {
             CounterFigure::Overload => overload::measure(plan, &rig).await,
             CounterFigure::Hedged => hedged::measure(plan, &rig).await,
             CounterFigure::Rollup => rollup::measure(plan, &rig).await,
+            CounterFigure::Mixed => mixed::measure(plan, &rig).await,
             CounterFigure::Idle => idle::measure(plan, &rig).await,
         };
         rig.stop().await;
