@@ -51,6 +51,10 @@ pub struct TracedTransition {
     pub priority: i64,
     /// Distinguishes messages that had the same id one after the other.
     pub sequence: u64,
+    /// The result that the worker gave with this transition to completed; empty: none. Only the newest message of the id has
+    /// it.
+    #[serde(skip_serializing_if = "Bytes::is_empty", serialize_with = "text_or_bytes")]
+    pub result: Bytes,
 }
 
 /// Versions that are missing.
@@ -153,6 +157,9 @@ pub struct IndexedMessage {
     /// The first bytes of its payload, in a trace, if the server is configured to keep them.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text_or_nothing")]
     pub payload: Option<Bytes>,
+    /// The result that its worker gave when it completed; empty: none.
+    #[serde(skip_serializing_if = "Bytes::is_empty", serialize_with = "text_or_bytes")]
+    pub result: Bytes,
 }
 
 /// A page of found messages.
@@ -240,10 +247,20 @@ impl Client {
             first_version: gap.first_version,
             last_version: gap.last_version,
         };
+        let message = response.message.map(IndexedMessage::from_wire);
+        let mut transitions: Vec<_> = response.transitions.into_iter().map(TracedTransition::from_wire).collect();
+        // A completed message has completed once: nothing but its collection follows.
+        for transition in &mut transitions {
+            if transition.to == Some(State::Completed)
+                && let Some(message) = message.as_ref().filter(|message| message.sequence == transition.sequence)
+            {
+                transition.result = message.result.clone();
+            }
+        }
         Ok(Trace {
-            transitions: response.transitions.into_iter().map(TracedTransition::from_wire).collect(),
+            transitions,
             gaps: response.gaps.into_iter().map(gap).collect(),
-            message: response.message.map(IndexedMessage::from_wire),
+            message,
             next_page_token: response.next_page_token,
             watermark: Watermark::from_wire(response.watermark),
         })
@@ -322,6 +339,7 @@ impl TracedTransition {
             due_ms: from_wire(transition.due_ms),
             priority: transition.priority,
             sequence: transition.sequence,
+            result: Bytes::new(),
         }
     }
 }
@@ -350,6 +368,7 @@ impl IndexedMessage {
             repaired: message.repaired,
             shard: message.shard,
             payload: message.payload,
+            result: message.result,
         }
     }
 }

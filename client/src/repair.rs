@@ -46,6 +46,7 @@ impl IndexedMessage {
             shard: self.shard,
             uncertain: false,
             repaired: false,
+            result: self.result,
         }
     }
 }

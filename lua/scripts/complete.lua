@@ -51,8 +51,7 @@ for i = 1, items do
       if flags % 2 == 1 then
         results[i] = run_once_more(id, head)
       else
-        results[i] = complete(id, head, version + 1)
-        if given[i] then call('HSET', K_RESULTS, id, given[i]) end
+        results[i] = complete(id, head, version + 1, given[i])
       end
     elseif ended_by(fencing_token, ENDED_COMPLETE, ended_fencing_token, ended_how) then
       results[i] = char(OK, ended_how % 16) .. pack('>I4', ended_version)

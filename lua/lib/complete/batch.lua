@@ -52,15 +52,20 @@ local function share(version)
   completed = char(OK, COMPLETED) .. version4
 end
 
--- Adds one to the batch. RETURNS the result of its item.
-local function complete(id, head, version)
+-- Adds one to the batch. `result`: what the worker gave; nil: nothing. RETURNS the result of its item.
+local function complete(id, head, version, result)
   -- The bytes that encode_head would make, without decoding the record. `due` becomes the begin of the run.
   if version ~= shared_version then share(version) end
   local new_head = head_front .. sub(head, 6, 11) .. sub(head, 33, 39) .. head_middle .. sub(head, 30)
   local n = #ended + 1
   ended[n], new_heads[2 * n - 1], new_heads[2 * n] = id, id, new_head
   done[n] = version4 .. now6 .. sub(head, 52, 58) .. id
-  add_event(front, id, sub(head, 6, 11), new_head)
+  if result then
+    call('HSET', K_RESULTS, id, result)
+    add_event(with_payload(front), id, sub(head, 6, 11), new_head .. pack('>I2', #result) .. result)
+  else
+    add_event(front, id, sub(head, 6, 11), new_head)
+  end
   if exclusive then values[n] = value_at(head, fixed_at(head)) end
   if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), RUNNING, COMPLETED) end
   return completed

@@ -14,13 +14,13 @@ impl QueueShard {
             return record.ended_as(lease.fencing_token, Cause::Complete);
         }
         let to = if record.coalesced { State::Pending } else { State::Completed };
-        let completed = self.end_lease(&lease.id, (to, 0), Cause::Complete, "");
+        // Before the transition: its event has the result.
         if let Some(record) = self.messages.get_mut(&lease.id)
             && to == State::Completed
         {
             record.result = result.clone();
         }
-        Ok(completed)
+        Ok(self.end_lease(&lease.id, (to, 0), Cause::Complete, ""))
     }
 
     pub(super) fn extend_lease(&mut self, extension: &Extension) -> Result<Extended, Refusal> {

@@ -173,6 +173,7 @@ fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u
     out.extend_from_slice(&six(config.max_errored));
     out.extend_from_slice(&six(config.max_errored_bytes));
     out.extend_from_slice(&outbox.errored_payload_bytes().to_be_bytes());
+    out.extend_from_slice(&six(config.id_window_ms));
     out.push(stored.indexes.len() as u8);
     for index in &stored.indexes {
         record::encode_index(index.slot, index.building, &index.keys, &mut out);

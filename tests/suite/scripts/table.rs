@@ -385,6 +385,7 @@ fn patch(words: &[&str]) -> QueuePatch {
             ("attempts", value) => patch.max_attempts = Some(number(value) as u32),
             ("retention", value) => patch.terminal_retention_ms = Some(number(value)),
             ("errored_retention", value) => patch.errored_retention_ms = Some(number(value)),
+            ("id_window", value) => patch.id_window_ms = Some(number(value)),
             ("errored", value) => patch.max_errored = Some(number(value)),
             ("depth", value) => patch.max_depth = Some(number(value)),
             ("paused", value) => patch.dequeue_blocked = Some(value == "yes"),
