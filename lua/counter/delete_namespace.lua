@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- delete_namespace: a namespace leaves the registry; its entry stays apart until its data is gone, too (N14).
+-- delete_namespace: a namespace leaves the registry; a separate field has its entry until its data is gone, too (N14).
 -- KEYS namespaces   ARGV now_ms (lib/clock), name, its incarnation or '' for any
 -- RETURNS {OK, incarnation, entry of the deleted namespace: when it was deleted I6, 0 B, the entry as it stood} | {LOST}
 -- WHY the next incarnation is a number of the whole registry: nothing has to be kept of each deleted name.

@@ -98,8 +98,11 @@ impl RollupWorkers {
         while let Some(all) = stopping.run_until_cancelled(watcher.next(&self.stale)).await {
             // Without the store nothing could start.
             let Ok(idle) = self.idle(&all, &mut running).await else { continue };
-            let deleted = running.extract_if(.., |name, _| all.iter().all(|namespace| namespace.name != *name));
-            deleted.for_each(|(_, before)| drop(tokio::spawn(before.stop())));
+            let is_deleted = |name: &&NamespaceName| all.iter().all(|namespace| namespace.name != **name);
+            let deleted: Vec<NamespaceName> = running.keys().filter(is_deleted).cloned().collect();
+            for before in deleted.iter().filter_map(|name| running.remove(name)) {
+                tokio::spawn(before.stop());
+            }
             for namespace in all {
                 // A registry that has lost its last change gives that change's revision to another one, so the
                 // configuration is compared, too.

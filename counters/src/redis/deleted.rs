@@ -1,5 +1,5 @@
 //! The end of a namespace (N14). It leaves the registry, then its shards refuse every call, then its keys go, in commands of a
-//! bounded length. Its entry stays apart in the registry until then and for an hour more. So whichever process finds it goes
+//! bounded length. A separate field of the registry has its entry until then and for an hour more. So whichever process finds it goes
 //! on with the deletion, and each step may be repeated. A later namespace of the same name has other keys.
 
 use super::calls::{call, defect, of_link};

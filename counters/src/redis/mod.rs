@@ -1,6 +1,6 @@
 //! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
-//! What lives here: the registry (`namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the repair of one
+//! What lives here: the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the repair of one
 //! that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `checkpoints`,
 //! `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a shard (`clock`,
 //! `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of counting, which are in
@@ -18,6 +18,7 @@ mod fan_out;
 mod layout;
 mod list;
 mod log;
+mod namespace;
 mod namespaces;
 mod prune;
 mod record;
@@ -27,7 +28,8 @@ mod watcher;
 
 pub use deleted::DeletedNamespace;
 pub use list::{CounterPage, ListedCounter};
-pub use namespaces::{Namespace, RedisNamespaces};
+pub use namespace::Namespace;
+pub use namespaces::RedisNamespaces;
 pub use reset::ClockAhead;
 pub use watcher::NamespaceWatcher;
 

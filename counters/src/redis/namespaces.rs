@@ -1,7 +1,7 @@
 //! The registry of namespaces: one hash, each entry its revision and its configuration (N1).
 
 use super::calls::{call, defect, of_link};
-use super::record::read;
+use super::namespace::Namespace;
 use super::{Links, scripts};
 use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};
@@ -28,29 +28,6 @@ pub struct RedisNamespaces {
     clock: Clock,
     /// Dropped with the last of the clones, it ends them.
     _tasks: Arc<JoinSet<()>>,
-}
-
-/// A namespace in one revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Namespace {
-    /// Its name.
-    pub name: NamespaceName,
-    /// Its configuration.
-    pub config: NamespaceConfig,
-    /// 1 when it is created; every change raises it by one.
-    pub revision: u64,
-    /// Distinguishes namespaces of the same name: one that is created after another was deleted has a higher one (N14).
-    pub incarnation: u64,
-}
-
-impl Namespace {
-    /// What its keys and its rollup queues are named after. No other incarnation has the same.
-    pub fn tag(&self) -> String {
-        match self.incarnation {
-            0 => self.name.to_string(),
-            incarnation => format!("{}:{incarnation}", self.name),
-        }
-    }
 }
 
 impl RedisNamespaces {
@@ -195,19 +172,5 @@ impl RedisNamespaces {
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         self.verify().await?;
         RedisNamespace::open(self.links.clone(), namespace.clone(), self.clock.clone()).await
-    }
-}
-
-impl Namespace {
-    /// Reads an entry of the registry (`counter/lib/registry.lua`).
-    pub(super) fn decode(name: NamespaceName, raw: &[u8]) -> Result<Namespace, Refusal> {
-        let unreadable = || defect("an unreadable namespace");
-        let (revision, rest) = raw.split_at_checked(6).ok_or_else(unreadable)?;
-        let (incarnation, json) = match rest.strip_prefix(b"#") {
-            Some(rest) => rest.split_at_checked(6).ok_or_else(unreadable)?,
-            None => (&[][..], rest),
-        };
-        let config = serde_json::from_slice(json).map_err(|error| Refusal::Internal(format!("'{name}': {error}")))?;
-        Ok(Namespace { name, config, revision: read(revision), incarnation: read(incarnation) })
     }
 }

@@ -10,18 +10,10 @@ use crate::refusal::Refusal;
 use futures::future::BoxFuture;
 use std::time::Duration;
 use tallystone_client::Client;
-use tokio::sync::Notify;
 
 /// Between two searches for deleted namespaces whose keys have not gone: another server may have died while it removed them.
 const SEARCH_EVERY: Duration = Duration::from_secs(10);
 const QUEUES_PAGE: u32 = 1_000;
-
-/// Removes what is left of deleted namespaces.
-#[derive(Default)]
-pub(super) struct Removal {
-    /// Notified when a namespace was deleted.
-    pub(super) deleted: Notify,
-}
 
 impl CounterService {
     /// Deletes a counter: it answers as one that was never written. What was added up to the time of the call, or of
@@ -54,7 +46,7 @@ impl CounterService {
     /// [`Refusal::NamespaceNotFound`]: also if only another `incarnation` exists, or the deletion is more than an hour ago.
     pub async fn delete_namespace(&self, name: &NamespaceName, incarnation: Option<u64>) -> Result<(), Refusal> {
         self.directory.delete(name, incarnation).await?;
-        self.removal.deleted.notify_one();
+        self.namespace_deleted.notify_one();
         Ok(())
     }
 
@@ -71,7 +63,7 @@ impl CounterService {
                 Err(error) => tracing::debug!(%error, "cannot remove a deleted namespace"),
             }
             tokio::select! {
-                () = self.removal.deleted.notified() => {}
+                () = self.namespace_deleted.notified() => {}
                 () = tokio::time::sleep(SEARCH_EVERY) => {}
             }
         }

@@ -33,7 +33,6 @@ use crate::namespace::{CounterType, FUTURE_LIMIT_MS, NamespaceConfig};
 use crate::read::accurate;
 use crate::redis::{CounterPage, Namespace, RedisNamespaces};
 use crate::refusal::Refusal;
-use delete::Removal;
 use directory::Directory;
 use futures::future::BoxFuture;
 use idle::IdleNamespaces;
@@ -43,7 +42,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tallystone_client::Client;
 use tallystone_link::StoreStatus;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 /// How long a rollup that is under way may take before a read hurries it.
@@ -96,14 +95,15 @@ pub struct EventPage {
 pub struct CounterService {
     directory: Directory,
     queue: Option<Client>,
-    removal: Removal,
+    /// Notified when a namespace was deleted.
+    namespace_deleted: Notify,
 }
 
 impl CounterService {
     /// Serves the namespaces of a Redis. Due rollups become jobs in the queue behind this client; without one, none does.
     pub fn new(namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Arc<CounterService> {
         let directory = Directory::new(namespaces, WaitingRoom::new(waiting));
-        Arc::new(CounterService { directory, queue, removal: Removal::default() })
+        Arc::new(CounterService { directory, queue, namespace_deleted: Notify::new() })
     }
 
     /// The work between calls, until the token is cancelled: changes of namespaces are noticed, due rollups become jobs,

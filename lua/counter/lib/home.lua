@@ -1,4 +1,4 @@
--- home: what the home shard of a counter has of it besides its events. Every script that writes checkpoints begins with it.
+-- home: the checkpoints of a home shard. Every script that writes them begins with it.
 -- KEYS counts, marks of deleted counters, state ...
 -- RETURNS from the including script: {NO_SHARD}: the namespace was deleted (N14)
 -- A checkpoint (CHECKPOINT): count as high i4 and low I4, exact_to_ms I6, last_write_ms I6, lease: leased_at_ms I6, fencing

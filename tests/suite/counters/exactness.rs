@@ -126,7 +126,8 @@ impl Program {
     async fn delete(&mut self) {
         let ahead_ms = self.random.random_range(0..=1_000);
         let known = self.deletions.choose(&mut self.random).cloned();
-        let fresh = event(any_counter(&mut self.random).as_str(), "", self.ns.now_ms() + ahead_ms, Change::Clear);
+        let fresh =
+            event(any_counter(&mut self.random).as_str(), "deletion", self.ns.now_ms() + ahead_ms, Change::Clear);
         let fresh = NewEvent { token: Token::drawn(), ..fresh };
         let deletion = known.filter(|_| self.random.random_ratio(1, 4)).unwrap_or(fresh);
         let Ok(cleared) = self.ns.append_one(deletion.clone()).await else { return };

@@ -226,13 +226,13 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
     let (status, answer) = http.call(Method::GET, "/v1/namespaces/new", "").await;
     assert_eq!((status, fault(&answer)), (404, ("NOT_FOUND", "NAMESPACE_NOT_FOUND", "")));
     // What HTTP itself refuses is said in the same way.
-    for (method, path) in [(Method::GET, "/v1/add_count"), (Method::DELETE, "/v1/namespaces/new"), (Method::PUT, "/")] {
+    for (method, path) in [(Method::GET, "/v1/add_count"), (Method::PATCH, "/v1/namespaces/new"), (Method::PUT, "/")] {
         let (status, answer) = http.call(method, path, "").await;
         assert_eq!((status, fault(&answer)), (405, ("UNIMPLEMENTED", "METHOD_NOT_ALLOWED", "")), "{path}");
     }
     let url = format!("{}/v1/namespaces/new", http.house.urls[0]);
-    let answer = http.client.delete(url).send().await.expect("an answer");
-    assert_eq!(answer.headers()["allow"], "GET,HEAD,PUT");
+    let answer = http.client.patch(url).send().await.expect("an answer");
+    assert_eq!(answer.headers()["allow"], "GET,HEAD,PUT,DELETE");
     let long = format!(r#"{{"namespace": "{}"}}"#, "n".repeat(3 * 1024 * 1024));
     let put = "/v1/namespaces/new/persistence_configuration";
     for (method, path) in [(Method::POST, "/v1/add_count"), (Method::PUT, put)] {
