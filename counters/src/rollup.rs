@@ -81,14 +81,18 @@ async fn roll_up_all(
             false if count > 0 => Closed::Up,
             false => Closed::Down,
         };
-        let settle = Settlement { counter: job.counter.clone(), to_ms, closed };
+        let is_deleted = before.is_deleted && !has_adds(&sealed.pending, span);
+        let settle = Settlement { counter: job.counter.clone(), to_ms, closed, is_deleted };
         // Before the count commits: the adds that come meanwhile must still fit.
         if closed != Closed::No {
             log.close(&settle).await?;
         }
         let seen_ms = sealed.pending.iter().map(|(_, pending)| pending.last_write_ms).max();
-        let last_write_ms = before.last_write_ms.max(seen_ms.unwrap_or_default());
-        let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease };
+        let last_write_ms = match is_deleted {
+            true => before.last_write_ms,
+            false => before.last_write_ms.max(seen_ms.unwrap_or_default()),
+        };
+        let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease, is_deleted };
         numbers.push(number);
         updates.push(CheckpointUpdate { counter: job.counter.clone(), before, after });
         settled.push(settle);
@@ -141,6 +145,19 @@ fn windows(pending: &[(u16, Pending)], span: RollupSpan) -> impl Iterator<Item =
 /// The time of the last clear that is pending within the span (Unix ms).
 pub(crate) fn last_clear(pending: &[(u16, Pending)], span: RollupSpan) -> Option<u64> {
     windows(pending, span).filter_map(|(_, window)| window.cleared_ms).max()
+}
+
+/// Whether the span's last clear leaves an add of the span.
+fn has_adds(pending: &[(u16, Pending)], span: RollupSpan) -> bool {
+    let cleared_ms = last_clear(pending, span);
+    windows(pending, span).any(|(_, window)| !matches!(left(window, cleared_ms), Left::Nothing))
+}
+
+/// Whether an add of the span happened at this time (Unix ms) or before, and no clear of the span removes it.
+pub(crate) fn has_adds_to(pending: &[(u16, Pending)], span: RollupSpan, to_ms: u64) -> bool {
+    let is_cleared = last_clear(pending, span).is_some_and(|cleared_ms| cleared_ms >= to_ms);
+    let begins = |window: &Window| window.adds_ms.is_some_and(|(first_ms, _)| first_ms <= to_ms);
+    !is_cleared && windows(pending, span).any(|(_, window)| begins(window))
 }
 
 /// What a clear leaves of a window.

@@ -10,7 +10,8 @@ for i = 3, #ARGV do
   if raw then high, low, exact_to, last_write = struct.unpack(CHECKPOINT, raw) end
   if raw and exact_to == from then
     local checkpoint = struct.pack(CHECKPOINT, high, low, to, math.min(last_write, to), 0, 0)
-    redis.call('HSET', K_COUNTS, ARGV[i], checkpoint)
+    -- Behind it is the mark of a deleted counter.
+    redis.call('HSET', K_COUNTS, ARGV[i], checkpoint .. string.sub(raw, CHECKPOINT_BYTES + 1))
     lowered = lowered + 1
   end
 end

@@ -95,6 +95,20 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
     assert!(parse("namespace put ads --file x --ttl 1s").is_err(), "a file has all parameters");
 }
 
+#[test]
+fn n14_what_is_deleted_is_named_and_may_be_confirmed_beforehand() {
+    for line in ["delete x", "delete x --yes", "delete x --dry-run --namespace ads", "delete x --token t --at 5s"] {
+        assert!(matches!(parse(line).unwrap().verb, CounterVerb::Delete(_)), "{line}");
+    }
+    for line in ["namespace delete ads", "namespace delete ads --yes", "namespace delete ads --dry-run"] {
+        let verb = parse(line).unwrap().verb;
+        assert!(matches!(verb, CounterVerb::Namespace(namespace::NamespaceVerb::Delete(_))), "{line}");
+    }
+    for bad in ["delete", "delete x y", "delete x --yes --dry-run", "namespace delete"] {
+        assert!(parse(bad).is_err(), "{bad}");
+    }
+}
+
 fn counted(counter: &str, count: i64, exact_to_ms: u64) -> Outcome {
     Outcome::new(counter.to_owned(), Ok(Counted { count, exact_to_ms, counter_type: CounterType::Eventual }))
 }

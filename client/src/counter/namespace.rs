@@ -69,6 +69,8 @@ pub struct Namespace {
     pub config: NamespaceConfig,
     /// Rises with every change.
     pub revision: u64,
+    /// Distinguishes namespaces of the same name: one that is created after another was deleted has a higher one.
+    pub incarnation: u64,
 }
 
 impl CounterType {
@@ -156,6 +158,7 @@ impl Namespace {
             name: namespace.name,
             config: NamespaceConfig::from_wire(&namespace.config.unwrap_or_default()),
             revision: from_wire(namespace.revision),
+            incarnation: from_wire(namespace.incarnation),
         }
     }
 }

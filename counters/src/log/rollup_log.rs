@@ -65,6 +65,8 @@ pub struct Settlement {
     pub to_ms: u64,
     /// The direction that its count requires to be closed.
     pub closed: Closed,
+    /// The counter was deleted and not written since: it leaves circulation.
+    pub is_deleted: bool,
 }
 
 /// What a rollup and an accurate read need of the log. A call on several counters replies for each, in their order, or

@@ -51,7 +51,7 @@ impl RollupLog for OracleNamespace {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
         let mut world = self.world();
-        for Settlement { counter, to_ms, closed } in settlements {
+        for Settlement { counter, to_ms, closed, is_deleted } in settlements {
             let placement = Placement::of(counter);
             for number in placement.shards(&self.config) {
                 let shard = self.shard(&mut world, number)?;
@@ -64,7 +64,8 @@ impl RollupLog for OracleNamespace {
                     (pending.closed, pending.closed_to_ms) = (*closed, *to_ms);
                 }
                 // Only the home shard keeps a counter in circulation: one mark is enough.
-                let again_after_ms = if number == placement.home() { self.config.circulation_ms() } else { 0 };
+                let stays = number == placement.home() && !is_deleted;
+                let again_after_ms = if stays { self.config.circulation_ms() } else { 0 };
                 let due_after_ms = self.config.due_after_ms() as i64;
                 let since_ms = match first_end_ms {
                     Some(first_end_ms) => Some(first_end_ms as i64),

@@ -94,9 +94,11 @@ impl RollupLog for RedisNamespace {
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).log());
             command.arg(self.config.due_after_ms());
-            for Settlement { counter, to_ms, closed } in numbers.iter().map(|number| &settlements[*number]) {
+            for settlement in numbers.iter().map(|number| &settlements[*number]) {
+                let Settlement { counter, to_ms, closed, is_deleted } = settlement;
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
-                command.arg(if shard == Placement::of(counter).home() { again_after_ms } else { 0 });
+                let stays = shard == Placement::of(counter).home() && !is_deleted;
+                command.arg(if stays { again_after_ms } else { 0 });
             }
             self.run(shard, &command).await.map(drop)
         };

@@ -63,7 +63,7 @@ impl RedisNamespaces {
         if namespace.config.counter_type == CounterType::BestEffort {
             return Ok(ClockAhead::default());
         }
-        let (reached, now_ms) = (self.reached(name).await?, self.right_ms().await?);
+        let (reached, now_ms) = (self.reached(&namespace).await?, self.right_ms().await?);
         // A reset leaves fences at the end of the present window.
         let ahead_ms =
             reached.fence_ms.checked_sub(now_ms).filter(|ahead_ms| *ahead_ms > WINDOW_MS).unwrap_or_default();
@@ -81,11 +81,11 @@ impl RedisNamespaces {
             return Ok(());
         }
         self.right_ms().await?;
-        let reached = self.reached(name).await?;
+        let reached = self.reached(&namespace).await?;
         let revision = reached.revision.max(namespace.revision + RESERVED - 1) + 1;
-        let store = self.open(&Namespace { revision, ..namespace }).await?;
+        let store = self.open(&Namespace { revision, ..namespace.clone() }).await?;
         // No event can come any more that the counters' readers would not find here.
-        let reached = self.reached(name).await?;
+        let reached = self.reached(&namespace).await?;
         for shard in 0..SHARDS {
             store.fence(shard, reached.counted_to_ms, None).await?;
         }
@@ -103,6 +103,9 @@ impl RedisNamespaces {
         }
         for _ in 0..TRIES {
             let latest = self.found(name).await?;
+            if latest.incarnation != namespace.incarnation {
+                return Err(Refusal::Stale);
+            }
             match self.replace_at(name, Some(&latest), latest.config.clone(), revision).await {
                 Err(Refusal::Stale) => {}
                 done => return done.map(drop),
@@ -117,15 +120,15 @@ impl RedisNamespaces {
     }
 
     /// The store's time, which is right as far as this process knows.
-    async fn right_ms(&self) -> Result<u64, Refusal> {
+    pub(super) async fn right_ms(&self) -> Result<u64, Refusal> {
         let read = self.clock().right_ms(self.link()).await;
         Ok(read?)
     }
 
-    async fn reached(&self, name: &NamespaceName) -> Result<Reached, Refusal> {
+    async fn reached(&self, namespace: &Namespace) -> Result<Reached, Refusal> {
         let mut reached = Reached::default();
         for shard in 0..SHARDS {
-            let key = ShardKeys::new(name.as_str(), shard).key("state");
+            let key = ShardKeys::new(&namespace.tag(), shard).key("state");
             let answer = self.link().call(redis::cmd("GET").arg(key)).await.map_err(super::calls::of_link)?;
             let Value::BulkString(state) = answer else { continue };
             let number = |field: std::ops::Range<usize>| state.get(field).map(read).ok_or_else(|| defect("no state"));
@@ -159,7 +162,7 @@ impl RedisNamespace {
     async fn count_all(&self) -> Result<BTreeSet<u64>, Refusal> {
         let (mut token, mut known) = (String::new(), BTreeSet::new());
         loop {
-            let page = self.list(&token, PAGE).await?;
+            let page = self.list_all(&token, PAGE).await?;
             for listed in page.counters.chunks(PAGE) {
                 known.extend(listed.iter().map(|listed| listed.checkpoint.exact_to_ms));
                 // The lease of each checkpoint's own: no other rollup may have a later one.
@@ -190,7 +193,8 @@ impl RedisNamespace {
                 false if checkpoint.count > 0 => Closed::Up,
                 false => Closed::Down,
             };
-            Settlement { counter, to_ms: checkpoint.exact_to_ms, closed }
+            let is_deleted = checkpoint.is_deleted;
+            Settlement { counter, to_ms: checkpoint.exact_to_ms, closed, is_deleted }
         };
         let settlements: Vec<Settlement> = counters.into_iter().zip(checkpoints).map(settlement).collect();
         self.settle(&settlements).await
@@ -200,7 +204,7 @@ impl RedisNamespace {
     async fn lower_all(&self, from_ms: u64, to_ms: u64) -> Result<(), Refusal> {
         let mut token = String::new();
         loop {
-            let page = self.list(&token, PAGE).await?;
+            let page = self.list_all(&token, PAGE).await?;
             let counters: Vec<CounterName> = page.counters.into_iter().map(|listed| listed.counter).collect();
             for (shard, numbers) in homes(counters.iter()) {
                 let mut command = call(CounterScript::Lower, &[self.keys(shard).counts()]);

@@ -74,7 +74,7 @@ async fn n2_a_counter_that_was_closed_in_vain_opens_again() {
     let mut ns = TestNamespace::new("vain", NamespaceConfig::default()).await;
     let name = counter("c");
     // A rollup that closed the counter died, or lost its commit to another.
-    let closing = |to_ms, closed| Settlement { counter: name.clone(), to_ms, closed };
+    let closing = |to_ms, closed| Settlement { counter: name.clone(), to_ms, closed, is_deleted: false };
     ns.store.close(&closing(NOON_MS, Closed::Up)).await.expect("closed");
     assert_eq!(ns.append_one(add("c", "t", NOON_MS, 1)).await, Err(Refusal::Overflow));
     ns.pass(60_000);

@@ -1,5 +1,5 @@
 //! Random programs: adds in batches, repetitions, late and early times, times by the store's own clock, clears, rollups of
-//! many that die between any two steps or overlap under earlier and later leases, a namespace that is changed, scripts
+//! many that die between any two steps or overlap under earlier and later leases, deletions, a namespace that is changed, scripts
 //! that are forgotten, a clock that the test moves and sets back. Every answer is the model's; every checkpoint is the
 //! oracle's count at its time; and when the dirty ones have been rolled up, nothing is pending, every count is exact and
 //! every event is read back (N3, N5 to N12). Every reply of Redis is also the oracle's (`compared`).
@@ -11,13 +11,14 @@ use super::interrupted::{Dying, Last, Stopped};
 use super::*;
 use crate::property::setting;
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeSet;
-use tallystone_counters::Settlement;
+use std::collections::{BTreeMap, BTreeSet};
 use tallystone_counters::log::Closed;
 use tallystone_counters::namespace::Cardinality;
 use tallystone_counters::read::accurate;
 use tallystone_counters::rollup::COUNT_SOFT_MAX;
+use tallystone_counters::{Deletions, Settlement};
 
 const PROGRAMS: u64 = 60;
 const PROGRAMS_LONG: u64 = 2_000;
@@ -50,6 +51,9 @@ struct Program {
     leases: Vec<LeaseOrder>,
     /// Where the spans of committed rollups begin: no two may begin at the same time.
     spans: BTreeSet<(CounterName, u64)>,
+    /// The clears of deletions, and up to when each counter is deleted.
+    deletions: Vec<NewEvent>,
+    deleted: BTreeMap<CounterName, u64>,
 }
 
 impl Program {
@@ -58,11 +62,22 @@ impl Program {
         let ns = TestNamespace::on(redis, "exactness", draw::config(&mut random)).await;
         let deltas = one(&mut random, &[Deltas::Mixed, Deltas::AroundWide, Deltas::Extreme]);
         let spans = BTreeSet::new();
-        Program { random, ns, deltas, sent: Vec::new(), stale: None, leases: Vec::new(), spans }
+        Program {
+            random,
+            ns,
+            deltas,
+            sent: Vec::new(),
+            stale: None,
+            leases: Vec::new(),
+            spans,
+            deletions: Vec::new(),
+            deleted: BTreeMap::new(),
+        }
     }
 
     async fn step(&mut self) {
-        match self.random.random_range(0..20) {
+        match self.random.random_range(0..21) {
+            20 => self.delete().await,
             0..9 => self.append().await,
             9 | 10 => {
                 let ms = one(&mut self.random, &[1, 100, 700, 3_000, 40_000]);
@@ -105,6 +120,34 @@ impl Program {
         for (event, answer) in events.into_iter().zip(answers) {
             self.sent.push((event, answer.ok().map(|appended| appended.time_ms)));
         }
+    }
+
+    /// As the service does; it may die between the steps, and a deletion may be repeated at any time.
+    async fn delete(&mut self) {
+        let ahead_ms = self.random.random_range(0..=1_000);
+        let known = self.deletions.choose(&mut self.random).cloned();
+        let fresh =
+            event(any_counter(&mut self.random).as_str(), "deletion", self.ns.now_ms() + ahead_ms, Change::Clear);
+        let fresh = NewEvent { token: Token::drawn(), ..fresh };
+        let deletion = known.filter(|_| self.random.random_ratio(1, 4)).unwrap_or(fresh);
+        let Ok(cleared) = self.ns.append_one(deletion.clone()).await else { return };
+        if self.random.random_ratio(1, 5) {
+            return;
+        }
+        self.ns.store.delete(&deletion.counter, cleared.time_ms).await.expect("a deletion");
+        let deleted_ms = self.deleted.entry(deletion.counter.clone()).or_default();
+        *deleted_ms = cleared.time_ms.max(*deleted_ms);
+        self.check_deleted(&deletion.counter).await;
+        self.deletions.push(deletion);
+    }
+
+    /// A deleted counter answers like one that was never written, until an add comes that happened later.
+    async fn check_deleted(&self, name: &CounterName) {
+        let Some(deleted_ms) = self.deleted.get(name) else { return };
+        let events = self.ns.oracle.events(name).into_values().flatten();
+        let is_written = events.filter(|event| event.change != Change::Clear).any(|event| event.time_ms > *deleted_ms);
+        let checkpoint = self.ns.checkpoint(name.as_str()).await;
+        assert!(checkpoint.is_deleted || is_written, "'{name}' was deleted at {deleted_ms} and has {checkpoint:?}");
     }
 
     /// As workers do, some of which die on the way.
@@ -160,6 +203,9 @@ impl Program {
             if self.random.random() {
                 self.append().await;
             }
+            if self.random.random_ratio(1, 3) {
+                self.delete().await;
+            }
             roll_up(&store, &store, &jobs[1]).await
         };
         let (first, second) = stopped.meanwhile(first, second).await;
@@ -212,7 +258,8 @@ impl Program {
         let stale = self.ns.store.clone();
         self.ns.reconfigure(config).await;
         let name = any_counter(&mut self.random);
-        let settled = Settlement { counter: name.clone(), to_ms: self.ns.latest_ms(), closed: Closed::Up };
+        let (to_ms, closed) = (self.ns.latest_ms(), Closed::Up);
+        let settled = Settlement { counter: name.clone(), to_ms, closed, is_deleted: false };
         assert_eq!(stale.seal(std::slice::from_ref(&name)).await, Err(Refusal::Stale));
         assert_eq!(stale.settle(std::slice::from_ref(&settled)).await, Err(Refusal::Stale));
         assert_eq!(stale.close(&settled).await, Err(Refusal::Stale));
@@ -233,11 +280,14 @@ impl Program {
     async fn check_checkpoints(&self, jobs: &[Job]) {
         for Job { counter: name, .. } in jobs {
             let checkpoint = self.ns.checkpoint(name.as_str()).await;
+            // That of a deleted counter is exact to its deletion, too, which no rollup need have seen.
+            let deleted_ms = if checkpoint.is_deleted { checkpoint.last_write_ms + 1 } else { 0 };
             assert_eq!(
                 i128::from(checkpoint.count),
-                self.ns.oracle.count(name, checkpoint.exact_to_ms),
+                self.ns.oracle.count(name, checkpoint.exact_to_ms.max(deleted_ms)),
                 "'{name}' at {checkpoint:?}"
             );
+            self.check_deleted(name).await;
             assert!(checkpoint.last_write_ms <= self.ns.oracle.last_write_ms(name), "'{name}' at {checkpoint:?}");
             assert!(checkpoint.exact_to_ms <= self.ns.latest_ms() - 500, "nothing that can still come");
         }
@@ -268,7 +318,9 @@ impl Program {
             let expected = self.ns.oracle.count(&counter(name), u64::MAX);
             let checkpoint = self.ns.checkpoint(name).await;
             assert_eq!(i128::from(checkpoint.count), expected, "'{name}' at rest");
-            assert_eq!(checkpoint.last_write_ms, self.ns.oracle.last_write_ms(&counter(name)), "'{name}' at rest");
+            let last_write_ms = self.ns.oracle.last_write_ms(&counter(name));
+            assert!(checkpoint.is_deleted || checkpoint.last_write_ms == last_write_ms, "'{name}' at rest");
+            self.check_deleted(&counter(name)).await;
             let pending = self.ns.pending(name).await;
             assert!(pending.iter().all(|(_, pending)| pending.windows.is_empty()), "{pending:?}");
             for (window, events) in self.ns.oracle.events(&counter(name)) {

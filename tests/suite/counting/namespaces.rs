@@ -30,7 +30,7 @@ async fn n1_the_seeds_configuration_loads_as_it_stands_and_reaches_every_server(
         close_after_ms: Some(518_400_000),
         delete_after_ms: Some(604_800_000),
     };
-    assert_eq!(put, Namespace { name: "my_dataset".to_owned(), config: expected, revision: 1 });
+    assert_eq!(put, Namespace { name: "my_dataset".to_owned(), config: expected, revision: 1, incarnation: 0 });
     assert_eq!(house.clients[1].get_namespace("my_dataset").await.expect("a namespace"), put);
     // Once more, with one number changed: the rest is as it was.
     let changed = ARTICLE_EXAMPLE.replace(r#""coalesce_ms": 10000"#, r#""coalesce_ms": 250"#);

@@ -25,12 +25,14 @@ use utoipa::OpenApi;
         calls::get_counts,
         calls::clear_count,
         calls::clear_counts,
+        calls::delete_counter,
         calls::list_counters,
         calls::list_events,
         calls::list_namespaces,
         calls::get_namespace,
         calls::put_namespace,
-        calls::put_persistence_configuration
+        calls::put_persistence_configuration,
+        calls::delete_namespace
     )
 )]
 struct Description;

@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- delete: a counter has no count from now on; its clear of this time is in the log already (N14).
+-- KEYS counts deleted state   ARGV counter, time of the clear
+-- RETURNS {OK}
+-- WHY it leaves a mark in place of the checkpoint: a rollup that began before then loses its compare-and-set. Events of
+-- earlier windows that still arrive never count, because the mark is exact to the window of the clear.
+-- WHY nothing changes behind that: a rollup has counted the clear. Where the counter lives again, this call is a repetition.
+--@include home
+local counter, cleared_ms = ARGV[1], tonumber(ARGV[2])
+local window_ms = cleared_ms - cleared_ms % WINDOW_MS
+local before = call('HGET', K_COUNTS, counter)
+local high, low, exact_to, last_write, leased_at, token = 0, 0, 0, 0, 0, 0
+if before then high, low, exact_to, last_write, leased_at, token = unpick(CHECKPOINT, before) end
+local is_empty = high == 0 and low == 0 and last_write == cleared_ms
+if exact_to <= window_ms or is_empty then
+  local mark = pack(CHECKPOINT, 0, 0, math.max(exact_to, window_ms), cleared_ms, leased_at, token) .. DELETED
+  call('HSET', K_COUNTS, counter, mark)
+end
+call('ZADD', K_DELETED, 'GT', ARGV[2], counter)
+return {OK}
