@@ -56,8 +56,8 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
         self
     }
 
-    /// Sends a call a second time when it has no answer after a time. With one server, hedges have a connection to it of
-    /// their own: another server may be behind it, or another thread of it. Default: never.
+    /// Sends a call a second time when it has no answer after a time. With one server, hedges have a separate
+    /// connection to it: another server may be behind it, or another thread of it. Default: never.
     #[must_use]
     pub fn hedge(mut self, hedge: Hedge) -> Self {
         self.hedge = Some(hedge);

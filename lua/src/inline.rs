@@ -1,6 +1,6 @@
 //! Writes the values of constants in place of their names.
 //!
-//! Redis runs the whole text of a script for each call, so each call makes its functions anew, and each function captures
+//! Redis runs the whole text of a script for each call, so each call makes all of its functions, and each function captures
 //! every outer local that it names: Lua 5.1 searches a list for each of them. A constant that stays a name costs that search in
 //! each function; as a value it costs nothing (decision 0053).
 
