@@ -82,7 +82,9 @@ async fn roll_up_all(
             false => Closed::Down,
         };
         let is_deleted = before.is_deleted && !has_adds(&sealed.pending, span);
-        let settle = Settlement { counter: job.counter.clone(), to_ms, closed, is_deleted };
+        let idle = sealed.pending.iter().filter(|(_, pending)| *pending == Pending::default());
+        let idle_shards = idle.map(|(shard, _)| *shard).collect();
+        let settle = Settlement { counter: job.counter.clone(), to_ms, closed, is_deleted, idle_shards };
         // Before the count commits: the adds that come meanwhile must still fit.
         if closed != Closed::No {
             log.close(&settle).await?;

@@ -8,10 +8,12 @@
 --@include clock
 --@include home
 local oldest_first = now - FIRST_AGE_MS_MAX
-local out, write, deleted = {OK}, {}, {}
+local out, write, deleted, counters = {OK}, {}, {}, {}
+for i = 2, #ARGV, 3 do counters[#counters + 1] = ARGV[i] end
+local found = call('HMGET', K_COUNTS, unpack(counters))
 for i = 2, #ARGV, 3 do
   local counter, expected, checkpoint = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local before = call('HGET', K_COUNTS, counter)
+  local before = found[(i + 1) / 3]
   local stands, leased_at, token = '0', 0, 0
   if before then
     local _, _, exact_to, _, was_leased_at, was_token = unpick(CHECKPOINT, before)

@@ -3,6 +3,7 @@
 -- KEYS all of the shard   ARGV head, number of items, then id, fencing token of each item, then position, result of each
 --      item that has one
 -- RETURNS {OK, code(1) state(1) version(4) of each item}
+-- Where the queue forgets what is completed (lib/complete/batch), a repetition finds no message.
 -- WHY a batch: completions gather and are written with one call per structure. A coalesced message, which becomes
 -- pending again, acts alone.
 --@include shard

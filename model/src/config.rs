@@ -2,7 +2,7 @@
 
 use crate::filter::IndexKeys;
 use crate::limits::*;
-use crate::names::check_text;
+use crate::names::{QueueName, check_text};
 use crate::priority_class::PriorityClasses;
 use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -179,6 +179,12 @@ pub struct QueuePatch {
 }
 
 impl QueueConfig {
+    /// Whether a message of this queue is gone as soon as it is completed, and a repeated Complete finds none. Only internal
+    /// queues are like that: their jobs may run again, so no caller relies on the memory of one that is done.
+    pub fn forgets_completed(&self, queue: &QueueName) -> bool {
+        queue.is_internal() && self.terminal_retention_ms == 0 && self.id_window_ms == 0
+    }
+
     /// Checks every limit; the refusal names the field of the wire.
     pub fn check(&self) -> Result<(), Refusal> {
         if let QueueType::Exclusive { key } = &self.queue_type {

@@ -95,16 +95,22 @@ impl RollupLog for RedisNamespace {
             let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).log());
             command.arg(self.config.due_after_ms());
             for settlement in numbers.iter().map(|number| &settlements[*number]) {
-                let Settlement { counter, to_ms, closed, is_deleted } = settlement;
+                let Settlement { counter, to_ms, closed, is_deleted, .. } = settlement;
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
                 let stays = shard == Placement::of(counter).home() && !is_deleted;
                 command.arg(if stays { again_after_ms } else { 0 });
             }
             self.run(shard, &command).await.map(drop)
         };
-        try_join_all(shards_of(settlements.iter().map(|settlement| &settlement.counter), &self.config).map(of_shard))
-            .await
-            .map(drop)
+        let shards = shards_of(settlements.iter().map(|settlement| &settlement.counter), &self.config);
+        let reached = shards.filter_map(|(shard, mut numbers)| {
+            numbers.retain(|number| {
+                let settlement = &settlements[*number];
+                shard == Placement::of(&settlement.counter).home() || !settlement.skips(shard)
+            });
+            (!numbers.is_empty()).then_some((shard, numbers))
+        });
+        try_join_all(reached.map(of_shard)).await.map(drop)
     }
 
     async fn close(&self, closing: &Settlement) -> Result<(), Refusal> {

@@ -193,8 +193,8 @@ impl RedisNamespace {
                 false if checkpoint.count > 0 => Closed::Up,
                 false => Closed::Down,
             };
-            let is_deleted = checkpoint.is_deleted;
-            Settlement { counter, to_ms: checkpoint.exact_to_ms, closed, is_deleted }
+            let (to_ms, is_deleted) = (checkpoint.exact_to_ms, checkpoint.is_deleted);
+            Settlement { counter, to_ms, closed, is_deleted, idle_shards: Vec::new() }
         };
         let settlements: Vec<Settlement> = counters.into_iter().zip(checkpoints).map(settlement).collect();
         self.settle(&settlements).await

@@ -263,7 +263,7 @@ fn settlement(words: &[&str]) -> Settlement {
         Some(&"up") => Closed::Up,
         Some(_) => Closed::Down,
     };
-    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed, is_deleted: false }
+    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed, is_deleted: false, idle_shards: Vec::new() }
 }
 
 /// `counter:from:to:count[@last_write]#lease`; from is `never` for the first checkpoint. `d` behind from and count: of a

@@ -7,6 +7,7 @@
 mod add_rate;
 mod adds;
 mod hedged;
+mod idle;
 mod jobs;
 mod lag;
 mod latency;
@@ -15,6 +16,7 @@ mod memory;
 mod overload;
 mod plan;
 mod raw;
+mod rollup;
 mod service;
 
 pub use plan::{CounterFigure, CountersArgs};
@@ -66,6 +68,8 @@ impl Suite for CounterSuite {
             CounterFigure::Memory => memory::measure(plan, &rig).await,
             CounterFigure::Overload => overload::measure(plan, &rig).await,
             CounterFigure::Hedged => hedged::measure(plan, &rig).await,
+            CounterFigure::Rollup => rollup::measure(plan, &rig).await,
+            CounterFigure::Idle => idle::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows

@@ -44,6 +44,10 @@ pub enum CounterFigure {
     Overload,
     /// Single calls at a steady rate while one of two servers stands still, by clients that hedge; reference: without hedges
     Hedged,
+    /// Rollups of many waiting counters: their rate, what they add to the queue's append-only file, and adds at the same time
+    Rollup,
+    /// Many idle namespaces: Redis commands, growth of the append-only file, memory of the processes
+    Idle,
 }
 
 /// Arguments of `tallystone bench counters`.
@@ -116,6 +120,12 @@ pub(super) struct CounterSizes {
     /// Rate of single calls, and how long one of two servers stands still.
     pub(super) hedged_per_s: u64,
     pub(super) standstill: Duration,
+    /// Counters that wait for a rollup.
+    pub(super) waiting: usize,
+    /// Idle namespaces, how long they exist before they are measured, and for how long they are.
+    pub(super) idle_namespaces: usize,
+    pub(super) idle_settle: Duration,
+    pub(super) idle: Duration,
 }
 
 impl CounterSizes {
@@ -140,6 +150,10 @@ impl CounterSizes {
             stall: Duration::from_millis(short(12_000, 500)),
             hedged_per_s: 1_000,
             standstill: Duration::from_millis(short(10_000, 200)),
+            waiting: short(scaled(300_000, 3_000), 3_000) as usize,
+            idle_namespaces: short(2_000, 5) as usize,
+            idle_settle: Duration::from_millis(short(75_000, 500)),
+            idle: Duration::from_millis(short(180_000, 500)),
         }
     }
 
