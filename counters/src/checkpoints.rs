@@ -4,6 +4,7 @@ use crate::names::CounterName;
 use crate::refusal::Refusal;
 #[cfg(doc)]
 use tallystone_lua::counter::FIRST_AGE_MS_MAX;
+use tallystone_model::Applied;
 
 /// The result of the last rollup of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +70,12 @@ pub trait Checkpoints: Send + Sync {
     fn commit(&self, updates: &[CheckpointUpdate]) -> impl Future<Output = Result<Vec<Commit>, Refusal>> + Send;
 }
 
+/// The refusal of a deletion whose clear is ahead of the store's clock.
+pub(crate) fn deletion_ahead() -> Refusal {
+    let why = "its clock was set back to before the time of the deletion".to_owned();
+    Refusal::Unavailable { applied: Applied::Unknown, why }
+}
+
 /// The deletion of counters (N14): what the rollup store has of a deleted counter.
 ///
 /// A deletion is a clear, which the caller has appended before. A counter's mark outlives every rollup that began before the
@@ -76,6 +83,10 @@ pub trait Checkpoints: Send + Sync {
 pub trait Deletions: Send + Sync {
     /// The counter has no count from now on: its checkpoint is that of a deleted counter, exact to the window of its clear.
     /// Nothing changes if a rollup has counted the clear already and something was added after it. May be repeated.
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`]: the clear is further ahead of the store's clock than a new event may be, because the clock
+    /// was set back.
     fn delete(&self, counter: &CounterName, cleared_ms: u64) -> impl Future<Output = Result<(), Refusal>> + Send;
 
     /// Up to when the counter's events are deleted, in Unix ms; `None`: they are not, or retention has dropped them.

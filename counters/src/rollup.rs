@@ -24,7 +24,7 @@ pub enum RolledUp {
         /// The new checkpoint.
         checkpoint: Checkpoint,
     },
-    /// No window was sealed since the last rollup.
+    /// No window was sealed since the last rollup. What its checkpoint holds is settled.
     Nothing,
     /// Another rollup has committed first, or a later lease has written.
     Lost,
@@ -61,10 +61,13 @@ async fn roll_up_all(
     let before = checkpoints.read(&counters).await?;
     let sealed = log.seal(&counters).await?;
     let mut results: Vec<Result<RolledUp, Refusal>> = jobs.iter().map(|_| Ok(RolledUp::Nothing)).collect();
-    let (mut numbers, mut updates, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut numbers, mut updates, mut settled, mut done) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, ((job, before), sealed)) in jobs.iter().zip(before).zip(sealed).enumerate() {
         let to_ms = sealed.sealed_to_ms;
         if to_ms <= before.exact_to_ms {
+            // The mark of a deleted counter is ahead of the seals. The windows before it must not stay dirty until they
+            // are behind: each time that `due` returns them, it holds them longer, and later adds with them.
+            done.push(settlement(&job.counter, before.count, to_ms, before.is_deleted, &sealed.pending));
             continue;
         }
         let span = RollupSpan { from_ms: before.exact_to_ms, to_ms };
@@ -76,17 +79,10 @@ async fn roll_up_all(
             }
             Err(refusal) => return Err(refusal),
         };
-        let closed = match count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
-            true => Closed::No,
-            false if count > 0 => Closed::Up,
-            false => Closed::Down,
-        };
         let is_deleted = before.is_deleted && !has_adds(&sealed.pending, span);
-        let idle = sealed.pending.iter().filter(|(_, pending)| *pending == Pending::default());
-        let idle_shards = idle.map(|(shard, _)| *shard).collect();
-        let settle = Settlement { counter: job.counter.clone(), to_ms, closed, is_deleted, idle_shards };
+        let settle = settlement(&job.counter, count, to_ms, is_deleted, &sealed.pending);
         // Before the count commits: the adds that come meanwhile must still fit.
-        if closed != Closed::No {
+        if settle.closed != Closed::No {
             log.close(&settle).await?;
         }
         let seen_ms = sealed.pending.iter().map(|(_, pending)| pending.last_write_ms).max();
@@ -100,7 +96,6 @@ async fn roll_up_all(
         settled.push(settle);
     }
     let commits = checkpoints.commit(&updates).await?;
-    let mut done = Vec::with_capacity(settled.len());
     for (((number, update), settle), commit) in numbers.into_iter().zip(&updates).zip(settled).zip(commits) {
         results[number] = Ok(match commit {
             Commit::Lost => RolledUp::Lost,
@@ -112,6 +107,24 @@ async fn roll_up_all(
     }
     log.settle(&done).await?;
     Ok(results)
+}
+
+/// What a count of everything before `to_ms` implies for the log.
+pub(crate) fn settlement(
+    counter: &CounterName,
+    count: i64,
+    to_ms: u64,
+    is_deleted: bool,
+    pending: &[(u16, Pending)],
+) -> Settlement {
+    let closed = match count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
+        true => Closed::No,
+        false if count > 0 => Closed::Up,
+        false => Closed::Down,
+    };
+    let idle = pending.iter().filter(|(_, pending)| *pending == Pending::default());
+    let idle_shards = idle.map(|(shard, _)| *shard).collect();
+    Settlement { counter: counter.clone(), to_ms, closed, is_deleted, idle_shards }
 }
 
 /// The span of time that a rollup or a read covers (Unix ms); its bounds are bounds of windows.

@@ -155,6 +155,7 @@ fn prelude() -> String {
     local("K_DELETED", &"KEYS[2]");
     local("K_HOME_STATE", &"KEYS[3]");
     local("K_KEPT", &format!("KEYS[{}]", NAMES.len() + 1));
+    local("K_SETTLED_COUNTS", &format!("KEYS[{}]", NAMES.len() + 1));
     for (answer, name) in CounterAnswer::ALL {
         local(name, &(*answer as u8));
     }
@@ -214,6 +215,12 @@ impl ShardKeys {
     /// The checkpoints of the counters whose home is this shard.
     pub fn counts(&self) -> String {
         self.key("counts")
+    }
+
+    /// KEYS of `settle`: also the checkpoints.
+    pub fn settle(&self) -> [String; 5] {
+        let [state, pending, dirty, layout] = self.log();
+        [state, pending, dirty, layout, self.counts()]
     }
 
     /// KEYS of the scripts that write checkpoints.

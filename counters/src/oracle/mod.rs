@@ -14,10 +14,10 @@ mod rollup_log;
 mod schedule;
 mod shard;
 
-use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions};
+use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, deletion_ahead};
 use crate::log::{Change, Event, WINDOW_MS};
 use crate::names::CounterName;
-use crate::namespace::{NamespaceConfig, Placement, SHARDS};
+use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS, SKEW_MS};
 use crate::refusal::Refusal;
 use shard::Shard;
 use std::collections::BTreeMap;
@@ -102,10 +102,14 @@ impl Oracle {
 }
 
 impl World {
-    /// Removes the marks of the counters with this home that were deleted up to this time (Unix ms).
+    /// Removes the marks of the counters with this home that were deleted up to this time (Unix ms), and of which nothing is
+    /// pending any more.
     fn forget_deleted(&mut self, home: u16, deleted_to_ms: u64) {
+        let shards = &self.shards;
+        let is_pending =
+            |counter: &CounterName| shards.iter().any(|shard| !shard.pending_of(counter).windows.is_empty());
         let is_gone = |counter: &CounterName, deleted_ms: u64| {
-            deleted_ms <= deleted_to_ms && Placement::of(counter).home() == home
+            deleted_ms <= deleted_to_ms && Placement::of(counter).home() == home && !is_pending(counter)
         };
         let deleted = &self.deleted;
         self.checkpoints.retain(|counter, checkpoint| {
@@ -167,6 +171,9 @@ impl Checkpoints for OracleNamespace {
 
 impl Deletions for OracleNamespace {
     async fn delete(&self, counter: &CounterName, cleared_ms: u64) -> Result<(), Refusal> {
+        if cleared_ms > self.now_ms() + FUTURE_LIMIT_MS + SKEW_MS {
+            return Err(deletion_ahead());
+        }
         let mut world = self.world();
         let window_ms = cleared_ms / WINDOW_MS * WINDOW_MS;
         let stored = world.checkpoints.get(counter).copied().unwrap_or_default();

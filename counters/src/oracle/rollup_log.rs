@@ -57,6 +57,7 @@ impl RollupLog for OracleNamespace {
                 if number != placement.home() && settlement.skips(number) {
                     continue;
                 }
+                let is_deleted_now = world.checkpoints.get(counter).is_none_or(|checkpoint| checkpoint.is_deleted);
                 let shard = self.shard(&mut world, number)?;
                 let now_ms = self.now_ms();
                 let pending = shard.pending.entry(counter.clone()).or_default();
@@ -66,8 +67,9 @@ impl RollupLog for OracleNamespace {
                 if is_last_word {
                     (pending.closed, pending.closed_to_ms) = (*closed, *to_ms);
                 }
-                // Only the home shard keeps a counter in circulation: one mark is enough.
-                let stays = number == placement.home() && !is_deleted;
+                // Only the home shard keeps a counter in circulation: one mark is enough. A later rollup than that of the
+                // settlement may have counted an add to the deleted counter.
+                let stays = number == placement.home() && !(*is_deleted && is_deleted_now);
                 let again_after_ms = if stays { self.config.circulation_ms() } else { 0 };
                 let due_after_ms = self.config.due_after_ms() as i64;
                 let since_ms = match first_end_ms {

@@ -3,15 +3,16 @@
 use super::calls::{call, defect};
 use super::fan_out::{homes, in_order};
 use super::{RedisNamespace, record};
-use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions};
+use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, deletion_ahead};
+use crate::log::{Pending, RollupLog};
 use crate::names::CounterName;
-use crate::namespace::Placement;
+use crate::namespace::{FUTURE_LIMIT_MS, Placement, SKEW_MS};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
 use tallystone_lua::counter::{CounterAnswer, CounterScript, DELETED};
 
-/// Marks that one call removes at most.
-const FORGOTTEN_MAX: u64 = 500;
+/// Marks that one call checks at most.
+const FORGOTTEN_MAX: usize = 500;
 
 impl Checkpoints for RedisNamespace {
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
@@ -54,8 +55,15 @@ impl Deletions for RedisNamespace {
     async fn delete(&self, counter: &CounterName, cleared_ms: u64) -> Result<(), Refusal> {
         let shard = Placement::of(counter).home();
         let mut command = call(CounterScript::Delete, &self.keys(shard).home());
-        command.arg(counter.as_str()).arg(cleared_ms);
-        self.run(shard, &command).await.map(drop)
+        self.clock.stamp(&mut command);
+        command.arg(FUTURE_LIMIT_MS + SKEW_MS).arg(counter.as_str()).arg(cleared_ms);
+        let reply = self.run_any(shard, &command).await?;
+        match reply.answer {
+            CounterAnswer::Ok => Ok(()),
+            CounterAnswer::TooEarly => Err(deletion_ahead()),
+            CounterAnswer::Stale | CounterAnswer::NoShard => Err(Refusal::Stale),
+            other => Err(defect(&format!("{other:?} to a deletion"))),
+        }
     }
 
     async fn deleted_to(&self, counter: &CounterName) -> Result<Option<u64>, Refusal> {
@@ -68,13 +76,31 @@ impl Deletions for RedisNamespace {
 }
 
 impl RedisNamespace {
-    /// Removes the marks of the counters of a shard that were deleted up to this time (Unix ms).
+    /// Removes the marks of the counters of a shard that were deleted up to this time (Unix ms), and of which nothing is
+    /// pending any more. What is pending was there before: nothing that old can be added.
     pub(super) async fn forget_deleted(&self, shard: u16, deleted_to_ms: u64) -> Result<(), Refusal> {
+        let mut kept = 0;
         loop {
-            let mut command = call(CounterScript::Forget, &self.keys(shard).home());
-            command.arg(deleted_to_ms).arg(FORGOTTEN_MAX);
-            let forgotten: u64 = self.run(shard, &command).await?.number()?;
-            if forgotten < FORGOTTEN_MAX {
+            let mut command = redis::cmd("ZRANGE");
+            command.arg(self.keys(shard).key(DELETED)).arg("-inf").arg(deleted_to_ms).arg("BYSCORE");
+            command.arg("LIMIT").arg(kept).arg(FORGOTTEN_MAX);
+            let names: Vec<String> = self.query(shard, &command).await?;
+            let found = names.into_iter().map(CounterName::parse).collect::<Result<Vec<CounterName>, Refusal>>()?;
+            let pending = self.pending(&found).await?;
+            let is_idle = |shards: &[(u16, Pending)]| shards.iter().all(|(_, pending)| pending.windows.is_empty());
+            let idle: Vec<&str> = found
+                .iter()
+                .zip(&pending)
+                .filter(|(_, shards)| is_idle(shards))
+                .map(|(counter, _)| counter.as_str())
+                .collect();
+            if !idle.is_empty() {
+                let mut command = call(CounterScript::Forget, &self.keys(shard).home());
+                command.arg(deleted_to_ms).arg(&idle);
+                self.run(shard, &command).await?;
+            }
+            kept += found.len() - idle.len();
+            if found.len() < FORGOTTEN_MAX {
                 return Ok(());
             }
         }

@@ -90,15 +90,18 @@ impl RollupLog for RedisNamespace {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
-        let again_after_ms = self.config.circulation_ms();
+        let again_after_ms = self.config.circulation_ms() as i64;
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).log());
+            let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).settle());
             command.arg(self.config.due_after_ms());
             for settlement in numbers.iter().map(|number| &settlements[*number]) {
                 let Settlement { counter, to_ms, closed, is_deleted, .. } = settlement;
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
-                let stays = shard == Placement::of(counter).home() && !is_deleted;
-                command.arg(if stays { again_after_ms } else { 0 });
+                command.arg(match is_deleted {
+                    _ if shard != Placement::of(counter).home() => 0,
+                    true => -again_after_ms,
+                    false => again_after_ms,
+                });
             }
             self.run(shard, &command).await.map(drop)
         };

@@ -12,11 +12,11 @@ use super::fan_out::homes;
 use super::record::read;
 use super::{Namespace, RedisNamespace, RedisNamespaces};
 use crate::checkpoints::{Checkpoint, Checkpoints};
-use crate::log::{Closed, RollupLog, Settlement, WINDOW_MS};
+use crate::log::{RollupLog, Settlement, WINDOW_MS};
 use crate::names::{CounterName, NamespaceName};
 use crate::namespace::{CounterType, SHARDS};
 use crate::refusal::Refusal;
-use crate::rollup::{COUNT_SOFT_MAX, Job, RolledUp, roll_up};
+use crate::rollup::{Job, RolledUp, roll_up, settlement};
 use redis::Value;
 use std::collections::BTreeSet;
 use tallystone_lua::counter::{
@@ -188,16 +188,10 @@ impl RedisNamespace {
     /// Settles what a rollup has committed before it died.
     async fn settle_counted(&self, counters: Vec<CounterName>) -> Result<(), Refusal> {
         let checkpoints = self.read(&counters).await?;
-        let settlement = |(counter, checkpoint): (CounterName, Checkpoint)| {
-            let closed = match checkpoint.count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
-                true => Closed::No,
-                false if checkpoint.count > 0 => Closed::Up,
-                false => Closed::Down,
-            };
-            let (to_ms, is_deleted) = (checkpoint.exact_to_ms, checkpoint.is_deleted);
-            Settlement { counter, to_ms, closed, is_deleted, idle_shards: Vec::new() }
+        let settled = |(counter, checkpoint): (&CounterName, Checkpoint)| {
+            settlement(counter, checkpoint.count, checkpoint.exact_to_ms, checkpoint.is_deleted, &[])
         };
-        let settlements: Vec<Settlement> = counters.into_iter().zip(checkpoints).map(settlement).collect();
+        let settlements: Vec<Settlement> = counters.iter().zip(checkpoints).map(settled).collect();
         self.settle(&settlements).await
     }
 
@@ -208,7 +202,7 @@ impl RedisNamespace {
             let page = self.list_all(&token, PAGE).await?;
             let counters: Vec<CounterName> = page.counters.into_iter().map(|listed| listed.counter).collect();
             for (shard, numbers) in homes(counters.iter()) {
-                let mut command = call(CounterScript::Lower, &[self.keys(shard).counts()]);
+                let mut command = call(CounterScript::Lower, &self.keys(shard).home());
                 command.arg(from_ms).arg(to_ms);
                 for number in numbers {
                     command.arg(counters[number].as_str());

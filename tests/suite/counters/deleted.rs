@@ -179,6 +179,81 @@ async fn n14_a_deletion_that_died_halfway_is_finished_by_its_repetition() {
     }
 }
 
+/// The mark is ahead of the seals for as long as the accept limit. Rollups meanwhile do not hold up what is added then.
+#[tokio::test]
+async fn n14_what_is_added_behind_a_deletion_is_counted_when_it_is_due() {
+    let config =
+        NamespaceConfig { accept_limit_ms: 30_000, coalesce_ms: 0, buckets_per_id: 1, ..NamespaceConfig::default() };
+    let mut ns = TestNamespace::new("meanwhile", config).await;
+    ns.append_one(add("c", "t", NOON_MS, 40)).await.expect("an add");
+    ns.pass(30_000);
+    ns.delete("c", "deletion", NOON_MS + 30_000).await;
+    ns.append_one(add("c", "u", NOON_MS + 30_001, 7)).await.expect("an add");
+    let due_ms = NOON_MS + 30_500 + 30_100;
+    while ns.count("c").await != 7 {
+        assert!(ns.now_ms() <= due_ms, "due at {due_ms}, and not counted yet: {:?}", ns.checkpoint("c").await);
+        ns.pass(500);
+        for (name, _) in ns.due(5_000).await {
+            ns.roll_up(name.as_str()).await;
+        }
+    }
+}
+
+/// A rollup of a deleted counter stands still before it settles, until the counter was written again.
+#[tokio::test]
+async fn n14_a_counter_that_was_written_again_stays_in_circulation() {
+    let config = NamespaceConfig { cardinality: Cardinality::Low, ..NamespaceConfig::default() };
+    let mut ns = TestNamespace::new("alive", config).await;
+    ns.append_one(add("c", "t", NOON_MS, 40)).await.expect("an add");
+    ns.delete("c", "deletion", NOON_MS).await;
+    ns.pass(20_000);
+    let (jobs, store) = ([ns.job(&counter("c"))], ns.store.clone());
+    let stopped = Stopped::after(3, &store);
+    let again = async {
+        ns.append_one(add_now("c", "u", 7)).await.expect("an add");
+        assert_eq!(ns.settled("c").await, 7);
+    };
+    let (rolled_up, ()) = stopped.meanwhile(roll_up(&stopped, &stopped, &jobs), again).await;
+    assert!(matches!(rolled_up[..], [Ok(RolledUp::Committed { .. })]), "{rolled_up:?}");
+    ns.pass(60_000);
+    let due: Vec<String> = ns.due(1_000).await.into_iter().map(|(name, _)| name.to_string()).collect();
+    assert_eq!(due, ["c"]);
+}
+
+/// A rollup has settled the home shards only, and died. No other one runs until the events have gone.
+#[tokio::test]
+async fn n14_a_mark_stays_while_something_of_its_counter_is_pending() {
+    let mut ns = TestNamespace::new("unsettled", NamespaceConfig::default()).await;
+    let names: Vec<String> = (0..16).map(|number| format!("c{number}")).collect();
+    let narrow = ns.narrow(1).await;
+    for name in &names {
+        for number in 0..16 {
+            ns.append_one(add(name, &format!("t{number}"), NOON_MS, 1)).await.expect("an add");
+        }
+        ns.delete(name, "deletion", NOON_MS + 1).await;
+    }
+    ns.pass(20_000);
+    let jobs: Vec<Job> = names.iter().map(|name| ns.job(&counter(name))).collect();
+    let store = ns.store.clone();
+    // The steps are read, seal, commit and settle.
+    let dying = Dying::new(&store, &narrow, 4, Last::InPart);
+    roll_up(&dying, &dying, &jobs).await;
+    for _ in 0..2 {
+        ns.pass(ns.config.delete_after_ms + ns.config.seconds_per_slice * 1_000 + 2 * HOUR_MS);
+        prune(&ns).await;
+        prune(&ns).await;
+    }
+    for name in &names {
+        assert_eq!(ns.settled(name).await, 0, "{name}");
+        assert!(ns.is_gone(name).await, "{name}");
+    }
+    prune(&ns).await;
+    for name in &names {
+        assert_eq!(ns.store.deleted_to(&counter(name)).await, Ok(None), "{name}");
+        assert_eq!(ns.checkpoint(name).await, Checkpoint::default());
+    }
+}
+
 /// A rollup of a deleted counter dies at any of its steps; the next one leaves nothing behind.
 #[tokio::test]
 async fn n14_a_rollup_of_a_deleted_counter_may_die_anywhere() {

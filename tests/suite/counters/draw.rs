@@ -134,7 +134,7 @@ fn delta(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas) -> i64 {
     }
 }
 
-fn any_token(random: &mut StdRng, lengths: &[usize]) -> Token {
+pub(super) fn any_token(random: &mut StdRng, lengths: &[usize]) -> Token {
     let length = one(random, lengths);
     token(&(0..length).map(|_| random.random_range('a'..='z')).collect::<String>())
 }

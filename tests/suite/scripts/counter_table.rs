@@ -258,12 +258,13 @@ fn event(word: &str) -> NewEvent {
 
 /// `counter time [up|down]`.
 fn settlement(words: &[&str]) -> Settlement {
+    let is_deleted = words.get(2) == Some(&"deleted");
     let closed = match words.get(2) {
-        None => Closed::No,
+        None | Some(&"deleted") => Closed::No,
         Some(&"up") => Closed::Up,
         Some(_) => Closed::Down,
     };
-    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed, is_deleted: false, idle_shards: Vec::new() }
+    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed, is_deleted, idle_shards: Vec::new() }
 }
 
 /// `counter:from:to:count[@last_write]#lease`; from is `never` for the first checkpoint. `d` behind from and count: of a
