@@ -6,7 +6,7 @@
 //! the checkpoint says that they are counted.
 
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
-use crate::log::{Closed, Pending, RollupLog, Settlement, WINDOW_MS, Window};
+use crate::log::{Closed, Pending, RollupLog, Sealed, Settlement, WINDOW_MS, Window};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 use std::collections::HashMap;
@@ -71,7 +71,9 @@ async fn roll_up_all(
             continue;
         }
         let span = RollupSpan { from_ms: before.exact_to_ms, to_ms };
+        let is_expired = is_expired(&before, &sealed);
         let count = match counted(log, &job.counter, before.count, &sealed.pending, span).await {
+            Ok(_) if is_expired => 0,
             Ok(count) => count,
             Err(refusal @ Refusal::Internal(_)) => {
                 results[number] = Err(refusal);
@@ -79,7 +81,7 @@ async fn roll_up_all(
             }
             Err(refusal) => return Err(refusal),
         };
-        let is_deleted = before.is_deleted && !has_adds(&sealed.pending, span);
+        let is_deleted = is_expired || before.is_deleted && !has_adds(&sealed.pending, span);
         let settle = settlement(&job.counter, count, to_ms, is_deleted, &sealed.pending);
         // Before the count commits: the adds that come meanwhile must still fit.
         if settle.closed != Closed::No {
@@ -107,6 +109,15 @@ async fn roll_up_all(
     }
     log.settle(&done).await?;
     Ok(results)
+}
+
+/// Whether a counter has had no event for so long that it is deleted (N14): none is pending, all before the seal are in the
+/// checkpoint, and any that follows is at the seal or later. So it is in no count of before, and counts from 0.
+fn is_expired(before: &Checkpoint, sealed: &Sealed) -> bool {
+    let is_idle = sealed.pending.iter().all(|(_, pending)| pending.windows.is_empty());
+    let is_counter = before.exact_to_ms > 0 && !before.is_deleted;
+    let expires_ms = before.last_write_ms.saturating_add(sealed.expire_after_ms);
+    sealed.expire_after_ms > 0 && is_counter && is_idle && expires_ms <= sealed.sealed_to_ms
 }
 
 /// What a count of everything before `to_ms` implies for the log.

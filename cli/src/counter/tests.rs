@@ -89,6 +89,7 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
         seconds_per_slice: Some(9),
         close_after_ms: Some(10_000),
         delete_after_ms: Some(11_000),
+        expire_after_ms: Some(12_000),
     };
     assert_eq!(put(&line).config.into_config(), expected);
     assert_eq!(put("namespace put ads").config.into_config(), NamespaceConfig::default());

@@ -131,6 +131,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         accept_limit_ms: Some(9),
         close_after_ms: Some(10),
         delete_after_ms: Some(11),
+        expire_after_ms: Some(12),
     };
     let made = client.put_namespace("ns", config.clone()).await.unwrap();
     assert_eq!((made.name.as_str(), made.revision, made.config), ("ns", 2, config));
@@ -153,6 +154,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         accept_limit_ms: Some(9),
         close_after_ms: Some(10),
         delete_after_ms: Some(11),
+        expire_after_ms: Some(12),
     };
     assert_eq!(received.puts[0].config.as_ref(), Some(&sent));
     assert_eq!((received.puts[2].config.as_ref(), received.puts[2].persistence_configuration.as_str()), (None, "{}"));

@@ -91,6 +91,7 @@ fn changed(before: NamespaceConfig, said: wire::NamespaceConfig) -> Result<Names
         accept_limit_ms: number("config.accept_limit_ms", said.accept_limit_ms, before.accept_limit_ms)?,
         close_after_ms: number("config.close_after_ms", said.close_after_ms, before.close_after_ms)?,
         delete_after_ms: number("config.delete_after_ms", said.delete_after_ms, before.delete_after_ms)?,
+        expire_after_ms: number("config.expire_after_ms", said.expire_after_ms, before.expire_after_ms)?,
     })
 }
 
@@ -124,6 +125,7 @@ fn into_wire(Namespace { name, config, revision, incarnation }: Namespace) -> wi
         accept_limit_ms: Some(config.accept_limit_ms as i64),
         close_after_ms: Some(config.close_after_ms as i64),
         delete_after_ms: Some(config.delete_after_ms as i64),
+        expire_after_ms: Some(config.expire_after_ms as i64),
     };
     wire::Namespace {
         name: name.to_string(),

@@ -54,6 +54,8 @@ pub struct Sealed {
     pub sealed_to_ms: u64,
     /// By shard.
     pub pending: Vec<(u16, Pending)>,
+    /// `expire_after_ms` of the revision that the shards followed when they were sealed.
+    pub expire_after_ms: u64,
 }
 
 /// What a committed checkpoint implies for the log.

@@ -84,8 +84,13 @@ impl Oracle {
 
     /// What a count is: the sum of the adds before a time that happened after the last clear before that time.
     pub fn count(&self, counter: &CounterName, before_ms: u64) -> i128 {
+        self.count_since(counter, 0, before_ms)
+    }
+
+    /// The same of a counter whose events before another time have expired (N14).
+    pub fn count_since(&self, counter: &CounterName, from_ms: u64, before_ms: u64) -> i128 {
         let all = self.events(counter).into_values().flatten();
-        let events: Vec<Event> = all.filter(|event| event.time_ms < before_ms).collect();
+        let events: Vec<Event> = all.filter(|event| (from_ms..before_ms).contains(&event.time_ms)).collect();
         let clears = events.iter().filter(|event| event.change == Change::Clear);
         let cleared_ms = clears.map(|event| event.time_ms).max();
         let delta = |event: &Event| match event.change {

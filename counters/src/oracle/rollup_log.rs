@@ -32,6 +32,7 @@ impl RollupLog for OracleNamespace {
             Sealed {
                 sealed_to_ms: shards.iter().map(|(_, shard)| shard.sealed_to_ms).min().unwrap_or_default(),
                 pending: shards.iter().map(|(number, shard)| (*number, shard.pending_of(counter))).collect(),
+                expire_after_ms: self.config.expire_after_ms,
             }
         };
         Ok(counters.iter().map(sealed).collect())

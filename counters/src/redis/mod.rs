@@ -14,6 +14,7 @@ mod clock;
 mod deleted;
 mod dirty;
 mod events;
+mod expire;
 mod fan_out;
 mod layout;
 mod list;

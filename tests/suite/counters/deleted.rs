@@ -5,6 +5,7 @@ use super::*;
 use tallystone_counters::Deletions;
 use tallystone_counters::namespace::Cardinality;
 use tallystone_counters::read::accurate;
+use tallystone_lua::counter::{CounterScript, ShardKeys};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -159,6 +160,23 @@ async fn n14_a_counter_that_was_written_again_stays_when_its_mark_goes() {
     prune(&ns).await;
     assert_eq!(ns.store.deleted_to(&counter("c")).await, Ok(None));
     assert_eq!(ns.count("c").await, 7);
+}
+
+/// A server has read that the mark may go; the counter is deleted once more before it goes.
+#[tokio::test]
+async fn n14_a_mark_that_was_renewed_meanwhile_stays() {
+    let ns = TestNamespace::new("renewed", NamespaceConfig::default()).await;
+    ns.delete("c", "deletion", NOON_MS).await;
+    ns.delete("c", "again", NOON_MS + 1_000).await;
+    let mut connection = ns.redis.connection().await;
+    for shard in 0..SHARDS {
+        let keys = ShardKeys::new(ns.name.as_str(), shard).home();
+        let mut forget = redis::cmd("EVAL");
+        forget.arg(CounterScript::Forget.source()).arg(keys.len()).arg(&keys[..]).arg(NOON_MS).arg("c");
+        forget.exec_async(&mut connection).await.expect("a reply");
+    }
+    assert_eq!(ns.store.deleted_to(&counter("c")).await, Ok(Some(NOON_MS + 1_000)));
+    assert!(ns.checkpoint("c").await.is_deleted);
 }
 
 /// The process dies between the clear and the mark, or the reply of either is lost; a rollup runs before the repetition.

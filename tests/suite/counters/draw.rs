@@ -43,6 +43,7 @@ pub(super) fn changed(random: &mut StdRng, config: &NamespaceConfig) -> Namespac
         accept_limit_ms: one(random, &[500, 5_000, 12_345]),
         coalesce_ms: one(random, &[0, 1_000, 10_000]),
         cardinality: one(random, &[Cardinality::Low, Cardinality::Medium, Cardinality::High]),
+        expire_after_ms: one(random, &[0, 600_000]),
         ..config.clone()
     }
 }

@@ -55,6 +55,8 @@ struct Program {
     /// The clears of deletions, and up to when each counter is deleted.
     deletions: Vec<NewEvent>,
     deleted: BTreeMap<CounterName, u64>,
+    /// Up to when each counter has expired: no earlier event counts.
+    expired: BTreeMap<CounterName, u64>,
 }
 
 impl Program {
@@ -73,12 +75,14 @@ impl Program {
             spans,
             deletions: Vec::new(),
             deleted: BTreeMap::new(),
+            expired: BTreeMap::new(),
         }
     }
 
     async fn step(&mut self) {
-        match self.random.random_range(0..21) {
+        match self.random.random_range(0..22) {
             20 => self.delete().await,
+            21 => self.expire().await,
             0..9 => self.append().await,
             9 | 10 => {
                 let ms = one(&mut self.random, &[1, 100, 700, 3_000, 40_000]);
@@ -148,6 +152,27 @@ impl Program {
         *deleted_ms = cleared.time_ms.max(*deleted_ms);
         self.check_deleted(&deletion.counter).await;
         self.deletions.push(deletion);
+    }
+
+    /// Time passes without an event, or hardly any; what may have expired falls due.
+    async fn expire(&mut self) {
+        let after_ms = self.ns.config.expire_after_ms;
+        if after_ms > 0 && self.random.random() {
+            self.ns.pass(self.random.random_range(after_ms / 2..=2 * after_ms));
+        }
+        for shard in 0..SHARDS {
+            let (_, found) = self.ns.store.redis.expiring(shard, 0).await.expect("a page");
+            assert!(found.is_empty() || after_ms > 0, "{found:?}");
+            let touched: Vec<_> = found.into_iter().map(|name| (name, true)).collect();
+            self.ns.store.touch(&touched).await.expect("touched");
+        }
+    }
+
+    /// What a count is, as the oracle's, without what has expired.
+    fn count(&self, name: &CounterName, before_ms: u64) -> i128 {
+        let expired_ms = self.expired.get(name).copied().unwrap_or_default();
+        // No event was between the last one that has expired and that time, so all of them were in the count.
+        self.ns.oracle.count_since(name, expired_ms, before_ms)
     }
 
     /// A deleted counter answers like one that was never written, until an add comes that happened later.
@@ -254,7 +279,11 @@ impl Program {
         let read = accurate(&stopped, &stopped, &names);
         let (counts, results) = stopped.meanwhile(read, roll_up(&store, &store, &jobs)).await;
         for (name, (count, _)) in names.iter().zip(counts.expect("counts")) {
-            assert_eq!(i128::from(count), self.ns.oracle.count(name, u64::MAX), "an accurate read of '{name}'");
+            // The rollup may have found it expired.
+            let before = self.count(name, u64::MAX);
+            self.note_expired(name).await;
+            let expected = [before, self.count(name, u64::MAX)];
+            assert!(expected.contains(&i128::from(count)), "an accurate read of '{name}': {count}, {expected:?}");
         }
         for (job, result) in jobs.iter().zip(results) {
             self.stands(job, &result.expect("a rollup"));
@@ -285,15 +314,26 @@ impl Program {
         }
     }
 
+    /// Whether a rollup has found the counter idle for long enough; it may have died since.
+    async fn note_expired(&mut self, name: &CounterName) {
+        let (checkpoint, after_ms) = (self.ns.checkpoint(name.as_str()).await, self.ns.config.expire_after_ms);
+        let events = self.ns.oracle.events(name).into_values().flatten().map(|event| event.time_ms);
+        let last_ms = events.filter(|time_ms| *time_ms < checkpoint.exact_to_ms).max().unwrap_or_default();
+        if checkpoint.is_deleted && after_ms > 0 && last_ms + after_ms <= checkpoint.exact_to_ms {
+            self.expired.insert(name.clone(), checkpoint.exact_to_ms);
+        }
+    }
+
     /// A checkpoint is the model's count at its time, whatever happened on the way to it.
-    async fn check_checkpoints(&self, jobs: &[Job]) {
+    async fn check_checkpoints(&mut self, jobs: &[Job]) {
         for Job { counter: name, .. } in jobs {
+            self.note_expired(name).await;
             let checkpoint = self.ns.checkpoint(name.as_str()).await;
             // That of a deleted counter is exact to its deletion, too, which no rollup need have seen.
             let deleted_ms = if checkpoint.is_deleted { checkpoint.last_write_ms + 1 } else { 0 };
             assert_eq!(
                 i128::from(checkpoint.count),
-                self.ns.oracle.count(name, checkpoint.exact_to_ms.max(deleted_ms)),
+                self.count(name, checkpoint.exact_to_ms.max(deleted_ms)),
                 "'{name}' at {checkpoint:?}"
             );
             self.check_deleted(name).await;
@@ -316,7 +356,10 @@ impl Program {
                 let due = store.due(shard, 2, 60_000).await.expect("an answer");
                 let jobs: Vec<Job> = due.counters.iter().map(|(name, _)| self.ns.job(name)).collect();
                 for (job, result) in jobs.iter().zip(roll_up(&store, &store, &jobs).await) {
-                    assert!(matches!(result.expect("a rollup"), RolledUp::Committed { .. }), "{job:?}");
+                    let rolled_up = result.expect("a rollup");
+                    assert!(matches!(rolled_up, RolledUp::Committed { .. }), "{job:?}");
+                    self.stands(job, &rolled_up);
+                    self.note_expired(&job.counter).await;
                 }
                 if due.counters.is_empty() {
                     let is_low = config.cardinality == Cardinality::Low;
@@ -327,7 +370,7 @@ impl Program {
             }
         }
         for name in NAMES {
-            let expected = self.ns.oracle.count(&counter(name), u64::MAX);
+            let expected = self.count(&counter(name), u64::MAX);
             let checkpoint = self.ns.checkpoint(name).await;
             assert_eq!(i128::from(checkpoint.count), expected, "'{name}' at rest");
             let last_write_ms = self.ns.oracle.last_write_ms(&counter(name));

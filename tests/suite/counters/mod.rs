@@ -2,7 +2,7 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
-//! `clocks`, `windows`, `reset`, `deleted`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
+//! `clocks`, `windows`, `reset`, `deleted`, `expired`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
 mod bounds;
@@ -14,6 +14,7 @@ mod deleted;
 mod draw;
 mod event_pages;
 mod exactness;
+mod expired;
 mod hot;
 mod idle;
 mod interrupted;

@@ -150,6 +150,10 @@ async fn x6_n14_a_deletion_at_a_time_ahead_removes_nothing_that_is_added_after_a
     ahead.clock_ms.store(deleted_ms, Ordering::SeqCst);
     assert_eq!(ahead.old.append(&deletion).await, [counted(deleted_ms)]);
     assert_eq!(ahead.old.delete(&name, deleted_ms).await, Ok(()));
+    // It is not written again.
+    let gone = counter("c2");
+    assert_eq!(ahead.old.append(&[event("c2", "deletion", deleted_ms, Change::Clear)]).await, [counted(deleted_ms)]);
+    assert_eq!(ahead.old.delete(&gone, deleted_ms).await, Ok(()));
     ahead.clock_ms.store(right_ms, Ordering::SeqCst);
     ahead.namespaces.reset_clock(&ahead.name).await.expect("a reset");
     let namespace = ahead.namespaces.get(&ahead.name).await.expect("an answer").expect("the namespace");
@@ -163,4 +167,5 @@ async fn x6_n14_a_deletion_at_a_time_ahead_removes_nothing_that_is_added_after_a
     assert_eq!(counts[0].0, 2);
     let hidden_to_ms = store.deleted_to(&name).await.expect("an answer").expect("a deleted counter");
     assert!(hidden_to_ms < added_ms, "events up to {hidden_to_ms} are not listed");
+    assert!(store.read(&[gone]).await.expect("a checkpoint")[0].is_deleted);
 }

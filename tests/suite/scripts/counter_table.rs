@@ -74,6 +74,12 @@ impl CounterTable {
                 let replaced = self.namespaces.replace(&self.name, Some(&seen), config(&words[1..])).await?;
                 format!("revision {}", replaced.revision)
             }
+            "replace_first" => {
+                let seen = Namespace { revision: number(words[0]), ..self.namespace(&[]) };
+                let seen = Namespace { incarnation: self.first_incarnation, ..seen };
+                let replaced = self.namespaces.replace(&self.name, Some(&seen), config(&words[1..])).await?;
+                format!("revision {}", replaced.revision)
+            }
             "open" => {
                 let namespace = Namespace { revision: number(words[0]), ..self.namespace(&words[1..]) };
                 self.store = Some(self.namespaces.open(&namespace).await?);
