@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn n1_the_default_is_good_and_absurd_values_are_named() {
-        let of_type = |counter_type| NamespaceConfig { counter_type, expire_after_ms: EXPIRE_MS_MIN, ..Default::default() };
+        let of_type =
+            |counter_type| NamespaceConfig { counter_type, expire_after_ms: EXPIRE_MS_MIN, ..Default::default() };
         assert_eq!(NamespaceConfig::default().check(), Ok(()));
         assert_eq!(of_type(CounterType::Eventual).check(), Ok(()));
         let absurd = [

@@ -13,6 +13,9 @@ impl RedisNamespace {
     /// A page of the counters of a home shard that have had no event for `expire_after_ms`, as far as a rollup has seen, and
     /// the cursor of the next page; 0: this was the last one, and of the first page. A rollup decides whether they have expired.
     pub async fn expiring(&self, shard: u16, cursor: u64) -> Result<(u64, Vec<CounterName>), Refusal> {
+        if self.config.expire_after_ms == 0 {
+            return Ok((0, Vec::new()));
+        }
         let mut command = redis::cmd("HSCAN");
         command.arg(self.keys(shard).counts()).arg(cursor).arg("COUNT").arg(SCAN_COUNT);
         let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;

@@ -65,11 +65,8 @@ async fn n1_malformed_configurations_are_refused_and_change_nothing() {
         invalid("persistence_configuration")
     );
     let config = NamespaceConfig::default;
-    let expiring = |counter_type| NamespaceConfig {
-        counter_type: Some(counter_type),
-        expire_after_ms: Some(600_000),
-        ..config()
-    };
+    let expiring =
+        |counter_type| NamespaceConfig { counter_type: Some(counter_type), expire_after_ms: Some(600_000), ..config() };
     let cases = [
         ("num_queues", NamespaceConfig { num_queues: Some(0), ..config() }),
         ("rollup_batch_count", NamespaceConfig { rollup_batch_count: Some(0), ..config() }),
