@@ -311,12 +311,19 @@ impl Program {
             self.leases.push(job.lease);
             assert!(*from_ms < checkpoint.exact_to_ms && checkpoint.lease == job.lease, "{checkpoint:?}");
             assert!(self.spans.insert((job.counter.clone(), *from_ms)), "two spans begin at {from_ms}: {job:?}");
+            self.note_mark(&job.counter, checkpoint);
         }
     }
 
-    /// Whether a rollup has found the counter idle for long enough; it may have died since.
+    /// What a rollup may have written that died since.
     async fn note_expired(&mut self, name: &CounterName) {
-        let (checkpoint, after_ms) = (self.ns.checkpoint(name.as_str()).await, self.ns.config.expire_after_ms);
+        let checkpoint = self.ns.checkpoint(name.as_str()).await;
+        self.note_mark(name, &checkpoint);
+    }
+
+    /// The mark of a counter that was idle for long enough: nothing before it counts.
+    fn note_mark(&mut self, name: &CounterName, checkpoint: &Checkpoint) {
+        let after_ms = self.ns.config.expire_after_ms;
         let events = self.ns.oracle.events(name).into_values().flatten().map(|event| event.time_ms);
         let last_ms = events.filter(|time_ms| *time_ms < checkpoint.exact_to_ms).max().unwrap_or_default();
         if checkpoint.is_deleted && after_ms > 0 && last_ms + after_ms <= checkpoint.exact_to_ms {
@@ -359,7 +366,6 @@ impl Program {
                     let rolled_up = result.expect("a rollup");
                     assert!(matches!(rolled_up, RolledUp::Committed { .. }), "{job:?}");
                     self.stands(job, &rolled_up);
-                    self.note_expired(&job.counter).await;
                 }
                 if due.counters.is_empty() {
                     let is_low = config.cardinality == Cardinality::Low;
