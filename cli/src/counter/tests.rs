@@ -73,7 +73,7 @@ fn the_counter_server_may_be_given_before_and_after_the_verb() {
 fn n1_every_parameter_of_a_namespace_is_a_flag() {
     let line = "namespace put ads --type best-effort --cardinality low --ttl 1s --accept-limit 2s --coalesce 3s \
                 --rollup-batch-count 4 --num-queues 5 --capacity-bytes 6 --buckets-per-id 7 --seconds-per-bucket 8 \
-                --seconds-per-slice 9 --close-after 10s --delete-after 11s";
+                --seconds-per-slice 9 --close-after 10s --delete-after 11s --expire-after 12s";
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = NamespaceConfig {
         counter_type: Some(CounterType::BestEffort),
