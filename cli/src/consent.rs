@@ -1,4 +1,5 @@
-//! Verbs that remove messages, run them again or give data up: they say what they do first, and let a person decide.
+//! Verbs that remove messages or counters, run messages again or give data up: they say what they do first, and let a
+//! person decide.
 
 use crate::error::CliError;
 use crate::output::Output;
@@ -11,7 +12,7 @@ pub(crate) struct Consent {
     /// Skip the confirmation, which is requested only on a terminal
     #[arg(long)]
     yes: bool,
-    /// Only show how many messages would be affected
+    /// Only show what would be affected
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 }
@@ -51,12 +52,17 @@ impl Consent {
 
     /// Whether to do it: not in a dry run. On a terminal a person confirms it; a script has confirmed it by calling.
     pub(crate) fn given(&self, plan: &Plan<'_>, output: Output) -> Result<bool, CliError> {
+        let dry_run = DryRun { queue: plan.queue, dry_run: true, messages: plan.messages };
+        self.given_for(&plan.what, &dry_run, output)
+    }
+
+    /// As [`given`](Consent::given), for what is no message; `dry_run`: a dry run, as JSON.
+    pub(crate) fn given_for(&self, what: &str, dry_run: &impl Serialize, output: Output) -> Result<bool, CliError> {
         if self.dry_run {
-            let dry_run = DryRun { queue: plan.queue, dry_run: true, messages: plan.messages };
-            output.one(&dry_run, |_| format!("{}: not done, --dry-run.", plan.what))?;
+            output.one(dry_run, |_| format!("{what}: not done, --dry-run."))?;
             return Ok(false);
         }
-        consent_to(&plan.what, self.yes).map(|()| true)
+        consent_to(what, self.yes).map(|()| true)
     }
 }
 

@@ -27,6 +27,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("entered_to_ms", "--until"),
     ("errored_retention_ms", "--errored-retention"),
     ("exclusivity_key", "--exclusive"),
+    ("expire_after_ms", "--expire-after"),
     ("queue_type.exclusive.key", "--exclusive"),
     ("filters", "--filter"),
     ("selection.filter", "--where"),

@@ -2,6 +2,9 @@
 
 use crate::names::CounterName;
 use crate::refusal::Refusal;
+#[cfg(doc)]
+use tallystone_lua::counter::FIRST_AGE_MS_MAX;
+use tallystone_model::Applied;
 
 /// The result of the last rollup of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +17,16 @@ pub struct Checkpoint {
     pub last_write_ms: u64,
     /// The lease under which it was written.
     pub lease: LeaseOrder,
+    /// The counter was deleted (N14), and no add since has been rolled up: `count` is 0, and `last_write_ms` is the time up
+    /// to which its events are deleted.
+    pub is_deleted: bool,
+}
+
+impl Checkpoint {
+    /// The time that answers give for `exact_to_ms`: a deleted counter answers like one that was never written.
+    pub fn shown_exact_to_ms(&self) -> u64 {
+        if self.is_deleted { 0 } else { self.exact_to_ms }
+    }
 }
 
 /// Orders the leases of one counter's rollup: the time rises from message to message of the rollup queue, the fencing
@@ -51,7 +64,31 @@ pub trait Checkpoints: Send + Sync {
     /// The counters' checkpoints; the default for a counter that was never rolled up.
     fn read(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<Checkpoint>, Refusal>> + Send;
 
-    /// Replaces each checkpoint whose `exact_to_ms` is still that of `before`, unless a later lease than `after.lease` has
-    /// written it. Each update is atomic.
+    /// Replaces each checkpoint whose `exact_to_ms` and `is_deleted` are still those of `before`, unless a later lease than
+    /// `after.lease` has written it. A first checkpoint must not be exact to a time further behind the store's than
+    /// [`FIRST_AGE_MS_MAX`]. Each update is atomic.
     fn commit(&self, updates: &[CheckpointUpdate]) -> impl Future<Output = Result<Vec<Commit>, Refusal>> + Send;
+}
+
+/// The refusal of a deletion whose clear is ahead of the store's clock.
+pub(crate) fn deletion_ahead() -> Refusal {
+    let why = "its clock was set back to before the time of the deletion".to_owned();
+    Refusal::Unavailable { applied: Applied::Unknown, why }
+}
+
+/// The deletion of counters (N14): what the rollup store has of a deleted counter.
+///
+/// A deletion is a clear, which the caller has appended before. A counter's mark outlives every rollup that began before the
+/// deletion, and every event that was listed before.
+pub trait Deletions: Send + Sync {
+    /// The counter has no count from now on: its checkpoint is that of a deleted counter, exact to the window of its clear.
+    /// Nothing changes if a rollup has counted the clear already and something was added after it. May be repeated.
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`]: the clear is further ahead of the store's clock than a new event may be, because the clock
+    /// was set back.
+    fn delete(&self, counter: &CounterName, cleared_ms: u64) -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// Up to when the counter's events are deleted, in Unix ms; `None`: they are not, or retention has dropped them.
+    fn deleted_to(&self, counter: &CounterName) -> impl Future<Output = Result<Option<u64>, Refusal>> + Send;
 }

@@ -4,7 +4,7 @@ use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::log::{Pending, RollupLog};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
-use crate::rollup::{RollupSpan, divided, last_clear, total};
+use crate::rollup::{RollupSpan, divided, has_adds_to, last_clear, total};
 use tallystone_model::Applied;
 
 /// How often a counter is read while it is cleared again and again.
@@ -16,7 +16,8 @@ const ALL: RollupSpan = RollupSpan { from_ms: 0, to_ms: u64::MAX };
 /// What is pending is read first and the checkpoint last, so no rollup makes a second read necessary: each event is still
 /// pending at the first read, or the checkpoint holds it; and what was pending and is before the checkpoint's time is in
 /// the checkpoint. The shards are read one after the other, so one may be read before a clear and the next after it. If
-/// the second read of what is pending has no other clear than the first, the first one came before any such clear.
+/// the second read of what is pending has no other clear than the first, the first one came before any such clear. A deletion
+/// may also fall between the second read and the checkpoint: then its clear was not read yet.
 ///
 /// # Errors
 /// [`Refusal::Unavailable`]: also if a counter is cleared during each of many reads.
@@ -41,7 +42,8 @@ pub async fn accurate(
             left.into_iter().zip(first.into_iter().zip(second)).zip(sums).zip(bases)
         {
             let since = RollupSpan { from_ms: base.exact_to_ms, to_ms: u64::MAX };
-            if last_clear(&first, since) == last_clear(&second, since) {
+            let is_deleted_since = base.is_deleted && has_adds_to(&first, since, base.last_write_ms);
+            if last_clear(&first, since) == last_clear(&second, since) && !is_deleted_since {
                 counts[index] = Some((total(&counters[index], base.count, &first, since, &sums)?, base));
             } else {
                 again.push((index, second));

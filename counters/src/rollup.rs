@@ -6,7 +6,7 @@
 //! the checkpoint says that they are counted.
 
 use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, LeaseOrder};
-use crate::log::{Closed, Pending, RollupLog, Settlement, WINDOW_MS, Window};
+use crate::log::{Closed, Pending, RollupLog, Sealed, Settlement, WINDOW_MS, Window};
 use crate::names::CounterName;
 use crate::refusal::Refusal;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub enum RolledUp {
         /// The new checkpoint.
         checkpoint: Checkpoint,
     },
-    /// No window was sealed since the last rollup.
+    /// No window was sealed since the last rollup. What its checkpoint holds is settled.
     Nothing,
     /// Another rollup has committed first, or a later lease has written.
     Lost,
@@ -52,15 +52,6 @@ pub async fn roll_up(
     }
 }
 
-/// The direction in which a counter of this count must be closed.
-pub(crate) fn required_closed(count: i64) -> Closed {
-    match count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
-        true => Closed::No,
-        false if count > 0 => Closed::Up,
-        false => Closed::Down,
-    }
-}
-
 async fn roll_up_all(
     log: &impl RollupLog,
     checkpoints: &impl Checkpoints,
@@ -70,14 +61,19 @@ async fn roll_up_all(
     let before = checkpoints.read(&counters).await?;
     let sealed = log.seal(&counters).await?;
     let mut results: Vec<Result<RolledUp, Refusal>> = jobs.iter().map(|_| Ok(RolledUp::Nothing)).collect();
-    let (mut numbers, mut updates, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut numbers, mut updates, mut settled, mut done) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (number, ((job, before), sealed)) in jobs.iter().zip(before).zip(sealed).enumerate() {
         let to_ms = sealed.sealed_to_ms;
         if to_ms <= before.exact_to_ms {
+            // The mark of a deleted counter is ahead of the seals. The windows before it must not stay dirty until they
+            // are behind: each time that `due` returns them, it holds them longer, and later adds with them.
+            done.push(settlement(&job.counter, before.count, to_ms, before.is_deleted, &sealed.pending));
             continue;
         }
         let span = RollupSpan { from_ms: before.exact_to_ms, to_ms };
+        let is_expired = is_expired(&before, &sealed);
         let count = match counted(log, &job.counter, before.count, &sealed.pending, span).await {
+            Ok(_) if is_expired => 0,
             Ok(count) => count,
             Err(refusal @ Refusal::Internal(_)) => {
                 results[number] = Err(refusal);
@@ -85,23 +81,23 @@ async fn roll_up_all(
             }
             Err(refusal) => return Err(refusal),
         };
-        let closed = required_closed(count);
-        let idle = sealed.pending.iter().filter(|(_, pending)| *pending == Pending::default());
-        let idle_shards = idle.map(|(shard, _)| *shard).collect();
-        let settle = Settlement { counter: job.counter.clone(), to_ms, closed, idle_shards };
+        let is_deleted = is_expired || before.is_deleted && !has_adds(&sealed.pending, span);
+        let settle = settlement(&job.counter, count, to_ms, is_deleted, &sealed.pending);
         // Before the count commits: the adds that come meanwhile must still fit.
-        if closed != Closed::No {
+        if settle.closed != Closed::No {
             log.close(&settle).await?;
         }
         let seen_ms = sealed.pending.iter().map(|(_, pending)| pending.last_write_ms).max();
-        let last_write_ms = before.last_write_ms.max(seen_ms.unwrap_or_default());
-        let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease };
+        let last_write_ms = match is_deleted {
+            true => before.last_write_ms,
+            false => before.last_write_ms.max(seen_ms.unwrap_or_default()),
+        };
+        let after = Checkpoint { count, exact_to_ms: to_ms, last_write_ms, lease: job.lease, is_deleted };
         numbers.push(number);
         updates.push(CheckpointUpdate { counter: job.counter.clone(), before, after });
         settled.push(settle);
     }
     let commits = checkpoints.commit(&updates).await?;
-    let mut done = Vec::with_capacity(settled.len());
     for (((number, update), settle), commit) in numbers.into_iter().zip(&updates).zip(settled).zip(commits) {
         results[number] = Ok(match commit {
             Commit::Lost => RolledUp::Lost,
@@ -113,6 +109,33 @@ async fn roll_up_all(
     }
     log.settle(&done).await?;
     Ok(results)
+}
+
+/// Whether a counter has had no event for so long that it is deleted (N14): none is pending, all before the seal are in the
+/// checkpoint, and any that follows is at the seal or later. So it is in no count of before, and counts from 0.
+fn is_expired(before: &Checkpoint, sealed: &Sealed) -> bool {
+    let is_idle = sealed.pending.iter().all(|(_, pending)| pending.windows.is_empty());
+    let is_counter = before.exact_to_ms > 0 && !before.is_deleted;
+    let expires_ms = before.last_write_ms.saturating_add(sealed.expire_after_ms);
+    sealed.expire_after_ms > 0 && is_counter && is_idle && expires_ms <= sealed.sealed_to_ms
+}
+
+/// What a count of everything before `to_ms` implies for the log.
+pub(crate) fn settlement(
+    counter: &CounterName,
+    count: i64,
+    to_ms: u64,
+    is_deleted: bool,
+    pending: &[(u16, Pending)],
+) -> Settlement {
+    let closed = match count.unsigned_abs() < COUNT_SOFT_MAX.unsigned_abs() {
+        true => Closed::No,
+        false if count > 0 => Closed::Up,
+        false => Closed::Down,
+    };
+    let idle = pending.iter().filter(|(_, pending)| *pending == Pending::default());
+    let idle_shards = idle.map(|(shard, _)| *shard).collect();
+    Settlement { counter: counter.clone(), to_ms, closed, is_deleted, idle_shards }
 }
 
 /// The span of time that a rollup or a read covers (Unix ms); its bounds are bounds of windows.
@@ -148,6 +171,19 @@ fn windows(pending: &[(u16, Pending)], span: RollupSpan) -> impl Iterator<Item =
 /// The time of the last clear that is pending within the span (Unix ms).
 pub(crate) fn last_clear(pending: &[(u16, Pending)], span: RollupSpan) -> Option<u64> {
     windows(pending, span).filter_map(|(_, window)| window.cleared_ms).max()
+}
+
+/// Whether the span's last clear leaves an add of the span.
+fn has_adds(pending: &[(u16, Pending)], span: RollupSpan) -> bool {
+    let cleared_ms = last_clear(pending, span);
+    windows(pending, span).any(|(_, window)| !matches!(left(window, cleared_ms), Left::Nothing))
+}
+
+/// Whether an add of the span happened at this time (Unix ms) or before, and no clear of the span removes it.
+pub(crate) fn has_adds_to(pending: &[(u16, Pending)], span: RollupSpan, to_ms: u64) -> bool {
+    let is_cleared = last_clear(pending, span).is_some_and(|cleared_ms| cleared_ms >= to_ms);
+    let begins = |window: &Window| window.adds_ms.is_some_and(|(first_ms, _)| first_ms <= to_ms);
+    !is_cleared && windows(pending, span).any(|(_, window)| begins(window))
 }
 
 /// What a clear leaves of a window.

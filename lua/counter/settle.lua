@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- settle: windows that a rollup has committed are no longer pending; a counter with nothing newer is not dirty (N8, N9).
--- KEYS state pending dirty   ARGV now_ms revision due_after_ms (counter settled_to_ms closed again_after_ms)...
+-- KEYS state pending dirty layout counts   ARGV now_ms revision due_after_ms (counter settled_to_ms closed again_after_ms)...
 -- closed: what the committed count requires (0, CLOSED_UP or CLOSED_DOWN), unless a later rollup has decided already
--- again_after_ms: a counter in circulation falls due again after this (N10); 0: it leaves circulation
+-- again_after_ms: a counter in circulation falls due again after this (N10); 0: it leaves circulation; below 0: it was
+-- deleted, and leaves circulation unless a later rollup has counted an add since (N14)
 -- RETURNS {OK}
 -- WHY closed is set here and not by a call before: a counter opened before it is settled would take adds that do not fit
 -- a count which holds the same deltas already.
@@ -22,6 +23,10 @@ end
 for i = 1, #counters do
   local counter, at = counters[i], 4 * i
   local settled_to, again_after_ms = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 3])
+  if again_after_ms < 0 then
+    local checkpoint = call('HGET', K_SETTLED_COUNTS, counter)
+    again_after_ms = checkpoint and #checkpoint == CHECKPOINT_BYTES and -again_after_ms or 0
+  end
   local p = read_pending(whole(counter, raws[i]))
   local left = {}
   for j = 1, #p.entries do

@@ -15,8 +15,20 @@ pub const NAMES: [&str; 4] = [
 ];
 /// Set: buckets of time that retention has kept, because an event in them waits for its rollup. Lua knows it as `K_KEPT`.
 pub const KEPT: &str = "kept";
+/// Sorted set, in a home shard: deleted counters, scored by the time up to which their events are deleted (Unix ms). Lua
+/// knows it as `K_DELETED`.
+pub const DELETED: &str = "deleted";
 /// The registry of namespaces.
 pub const NAMESPACES: &str = "tc:namespaces";
+/// A field of the registry: the incarnation of the next namespace. No name has a control character.
+pub const INCARNATION_FIELD: char = '\u{1}';
+/// The fields of deleted namespaces begin with this: the character, the name, ':' and the incarnation.
+pub const DELETED_FIELD: char = '\u{2}';
+/// The revision that the shards of a deleted namespace follow. No server has it.
+pub const DELETED_REVISION: u64 = (1 << 48) - 1;
+/// The longest time by which the first checkpoint of a counter may be behind the store's clock: the longest accept limit,
+/// and a minute for the rollup.
+pub const FIRST_AGE_MS_MAX: u64 = ACCEPT_MS_MAX + 60_000;
 /// The length of a time window of the event log: sums are kept by window, and a seal falls on a window's bound.
 pub const WINDOW_MS: u64 = 500;
 /// The longest accept limit.
@@ -52,8 +64,12 @@ pub const CLOSED_DOWN: u8 = 2;
 pub const HAS_OLDER: u8 = 4;
 /// The name of that field is this character and the counter's name. No name has a control character.
 pub const OLDER_FIELD: char = '\u{1}';
-/// A checkpoint: `counter/commit.lua` names its fields.
+/// A checkpoint: `counter/lib/home.lua` names its fields.
 pub const CHECKPOINT_LAYOUT: &str = ">i4I4I6I6I6I7";
+/// Its length. The checkpoint of a deleted counter has one byte more.
+pub const CHECKPOINT_BYTES: usize = 33;
+/// That byte.
+pub const DELETED_BYTE: u8 = 1;
 
 answers! {
     /// The code of a script's reply, of the whole call or of one item.
@@ -86,7 +102,7 @@ answers! {
 }
 
 const PARTS: &[(&str, &str)] = parts!["counter/lib":
-    "shard", "pending", "slots", "counts", "count_event", "adapt_slots", "write_slots", "write_counts"];
+    "shard", "pending", "slots", "counts", "count_event", "adapt_slots", "write_slots", "write_counts", "home", "registry"];
 
 scripts! {
     /// A script: one verb of the counters' stores.
@@ -115,6 +131,12 @@ scripts! {
     Prune = "prune",
     /// N8.
     Commit = "commit",
+    /// N14.
+    Delete = "delete",
+    /// N14.
+    Forget = "forget",
+    /// N14.
+    DeleteNamespace = "delete_namespace",
     /// X6.
     Fence = "fence",
     /// X6.
@@ -130,7 +152,10 @@ fn prelude() -> String {
         local(&format!("K_{}", name.to_uppercase()), &format!("KEYS[{}]", position + 1));
     }
     local("K_COUNTS", &"KEYS[1]");
+    local("K_DELETED", &"KEYS[2]");
+    local("K_HOME_STATE", &"KEYS[3]");
     local("K_KEPT", &format!("KEYS[{}]", NAMES.len() + 1));
+    local("K_SETTLED_COUNTS", &format!("KEYS[{}]", NAMES.len() + 1));
     for (answer, name) in CounterAnswer::ALL {
         local(name, &(*answer as u8));
     }
@@ -144,6 +169,12 @@ fn prelude() -> String {
     local("CLOSED_DOWN", &CLOSED_DOWN);
     local("HAS_OLDER", &HAS_OLDER);
     local("OLDER_FIELD", &format!("string.char({})", u32::from(OLDER_FIELD)));
+    local("INCARNATION_FIELD", &format!("'\\{}'", u32::from(INCARNATION_FIELD)));
+    local("DELETED_FIELD", &format!("'\\{}'", u32::from(DELETED_FIELD)));
+    local("DELETED_REVISION", &format!("'{}'", "\\255".repeat(6)));
+    local("DELETED", &format!("'\\{DELETED_BYTE}'"));
+    local("CHECKPOINT_BYTES", &CHECKPOINT_BYTES);
+    local("FIRST_AGE_MS_MAX", &FIRST_AGE_MS_MAX);
     local("LOG_STATE", &format!("'{LOG_STATE_LAYOUT}'"));
     local("CHECKPOINT", &format!("'{CHECKPOINT_LAYOUT}'"));
     text
@@ -156,7 +187,7 @@ pub struct ShardKeys {
 }
 
 impl ShardKeys {
-    /// The keys of this shard.
+    /// The keys of this shard; `namespace`: its tag.
     pub fn new(namespace: &str, shard: u16) -> ShardKeys {
         ShardKeys { tag: format!("{namespace}/{shard}") }
     }
@@ -185,6 +216,17 @@ impl ShardKeys {
     pub fn counts(&self) -> String {
         self.key("counts")
     }
+
+    /// KEYS of `settle`: also the checkpoints.
+    pub fn settle(&self) -> [String; 5] {
+        let [state, pending, dirty, layout] = self.log();
+        [state, pending, dirty, layout, self.counts()]
+    }
+
+    /// KEYS of the scripts that write checkpoints.
+    pub fn home(&self) -> [String; 3] {
+        [self.counts(), self.key(DELETED), self.key("state")]
+    }
 }
 
 #[cfg(test)]
@@ -200,6 +242,7 @@ mod tests {
             let lines = script.file().lines().count();
             assert!(lines <= crate::script::SCREEN_LINES, "{} has {lines} lines", script.name());
         }
+        assert_eq!(DELETED_REVISION.to_be_bytes()[2..], [255; 6], "the prelude spells it out");
         for (number, (answer, _)) in CounterAnswer::ALL.iter().enumerate() {
             assert_eq!(CounterAnswer::from_code(number as i64), Some(*answer));
         }

@@ -98,6 +98,11 @@ impl RollupWorkers {
         while let Some(all) = stopping.run_until_cancelled(watcher.next(&self.stale)).await {
             // Without the store nothing could start.
             let Ok(idle) = self.idle(&all, &mut running).await else { continue };
+            let is_deleted = |name: &&NamespaceName| all.iter().all(|namespace| namespace.name != **name);
+            let deleted: Vec<NamespaceName> = running.keys().filter(is_deleted).cloned().collect();
+            for before in deleted.iter().filter_map(|name| running.remove(name)) {
+                tokio::spawn(before.stop());
+            }
             for namespace in all {
                 // A registry that has lost its last change gives that change's revision to another one, so the
                 // configuration is compared, too.
@@ -142,10 +147,11 @@ impl RollupWorkers {
             let may_wait = namespace.config.due_after_ms() >= DUE_AFTER_MS_MIN;
             may_wait && running.get_mut(&namespace.name).is_none_or(RunningNamespace::is_quiet)
         };
-        let names: Vec<NamespaceName> =
-            all.iter().filter(may_be_idle).map(|namespace| namespace.name.clone()).collect();
-        let have_dirty = self.namespaces.have_dirty(&names).await?;
-        Ok(names.into_iter().zip(have_dirty).filter(|(_, dirty)| !dirty).map(|(name, _)| name).collect())
+        let quiet: Vec<&Namespace> = all.iter().filter(may_be_idle).collect();
+        let tags: Vec<String> = quiet.iter().map(|namespace| namespace.tag()).collect();
+        let have_dirty = self.namespaces.have_dirty(&tags).await?;
+        let idle = quiet.into_iter().zip(have_dirty).filter(|(_, dirty)| !dirty);
+        Ok(idle.map(|(namespace, _)| namespace.name.clone()).collect())
     }
 
     async fn start(&self, namespace: &Namespace) -> Result<RunningNamespace, Refusal> {
@@ -165,7 +171,7 @@ impl RollupWorkers {
         });
         let batches: Vec<mpsc::Sender<LeasedJob>> = batches.collect();
         for number in 0..num_queues {
-            let queue = rollup_queue(&namespace.name, &namespace.config, number);
+            let queue = rollup_queue(&namespace.tag(), &namespace.config, number);
             let batches = batches[usize::from(number % at_once)].clone();
             tasks.spawn(self.work_on(queue, batch_count, batches, until.clone(), Arc::clone(&leased)));
         }

@@ -3,6 +3,7 @@
 
 mod add;
 mod clear;
+mod delete;
 mod events;
 mod get;
 mod ls;
@@ -42,13 +43,15 @@ pub(crate) enum CounterVerb {
     Get(get::GetArgs),
     /// Set a counter to zero
     Clear(clear::ClearArgs),
+    /// Delete a counter: it then answers like one that was never written
+    Delete(delete::DeleteArgs),
     /// Print a line each time a count changes
     Watch(watch::WatchArgs),
     /// List the counters of a namespace, in no particular order
     Ls(ls::LsArgs),
     /// List the events of a counter: its adds and clears
     Events(events::EventsArgs),
-    /// Create, change and show namespaces
+    /// Create, change, show and delete namespaces
     #[command(subcommand)]
     Namespace(namespace::NamespaceVerb),
 }
@@ -59,6 +62,7 @@ pub(crate) async fn run(args: CounterArgs, output: Output) -> Result<(), CliErro
         CounterVerb::Add(args) => add::run(args, session).await,
         CounterVerb::Get(args) => get::run(args, session).await,
         CounterVerb::Clear(args) => clear::run(args, session).await,
+        CounterVerb::Delete(args) => delete::run(args, session).await,
         CounterVerb::Watch(args) => watch::run(args, session).await,
         CounterVerb::Ls(args) => ls::run(args, session).await,
         CounterVerb::Events(args) => events::run(args, session).await,

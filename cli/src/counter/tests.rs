@@ -73,7 +73,7 @@ fn the_counter_server_may_be_given_before_and_after_the_verb() {
 fn n1_every_parameter_of_a_namespace_is_a_flag() {
     let line = "namespace put ads --type best-effort --cardinality low --ttl 1s --accept-limit 2s --coalesce 3s \
                 --rollup-batch-count 4 --num-queues 5 --capacity-bytes 6 --buckets-per-id 7 --seconds-per-bucket 8 \
-                --seconds-per-slice 9 --close-after 10s --delete-after 11s";
+                --seconds-per-slice 9 --close-after 10s --delete-after 11s --expire-after 12s";
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = NamespaceConfig {
         counter_type: Some(CounterType::BestEffort),
@@ -89,10 +89,25 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
         seconds_per_slice: Some(9),
         close_after_ms: Some(10_000),
         delete_after_ms: Some(11_000),
+        expire_after_ms: Some(12_000),
     };
     assert_eq!(put(&line).config.into_config(), expected);
     assert_eq!(put("namespace put ads").config.into_config(), NamespaceConfig::default());
     assert!(parse("namespace put ads --file x --ttl 1s").is_err(), "a file has all parameters");
+}
+
+#[test]
+fn n14_what_is_deleted_is_named_and_may_be_confirmed_beforehand() {
+    for line in ["delete x", "delete x --yes", "delete x --dry-run --namespace ads", "delete x --token t --at 5s"] {
+        assert!(matches!(parse(line).unwrap().verb, CounterVerb::Delete(_)), "{line}");
+    }
+    for line in ["namespace delete ads", "namespace delete ads --yes", "namespace delete ads --dry-run"] {
+        let verb = parse(line).unwrap().verb;
+        assert!(matches!(verb, CounterVerb::Namespace(namespace::NamespaceVerb::Delete(_))), "{line}");
+    }
+    for bad in ["delete", "delete x y", "delete x --yes --dry-run", "namespace delete"] {
+        assert!(parse(bad).is_err(), "{bad}");
+    }
 }
 
 fn counted(counter: &str, count: i64, exact_to_ms: u64) -> Outcome {

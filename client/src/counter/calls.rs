@@ -89,6 +89,16 @@ impl CounterClient {
         items(count, response.results, outcome!(wire::clear_count_result::Outcome, ok))
     }
 
+    /// Deletes a counter: it answers like one that was never written. What was added up to the time of the call never counts
+    /// again; later adds count from 0. `delete` names the counter and may have a token, as a clear has.
+    pub async fn delete(&self, namespace: &str, delete: NewClear) -> Result<Cleared> {
+        let wire::ClearCountRequest { namespace, counter, token } = delete.into_request(namespace);
+        let request = wire::DeleteCounterRequest { namespace, counter, token };
+        let wire::DeleteCounterResponse { event_time_ms, duplicate } =
+            self.call(request, rpc!(self.counters, delete_counter)).await?;
+        Ok(Cleared::from_wire(wire::ClearCountResponse { event_time_ms, duplicate }))
+    }
+
     /// Lists the counters of a namespace, in no particular order. `page_size` 0: the server's default. The first page has
     /// the empty token; a page may be empty without being the last. Counters that appear meanwhile may be missing, and
     /// a counter may be listed twice.
@@ -158,6 +168,15 @@ impl CounterClient {
     pub async fn list_namespaces(&self) -> Result<Vec<Namespace>> {
         let response = self.call(wire::ListNamespacesRequest {}, rpc!(self.admin, list_namespaces)).await?;
         Ok(response.namespaces.into_iter().map(|namespace| Namespace::from_wire(Some(namespace))).collect())
+    }
+
+    /// Deletes a namespace with its counters, in this incarnation: as [`get_namespace`](CounterClient::get_namespace) has
+    /// read it. So a repeated call does no harm to a namespace that was created since. No add is accepted when this
+    /// returns; reads through other servers follow within a second, and the data is removed in the background.
+    pub async fn delete_namespace(&self, namespace: &Namespace) -> Result<()> {
+        let incarnation = Some(wire_ms(namespace.incarnation));
+        let request = wire::DeleteNamespaceRequest { name: namespace.name.clone(), incarnation };
+        self.call(request, rpc!(self.admin, delete_namespace)).await.map(drop)
     }
 
     /// The calls of counters never wait in the server.

@@ -58,6 +58,8 @@ pub struct NamespaceConfig {
     pub close_after_ms: Option<u64>,
     /// How long events are kept once they are rolled up; default 7 days.
     pub delete_after_ms: Option<u64>,
+    /// EVENTUAL: a counter without an event for this long is deleted; default 0: never.
+    pub expire_after_ms: Option<u64>,
 }
 
 /// A namespace.
@@ -69,6 +71,8 @@ pub struct Namespace {
     pub config: NamespaceConfig,
     /// Rises with every change.
     pub revision: u64,
+    /// Distinguishes namespaces of the same name: one that is created after another was deleted has a higher one.
+    pub incarnation: u64,
 }
 
 impl CounterType {
@@ -126,6 +130,7 @@ impl NamespaceConfig {
             accept_limit_ms: self.accept_limit_ms.map(wire_ms),
             close_after_ms: self.close_after_ms.map(wire_ms),
             delete_after_ms: self.delete_after_ms.map(wire_ms),
+            expire_after_ms: self.expire_after_ms.map(wire_ms),
         }
     }
 
@@ -145,6 +150,7 @@ impl NamespaceConfig {
             accept_limit_ms: config.accept_limit_ms.map(from_wire),
             close_after_ms: config.close_after_ms.map(from_wire),
             delete_after_ms: config.delete_after_ms.map(from_wire),
+            expire_after_ms: config.expire_after_ms.map(from_wire),
         }
     }
 }
@@ -156,6 +162,7 @@ impl Namespace {
             name: namespace.name,
             config: NamespaceConfig::from_wire(&namespace.config.unwrap_or_default()),
             revision: from_wire(namespace.revision),
+            incarnation: from_wire(namespace.incarnation),
         }
     }
 }

@@ -58,6 +58,22 @@ async fn n3_a_clear_is_repeated_as_the_same_event() {
 }
 
 #[tokio::test]
+async fn n14_a_deletion_is_repeated_as_the_same_one() {
+    let (script, client, _tasks) = Script::unavailable_times(1).serve().await;
+    let deleted = client.delete("ns", NewClear::new("c")).await.unwrap();
+    assert_eq!((deleted.event_time_ms, deleted.duplicate), (6, true));
+    let namespace = client.put_namespace("ns", NamespaceConfig::default()).await.unwrap();
+    assert_eq!(namespace.incarnation, 3);
+    client.delete_namespace(&namespace).await.unwrap();
+    let received = script.received.lock().unwrap();
+    assert_eq!(received.deletions.len(), 2);
+    assert_eq!(received.deletions[0], received.deletions[1]);
+    assert!(received.deletions[0].token.is_some());
+    let expected = wire::DeleteNamespaceRequest { name: "ns".to_owned(), incarnation: Some(3) };
+    assert_eq!(received.deleted_namespaces, [expected]);
+}
+
+#[tokio::test]
 async fn a_client_without_retries_calls_once() {
     let (script, client, _tasks) = Script::unavailable_times(1).serve().await;
     let error = client.with_retry_for(Duration::ZERO).add("ns", NewAdd::new("c", 1)).await.unwrap_err();
@@ -115,6 +131,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         accept_limit_ms: Some(9),
         close_after_ms: Some(10),
         delete_after_ms: Some(11),
+        expire_after_ms: Some(12),
     };
     let made = client.put_namespace("ns", config.clone()).await.unwrap();
     assert_eq!((made.name.as_str(), made.revision, made.config), ("ns", 2, config));
@@ -137,6 +154,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         accept_limit_ms: Some(9),
         close_after_ms: Some(10),
         delete_after_ms: Some(11),
+        expire_after_ms: Some(12),
     };
     assert_eq!(received.puts[0].config.as_ref(), Some(&sent));
     assert_eq!((received.puts[2].config.as_ref(), received.puts[2].persistence_configuration.as_str()), (None, "{}"));

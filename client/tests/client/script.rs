@@ -29,6 +29,8 @@ pub(crate) struct Received {
     pub(crate) add_batches: Vec<wire::AddCountsRequest>,
     pub(crate) clears: Vec<wire::ClearCountRequest>,
     pub(crate) puts: Vec<wire::PutNamespaceRequest>,
+    pub(crate) deletions: Vec<wire::DeleteCounterRequest>,
+    pub(crate) deleted_namespaces: Vec<wire::DeleteNamespaceRequest>,
 }
 
 impl Script {
@@ -165,6 +167,14 @@ impl Counters for Script {
         Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
     }
 
+    async fn delete_counter(
+        &self,
+        request: Request<wire::DeleteCounterRequest>,
+    ) -> Result<Response<wire::DeleteCounterResponse>, Status> {
+        self.received.lock().unwrap().deletions.push(request.into_inner());
+        self.answer(wire::DeleteCounterResponse { event_time_ms: 6, duplicate: true })
+    }
+
     async fn list_counters(
         &self,
         _: Request<wire::ListCountersRequest>,
@@ -189,7 +199,7 @@ impl CounterAdmin for Script {
     ) -> Result<Response<wire::PutNamespaceResponse>, Status> {
         let put = request.into_inner();
         self.received.lock().unwrap().puts.push(put.clone());
-        let namespace = wire::Namespace { name: put.name, config: put.config, revision: 2 };
+        let namespace = wire::Namespace { name: put.name, config: put.config, revision: 2, incarnation: 3 };
         self.answer(wire::PutNamespaceResponse { namespace: Some(namespace) })
     }
 
@@ -198,6 +208,14 @@ impl CounterAdmin for Script {
         _: Request<wire::GetNamespaceRequest>,
     ) -> Result<Response<wire::GetNamespaceResponse>, Status> {
         Err(Status::unimplemented(NOT_IN_THE_SCRIPT))
+    }
+
+    async fn delete_namespace(
+        &self,
+        request: Request<wire::DeleteNamespaceRequest>,
+    ) -> Result<Response<wire::DeleteNamespaceResponse>, Status> {
+        self.received.lock().unwrap().deleted_namespaces.push(request.into_inner());
+        self.answer(wire::DeleteNamespaceResponse {})
     }
 
     async fn list_namespaces(

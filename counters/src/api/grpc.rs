@@ -1,6 +1,6 @@
 //! Both gRPC services: each RPC goes to its file, and is observed.
 
-use super::{add, clear, get, list, namespaces};
+use super::{add, clear, delete, get, list, namespaces};
 use crate::service::CounterService;
 use std::sync::Arc;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin;
@@ -31,6 +31,8 @@ const RPCS: &[&str] = &[
     "PutNamespace",
     "GetNamespace",
     "ListNamespaces",
+    "DeleteCounter",
+    "DeleteNamespace",
 ];
 
 impl Api {
@@ -87,6 +89,13 @@ impl CountersRpc for Api {
         self.rpcs.observe("ClearCounts", clear::many(&self.counters, request.into_inner())).await
     }
 
+    async fn delete_counter(
+        &self,
+        request: Request<DeleteCounterRequest>,
+    ) -> Result<Response<DeleteCounterResponse>, Status> {
+        self.rpcs.observe("DeleteCounter", delete::one(&self.counters, request.into_inner())).await
+    }
+
     async fn list_counters(
         &self,
         request: Request<ListCountersRequest>,
@@ -120,5 +129,12 @@ impl CounterAdmin for Api {
         _: Request<ListNamespacesRequest>,
     ) -> Result<Response<ListNamespacesResponse>, Status> {
         self.rpcs.observe("ListNamespaces", namespaces::list(&self.counters)).await
+    }
+
+    async fn delete_namespace(
+        &self,
+        request: Request<DeleteNamespaceRequest>,
+    ) -> Result<Response<DeleteNamespaceResponse>, Status> {
+        self.rpcs.observe("DeleteNamespace", namespaces::delete(&self.counters, request.into_inner())).await
     }
 }

@@ -5,6 +5,7 @@
 
 mod add;
 mod clear;
+mod delete;
 mod get;
 mod grpc;
 mod http;

@@ -40,6 +40,18 @@ pub(super) async fn list(counters: &CounterService) -> Result<wire::ListNamespac
     Ok(wire::ListNamespacesResponse { namespaces: all.into_iter().map(into_wire).collect() })
 }
 
+pub(super) async fn delete(
+    counters: &CounterService,
+    request: wire::DeleteNamespaceRequest,
+) -> Result<wire::DeleteNamespaceResponse, Status> {
+    let wire::DeleteNamespaceRequest { name, incarnation } = request;
+    let name = self::name(name)?;
+    let bad = |_| of_call(Refusal::invalid("incarnation", "must not be below 0"));
+    let incarnation = incarnation.map(u64::try_from).transpose().map_err(bad)?;
+    counters.delete_namespace(&name, incarnation).await.map_err(of_call)?;
+    Ok(wire::DeleteNamespaceResponse {})
+}
+
 pub(super) fn name(name: String) -> Result<NamespaceName, Status> {
     NamespaceName::parse(name).map_err(|refusal| {
         of_call(match refusal {
@@ -79,6 +91,7 @@ fn changed(before: NamespaceConfig, said: wire::NamespaceConfig) -> Result<Names
         accept_limit_ms: number("config.accept_limit_ms", said.accept_limit_ms, before.accept_limit_ms)?,
         close_after_ms: number("config.close_after_ms", said.close_after_ms, before.close_after_ms)?,
         delete_after_ms: number("config.delete_after_ms", said.delete_after_ms, before.delete_after_ms)?,
+        expire_after_ms: number("config.expire_after_ms", said.expire_after_ms, before.expire_after_ms)?,
     })
 }
 
@@ -92,7 +105,7 @@ where
     N::try_from(said).map_err(|_| Refusal::invalid(field, format!("is {said}, which is out of range")))
 }
 
-fn into_wire(Namespace { name, config, revision }: Namespace) -> wire::Namespace {
+fn into_wire(Namespace { name, config, revision, incarnation }: Namespace) -> wire::Namespace {
     let cardinality = match config.cardinality {
         Cardinality::Low => wire::Cardinality::Low,
         Cardinality::Medium => wire::Cardinality::Medium,
@@ -112,6 +125,12 @@ fn into_wire(Namespace { name, config, revision }: Namespace) -> wire::Namespace
         accept_limit_ms: Some(config.accept_limit_ms as i64),
         close_after_ms: Some(config.close_after_ms as i64),
         delete_after_ms: Some(config.delete_after_ms as i64),
+        expire_after_ms: Some(config.expire_after_ms as i64),
     };
-    wire::Namespace { name: name.to_string(), config: Some(config), revision: revision as i64 }
+    wire::Namespace {
+        name: name.to_string(),
+        config: Some(config),
+        revision: revision as i64,
+        incarnation: incarnation as i64,
+    }
 }

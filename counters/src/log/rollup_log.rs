@@ -54,6 +54,8 @@ pub struct Sealed {
     pub sealed_to_ms: u64,
     /// By shard.
     pub pending: Vec<(u16, Pending)>,
+    /// `expire_after_ms` of the revision that the shards followed when they were sealed.
+    pub expire_after_ms: u64,
 }
 
 /// What a committed checkpoint implies for the log.
@@ -65,6 +67,8 @@ pub struct Settlement {
     pub to_ms: u64,
     /// The direction that its count requires to be closed.
     pub closed: Closed,
+    /// The counter was deleted and not written since: it leaves circulation.
+    pub is_deleted: bool,
     /// Shards in which nothing of it was pending when they were sealed: they need not be settled. A counter that is closed is
     /// settled in every shard, and each counter in its home shard.
     pub idle_shards: Vec<u16>,

@@ -18,6 +18,9 @@ pub const SKEW_MS: u64 = 100;
 /// The shortest time between two rollups of a counter in circulation, whatever `coalesce_ms` is.
 const CIRCULATION_MS_MIN: u64 = 1_000;
 
+/// The shortest `expire_after_ms`: servers search for idle counters every few minutes.
+const EXPIRE_MS_MIN: u64 = 600_000;
+
 /// What a namespace promises for its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -74,6 +77,14 @@ pub struct NamespaceConfig {
     pub close_after_ms: u64,
     /// How long events are kept; older ones are deleted once they are rolled up.
     pub delete_after_ms: u64,
+    /// EVENTUAL only: a counter without an event for this long is deleted (N14); 0: never.
+    // A server that does not know it reads a namespace without it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub expire_after_ms: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Default for NamespaceConfig {
@@ -94,6 +105,7 @@ impl Default for NamespaceConfig {
             accept_limit_ms: 5_000,
             close_after_ms: 518_400_000,
             delete_after_ms: 604_800_000,
+            expire_after_ms: 0,
         }
     }
 }
@@ -117,6 +129,12 @@ impl NamespaceConfig {
         within("accept_limit_ms", self.accept_limit_ms, 100, ACCEPT_MS_MAX)?;
         within("close_after_ms", self.close_after_ms, 60_000, YEAR_MS)?;
         within("delete_after_ms", self.delete_after_ms, 60_000, YEAR_MS)?;
+        if self.expire_after_ms > 0 {
+            within("expire_after_ms", self.expire_after_ms, EXPIRE_MS_MIN, YEAR_MS)?;
+            if self.counter_type != CounterType::Eventual {
+                return Err(Refusal::invalid("expire_after_ms", "must be 0: only EVENTUAL counters expire"));
+            }
+        }
         if !self.seconds_per_slice.is_multiple_of(self.seconds_per_bucket) {
             let why = format!("is {}; must be a multiple of seconds_per_bucket", self.seconds_per_slice);
             return Err(Refusal::invalid("seconds_per_slice", why));
@@ -182,13 +200,20 @@ mod tests {
 
     #[test]
     fn n1_the_default_is_good_and_absurd_values_are_named() {
+        let of_type =
+            |counter_type| NamespaceConfig { counter_type, expire_after_ms: EXPIRE_MS_MIN, ..Default::default() };
         assert_eq!(NamespaceConfig::default().check(), Ok(()));
+        assert_eq!(of_type(CounterType::Eventual).check(), Ok(()));
         let absurd = [
             ("buckets_per_id", NamespaceConfig { buckets_per_id: 0, ..Default::default() }),
             ("buckets_per_id", NamespaceConfig { buckets_per_id: 9, ..Default::default() }),
             ("accept_limit_ms", NamespaceConfig { accept_limit_ms: 0, ..Default::default() }),
             ("seconds_per_slice", NamespaceConfig { seconds_per_slice: 1_000, ..Default::default() }),
             ("close_after_ms", NamespaceConfig { close_after_ms: 604_800_000, ..Default::default() }),
+            ("expire_after_ms", NamespaceConfig { expire_after_ms: EXPIRE_MS_MIN - 1, ..Default::default() }),
+            ("expire_after_ms", NamespaceConfig { expire_after_ms: u64::MAX, ..Default::default() }),
+            ("expire_after_ms", of_type(CounterType::Accurate)),
+            ("expire_after_ms", of_type(CounterType::BestEffort)),
         ];
         for (field, config) in absurd {
             assert!(matches!(config.check(), Err(Refusal::Invalid { field: named, .. }) if named == field), "{field}");

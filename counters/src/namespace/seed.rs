@@ -396,6 +396,7 @@ mod tests {
             accept_limit_ms: 5_000,
             close_after_ms: 518_400_000,
             delete_after_ms: 604_800_000,
+            expire_after_ms: 0,
             ttl_ms: 0,
         };
         assert_eq!(parse(ARTICLE_EXAMPLE), Ok(expected.clone()));

@@ -8,6 +8,7 @@ use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS};
 use crate::refusal::Refusal;
 use std::collections::BTreeSet;
 use std::ops::Range;
+use tallystone_lua::counter::FIRST_AGE_MS_MAX;
 
 /// Slices that one call drops at most.
 const SLICES_MAX: u64 = 100;
@@ -77,6 +78,8 @@ impl Events for OracleNamespace {
 
     async fn prune(&self, shard: u16) -> Result<u64, Refusal> {
         let mut world = self.world();
+        let pruned_to_ms = self.shard(&mut world, shard)?.pruned_to_ms;
+        world.forget_deleted(shard, pruned_to_ms.saturating_sub(FIRST_AGE_MS_MAX));
         let shard = self.shard(&mut world, shard)?;
         let slice_ms = self.config.seconds_per_slice * 1_000;
         let keep_from_ms = self.now_ms().saturating_sub(self.config.delete_after_ms);

@@ -14,15 +14,16 @@ mod rollup_log;
 mod schedule;
 mod shard;
 
-use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit};
+use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, deletion_ahead};
 use crate::log::{Change, Event, WINDOW_MS};
 use crate::names::CounterName;
-use crate::namespace::{NamespaceConfig, SHARDS};
+use crate::namespace::{FUTURE_LIMIT_MS, NamespaceConfig, Placement, SHARDS, SKEW_MS};
 use crate::refusal::Refusal;
 use shard::Shard;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tallystone_lua::counter::FIRST_AGE_MS_MAX;
 
 /// A namespace in memory. [`open`](Oracle::open) makes the stores of one server.
 #[derive(Clone, Default)]
@@ -42,6 +43,8 @@ struct World {
     /// By number; empty before the first server opens the namespace.
     shards: Vec<Shard>,
     checkpoints: BTreeMap<CounterName, Checkpoint>,
+    /// Up to when the events of deleted counters are deleted (Unix ms).
+    deleted: BTreeMap<CounterName, u64>,
     cached: BTreeMap<CounterName, i64>,
 }
 
@@ -81,8 +84,13 @@ impl Oracle {
 
     /// What a count is: the sum of the adds before a time that happened after the last clear before that time.
     pub fn count(&self, counter: &CounterName, before_ms: u64) -> i128 {
+        self.count_since(counter, 0, before_ms)
+    }
+
+    /// The same of a counter whose events before another time have expired (N14).
+    pub fn count_since(&self, counter: &CounterName, from_ms: u64, before_ms: u64) -> i128 {
         let all = self.events(counter).into_values().flatten();
-        let events: Vec<Event> = all.filter(|event| event.time_ms < before_ms).collect();
+        let events: Vec<Event> = all.filter(|event| (from_ms..before_ms).contains(&event.time_ms)).collect();
         let clears = events.iter().filter(|event| event.change == Change::Clear);
         let cleared_ms = clears.map(|event| event.time_ms).max();
         let delta = |event: &Event| match event.change {
@@ -95,6 +103,25 @@ impl Oracle {
     /// The time of a counter's latest event in Unix ms; 0: it has none.
     pub fn last_write_ms(&self, counter: &CounterName) -> u64 {
         self.events(counter).into_values().flatten().map(|event| event.time_ms).max().unwrap_or_default()
+    }
+}
+
+impl World {
+    /// Removes the marks of the counters with this home that were deleted up to this time (Unix ms), and of which nothing is
+    /// pending any more.
+    fn forget_deleted(&mut self, home: u16, deleted_to_ms: u64) {
+        let shards = &self.shards;
+        let is_pending =
+            |counter: &CounterName| shards.iter().any(|shard| !shard.pending_of(counter).windows.is_empty());
+        let is_gone = |counter: &CounterName, deleted_ms: u64| {
+            deleted_ms <= deleted_to_ms && Placement::of(counter).home() == home && !is_pending(counter)
+        };
+        let deleted = &self.deleted;
+        self.checkpoints.retain(|counter, checkpoint| {
+            let is_gone = deleted.get(counter).is_some_and(|deleted_ms| is_gone(counter, *deleted_ms));
+            !(checkpoint.is_deleted && is_gone)
+        });
+        self.deleted.retain(|counter, deleted_ms| !is_gone(counter, *deleted_ms));
     }
 }
 
@@ -129,13 +156,46 @@ impl Checkpoints for OracleNamespace {
     async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
         let mut world = self.world();
         let commit = |CheckpointUpdate { counter, before, after }: &CheckpointUpdate| {
-            let stored = world.checkpoints.get(counter).copied().unwrap_or_default();
-            if stored.exact_to_ms != before.exact_to_ms || after.lease < stored.lease {
+            let stored = world.checkpoints.get(counter).copied();
+            let is_late = stored.is_none() && after.exact_to_ms + FIRST_AGE_MS_MAX <= self.now_ms();
+            let stored = stored.unwrap_or_default();
+            let stands = (stored.exact_to_ms, stored.is_deleted) == (before.exact_to_ms, before.is_deleted);
+            if !stands || is_late || after.lease < stored.lease {
                 return Commit::Lost;
+            }
+            if after.is_deleted {
+                let deleted_ms = world.deleted.entry(counter.clone()).or_default();
+                *deleted_ms = after.last_write_ms.max(*deleted_ms);
             }
             world.checkpoints.insert(counter.clone(), *after);
             Commit::Done
         };
         Ok(updates.iter().map(commit).collect())
+    }
+}
+
+impl Deletions for OracleNamespace {
+    async fn delete(&self, counter: &CounterName, cleared_ms: u64) -> Result<(), Refusal> {
+        if cleared_ms > self.now_ms() + FUTURE_LIMIT_MS + SKEW_MS {
+            return Err(deletion_ahead());
+        }
+        let mut world = self.world();
+        let window_ms = cleared_ms / WINDOW_MS * WINDOW_MS;
+        let stored = world.checkpoints.get(counter).copied().unwrap_or_default();
+        // Nothing was added since the clear, as far as a rollup has seen.
+        let is_empty = stored.count == 0 && stored.last_write_ms == cleared_ms;
+        if stored.exact_to_ms <= window_ms || is_empty {
+            let exact_to_ms = stored.exact_to_ms.max(window_ms);
+            let mark =
+                Checkpoint { count: 0, exact_to_ms, last_write_ms: cleared_ms, lease: stored.lease, is_deleted: true };
+            world.checkpoints.insert(counter.clone(), mark);
+        }
+        let deleted_ms = world.deleted.entry(counter.clone()).or_default();
+        *deleted_ms = cleared_ms.max(*deleted_ms);
+        Ok(())
+    }
+
+    async fn deleted_to(&self, counter: &CounterName) -> Result<Option<u64>, Refusal> {
+        Ok(self.world().deleted.get(counter).copied())
     }
 }

@@ -32,6 +32,7 @@ impl RollupLog for OracleNamespace {
             Sealed {
                 sealed_to_ms: shards.iter().map(|(_, shard)| shard.sealed_to_ms).min().unwrap_or_default(),
                 pending: shards.iter().map(|(number, shard)| (*number, shard.pending_of(counter))).collect(),
+                expire_after_ms: self.config.expire_after_ms,
             }
         };
         Ok(counters.iter().map(sealed).collect())
@@ -51,12 +52,13 @@ impl RollupLog for OracleNamespace {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
         let mut world = self.world();
-        for settlement @ Settlement { counter, to_ms, closed, .. } in settlements {
+        for settlement @ Settlement { counter, to_ms, closed, is_deleted, .. } in settlements {
             let placement = Placement::of(counter);
             for number in placement.shards(&self.config) {
                 if number != placement.home() && settlement.skips(number) {
                     continue;
                 }
+                let is_deleted_now = world.checkpoints.get(counter).is_none_or(|checkpoint| checkpoint.is_deleted);
                 let shard = self.shard(&mut world, number)?;
                 let now_ms = self.now_ms();
                 let pending = shard.pending.entry(counter.clone()).or_default();
@@ -66,8 +68,10 @@ impl RollupLog for OracleNamespace {
                 if is_last_word {
                     (pending.closed, pending.closed_to_ms) = (*closed, *to_ms);
                 }
-                // Only the home shard keeps a counter in circulation: one mark is enough.
-                let again_after_ms = if number == placement.home() { self.config.circulation_ms() } else { 0 };
+                // Only the home shard keeps a counter in circulation: one mark is enough. A later rollup than that of the
+                // settlement may have counted an add to the deleted counter.
+                let stays = number == placement.home() && !(*is_deleted && is_deleted_now);
+                let again_after_ms = if stays { self.config.circulation_ms() } else { 0 };
                 let due_after_ms = self.config.due_after_ms() as i64;
                 let since_ms = match first_end_ms {
                     Some(first_end_ms) => Some(first_end_ms as i64),

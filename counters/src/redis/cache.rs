@@ -134,7 +134,7 @@ impl RedisNamespace {
     pub(super) async fn cache_scan(&self, cursor: u64, count: usize) -> Result<(u64, Vec<CounterName>), Refusal> {
         let prefixes = self.cached_prefixes();
         let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(format!("tc:{{{}/?}}:cached:*", self.name)).arg("COUNT").arg(count);
+        command.arg(cursor).arg("MATCH").arg(format!("tc:{{{}/?}}:cached:*", self.tag)).arg("COUNT").arg(count);
         let (next, keys): (u64, Vec<String>) = self.query(0, &command).await?;
         let name = |key: String| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix).map(str::to_owned));
         let names = keys.into_iter().filter_map(name).map(CounterName::parse).collect::<Result<_, _>>()?;

@@ -3,11 +3,16 @@
 use super::calls::{call, defect};
 use super::fan_out::{homes, in_order};
 use super::{RedisNamespace, record};
-use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit};
+use crate::checkpoints::{Checkpoint, CheckpointUpdate, Checkpoints, Commit, Deletions, deletion_ahead};
+use crate::log::{Pending, RollupLog};
 use crate::names::CounterName;
+use crate::namespace::{FUTURE_LIMIT_MS, Placement, SKEW_MS};
 use crate::refusal::Refusal;
 use futures::future::try_join_all;
-use tallystone_lua::counter::{CounterAnswer, CounterScript};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, DELETED};
+
+/// Marks that one call checks at most.
+const FORGOTTEN_MAX: usize = 500;
 
 impl Checkpoints for RedisNamespace {
     async fn read(&self, counters: &[CounterName]) -> Result<Vec<Checkpoint>, Refusal> {
@@ -27,9 +32,11 @@ impl Checkpoints for RedisNamespace {
 
     async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
         let commit = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = call(CounterScript::Commit, &[self.keys(shard).counts()]);
+            let mut command = call(CounterScript::Commit, &self.keys(shard).home());
+            self.clock.stamp(&mut command);
             for CheckpointUpdate { counter, before, after } in numbers.iter().map(|number| &updates[*number]) {
-                command.arg(counter.as_str()).arg(before.exact_to_ms).arg(record::encode_checkpoint(after));
+                let expected = format!("{}{}", before.exact_to_ms, if before.is_deleted { "d" } else { "" });
+                command.arg(counter.as_str()).arg(expected).arg(record::encode_checkpoint(after));
             }
             let mut reply = self.run(shard, &command).await?;
             let answer = |_: &usize| match reply.next_answer()? {
@@ -41,5 +48,61 @@ impl Checkpoints for RedisNamespace {
             Ok::<_, Refusal>((numbers, answers))
         };
         in_order(updates.len(), try_join_all(homes(updates.iter().map(|step| &step.counter)).map(commit)).await?)
+    }
+}
+
+impl Deletions for RedisNamespace {
+    async fn delete(&self, counter: &CounterName, cleared_ms: u64) -> Result<(), Refusal> {
+        let shard = Placement::of(counter).home();
+        let mut command = call(CounterScript::Delete, &self.keys(shard).home());
+        self.clock.stamp(&mut command);
+        command.arg(FUTURE_LIMIT_MS + SKEW_MS).arg(counter.as_str()).arg(cleared_ms);
+        let reply = self.run_any(shard, &command).await?;
+        match reply.answer {
+            CounterAnswer::Ok => Ok(()),
+            CounterAnswer::TooEarly => Err(deletion_ahead()),
+            CounterAnswer::Stale | CounterAnswer::NoShard => Err(Refusal::Stale),
+            other => Err(defect(&format!("{other:?} to a deletion"))),
+        }
+    }
+
+    async fn deleted_to(&self, counter: &CounterName) -> Result<Option<u64>, Refusal> {
+        let shard = Placement::of(counter).home();
+        let mut command = redis::cmd("ZSCORE");
+        command.arg(self.keys(shard).key(DELETED)).arg(counter.as_str());
+        let score: Option<f64> = self.query(shard, &command).await?;
+        Ok(score.map(|ms| ms as u64))
+    }
+}
+
+impl RedisNamespace {
+    /// Removes the marks of the counters of a shard that were deleted up to this time (Unix ms), and of which nothing is
+    /// pending any more. What is pending was there before: nothing that old can be added.
+    pub(super) async fn forget_deleted(&self, shard: u16, deleted_to_ms: u64) -> Result<(), Refusal> {
+        let mut kept = 0;
+        loop {
+            let mut command = redis::cmd("ZRANGE");
+            command.arg(self.keys(shard).key(DELETED)).arg("-inf").arg(deleted_to_ms).arg("BYSCORE");
+            command.arg("LIMIT").arg(kept).arg(FORGOTTEN_MAX);
+            let names: Vec<String> = self.query(shard, &command).await?;
+            let found = names.into_iter().map(CounterName::parse).collect::<Result<Vec<CounterName>, Refusal>>()?;
+            let pending = self.pending(&found).await?;
+            let is_idle = |shards: &[(u16, Pending)]| shards.iter().all(|(_, pending)| pending.windows.is_empty());
+            let idle: Vec<&str> = found
+                .iter()
+                .zip(&pending)
+                .filter(|(_, shards)| is_idle(shards))
+                .map(|(counter, _)| counter.as_str())
+                .collect();
+            if !idle.is_empty() {
+                let mut command = call(CounterScript::Forget, &self.keys(shard).home());
+                command.arg(deleted_to_ms).arg(&idle);
+                self.run(shard, &command).await?;
+            }
+            kept += found.len() - idle.len();
+            if found.len() < FORGOTTEN_MAX {
+                return Ok(());
+            }
+        }
     }
 }

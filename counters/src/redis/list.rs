@@ -64,6 +64,14 @@ impl Position {
 impl RedisNamespace {
     /// A page of about `count` counters; `token`: from the page before, or empty.
     pub async fn list(&self, token: &str, count: usize) -> Result<CounterPage, Refusal> {
+        let mut page = self.list_all(token, count).await?;
+        // Of those that were written since, some are new counters.
+        page.counters.retain(|listed| !listed.checkpoint.is_deleted);
+        Ok(page)
+    }
+
+    /// As [`list`](RedisNamespace::list), with the counters that were deleted.
+    pub(super) async fn list_all(&self, token: &str, count: usize) -> Result<CounterPage, Refusal> {
         let unknown = || Refusal::invalid("page_token", "is not a page token of this list");
         let begin = Position { is_pending: false, shard: 0, cursor: 0 };
         let mut position = if token.is_empty() { begin } else { Position::parse(token).ok_or_else(unknown)? };
@@ -108,17 +116,25 @@ impl RedisNamespace {
         let mut command = redis::cmd("HSCAN");
         command.arg(self.keys(shard).key("pending")).arg(cursor).arg("COUNT").arg(count);
         let (next, pairs): (u64, Vec<(String, Vec<u8>)>) = self.query(shard, &command).await?;
-        let mut counters = Vec::new();
-        for (name, _) in pairs.into_iter().filter(|(name, _)| !name.starts_with(OLDER_FIELD)) {
-            let counter = CounterName::parse(name)?;
-            let placement = Placement::of(&counter);
-            if self.is_first(&counter, placement, shard).await? {
-                counters.push(counter);
-            }
+        let (mut counters, mut last_writes) = (Vec::new(), Vec::new());
+        for (name, raw) in pairs.into_iter().filter(|(name, _)| !name.starts_with(OLDER_FIELD)) {
+            counters.push(CounterName::parse(name)?);
+            last_writes.push(record::last_add_ms(&raw)?);
         }
         let checkpoints = self.read(&counters).await?;
-        let new = counters.into_iter().zip(checkpoints).filter(|(_, checkpoint)| *checkpoint == Checkpoint::default());
-        Ok((next, new.map(|(counter, checkpoint)| ListedCounter { counter, checkpoint }).collect()))
+        let mut new = Vec::new();
+        for ((counter, last_add_ms), checkpoint) in counters.into_iter().zip(last_writes).zip(checkpoints) {
+            let is_new = match checkpoint.is_deleted {
+                // It may be new in several shards, and is then listed by each: those before may have only its deletion.
+                true => last_add_ms > Some(checkpoint.last_write_ms),
+                false if checkpoint != Checkpoint::default() => false,
+                false => self.is_first(&counter, Placement::of(&counter), shard).await?,
+            };
+            if is_new {
+                new.push(ListedCounter { counter, checkpoint: Checkpoint::default() });
+            }
+        }
+        Ok((next, new))
     }
 
     async fn is_first(&self, counter: &CounterName, placement: Placement, shard: u16) -> Result<bool, Refusal> {

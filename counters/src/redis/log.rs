@@ -76,6 +76,7 @@ impl RollupLog for RedisNamespace {
         let of_counter = |shards: Vec<(u16, (u64, Pending))>| Sealed {
             sealed_to_ms: shards.iter().map(|(_, (to_ms, _))| *to_ms).min().unwrap_or_default(),
             pending: shards.into_iter().map(|(shard, (_, pending))| (shard, pending)).collect(),
+            expire_after_ms: self.config.expire_after_ms,
         };
         Ok(sealed.into_iter().map(of_counter).collect())
     }
@@ -90,13 +91,18 @@ impl RollupLog for RedisNamespace {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
-        let again_after_ms = self.config.circulation_ms();
+        let again_after_ms = self.config.circulation_ms() as i64;
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).log());
+            let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).settle());
             command.arg(self.config.due_after_ms());
-            for Settlement { counter, to_ms, closed, .. } in numbers.iter().map(|number| &settlements[*number]) {
+            for settlement in numbers.iter().map(|number| &settlements[*number]) {
+                let Settlement { counter, to_ms, closed, is_deleted, .. } = settlement;
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
-                command.arg(if shard == Placement::of(counter).home() { again_after_ms } else { 0 });
+                command.arg(match is_deleted {
+                    _ if shard != Placement::of(counter).home() => 0,
+                    true => -again_after_ms,
+                    false => again_after_ms,
+                });
             }
             self.run(shard, &command).await.map(drop)
         };

@@ -1,7 +1,7 @@
 //! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
-//! What lives here: the registry (`namespaces`, `watcher`, `dirty`); the repair of a namespace that was written under a wrong
-//! clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `checkpoints`,
+//! What lives here: the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the repair of one
+//! that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `checkpoints`,
 //! `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a shard (`clock`,
 //! `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of counting, which are in
 //! the scripts and in [`rollup`](crate::rollup).
@@ -11,12 +11,15 @@ mod cache;
 mod calls;
 mod checkpoints;
 mod clock;
+mod deleted;
 mod dirty;
 mod events;
+mod expire;
 mod fan_out;
 mod layout;
 mod list;
 mod log;
+mod namespace;
 mod namespaces;
 mod prune;
 mod record;
@@ -24,8 +27,10 @@ mod reset;
 mod token;
 mod watcher;
 
+pub use deleted::DeletedNamespace;
 pub use list::{CounterPage, ListedCounter};
-pub use namespaces::{Namespace, RedisNamespaces};
+pub use namespace::Namespace;
+pub use namespaces::RedisNamespaces;
 pub use reset::ClockAhead;
 pub use watcher::NamespaceWatcher;
 
@@ -55,6 +60,8 @@ pub type Links = Arc<[Link]>;
 pub struct RedisNamespace {
     links: Links,
     name: NamespaceName,
+    /// What its keys and rollup queues are named after.
+    tag: Arc<str>,
     config: Arc<NamespaceConfig>,
     revision: u64,
     clock: Clock,
@@ -68,16 +75,12 @@ impl RedisNamespace {
     ///
     /// # Errors
     /// [`Refusal::Stale`]: there is a later revision.
-    pub async fn open(
-        links: Links,
-        name: NamespaceName,
-        config: NamespaceConfig,
-        revision: u64,
-        clock: Clock,
-    ) -> Result<RedisNamespace, Refusal> {
+    pub async fn open(links: Links, namespace: Namespace, clock: Clock) -> Result<RedisNamespace, Refusal> {
+        let tag = namespace.tag().into();
+        let Namespace { name, config, revision, .. } = namespace;
         config.check()?;
         let (now, layouts) = (Arc::new(StoreClock::new(clock.clone())), Arc::default());
-        let namespace = RedisNamespace { links, name, config: Arc::new(config), revision, clock, now, layouts };
+        let namespace = RedisNamespace { links, name, tag, config: Arc::new(config), revision, clock, now, layouts };
         let configured = (0..SHARDS).map(async |shard| {
             namespace.run(shard, &namespace.log_call(CounterScript::Configure, &namespace.keys(shard).log())).await
         });
@@ -100,6 +103,11 @@ impl RedisNamespace {
         &self.name
     }
 
+    /// Its [tag](Namespace::tag).
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
     /// The store's time as far as this process knows, in Unix ms: never ahead of the store's clock.
     pub fn now_ms(&self) -> u64 {
         self.now.now_ms()
@@ -110,7 +118,7 @@ impl RedisNamespace {
     }
 
     fn keys(&self, shard: u16) -> ShardKeys {
-        ShardKeys::new(self.name.as_str(), shard)
+        ShardKeys::new(&self.tag, shard)
     }
 
     /// A call of a script of the event log, with the arguments that `counter/lib/shard.lua` reads.

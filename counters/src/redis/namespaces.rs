@@ -1,7 +1,7 @@
 //! The registry of namespaces: one hash, each entry its revision and its configuration (N1).
 
 use super::calls::{call, defect, of_link};
-use super::record::read;
+use super::namespace::Namespace;
 use super::{Links, scripts};
 use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};
@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{Clock, ConnectError, Format, Identity, Link, ReplicaWait, ScriptReply, StoreStatus};
-use tallystone_lua::counter::{CounterAnswer, CounterScript, NAMESPACES};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, DELETED_FIELD, INCARNATION_FIELD, NAMESPACES};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -28,17 +28,6 @@ pub struct RedisNamespaces {
     clock: Clock,
     /// Dropped with the last of the clones, it ends them.
     _tasks: Arc<JoinSet<()>>,
-}
-
-/// A namespace in one revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Namespace {
-    /// Its name.
-    pub name: NamespaceName,
-    /// Its configuration.
-    pub config: NamespaceConfig,
-    /// 1 when it is created; every change raises it by one.
-    pub revision: u64,
 }
 
 impl RedisNamespaces {
@@ -82,7 +71,7 @@ impl RedisNamespaces {
     }
 
     /// Before a namespace is configured: in an emptied store that would be a new beginning.
-    async fn verify(&self) -> Result<(), Refusal> {
+    pub(super) async fn verify(&self) -> Result<(), Refusal> {
         match &self.identity {
             Some(identity) => identity.verify().await.map_err(of_link),
             None => Ok(()),
@@ -102,20 +91,25 @@ impl RedisNamespaces {
     pub async fn get(&self, name: &NamespaceName) -> Result<Option<Namespace>, Refusal> {
         match self.links[0].call(redis::cmd("HGET").arg(NAMESPACES).arg(name.as_str())).await.map_err(of_link)? {
             Value::Nil => Ok(None),
-            Value::BulkString(raw) => Ok(Some(decode(name.clone(), &raw)?)),
+            Value::BulkString(raw) => Ok(Some(Namespace::decode(name.clone(), &raw)?)),
             _ => Err(defect("no namespace")),
         }
     }
 
     /// All namespaces, in the order of their names.
     pub async fn all(&self) -> Result<Vec<Namespace>, Refusal> {
-        let value = self.links[0].call(redis::cmd("HGETALL").arg(NAMESPACES)).await.map_err(of_link)?;
-        let entries: Vec<(String, Vec<u8>)> =
-            from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))?;
-        let decode = |(name, raw): (String, Vec<u8>)| decode(NamespaceName::parse(name)?, &raw);
-        let mut all: Vec<Namespace> = entries.into_iter().map(decode).collect::<Result<_, _>>()?;
+        let entries = self.entries().await?.into_iter();
+        let named = entries.filter(|(name, _)| !name.starts_with([INCARNATION_FIELD, DELETED_FIELD]));
+        let decode = |(name, raw): (String, Vec<u8>)| Namespace::decode(NamespaceName::parse(name)?, &raw);
+        let mut all: Vec<Namespace> = named.map(decode).collect::<Result<_, _>>()?;
         all.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(all)
+    }
+
+    /// The fields of the registry.
+    pub(super) async fn entries(&self) -> Result<Vec<(String, Vec<u8>)>, Refusal> {
+        let value = self.links[0].call(redis::cmd("HGETALL").arg(NAMESPACES)).await.map_err(of_link)?;
+        from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
     }
 
     /// Creates or changes a namespace. When this returns, no shard appends an event of an earlier revision. Reads and
@@ -157,14 +151,14 @@ impl RedisNamespaces {
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut command = call(CounterScript::PutNamespace, &[NAMESPACES.to_owned()]);
         command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
-        command.arg(revision_min);
+        command.arg(revision_min).arg(before.map_or(0, |before| before.incarnation));
         let value = self.links[0].eval(&command, true).await.map_err(of_link)?;
         let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         let revision = reply.number()?;
         if reply.answer != CounterAnswer::Ok {
             return Err(Refusal::Stale);
         }
-        let namespace = Namespace { name: name.clone(), config, revision };
+        let namespace = Namespace { name: name.clone(), config, revision, incarnation: reply.number()? };
         match self.open(&namespace).await {
             // Stale: it was changed once more meanwhile, on top of this change.
             Ok(_) | Err(Refusal::Stale) => Ok(namespace),
@@ -176,14 +170,7 @@ impl RedisNamespaces {
     /// The stores of a namespace. All its shards follow this revision from now on: the server that made the change may have
     /// died before all of them did.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
-        let Namespace { name, config, revision } = namespace.clone();
         self.verify().await?;
-        RedisNamespace::open(self.links.clone(), name, config, revision, self.clock.clone()).await
+        RedisNamespace::open(self.links.clone(), namespace.clone(), self.clock.clone()).await
     }
-}
-
-fn decode(name: NamespaceName, raw: &[u8]) -> Result<Namespace, Refusal> {
-    let (revision, json) = raw.split_at_checked(6).ok_or_else(|| defect("an unreadable namespace"))?;
-    let config = serde_json::from_slice(json).map_err(|error| Refusal::Internal(format!("'{name}': {error}")))?;
-    Ok(Namespace { name, config, revision: read(revision) })
 }

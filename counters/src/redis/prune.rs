@@ -6,7 +6,7 @@ use super::calls::of_link;
 use crate::log::WINDOW_MS;
 use crate::refusal::Refusal;
 use std::collections::BTreeSet;
-use tallystone_lua::counter::{CounterScript, KEPT, OLDER_FIELD};
+use tallystone_lua::counter::{CounterScript, FIRST_AGE_MS_MAX, KEPT, OLDER_FIELD};
 
 /// Slices that one call drops at most.
 const SLICES_MAX: u64 = 100;
@@ -18,6 +18,8 @@ const SCAN_COUNT: usize = 1_000;
 impl RedisNamespace {
     pub(super) async fn prune_shard(&self, shard: u16) -> Result<u64, Refusal> {
         let (now_ms, mut pruned_to) = self.pruned(shard, 0, 0, &[]).await?;
+        // Other shards may be pruned later, and a rollup may have stood still for long (docs/decisions/0046).
+        self.forget_deleted(shard, pruned_to.saturating_sub(FIRST_AGE_MS_MAX)).await?;
         let (slice_ms, bucket_ms) = (self.config.seconds_per_slice * 1_000, self.config.seconds_per_bucket * 1_000);
         let Some(keep_from) = now_ms.checked_sub(self.config.delete_after_ms) else { return Ok(0) };
         let next_end = |pruned_to: u64| (pruned_to / slice_ms + 1) * slice_ms;
@@ -53,7 +55,7 @@ impl RedisNamespace {
         Ok(dropped)
     }
 
-    async fn unlink(&self, shard: u16, buckets: &[u64]) -> Result<(), Refusal> {
+    pub(super) async fn unlink(&self, shard: u16, buckets: &[u64]) -> Result<(), Refusal> {
         let (keys, bucket_s) = (self.keys(shard), self.config.seconds_per_bucket);
         for buckets in buckets.chunks(UNLINK_MAX) {
             let mut command = redis::cmd("UNLINK");

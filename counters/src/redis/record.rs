@@ -6,7 +6,7 @@ use super::token::{Packed, unpack};
 use crate::checkpoints::{Checkpoint, LeaseOrder};
 use crate::log::{Change, Closed, Event, Pending, WINDOW_MS, Window};
 use crate::refusal::Refusal;
-use tallystone_lua::counter::{CLOSED_DOWN, CLOSED_UP, HAS_OLDER};
+use tallystone_lua::counter::{CHECKPOINT_BYTES, CLOSED_DOWN, CLOSED_UP, DELETED_BYTE, HAS_OLDER};
 
 const ENTRY_BYTES: usize = 27;
 const HEAD_BYTES: usize = 21;
@@ -15,7 +15,6 @@ const ID_BYTES: usize = 12;
 const BEFORE_DELTA: usize = 1 + 1;
 /// The offset in the window and the counter's hash.
 const BEFORE_TOKEN: usize = 2 + ID_BYTES;
-const CHECKPOINT_BYTES: usize = 33;
 
 /// A big-endian number of up to eight bytes.
 pub(super) fn read(bytes: &[u8]) -> u64 {
@@ -38,6 +37,13 @@ pub(super) fn pending(raw: &[u8]) -> Result<Pending, Refusal> {
         _ => Closed::No,
     };
     Ok(Pending { last_write_ms: read(&head[..6]), closed, windows: windows(entries)? })
+}
+
+/// The time of the latest add of a pending record, in Unix ms, as far as its field has it: older windows may be in another
+/// field. `None`: it has none.
+pub(super) fn last_add_ms(raw: &[u8]) -> Result<Option<u64>, Refusal> {
+    let last_ms = |window: &Window| window.adds_ms.map(|(_, last_ms)| last_ms);
+    Ok(pending(raw)?.windows.iter().filter_map(last_ms).max())
 }
 
 /// Reads the windows of a pending record, or those of its field of older windows.
@@ -185,24 +191,30 @@ pub(super) fn events(slot: &[u8], id: [u8; ID_BYTES], window: u64, into: &mut Ve
 }
 
 pub(super) fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
-    let mut out = Vec::with_capacity(CHECKPOINT_BYTES);
+    let mut out = Vec::with_capacity(CHECKPOINT_BYTES + 1);
     out.extend_from_slice(&checkpoint.count.to_be_bytes());
     put(&mut out, checkpoint.exact_to_ms, 6);
     put(&mut out, checkpoint.last_write_ms, 6);
     put(&mut out, checkpoint.lease.leased_at_ms, 6);
     put(&mut out, checkpoint.lease.fencing_token, 7);
+    if checkpoint.is_deleted {
+        out.push(DELETED_BYTE);
+    }
     out
 }
 
 pub(super) fn decode_checkpoint(raw: &[u8]) -> Result<Checkpoint, Refusal> {
-    if raw.len() != CHECKPOINT_BYTES {
-        return Err(defect("an unreadable checkpoint"));
-    }
+    let is_deleted = match raw.get(CHECKPOINT_BYTES..) {
+        Some([]) => false,
+        Some([DELETED_BYTE]) => true,
+        _ => return Err(defect("an unreadable checkpoint")),
+    };
     Ok(Checkpoint {
         count: read(&raw[..8]) as i64,
         exact_to_ms: read(&raw[8..14]),
         last_write_ms: read(&raw[14..20]),
         lease: LeaseOrder { leased_at_ms: read(&raw[20..26]), fencing_token: read(&raw[26..33]) },
+        is_deleted,
     })
 }
 
@@ -243,8 +255,13 @@ mod tests {
     #[test]
     fn n7_a_checkpoint_reads_back() {
         let lease = LeaseOrder { leased_at_ms: 3, fencing_token: 1 << 50 };
-        let checkpoint = Checkpoint { count: -5, exact_to_ms: 1, last_write_ms: 2, lease };
-        assert_eq!(decode_checkpoint(&encode_checkpoint(&checkpoint)), Ok(checkpoint));
+        for is_deleted in [false, true] {
+            let checkpoint = Checkpoint { count: -5, exact_to_ms: 1, last_write_ms: 2, lease, is_deleted };
+            let mut raw = encode_checkpoint(&checkpoint);
+            assert_eq!(decode_checkpoint(&raw), Ok(checkpoint));
+            raw.extend([DELETED_BYTE, DELETED_BYTE]);
+            assert!(decode_checkpoint(&raw).is_err());
+        }
         assert!(decode_checkpoint(b"x").is_err());
     }
 }

@@ -16,7 +16,7 @@ use crate::log::{RollupLog, Settlement, WINDOW_MS};
 use crate::names::{CounterName, NamespaceName};
 use crate::namespace::{CounterType, SHARDS};
 use crate::refusal::Refusal;
-use crate::rollup::{Job, RolledUp, required_closed, roll_up};
+use crate::rollup::{Job, RolledUp, roll_up, settlement};
 use redis::Value;
 use std::collections::BTreeSet;
 use tallystone_lua::counter::{
@@ -65,7 +65,7 @@ impl RedisNamespaces {
         if namespace.config.counter_type == CounterType::BestEffort {
             return Ok(ClockAhead::default());
         }
-        let (reached, now_ms) = (self.reached(name).await?, self.right_ms().await?);
+        let (reached, now_ms) = (self.reached(&namespace).await?, self.right_ms().await?);
         let is_ahead = |ahead_ms: &u64| *ahead_ms > RESET_AHEAD_MS_MAX;
         let ahead_ms = reached.fence_ms.checked_sub(now_ms).filter(is_ahead).unwrap_or_default();
         Ok(ClockAhead { ahead_ms, is_reserved: reached.revision > namespace.revision })
@@ -82,11 +82,11 @@ impl RedisNamespaces {
             return Ok(());
         }
         self.right_ms().await?;
-        let reached = self.reached(name).await?;
+        let reached = self.reached(&namespace).await?;
         let revision = reached.revision.max(namespace.revision + RESERVED - 1) + 1;
-        let store = self.open(&Namespace { revision, ..namespace }).await?;
+        let store = self.open(&Namespace { revision, ..namespace.clone() }).await?;
         // No event can come any more that the counters' readers would not find here.
-        let reached = self.reached(name).await?;
+        let reached = self.reached(&namespace).await?;
         for shard in 0..SHARDS {
             store.fence(shard, reached.counted_to_ms, None).await?;
         }
@@ -104,6 +104,9 @@ impl RedisNamespaces {
         }
         for _ in 0..TRIES {
             let latest = self.found(name).await?;
+            if latest.incarnation != namespace.incarnation {
+                return Err(Refusal::Stale);
+            }
             match self.replace_at(name, Some(&latest), latest.config.clone(), revision).await {
                 Err(Refusal::Stale) => {}
                 done => return done.map(drop),
@@ -118,15 +121,15 @@ impl RedisNamespaces {
     }
 
     /// The store's time, which is right as far as this process knows.
-    async fn right_ms(&self) -> Result<u64, Refusal> {
+    pub(super) async fn right_ms(&self) -> Result<u64, Refusal> {
         let read = self.clock().right_ms(self.link()).await;
         Ok(read?)
     }
 
-    async fn reached(&self, name: &NamespaceName) -> Result<Reached, Refusal> {
+    async fn reached(&self, namespace: &Namespace) -> Result<Reached, Refusal> {
         let mut reached = Reached::default();
         for shard in 0..SHARDS {
-            let key = ShardKeys::new(name.as_str(), shard).key("state");
+            let key = ShardKeys::new(&namespace.tag(), shard).key("state");
             let answer = self.link().call(redis::cmd("GET").arg(key)).await.map_err(super::calls::of_link)?;
             let Value::BulkString(state) = answer else { continue };
             let number = |field: std::ops::Range<usize>| state.get(field).map(read).ok_or_else(|| defect("no state"));
@@ -160,7 +163,7 @@ impl RedisNamespace {
     async fn count_all(&self) -> Result<BTreeSet<u64>, Refusal> {
         let (mut token, mut known) = (String::new(), BTreeSet::new());
         loop {
-            let page = self.list(&token, PAGE).await?;
+            let page = self.list_all(&token, PAGE).await?;
             for listed in page.counters.chunks(PAGE) {
                 known.extend(listed.iter().map(|listed| listed.checkpoint.exact_to_ms));
                 // The lease of each checkpoint's own: no other rollup may have a later one.
@@ -185,11 +188,10 @@ impl RedisNamespace {
     /// Settles what a rollup has committed before it died.
     async fn settle_counted(&self, counters: Vec<CounterName>) -> Result<(), Refusal> {
         let checkpoints = self.read(&counters).await?;
-        let settlement = |(counter, checkpoint): (CounterName, Checkpoint)| {
-            let closed = required_closed(checkpoint.count);
-            Settlement { counter, to_ms: checkpoint.exact_to_ms, closed, idle_shards: Vec::new() }
+        let settled = |(counter, checkpoint): (&CounterName, Checkpoint)| {
+            settlement(counter, checkpoint.count, checkpoint.exact_to_ms, checkpoint.is_deleted, &[])
         };
-        let settlements: Vec<Settlement> = counters.into_iter().zip(checkpoints).map(settlement).collect();
+        let settlements: Vec<Settlement> = counters.iter().zip(checkpoints).map(settled).collect();
         self.settle(&settlements).await
     }
 
@@ -197,10 +199,10 @@ impl RedisNamespace {
     async fn lower_all(&self, from_ms: u64, to_ms: u64) -> Result<(), Refusal> {
         let mut token = String::new();
         loop {
-            let page = self.list(&token, PAGE).await?;
+            let page = self.list_all(&token, PAGE).await?;
             let counters: Vec<CounterName> = page.counters.into_iter().map(|listed| listed.counter).collect();
             for (shard, numbers) in homes(counters.iter()) {
-                let mut command = call(CounterScript::Lower, &[self.keys(shard).counts()]);
+                let mut command = call(CounterScript::Lower, &self.keys(shard).home());
                 command.arg(from_ms).arg(to_ms);
                 for number in numbers {
                     command.arg(counters[number].as_str());

@@ -1,6 +1,7 @@
 //! Follows the registry: a server and a worker both serve every namespace in its latest revision.
 
-use super::namespaces::{Namespace, RedisNamespaces};
+use super::namespace::Namespace;
+use super::namespaces::RedisNamespaces;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, interval};

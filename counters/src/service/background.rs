@@ -5,6 +5,7 @@ use super::idle::IdleNamespaces;
 use super::open::OpenNamespace;
 use super::trigger;
 use crate::log::{Events, RollupSchedule};
+use crate::names::CounterName;
 use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
 use std::sync::Arc;
@@ -20,6 +21,10 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// The longest time between two prunes: buckets that were kept for a late rollup go then, too.
 const PRUNE_MAX: Duration = Duration::from_secs(6 * 3_600);
 
+/// The shortest and the longest time between two searches for counters that may have expired.
+const SEARCH_MIN: Duration = Duration::from_secs(300);
+const SEARCH_MAX: Duration = Duration::from_secs(6 * 3_600);
+
 /// Starts it. Without a queue no rollup becomes a job.
 ///
 /// The calls of each part are boxed: between two calls a part of an idle namespace keeps no room for them.
@@ -27,6 +32,9 @@ pub(super) fn start(open: Arc<OpenNamespace>, queue: Option<Client>, idle: &Arc<
     let until = open.until.clone();
     tokio::spawn(until.clone().run_until_cancelled_owned(touch(open.clone())));
     tokio::spawn(until.clone().run_until_cancelled_owned(prune(open.clone())));
+    if open.config.expire_after_ms > 0 {
+        tokio::spawn(until.clone().run_until_cancelled_owned(expire(open.clone())));
+    }
     if let Some(queue) = queue {
         tokio::spawn(until.run_until_cancelled_owned(trigger::run(open, queue, idle.clone())));
     }
@@ -73,6 +81,43 @@ async fn prune(open: Arc<OpenNamespace>) {
     }
 }
 
+/// Makes counters due that may have expired (N14): their rollups decide. A counter of a LOW namespace is in circulation anyway.
+async fn expire(open: Arc<OpenNamespace>) {
+    let pause = search_every(&open.config);
+    // Namespaces that were opened together are not searched together.
+    tokio::time::sleep(pause.mul_f64(rand::random_range(0.0..1.0))).await;
+    loop {
+        for shard in 0..SHARDS {
+            match expire_shard(&open, shard).await {
+                Ok(()) => {}
+                Err(Refusal::Stale) => return open.set_refused(),
+                Err(error) => tracing::debug!(namespace = %open.name, shard, %error, "cannot search for idle counters"),
+            }
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn expire_shard(open: &OpenNamespace, shard: u16) -> Result<(), Refusal> {
+    let mut cursor = 0;
+    loop {
+        let (next, counters) = open.store.expiring(shard, cursor).await?;
+        let touched: Vec<(CounterName, bool)> = counters.into_iter().map(|counter| (counter, true)).collect();
+        for touched in touched.chunks(TOUCHED_MAX) {
+            open.store.touch(touched).await?;
+        }
+        if next == 0 {
+            return Ok(());
+        }
+        cursor = next;
+    }
+}
+
+/// How often a namespace is searched for counters that may have expired.
+fn search_every(config: &NamespaceConfig) -> Duration {
+    Duration::from_millis(config.expire_after_ms / 4).clamp(SEARCH_MIN, SEARCH_MAX)
+}
+
 /// The time until the next slice is past its retention, and up to a minute more: slices of all namespaces end at the same
 /// time.
 fn until_next_slice(config: &NamespaceConfig, now_ms: u64) -> Duration {
@@ -96,5 +141,16 @@ mod tests {
             assert!((least_ms..least_ms + 60_000).contains(&pause_ms), "{into_slice_ms}: {pause_ms}");
         }
         assert_eq!(until_next_slice(&config, begin_ms), PRUNE_MAX);
+    }
+
+    /// A search of an idle namespace reads an empty hash of each shard.
+    #[test]
+    fn q18_searches_for_idle_counters_cost_little() {
+        let commands_s = |expire_after_ms| {
+            let config = NamespaceConfig { expire_after_ms, ..NamespaceConfig::default() };
+            f64::from(SHARDS) / search_every(&config).as_secs_f64()
+        };
+        assert!(2_000.0 * commands_s(86_400_000) < 1.0);
+        assert!(2_000.0 * commands_s(600_000) < 60.0);
     }
 }

@@ -3,7 +3,7 @@
 use super::open::OpenNamespace;
 use super::room::WaitingRoom;
 use crate::names::NamespaceName;
-use crate::redis::{Namespace, NamespaceWatcher, RedisNamespaces};
+use crate::redis::{DeletedNamespace, Namespace, NamespaceWatcher, RedisNamespaces};
 use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -92,7 +92,11 @@ impl Directory {
         let (mut watcher, never) = (NamespaceWatcher::new(self.namespaces.clone()), Notify::new());
         let poll = async {
             loop {
-                for namespace in watcher.next(&never).await {
+                let all = watcher.next(&never).await;
+                if let Err(error) = self.close_deleted(&all).await {
+                    tracing::debug!(%error, "cannot check whether a namespace was deleted");
+                }
+                for namespace in all {
                     if let Err(error) = self.update(namespace).await {
                         tracing::warn!(%error, "cannot open a changed namespace");
                     }
@@ -100,6 +104,45 @@ impl Directory {
             }
         };
         tokio::join!(opened, poll);
+    }
+
+    /// Closes the namespaces that are not among `all` any more.
+    async fn close_deleted(&self, all: &[Namespace]) -> Result<(), Refusal> {
+        let missing: Vec<NamespaceName> = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            let is_missing =
+                |name: &&NamespaceName| all.binary_search_by(|namespace| namespace.name.cmp(name)).is_err();
+            open.keys().filter(is_missing).cloned().collect()
+        };
+        for name in missing {
+            // It may have been created since the registry was read.
+            let _one_at_a_time = self.opening.lock().await;
+            if self.namespaces.get(&name).await?.is_none() {
+                self.drop_open(&name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a namespace: this server no longer serves it when this returns.
+    pub(super) async fn delete(
+        &self,
+        name: &NamespaceName,
+        incarnation: Option<u64>,
+    ) -> Result<DeletedNamespace, Refusal> {
+        let deleted = self.namespaces.delete(name, incarnation).await?;
+        let _one_at_a_time = self.opening.lock().await;
+        if self.cached(name).is_some_and(|open| open.tag == deleted.namespace.tag()) {
+            self.drop_open(name);
+        }
+        Ok(deleted)
+    }
+
+    fn drop_open(&self, name: &NamespaceName) {
+        let mut all = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = all.remove(name) {
+            open.until.cancel();
+        }
     }
 
     async fn update(&self, namespace: Namespace) -> Result<(), Refusal> {

@@ -3,7 +3,6 @@
 
 use super::gather::{Gather, Pace};
 use super::room::{Place, WaitingRoom};
-use crate::names::NamespaceName;
 use crate::redis::RedisNamespaces;
 use crate::refusal::Refusal;
 use std::sync::Arc;
@@ -14,19 +13,19 @@ const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Checks whether idle namespaces have become dirty.
 pub(super) struct IdleNamespaces {
-    checks: Gather<NamespaceName, Result<bool, Refusal>>,
+    checks: Gather<String, Result<bool, Refusal>>,
     place: Arc<Place>,
 }
 
 impl IdleNamespaces {
     pub(super) fn new(namespaces: RedisNamespaces, room: &WaitingRoom) -> IdleNamespaces {
         let pace = Pace { wait: TOGETHER, in_flight: 1 };
-        let checks = Gather::start(pace, room.clone(), move |names: Vec<NamespaceName>, _| {
+        let checks = Gather::start(pace, room.clone(), move |tags: Vec<String>, _| {
             let namespaces = namespaces.clone();
             async move {
-                match namespaces.have_dirty(&names).await {
+                match namespaces.have_dirty(&tags).await {
                     Ok(have) => have.into_iter().map(Ok).collect(),
-                    Err(refusal) => names.iter().map(|_| Err(refusal.clone())).collect(),
+                    Err(refusal) => tags.iter().map(|_| Err(refusal.clone())).collect(),
                 }
             }
         });
@@ -34,8 +33,8 @@ impl IdleNamespaces {
         IdleNamespaces { checks, place: room.uncounted() }
     }
 
-    /// Whether the namespace still has no dirty counter. An error counts as no: the caller's poll will show it.
-    pub(super) async fn is_idle(&self, namespace: &NamespaceName) -> bool {
-        self.checks.call(vec![namespace.clone()], &self.place).await.first() == Some(&Ok(false))
+    /// Whether the namespace of this [tag](crate::redis::Namespace::tag) still has no dirty counter. An error counts as no: the caller's poll will show it.
+    pub(super) async fn is_idle(&self, tag: &str) -> bool {
+        self.checks.call(vec![tag.to_owned()], &self.place).await.first() == Some(&Ok(false))
     }
 }

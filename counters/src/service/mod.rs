@@ -1,6 +1,6 @@
 //! The counters as a service.
 //!
-//! What lives here: [`CounterService`], the calls (adds and clears in `append`); `directory` and `open`, the namespaces
+//! What lives here: [`CounterService`], the calls (adds and clears in `append`, deletions in `delete`); `directory` and `open`, the namespaces
 //! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to the store together, and
 //! `slot`, where each of them waits; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
@@ -9,6 +9,7 @@
 
 mod append;
 mod background;
+mod delete;
 mod directory;
 mod gates;
 mod gather;
@@ -25,7 +26,7 @@ pub use rollup_queue::{EXCLUSIVITY_KEY, queue_of, rollup_queue};
 pub use room::WaitingBounds;
 
 use crate::cache::Cache;
-use crate::checkpoints::Checkpoints;
+use crate::checkpoints::{Checkpoint, Checkpoints, Deletions};
 use crate::log::{Event, Events, WINDOW_MS};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::{CounterType, FUTURE_LIMIT_MS, NamespaceConfig};
@@ -41,7 +42,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use tallystone_client::Client;
 use tallystone_link::StoreStatus;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 /// How long a rollup that is under way may take before a read hurries it.
@@ -94,21 +95,25 @@ pub struct EventPage {
 pub struct CounterService {
     directory: Directory,
     queue: Option<Client>,
+    /// Notified when a namespace was deleted.
+    namespace_deleted: Notify,
 }
 
 impl CounterService {
     /// Serves the namespaces of a Redis. Due rollups become jobs in the queue behind this client; without one, none does.
     pub fn new(namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Arc<CounterService> {
-        Arc::new(CounterService { directory: Directory::new(namespaces, WaitingRoom::new(waiting)), queue })
+        let directory = Directory::new(namespaces, WaitingRoom::new(waiting));
+        Arc::new(CounterService { directory, queue, namespace_deleted: Notify::new() })
     }
 
     /// The work between calls, until the token is cancelled: changes of namespaces are noticed, due rollups become jobs,
-    /// and events past their retention go.
+    /// events past their retention and deleted namespaces go.
     pub fn run(self: Arc<Self>, stopping: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let idle = Arc::new(IdleNamespaces::new(self.directory.namespaces.clone(), &self.directory.room));
             let follow = self.directory.follow(|open| background::start(open, self.queue.clone(), &idle));
-            stopping.run_until_cancelled(follow).await;
+            let work = async { tokio::join!(follow, self.remove_deleted()) };
+            stopping.run_until_cancelled(work).await;
             self.directory.close();
         })
     }
@@ -127,11 +132,12 @@ impl CounterService {
             CounterType::BestEffort => store.cache_get(counters).await?.into_iter().map(|count| (count, 0)).collect(),
             CounterType::Accurate => {
                 let counts = accurate(store, store, counters).await?.into_iter();
-                counts.map(|(count, checkpoint)| (count, checkpoint.exact_to_ms)).collect()
+                counts.map(|(count, checkpoint)| (count, checkpoint.shown_exact_to_ms())).collect()
             }
             CounterType::Eventual => {
                 let checkpoints = store.read(counters).await?.into_iter();
-                checkpoints.map(|checkpoint| (checkpoint.count, checkpoint.exact_to_ms)).collect::<Vec<(i64, u64)>>()
+                let shown = |checkpoint: Checkpoint| (checkpoint.count, checkpoint.shown_exact_to_ms());
+                checkpoints.map(shown).collect::<Vec<(i64, u64)>>()
             }
         };
         if counter_type != CounterType::BestEffort {
@@ -167,7 +173,10 @@ impl CounterService {
         let future_ms = open.store.now_ms() + FUTURE_LIMIT_MS + WINDOW_MS;
         let end_ms = if within_ms.end == 0 { future_ms } else { within_ms.end.min(future_ms) };
         let begin_ms = if within_ms.start == 0 { end_ms.saturating_sub(LIST_MS) } else { within_ms.start };
-        let begin = EventPosition { time_ms: begin_ms, token: None };
+        // Without those that a deletion has removed.
+        let kept_from_ms = open.store.deleted_to(counter).await?.map_or(0, |deleted_ms| deleted_ms + 1);
+        let begin = EventPosition { time_ms: begin_ms.max(kept_from_ms), token: None };
+        let begin_ms = begin.time_ms;
         let from = from.filter(|from| from.time_ms >= begin_ms).unwrap_or(begin);
         let (mut next, end) = (from.time_ms / WINDOW_MS, end_ms.div_ceil(WINDOW_MS));
         let mut page = EventPage { end_ms, ..EventPage::default() };

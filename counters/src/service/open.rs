@@ -36,6 +36,8 @@ impl From<Refusal> for Stored {
 /// Its parts use only the traits of the store that they name.
 pub(super) struct OpenNamespace<S = RedisNamespace> {
     pub(super) name: NamespaceName,
+    /// What its rollup queues are named after.
+    pub(super) tag: String,
     pub(super) config: NamespaceConfig,
     pub(super) store: S,
     pub(super) events: Gather<NewEvent, Stored>,
@@ -48,21 +50,29 @@ pub(super) struct OpenNamespace<S = RedisNamespace> {
 
 impl OpenNamespace {
     pub(super) fn over(store: RedisNamespace, room: &WaitingRoom) -> OpenNamespace {
-        OpenNamespace::new(store.name().clone(), store.config().clone(), store, room)
+        let (name, tag) = (store.name().clone(), store.tag().to_owned());
+        OpenNamespace::new(name, tag, store.config().clone(), store, room)
     }
 
     /// Whether this is the namespace as the registry has it. A registry that has lost its last change gives that
     /// change's revision to another one, so the configuration is compared, too.
     pub(super) fn is(&self, namespace: &Namespace) -> bool {
-        self.store.revision() == namespace.revision && self.config == namespace.config
+        self.store.revision() == namespace.revision && self.config == namespace.config && self.tag == namespace.tag()
     }
 }
 
 impl<S: Events + Cache + Clone + 'static> OpenNamespace<S> {
-    fn new(name: NamespaceName, config: NamespaceConfig, store: S, room: &WaitingRoom) -> OpenNamespace<S> {
+    fn new(
+        name: NamespaceName,
+        tag: String,
+        config: NamespaceConfig,
+        store: S,
+        room: &WaitingRoom,
+    ) -> OpenNamespace<S> {
         let (log, cache) = (store.clone(), store.clone());
         OpenNamespace {
             name,
+            tag,
             config,
             events: Gather::start(EVENTS, room.clone(), move |events: Vec<NewEvent>, wanted: Wanted<NewEvent>| {
                 let log = log.clone();

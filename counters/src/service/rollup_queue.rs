@@ -1,6 +1,6 @@
 //! The exclusive queues in which a namespace's rollup jobs wait (N8).
 
-use crate::names::{CounterName, NamespaceName};
+use crate::names::CounterName;
 use crate::namespace::NamespaceConfig;
 use tallystone_client::{Backoff, BackoffKind, QueueConfig};
 use tallystone_model::names::INTERNAL_QUEUES;
@@ -17,15 +17,15 @@ const ATTEMPTS: u32 = 1_000;
 const BACKOFF_MS: u64 = 100;
 const BACKOFF_MS_MAX: u64 = 2_000;
 
-/// What the names of a namespace's queues begin with.
-pub(super) fn prefix(namespace: &NamespaceName) -> String {
-    format!("{INTERNAL_QUEUES}{namespace}/")
+/// What the names of a namespace's queues begin with; `tag`: [`Namespace::tag`](crate::redis::Namespace::tag).
+pub(super) fn prefix(tag: &str) -> String {
+    format!("{INTERNAL_QUEUES}{tag}/")
 }
 
 /// The name of one of a namespace's queues. It carries `num_queues`: when that changes, the jobs of the old queues must
 /// not run at the same time as those of the new ones.
-pub fn rollup_queue(namespace: &NamespaceName, config: &NamespaceConfig, number: u16) -> String {
-    format!("{}{number}of{}", prefix(namespace), config.num_queues)
+pub fn rollup_queue(tag: &str, config: &NamespaceConfig, number: u16) -> String {
+    format!("{}{number}of{}", prefix(tag), config.num_queues)
 }
 
 /// The number of the queue that has the jobs of this counter.

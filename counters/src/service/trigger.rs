@@ -137,7 +137,7 @@ impl<S: RollupSchedule> Trigger<S> {
                 Next::PollAfter(pause) => tokio::time::sleep(pause).await,
                 Next::Idle => loop {
                     tokio::time::sleep(self.poll_every()).await;
-                    if !self.idle.is_idle(&self.open.name).await {
+                    if !self.idle.is_idle(&self.open.tag).await {
                         return;
                     }
                 },
@@ -156,12 +156,12 @@ impl<S: RollupSchedule> Trigger<S> {
 
     /// Creates or updates the queues of this revision, and deletes those of another `num_queues` when no job of theirs runs.
     async fn make_queues(&self) -> Result<(), Error> {
-        let name = &self.open.name;
-        let ours: Vec<String> = (0..self.config().num_queues).map(|n| rollup_queue(name, self.config(), n)).collect();
+        let tag = &self.open.tag;
+        let ours: Vec<String> = (0..self.config().num_queues).map(|n| rollup_queue(tag, self.config(), n)).collect();
         let config = queue_config(self.config());
         let (mut there, mut page_token) = (BTreeMap::new(), String::new());
         loop {
-            let page = self.queue.list_queues(&prefix(name), 1_000, &page_token).await?;
+            let page = self.queue.list_queues(&prefix(tag), 1_000, &page_token).await?;
             there.extend(page.items.into_iter().map(|found| (found.queue.name.clone(), found)));
             page_token = page.next_page_token;
             if page_token.is_empty() {
@@ -278,7 +278,7 @@ impl<S: RollupSchedule> Trigger<S> {
 
     /// Makes jobs in one queue, `allowed` at most.
     async fn enqueue(&self, number: u16, allowed: usize, jobs: &BTreeMap<&CounterName, u64>) -> Offered {
-        let queue = rollup_queue(&self.open.name, self.config(), number);
+        let queue = rollup_queue(&self.open.tag, self.config(), number);
         let jobs: Vec<(&CounterName, u64)> = jobs.iter().map(|(counter, due_ms)| (*counter, *due_ms)).collect();
         let (sent, rest) = jobs.split_at(jobs.len().min(allowed));
         let mut offered = Offered::default();

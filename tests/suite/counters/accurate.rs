@@ -4,7 +4,7 @@
 use super::*;
 use std::sync::atomic::AtomicUsize;
 use tallystone_counters::read::accurate;
-use tallystone_counters::{CheckpointUpdate, Commit, Sealed, Settlement};
+use tallystone_counters::{CheckpointUpdate, Commit, Deletions, Sealed, Settlement};
 
 /// The stores of a server, with something that happens at each read of what is pending.
 struct Busy<F> {
@@ -143,4 +143,26 @@ async fn n11_a_counter_that_is_cleared_at_each_step_of_a_read_is_refused_in_the_
     let refused = accurate(&busy, &busy, &[counter("c"), counter("d")]).await;
     let applied = tallystone_model::Applied::No;
     assert!(matches!(&refused, Err(Refusal::Unavailable { applied: of, .. }) if *of == applied), "{refused:?}");
+}
+
+/// The counter is deleted between the second read of what is pending and that of the checkpoint. Of the adds that the
+/// deletion removes, one is before the window of its clear and one is in it.
+#[tokio::test]
+async fn n14_a_read_next_to_a_deletion_answers_what_was_before_it_or_nothing() {
+    for deleted_at_call in [0, 1] {
+        let ns = TestNamespace::new("deletion", NamespaceConfig::default()).await;
+        ns.append_one(add("c", "before", NOON_MS - 3_000, 100)).await.expect("an add");
+        ns.append_one(add("c", "in its window", NOON_MS, 7)).await.expect("an add");
+        let busy = Busy::new(&ns, |store: Compared, call, of_call: Vec<CounterName>| async move {
+            let found = pending(&store, &of_call).await;
+            if call == deleted_at_call {
+                let clear = event("c", "deletion", NOON_MS + 10, Change::Clear);
+                assert_eq!(store.append(&[clear]).await, [counted(NOON_MS + 10)]);
+                store.delete(&counter("c"), NOON_MS + 10).await.expect("a deletion");
+            }
+            found
+        });
+        let counts = accurate(&busy, &busy, &[counter("c")]).await.expect("a count");
+        assert!([107, 0].contains(&counts[0].0), "{} after a deletion at call {deleted_at_call}", counts[0].0);
+    }
 }

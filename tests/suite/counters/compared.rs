@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tallystone_counters::oracle::OracleNamespace;
 use tallystone_counters::redis::RedisNamespace;
 use tallystone_counters::{
-    Appended, Cache, Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, Due, Event, EventScan, Events,
-    NewEvent, Pending, Refusal, RollupLog, RollupSchedule, Sealed, Settlement,
+    Appended, Cache, Checkpoint, CheckpointUpdate, Checkpoints, Commit, CounterName, Deletions, Due, Event, EventScan,
+    Events, NewEvent, Pending, Refusal, RollupLog, RollupSchedule, Sealed, Settlement,
 };
 use tokio::sync::Mutex;
 
@@ -140,6 +140,18 @@ impl Checkpoints for Compared {
 
     async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
         self.both(("commit", updates), self.redis.commit(updates), self.oracle.commit(updates)).await
+    }
+}
+
+impl Deletions for Compared {
+    async fn delete(&self, counter: &CounterName, cleared_ms: u64) -> Result<(), Refusal> {
+        let (redis, oracle) = (self.redis.delete(counter, cleared_ms), self.oracle.delete(counter, cleared_ms));
+        self.both(("delete", counter, cleared_ms), redis, oracle).await
+    }
+
+    async fn deleted_to(&self, counter: &CounterName) -> Result<Option<u64>, Refusal> {
+        let (redis, oracle) = (self.redis.deleted_to(counter), self.oracle.deleted_to(counter));
+        self.both(("deleted_to", counter), redis, oracle).await
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) fn changed(random: &mut StdRng, config: &NamespaceConfig) -> Namespac
         accept_limit_ms: one(random, &[500, 5_000, 12_345]),
         coalesce_ms: one(random, &[0, 1_000, 10_000]),
         cardinality: one(random, &[Cardinality::Low, Cardinality::Medium, Cardinality::High]),
+        expire_after_ms: one(random, &[0, 600_000]),
         ..config.clone()
     }
 }
@@ -134,7 +135,7 @@ fn delta(random: &mut StdRng, ns: &TestNamespace, deltas: Deltas) -> i64 {
     }
 }
 
-fn any_token(random: &mut StdRng, lengths: &[usize]) -> Token {
+pub(super) fn any_token(random: &mut StdRng, lengths: &[usize]) -> Token {
     let length = one(random, lengths);
     token(&(0..length).map(|_| random.random_range('a'..='z')).collect::<String>())
 }

@@ -1,5 +1,5 @@
 //! Random programs: adds in batches, repetitions, late and early times, times by the store's own clock, clears, rollups of
-//! many that die between any two steps or overlap under earlier and later leases, a namespace that is changed, scripts
+//! many that die between any two steps or overlap under earlier and later leases, deletions, a namespace that is changed, scripts
 //! that are forgotten, a clock that the test moves and sets back. Every answer is the model's; every checkpoint is the
 //! oracle's count at its time; and when the dirty ones have been rolled up, nothing is pending, every count is exact and
 //! every event is read back (N3, N5 to N12). Every reply of Redis is also the oracle's (`compared`).
@@ -11,13 +11,15 @@ use super::interrupted::{Dying, Last, Stopped};
 use super::*;
 use crate::property::setting;
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeSet;
-use tallystone_counters::Settlement;
+use std::collections::{BTreeMap, BTreeSet};
 use tallystone_counters::log::Closed;
-use tallystone_counters::namespace::Cardinality;
+use tallystone_counters::namespace::{Cardinality, FUTURE_LIMIT_MS, SKEW_MS};
 use tallystone_counters::read::accurate;
 use tallystone_counters::rollup::COUNT_SOFT_MAX;
+use tallystone_counters::{Deletions, Settlement};
+use tallystone_lua::counter::HOLD_MAX_MS;
 
 const PROGRAMS: u64 = 60;
 const PROGRAMS_LONG: u64 = 2_000;
@@ -50,6 +52,11 @@ struct Program {
     leases: Vec<LeaseOrder>,
     /// Where the spans of committed rollups begin: no two may begin at the same time.
     spans: BTreeSet<(CounterName, u64)>,
+    /// The clears of deletions, and up to when each counter is deleted.
+    deletions: Vec<NewEvent>,
+    deleted: BTreeMap<CounterName, u64>,
+    /// Up to when each counter has expired: no earlier event counts.
+    expired: BTreeMap<CounterName, u64>,
 }
 
 impl Program {
@@ -58,11 +65,24 @@ impl Program {
         let ns = TestNamespace::on(redis, "exactness", draw::config(&mut random)).await;
         let deltas = one(&mut random, &[Deltas::Mixed, Deltas::AroundWide, Deltas::Extreme]);
         let spans = BTreeSet::new();
-        Program { random, ns, deltas, sent: Vec::new(), stale: None, leases: Vec::new(), spans }
+        Program {
+            random,
+            ns,
+            deltas,
+            sent: Vec::new(),
+            stale: None,
+            leases: Vec::new(),
+            spans,
+            deletions: Vec::new(),
+            deleted: BTreeMap::new(),
+            expired: BTreeMap::new(),
+        }
     }
 
     async fn step(&mut self) {
-        match self.random.random_range(0..20) {
+        match self.random.random_range(0..22) {
+            20 => self.delete().await,
+            21 => self.expire().await,
             0..9 => self.append().await,
             9 | 10 => {
                 let ms = one(&mut self.random, &[1, 100, 700, 3_000, 40_000]);
@@ -105,6 +125,63 @@ impl Program {
         for (event, answer) in events.into_iter().zip(answers) {
             self.sent.push((event, answer.ok().map(|appended| appended.time_ms)));
         }
+    }
+
+    /// As the service does; it may die between the steps, and a deletion may be repeated at any time.
+    async fn delete(&mut self) {
+        let ahead_ms = self.random.random_range(0..=1_000);
+        let known = self.deletions.choose(&mut self.random).cloned();
+        let fresh =
+            event(any_counter(&mut self.random).as_str(), "deletion", self.ns.now_ms() + ahead_ms, Change::Clear);
+        let fresh = NewEvent { token: draw::any_token(&mut self.random, &[36]), ..fresh };
+        let deletion = known.filter(|_| self.random.random_ratio(1, 4)).unwrap_or(fresh);
+        let Ok(cleared) = self.ns.append_one(deletion.clone()).await else { return };
+        if self.random.random_ratio(1, 5) {
+            return;
+        }
+        let is_ahead = cleared.time_ms > self.ns.now_ms() + FUTURE_LIMIT_MS + SKEW_MS;
+        match self.ns.store.delete(&deletion.counter, cleared.time_ms).await {
+            Ok(()) => assert!(!is_ahead, "{cleared:?}"),
+            // The clock was set back since the first try.
+            Err(refusal) => {
+                assert!(is_ahead && matches!(refusal, Refusal::Unavailable { .. }), "{cleared:?}: {refusal}");
+                return;
+            }
+        }
+        let deleted_ms = self.deleted.entry(deletion.counter.clone()).or_default();
+        *deleted_ms = cleared.time_ms.max(*deleted_ms);
+        self.check_deleted(&deletion.counter).await;
+        self.deletions.push(deletion);
+    }
+
+    /// Time passes without an event, or hardly any; what may have expired falls due.
+    async fn expire(&mut self) {
+        let after_ms = self.ns.config.expire_after_ms;
+        if after_ms > 0 && self.random.random() {
+            self.ns.pass(self.random.random_range(after_ms / 2..=2 * after_ms));
+        }
+        for shard in 0..SHARDS {
+            let (_, found) = self.ns.store.redis.expiring(shard, 0).await.expect("a page");
+            assert!(found.is_empty() || after_ms > 0, "{found:?}");
+            let touched: Vec<_> = found.into_iter().map(|name| (name, true)).collect();
+            self.ns.store.touch(&touched).await.expect("touched");
+        }
+    }
+
+    /// What a count is, as the oracle's, without what has expired.
+    fn count(&self, name: &CounterName, before_ms: u64) -> i128 {
+        let expired_ms = self.expired.get(name).copied().unwrap_or_default();
+        // No event was between the last one that has expired and that time, so all of them were in the count.
+        self.ns.oracle.count_since(name, expired_ms, before_ms)
+    }
+
+    /// A deleted counter answers like one that was never written, until an add comes that happened later.
+    async fn check_deleted(&self, name: &CounterName) {
+        let Some(deleted_ms) = self.deleted.get(name) else { return };
+        let events = self.ns.oracle.events(name).into_values().flatten();
+        let is_written = events.filter(|event| event.change != Change::Clear).any(|event| event.time_ms > *deleted_ms);
+        let checkpoint = self.ns.checkpoint(name.as_str()).await;
+        assert!(checkpoint.is_deleted || is_written, "'{name}' was deleted at {deleted_ms} and has {checkpoint:?}");
     }
 
     /// As workers do, some of which die on the way.
@@ -160,6 +237,9 @@ impl Program {
             if self.random.random() {
                 self.append().await;
             }
+            if self.random.random_ratio(1, 3) {
+                self.delete().await;
+            }
             roll_up(&store, &store, &jobs[1]).await
         };
         let (first, second) = stopped.meanwhile(first, second).await;
@@ -199,7 +279,11 @@ impl Program {
         let read = accurate(&stopped, &stopped, &names);
         let (counts, results) = stopped.meanwhile(read, roll_up(&store, &store, &jobs)).await;
         for (name, (count, _)) in names.iter().zip(counts.expect("counts")) {
-            assert_eq!(i128::from(count), self.ns.oracle.count(name, u64::MAX), "an accurate read of '{name}'");
+            // The rollup may have found it expired.
+            let before = self.count(name, u64::MAX);
+            self.note_expired(name).await;
+            let expected = [before, self.count(name, u64::MAX)];
+            assert!(expected.contains(&i128::from(count)), "an accurate read of '{name}': {count}, {expected:?}");
         }
         for (job, result) in jobs.iter().zip(results) {
             self.stands(job, &result.expect("a rollup"));
@@ -212,12 +296,8 @@ impl Program {
         let stale = self.ns.store.clone();
         self.ns.reconfigure(config).await;
         let name = any_counter(&mut self.random);
-        let settled = Settlement {
-            counter: name.clone(),
-            to_ms: self.ns.latest_ms(),
-            closed: Closed::Up,
-            idle_shards: Vec::new(),
-        };
+        let (to_ms, closed) = (self.ns.latest_ms(), Closed::Up);
+        let settled = Settlement { counter: name.clone(), to_ms, closed, is_deleted: false, idle_shards: Vec::new() };
         assert_eq!(stale.seal(std::slice::from_ref(&name)).await, Err(Refusal::Stale));
         assert_eq!(stale.settle(std::slice::from_ref(&settled)).await, Err(Refusal::Stale));
         assert_eq!(stale.close(&settled).await, Err(Refusal::Stale));
@@ -231,35 +311,61 @@ impl Program {
             self.leases.push(job.lease);
             assert!(*from_ms < checkpoint.exact_to_ms && checkpoint.lease == job.lease, "{checkpoint:?}");
             assert!(self.spans.insert((job.counter.clone(), *from_ms)), "two spans begin at {from_ms}: {job:?}");
+            self.note_mark(&job.counter, checkpoint);
+        }
+    }
+
+    /// What a rollup may have written that died since.
+    async fn note_expired(&mut self, name: &CounterName) {
+        let checkpoint = self.ns.checkpoint(name.as_str()).await;
+        self.note_mark(name, &checkpoint);
+    }
+
+    /// The mark of a counter that was idle for long enough: nothing before it counts.
+    fn note_mark(&mut self, name: &CounterName, checkpoint: &Checkpoint) {
+        let after_ms = self.ns.config.expire_after_ms;
+        let events = self.ns.oracle.events(name).into_values().flatten().map(|event| event.time_ms);
+        let last_ms = events.filter(|time_ms| *time_ms < checkpoint.exact_to_ms).max().unwrap_or_default();
+        if checkpoint.is_deleted && after_ms > 0 && last_ms + after_ms <= checkpoint.exact_to_ms {
+            self.expired.insert(name.clone(), checkpoint.exact_to_ms);
         }
     }
 
     /// A checkpoint is the model's count at its time, whatever happened on the way to it.
-    async fn check_checkpoints(&self, jobs: &[Job]) {
+    async fn check_checkpoints(&mut self, jobs: &[Job]) {
         for Job { counter: name, .. } in jobs {
+            self.note_expired(name).await;
             let checkpoint = self.ns.checkpoint(name.as_str()).await;
+            // That of a deleted counter is exact to its deletion, too, which no rollup need have seen.
+            let deleted_ms = if checkpoint.is_deleted { checkpoint.last_write_ms + 1 } else { 0 };
             assert_eq!(
                 i128::from(checkpoint.count),
-                self.ns.oracle.count(name, checkpoint.exact_to_ms),
+                self.count(name, checkpoint.exact_to_ms.max(deleted_ms)),
                 "'{name}' at {checkpoint:?}"
             );
+            self.check_deleted(name).await;
             assert!(checkpoint.last_write_ms <= self.ns.oracle.last_write_ms(name), "'{name}' at {checkpoint:?}");
-            assert!(checkpoint.exact_to_ms <= self.ns.latest_ms() - 500, "nothing that can still come");
+            // The mark of a deleted counter is as late as its deletion, which may be ahead of the clock.
+            let is_sealed = checkpoint.exact_to_ms <= self.ns.latest_ms() - 500;
+            assert!(is_sealed || checkpoint.is_deleted, "nothing that can still come");
         }
     }
 
     /// Nothing but what the log itself says is due is rolled up, and everything is exact (N9).
     async fn come_to_rest(mut self) {
         let config = self.ns.config.clone();
-        // Past every due time of this configuration, and past every time to which the clock was set back.
-        self.ns.at(self.ns.latest_ms() + 30_000);
+        // Past every due time of this configuration, past every time to which the clock was set back, and past every hold:
+        // workers that died one after the other leave a counter held for longer than one due time.
+        self.ns.at(self.ns.latest_ms() + HOLD_MAX_MS + 30_000);
         let store = self.ns.store.clone();
         for shard in 0..SHARDS {
             loop {
                 let due = store.due(shard, 2, 60_000).await.expect("an answer");
                 let jobs: Vec<Job> = due.counters.iter().map(|(name, _)| self.ns.job(name)).collect();
                 for (job, result) in jobs.iter().zip(roll_up(&store, &store, &jobs).await) {
-                    assert!(matches!(result.expect("a rollup"), RolledUp::Committed { .. }), "{job:?}");
+                    let rolled_up = result.expect("a rollup");
+                    assert!(matches!(rolled_up, RolledUp::Committed { .. }), "{job:?}");
+                    self.stands(job, &rolled_up);
                 }
                 if due.counters.is_empty() {
                     let is_low = config.cardinality == Cardinality::Low;
@@ -270,10 +376,12 @@ impl Program {
             }
         }
         for name in NAMES {
-            let expected = self.ns.oracle.count(&counter(name), u64::MAX);
+            let expected = self.count(&counter(name), u64::MAX);
             let checkpoint = self.ns.checkpoint(name).await;
             assert_eq!(i128::from(checkpoint.count), expected, "'{name}' at rest");
-            assert_eq!(checkpoint.last_write_ms, self.ns.oracle.last_write_ms(&counter(name)), "'{name}' at rest");
+            let last_write_ms = self.ns.oracle.last_write_ms(&counter(name));
+            assert!(checkpoint.is_deleted || checkpoint.last_write_ms == last_write_ms, "'{name}' at rest");
+            self.check_deleted(&counter(name)).await;
             let pending = self.ns.pending(name).await;
             assert!(pending.iter().all(|(_, pending)| pending.windows.is_empty()), "{pending:?}");
             for (window, events) in self.ns.oracle.events(&counter(name)) {

@@ -2,7 +2,7 @@
 //!
 //! What lives here: random programs (`exactness`, drawn by `draw`, and `cached`), whose every call goes to the oracle, too
 //! (`compared`); tests of one rule each (`accurate`, `bounds`, `sealing`, `slots`, `event_pages`, `hot`, `circulation`,
-//! `clocks`, `windows`, `reset`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
+//! `clocks`, `windows`, `reset`, `deleted`, `expired`, `servers`, `idle`); stores that stop in the middle (`interrupted`). What may not: the queue, and the wire.
 
 mod accurate;
 mod bounds;
@@ -10,9 +10,11 @@ mod cached;
 mod circulation;
 mod clocks;
 mod compared;
+mod deleted;
 mod draw;
 mod event_pages;
 mod exactness;
+mod expired;
 mod hot;
 mod idle;
 mod interrupted;
@@ -27,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::oracle::Oracle;
-use tallystone_counters::redis::{RedisNamespace, RedisNamespaces, scripts};
+use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces, scripts};
 use tallystone_counters::{
     Appended, Change, Checkpoint, Checkpoints, CounterName, Event, Events, Job, LeaseOrder, NamespaceConfig,
     NamespaceName, NewEvent, Pending, RolledUp, RollupLog, RollupSchedule, roll_up,
@@ -197,7 +199,8 @@ async fn open(
 ) -> Result<RedisNamespace, Refusal> {
     let client = redis::Client::open(redis.url()).expect("an address");
     let links = Arc::new([Link::new(client, ReplicaWait::default(), scripts())]);
-    RedisNamespace::open(links, name.clone(), config.clone(), revision, Clock::Test(clock_ms.clone())).await
+    let namespace = Namespace { name: name.clone(), config: config.clone(), revision, incarnation: 0 };
+    RedisNamespace::open(links, namespace, Clock::Test(clock_ms.clone())).await
 }
 
 fn counter(name: &str) -> CounterName {

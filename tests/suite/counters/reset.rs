@@ -3,7 +3,7 @@
 use super::*;
 use std::time::Duration;
 use tallystone_counters::redis::ClockAhead;
-use tallystone_counters::{Events, read};
+use tallystone_counters::{Deletions, Events, read};
 
 const WRONG_MS: u64 = 600_000;
 const COUNTERS: usize = 60;
@@ -138,4 +138,34 @@ async fn x6_a_reset_that_dies_anywhere_can_be_made_again() {
     }
     assert!(deaths > 5, "{deaths}");
     ahead.assert_right().await;
+}
+
+/// The deletion is repeated after the reset, whose clock is not there yet.
+#[tokio::test]
+async fn x6_n14_a_deletion_at_a_time_ahead_removes_nothing_that_is_added_after_a_reset() {
+    let ahead = Ahead::new("reset-deleted").await;
+    let (right_ms, deleted_ms) = (ahead.clock_ms.load(Ordering::SeqCst), NOON_MS + WRONG_MS + 60_000);
+    let name = counter("c1");
+    let deletion = [event("c1", "deletion", deleted_ms, Change::Clear)];
+    ahead.clock_ms.store(deleted_ms, Ordering::SeqCst);
+    assert_eq!(ahead.old.append(&deletion).await, [counted(deleted_ms)]);
+    assert_eq!(ahead.old.delete(&name, deleted_ms).await, Ok(()));
+    // It is not written again.
+    let gone = counter("c2");
+    assert_eq!(ahead.old.append(&[event("c2", "deletion", deleted_ms, Change::Clear)]).await, [counted(deleted_ms)]);
+    assert_eq!(ahead.old.delete(&gone, deleted_ms).await, Ok(()));
+    ahead.clock_ms.store(right_ms, Ordering::SeqCst);
+    ahead.namespaces.reset_clock(&ahead.name).await.expect("a reset");
+    let namespace = ahead.namespaces.get(&ahead.name).await.expect("an answer").expect("the namespace");
+    let store = ahead.namespaces.open(&namespace).await.expect("its stores");
+    let added_ms = ahead.clock_ms.fetch_add(1_000, Ordering::SeqCst) + 1_000;
+    assert_eq!(store.append(&[add("c1", "now", added_ms, 2)]).await, [counted(added_ms)]);
+    assert_eq!(store.append(&deletion).await, [duplicate(deleted_ms)]);
+    let refused = store.delete(&name, deleted_ms).await;
+    assert!(matches!(refused, Err(Refusal::Unavailable { .. })), "{refused:?}");
+    let counts = read::accurate(&store, &store, std::slice::from_ref(&name)).await.expect("counts");
+    assert_eq!(counts[0].0, 2);
+    let hidden_to_ms = store.deleted_to(&name).await.expect("an answer").expect("a deleted counter");
+    assert!(hidden_to_ms < added_ms, "events up to {hidden_to_ms} are not listed");
+    assert!(store.read(&[gone]).await.expect("a checkpoint")[0].is_deleted);
 }

@@ -75,8 +75,9 @@ async fn n5_n8_a_crowd_adds_up_and_no_two_rollups_overlap() {
     let mut expected: BTreeMap<String, i64> =
         (0..COLD).map(|counter| (format!("cold/{counter}"), delta(counter))).collect();
     expected.insert(HOT.to_owned(), hot_sum.load(Ordering::Relaxed));
-    // A list of so many takes a while: not again and again.
-    let give_up_at = Instant::now() + SOON;
+    // A list of so many takes a while: not again and again. How long all the rollups take depends on the machine, so only a
+    // standstill fails.
+    let (mut give_up_at, mut most) = (Instant::now() + SOON, 0);
     loop {
         let found = listed(&machines.clients[0], NAMESPACE).await;
         let right = |(counter, expected): &(&String, &i64)| {
@@ -87,7 +88,10 @@ async fn n5_n8_a_crowd_adds_up_and_no_two_rollups_overlap() {
             assert_eq!(found.len(), expected.len(), "no other counter comes up");
             break;
         }
-        assert!(Instant::now() < give_up_at, "{exact} of {} are exact", expected.len());
+        if exact > most {
+            (give_up_at, most) = (Instant::now() + SOON, exact);
+        }
+        assert!(Instant::now() < give_up_at, "no more than {exact} of {} are exact", expected.len());
         sleep(Duration::from_millis(500)).await;
     }
     let rolled_up = begin.elapsed();

@@ -141,6 +141,34 @@ async fn n2_every_call_is_served_over_http_too() {
 }
 
 #[tokio::test]
+async fn n14_counters_and_namespaces_are_deleted_over_http_too() {
+    let http = Http::start().await;
+    let body = json!({"namespace": "my_dataset", "counter": "c", "delta": 3});
+    http.ok("/v1/add_count", body).await;
+    let body = json!({"namespace": "my_dataset", "counter": "c",
+        "idempotency_token": {"token": "deletion", "generation_time": now_ms()}});
+    for duplicate in [false, true] {
+        assert_eq!(http.ok("/v1/delete_counter", body.clone()).await["duplicate"], duplicate);
+        assert_eq!(http.count("c").await, 0);
+    }
+    let path = "/v1/namespaces/my_dataset";
+    let (_, found) = http.call(Method::GET, path, "").await;
+    assert_eq!(found["incarnation"], 0);
+    let (status, answer) = http.call(Method::DELETE, &format!("{path}?incarnation=x"), "").await;
+    assert_eq!((status, fault(&answer)), (400, ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "incarnation")));
+    let (status, answer) = http.call(Method::DELETE, &format!("{path}?incarnation=-1"), "").await;
+    assert_eq!((status, fault(&answer)), (400, ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "incarnation")));
+    let (status, answer) = http.call(Method::DELETE, &format!("{path}?incarnation=7"), "").await;
+    assert_eq!((status, fault(&answer)), (404, ("NOT_FOUND", "NAMESPACE_NOT_FOUND", "")));
+    for _ in 0..2 {
+        let (status, answer) = http.call(Method::DELETE, &format!("{path}?int64=string&incarnation=0"), "").await;
+        assert_eq!((status, &answer), (200, &json!({"deleted": "my_dataset"})));
+    }
+    let (status, answer) = http.call(Method::DELETE, path, "").await;
+    assert_eq!((status, fault(&answer)), (404, ("NOT_FOUND", "NAMESPACE_NOT_FOUND", "")));
+}
+
+#[tokio::test]
 async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
     let http = Http::start().await;
     let counted = json!({"namespace": "my_dataset", "counter": "c", "delta": 1,
@@ -198,13 +226,13 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
     let (status, answer) = http.call(Method::GET, "/v1/namespaces/new", "").await;
     assert_eq!((status, fault(&answer)), (404, ("NOT_FOUND", "NAMESPACE_NOT_FOUND", "")));
     // What HTTP itself refuses is said in the same way.
-    for (method, path) in [(Method::GET, "/v1/add_count"), (Method::DELETE, "/v1/namespaces/new"), (Method::PUT, "/")] {
+    for (method, path) in [(Method::GET, "/v1/add_count"), (Method::PATCH, "/v1/namespaces/new"), (Method::PUT, "/")] {
         let (status, answer) = http.call(method, path, "").await;
         assert_eq!((status, fault(&answer)), (405, ("UNIMPLEMENTED", "METHOD_NOT_ALLOWED", "")), "{path}");
     }
     let url = format!("{}/v1/namespaces/new", http.house.urls[0]);
-    let answer = http.client.delete(url).send().await.expect("an answer");
-    assert_eq!(answer.headers()["allow"], "GET,HEAD,PUT");
+    let answer = http.client.patch(url).send().await.expect("an answer");
+    assert_eq!(answer.headers()["allow"], "GET,HEAD,PUT,DELETE");
     let long = format!(r#"{{"namespace": "{}"}}"#, "n".repeat(3 * 1024 * 1024));
     let put = "/v1/namespaces/new/persistence_configuration";
     for (method, path) in [(Method::POST, "/v1/add_count"), (Method::PUT, put)] {
@@ -245,12 +273,13 @@ async fn n2_the_description_names_every_path_and_the_page_shows_it() {
         .flat_map(|(path, methods)| methods.as_object().unwrap().keys().map(move |method| format!("{method} {path}")))
         .collect();
     let posts = ["add_count", "add_and_get_count", "add_counts", "add_and_get_counts", "get_count", "get_counts"];
-    let more_posts = ["clear_count", "clear_counts", "list_counters", "list_events"];
+    let more_posts = ["clear_count", "clear_counts", "delete_counter", "list_counters", "list_events"];
     let posts = posts.iter().chain(&more_posts).map(|name| format!("post /v1/{name}"));
     let others = [
         "get /v1/namespaces",
         "get /v1/namespaces/{namespace}",
         "put /v1/namespaces/{namespace}",
+        "delete /v1/namespaces/{namespace}",
         "put /v1/namespaces/{namespace}/persistence_configuration",
         "get /v1/namespaces/{namespace}/counters/{counter}",
     ];
@@ -265,7 +294,11 @@ async fn n2_the_description_names_every_path_and_the_page_shows_it() {
     // What is described is served: none of it is an unknown path.
     for call in &calls {
         let (method, path) = call.split_once(' ').expect("a method and a path");
-        let path = path.replace("{namespace}", "my_dataset").replace("{counter}", "c");
+        let mut path = path.replace("{namespace}", "my_dataset").replace("{counter}", "c");
+        // The calls that follow need it.
+        if method == "delete" {
+            path += "?incarnation=none";
+        }
         let method: Method = method.to_uppercase().parse().expect("a method");
         let (status, text) = http.text(method, &path, "?").await;
         assert!(status == 200 || status == 400, "{call}: {status} {text}");
@@ -389,6 +422,7 @@ async fn n2_what_is_sent_and_served_agrees_with_the_description() {
         ("/v1/list_counters", json!({"namespace": ns, "page_size": "1", "page_token": ""})),
         ("/v1/list_events", json!({"namespace": ns, "counter": "c", "from": 1, "to": "2124-10-05T14:48:00Z"})),
         ("/v1/clear_count", json!({"namespace": ns, "counter": "c", "token": null})),
+        ("/v1/delete_counter", json!({"namespace": ns, "counter": "c", "token": token})),
         ("/v1/clear_counts", json!({"namespace": ns, "clears": [{"counter": "c"}, {"counter_name": ""}]})),
     ];
     let config = json!({"coalesce_ms": "500", "num_queues": 2, "cardinality": "LOW"});
@@ -397,6 +431,7 @@ async fn n2_what_is_sent_and_served_agrees_with_the_description() {
         (Method::PUT, "/v1/namespaces/{namespace}", "/v1/namespaces/new", config),
         (Method::GET, "/v1/namespaces/{namespace}", "/v1/namespaces/new", Value::Null),
         (Method::GET, "/v1/namespaces", "/v1/namespaces", Value::Null),
+        (Method::DELETE, "/v1/namespaces/{namespace}", "/v1/namespaces/new", Value::Null),
         (
             Method::GET,
             "/v1/namespaces/{namespace}/counters/{counter}",

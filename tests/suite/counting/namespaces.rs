@@ -29,8 +29,9 @@ async fn n1_the_seeds_configuration_loads_as_it_stands_and_reaches_every_server(
         accept_limit_ms: Some(5_000),
         close_after_ms: Some(518_400_000),
         delete_after_ms: Some(604_800_000),
+        expire_after_ms: Some(0),
     };
-    assert_eq!(put, Namespace { name: "my_dataset".to_owned(), config: expected, revision: 1 });
+    assert_eq!(put, Namespace { name: "my_dataset".to_owned(), config: expected, revision: 1, incarnation: 0 });
     assert_eq!(house.clients[1].get_namespace("my_dataset").await.expect("a namespace"), put);
     // Once more, with one number changed: the rest is as it was.
     let changed = ARTICLE_EXAMPLE.replace(r#""coalesce_ms": 10000"#, r#""coalesce_ms": 250"#);
@@ -64,6 +65,8 @@ async fn n1_malformed_configurations_are_refused_and_change_nothing() {
         invalid("persistence_configuration")
     );
     let config = NamespaceConfig::default;
+    let expiring =
+        |counter_type| NamespaceConfig { counter_type: Some(counter_type), expire_after_ms: Some(600_000), ..config() };
     let cases = [
         ("num_queues", NamespaceConfig { num_queues: Some(0), ..config() }),
         ("rollup_batch_count", NamespaceConfig { rollup_batch_count: Some(0), ..config() }),
@@ -76,6 +79,9 @@ async fn n1_malformed_configurations_are_refused_and_change_nothing() {
         ("close_after_ms", NamespaceConfig { close_after_ms: Some(604_800_000), ..config() }),
         ("delete_after_ms", NamespaceConfig { delete_after_ms: Some(1), ..config() }),
         ("ttl_ms", NamespaceConfig { ttl_ms: Some(u64::MAX), ..config() }),
+        ("expire_after_ms", NamespaceConfig { expire_after_ms: Some(599_999), ..config() }),
+        ("expire_after_ms", NamespaceConfig { expire_after_ms: Some(u64::MAX), ..config() }),
+        ("expire_after_ms", expiring(CounterType::Accurate)),
     ];
     for (field, config) in cases {
         for namespace in ["new", "ns"] {
@@ -128,6 +134,7 @@ async fn n1_what_cannot_be_changed_is_refused_and_everything_else_is_changed() {
         accept_limit_ms: Some(400),
         close_after_ms: Some(61_000),
         delete_after_ms: Some(62_000),
+        expire_after_ms: Some(0),
     };
     house.put("eventual", changed.clone()).await;
     let found = house.clients[1].get_namespace("eventual").await.expect("a namespace");

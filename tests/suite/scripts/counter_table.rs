@@ -21,6 +21,9 @@ pub(super) struct CounterTable {
     clock_ms: Arc<AtomicU64>,
     /// The stores of the server that makes the calls, once it has opened the namespace.
     store: Option<RedisNamespace>,
+    /// That of the table's first namespace, and that of its latest.
+    first_incarnation: u64,
+    incarnation: u64,
 }
 
 impl CounterTable {
@@ -33,7 +36,8 @@ impl CounterTable {
         let name = format!("table-{number}-{:08x}", rand::random::<u32>());
         let name = NamespaceName::parse(name).expect("a namespace");
         let redis = redis.connection().await;
-        let mut table = CounterTable { redis, namespaces, name, clock_ms, store: None };
+        let mut table =
+            CounterTable { redis, namespaces, name, clock_ms, store: None, first_incarnation: 0, incarnation: 0 };
         let (mut reply, mut found) = (String::new(), Vec::new());
         for line in written.lines() {
             let (kind, words) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -57,11 +61,22 @@ impl CounterTable {
         Ok(match verb {
             "put" => {
                 let namespace = self.namespaces.put(&self.name, config(&words)).await?;
+                // Other tables delete namespaces, too.
+                if self.store.is_none() {
+                    self.first_incarnation = namespace.incarnation;
+                }
+                self.incarnation = namespace.incarnation;
                 self.store = Some(self.namespaces.open(&namespace).await?);
                 format!("revision {}", namespace.revision)
             }
             "replace" => {
                 let seen = Namespace { revision: number(words[0]), ..self.namespace(&[]) };
+                let replaced = self.namespaces.replace(&self.name, Some(&seen), config(&words[1..])).await?;
+                format!("revision {}", replaced.revision)
+            }
+            "replace_first" => {
+                let seen = Namespace { revision: number(words[0]), ..self.namespace(&[]) };
+                let seen = Namespace { incarnation: self.first_incarnation, ..seen };
                 let replaced = self.namespaces.replace(&self.name, Some(&seen), config(&words[1..])).await?;
                 format!("revision {}", replaced.revision)
             }
@@ -131,8 +146,32 @@ impl CounterTable {
                 updates.iter().zip(commits).map(outcome).collect::<Vec<_>>().join(", ")
             }
             "read" => {
-                let Checkpoint { count, exact_to_ms, .. } = self.store().read(&[counter(words[0])]).await?[0];
-                format!("{count} exact to {}", since_start(exact_to_ms))
+                let checkpoint = self.store().read(&[counter(words[0])]).await?[0];
+                let deleted = if checkpoint.is_deleted { ", deleted" } else { "" };
+                format!("{} exact to {}{deleted}", checkpoint.count, since_start(checkpoint.exact_to_ms))
+            }
+            "delete" => {
+                self.store().delete(&counter(words[0]), at(words[1])).await?;
+                "done".to_owned()
+            }
+            "deleted" => match self.store().deleted_to(&counter(words[0])).await? {
+                Some(deleted_ms) => format!("to {}", since_start(deleted_ms)),
+                None => "no".to_owned(),
+            },
+            "delete_namespace" => {
+                let incarnation = words.first().map(|word| self.first_incarnation + number(word));
+                let deleted = self.namespaces.delete(&self.name, incarnation).await?;
+                format!("incarnation +{}", deleted.namespace.incarnation - self.first_incarnation)
+            }
+            "remove" => {
+                let all = self.namespaces.deleted().await?.into_iter();
+                let mut removed = 0;
+                for deleted in all.filter(|deleted| deleted.namespace.name == self.name) {
+                    removed += u64::from(self.namespaces.remove(&deleted, async { Ok(()) }).await?);
+                }
+                let left = self.namespaces.deleted().await?.into_iter();
+                let left = left.filter(|deleted| deleted.namespace.name == self.name).count();
+                format!("removed {removed}, left {left}")
             }
             unknown => panic!("{unknown} is no verb"),
         })
@@ -143,7 +182,7 @@ impl CounterTable {
     }
 
     fn namespace(&self, words: &[&str]) -> Namespace {
-        Namespace { name: self.name.clone(), config: config(words), revision: 0 }
+        Namespace { name: self.name.clone(), config: config(words), revision: 0, incarnation: self.incarnation }
     }
 
     async fn append(&self, words: &[&str]) -> String {
@@ -178,14 +217,14 @@ impl CounterTable {
 
     /// How many entries of each structure, over all shards.
     async fn keys(&mut self) -> String {
-        let pattern = format!("tc:{{{}/*}}:*", self.name);
+        let pattern = format!("tc:{{{}[/:]*}}:*", self.name);
         let found: Vec<String> = ::redis::cmd("KEYS").arg(pattern).query_async(&mut self.redis).await.expect("keys");
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         for key in found {
             let structure = key.split("}:").nth(1).and_then(|name| name.split(':').next()).expect("a structure");
             let count = match structure {
                 "events" | "pending" | "counts" => "HLEN",
-                "dirty" => "ZCARD",
+                "dirty" | "deleted" => "ZCARD",
                 _ => continue,
             };
             let count: u64 = ::redis::cmd(count).arg(&key).query_async(&mut self.redis).await.expect("a count");
@@ -225,26 +264,31 @@ fn event(word: &str) -> NewEvent {
 
 /// `counter time [up|down]`.
 fn settlement(words: &[&str]) -> Settlement {
+    let is_deleted = words.get(2) == Some(&"deleted");
     let closed = match words.get(2) {
-        None => Closed::No,
+        None | Some(&"deleted") => Closed::No,
         Some(&"up") => Closed::Up,
         Some(_) => Closed::Down,
     };
-    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed, idle_shards: Vec::new() }
+    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed, is_deleted, idle_shards: Vec::new() }
 }
 
-/// `counter:from:to:count#lease`; from is `never` for the first checkpoint.
+/// `counter:from:to:count[@last_write]#lease`; from is `never` for the first checkpoint. `d` behind from and count: of a
+/// deleted counter.
 fn update(word: &str) -> CheckpointUpdate {
     let (word, lease) = word.split_once('#').expect("#lease");
+    let (word, last_write) = word.split_once('@').unwrap_or((word, ""));
     let parts: Vec<&str> = word.split(':').collect();
-    let exact_to_ms = if parts[1] == "never" { 0 } else { at(parts[1]) };
+    let [from, count] = [parts[1], parts[3]].map(|part| part.trim_end_matches('d'));
+    let exact_to_ms = if from == "never" { 0 } else { at(from) };
     let after = Checkpoint {
-        count: parts[3].parse().expect("a count"),
+        count: count.parse().expect("a count"),
         exact_to_ms: at(parts[2]),
-        last_write_ms: 0,
+        last_write_ms: if last_write.is_empty() { 0 } else { at(last_write) },
         lease: LeaseOrder { leased_at_ms: number(lease), fencing_token: 1 },
+        is_deleted: parts[3].ends_with('d'),
     };
-    let before = Checkpoint { exact_to_ms, ..Checkpoint::default() };
+    let before = Checkpoint { exact_to_ms, is_deleted: parts[1].ends_with('d'), ..Checkpoint::default() };
     CheckpointUpdate { counter: counter(parts[0]), before, after }
 }
 

@@ -1,5 +1,6 @@
 //! `tallystone counter namespace …`: one file per verb. `text.rs` shows a namespace.
 
+mod delete;
 mod get;
 mod ls;
 mod put;
@@ -20,6 +21,8 @@ pub(crate) enum NamespaceVerb {
     Get(get::GetArgs),
     /// List the namespaces
     Ls,
+    /// Delete a namespace with its counters
+    Delete(delete::DeleteArgs),
 }
 
 pub(crate) async fn run(verb: NamespaceVerb, session: &CounterSession) -> Result<(), CliError> {
@@ -27,5 +30,6 @@ pub(crate) async fn run(verb: NamespaceVerb, session: &CounterSession) -> Result
         NamespaceVerb::Put(args) => put::run(args, session).await,
         NamespaceVerb::Get(args) => get::run(args, session).await,
         NamespaceVerb::Ls => ls::run(session).await,
+        NamespaceVerb::Delete(args) => delete::run(args, session).await,
     }
 }

@@ -69,6 +69,9 @@ pub(crate) struct ConfigArgs {
     /// How long events are kept; older ones are deleted once they are rolled up [server's default: 7days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     delete_after: Option<u64>,
+    /// EVENTUAL: a counter without an event for this long is deleted; 0s: never [server's default: 0s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
+    expire_after: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -109,6 +112,7 @@ impl ConfigArgs {
             accept_limit_ms: self.accept_limit,
             close_after_ms: self.close_after,
             delete_after_ms: self.delete_after,
+            expire_after_ms: self.expire_after,
         }
     }
 }

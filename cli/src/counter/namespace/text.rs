@@ -42,6 +42,7 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
         ("slice", seconds(config.seconds_per_slice)),
         ("close after", duration(config.close_after_ms)),
         ("delete after", duration(config.delete_after_ms)),
+        ("expire after", duration(config.expire_after_ms)),
         ("revision", namespace.revision.to_string()),
     ];
     let headline = format!("namespace {}\n", namespace.name);

@@ -11,11 +11,12 @@ use crate::api::namespaces;
 use crate::api::status::of_call;
 use crate::namespace::NamespaceConfig;
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::counter::v1 as wire;
+use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin as _;
 use tallystone_proto::counter::v1::counters_server::Counters as _;
 use tallystone_serving::http::{FaultBody, Faults, PathParams, RawBody};
 use tonic::{Request, Response, Status};
@@ -159,6 +160,16 @@ pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -
     }))
 }
 
+/// Deletes a counter.
+///
+/// It then answers like a counter that was never written. What was added up to the time of the call never counts again;
+/// later adds count from 0.
+#[utoipa::path(post, path = "/v1/delete_counter", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
+pub(crate) async fn delete_counter(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
+    let wire::ClearCountRequest { namespace, counter, token } = read::<ClearCountBody>(&body)?.try_into()?;
+    answer(api.delete_counter(Request::new(wire::DeleteCounterRequest { namespace, counter, token })).await)
+}
+
 /// Lists the counters of a namespace.
 ///
 /// A page at a time, in no order. Each counter has the count of its last rollup.
@@ -180,13 +191,15 @@ pub(crate) async fn list_events(State(api): ApiState, RawBody(body): RawBody) ->
 pub(crate) struct NamespaceBody {
     name: String,
     revision: u64,
+    /// Distinguishes namespaces of the same name, of which one was deleted.
+    incarnation: u64,
     config: NamespaceConfig,
 }
 
 impl From<crate::redis::Namespace> for NamespaceBody {
     fn from(namespace: crate::redis::Namespace) -> Self {
-        let crate::redis::Namespace { name, config, revision } = namespace;
-        NamespaceBody { name: name.to_string(), revision, config }
+        let crate::redis::Namespace { name, config, revision, incarnation } = namespace;
+        NamespaceBody { name: name.to_string(), revision, incarnation, config }
     }
 }
 
@@ -245,6 +258,32 @@ pub(crate) async fn put_namespace(
         serde_json::from_value(serde_json::Value::Object(config)).map_err(refused)
     });
     answer(api.rpcs.observe("PutNamespace", async { put.await.map_err(of_call) }).await)
+}
+
+/// The answer of a deletion.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeletedBody {
+    /// The name of the deleted namespace.
+    deleted: String,
+}
+
+/// Deletes a namespace with its counters.
+///
+/// Adds are refused from then on, and the data is removed in the background. A namespace that is created under the same
+/// name begins empty.
+#[utoipa::path(delete, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path), ("incarnation" = Option<i64>, Query, description = "deletes only this incarnation; the call can then be repeated")), responses((status = 200, body = DeletedBody), Faults))]
+pub(crate) async fn delete_namespace(
+    State(api): ApiState,
+    PathParams(name): PathParams<String>,
+    RawQuery(query): RawQuery,
+) -> HttpResult<DeletedBody> {
+    let query = query.unwrap_or_default();
+    let given = query.split('&').find_map(|part| part.strip_prefix("incarnation="));
+    let unreadable = |_| of_call(crate::Refusal::invalid("incarnation", "is not a 64-bit integer"));
+    let incarnation = given.map(str::parse::<i64>).transpose().map_err(unreadable)?;
+    let request = wire::DeleteNamespaceRequest { name: name.clone(), incarnation };
+    api.delete_namespace(Request::new(request)).await?;
+    Ok(Json(DeletedBody { deleted: name }))
 }
 
 /// Configures a namespace as a control plane of Netflix's article does.

@@ -319,6 +319,12 @@ impl From<wire::ClearCountResponse> for AddedBody {
     }
 }
 
+impl From<wire::DeleteCounterResponse> for AddedBody {
+    fn from(wire::DeleteCounterResponse { event_time_ms, duplicate }: wire::DeleteCounterResponse) -> Self {
+        AddedBody { event_time_ms, duplicate }
+    }
+}
+
 impl From<wire::AddAndGetCountResponse> for AddedAndCountedBody {
     fn from(answer: wire::AddAndGetCountResponse) -> Self {
         let wire::AddAndGetCountResponse { event_time_ms, duplicate, count, exact_to_ms } = answer;

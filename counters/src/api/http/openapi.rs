@@ -25,12 +25,14 @@ use utoipa::OpenApi;
         calls::get_counts,
         calls::clear_count,
         calls::clear_counts,
+        calls::delete_counter,
         calls::list_counters,
         calls::list_events,
         calls::list_namespaces,
         calls::get_namespace,
         calls::put_namespace,
-        calls::put_persistence_configuration
+        calls::put_persistence_configuration,
+        calls::delete_namespace
     )
 )]
 struct Description;
@@ -116,7 +118,7 @@ mod tests {
     fn every_call_and_every_body_is_described() {
         let document = described();
         let paths = document["paths"].as_object().unwrap();
-        assert_eq!(paths.len(), 14, "{:?}", paths.keys());
+        assert_eq!(paths.len(), 15, "{:?}", paths.keys());
         for call in paths.values().flat_map(|path| path.as_object().unwrap().values()) {
             let has_text = |name: &str| call[name].as_str().is_some_and(|text| text.len() > 10);
             assert!(has_text("summary") && has_text("description"), "{call}");

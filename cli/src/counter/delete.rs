@@ -1,0 +1,70 @@
+//! `tallystone counter delete COUNTER`
+
+use super::session::{CounterSession, InNamespace};
+use super::text::count_text;
+use super::token::{TokenArgs, repeat_hint};
+use crate::consent::Consent;
+use crate::duration::format_time;
+use crate::error::CliError;
+use clap::Args;
+use serde::Serialize;
+use tallystone_client::{IdempotencyToken, NewClear};
+
+#[derive(Args, Debug)]
+pub(crate) struct DeleteArgs {
+    /// The counter
+    counter: String,
+    #[command(flatten)]
+    token: TokenArgs,
+    #[command(flatten)]
+    within: InNamespace,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// A dry run.
+#[derive(Serialize)]
+struct DryRun<'a> {
+    counter: &'a str,
+    dry_run: bool,
+    count: i64,
+}
+
+/// A deletion and its outcome.
+#[derive(Serialize)]
+struct Report<'a> {
+    deleted: &'a str,
+    #[serde(flatten)]
+    token: &'a IdempotencyToken,
+    event_time_ms: u64,
+    duplicate: bool,
+}
+
+pub(crate) async fn run(args: DeleteArgs, session: &CounterSession) -> Result<(), CliError> {
+    let (counter, namespace) = (&args.counter, &args.within.namespace);
+    let counted = session.call(namespace, session.client.get(namespace, counter)).await?;
+    let what = format!("Delete {counter} of {namespace} with a count of {}", count_text(counted.count));
+    let dry_run = DryRun { counter, dry_run: true, count: counted.count };
+    if !args.consent.given_for(&what, &dry_run, session.output)? {
+        return Ok(());
+    }
+    // Made now: what was added while a person decided is deleted, too.
+    let token = args.token.into_token();
+    let deletion = NewClear::new(counter).token(token.clone());
+    let deleted = match session.client.delete(namespace, deletion).await {
+        Ok(deleted) => deleted,
+        Err(error) => {
+            let explained = session.explained(namespace, &error).await;
+            return Err(if error.is_unavailable() { explained.hint(repeat_hint(&token)) } else { explained });
+        }
+    };
+    let (event_time_ms, duplicate) = (deleted.event_time_ms, deleted.duplicate);
+    let report = Report { deleted: counter, token: &token, event_time_ms, duplicate };
+    session.output.one(&report, |report| {
+        let before = if duplicate { " It was deleted before." } else { "" };
+        match event_time_ms {
+            0 => format!("Deleted {}.{before}", report.deleted),
+            ms => format!("Deleted {}: adds up to {} no longer count.{before}", report.deleted, format_time(ms)),
+        }
+    })
+}
