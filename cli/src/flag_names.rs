@@ -38,6 +38,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("generation_time_ms", "--at"),
     ("group_by_key", "--group-by"),
     ("id", "the id"),
+    ("id_window_ms", "--id-window"),
     ("indexes", "--index"),
     ("interval_ms", "--interval"),
     ("invisibility_ms", "--invisibility"),
@@ -83,6 +84,7 @@ const DURATIONS: &[&str] = &[
     "--coalesce",
     "--delete-after",
     "--errored-retention",
+    "--id-window",
     "--interval",
     "--invisibility",
     "--lease",
@@ -148,6 +150,7 @@ mod tests {
             message: format!("{field}: {why}"),
             field: Some(field.to_owned()),
             metadata: [].into(),
+            retry_after: None,
         }
     }
 

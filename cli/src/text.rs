@@ -24,6 +24,14 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
+/// Bytes that are often a text, such as a payload or a result.
+pub(crate) fn printable_bytes(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => printable(text),
+        Err(_) => format!("{} bytes of binary data; --json shows them", bytes.len()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +45,7 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(printable("a\u{1b}[2J\tb\n"), "a\\u{1b}[2J\tb\n");
+        assert_eq!(printable_bytes(b"a\x1b"), "a\\u{1b}");
+        assert_eq!(printable_bytes(b"\xff\xfe"), "2 bytes of binary data; --json shows them");
     }
 }

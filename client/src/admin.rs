@@ -1,8 +1,8 @@
 //! The operator's calls, one method per RPC.
 
+use crate::calls::rpc;
 use crate::client::Client;
 use crate::config::{QueueConfig, QueueInfo};
-use crate::connection::rpc;
 use crate::error::{Items, Result};
 use crate::inspect::{CheckStep, Depth, Explanation, Message, MessagePatch, Page, Purged, QueueSummary};
 use crate::lease::Transition;
@@ -17,7 +17,7 @@ impl Client {
     /// the call is refused (`QUEUE_EXISTS`).
     pub async fn create_queue(&self, name: &str, config: QueueConfig) -> Result<QueueInfo> {
         let request = wire::CreateQueueRequest { name: name.to_owned(), config: Some(config.into_wire()) };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, create_queue)).await?;
+        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, create_queue)).await?;
         Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
@@ -25,14 +25,14 @@ impl Client {
     pub async fn update_queue(&self, name: &str, config: QueueConfig) -> Result<QueueInfo> {
         let update_mask = Some(prost_types::FieldMask { paths: config.field_names() });
         let request = wire::UpdateQueueRequest { name: name.to_owned(), config: Some(config.into_wire()), update_mask };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, update_queue)).await?;
+        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, update_queue)).await?;
         Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
     /// Reads a queue's configuration.
     pub async fn get_queue(&self, name: &str) -> Result<QueueInfo> {
         let request = wire::GetQueueRequest { name: name.to_owned() };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, get_queue)).await?;
         Ok(QueueInfo::from_wire(response.queue.unwrap_or_default()))
     }
 
@@ -41,7 +41,7 @@ impl Client {
     pub async fn list_queues(&self, prefix: &str, page_size: u32, page_token: &str) -> Result<Page<QueueSummary>> {
         let (prefix, page_token) = (prefix.to_owned(), page_token.to_owned());
         let request = wire::ListQueuesRequest { prefix, page_size: wire_count(page_size), page_token };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, list_queues)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, list_queues)).await?;
         let summary = |summary: wire::QueueSummary| QueueSummary {
             queue: QueueInfo::from_wire(summary.queue.unwrap_or_default()),
             depth: Depth::from_wire(summary.depth.unwrap_or_default()),
@@ -54,9 +54,10 @@ impl Client {
     pub async fn delete_queue(&self, name: &str, force: bool) -> Result<()> {
         let request = wire::DeleteQueueRequest { name: name.to_owned(), force };
         let attempts = std::sync::atomic::AtomicU32::new(0);
-        let deleted = self.limits.call(Duration::ZERO, request, |request| {
+        let calls = self.calls.unhedged();
+        let deleted = calls.send(Duration::ZERO, request, |server, request| {
             attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let mut admin = self.admin.clone();
+            let mut admin = self.admin.on(server);
             async move { admin.delete_queue(request).await }
         });
         match deleted.await {
@@ -74,21 +75,21 @@ impl Client {
     /// while [`Purged::more`] is set.
     pub async fn purge_queue(&self, name: &str, include_running: bool) -> Result<Purged> {
         let request = wire::PurgeQueueRequest { name: name.to_owned(), include_running };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, purge_queue)).await?;
+        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, purge_queue)).await?;
         Ok(Purged { purged: from_wire(response.purged), more: response.more })
     }
 
     /// Counts messages by state, exactly: of the whole queue, or of the messages that pass the filter.
     pub async fn depth(&self, queue: &str, filter: Option<Filter>) -> Result<Depth> {
         let request = wire::DepthRequest { queue: queue.to_owned(), filter: filter.map(Filter::into_wire) };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
         Ok(Depth::from_wire(response.counts.unwrap_or_default()))
     }
 
     /// Reads one message.
     pub async fn get_message(&self, queue: &str, id: &str) -> Result<Message> {
         let request = wire::GetMessageRequest { queue: queue.to_owned(), id: id.to_owned() };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, get_message)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, get_message)).await?;
         Message::from_wire(response.message.unwrap_or_default())
     }
 
@@ -107,7 +108,7 @@ impl Client {
             page_size: wire_count(page_size),
             page_token: page_token.to_owned(),
         };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, list_messages)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, list_messages)).await?;
         let items = response.messages.into_iter().map(Message::from_wire).collect::<Result<_>>()?;
         Ok(Page { items, next_page_token: response.next_page_token })
     }
@@ -115,7 +116,7 @@ impl Client {
     /// Changes the priority or the visibility of a message that has not ended.
     pub async fn update_message(&self, queue: &str, id: &str, patch: MessagePatch) -> Result<Transition> {
         let request = patch.into_wire(queue, id);
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, update_message)).await?;
+        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, update_message)).await?;
         Ok(Transition::from_wire(&response.transition.unwrap_or_default())?)
     }
 
@@ -123,20 +124,20 @@ impl Client {
     pub async fn redrive(&self, queue: &str, ids: Vec<String>) -> Items<Transition> {
         let count = ids.len();
         let request = wire::RedriveRequest { queue: queue.to_owned(), ids };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, redrive)).await?;
+        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, redrive)).await?;
         items(count, response.results, Transition::from_result)
     }
 
     /// Says why a message is not running.
     pub async fn explain(&self, queue: &str, id: &str) -> Result<Explanation> {
         let request = wire::ExplainRequest { queue: queue.to_owned(), id: id.to_owned() };
-        Explanation::from_wire(self.limits.call(Duration::ZERO, request, rpc!(self.admin, explain)).await?)
+        Explanation::from_wire(self.calls.send(Duration::ZERO, request, rpc!(self.admin, explain)).await?)
     }
 
     /// Checks the queue's invariants, one bounded step per call. Start with the empty cursor, and call again with the
     /// returned one until it is empty.
     pub async fn check_queue(&self, queue: &str, cursor: &str) -> Result<CheckStep> {
         let request = wire::CheckQueueRequest { queue: queue.to_owned(), cursor: cursor.to_owned() };
-        Ok(CheckStep::from_wire(self.limits.call(Duration::ZERO, request, rpc!(self.admin, check_queue)).await?))
+        Ok(CheckStep::from_wire(self.calls.send(Duration::ZERO, request, rpc!(self.admin, check_queue)).await?))
     }
 }

@@ -1,8 +1,10 @@
 //! The client of queues and history.
 
-use crate::connection::{CallLimits, ClientBuilder, FromChannel, RESPONSE_BYTES_MAX};
+use crate::calls::Calls;
+use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};
 use crate::error::Result;
 use crate::outage::Outage;
+use crate::servers::OnEach;
 use crate::work_connections::WorkConnections;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +20,11 @@ use tonic::transport::Channel;
 /// [every call can be repeated](crate#every-call-can-be-repeated).
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(crate) queue: QueueClient<Channel>,
-    pub(crate) admin: QueueAdminClient<Channel>,
-    pub(crate) history: HistoryClient<Channel>,
+    pub(crate) queue: OnEach<QueueClient<Channel>>,
+    pub(crate) admin: OnEach<QueueAdminClient<Channel>>,
+    pub(crate) history: OnEach<HistoryClient<Channel>>,
     pub(crate) work: Arc<WorkConnections>,
-    pub(crate) limits: CallLimits,
+    pub(crate) calls: Calls,
     pub(crate) outage: Arc<Outage>,
 }
 
@@ -44,29 +46,34 @@ impl Client {
     /// The same connection with another time limit for one attempt of a call.
     #[must_use]
     pub fn with_call_timeout(&self, call_timeout: Duration) -> Client {
-        Client { limits: CallLimits { call_timeout, ..self.limits }, ..self.clone() }
+        Client { calls: Calls { call_timeout, ..self.calls.clone() }, ..self.clone() }
     }
 
     /// The same connection with another time limit for all attempts of a call; zero: a call is never repeated.
     #[must_use]
     pub fn with_retry_for(&self, retry_for: Duration) -> Client {
-        Client { limits: CallLimits { retry_for, ..self.limits }, ..self.clone() }
+        Client { calls: Calls { retry_for, ..self.calls.clone() }, ..self.clone() }
     }
 }
 
-impl FromChannel for Client {
-    fn from_channel(
-        channel: Channel,
-        limits: CallLimits,
+impl FromConnections for Client {
+    fn from_connections(
+        connections: &[Channel],
+        calls: Calls,
         connect: impl Fn() -> Channel + Send + Sync + 'static,
     ) -> Self {
-        let work = Arc::new(WorkConnections::new(channel.clone(), connect));
         Client {
-            queue: QueueClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
-            admin: QueueAdminClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
-            history: HistoryClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX),
-            work,
-            limits,
+            queue: OnEach::new(connections, |connection| {
+                QueueClient::new(connection).max_decoding_message_size(RESPONSE_BYTES_MAX)
+            }),
+            admin: OnEach::new(connections, |connection| {
+                QueueAdminClient::new(connection).max_decoding_message_size(RESPONSE_BYTES_MAX)
+            }),
+            history: OnEach::new(connections, |connection| {
+                HistoryClient::new(connection).max_decoding_message_size(RESPONSE_BYTES_MAX)
+            }),
+            work: Arc::new(WorkConnections::new(connections[0].clone(), connect)),
+            calls,
             outage: Arc::default(),
         }
     }

@@ -43,6 +43,9 @@ pub struct QueueConfig {
     pub max_errored: Option<u64>,
     /// Most bytes of payload of all errored messages, 1 to 2^40; default 2^30. Beyond it the oldest are removed.
     pub max_errored_bytes: Option<u64>,
+    /// How long the id of a message is remembered after the message ended, in ms, up to a year; default 0. An id is always
+    /// known while its message is kept.
+    pub id_window_ms: Option<u64>,
     /// Fixed at creation; 1 for now.
     pub shards: Option<u32>,
     /// Delay between a failed attempt and the next; default exponential, from 1 second to 5 minutes, with jitter.
@@ -128,6 +131,7 @@ impl QueueConfig {
             ("errored_retention_ms", self.errored_retention_ms.is_some()),
             ("max_errored", self.max_errored.is_some()),
             ("max_errored_bytes", self.max_errored_bytes.is_some()),
+            ("id_window_ms", self.id_window_ms.is_some()),
             ("shards", self.shards.is_some()),
             ("retry_backoff", self.retry_backoff.is_some()),
             ("max_depth", self.max_depth.is_some()),
@@ -159,6 +163,7 @@ impl QueueConfig {
             errored_retention_ms: self.errored_retention_ms.map(wire_ms),
             max_errored: self.max_errored.map(wire_ms),
             max_errored_bytes: self.max_errored_bytes.map(wire_ms),
+            id_window_ms: self.id_window_ms.map(wire_ms),
             shards: self.shards.map(count),
             retry_backoff: self.retry_backoff.map(|backoff| wire::RetryBackoff {
                 kind: match backoff.kind {
@@ -197,6 +202,7 @@ impl QueueConfig {
             errored_retention_ms: config.errored_retention_ms.map(from_wire),
             max_errored: config.max_errored.map(from_wire),
             max_errored_bytes: config.max_errored_bytes.map(from_wire),
+            id_window_ms: config.id_window_ms.map(from_wire),
             shards: config.shards.map(count),
             retry_backoff: config.retry_backoff.map(|backoff| Backoff {
                 kind: match backoff.kind() {

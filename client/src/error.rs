@@ -2,6 +2,7 @@
 //! reason.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tallystone_proto::RpcStatus;
 use tonic_types::{ErrorDetails, RpcStatusExt as _, StatusExt as _};
 
@@ -76,6 +77,8 @@ pub struct Refused {
     pub field: Option<String>,
     /// Details of the reason, such as the state of the message.
     pub metadata: BTreeMap<String, String>,
+    /// With `OVERLOADED`: the same call may succeed after this time. The client has repeated it already.
+    pub retry_after: Option<Duration>,
 }
 
 impl Refused {
@@ -92,7 +95,8 @@ impl Refused {
     /// An item whose result this client does not understand.
     pub(crate) fn protocol(message: &str) -> Self {
         let (reason, message) = (String::new(), message.to_owned());
-        Refused { code: tonic::Code::Internal, reason, message, field: None, metadata: BTreeMap::new() }
+        let code = tonic::Code::Internal;
+        Refused { code, reason, message, field: None, metadata: BTreeMap::new(), retry_after: None }
     }
 
     /// The refusal of one item.
@@ -112,6 +116,7 @@ impl Refused {
                 .and_then(|bad| bad.field_violations.first())
                 .map(|violation| violation.field.clone()),
             metadata: info.map(|info| info.metadata.clone().into_iter().collect()).unwrap_or_default(),
+            retry_after: details.retry_info().and_then(|retry| retry.retry_delay),
         }
     }
 }
@@ -132,7 +137,7 @@ impl Error {
     }
 
     /// No answer within the deadline.
-    pub(crate) fn deadline(after: std::time::Duration) -> Self {
+    pub(crate) fn deadline(after: Duration) -> Self {
         Error::Unavailable { applied: Applied::Unknown, message: format!("no answer within {after:?}") }
     }
 

@@ -1,8 +1,8 @@
 //! Queries about what happened to messages, one method per RPC, and their answers. Times are Unix milliseconds by the
 //! store's clock, durations are milliseconds; ranges include their start and exclude their end.
 
+use crate::calls::rpc;
 use crate::client::Client;
-use crate::connection::rpc;
 use crate::error::Result;
 use crate::message::{State, text_or_bytes};
 use crate::wire::{from_wire, wire_count, wire_ms};
@@ -51,6 +51,10 @@ pub struct TracedTransition {
     pub priority: i64,
     /// Distinguishes messages that had the same id one after the other.
     pub sequence: u64,
+    /// The result that the worker gave with this transition to completed; empty: none. Only the newest message of the id has
+    /// it.
+    #[serde(skip_serializing_if = "Bytes::is_empty", serialize_with = "text_or_bytes")]
+    pub result: Bytes,
 }
 
 /// Versions that are missing.
@@ -153,6 +157,9 @@ pub struct IndexedMessage {
     /// The first bytes of its payload, in a trace, if the server is configured to keep them.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text_or_nothing")]
     pub payload: Option<Bytes>,
+    /// The result that its worker gave when it completed; empty: none.
+    #[serde(skip_serializing_if = "Bytes::is_empty", serialize_with = "text_or_bytes")]
+    pub result: Bytes,
 }
 
 /// A page of found messages.
@@ -234,16 +241,26 @@ impl Client {
         let (queue, id, page_token) = (queue.to_owned(), id.to_owned(), page_token.to_owned());
         let limit = wire_count(limit);
         let request = wire::TraceMessageRequest { queue, id, sequence, limit, page_token };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, trace_message)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.history, trace_message)).await?;
         let gap = |gap: wire::Gap| Gap {
             sequence: gap.sequence,
             first_version: gap.first_version,
             last_version: gap.last_version,
         };
+        let message = response.message.map(IndexedMessage::from_wire);
+        let mut transitions: Vec<_> = response.transitions.into_iter().map(TracedTransition::from_wire).collect();
+        // A completed message has completed once: nothing but its collection follows.
+        for transition in &mut transitions {
+            if transition.to == Some(State::Completed)
+                && let Some(message) = message.as_ref().filter(|message| message.sequence == transition.sequence)
+            {
+                transition.result = message.result.clone();
+            }
+        }
         Ok(Trace {
-            transitions: response.transitions.into_iter().map(TracedTransition::from_wire).collect(),
+            transitions,
             gaps: response.gaps.into_iter().map(gap).collect(),
-            message: response.message.map(IndexedMessage::from_wire),
+            message,
             next_page_token: response.next_page_token,
             watermark: Watermark::from_wire(response.watermark),
         })
@@ -264,7 +281,7 @@ impl Client {
             page_size: wire_count(search.page_size),
             page_token: search.page_token,
         };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, search_messages)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.history, search_messages)).await?;
         Ok(Found {
             messages: response.messages.into_iter().map(IndexedMessage::from_wire).collect(),
             next_page_token: response.next_page_token,
@@ -281,7 +298,7 @@ impl Client {
             to_ms: wire_ms(to_ms),
             interval_ms: wire_ms(interval_ms),
         };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.history, queue_stats)).await?;
         Ok(QueueStats {
             total: Activity::from_wire(response.total.unwrap_or_default()),
             intervals: response.intervals.into_iter().map(Activity::from_wire).collect(),
@@ -322,6 +339,7 @@ impl TracedTransition {
             due_ms: from_wire(transition.due_ms),
             priority: transition.priority,
             sequence: transition.sequence,
+            result: Bytes::new(),
         }
     }
 }
@@ -350,6 +368,7 @@ impl IndexedMessage {
             repaired: message.repaired,
             shard: message.shard,
             payload: message.payload,
+            result: message.result,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Counts of messages as history knows them, and the wait for history. Times are Unix milliseconds by the store's clock;
 //! ranges include their start and exclude their end.
 
+use crate::calls::rpc;
 use crate::client::Client;
-use crate::connection::rpc;
 use crate::error::Result;
 use crate::history::Watermark;
 use crate::inspect::Depth;
@@ -136,7 +136,7 @@ impl Client {
             page_size: wire_count(query.page_size),
             page_token: query.page_token,
         };
-        let depth = self.limits.call(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?;
+        let depth = self.calls.send(Duration::ZERO, request, rpc!(self.history, indexed_depth)).await?;
         let group = |group: wire::DepthGroup| DepthGroup {
             value: group.value,
             depth: Depth::from_wire(group.counts.unwrap_or_default()),

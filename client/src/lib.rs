@@ -61,7 +61,8 @@
 //!   [`CounterClient`] has the details, and the exception of best-effort counters.
 //!
 //! The client therefore repeats a call while the server is unavailable, with jittered exponential backoff, for
-//! [`retry_for`](ClientBuilder::retry_for) in total.
+//! [`retry_for`](ClientBuilder::retry_for) in total. It also repeats a call that an overloaded server refused, after the time
+//! that the refusal names. With [`hedge`](ClientBuilder::hedge) it sends a call a second time when the answer is late.
 //!
 //! # Errors
 //! [`Error::Refused`]: the server refused the call, which changed nothing. [`Refused`] has a reason for programs, a
@@ -82,12 +83,14 @@
 // What lives here: the client's types, one method per RPC, and the worker runtime, on top of the generated code of
 // tallystone-proto. What may not: code or types of the server and the store.
 mod admin;
+mod calls;
 mod client;
 mod config;
 mod connection;
 mod connector;
 mod counter;
 mod error;
+mod hedge;
 mod history;
 mod indexed_depth;
 mod inspect;
@@ -97,6 +100,7 @@ mod outage;
 mod queue;
 mod repair;
 mod selection;
+mod servers;
 mod wire;
 mod work_connections;
 mod worker;
@@ -110,6 +114,7 @@ pub use counter::{
     IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear,
 };
 pub use error::{Applied, Error, Items, Refused, Result};
+pub use hedge::Hedge;
 pub use history::{
     Activity, Found, Gap, IndexedMessage, QueueStats, ReasonCount, Search, StateActivity, Trace, TracedTransition,
     Watermark,

@@ -1,7 +1,7 @@
 //! The calls of producers and workers, one method per RPC. The RPC Work is the [`Worker`](crate::Worker)'s.
 
+use crate::calls::rpc;
 use crate::client::Client;
-use crate::connection::rpc;
 use crate::error::{Error, Items, Refused, Result};
 use crate::lease::{Cancellation, Completion, Dequeue, Extended, Extension, Lease, Release, Transition};
 use crate::message::{Enqueued, NewMessage};
@@ -16,7 +16,7 @@ impl Client {
         let count = messages.len();
         let messages = messages.into_iter().map(NewMessage::into_wire).collect();
         let request = wire::EnqueueRequest { queue: queue.to_owned(), messages };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, enqueue)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.queue, enqueue)).await?;
         items(count, response.results, |result| match result.outcome {
             Some(Outcome::Ok(ok)) => Ok(Enqueued {
                 id: ok.id,
@@ -32,7 +32,7 @@ impl Client {
     pub async fn dequeue(&self, dequeue: Dequeue) -> Result<Vec<Lease>> {
         let request = dequeue.into_wire();
         let wait = Duration::from_millis(from_wire(request.wait_ms));
-        let response = self.limits.call(wait, request, rpc!(self.queue, dequeue)).await?;
+        let response = self.calls.send(wait, request, rpc!(self.queue, dequeue)).await?;
         Ok(response.leases.into_iter().map(Lease::from_wire).collect())
     }
 
@@ -41,7 +41,7 @@ impl Client {
         let count = completions.len();
         let leases = completions.into_iter().map(Completion::into_wire).collect();
         let request = wire::CompleteRequest { queue: queue.to_owned(), leases };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.queue, complete)).await?;
         items(count, response.results, Transition::from_result)
     }
 
@@ -50,7 +50,7 @@ impl Client {
         let count = extensions.len();
         let extensions = extensions.into_iter().map(Extension::into_wire).collect();
         let request = wire::ExtendLeaseRequest { queue: queue.to_owned(), extensions, request_id: new_id() };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.queue, extend_lease)).await?;
         items(count, response.results, extension_result)
     }
 
@@ -60,7 +60,7 @@ impl Client {
         let count = releases.len();
         let releases = releases.into_iter().map(Release::into_wire).collect();
         let request = wire::ReleaseRequest { queue: queue.to_owned(), releases };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, release)).await?;
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.queue, release)).await?;
         items(count, response.results, Transition::from_result)
     }
 
@@ -69,7 +69,7 @@ impl Client {
         let count = cancellations.len();
         let cancellations = cancellations.into_iter().map(Cancellation::into_wire).collect();
         let request = wire::CancelRequest { queue: queue.to_owned(), cancellations };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
+        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.queue, cancel)).await?;
         items(count, response.results, Transition::from_result)
     }
 }

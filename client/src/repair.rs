@@ -1,7 +1,7 @@
 //! Repairs of history.
 
+use crate::calls::rpc;
 use crate::client::Client;
-use crate::connection::rpc;
 use crate::error::Result;
 use crate::history::IndexedMessage;
 use crate::indexed_depth::Loss;
@@ -17,7 +17,7 @@ impl Client {
             messages: messages.into_iter().map(IndexedMessage::into_wire).collect(),
             settled: settled.into_iter().map(Loss::into_wire).collect(),
         };
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.history, repair_messages)).await?;
+        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.history, repair_messages)).await?;
         Ok(response.repaired)
     }
 }
@@ -46,6 +46,7 @@ impl IndexedMessage {
             shard: self.shard,
             uncertain: false,
             repaired: false,
+            result: self.result,
         }
     }
 }

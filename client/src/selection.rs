@@ -1,7 +1,7 @@
 //! Changes of all messages that a selection matches.
 
+use crate::calls::rpc;
 use crate::client::Client;
-use crate::connection::rpc;
 use crate::error::{Refused, Result};
 use crate::inspect::MessagePatch;
 use crate::lease::Transition;
@@ -84,7 +84,7 @@ impl Client {
     /// returned token until it is empty.
     pub async fn change_messages(&self, queue: &str, request: ChangeRequest) -> Result<ChangedPage> {
         let request = request.into_wire(queue);
-        let response = self.limits.call(Duration::ZERO, request, rpc!(self.admin, change_messages)).await?;
+        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, change_messages)).await?;
         let refused = response.refused.into_iter().filter_map(|result| {
             let id = result.id.clone();
             Transition::from_result(result).err().map(|refused| (id, refused))

@@ -81,7 +81,9 @@ async fn roll_up_all(
             false if count > 0 => Closed::Up,
             false => Closed::Down,
         };
-        let settle = Settlement { counter: job.counter.clone(), to_ms, closed };
+        let idle = sealed.pending.iter().filter(|(_, pending)| *pending == Pending::default());
+        let idle_shards = idle.map(|(shard, _)| *shard).collect();
+        let settle = Settlement { counter: job.counter.clone(), to_ms, closed, idle_shards };
         // Before the count commits: the adds that come meanwhile must still fit.
         if closed != Closed::No {
             log.close(&settle).await?;

@@ -106,6 +106,7 @@ pub fn message(recorded: &Recorded) -> IndexedMessage {
         payload: None,
         repaired: false,
         uncertain: false,
+        result: event.result.clone(),
     }
 }
 

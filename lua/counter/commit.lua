@@ -4,10 +4,12 @@
 -- checkpoint: count as high i4 and low I4, exact_to_ms I6, last_write_ms I6, lease: leased_at_ms I6, fencing token I7
 -- RETURNS {OK, code...}: OK | LOST
 local unpick = struct.unpack
-local out, write = {OK}, {}
+local out, write, counters = {OK}, {}, {}
+for i = 1, #ARGV, 3 do counters[#counters + 1] = ARGV[i] end
+local found = redis.call('HMGET', K_COUNTS, unpack(counters))
 for i = 1, #ARGV, 3 do
   local counter, expected, checkpoint = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
-  local before = redis.call('HGET', K_COUNTS, counter)
+  local before = found[(i + 2) / 3]
   local exact_to, leased_at, token = 0, 0, 0
   if before then
     local _, _, was_exact_to, _, was_leased_at, was_token = unpick(CHECKPOINT, before)

@@ -6,7 +6,8 @@
 --           has that time: since when it is in its state, or when it was enqueued
 --   record  the message's head after the transition, or its last one where the message is gone; for a message without
 --           head: a zero byte, sequence(7), fixed
---   payload length(2) and begin of the payload, where by has WITH_PAYLOAD
+--   payload length(2) and begin of the payload, where by has WITH_PAYLOAD; of a message that completes or is collected: its
+--           result (Q23)
 -- Where the queue keeps no history (outbox_keep 0), nothing is written.
 -- WHY the head unchanged: building strings is what costs a script its time, and this string exists already.
 local EVENTS_MAX, PIECES, WITH_PAYLOAD = 64, 5, 128

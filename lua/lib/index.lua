@@ -1,5 +1,6 @@
 -- index: filtered order and filtered counts (Q8, Q9). An index is over one set of metadata keys, not over its subsets.
--- It is a sorted set, a hash of counts, and, while it is built, a set of the ids that it covers.
+-- It is a sorted set, a hash of counts, and, while it is built, what it covers: the ids in a set, and the pending messages up to
+-- the member `covered_to`, which build_index has passed.
 -- `tuple` is the values of its keys, each behind its length.
 --   R tuple member         simple: every pending message; exclusive: the head of each (tuple, value)
 --   B tuple value member   exclusive: every pending message
@@ -12,8 +13,8 @@ do
     local slot, building, names
     slot, building, names, at = unpick('BBB', ARGV[3], at)
     local index = {slot = char(slot), building = building == 1, names = {},
-      order = KEYS[FIRST_INDEX_KEY + 3 * (i - 1)], counts = KEYS[FIRST_INDEX_KEY + 3 * (i - 1) + 1],
-      covered = KEYS[FIRST_INDEX_KEY + 3 * (i - 1) + 2]}
+      order = KEYS[FIRST_INDEX_KEY + 4 * (i - 1)], counts = KEYS[FIRST_INDEX_KEY + 4 * (i - 1) + 1],
+      covered = KEYS[FIRST_INDEX_KEY + 4 * (i - 1) + 2], covered_to = KEYS[FIRST_INDEX_KEY + 4 * (i - 1) + 3]}
     for n = 1, names do index.names[n], at = unpick('Bc0', ARGV[3], at) end
     indexes[i] = index
   end
@@ -71,6 +72,13 @@ local function count_in_index(index, tuple, state, by)
   if call('HINCRBY', index.counts, field, by) == 0 then call('HDEL', index.counts, field) end
 end
 
+-- Up to which member build_index has passed the pending messages of a simple queue. ALL_PASSED is behind all of them.
+local ALL_PASSED = string.rep('\255', 15)
+local function passed_by_walk(index)
+  index.passed = index.passed or call('GET', index.covered_to) or ''
+  return index.passed
+end
+
 -- Applies one transition to every index. `member_before` and `member_after` matter if the message was or is pending.
 -- An index that is being built covers only some messages: it starts to cover the others here.
 local function index_move(id, fixed, from, to, member_before, member_after)
@@ -78,13 +86,17 @@ local function index_move(id, fixed, from, to, member_before, member_after)
   for _, index in ipairs(indexes) do
     local tuple = tuple_of(index, metadata)
     if tuple then
-      local known = not index.building or call('SISMEMBER', index.covered, id) == 1
+      local listed = not index.building or call('SISMEMBER', index.covered, id) == 1
+      local known = listed
+      if not listed and from == PENDING and passed_by_walk(index) ~= '' then
+        known = not before(passed_by_walk(index), member_before)
+      end
       if known and from ~= GONE then
         count_in_index(index, tuple, from, -1)
         if from == PENDING then remove_from_order(index, tuple, fixed, member_before) end
       end
       if to ~= GONE then
-        if not known then call('SADD', index.covered, id) end
+        if not listed then call('SADD', index.covered, id) end
         count_in_index(index, tuple, to, 1)
         if to == PENDING then add_to_order(index, tuple, fixed, member_after) end
       end

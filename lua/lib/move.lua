@@ -64,11 +64,18 @@ end
 -- Deletes a terminal message.
 local function collect(m, reason)
   call('HDEL', K_ATTEMPTS, m.id)
-  if m.state == ERRORED then forget_errored(m) elseif m.state == COMPLETED then call('HDEL', K_RESULTS, m.id) end
+  local result
+  if m.state == ERRORED then forget_errored(m)
+  elseif m.state == COMPLETED then
+    result = call('HGET', K_RESULTS, m.id)
+    call('HDEL', K_RESULTS, m.id)
+  end
   call('HDEL', K_BODY, m.id)
   call('HDEL', K_HEAD, m.id)
   S[COUNT + m.state] = S[COUNT + m.state] - 1
-  add_event(event_front(m.state, GONE, BY_COLLECT, m.version + 1, reason or ''), m.id, '', encode_head(m))
+  local front, head = event_front(m.state, GONE, BY_COLLECT, m.version + 1, reason or ''), encode_head(m)
+  if result then front, head = with_payload(front), head .. pack('>I2', #result) .. result end
+  add_event(front, m.id, '', head)
   if #indexes > 0 then index_move(m.id, m.fixed, m.state, GONE) end
 end
 

@@ -4,7 +4,8 @@
 --                              position(2) count(2) fencing token of the first(7) ids. The tokens of one request follow
 --                              each other. The next ticket of the slot overwrites it (lib/dequeue/ticket).
 -- Each id is behind its length(1). A record is deleted when its last lease has ended, extensions included. The scores of
--- slots are FAR later: a server of version 0.1, which cannot read their records, never finds them due.
+-- slots are FAR later: a server of version 0.1, which cannot read their records, never finds them due. The ids of ended messages
+-- are in the same hash (lib/ids).
 local function remembered(name, raw)
   local all, at = {}, 7
   if byte(name) == 0 then at = 14 end
@@ -51,7 +52,7 @@ end
 -- RETURNS when the next record may be forgotten; nil: there is none.
 local function next_forget()
   local id = call('ZRANGE', K_REQUEST_DUE, 0, 0, 'WITHSCORES')[2]
-  local slot = call('ZRANGE', K_REQUEST_DUE, FAR, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
+  local slot = call('ZRANGE', K_REQUEST_DUE, FAR, 2 * FAR - 1, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
   if not id then return nil end
   return math.min(tonumber(id), (tonumber(slot or 2 * FAR)) - FAR)
 end

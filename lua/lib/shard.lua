@@ -20,9 +20,9 @@ if S[1] ~= tonumber(ARGV[2]) then return {STALE, call('GET', K_CONFIG), state_ra
 local exclusive, default_lease_ms, default_invisibility_ms, default_max_attempts, retention_ms,
   backoff_kind, backoff_base_ms, backoff_max_ms, backoff_jitter, max_depth,
   outbox_refuse, outbox_keep, payload_kept, errored_retention_ms, max_errored, max_errored_bytes, errored_payload_kept,
-  parameters_end =
-  unpick('>BI4I6I2I6BI6I6BI6I4I4I2I6I6I6I2', ARGV[3])
-exclusive = exclusive == 1
+  id_window_ms, parameters_end =
+  unpick('>BI4I6I2I6BI6I6BI6I4I4I2I6I6I6I2I6', ARGV[3])
+exclusive = exclusive % 2 == 1 -- lib/complete/batch has the other bit
 
 -- How many messages this call made runnable, and the earliest due time that it set: close_shard publishes both.
 local became_ready, earliest_due = 0, FAR

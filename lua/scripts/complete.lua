@@ -3,6 +3,7 @@
 -- KEYS all of the shard   ARGV head, number of items, then id, fencing token of each item, then position, result of each
 --      item that has one
 -- RETURNS {OK, code(1) state(1) version(4) of each item}
+-- Where the queue forgets what is completed (lib/complete/batch), a repetition finds no message.
 -- WHY a batch: completions gather and are written with one call per structure. A coalesced message, which becomes
 -- pending again, acts alone.
 --@include shard
@@ -51,8 +52,7 @@ for i = 1, items do
       if flags % 2 == 1 then
         results[i] = run_once_more(id, head)
       else
-        results[i] = complete(id, head, version + 1)
-        if given[i] then call('HSET', K_RESULTS, id, given[i]) end
+        results[i] = complete(id, head, version + 1, given[i])
       end
     elseif ended_by(fencing_token, ENDED_COMPLETE, ended_fencing_token, ended_how) then
       results[i] = char(OK, ended_how % 16) .. pack('>I4', ended_version)

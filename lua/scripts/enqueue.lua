@@ -1,5 +1,6 @@
 #!lua
--- enqueue: accepts messages. A known id answers its first result, or coalesces (Q1, Q3, Q10, Q12).
+-- enqueue: accepts messages. A known id answers its first result, or coalesces (Q1, Q3, Q10, Q12). So does, without
+-- coalescing, the remembered id of a message that is gone (Q26).
 -- KEYS all of the shard   ARGV head, kinds (a byte for each item: 1 coalesce + 2 has invisibility + 4 has a priority
 --      class), then id, content of each item; content is fixed .. payload, see lib/record; the priority of an item with a
 --      class is an offset to the time
@@ -12,6 +13,7 @@
 --@include exclusive
 --@include index
 --@include move
+--@include ids
 --@include enqueue/class
 --@include enqueue/keys
 --@include enqueue/fresh
@@ -23,6 +25,7 @@ if items == 0 then return {OK, ''} end
 local ids, results, accepted = {}, {}, {}
 for i = 1, items do ids[i] = ARGV[4 + 2 * i] end
 local known = call('HMGET', K_BODY, unpack(ids))
+local remembered = id_window_ms > 0 and remembered_ids(ids) or {}
 if exclusive then load_keys(items) end
 
 -- An item whose id is known. The messages gathered so far are written first: its id may be among them.
@@ -48,9 +51,14 @@ for i = 1, items do
   local code, at
   if known[i] or accepted[id] then
     code, at = again(id, content, kind)
+  elseif remembered[id] and kind % 2 == 0 then
+    code, at = first_result(remembered[id], content)
   else
     code, at = add_fresh(id, content, kind)
-    if code == OK then accepted[id] = true end
+    if code == OK then
+      accepted[id] = true
+      if remembered[id] then forget_id(id) end
+    end
   end
   results[i] = char(code) .. pack('>I6', at)
 end

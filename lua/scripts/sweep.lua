@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- sweep: one bounded step of the background work (Q5): promotes messages whose invisibility has ended, ends expired
 -- leases, collects terminal messages past the retention and the oldest errored ones beyond the queue's bounds, forgets
--- answered requests whose leases have ended.
+-- answered requests whose leases have ended, and ids whose window has ended.
 -- KEYS all of the shard   ARGV head. RETURNS {OK, promoted, expired, collected, dropped, next_ms (0: never), now}
 --@include shard
 --@include record
@@ -11,6 +11,7 @@
 --@include move
 --@include due
 --@include requests
+--@include ids
 --@include sweep/errored
 
 local COLLECT_MAX, FORGET_EVERY_MS = 256, 30000
@@ -26,10 +27,11 @@ for _, entry in ipairs(entries) do
   read = read + 1
   due_ids[read] = sub(entry, DONE_ID)
 end
-local collected, gone = 0, {}
+local collected, gone, ended = 0, {}, {}
 local front, front_version, front_state -- shared by neighbours of one state and version
 if read > 0 then
   local heads = call('HMGET', K_HEAD, unpack(due_ids))
+  local results = call('HMGET', K_RESULTS, unpack(due_ids))
   for i, head in ipairs(heads) do
     local id = due_ids[i]
     -- Compares with what done_entry would make, without decoding the record.
@@ -39,19 +41,22 @@ if read > 0 then
         keep_errored(decode_head(id, head)) -- version 0.1 had put it here
       else
         collected = collected + 1
-        gone[collected] = id
+        gone[collected], ended[collected] = id, unpick('>I6', entries[i], DONE_AT)
         local state, version = unpick('>BI4', head)
         if version ~= front_version or state ~= front_state then
           front_version, front_state = version, state
           front = event_front(state, GONE, BY_COLLECT, version + 1, '')
         end
         S[COUNT + state] = S[COUNT + state] - 1
-        add_event(front, id, '', head)
+        local result = state == COMPLETED and results[i]
+        if result then add_event(with_payload(front), id, '', head .. pack('>I2', #result) .. result)
+        else add_event(front, id, '', head) end
         if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), state, GONE) end
       end
     end
   end
   if collected > 0 then
+    if id_window_ms > 0 then remember_ids(gone, ended) end
     call('HDEL', K_BODY, unpack(gone))
     call('HDEL', K_HEAD, unpack(gone))
     call('HDEL', K_RESULTS, unpack(gone))
@@ -69,7 +74,7 @@ if next_ms == 0 then next_ms = FAR end
 -- WHY not before FORGET_EVERY_MS: a busy queue must not be swept for each of its requests.
 local forget_ms = next_forget()
 if forget_ms then next_ms = math.min(next_ms, math.max(forget_ms, now + FORGET_EVERY_MS)) end
-next_ms = math.min(next_ms, next_errored())
+next_ms = math.min(next_ms, next_errored(), forget_ids(COLLECT_MAX, now + FORGET_EVERY_MS) or FAR)
 if oldest then next_ms = math.min(next_ms, unpick('>I6', oldest, DONE_AT) + retention_ms) end
 S[SWEEP_AT], earliest_due = next_ms, FAR
 write_events()

@@ -27,7 +27,7 @@ pub const NAMES: [&str; 19] = [
 ];
 
 /// The names of one filter index's keys.
-pub const INDEX_NAMES: [&str; 3] = ["order", "counts", "covered"];
+pub const INDEX_NAMES: [&str; 4] = ["order", "counts", "covered", "covered_to"];
 
 /// The registry of queue names: a sorted set by bytes.
 pub const QUEUES: &str = "ts:queues";
@@ -60,8 +60,8 @@ impl ShardKeys {
         format!("ts:{{{}}}:{name}", self.tag)
     }
 
-    /// The three keys of the filter index in a slot.
-    pub fn index(&self, slot: u8) -> [String; 3] {
+    /// The keys of the filter index in a slot.
+    pub fn index(&self, slot: u8) -> [String; INDEX_NAMES.len()] {
         debug_assert!(usize::from(slot) < INDEXES_MAX);
         INDEX_NAMES.map(|name| self.key(&format!("index:{slot}:{name}")))
     }

@@ -2,12 +2,14 @@
 //!
 //! What lives here: `scripts/*.lua`, one for each verb of the queue, each on about a screen; `lib/*.lua`, their shared
 //! parts, and `lib/VERB/*.lua`, the parts of one long verb; `counter/` ([`counter`]), the same for the counters; the
-//! [`loader`] that assembles them once; the [`constants`] that Lua gets from the model's tables; the Rust side of the
-//! packed [`record`]s. What may not: connections to Redis (infra/link), and rules that only Rust has.
+//! [`loader`] that assembles them once, with constants as values (`inline`); the [`constants`] that Lua gets from the
+//! model's tables; the Rust side of the packed [`record`]s. What may not: connections to Redis (infra/link), and rules that
+//! only Rust has.
 
 mod answer;
 pub mod constants;
 pub mod counter;
+mod inline;
 pub mod keys;
 pub mod loader;
 pub mod record;

@@ -1,5 +1,7 @@
 //! Assembles a script: replaces its `--@include NAME` lines by `lib/NAME.lua`, each part once, in order.
 
+use crate::inline::inline;
+
 /// Why a script could not be assembled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
@@ -30,8 +32,8 @@ pub enum LoadError {
 }
 
 /// The text of a script with its parts in place, and the prelude after its first line (`#!lua …`, which Redis requires to
-/// be first). `find` returns the text of a part. Of the prelude's lines `local NAME = …` the script gets those that it
-/// needs: Lua admits 200 local variables in one function.
+/// be first), then with the values of its constants in place of their names. `find` returns the text of a part. Of the
+/// prelude's lines `local NAME = …` the script gets those that it needs: Lua admits 200 local variables in one function.
 pub fn assemble<'a>(
     name: &str,
     source: &'a str,
@@ -48,7 +50,7 @@ pub fn assemble<'a>(
             out.push('\n');
         }
     }
-    Ok(out + &body)
+    Ok(inline(&(out + &body)))
 }
 
 fn expand<'a>(
@@ -112,7 +114,7 @@ mod tests {
     fn parts_come_once_and_in_order() {
         let source = "#!lua\n-- doc\n--@include b\n--@include a\nreturn b + P\n";
         let text = assemble("s", source, "local P = 0\nlocal UNUSED = 0\n", &find);
-        assert_eq!(text.unwrap(), "#!lua\nlocal P = 0\nlocal a = 1\nlocal b = a\nreturn b + P\n");
+        assert_eq!(text.unwrap(), "#!lua\nlocal a = 1\nlocal b = a\nreturn b + 0\n");
     }
 
     #[test]

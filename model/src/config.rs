@@ -2,7 +2,7 @@
 
 use crate::filter::IndexKeys;
 use crate::limits::*;
-use crate::names::check_text;
+use crate::names::{QueueName, check_text};
 use crate::priority_class::PriorityClasses;
 use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
@@ -102,6 +102,8 @@ pub struct QueueConfig {
     pub max_errored: u64,
     /// The most bytes of payload of all errored messages; beyond it a sweep drops the oldest (Q22).
     pub max_errored_bytes: u64,
+    /// How long the id of a message is remembered after it ended; less than its retention: as long as it stays (Q26).
+    pub id_window_ms: u64,
     /// Fixed at creation; 1 for now (Q17).
     pub shards: u16,
     /// The delay before the next attempt.
@@ -127,6 +129,7 @@ impl Default for QueueConfig {
             errored_retention_ms: 30 * 86_400_000,
             max_errored: 100_000,
             max_errored_bytes: 1 << 30,
+            id_window_ms: 0,
             shards: 1,
             // Five attempts without a pause would be over before the cause of the first failure is.
             retry_backoff: Backoff {
@@ -163,6 +166,8 @@ pub struct QueuePatch {
     pub max_errored: Option<u64>,
     /// See [`QueueConfig::max_errored_bytes`].
     pub max_errored_bytes: Option<u64>,
+    /// See [`QueueConfig::id_window_ms`].
+    pub id_window_ms: Option<u64>,
     /// See [`QueueConfig::retry_backoff`].
     pub retry_backoff: Option<Backoff>,
     /// See [`QueueConfig::max_depth`].
@@ -174,6 +179,12 @@ pub struct QueuePatch {
 }
 
 impl QueueConfig {
+    /// Whether a message of this queue is gone as soon as it is completed, and a repeated Complete finds none. Only internal
+    /// queues are like that: their jobs may run again, so no caller relies on the memory of one that is done.
+    pub fn forgets_completed(&self, queue: &QueueName) -> bool {
+        queue.is_internal() && self.terminal_retention_ms == 0 && self.id_window_ms == 0
+    }
+
     /// Checks every limit; the refusal names the field of the wire.
     pub fn check(&self) -> Result<(), Refusal> {
         if let QueueType::Exclusive { key } = &self.queue_type {
@@ -186,6 +197,7 @@ impl QueueConfig {
         within("errored_retention_ms", self.errored_retention_ms, 0, DELAY_MS_MAX)?;
         within("max_errored", self.max_errored, 1, DEPTH_MAX)?;
         within("max_errored_bytes", self.max_errored_bytes, 1, ERRORED_BYTES_MAX)?;
+        within("id_window_ms", self.id_window_ms, 0, DELAY_MS_MAX)?;
         within("shards", u64::from(self.shards), 1, u64::from(SHARDS_MAX))?;
         within("max_depth", self.max_depth, 0, DEPTH_MAX)?;
         let backoff = &self.retry_backoff;
@@ -215,6 +227,7 @@ impl QueueConfig {
         lay(&mut config.errored_retention_ms, &patch.errored_retention_ms);
         lay(&mut config.max_errored, &patch.max_errored);
         lay(&mut config.max_errored_bytes, &patch.max_errored_bytes);
+        lay(&mut config.id_window_ms, &patch.id_window_ms);
         lay(&mut config.retry_backoff, &patch.retry_backoff);
         lay(&mut config.max_depth, &patch.max_depth);
         lay(&mut config.indexes, &patch.indexes);

@@ -50,6 +50,8 @@ pub struct Event {
     pub coalesced: bool,
     /// The begin of the payload: only in the first event and in those that lead to errored, and only if configured.
     pub payload: Option<Bytes>,
+    /// The result of a completed message (Q23), in the event that completes it and in the one that collects it; else empty.
+    pub result: Bytes,
 }
 
 /// An event with its position in the outbox of its shard.

@@ -330,10 +330,11 @@ pub trait Store: Send + Sync + 'static {
     /// Q1, Q3, Q10, Q12. The checks, in order:
     /// 1. Enqueue is blocked: refuses the whole call.
     /// 2. The exclusivity key is missing: Invalid "metadata".
-    /// 3. The id is known, without `coalesce`: the same content gets the first result, other content IdConflict.
+    /// 3. The id is known or remembered (a sweep collected its message, less than `id_window_ms` after the message ended),
+    ///    without `coalesce`: the same content gets the first result, other content IdConflict.
     /// 4. The id is known, with `coalesce`. A live message stands for the new one (IdConflict if its exclusivity value
     ///    differs): it takes the priority if that is more urgent, and a running one is marked; nothing is written if
-    ///    nothing changes. A terminal message is collected, and the message is new.
+    ///    nothing changes. A terminal message is collected, and the message is new. So is one whose id is only remembered.
     /// 5. The message is new: QueueFull at max_depth, else it is invisible or pending at version 1.
     fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> impl Future<Output = Items<Enqueued>> + Send;
 

@@ -49,6 +49,7 @@ impl Life {
             last_reason: String::new(),
             coalesced: false,
             payload: None,
+            result: Default::default(),
         };
         Life { shard: Shard::first(queue), event, events: Vec::new() }
     }
@@ -147,6 +148,12 @@ impl Life {
     /// Completed.
     pub fn completed(self) -> Self {
         self.step(Some(State::Completed), Cause::Complete, "")
+    }
+
+    /// Completed, with a result.
+    pub fn completed_with(mut self, result: &'static [u8]) -> Self {
+        self.event.result = Bytes::from_static(result);
+        self.completed()
     }
 
     /// Canceled.

@@ -6,6 +6,7 @@ use crate::queue::TestQueue;
 use crate::redis::TestRedis;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tallystone_model::names::INTERNAL_QUEUES;
 use tallystone_model::oracle::Oracle;
 use tallystone_model::{QueueConfig, QueueName, Shard};
 use tallystone_server::store::{self, RedisStore};
@@ -60,11 +61,20 @@ impl<S: Probe> Stage<S> {
 
     /// A new queue.
     pub async fn queue(&self, config: QueueConfig) -> TestQueue<S> {
-        let name = self.queue_name();
-        self.store.create_queue(&name, config).await.expect("a new queue");
-        let queue = TestQueue { store: self.store.clone(), clock: self.clock.clone(), shard: Shard::first(&name) };
+        let queue = self.queue_of(self.queue_name(), config).await;
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue.clone());
         queue
+    }
+
+    /// A new queue that is internal. It has no events on Redis, so [`Stage::assert_sound`] leaves it out.
+    pub async fn internal_queue(&self, config: QueueConfig) -> TestQueue<S> {
+        let name = format!("{INTERNAL_QUEUES}{}", self.queue_name());
+        self.queue_of(QueueName::parse("queue", &name).expect("a valid queue name"), config).await
+    }
+
+    async fn queue_of(&self, name: QueueName, config: QueueConfig) -> TestQueue<S> {
+        self.store.create_queue(&name, config).await.expect("a new queue");
+        TestQueue { store: self.store.clone(), clock: self.clock.clone(), shard: Shard::first(&name) }
     }
 
     /// Checks the invariants of every queue that the test created and that still exists. Every conformance test ends

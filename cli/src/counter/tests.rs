@@ -134,6 +134,7 @@ fn errors_have_hints() {
         message: "no".to_owned(),
         field: None,
         metadata: Default::default(),
+        retry_after: None,
     };
     let connect = Error::Connect { url: "u".to_owned(), message: "refused".to_owned() };
     assert!(json(cli_error(&connect)).contains("tallystone dev"));

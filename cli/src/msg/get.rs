@@ -5,7 +5,7 @@ use crate::duration::{format_ms, format_time};
 use crate::error::CliError;
 use crate::table::table;
 use crate::terminal::colored;
-use crate::text::{pairs_text, printable};
+use crate::text::{pairs_text, printable, printable_bytes};
 use clap::Args;
 use tallystone_client::{Attempt, Message, State};
 
@@ -30,10 +30,6 @@ fn message_text(message: &Message) -> String {
         State::Running => "lease expires",
         _ => "kept until",
     };
-    let bytes = |bytes: &[u8]| match std::str::from_utf8(bytes) {
-        Ok(text) => printable(text),
-        Err(_) => format!("{} bytes of binary data; --json shows them", bytes.len()),
-    };
     let fencing_token = if message.fencing_token == 0 { String::new() } else { message.fencing_token.to_string() };
     let coalesced = if message.coalesced { "runs again when it completes" } else { "" };
     let lines = [
@@ -50,8 +46,8 @@ fn message_text(message: &Message) -> String {
         ("enqueued", time(message.enqueued_at_ms)),
         ("version", message.version.to_string()),
         ("metadata", pairs_text(&message.metadata)),
-        ("payload", bytes(&message.payload)),
-        ("result", bytes(&message.result)),
+        ("payload", printable_bytes(&message.payload)),
+        ("result", printable_bytes(&message.result)),
     ];
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
     let text = shown

@@ -5,7 +5,7 @@ use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
 use crate::history::{HistoryFlags, UNCERTAIN, behind};
 use crate::table::table;
-use crate::text::{pairs_text, parse_pair, printable};
+use crate::text::{pairs_text, parse_pair, printable, printable_bytes};
 use clap::Args;
 use tallystone_client::{IndexedMessage, Search, State};
 
@@ -70,7 +70,15 @@ pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), CliEr
             uncertain |= found.messages.iter().any(|message| message.uncertain);
             empty = false;
             session.output.many(&found.messages, |messages| {
-                let header = ["queue", "id", "state", "#attempts", "changed", "worker", "reason", "metadata"];
+                let mut header = vec!["queue", "id", "state", "#attempts", "changed", "worker", "reason", "metadata"];
+                // Few workers give results: the column is shown only with something in it.
+                let has_results = messages.iter().any(|message| !message.result.is_empty());
+                header.extend(has_results.then_some("result"));
+                let row = |message| {
+                    let mut cells = row(message);
+                    cells.extend(has_results.then(|| printable_bytes(&message.result)));
+                    cells
+                };
                 table(&header, messages.iter().map(row))
             })?;
         }

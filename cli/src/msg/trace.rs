@@ -5,7 +5,7 @@ use crate::duration::{format_ms, format_time};
 use crate::error::CliError;
 use crate::history::{HistoryFlags, UNCERTAIN, behind};
 use crate::terminal::colored;
-use crate::text::{pairs_text, printable};
+use crate::text::{pairs_text, printable, printable_bytes};
 use clap::Args;
 use std::fmt::Write;
 use tallystone_client::{Gap, IndexedMessage, Search, State, Trace, TracedTransition};
@@ -159,6 +159,9 @@ fn what(transition: &TracedTransition, before: Option<&TracedTransition>) -> Str
     if !transition.reason.is_empty() && transition.reason != transition.by.replace('_', " ") {
         let _ = write!(text, ": {}", printable(&transition.reason));
     }
+    if !transition.result.is_empty() {
+        let _ = write!(text, ", result: {}", printable_bytes(&transition.result));
+    }
     match transition.to {
         Some(State::Invisible) => _ = write!(text, ", visible at {}", format_time(transition.due_ms)),
         Some(State::Running) => _ = write!(text, ", lease until {}", format_time(transition.due_ms)),
@@ -214,6 +217,7 @@ mod tests {
             due_ms: 1_357_035_330_000,
             priority: 5,
             sequence: 3,
+            result: Default::default(),
         }
     }
 
@@ -242,6 +246,22 @@ mod tests {
         );
         assert!(lines[5].contains("version 3 is missing"), "{text}");
         assert!(lines[6].contains("● canceled   cancel"), "{text}");
+    }
+
+    #[test]
+    fn q23_a_completion_shows_its_result() {
+        let completed = transition(3, Some(State::Running), Some(State::Completed), "complete");
+        let line = |result: &'static [u8]| {
+            let transitions = vec![TracedTransition { result: result.into(), ..completed.clone() }];
+            drawn(&page(transitions, vec![]), &mut None, "flights", "UA1")
+        };
+        assert!(
+            line(b"gate \x1b 7").contains("(fencing token 7), result: gate \\u{1b} 7\n"),
+            "{}",
+            line(b"gate \x1b 7")
+        );
+        assert!(line(b"\xff").contains("result: 1 bytes of binary data; --json shows them\n"), "{}", line(b"\xff"));
+        assert!(!line(b"").contains("result"), "{}", line(b""));
     }
 
     #[test]

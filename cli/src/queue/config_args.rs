@@ -29,6 +29,10 @@ pub(super) struct ConfigArgs {
     /// 1073741824, which is 1 GiB]
     #[arg(long, value_name = "BYTES")]
     max_errored_bytes: Option<u64>,
+    /// How long the id of a message is remembered after the message ended, even if the message is removed earlier; 0s: as
+    /// long as the message is kept [server's default: 0s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
+    id_window: Option<u64>,
     /// Maximum number of live messages (invisible, pending and running); 0 for no limit [server's default: 0]
     #[arg(long, value_name = "N")]
     max_depth: Option<u64>,
@@ -103,6 +107,7 @@ impl ConfigArgs {
             errored_retention_ms: self.errored_retention,
             max_errored: self.max_errored,
             max_errored_bytes: self.max_errored_bytes,
+            id_window_ms: self.id_window,
             shards: None,
             retry_backoff: self.backoff.map(backoff),
             max_depth: self.max_depth,

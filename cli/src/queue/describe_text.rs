@@ -50,6 +50,10 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         grouped(config.max_errored.unwrap_or_default()),
         grouped(config.max_errored_bytes.unwrap_or_default()),
     );
+    let ids_remembered = match config.id_window_ms.unwrap_or_default() {
+        0 => "while the message is kept".to_owned(),
+        ms => format!("{} after the message ended", format_ms(ms)),
+    };
     let blocked = match (config.enqueue_blocked == Some(true), config.dequeue_blocked == Some(true)) {
         (false, false) => "no",
         (true, false) => "enqueue",
@@ -65,6 +69,7 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         ("retry backoff", backoff),
         ("retention", duration(config.terminal_retention_ms)),
         ("errored kept", errored),
+        ("ids remembered", ids_remembered),
         ("max depth", config.max_depth.filter(|depth| *depth > 0).map_or_else(|| "no bound".to_owned(), grouped)),
         ("blocked", blocked.to_owned()),
         ("filter indexes", if indexes.is_empty() { "none declared".to_owned() } else { indexes.join(", ") }),

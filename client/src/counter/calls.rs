@@ -4,7 +4,7 @@ use super::{
     Added, AddedAndCounted, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, Namespace, NamespaceConfig,
     NewAdd, NewClear,
 };
-use crate::connection::rpc;
+use crate::calls::rpc;
 use crate::error::{Items, Refused, Result};
 use crate::inspect::Page;
 use crate::queue::items;
@@ -143,7 +143,7 @@ impl CounterClient {
             config: config.map(NamespaceConfig::into_wire),
             persistence_configuration: json.to_owned(),
         };
-        let response = self.call(request, rpc!(self.admin, put_namespace)).await?;
+        let response = self.calls.unhedged().send(Duration::ZERO, request, rpc!(self.admin, put_namespace)).await?;
         Ok(Namespace::from_wire(response.namespace))
     }
 
@@ -164,10 +164,10 @@ impl CounterClient {
     async fn call<Req, Res, F, Fut>(&self, request: Req, rpc: F) -> Result<Res>
     where
         Req: Clone,
-        F: Fn(tonic::Request<Req>) -> Fut,
+        F: Fn(usize, tonic::Request<Req>) -> Fut,
         Fut: Future<Output = Result<tonic::Response<Res>, tonic::Status>>,
     {
-        self.limits.call(Duration::ZERO, request, rpc).await
+        self.calls.send(Duration::ZERO, request, rpc).await
     }
 }
 

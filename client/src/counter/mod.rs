@@ -10,8 +10,10 @@ pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClea
 pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig};
 pub use read::{Counted, CounterEntry, CounterEvent};
 
-use crate::connection::{CallLimits, ClientBuilder, FromChannel, RESPONSE_BYTES_MAX};
+use crate::calls::Calls;
+use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};
 use crate::error::Result;
+use crate::servers::OnEach;
 use std::time::Duration;
 use tallystone_proto::counter::v1::{counter_admin_client::CounterAdminClient, counters_client::CountersClient};
 use tonic::transport::Channel;
@@ -56,9 +58,9 @@ use tonic::transport::Channel;
 ///   than counting it twice, set [`retry_for`](ClientBuilder::retry_for) to zero.
 #[derive(Clone, Debug)]
 pub struct CounterClient {
-    counters: CountersClient<Channel>,
-    admin: CounterAdminClient<Channel>,
-    limits: CallLimits,
+    counters: OnEach<CountersClient<Channel>>,
+    admin: OnEach<CounterAdminClient<Channel>>,
+    calls: Calls,
 }
 
 impl CounterClient {
@@ -87,22 +89,39 @@ impl CounterClient {
     /// The same connection with another time limit for one attempt of a call.
     #[must_use]
     pub fn with_call_timeout(&self, call_timeout: Duration) -> CounterClient {
-        CounterClient { limits: CallLimits { call_timeout, ..self.limits }, ..self.clone() }
+        CounterClient { calls: Calls { call_timeout, ..self.calls.clone() }, ..self.clone() }
     }
 
     /// The same connection with another time limit for all attempts of a call; zero: a call is never repeated.
     #[must_use]
     pub fn with_retry_for(&self, retry_for: Duration) -> CounterClient {
-        CounterClient { limits: CallLimits { retry_for, ..self.limits }, ..self.clone() }
+        CounterClient { calls: Calls { retry_for, ..self.calls.clone() }, ..self.clone() }
     }
 }
 
-impl FromChannel for CounterClient {
-    fn from_channel(channel: Channel, limits: CallLimits, _: impl Fn() -> Channel + Send + Sync + 'static) -> Self {
+impl ClientBuilder<CounterClient> {
+    /// One more server of the same counters. A call goes to the server that answered last; where that one is unavailable, or a
+    /// [hedge](ClientBuilder::hedge) is answered first, this call and later ones go to the next server.
+    #[must_use]
+    pub fn server(self, url: impl Into<String>) -> Self {
+        self.with_server(url.into())
+    }
+}
+
+impl FromConnections for CounterClient {
+    fn from_connections(
+        connections: &[Channel],
+        calls: Calls,
+        _: impl Fn() -> Channel + Send + Sync + 'static,
+    ) -> Self {
         CounterClient {
-            counters: CountersClient::new(channel.clone()).max_decoding_message_size(RESPONSE_BYTES_MAX),
-            admin: CounterAdminClient::new(channel).max_decoding_message_size(RESPONSE_BYTES_MAX),
-            limits,
+            counters: OnEach::new(connections, |connection| {
+                CountersClient::new(connection).max_decoding_message_size(RESPONSE_BYTES_MAX)
+            }),
+            admin: OnEach::new(connections, |connection| {
+                CounterAdminClient::new(connection).max_decoding_message_size(RESPONSE_BYTES_MAX)
+            }),
+            calls,
         }
     }
 }

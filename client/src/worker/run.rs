@@ -8,7 +8,7 @@ use super::held::{self, HeldLeases};
 use super::outcome::{Failure, Lost, Outcome, Success};
 use super::settings::Settings;
 use super::stream::{self, Outgoing, Stream, Unanswered};
-use crate::connection::next_delay;
+use crate::calls::next_delay;
 use crate::error::{Error, Refused, Result};
 use crate::lease::{Lease, LeaseRef, Transition};
 use crate::queue::extension_result;
@@ -133,13 +133,13 @@ where
         let settled = self.outgoing.is_settled() && self.unanswered.is_settled();
         let ended = self.handlers.is_empty() && (settled || self.requests.is_none());
         // A handler that blocks its thread cannot be dropped; its lease expires.
-        ended || grace_ends + self.settings.client.limits.call_timeout <= Instant::now()
+        ended || grace_ends + self.settings.client.calls.call_timeout <= Instant::now()
     }
 
     fn wake_at(&self) -> Instant {
         let time_limit = self.grace_ends.map(|grace_ends| match grace_ends > Instant::now() {
             true => grace_ends,
-            false => grace_ends + self.settings.client.limits.call_timeout,
+            false => grace_ends + self.settings.client.calls.call_timeout,
         });
         [self.hold_until, time_limit].into_iter().flatten().fold(self.held.next_due(), Instant::min)
     }

@@ -29,7 +29,7 @@ pub(super) async fn open(client: Client, start: wire::WorkStart, delay: Duration
     let (requests, receiver) = mpsc::channel(1);
     let first = wire::WorkRequest { start: Some(start), ..wire::WorkRequest::default() };
     requests.try_send(first).map_err(|_| Error::Protocol("a new channel is full".to_owned()))?;
-    let timeout = client.limits.call_timeout;
+    let timeout = client.calls.call_timeout;
     let (mut queue, place) = client.work.place();
     let opening = tokio::time::timeout(timeout, queue.work(ReceiverStream::new(receiver)));
     let responses = opening.await.map_err(|_| Error::deadline(timeout))?;

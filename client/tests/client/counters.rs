@@ -1,8 +1,8 @@
 //! What the client of counters sends, and repeats when no answer comes. The server is scripted; the tests of the counters
 //! use a real one.
 
-use crate::script::Script;
-use std::time::{Duration, SystemTime};
+use crate::script::{RETRY_AFTER, Script};
+use std::time::{Duration, Instant, SystemTime};
 use tallystone_client::{
     Applied, Cardinality, Code, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, NewClear,
 };
@@ -71,6 +71,20 @@ async fn q10_an_error_speaks_for_every_attempt() {
     let error = client.with_retry_for(Duration::from_secs(1)).add("ns", NewAdd::new("c", 1)).await.unwrap_err();
     assert!(script.received.lock().unwrap().adds.len() > 1, "repeated");
     assert!(matches!(error, Error::Unavailable { applied: Applied::Unknown, .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn o8_a_call_that_was_refused_for_overload_is_repeated_after_the_time_that_the_refusal_names() {
+    let (script, client, _tasks) = Script::overloaded_times(2).serve().await;
+    let began = Instant::now();
+    client.add("ns", NewAdd::new("c", 1)).await.unwrap();
+    assert!(began.elapsed() >= 2 * RETRY_AFTER);
+    assert_eq!(script.received.lock().unwrap().adds.len(), 3);
+
+    let (_script, client, _tasks) = Script::overloaded_times(u32::MAX).serve().await;
+    let error = client.with_retry_for(Duration::from_secs(1)).add("ns", NewAdd::new("c", 1)).await.unwrap_err();
+    let refused = error.refused().expect("nothing was written");
+    assert_eq!((refused.reason.as_str(), refused.retry_after), ("OVERLOADED", Some(RETRY_AFTER)));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! A scripted counters server.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tallystone_client::{Code, CounterClient};
 use tallystone_proto::counter::v1::counter_admin_server::{CounterAdmin, CounterAdminServer};
 use tallystone_proto::counter::v1::counters_server::{Counters, CountersServer};
@@ -11,11 +12,12 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Is unavailable a number of times, then gives fixed answers. Records every request. Only the first of these times it may
+/// Is unavailable or overloaded a number of times, then gives fixed answers. Records every request. Only the first of these times it may
 /// have acted.
 #[derive(Default)]
 pub(crate) struct Script {
     unavailable: Mutex<u32>,
+    overloaded: Mutex<u32>,
     may_have_acted: Mutex<bool>,
     pub(crate) received: Mutex<Received>,
 }
@@ -47,7 +49,18 @@ impl Script {
         Script { unavailable: Mutex::new(times), ..Script::default() }
     }
 
+    pub(crate) fn overloaded_times(times: u32) -> Script {
+        Script { overloaded: Mutex::new(times), ..Script::default() }
+    }
+
     fn answer<T>(&self, answer: T) -> Result<Response<T>, Status> {
+        let mut overloaded = self.overloaded.lock().unwrap();
+        if let Some(fewer) = overloaded.checked_sub(1) {
+            *overloaded = fewer;
+            let mut details = ErrorDetails::with_error_info("OVERLOADED", "tallystone", []);
+            details.set_retry_info(Some(RETRY_AFTER));
+            return Err(Status::with_error_details(Code::ResourceExhausted, "too many", details));
+        }
         let mut left = self.unavailable.lock().unwrap();
         match left.checked_sub(1) {
             None => Ok(Response::new(answer)),
@@ -72,6 +85,9 @@ fn refusal(code: Code, reason: &str) -> tallystone_proto::RpcStatus {
     let status = Status::with_error_details(code, "no", details);
     prost::Message::decode(status.details()).unwrap()
 }
+
+/// When a refused call may come again.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 const NOT_IN_THE_SCRIPT: &str = "not in the script";
 

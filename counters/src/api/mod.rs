@@ -11,9 +11,11 @@ mod http;
 mod list;
 mod namespaces;
 mod status;
+mod unread;
 mod wire;
 
 use crate::service::CounterService;
+use axum::{Router, middleware};
 use grpc::Api;
 use std::sync::Arc;
 use tallystone_link::StoreStatus;
@@ -22,6 +24,7 @@ use tallystone_proto::counter::v1::counters_server::CountersServer;
 use tallystone_serving::Host;
 use tokio::sync::watch;
 use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
@@ -34,9 +37,10 @@ pub fn attach(host: Host, counters: Arc<CounterService>) -> Host {
         host.spawn(report_health(status, host.health()));
     }
     let api = Api::new(counters);
-    host.service(CountersServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
-        .service(CounterAdminServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
-        .http(http::router(api))
+    let counters = CountersServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX);
+    let paths = Routes::from(Router::new()).add_service(counters).into_axum_router().merge(http::router(api.clone()));
+    host.service(CounterAdminServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
+        .http(paths.layer(middleware::from_fn_with_state(api, unread::refuse_unread)))
 }
 
 /// Reports SERVING while the store answers and is what it was.

@@ -65,6 +65,16 @@ pub struct Settlement {
     pub to_ms: u64,
     /// The direction that its count requires to be closed.
     pub closed: Closed,
+    /// Shards in which nothing of it was pending when they were sealed: they need not be settled. A counter that is closed is
+    /// settled in every shard, and each counter in its home shard.
+    pub idle_shards: Vec<u16>,
+}
+
+impl Settlement {
+    /// Whether nothing is to be settled in this shard, if it is not the counter's home.
+    pub(crate) fn skips(&self, shard: u16) -> bool {
+        self.closed == Closed::No && self.idle_shards.contains(&shard)
+    }
 }
 
 /// What a rollup and an accurate read need of the log. A call on several counters replies for each, in their order, or

@@ -51,9 +51,12 @@ impl RollupLog for OracleNamespace {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
         let mut world = self.world();
-        for Settlement { counter, to_ms, closed } in settlements {
+        for settlement @ Settlement { counter, to_ms, closed, .. } in settlements {
             let placement = Placement::of(counter);
             for number in placement.shards(&self.config) {
+                if number != placement.home() && settlement.skips(number) {
+                    continue;
+                }
                 let shard = self.shard(&mut world, number)?;
                 let now_ms = self.now_ms();
                 let pending = shard.pending.entry(counter.clone()).or_default();

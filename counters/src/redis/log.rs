@@ -94,15 +94,21 @@ impl RollupLog for RedisNamespace {
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).log());
             command.arg(self.config.due_after_ms());
-            for Settlement { counter, to_ms, closed } in numbers.iter().map(|number| &settlements[*number]) {
+            for Settlement { counter, to_ms, closed, .. } in numbers.iter().map(|number| &settlements[*number]) {
                 command.arg(counter.as_str()).arg(to_ms).arg(closed_code(*closed));
                 command.arg(if shard == Placement::of(counter).home() { again_after_ms } else { 0 });
             }
             self.run(shard, &command).await.map(drop)
         };
-        try_join_all(shards_of(settlements.iter().map(|settlement| &settlement.counter), &self.config).map(of_shard))
-            .await
-            .map(drop)
+        let shards = shards_of(settlements.iter().map(|settlement| &settlement.counter), &self.config);
+        let reached = shards.filter_map(|(shard, mut numbers)| {
+            numbers.retain(|number| {
+                let settlement = &settlements[*number];
+                shard == Placement::of(&settlement.counter).home() || !settlement.skips(shard)
+            });
+            (!numbers.is_empty()).then_some((shard, numbers))
+        });
+        try_join_all(reached.map(of_shard)).await.map(drop)
     }
 
     async fn close(&self, closing: &Settlement) -> Result<(), Refusal> {

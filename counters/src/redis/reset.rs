@@ -27,6 +27,8 @@ use tallystone_model::Applied;
 
 /// By how much a reset raises the revision: further than administrators do meanwhile.
 const RESERVED: u64 = 1 << 32;
+/// A reset leaves fences at the end of the present window, or of the next one where a try that died has left checkpoints.
+const RESET_AHEAD_MS_MAX: u64 = 2 * WINDOW_MS;
 /// Counters of one call.
 const PAGE: usize = 500;
 /// How often the registry is read again because another change came first.
@@ -64,9 +66,8 @@ impl RedisNamespaces {
             return Ok(ClockAhead::default());
         }
         let (reached, now_ms) = (self.reached(name).await?, self.right_ms().await?);
-        // A reset leaves fences at the end of the present window.
-        let ahead_ms =
-            reached.fence_ms.checked_sub(now_ms).filter(|ahead_ms| *ahead_ms > WINDOW_MS).unwrap_or_default();
+        let is_ahead = |ahead_ms: &u64| *ahead_ms > RESET_AHEAD_MS_MAX;
+        let ahead_ms = reached.fence_ms.checked_sub(now_ms).filter(is_ahead).unwrap_or_default();
         Ok(ClockAhead { ahead_ms, is_reserved: reached.revision > namespace.revision })
     }
 
@@ -190,7 +191,7 @@ impl RedisNamespace {
                 false if checkpoint.count > 0 => Closed::Up,
                 false => Closed::Down,
             };
-            Settlement { counter, to_ms: checkpoint.exact_to_ms, closed }
+            Settlement { counter, to_ms: checkpoint.exact_to_ms, closed, idle_shards: Vec::new() }
         };
         let settlements: Vec<Settlement> = counters.into_iter().zip(checkpoints).map(settlement).collect();
         self.settle(&settlements).await

@@ -53,6 +53,14 @@ impl From<ChangeRequest> for NewEvent {
 }
 
 impl CounterService {
+    /// Whether there may be room for adds or clears that have not been read.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`]: most of what may wait waits already.
+    pub fn admits(&self) -> Result<(), Refusal> {
+        self.directory.room.admits()
+    }
+
     /// Adds and clears in one namespace; a result for each, in their order.
     pub async fn append(
         &self,

@@ -18,7 +18,7 @@ const STILL_AFTER: Duration = Duration::from_secs(1);
 const FIRST_ITEM_TIME: Duration = Duration::from_micros(10);
 /// A flush that took longer was not slow, the store stood still.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(1);
-/// The weight of the latest flush in the time of an item.
+/// The weight of the latest flush in the time of an item, and of the latest call in the items of a call.
 const LATEST: f64 = 1.0 / 8.0;
 
 /// How much may wait, in all namespaces together.
@@ -43,6 +43,8 @@ struct Taken {
     items: usize,
     bytes: usize,
     item_time: Duration,
+    /// Of one call, on average.
+    call_items: f64,
     /// When the last of the refused calls comes again. Each is given its own time: otherwise all would come together, and
     /// most of them would be refused once more.
     last_return: Instant,
@@ -60,7 +62,7 @@ pub(super) struct Place {
 impl WaitingRoom {
     pub(super) fn new(bounds: WaitingBounds) -> WaitingRoom {
         let (last_return, answered_at) = (Instant::now(), Instant::now());
-        let taken = Taken { items: 0, bytes: 0, item_time: FIRST_ITEM_TIME, last_return, answered_at };
+        let taken = Taken { items: 0, bytes: 0, item_time: FIRST_ITEM_TIME, call_items: 1.0, last_return, answered_at };
         WaitingRoom(Arc::new(Shared { bounds, taken: Mutex::new(taken) }))
     }
 
@@ -72,6 +74,7 @@ impl WaitingRoom {
     pub(super) fn take(&self, items: usize, bytes: usize) -> Result<Place, Refusal> {
         let WaitingBounds { items_max, bytes_max } = self.0.bounds;
         let mut taken = self.taken();
+        taken.call_items += (items as f64 - taken.call_items) * LATEST;
         if taken.items > 0 && (taken.items + items > items_max || taken.bytes + bytes > bytes_max) {
             return Err(taken.refuse(items));
         }
@@ -79,6 +82,21 @@ impl WaitingRoom {
         taken.bytes += bytes;
         crate::metrics::waiting(taken.items, taken.bytes);
         Ok(Place { room: self.clone(), items, bytes })
+    }
+
+    /// Whether a call that has not been read may get a place: it may not when a sixteenth of the room or less is free, so that
+    /// calls of many items are refused unread too.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`]
+    pub(super) fn admits(&self) -> Result<(), Refusal> {
+        let WaitingBounds { items_max, bytes_max } = self.0.bounds;
+        let mut taken = self.taken();
+        if taken.items < items_max - items_max / 16 && taken.bytes < bytes_max - bytes_max / 16 {
+            return Ok(());
+        }
+        let items = taken.call_items.ceil() as usize;
+        Err(taken.refuse(items))
     }
 
     /// A place for what the bound does not count.
@@ -155,6 +173,18 @@ mod tests {
         drop(place);
         // It could never be taken otherwise.
         room.take(1, 35_001).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn o8_calls_are_refused_unread_when_little_room_is_free() {
+        let room = WaitingRoom::new(BOUNDS);
+        let most = room.take(93, 100).unwrap();
+        room.admits().unwrap();
+        let one = room.take(1, 100).unwrap();
+        assert!(matches!(room.admits(), Err(Refusal::Overloaded { retry_after_ms: 10.. })));
+        drop((most, one));
+        let _bytes = room.take(1, 33_000).unwrap();
+        assert!(room.admits().is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use super::{fields, status};
 use crate::store::{HistoryStore, TIME_MS_MAX};
-use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX, WORKER_BYTES_MAX};
+use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX, RESULT_BYTES_MAX, WORKER_BYTES_MAX};
 use tallystone_model::names::check_range;
 use tallystone_model::{Loss, Shard};
 use tallystone_proto::history::v1 as pb;
@@ -40,6 +40,10 @@ fn check(message: &pb::IndexedMessage) -> Result<(), Status> {
     fields::metadata(message.metadata.clone())?;
     fields::text("worker", message.worker.clone(), WORKER_BYTES_MAX)?;
     fields::text("reason", message.reason.clone(), REASON_BYTES_MAX)?;
+    if message.result.len() > RESULT_BYTES_MAX {
+        let why = format!("is {} bytes long; the maximum is {RESULT_BYTES_MAX}", message.result.len());
+        return Err(status::invalid("result", why));
+    }
     if message.version == 0 {
         return Err(status::invalid("version", "is 0; the first is 1".to_owned()));
     }
@@ -91,6 +95,7 @@ mod tests {
             ("version", pb::IndexedMessage { version: 0, ..good.clone() }),
             ("sequence", pb::IndexedMessage { sequence: u64::MAX, ..good.clone() }),
             ("changed_at_ms", pb::IndexedMessage { changed_at_ms: -1, ..good.clone() }),
+            ("result", pb::IndexedMessage { result: vec![0; RESULT_BYTES_MAX + 1].into(), ..good.clone() }),
             ("worker", pb::IndexedMessage { worker: "w".repeat(200), ..good.clone() }),
         ] {
             let refused = check(&message).expect_err(field);

@@ -80,6 +80,9 @@ pub(super) struct CurrentDocument<'a> {
     /// Written by a repair, not by an event.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     repaired: bool,
+    /// Base64; not indexed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    result: String,
 }
 
 /// Why the server can hold no document of this event; `None`: it can.
@@ -197,6 +200,7 @@ impl<'a> CurrentDocument<'a> {
             due_ms: event.due_ms,
             coalesced: event.coalesced,
             repaired: false,
+            result: BASE64.encode(&event.result),
         }
     }
 
@@ -223,6 +227,7 @@ impl<'a> CurrentDocument<'a> {
             due_ms: message.due_ms as u64,
             coalesced: message.coalesced,
             repaired: true,
+            result: BASE64.encode(&message.result),
         }
     }
 }
@@ -251,6 +256,8 @@ impl From<CurrentDocument<'_>> for IndexedMessage {
             payload: None,
             repaired: document.repaired,
             uncertain: false,
+            // Another program may have written something that is not Base64.
+            result: BASE64.decode(document.result).unwrap_or_default().into(),
         }
     }
 }
@@ -289,6 +296,7 @@ mod tests {
             last_reason: "last".to_owned(),
             coalesced: true,
             payload: Some(bytes::Bytes::from_static(b"\x00\xffp")),
+            result: bytes::Bytes::from_static(b"\xfe\x00r"),
         }
     }
 

@@ -141,7 +141,7 @@ mod tests {
             let at_ms = if n < 997 { 1 } else { 1_000 };
             connection
                 .execute(
-                    "INSERT INTO current VALUES (1, ?1, ?1, 0, 'm', 1, 0, 2, ?2, 0, 0, 0, 0, 0, 0, '', '', '{}', 0)",
+                    "INSERT INTO current VALUES (1, ?1, ?1, 0, 'm', 1, 0, 2, ?2, 0, 0, 0, 0, 0, 0, '', '', '{}', 0, NULL)",
                     [n, at_ms],
                 )
                 .expect("a row");

@@ -12,12 +12,12 @@ const HISTORIC: &str = "INSERT OR IGNORE INTO historic (queue, shard, sequence, 
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
 
 const NEW: &str = "INSERT OR IGNORE INTO current (queue, enqueued_at_ms, sequence, shard, version, gone, state, \
-     changed_at_ms, since_ms, due_ms, priority, attempts, fence, coalesced, worker, reason, metadata, id) \
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+     changed_at_ms, since_ms, due_ms, priority, attempts, fence, coalesced, worker, reason, metadata, id, result) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
 
 const NEWER: &str = "UPDATE current SET version = ?5, gone = ?6, state = ?7, changed_at_ms = ?8, since_ms = ?9, \
      due_ms = ?10, priority = ?11, attempts = ?12, fence = ?13, coalesced = ?14, worker = ?15, reason = ?16, \
-     repaired = 0 WHERE queue = ?1 AND enqueued_at_ms = ?2 AND sequence = ?3 AND shard = ?4 \
+     repaired = 0, result = ?17 WHERE queue = ?1 AND enqueued_at_ms = ?2 AND sequence = ?3 AND shard = ?4 \
      AND (version < ?5 OR (version = ?5 AND repaired = 1))";
 
 const PAIR: &str = "INSERT OR IGNORE INTO pairs (queue, key, value, enqueued_at_ms, sequence, shard) \
@@ -67,6 +67,11 @@ fn message_key(recorded: &Recorded) -> (&str, u64, u16) {
 
 fn key(recorded: &Recorded) -> ((&str, u64, u16), u32) {
     (message_key(recorded), recorded.event.version)
+}
+
+/// Most messages have no result: theirs takes no room.
+pub(super) fn stored_result(result: &[u8]) -> Option<&[u8]> {
+    Some(result).filter(|result| !result.is_empty())
 }
 
 /// The number of a queue; a new queue is given one.
@@ -173,6 +178,7 @@ impl<'a> Statements<'a> {
             row.reason,
             metadata,
             row.id,
+            stored_result(&row.result),
         ])?;
         if inserted == 0 {
             return Ok(false);
@@ -204,6 +210,7 @@ impl<'a> Statements<'a> {
             row.coalesced,
             row.worker,
             row.reason,
+            stored_result(&newest.event.result),
         ])?;
         Ok(updated > 0)
     }

@@ -1,12 +1,13 @@
 //! Repairs of messages whose later events are lost.
 
 use super::connections::WriteTransaction;
+use super::record::stored_result;
 use rusqlite::{OptionalExtension, params};
 use tallystone_proto::history::v1::IndexedMessage;
 
 const REPAIR: &str = "UPDATE current SET version = ?5, gone = ?6, state = ?7, changed_at_ms = ?8, since_ms = ?9, \
      due_ms = ?10, priority = ?11, attempts = ?12, fence = ?13, coalesced = ?14, worker = ?15, reason = ?16, \
-     repaired = 1 \
+     repaired = 1, result = ?17 \
      WHERE queue = ?1 AND enqueued_at_ms = ?2 AND sequence = ?3 AND shard = ?4 AND version < ?5";
 
 const IS_REPAIRED: &str = "SELECT repaired = 1 AND version = ?5 FROM current \
@@ -42,6 +43,7 @@ pub(super) fn repair(write: &mut WriteTransaction, messages: &[IndexedMessage]) 
             message.coalesced,
             message.worker,
             message.reason,
+            stored_result(&message.result),
         ])?;
         let key = params![queue, message.enqueued_at_ms, sequence, shard, message.version];
         written.push(is_repaired.query_row(key, |row| row.get(0)).optional()?.unwrap_or(false));

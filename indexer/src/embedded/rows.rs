@@ -10,7 +10,7 @@ use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
 /// The columns of `current AS c` in the order of [`message`].
 pub(super) const MESSAGE_COLUMNS: &str = "c.shard, c.id, c.sequence, c.state, c.gone, c.version, c.priority, \
      c.metadata, c.attempts, c.fence, c.worker, c.reason, c.enqueued_at_ms, c.since_ms, c.changed_at_ms, c.due_ms, \
-     c.coalesced, c.repaired";
+     c.coalesced, c.repaired, c.result";
 
 /// The columns of `historic` in the order of [`transition`].
 pub(super) const TRANSITION_COLUMNS: &str = "sequence, version, from_state, to_state, by, at_ms, spent_ms, worker, \
@@ -40,6 +40,7 @@ pub(super) fn message(queue: &str, row: &Row) -> rusqlite::Result<IndexedMessage
         repaired: row.get(17)?,
         uncertain: false,
         payload: None,
+        result: row.get::<_, Option<Vec<u8>>>(18)?.unwrap_or_default().into(),
     })
 }
 

@@ -11,12 +11,14 @@ use std::time::Duration;
 /// Marks the file in its header as a history of Tallystone: "TSHI".
 const APPLICATION_ID: i32 = 0x5453_4849;
 /// The version of `schema.sql`. A file with a higher version is refused.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 const SCHEMA: &str = include_str!("schema.sql");
 /// From version 1 to 2.
 const UPGRADE_1: &str = "ALTER TABLE current ADD COLUMN repaired INTEGER NOT NULL DEFAULT 0; \
      CREATE TABLE losses (queue INTEGER NOT NULL, shard INTEGER NOT NULL, lost_to_ms INTEGER NOT NULL, \
      PRIMARY KEY (queue, shard)) WITHOUT ROWID, STRICT;";
+/// From version 2 to 3.
+const UPGRADE_2: &str = "ALTER TABLE current ADD COLUMN result BLOB;";
 
 /// Cached pages: the writer touches the ends of many B-trees, a reader few pages of each.
 const WRITER_CACHE_KIB: i32 = 64 * 1024;
@@ -122,7 +124,11 @@ fn create(connection: &mut Connection) -> rusqlite::Result<()> {
             transaction.execute_batch(SCHEMA)?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         }
-        1 => transaction.execute_batch(UPGRADE_1)?,
+        1 => {
+            transaction.execute_batch(UPGRADE_1)?;
+            transaction.execute_batch(UPGRADE_2)?;
+        }
+        2 => transaction.execute_batch(UPGRADE_2)?,
         _ => return transaction.commit(),
     }
     transaction.pragma_update(None, "user_version", VERSION)?;

@@ -1,4 +1,4 @@
--- The embedded history, version 2. Times are Unix ms; states and causes are the numbers of the wire, 0 for none.
+-- The embedded history, version 3. Times are Unix ms; states and causes are the numbers of the wire, 0 for none.
 -- `fence` is the fencing token.
 
 -- The names of queues. Other rows have the number.
@@ -69,6 +69,8 @@ CREATE TABLE current (
     metadata       TEXT    NOT NULL,
     -- 1: written by a repair, not by an event.
     repaired       INTEGER NOT NULL DEFAULT 0,
+    -- The result that the worker gave to Complete; NULL: none.
+    result         BLOB,
     PRIMARY KEY (queue, enqueued_at_ms, sequence, shard DESC)
 ) WITHOUT ROWID, STRICT;
 

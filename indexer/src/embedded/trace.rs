@@ -45,7 +45,7 @@ pub(super) fn trace(connection: &Connection, query: &TraceQuery) -> rusqlite::Re
     );
     let mut newest = connection.prepare_cached(&newest)?;
     let message = newest.query_row(params![queue, query.id.as_str(), first, last], |row| {
-        let payload: Option<Vec<u8>> = row.get(18)?;
+        let payload: Option<Vec<u8>> = row.get(19)?;
         let mut message = message(query.queue.as_str(), row)?;
         message.payload = payload.map(Into::into);
         Ok(message)

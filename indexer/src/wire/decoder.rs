@@ -65,6 +65,9 @@ pub fn decode(value: &[u8], now_ms: u64) -> Result<Recorded, Undecodable> {
     if let Some(payload) = wire.payload.as_ref().filter(|payload| payload.len() > PAYLOAD_BYTES_MAX) {
         return Err(Undecodable::Invalid(format!("payload: is {} bytes long", payload.len())));
     }
+    if wire.result.len() > RESULT_BYTES_MAX {
+        return Err(Undecodable::Invalid(format!("result: is {} bytes long", wire.result.len())));
+    }
     // A lease or a delay may end long after its transition.
     let due_ms_max = now_ms + AHEAD_MS_MAX + DELAY_MS_MAX;
     let event = Event {
@@ -88,6 +91,7 @@ pub fn decode(value: &[u8], now_ms: u64) -> Result<Recorded, Undecodable> {
         last_reason: wire.last_reason,
         coalesced: wire.coalesced,
         payload: wire.payload,
+        result: wire.result,
     };
     Ok(Recorded { shard, offset: signed("offset", wire.offset)?, event })
 }

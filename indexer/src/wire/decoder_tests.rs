@@ -23,7 +23,8 @@ fn any_recorded() -> impl Strategy<Value = Recorded> {
     let times = (any_time(), prop_oneof![Just(0), any_time()], any_time(), any_time());
     let counts = (1..=u32::MAX, any::<u32>(), any::<i64>(), prop_oneof![Just(0), any_time()]);
     let texts = ("\\PC{0,30}", "\\PC{0,60}", "\\PC{0,60}", any::<bool>());
-    let payload = prop::option::of(prop::collection::vec(any::<u8>(), 0..200));
+    let bytes = || prop::collection::vec(any::<u8>(), 0..200);
+    let payload = (prop::option::of(bytes()), bytes());
     let by = prop::sample::select(Cause::ALL.to_vec());
     (names, states, numbers, times, counts, texts, payload, by).prop_map(
         |(names, (from, to), numbers, times, counts, texts, payload, by)| Recorded {
@@ -49,7 +50,8 @@ fn any_recorded() -> impl Strategy<Value = Recorded> {
                 reason: texts.1,
                 last_reason: texts.2,
                 coalesced: texts.3,
-                payload: payload.map(Into::into),
+                payload: payload.0.map(Into::into),
+                result: payload.1.into(),
             },
         },
     )
@@ -119,6 +121,7 @@ fn q19_values_that_no_server_writes_are_refused_with_the_field() {
         ("reason", refused(|event| event.reason = "\n".to_owned())),
         ("last_reason", refused(|event| event.last_reason = "x".repeat(256))),
         ("payload", refused(|event| event.payload = Some(vec![0; PAYLOAD_BYTES_MAX + 1].into()))),
+        ("result", refused(|event| event.result = vec![0; RESULT_BYTES_MAX + 1].into())),
     ];
     for (field, why) in whys {
         assert!(why.starts_with("invalid: ") && why.contains(field), "{field}: {why}");

@@ -46,6 +46,7 @@ impl Encoder {
         wire.due_ms = event.due_ms as i64;
         wire.coalesced = event.coalesced;
         wire.payload.clone_from(&event.payload);
+        wire.result.clone_from(&event.result);
         self.value.clear();
         wire.encode(&mut self.value).expect("a vector grows");
         self.key.clear();

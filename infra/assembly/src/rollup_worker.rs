@@ -20,9 +20,9 @@ pub async fn rollup_worker(config: &Config, options: WorkerOptions) -> Result<Ro
     Ok(RollupWorkers::new(connect_namespaces(&config.redis).await?, queue, options))
 }
 
-/// The name of a worker that was given none.
+/// The name of a worker that was given none. It is short because it is in the record of each job that the worker leases.
 pub fn own_name() -> String {
-    format!("rollup-{}", uuid::Uuid::now_v7().simple())
+    format!("rollup-{:06x}", uuid::Uuid::new_v4().as_fields().0 >> 8)
 }
 
 /// A worker that runs in the background of this process. Dropped, it stops.

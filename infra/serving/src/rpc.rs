@@ -52,6 +52,11 @@ impl RpcMetrics {
         answer.map(Response::new)
     }
 
+    /// Counts a unary call that was refused before it was read.
+    pub fn note_refused(self: &Arc<Self>, rpc: &'static str, code: Code) {
+        self.begin(rpc).code = code;
+    }
+
     fn record(&self, rpc: &'static str, code: Code, took: Duration) {
         let Some(handles) = self.rpcs.get(rpc) else { return };
         handles.seconds.record(took.as_secs_f64());

@@ -8,6 +8,7 @@
 mod against;
 mod child;
 mod counters;
+mod curve;
 mod floor;
 mod history;
 mod load;

@@ -50,17 +50,12 @@ impl Ours {
 
     /// A new connection.
     pub(crate) async fn channel(&self) -> Result<Channel> {
-        Ok(Endpoint::from_shared(self.url())?.connect_with_connector(connector(CONNECT_TIMEOUT)).await?)
+        channel_to(&self.url()).await
     }
 
     /// `count` clients of one queue, spread over `connections` connections.
     pub(crate) async fn clients(&self, queue: &str, count: usize, connections: usize) -> Result<Vec<OurClient>> {
-        let mut channels = Vec::new();
-        for _ in 0..connections.min(count) {
-            channels.push(self.channel().await?);
-        }
-        let channels = channels.iter().cycle().take(count);
-        Ok(channels.enumerate().map(|(n, channel)| OurClient::new(channel.clone(), queue, n)).collect())
+        clients_of(&self.url(), queue, count, connections).await
     }
 
     /// Waits until no completed message of the queue is left.
@@ -82,6 +77,21 @@ impl Ours {
         QueueAdminClient::new(self.channel().await?).create_queue(request).await?;
         Ok(())
     }
+}
+
+/// A new connection to the server at this URL.
+pub(crate) async fn channel_to(url: &str) -> Result<Channel> {
+    Ok(Endpoint::from_shared(url.to_owned())?.connect_with_connector(connector(CONNECT_TIMEOUT)).await?)
+}
+
+/// `count` clients of one queue of the server at this URL, spread over `connections` connections.
+pub(crate) async fn clients_of(url: &str, queue: &str, count: usize, connections: usize) -> Result<Vec<OurClient>> {
+    let mut channels = Vec::new();
+    for _ in 0..connections.min(count) {
+        channels.push(channel_to(url).await?);
+    }
+    let channels = channels.iter().cycle().take(count);
+    Ok(channels.enumerate().map(|(n, channel)| OurClient::new(channel.clone(), queue, n)).collect())
 }
 
 /// The configuration of a server on the rig's Redis.

@@ -3,9 +3,16 @@
 use crate::child;
 use anyhow::{Context, Result, ensure};
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
 use tokio::process::Child;
+
+/// How long a server may take to start.
+const START_LIMIT: Duration = Duration::from_secs(30);
+const START_POLL: Duration = Duration::from_millis(50);
 
 /// Resident memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +51,28 @@ impl Program {
             .context("cannot start another process of this program")?;
         let pid = process.id().context("the process ended at once")?;
         Ok(Program { process, pid })
+    }
+
+    /// Starts the running program, or another build of it, as a server, and waits until it accepts connections. Returns its
+    /// URL too.
+    pub(crate) async fn serve(other: Option<&Path>, dir: &Path, arguments: &[&str]) -> Result<(Program, String)> {
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.to_string();
+        let arguments = [arguments, &["--listen", &address]].concat();
+        let mut program = match other {
+            Some(other) => Program::start_other(other, dir, &arguments, &[])?,
+            None => Program::start(dir, &arguments, &[])?,
+        };
+        let give_up_at = Instant::now() + START_LIMIT;
+        while let Err(error) = TcpStream::connect(&address).await {
+            ensure!(program.process.try_wait()?.is_none(), "{} ended", arguments[0]);
+            ensure!(Instant::now() < give_up_at, "{} does not start: {error}", arguments[0]);
+            tokio::time::sleep(START_POLL).await;
+        }
+        Ok((program, format!("http://{address}")))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     pub(crate) fn resident(&mut self) -> Result<Resident> {

@@ -1,4 +1,6 @@
--- complete/batch: completions gather, and flush writes them with one call per structure.
+-- complete/batch: completions gather, and flush writes them with one call per structure. Where the queue forgets them
+-- (docs/decisions/0048) they are collected in the same step.
+local forgets = byte(ARGV[3]) >= 2
 local ended, new_heads, done, values = {}, {}, {}, {}
 local now6 = pack('>I6', now)
 
@@ -34,34 +36,54 @@ end
 local function flush()
   if #ended == 0 then return end
   call('ZREM', K_RUNNING, unpack(ended))
-  call('HSET', K_HEAD, unpack(new_heads))
-  call('RPUSH', K_DONE, unpack(done))
-  note_due(now + retention_ms)
-  S[COUNT + RUNNING], S[COUNT + COMPLETED] = S[COUNT + RUNNING] - #ended, S[COUNT + COMPLETED] + #ended
+  S[COUNT + RUNNING] = S[COUNT + RUNNING] - #ended
+  if forgets then
+    call('HDEL', K_BODY, unpack(ended))
+    call('HDEL', K_HEAD, unpack(ended))
+    call('HDEL', K_ATTEMPTS, unpack(ended))
+  else
+    call('HSET', K_HEAD, unpack(new_heads))
+    call('RPUSH', K_DONE, unpack(done))
+    note_due(now + retention_ms)
+    S[COUNT + COMPLETED] = S[COUNT + COMPLETED] + #ended
+  end
   if exclusive then unlock_keys() end
   ended, new_heads, done, values = {}, {}, {}, {}
 end
 
 -- The bytes that completions to one version share: most messages have the same version.
-local shared_version, version4, head_front, head_middle, front, completed
+local shared_version, version4, head_front, head_middle, front, completed, collected
 local function share(version)
   shared_version, version4 = version, pack('>I4', version)
   head_front = char(COMPLETED) .. version4 .. now6
   head_middle = char(ENDED_COMPLETE + COMPLETED) .. version4
   front = event_front(RUNNING, COMPLETED, BY_COMPLETE, version, '')
   completed = char(OK, COMPLETED) .. version4
+  collected = event_front(COMPLETED, GONE, BY_COLLECT, version + 1, '')
 end
 
--- Adds one to the batch. RETURNS the result of its item.
-local function complete(id, head, version)
+-- Adds one to the batch. `result`: what the worker gave; nil: nothing. RETURNS the result of its item.
+local function complete(id, head, version, result)
   -- The bytes that encode_head would make, without decoding the record. `due` becomes the begin of the run.
   if version ~= shared_version then share(version) end
   local new_head = head_front .. sub(head, 6, 11) .. sub(head, 33, 39) .. head_middle .. sub(head, 30)
   local n = #ended + 1
-  ended[n], new_heads[2 * n - 1], new_heads[2 * n] = id, id, new_head
-  done[n] = version4 .. now6 .. sub(head, 52, 58) .. id
-  add_event(front, id, sub(head, 6, 11), new_head)
+  ended[n] = id
+  if result and not forgets then
+    call('HSET', K_RESULTS, id, result)
+    add_event(with_payload(front), id, sub(head, 6, 11), new_head .. pack('>I2', #result) .. result)
+  else
+    add_event(front, id, sub(head, 6, 11), new_head)
+  end
+  if forgets then
+    add_event(collected, id, '', new_head)
+  else
+    new_heads[2 * n - 1], new_heads[2 * n] = id, new_head
+    done[n] = version4 .. now6 .. sub(head, 52, 58) .. id
+  end
   if exclusive then values[n] = value_at(head, fixed_at(head)) end
-  if #indexes > 0 then index_move(id, sub(head, fixed_at(head)), RUNNING, COMPLETED) end
+  if #indexes > 0 then
+    index_move(id, sub(head, fixed_at(head)), RUNNING, forgets and GONE or COMPLETED)
+  end
   return completed
 end

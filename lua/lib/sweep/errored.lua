@@ -18,6 +18,7 @@ local function collect_errored()
     local m = load_message(sub(oldest[i], 8))
     count, bytes, collected = count - 1, bytes - payload_bytes(m), collected + 1
     if not is_due then dropped = dropped + 1 end
+    if id_window_ms > 0 then remember_ids({m.id}, {m.since}) end
     collect(m, is_due and '' or TOO_MANY)
   end
   return collected, dropped

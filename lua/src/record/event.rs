@@ -7,7 +7,7 @@ use super::reader::{Reader, Unreadable};
 use bytes::Bytes;
 use tallystone_model::{Cause, Event, State};
 
-/// In the cause of an event that carries a payload.
+/// In the cause of an event that carries a payload, or a result.
 const PAYLOAD_FLAG: u8 = 128;
 
 /// Decodes the events of one outbox entry, whose time is `at_ms`.
@@ -34,12 +34,16 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
             _ => Head::read(&mut reader)?,
         };
         let Fixed { priority, metadata, .. } = Fixed::read(&mut reader)?;
-        let payload = match with_payload {
+        let bytes = match with_payload {
             true => {
                 let length = reader.number(2)? as usize;
                 Some(Bytes::copy_from_slice(reader.bytes(length)?))
             }
             false => None,
+        };
+        let (payload, result) = match (from, to) {
+            (_, Some(State::Completed)) | (Some(State::Completed), None) => (None, bytes.unwrap_or_default()),
+            _ => (bytes, Bytes::new()),
         };
         let is_due = matches!(to, Some(State::Invisible | State::Running));
         events.push(Event {
@@ -69,6 +73,7 @@ pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable>
             last_reason: head.reason,
             coalesced: to == Some(State::Running) && head.flags & 1 == 1,
             payload,
+            result,
         });
     }
     Ok(events)

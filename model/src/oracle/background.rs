@@ -51,7 +51,7 @@ impl QueueShard {
     fn collect_due(&mut self, limit: usize) -> u64 {
         let due = self.due(limit, |state| state.is_terminal() && state != State::Errored);
         for id in &due {
-            self.collect(id, "");
+            self.collect_and_remember(id, "");
         }
         due.len() as u64
     }
@@ -68,7 +68,7 @@ impl QueueShard {
                 break;
             }
             let id = oldest.content.id.clone();
-            self.collect(&id, if is_due { "" } else { TOO_MANY_ERRORED });
+            self.collect_and_remember(&id, if is_due { "" } else { TOO_MANY_ERRORED });
             collected += 1;
             dropped += u64::from(!is_due);
         }

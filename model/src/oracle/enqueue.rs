@@ -22,7 +22,20 @@ impl QueueShard {
             message = NewMessage { priority: 0, priority_class: Some(class.name.to_owned()), ..message };
         }
         let Some(known) = self.messages.get(&message.id) else {
+            if let Some(remembered) = self.remembered.get(&message.id)
+                && remembered.until_ms > self.now_ms
+                && !coalesce
+            {
+                return match remembered.content == message {
+                    true => {
+                        let enqueued_at_ms = remembered.enqueued_at_ms;
+                        Ok(Enqueued { id: message.id, enqueued_at_ms, queue_created: false })
+                    }
+                    false => Err(Refusal::IdConflict { id: message.id.to_string() }),
+                };
+            }
             self.has_room()?;
+            self.remembered.remove(&message.id);
             return Ok(self.accept_new(message, priority));
         };
         let first = Enqueued { id: message.id.clone(), enqueued_at_ms: known.enqueued_at_ms, queue_created: false };

@@ -14,11 +14,17 @@ impl QueueShard {
             return record.ended_as(lease.fencing_token, Cause::Complete);
         }
         let to = if record.coalesced { State::Pending } else { State::Completed };
-        let completed = self.end_lease(&lease.id, (to, 0), Cause::Complete, "");
+        let forgets = self.queue.config.forgets_completed(&self.queue.name);
+        // Before the transition: its event has the result.
         if let Some(record) = self.messages.get_mut(&lease.id)
             && to == State::Completed
+            && !forgets
         {
             record.result = result.clone();
+        }
+        let completed = self.end_lease(&lease.id, (to, 0), Cause::Complete, "");
+        if to == State::Completed && forgets {
+            self.collect(&lease.id, "");
         }
         Ok(completed)
     }

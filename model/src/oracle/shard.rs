@@ -5,11 +5,20 @@ use crate::config::QueuePatch;
 use crate::event::Event;
 use crate::filter::{Filter, IndexKeys};
 use crate::limits::INDEXES_MAX;
+use crate::message::NewMessage;
 use crate::names::MessageId;
 use crate::refusal::Refusal;
 use crate::state::{Cause, State, is_arrow};
 use crate::store::{LeaseRef, Queue, Transition};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// A message that was collected, and whose id is still remembered (Q26).
+#[derive(Clone, Debug)]
+pub(super) struct Remembered {
+    pub(super) content: NewMessage,
+    pub(super) enqueued_at_ms: u64,
+    pub(super) until_ms: u64,
+}
 
 /// What one ticket gave.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +36,8 @@ pub(super) struct QueueShard {
     /// The last number of the sequence, of a message or a fencing token.
     pub(super) sequence: u64,
     pub(super) messages: BTreeMap<MessageId, Record>,
+    /// The ids of collected messages. An entry that has ended counts as none.
+    pub(super) remembered: BTreeMap<MessageId, Remembered>,
     /// The leases that each request id got (Q10).
     pub(super) requests: BTreeMap<String, Vec<LeaseRef>>,
     /// What the last ticket of each server's slot gave (Q10).
@@ -50,6 +61,7 @@ impl QueueShard {
             sequence: queue.created_at_ms * 1_000,
             queue,
             messages: BTreeMap::new(),
+            remembered: BTreeMap::new(),
             requests: BTreeMap::new(),
             tickets: BTreeMap::new(),
             on_demand: BTreeSet::new(),
@@ -141,6 +153,18 @@ impl QueueShard {
         }
     }
 
+    /// Collects a message because its time is over or there are too many, and remembers its id.
+    pub(super) fn collect_and_remember(&mut self, id: &MessageId, reason: &str) {
+        if let Some(record) = self.messages.get(id) {
+            let until_ms = record.state_since_ms + self.queue.config.id_window_ms;
+            if until_ms > self.now_ms {
+                let (content, enqueued_at_ms) = (record.content.clone(), record.enqueued_at_ms);
+                self.remembered.insert(id.clone(), Remembered { content, enqueued_at_ms, until_ms });
+            }
+        }
+        self.collect(id, reason);
+    }
+
     /// Collects all messages, for the deletion of the queue.
     pub(super) fn collect_all(&mut self) {
         for id in self.messages.keys().cloned().collect::<Vec<_>>() {
@@ -175,6 +199,8 @@ impl QueueShard {
             last_reason: record.reason.clone(),
             coalesced: record.coalesced,
             payload: None,
+            // A message gets its result when it completes, and never leaves completed but by its collection.
+            result: record.result.clone(),
         });
     }
 
@@ -192,6 +218,9 @@ impl QueueShard {
             return Err(self.too_many_indexes());
         }
         if config != self.queue.config {
+            if config.id_window_ms == 0 {
+                self.remembered.clear();
+            }
             self.queue.config = config;
             self.queue.revision += 1;
         }

@@ -23,6 +23,7 @@ pub(super) fn parse(config: pb::QueueConfig, base: QueueConfig) -> Result<QueueC
         errored_retention_ms: number("errored_retention_ms", config.errored_retention_ms, base.errored_retention_ms)?,
         max_errored: number("max_errored", config.max_errored, base.max_errored)?,
         max_errored_bytes: number("max_errored_bytes", config.max_errored_bytes, base.max_errored_bytes)?,
+        id_window_ms: number("id_window_ms", config.id_window_ms, base.id_window_ms)?,
         shards: small("shards", config.shards, u32::from(base.shards))?.try_into().unwrap_or(u16::MAX),
         retry_backoff: config.retry_backoff.map_or(Ok(base.retry_backoff), backoff)?,
         max_depth: number("max_depth", config.max_depth, base.max_depth)?,
@@ -126,6 +127,7 @@ fn to_config(config: QueueConfig) -> pb::QueueConfig {
         errored_retention_ms: Some(to_i64(config.errored_retention_ms)),
         max_errored: Some(to_i64(config.max_errored)),
         max_errored_bytes: Some(to_i64(config.max_errored_bytes)),
+        id_window_ms: Some(to_i64(config.id_window_ms)),
         shards: Some(i32::from(config.shards)),
         retry_backoff: Some(pb::RetryBackoff {
             kind: backoff_kind(backoff.kind).into(),

@@ -40,6 +40,7 @@ fn patch(paths: &[String], config: QueueConfig) -> Result<QueuePatch, Refusal> {
             "errored_retention_ms" => patch.errored_retention_ms = Some(config.errored_retention_ms),
             "max_errored" => patch.max_errored = Some(config.max_errored),
             "max_errored_bytes" => patch.max_errored_bytes = Some(config.max_errored_bytes),
+            "id_window_ms" => patch.id_window_ms = Some(config.id_window_ms),
             "retry_backoff" => patch.retry_backoff = Some(config.retry_backoff),
             "max_depth" => patch.max_depth = Some(config.max_depth),
             "indexes" => patch.indexes = Some(config.indexes.clone()),

@@ -12,6 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How many build steps run while the caller waits, enough for a small queue. A larger one is indexed in the background.
 const STEPS_AT_ONCE: usize = 8;
+/// How many chunks of 250 messages a background step examines. A step delays other callers of the queue by a few ms; larger
+/// ones would save little.
+const CHUNKS: u8 = 4;
 
 impl Shared {
     /// Reads the current configuration if a filter seems to need a new index: which of several requests gets the last
@@ -82,7 +85,7 @@ impl Shared {
         };
         let mut cursor = "0".to_owned();
         for _ in 0..STEPS_AT_ONCE {
-            if self.build_step(shard, &keys, &mut cursor).await? {
+            if self.build_step(shard, &keys, 1, &mut cursor).await? {
                 return self.finish(shard, &keys).await;
             }
         }
@@ -92,7 +95,7 @@ impl Shared {
         tokio::spawn(async move {
             let _done = done;
             let result = async {
-                while !shared.build_step(&shard, &keys, &mut cursor).await? {}
+                while !shared.build_step(&shard, &keys, CHUNKS, &mut cursor).await? {}
                 shared.finish(&shard, &keys).await
             };
             match result.await {
@@ -105,13 +108,19 @@ impl Shared {
     }
 
     /// One step of a build. `true`: every older message is covered, or the index is complete or dropped already.
-    async fn build_step(&self, shard: &Shard, keys: &IndexKeys, cursor: &mut String) -> Result<bool, Refusal> {
+    async fn build_step(
+        &self,
+        shard: &Shard,
+        keys: &IndexKeys,
+        chunks: u8,
+        cursor: &mut String,
+    ) -> Result<bool, Refusal> {
         let mut gone = false;
         let fill = |view: &View, command: &mut redis::Cmd| {
             let at = view.stored.indexes.iter().position(|index| index.keys == *keys && index.building);
             gone = at.is_none();
             // A position past all indexes would be an error in the script: it is never sent.
-            command.arg(&[at.map_or(0, |at| at as u8 + 1)][..]).arg(cursor.as_str());
+            command.arg(&[at.map_or(0, |at| at as u8 + 1)][..]).arg(cursor.as_str()).arg(chunks);
             if gone { Err(Refusal::IndexBuilding { keys: keys.to_string() }) } else { Ok(()) }
         };
         match self.run(shard, Script::BuildIndex, Caller::Other, fill).await {
@@ -173,17 +182,18 @@ impl Shared {
             // is what only a build needs, when it ends.
             let keys = ShardKeys::new(shard);
             let superfluous = |old: &StoredIndex| {
-                let [counts, order, covered] = keys.index(old.slot);
+                let [order, counts, covered, covered_to] = keys.index(old.slot);
                 match stored.indexes.iter().find(|new| (new.slot, &new.keys) == (old.slot, &old.keys)) {
-                    None => vec![counts, order, covered],
-                    Some(new) if old.building && !new.building => vec![covered],
+                    None => vec![order, counts, covered, covered_to],
+                    Some(new) if old.building && !new.building => vec![covered, covered_to],
                     Some(_) => Vec::new(),
                 }
             };
             let unlink: Vec<String> = view.stored.indexes.iter().flat_map(superfluous).collect();
             let json = serde_json::to_vec(&stored).map_err(|error| Refusal::Internal(error.to_string()))?;
             let mut command = self.command(Script::UpdateQueue, &view, &unlink, Caller::Other);
-            command.arg(json).arg(view.keys.len());
+            let forgets_ids = view.config().id_window_ms > 0 && stored.config.id_window_ms == 0;
+            command.arg(json).arg(view.keys.len()).arg(u8::from(forgets_ids));
             match self.send(shard, Script::UpdateQueue, &command).await? {
                 Sent::Stale(current) => view = current,
                 Sent::Done(mut reply) => return self.cache(shard, &reply.bytes()?, &reply.bytes()?),

@@ -151,11 +151,14 @@ impl View {
     }
 }
 
+/// In the first byte of the parameters; `lib/complete/batch.lua` reads it.
+const FORGETS: u8 = 2;
+
 /// The parameters in the layout that `lib/shard.lua` and `lib/index.lua` decode.
 fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u8> {
     let config = &stored.config;
     let mut out = Vec::with_capacity(64);
-    out.push(u8::from(config.queue_type.key().is_some()));
+    out.push(u8::from(config.queue_type.key().is_some()) + FORGETS * u8::from(config.forgets_completed(queue)));
     out.extend_from_slice(&(config.lease_ms as u32).to_be_bytes());
     out.extend_from_slice(&six(config.invisibility_ms));
     out.extend_from_slice(&(config.max_attempts as u16).to_be_bytes());
@@ -173,6 +176,7 @@ fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u
     out.extend_from_slice(&six(config.max_errored));
     out.extend_from_slice(&six(config.max_errored_bytes));
     out.extend_from_slice(&outbox.errored_payload_bytes().to_be_bytes());
+    out.extend_from_slice(&six(config.id_window_ms));
     out.push(stored.indexes.len() as u8);
     for index in &stored.indexes {
         record::encode_index(index.slot, index.building, &index.keys, &mut out);

@@ -152,6 +152,7 @@ async fn q15_an_event_holds_all_that_history_needs<S: Probe>(stage: &Stage<S>) {
         last_reason: String::new(),
         coalesced: false,
         payload: None,
+        result: Default::default(),
     };
     assert_eq!(*first, expected);
     let dequeued = Event {

@@ -19,6 +19,7 @@ over_both_stores!(
     q5_a_redriven_message_is_not_collected_by_its_first_end,
     q5_a_purged_message_leaves_nothing_for_its_namesake,
     q5_collection_is_bounded_and_in_order,
+    q5_an_internal_queue_that_retains_nothing_forgets_what_is_completed,
 );
 
 async fn q5_a_sweep_moves_what_is_due_and_nothing_else<S: Probe>(stage: &Stage<S>) {
@@ -202,4 +203,29 @@ async fn q5_collection_is_bounded_and_in_order<S: Probe>(stage: &Stage<S>) {
     assert!(first.next_ms.is_some_and(|at_ms| at_ms <= first.now_ms));
     assert_eq!(queue.list(State::Completed).await[0], format!("m{SWEEP_ITEMS_MAX:03}"), "the oldest go first");
     assert_eq!((queue.sweep().await.collected, queue.sweep().await.collected), (40, 0));
+}
+
+async fn q5_an_internal_queue_that_retains_nothing_forgets_what_is_completed<S: Probe>(stage: &Stage<S>) {
+    for config in [simple(), exclusive()] {
+        let queue = stage.internal_queue(QueueConfig { terminal_retention_ms: 0, ..config }).await;
+        queue.put([keyed("m", 1, "k"), keyed("n", 2, "k")]).await;
+        let lease = queue.take(1).await.remove(0);
+        let completed = queue.complete(to(&lease)).await;
+        assert_eq!(completed, Ok(Transition { state: State::Completed, version: 3 }));
+        assert_eq!(queue.try_get("m").await, missing("m"));
+        assert_eq!(queue.depth().await, Depth { pending: 1, ..Depth::default() });
+        assert_eq!(queue.complete(to(&lease)).await, missing("m"), "nothing of it is remembered");
+        // The sweep finds nothing, and the id is free.
+        assert_eq!(queue.sweep().await.collected, 0);
+        queue.put([keyed("m", 1, "k")]).await;
+        let again = queue.take(1).await.remove(0);
+        assert_eq!((again.id.as_str(), again.attempt), ("m", 1));
+        assert_eq!(queue.complete(to(&lease)).await.map_err(|refusal| refusal.reason()), Err("LEASE_LOST"));
+        // One that is to run once more stays.
+        queue.put([NewMessage { coalesce: true, ..keyed("m", 1, "k") }]).await;
+        assert_eq!(queue.complete(to(&again)).await.map(|end| end.state), Ok(State::Pending));
+        // The other ends leave it to the sweep.
+        queue.cancel(no_lease("n"), "").await.expect("a pending message");
+        assert_eq!(queue.sweep().await.collected, 1);
+    }
 }

@@ -42,6 +42,7 @@ mod enqueue;
 mod errored;
 mod exclusive;
 mod filters;
+mod id_window;
 mod leases;
 mod operator;
 mod parked;

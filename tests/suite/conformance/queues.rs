@@ -217,6 +217,7 @@ async fn q2_a_patch_changes_what_it_names<S: Probe>(stage: &Stage<S>) {
         errored_retention_ms: Some(4),
         max_errored: Some(5),
         max_errored_bytes: Some(6),
+        id_window_ms: Some(7),
         retry_backoff: Some(backoff),
         max_depth: Some(0),
         indexes: Some(vec![]),
@@ -233,6 +234,7 @@ async fn q2_a_patch_changes_what_it_names<S: Probe>(stage: &Stage<S>) {
         errored_retention_ms: 4,
         max_errored: 5,
         max_errored_bytes: 6,
+        id_window_ms: 7,
         retry_backoff: backoff,
         ..exclusive()
     };
@@ -257,6 +259,7 @@ async fn q2_every_bound_is_refused_by_its_field<S: Probe>(stage: &Stage<S>) {
         ("max_errored", |patch| patch.max_errored = Some(0)),
         ("max_errored", |patch| patch.max_errored = Some(DEPTH_MAX + 1)),
         ("max_errored_bytes", |patch| patch.max_errored_bytes = Some(0)),
+        ("id_window_ms", |patch| patch.id_window_ms = Some(DELAY_MS_MAX + 1)),
         ("max_errored_bytes", |patch| patch.max_errored_bytes = Some(ERRORED_BYTES_MAX + 1)),
         ("max_depth", |patch| patch.max_depth = Some(DEPTH_MAX + 1)),
         ("retry_backoff.base_ms", |patch| patch.retry_backoff = backoff(BackoffKind::Fixed, 0, 5, 0)),

@@ -74,7 +74,7 @@ async fn n2_a_counter_that_was_closed_in_vain_opens_again() {
     let mut ns = TestNamespace::new("vain", NamespaceConfig::default()).await;
     let name = counter("c");
     // A rollup that closed the counter died, or lost its commit to another.
-    let closing = |to_ms, closed| Settlement { counter: name.clone(), to_ms, closed };
+    let closing = |to_ms, closed| Settlement { counter: name.clone(), to_ms, closed, idle_shards: Vec::new() };
     ns.store.close(&closing(NOON_MS, Closed::Up)).await.expect("closed");
     assert_eq!(ns.append_one(add("c", "t", NOON_MS, 1)).await, Err(Refusal::Overflow));
     ns.pass(60_000);
@@ -259,4 +259,37 @@ async fn n2_a_counter_that_was_closed_late_opens_again() {
     ns.settled("c").await;
     ns.pass(60_000);
     assert_eq!(ns.due(1_000).await.len(), 0);
+}
+
+#[tokio::test]
+async fn n8_shards_in_which_nothing_was_pending_are_not_settled() {
+    let ns = TestNamespace::new("idle-shards", NamespaceConfig::default()).await;
+    let name = counter("c");
+    let spread = |now_ms: u64| (0..64).map(move |number| add("c", &format!("t{number}-{now_ms}"), now_ms, 1));
+    for event in spread(NOON_MS) {
+        assert_eq!(ns.append_one(event).await, counted(NOON_MS));
+    }
+    ns.pass(60_000);
+    let shards: Vec<u16> = ns.pending("c").await.into_iter().map(|(shard, _)| shard).collect();
+    assert_eq!(shards.len(), 4);
+    let left = async || {
+        let pending = ns.pending("c").await.into_iter().filter(|(_, pending)| !pending.windows.is_empty());
+        pending.map(|(shard, _)| shard).collect::<Vec<u16>>()
+    };
+    let settlement = |closed, idle: &[u16]| {
+        let to_ms = NOON_MS + 30_000;
+        [Settlement { counter: name.clone(), to_ms, closed, idle_shards: idle.to_vec() }]
+    };
+    // The home shard is settled in any case: it keeps the counter in circulation.
+    ns.store.settle(&settlement(Closed::No, &shards)).await.expect("settled");
+    let others = left().await;
+    assert_eq!(others.len(), 3, "{others:?} of {shards:?}");
+    ns.store.settle(&settlement(Closed::No, &others[1..])).await.expect("settled");
+    assert_eq!(left().await, others[1..]);
+    // Every shard of a counter that is closed must refuse its adds.
+    ns.store.settle(&settlement(Closed::Up, &shards)).await.expect("settled");
+    assert_eq!(left().await, [0; 0]);
+    for event in spread(ns.now_ms()) {
+        assert_eq!(ns.append_one(event).await, Err(Refusal::Overflow));
+    }
 }

@@ -212,7 +212,12 @@ impl Program {
         let stale = self.ns.store.clone();
         self.ns.reconfigure(config).await;
         let name = any_counter(&mut self.random);
-        let settled = Settlement { counter: name.clone(), to_ms: self.ns.latest_ms(), closed: Closed::Up };
+        let settled = Settlement {
+            counter: name.clone(),
+            to_ms: self.ns.latest_ms(),
+            closed: Closed::Up,
+            idle_shards: Vec::new(),
+        };
         assert_eq!(stale.seal(std::slice::from_ref(&name)).await, Err(Refusal::Stale));
         assert_eq!(stale.settle(std::slice::from_ref(&settled)).await, Err(Refusal::Stale));
         assert_eq!(stale.close(&settled).await, Err(Refusal::Stale));

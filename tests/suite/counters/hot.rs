@@ -93,7 +93,7 @@ async fn n2_a_hot_counter_is_closed_and_opened_with_its_older_windows() {
     let ns = TestNamespace::new("hot-closed", config()).await;
     add_to_windows(&ns, 0..20).await;
     let all = sums(&ns).await;
-    let closing = Settlement { counter: counter("c"), to_ms: NOON_MS, closed: Closed::Up };
+    let closing = Settlement { counter: counter("c"), to_ms: NOON_MS, closed: Closed::Up, idle_shards: Vec::new() };
     ns.store.close(&closing).await.expect("closed");
     assert_eq!(sums(&ns).await, all);
     let now_ms = ns.now_ms();

@@ -2,12 +2,13 @@
 //! the workers that roll up (N1 to N11).
 //!
 //! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`), of a
-//! store that stands still (`overload`), tests of the wire, of metrics, of namespaces and of jobs without workers
+//! store or a server that stands still (`overload`, `hedged`), tests of the wire, of metrics, of namespaces and of jobs without workers
 //! (`unserved`), on a `house` within this process, and how the workers' records are judged (`judge`). What may not:
 //! what can be shown at the stores alone (`counters`).
 
 mod api;
 mod crowd;
+mod hedged;
 pub(crate) mod house;
 mod http;
 mod judge;

@@ -99,6 +99,25 @@ async fn q21_the_history_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn q23_o6_a_file_without_results_is_upgraded() {
+    let folder = folder();
+    let begun =
+        |id: &str| Life::new(&QueueName::parse("queue", "embedded").expect("a name"), id).enqueued().leased("w");
+    let (old, new) = (begun("old"), begun("new"));
+    let before = history(options(&folder));
+    before.record_and_show(&events_of(&[old.clone(), new.clone()])).await;
+    drop(before);
+    // As layout 2 was.
+    let file = Connection::open(options(&folder).path).expect("a database");
+    file.execute_batch("ALTER TABLE current DROP COLUMN result; PRAGMA user_version = 2;").expect("an older layout");
+    drop(file);
+    let after = history(options(&folder));
+    assert_eq!(after.trace("old").await.message, Some(fold::message(old.last())));
+    after.record_and_show(&new.after(1).completed_with(b"done").events()).await;
+    assert_eq!(after.trace("new").await.message.expect("a message").result, "done");
+}
+
+#[tokio::test]
 async fn q21_only_one_process_opens_the_file() {
     let folder = folder();
     let first = history(options(&folder));
@@ -131,8 +150,8 @@ async fn q21_a_foreign_file_is_refused_and_not_changed() {
     drop(history(options(&folder)));
     Connection::open(&path).expect("a database").pragma_update(None, "user_version", 99).expect("a version");
     let newer = refused();
-    assert!(matches!(newer, EmbeddedError::Newer { version: 99, known: 2, .. }), "{newer:?}");
-    assert!(newer.to_string().contains("has layout 99, and this program knows layouts up to 2"), "{newer}");
+    assert!(matches!(newer, EmbeddedError::Newer { version: 99, known: 3, .. }), "{newer:?}");
+    assert!(newer.to_string().contains("has layout 99, and this program knows layouts up to 3"), "{newer}");
     let mut nowhere = options(&folder);
     nowhere.path = folder.path().join("history.db.lock/under-a-file/history.db");
     let unusable = Embedded::open(nowhere).err().expect("a refusal");

@@ -207,5 +207,6 @@ fn indexed(shard: &Shard, message: &Message) -> IndexedMessage {
         repaired: false,
         uncertain: false,
         payload: None,
+        result: message.result.clone(),
     }
 }

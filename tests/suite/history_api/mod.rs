@@ -70,6 +70,7 @@ fn event(id: &str, sequence: u64, version: u32) -> Recorded {
         last_reason: String::new(),
         coalesced: false,
         payload: None,
+        result: Default::default(),
     };
     let queue = QueueName::parse("queue", "q").expect("a queue");
     Recorded { shard: Shard { queue, number: 0 }, offset: 0, event }

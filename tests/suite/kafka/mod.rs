@@ -64,6 +64,7 @@ fn life(name: &str, versions: u32) -> Vec<Recorded> {
             last_reason: String::new(),
             coalesced: false,
             payload: None,
+            result: Default::default(),
         }
     };
     let shard = Shard::first(&QueueName::parse("queue", "q").expect("a valid name"));

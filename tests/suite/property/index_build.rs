@@ -9,8 +9,10 @@ use tallystone_model::store::DequeueRequest;
 use tallystone_model::{QueueConfig, Refusal, Store};
 use tallystone_tests::{KEY, TestRedis, exclusive, filter, request, simple, tagged};
 
-/// More than an index is built over while its caller waits.
-const MESSAGES: usize = 3_000;
+/// More than an index is built over while its caller waits. In a simple queue the background steps are larger.
+fn messages(config: &QueueConfig) -> usize {
+    if config.queue_type.key().is_some() { 3_000 } else { 15_000 }
+}
 
 /// The steps that bring a queue with many messages about.
 fn fill(queue: usize, config: QueueConfig) -> Vec<Step> {
@@ -18,9 +20,10 @@ fn fill(queue: usize, config: QueueConfig) -> Vec<Step> {
         let value = format!("v{}", at % 300);
         tagged(id_of(at).as_str(), (at % 7) as i64, &[(KEY, &value), ("org", ["x", "yy"][at % 2]), ("car", "1")])
     };
-    let batch = |from: usize| Act::Enqueue((from..from + MESSAGES / 3).map(message).collect());
-    let acts = [Act::Create(config), batch(0), batch(MESSAGES / 3), batch(MESSAGES / 3 * 2)];
-    acts.map(|act| Step { queue, server: 0, repeat: false, act }).into()
+    let batch = |from: usize| Act::Enqueue((from..from + 1_000).map(message).collect());
+    let batches = (0..messages(&config)).step_by(1_000).map(batch);
+    let acts: Vec<Act> = std::iter::once(Act::Create(config)).chain(batches).collect();
+    acts.into_iter().map(|act| Step { queue, server: 0, repeat: false, act }).collect()
 }
 
 async fn build(world: &mut World, seed: u64, queue: usize, config: QueueConfig) -> Outcome {

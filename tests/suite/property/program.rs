@@ -368,6 +368,7 @@ impl Drawer {
             terminal_retention_ms: self.maybe(0.3, |d| d.pick(&[0, 1_000, 600_000])),
             errored_retention_ms: self.maybe(0.3, |d| d.pick(&[0, 1_000, 600_000])),
             max_errored: self.maybe(0.3, |d| d.pick(&[1, 2, 100_000])),
+            id_window_ms: self.maybe(0.3, |d| d.pick(&[0, 1_500, 700_000])),
             max_errored_bytes: self.maybe(0.3, |d| d.pick(&[1, 7, 10, 1 << 30])),
             retry_backoff: self.maybe(0.3, |d| Backoff {
                 kind: d.pick(&[BackoffKind::None, BackoffKind::Fixed, BackoffKind::Exponential]),

@@ -1,4 +1,4 @@
-//! How much of a payload an event keeps.
+//! How much of a payload an event keeps, and which events carry the result of a message.
 
 use super::RelayFixture;
 use tallystone_model::*;
@@ -47,4 +47,35 @@ async fn q22_the_payloads_of_errored_messages_are_kept_up_to_the_configured_size
             .collect();
         assert_eq!(payloads, [first.map(str::to_owned), None, last.map(str::to_owned)], "{payload_bytes_kept}");
     }
+}
+
+#[tokio::test]
+async fn q23_the_result_is_in_the_events_that_complete_and_collect_a_message() {
+    let fixture = RelayFixture::bounded(OutboxBound { payload_bytes_kept: 4, ..OutboxBound::default() }).await;
+    let queue = fixture.queue("q").await;
+    let ended = async |name: &str, result: &[u8]| {
+        queue.put([NewMessage { payload: "payload".into(), ..message(name, 1) }]).await;
+        let lease = queue.take_one().await;
+        queue.complete_with(queue::to(&lease), result).await.expect("a live lease");
+    };
+    ended("purged", b"\0\xffone").await;
+    ended("purged-without", b"").await;
+    queue.purge(false).await;
+    ended("replaced", b"two").await;
+    queue.put([NewMessage { coalesce: true, ..message("replaced", 9) }]).await;
+    let results: Vec<(String, Cause, Vec<u8>)> = queue
+        .events()
+        .await
+        .into_iter()
+        .filter(|event| !event.result.is_empty())
+        .map(|event| (event.id.to_string(), event.by, event.result.to_vec()))
+        .collect();
+    let one = |id: &str, by, result: &[u8]| (id.to_owned(), by, result.to_vec());
+    let expected = [
+        one("purged", Cause::Complete, b"\0\xffone"),
+        one("purged", Cause::Collect, b"\0\xffone"),
+        one("replaced", Cause::Complete, b"two"),
+        one("replaced", Cause::Collect, b"two"),
+    ];
+    assert_eq!(results, expected);
 }

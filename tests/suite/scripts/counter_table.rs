@@ -230,7 +230,7 @@ fn settlement(words: &[&str]) -> Settlement {
         Some(&"up") => Closed::Up,
         Some(_) => Closed::Down,
     };
-    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed }
+    Settlement { counter: counter(words[0]), to_ms: at(words[1]), closed, idle_shards: Vec::new() }
 }
 
 /// `counter:from:to:count#lease`; from is `never` for the first checkpoint.

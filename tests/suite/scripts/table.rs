@@ -4,6 +4,7 @@ use super::keys;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tallystone_model::explain::hindrances;
+use tallystone_model::names::INTERNAL_QUEUES;
 use tallystone_model::store::*;
 use tallystone_model::*;
 use tallystone_server::store::RedisStore;
@@ -54,7 +55,12 @@ impl Table {
     async fn act(&mut self, words: &str) -> String {
         let mut words = words.split_whitespace();
         let verb = words.next().expect("a verb");
-        let words: Vec<&str> = words.collect();
+        let mut words: Vec<&str> = words.collect();
+        if verb == "create" && words.first() == Some(&"internal") {
+            words.remove(0);
+            let name = format!("{INTERNAL_QUEUES}{}", self.queue.name());
+            self.queue.shard = Shard::first(&QueueName::parse("queue", &name).expect("a name"));
+        }
         let (queue, store) = (self.queue.clone(), self.store.clone());
         let shard = &queue.shard;
         match verb {
@@ -385,6 +391,7 @@ fn patch(words: &[&str]) -> QueuePatch {
             ("attempts", value) => patch.max_attempts = Some(number(value) as u32),
             ("retention", value) => patch.terminal_retention_ms = Some(number(value)),
             ("errored_retention", value) => patch.errored_retention_ms = Some(number(value)),
+            ("id_window", value) => patch.id_window_ms = Some(number(value)),
             ("errored", value) => patch.max_errored = Some(number(value)),
             ("depth", value) => patch.max_depth = Some(number(value)),
             ("paused", value) => patch.dequeue_blocked = Some(value == "yes"),

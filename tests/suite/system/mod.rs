@@ -16,6 +16,7 @@ mod messages;
 mod outages;
 mod queue_depth;
 mod queues;
+mod results;
 mod selection;
 mod terminal;
 mod upgrade;

@@ -76,6 +76,7 @@ fn as_in_queue(queue: &Message, index: &IndexedMessage) -> IndexedMessage {
         changed_at_ms: index.changed_at_ms.max(queue.state_since_ms),
         due_ms: if matches!(queue.state, State::Invisible | State::Running) { queue.due_ms } else { 0 },
         coalesced: queue.coalesced,
+        result: queue.result.clone(),
         ..index.clone()
     }
 }
@@ -134,6 +135,7 @@ mod tests {
             repaired: false,
             shard: 0,
             payload: None,
+            result: Bytes::new(),
         }
     }
 

@@ -1,12 +1,13 @@
 //! `tallystone bench counters`: the figures of the counters, on the whole service with its queue and its worker.
 //!
-//! What lives here: one file per figure, the adds that they send (`adds`), bounded loads (`load`) and loads beyond what
-//! the service takes (`callers`), the services under test (`service`), and raw Redis as reference (`raw`). What may not
+//! What lives here: one file per figure, the adds that they send (`adds`), bounded loads (`load`), the services under
+//! test (`service`), and raw Redis as reference (`raw`). What may not
 //! live here: another way to sample, judge or print.
 
 mod add_rate;
 mod adds;
-mod callers;
+mod hedged;
+mod idle;
 mod jobs;
 mod lag;
 mod latency;
@@ -15,6 +16,7 @@ mod memory;
 mod overload;
 mod plan;
 mod raw;
+mod rollup;
 mod service;
 
 pub use plan::{CounterFigure, CountersArgs};
@@ -65,6 +67,9 @@ impl Suite for CounterSuite {
             CounterFigure::Jobs => jobs::measure(plan, &rig).await,
             CounterFigure::Memory => memory::measure(plan, &rig).await,
             CounterFigure::Overload => overload::measure(plan, &rig).await,
+            CounterFigure::Hedged => hedged::measure(plan, &rig).await,
+            CounterFigure::Rollup => rollup::measure(plan, &rig).await,
+            CounterFigure::Idle => idle::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows

@@ -39,8 +39,15 @@ pub enum CounterFigure {
     Jobs,
     /// Redis memory per event that is not rolled up yet, and per idle counter
     Memory,
-    /// AddCounts without tokens in batches of 1000 by 1 to 4000 callers, and an add after Redis has stood still
+    /// AddCounts without tokens in batches of 1000 by 1 to 4000 callers, over gRPC and HTTP, and an add after Redis has stood
+    /// still
     Overload,
+    /// Single calls at a steady rate while one of two servers stands still, by clients that hedge; reference: without hedges
+    Hedged,
+    /// Rollups of many waiting counters: their rate, what they add to the queue's append-only file, and adds at the same time
+    Rollup,
+    /// Many idle namespaces: Redis commands, growth of the append-only file, memory of the processes
+    Idle,
 }
 
 /// Arguments of `tallystone bench counters`.
@@ -59,7 +66,7 @@ pub struct CountersArgs {
     /// 0: they share the threads of the bench
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_threads: usize,
-    /// The program that serves the counters in the figure overload, such as an older build [default: this one]
+    /// The program that serves the counters in the figures overload and hedged, such as an older build [default: this one]
     #[arg(long, value_name = "PROGRAM")]
     pub counters_program: Option<PathBuf>,
 }
@@ -110,6 +117,15 @@ pub(super) struct CounterSizes {
     /// How long each number of callers goes on, and how long Redis stands still.
     pub(super) overload: Duration,
     pub(super) stall: Duration,
+    /// Rate of single calls, and how long one of two servers stands still.
+    pub(super) hedged_per_s: u64,
+    pub(super) standstill: Duration,
+    /// Counters that wait for a rollup.
+    pub(super) waiting: usize,
+    /// Idle namespaces, how long they exist before they are measured, and for how long they are.
+    pub(super) idle_namespaces: usize,
+    pub(super) idle_settle: Duration,
+    pub(super) idle: Duration,
 }
 
 impl CounterSizes {
@@ -132,6 +148,12 @@ impl CounterSizes {
             settle: Duration::from_millis(short(1_000, 100)),
             overload: Duration::from_millis(scaled(10_000, 500)),
             stall: Duration::from_millis(short(12_000, 500)),
+            hedged_per_s: 1_000,
+            standstill: Duration::from_millis(short(10_000, 200)),
+            waiting: short(scaled(300_000, 3_000), 3_000) as usize,
+            idle_namespaces: short(2_000, 5) as usize,
+            idle_settle: Duration::from_millis(short(75_000, 500)),
+            idle: Duration::from_millis(short(180_000, 500)),
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) enum Rollups {
     Without,
     /// A queue, and a worker with these options.
     By(WorkerOptions),
+    /// A queue; the worker is started later.
+    Later,
 }
 
 impl Rollups {
@@ -50,12 +52,23 @@ pub(super) struct RollupParts {
 
 impl RollupParts {
     pub(super) async fn start(threads: usize, rig: &Rig, rollups: Rollups) -> Result<RollupParts> {
-        let Rollups::By(options) = rollups else { return Ok(RollupParts { worker: None, queue: None }) };
-        let queue = Ours::start(rig, threads).await?;
-        let (queue_url, redis_url) = (queue.url(), rig.url());
+        let queue = match rollups {
+            Rollups::Without => None,
+            Rollups::By(_) | Rollups::Later => Some(Ours::start(rig, threads).await?),
+        };
+        let mut parts = RollupParts { worker: None, queue };
+        if let Rollups::By(options) = rollups {
+            parts.start_worker(threads, rig, options).await?;
+        }
+        Ok(parts)
+    }
+
+    /// Starts the worker of the counters on this Redis.
+    async fn start_worker(&mut self, threads: usize, rig: &Rig, options: WorkerOptions) -> Result<()> {
+        let (queue_url, redis_url) = (self.queue_url().context("there is a queue")?, rig.url());
         let start = async move { Ok(RollupWorker::start(connect(&redis_url).await?, client(&queue_url)?, options)) };
-        let worker = OwnThreads::start("worker", threads, start).await?;
-        Ok(RollupParts { worker: Some(worker), queue: Some(queue) })
+        self.worker = Some(OwnThreads::start("worker", threads, start).await?);
+        Ok(())
     }
 
     pub(super) fn queue_url(&self) -> Option<String> {
@@ -99,7 +112,17 @@ impl CountersUnderTest {
         config: NamespaceConfig,
         rollups: Rollups,
     ) -> Result<CountersUnderTest> {
-        CountersUnderTest::start_on(plan.args.server_threads, rig, config, rollups).await
+        CountersUnderTest::start_on(plan.args.server_threads, rig, rig, config, rollups).await
+    }
+
+    /// Starts them without a worker, and the queue on another Redis.
+    pub(super) async fn start_without_worker(
+        plan: &CountersPlan,
+        rig: &Rig,
+        queue_rig: &Rig,
+        config: NamespaceConfig,
+    ) -> Result<CountersUnderTest> {
+        CountersUnderTest::start_on(plan.args.server_threads.max(1), rig, queue_rig, config, Rollups::Later).await
     }
 
     /// The same on dedicated threads: under a steady load the service must not wait for its callers' threads.
@@ -108,17 +131,18 @@ impl CountersUnderTest {
         rig: &Rig,
         config: NamespaceConfig,
     ) -> Result<CountersUnderTest> {
-        CountersUnderTest::start_on(plan.args.server_threads.max(1), rig, config, Rollups::by_worker()).await
+        CountersUnderTest::start_on(plan.args.server_threads.max(1), rig, rig, config, Rollups::by_worker()).await
     }
 
     async fn start_on(
         threads: usize,
         rig: &Rig,
+        queue_rig: &Rig,
         config: NamespaceConfig,
         rollups: Rollups,
     ) -> Result<CountersUnderTest> {
         let redis_url = rig.url();
-        let rollups = RollupParts::start(threads, rig, rollups).await?;
+        let rollups = RollupParts::start(threads, queue_rig, rollups).await?;
         let (queue_url, namespaces) = (rollups.queue_url(), connect(&redis_url).await?);
         let start = async move {
             let queue = queue_url.map(|url| client(&url)).transpose()?;
@@ -133,6 +157,12 @@ impl CountersUnderTest {
 
     fn url(&self) -> String {
         self.counters.part.url()
+    }
+
+    /// Starts the worker that was left out.
+    pub(super) async fn start_worker(&mut self, plan: &CountersPlan, rig: &Rig) -> Result<()> {
+        let Rollups::By(options) = Rollups::by_worker() else { return Ok(()) };
+        self.rollups.start_worker(plan.args.server_threads.max(1), rig, options).await
     }
 
     /// `count` callers, spread over the connections.

@@ -107,5 +107,6 @@ fn event(number: u64, version: u32, moment: u64) -> Event {
         last_reason: String::new(),
         coalesced: false,
         payload: None,
+        result: Default::default(),
     }
 }

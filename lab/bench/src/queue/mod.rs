@@ -9,6 +9,7 @@ mod idle;
 mod latency;
 mod locked;
 mod memory;
+mod overload;
 mod plan;
 mod rounds;
 mod unary;
@@ -68,6 +69,7 @@ impl Suite for QueueSuite {
             QueueFigure::Filter => filter::measure(plan, &rig).await,
             QueueFigure::Memory => memory::measure(plan, &rig).await,
             QueueFigure::Idle => idle::measure(plan, &rig).await,
+            QueueFigure::Overload => overload::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows

@@ -34,6 +34,8 @@ pub enum QueueFigure {
     Memory,
     /// Redis commands per second while 1,000 workers wait, and with 10,000 empty queues
     Idle,
+    /// Enqueue and Work streams with 1 to 4000 callers
+    Overload,
 }
 
 /// Arguments of `tallystone bench queue`.
@@ -110,6 +112,8 @@ pub(super) struct QueueSizes {
     /// From when on, and for how long, the commands are counted. Together less than the longest poll.
     pub(super) settle: Duration,
     pub(super) idle: Duration,
+    /// How long each number of callers goes on.
+    pub(super) overload: Duration,
 }
 
 impl QueueSizes {
@@ -134,6 +138,7 @@ impl QueueSizes {
             unused_queues: if quick { 100 } else { 10_000 },
             settle: Duration::from_secs(if quick { 2 } else { 115 }),
             idle: Duration::from_secs(if quick { 2 } else { 180 }),
+            overload: Duration::from_millis(if quick { 200 } else { scaled(4_000, 400) }),
         }
     }
 }

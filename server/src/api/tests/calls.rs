@@ -77,6 +77,7 @@ async fn q2_a_configuration_comes_back_as_it_was_given() {
         errored_retention_ms: Some(1),
         max_errored: Some(2),
         max_errored_bytes: Some(3),
+        id_window_ms: Some(4),
         shards: Some(1),
         retry_backoff: Some(pb::RetryBackoff {
             kind: pb::retry_backoff::Kind::Exponential.into(),

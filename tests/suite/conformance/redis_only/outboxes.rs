@@ -75,6 +75,15 @@ async fn q19_internal_queues_keep_no_history_unless_configured() {
             raw::<()>(&redis, "FLUSHALL").await;
         }
     }
+    // What is forgotten as it is completed has both events.
+    let name = QueueName::parse("queue", "rollup/ns/0of1").expect("a name");
+    with.create_queue(&name, QueueConfig { terminal_retention_ms: 0, ..exclusive() }).await.expect("a new queue");
+    let queue = TestQueue { store: with, clock, shard: Shard::first(&name) };
+    queue.put([keyed("m", 1, "k")]).await;
+    let lease = queue.take_one().await;
+    queue.complete(to(&lease)).await.expect("a live lease");
+    let ends: Vec<_> = queue.events_of("m").await.iter().map(|event| (event.to, event.by, event.version)).collect();
+    assert_eq!(ends[2..], [(Some(State::Completed), Cause::Complete, 3), (None, Cause::Collect, 4)]);
 }
 
 #[tokio::test]

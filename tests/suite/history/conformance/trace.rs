@@ -1,7 +1,7 @@
 //! The transitions of one id: Q20.
 
 use std::slice::from_ref;
-use tallystone_indexer::{Trace, fold};
+use tallystone_indexer::{SearchQuery, Trace, fold};
 use tallystone_model::State;
 use tallystone_proto::event::v1::Cause;
 use tallystone_proto::history::v1::{IndexedMessage, TracedTransition};
@@ -12,6 +12,7 @@ over_history_stores!(
     q20_a_trace_has_every_message_of_an_id,
     q20_a_trace_comes_in_pages,
     q20_the_first_events_payload_is_in_the_trace,
+    q23_a_completed_message_has_its_result_in_trace_and_search,
     q20_an_unknown_id_has_an_empty_trace,
     q20_a_missing_version_is_left_out,
     q20_an_id_in_another_queue_is_another_message,
@@ -124,6 +125,32 @@ async fn q20_the_first_events_payload_is_in_the_trace<S: HistoryUnderTest>(histo
     for message in history.search(&history.any()).await {
         assert_eq!(message.payload, None, "a search returns no payloads: {message:?}");
     }
+}
+
+async fn q23_a_completed_message_has_its_result_in_trace_and_search<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
+    let begun = |id: &str| history.life(id).enqueued().after(1).leased("w").after(1);
+    let kept = begun("kept").completed_with(b"\0\xffgate 7");
+    let gone = begun("gone").completed_with(b"landed").after(1).collected();
+    let without = begun("without").completed().after(1).collected();
+    let mut events = events_of(&[kept, gone.clone(), without]);
+    // Each event after a later one: the newest counts, in one batch and in several.
+    events.reverse();
+    for batch in events.chunks(3) {
+        history.record_and_show(batch).await;
+    }
+    let expected: [(&str, &[u8]); 3] = [("gone", b"landed"), ("kept", b"\0\xffgate 7"), ("without", b"")];
+    for (id, result) in expected {
+        assert_eq!(history.trace(id).await.message.expect("a message").result, result, "{id}");
+    }
+    let mut found = history.search(&SearchQuery { include_gone: true, ..history.any() }).await;
+    found.sort_by(|a, b| a.id.cmp(&b.id));
+    let found: Vec<_> = found.iter().map(|message| (message.id.as_str(), &message.result[..])).collect();
+    assert_eq!(found, expected);
+    // A repair writes it, too.
+    let message = IndexedMessage { version: 9, result: "repaired".into(), ..fold::message(gone.last()) };
+    assert_eq!(history.store().repair(&[message]).await, Ok(vec![true]));
+    history.show().await;
+    assert_eq!(history.trace("gone").await.message.expect("a message").result, "repaired");
 }
 
 async fn q20_an_unknown_id_has_an_empty_trace<S: HistoryUnderTest>(history: &HistoryFixture<S>) {
