@@ -28,7 +28,7 @@ pub(super) async fn advance(
         return Err(HistoryError::Failed(format!("{source:?} cannot have the watermark {up_to_ms}")));
     }
     let advance = async {
-        cluster.refreshes.refreshed(&cluster.client, &cluster.groups).await?;
+        cluster.refreshes.refreshed(&cluster.client, &cluster.searched()).await?;
         write(cluster, group, source, up_to_ms).await
     };
     cluster.write(advance).await

@@ -1,5 +1,6 @@
 //! The state of one store: its connection, its indices, and what is known of the server.
 
+use super::claims::SeenClaims;
 use super::client::ElasticClient;
 use super::group::IndexGroup;
 use super::hours::HourIndices;
@@ -16,6 +17,7 @@ pub(super) struct Cluster {
     pub(super) groups: Vec<IndexGroup>,
     pub(super) options: ElasticOptions,
     pub(super) refreshes: Refreshes,
+    pub(super) claims: SeenClaims,
     templates: Templates,
 }
 
@@ -40,6 +42,7 @@ impl Cluster {
             client: ElasticClient::new(&options)?,
             groups: std::iter::once(&others).chain(&options.groups).map(group).collect::<Result<_, HistoryError>>()?,
             refreshes: Refreshes::default(),
+            claims: SeenClaims::default(),
             templates: Templates::default(),
             options,
         })

@@ -6,10 +6,12 @@
 //! a new hour is then a new index. (docs/decisions/0050)
 
 use super::client::ElasticClient;
+use super::filter::Filter;
 use super::get::get;
 use super::index_list::{ListedIndex, list};
 use super::names::{HOUR_MS, IndexNames, Kind, hour_of};
 use super::options::Rollover;
+use super::refresh::refresh;
 use super::response::SearchResponse;
 use crate::store::HistoryError;
 use elasticsearch::http::Method;
@@ -69,8 +71,12 @@ impl HourIndices {
         }
         let unchosen: Vec<HourKey> = missing.into_iter().filter(|key| !known.contains_key(key)).collect();
         for key in unchosen {
-            let index = choose(client, names, rollover, key).await?;
-            known.insert(key, store(client, names, key, index).await?);
+            let choice = choose(client, names, rollover, key).await?;
+            let index = store(client, names, key, choice.index).await?;
+            if choice.is_new {
+                create(client, &index).await?;
+            }
+            known.insert(key, index);
         }
         let place = |key: HourKey| Some((key, known.get(&key)?.clone()));
         Ok(Places(wanted.into_iter().filter_map(place).collect()))
@@ -118,24 +124,63 @@ async fn store(
     first.map(|(_, index)| index).ok_or_else(|| HistoryError::Unavailable(format!("the choice {} is gone", id(key))))
 }
 
+/// Creates the index, so that the choice for a later hour takes it into account before it has a document.
+async fn create(client: &ElasticClient, index: &str) -> Result<(), HistoryError> {
+    match client.send(Method::Put, index, &[("wait_for_active_shards", "0")], None).await?.done() {
+        Err(HistoryError::Failed(why)) if why.contains("resource_already_exists_exception") => Ok(()),
+        done => done,
+    }
+}
+
+/// An index for an hour.
+struct Choice {
+    index: String,
+    /// Whether it did not exist.
+    is_new: bool,
+}
+
 /// The index for an hour that has none yet: the one that begins last before it, unless that is too old or full. If that
-/// index has documents of this hour, it stays: a program without hours wrote them, or the choices were lost.
+/// index is full and has documents of this hour, it stays: a program without hours wrote them, or the choices were lost.
+/// An index that is too old is not read, because it may not be readable any more.
 async fn choose(
     client: &ElasticClient,
     names: &IndexNames,
     rollover: &Rollover,
     (kind, hour): HourKey,
-) -> Result<String, HistoryError> {
+) -> Result<Choice, HistoryError> {
     let indices = list(client, names, kind).await?;
     let before = indices.iter().filter(|index| index.begins <= hour).max_by_key(|index| index.begins);
     let new = match before {
         Some(last) if !names.is_undated(&last.name) && last.begins / 24 == hour / 24 => names.of_hour(kind, hour),
         _ => names.of_day(kind, hour),
     };
-    let Some(last) = before else { return Ok(new) };
-    let is_old = names.is_undated(&last.name) || hour / 24 >= last.begins / 24 + u64::from(rollover.days);
-    let ends_here = last.name == new || (!is_old && !is_full(client, rollover, last).await?);
-    Ok(if ends_here || has_documents(client, last, kind, hour).await? { last.name.clone() } else { new })
+    let Some(last) = before else { return Ok(Choice { index: new, is_new: true }) };
+    let stays = if names.is_undated(&last.name) {
+        has_documents(client, last, kind, hour).await?
+    } else if hour / 24 >= last.begins / 24 + u64::from(rollover.days) {
+        false
+    } else {
+        last.name == new || !is_full(client, rollover, last).await? || has_documents(client, last, kind, hour).await?
+    };
+    Ok(Choice { index: if stays { last.name.clone() } else { new }, is_new: !stays })
+}
+
+/// The end of the last hour that this index was chosen for, in hours since 1970; `None`: no hour chose it.
+pub(super) async fn last_end(
+    client: &ElasticClient,
+    names: &IndexNames,
+    kind: Kind,
+    index: &str,
+) -> Result<Option<u64>, HistoryError> {
+    refresh(client, &names.hours).await?;
+    let body = json!({
+        "size": 1,
+        "track_total_hits": false,
+        "query": Filter::default().term("kind", kind.word()).term("index", index).query(),
+        "sort": [{ "from_ms": "desc" }],
+    });
+    let found: SearchResponse<HourDocument> = client.search(&names.hours, &body).await?;
+    Ok(found.into_sources().next().map(|last| hour_of(last.from_ms) + 1))
 }
 
 async fn has_documents(
@@ -164,12 +209,6 @@ pub(super) async fn has_match(client: &ElasticClient, index: &str, query: &Value
     });
     let found: SearchResponse<Value> = client.search(index, &body).await?;
     Ok(found.len() > 0)
-}
-
-async fn refresh(client: &ElasticClient, index: &str) -> Result<(), HistoryError> {
-    // Another program may have dropped the index.
-    let missing = [("ignore_unavailable", "true"), ("allow_no_indices", "true")];
-    client.send(Method::Post, &format!("{index}/_refresh"), &missing, None).await?.done()
 }
 
 #[derive(Deserialize)]

@@ -38,6 +38,7 @@ pub(super) async fn list(
         Some(ListedIndex { begins, shards, is_closed: settings["verified_before_close"] == "true", name })
     };
     let mut indices: Vec<ListedIndex> = found.into_iter().filter_map(listed).collect();
-    indices.sort_by_key(|index| index.begins);
+    // The index of a day and that of its first hour begin together; the second one is the later one.
+    indices.sort_by(|one, other| (one.begins, &one.name).cmp(&(other.begins, &other.name)));
     Ok(indices)
 }

@@ -76,8 +76,14 @@ impl Cluster {
         patterns.join(",")
     }
 
-    /// Leaves out messages in the indices of a group that their queue does not belong to: the groups were others when they
-    /// were written.
+    /// Everything that searches read, as one pattern.
+    pub(super) fn searched(&self) -> String {
+        let transitions: Vec<&str> = self.groups.iter().map(|group| group.names.historic.as_str()).collect();
+        format!("{},{},{}", self.all_messages(), transitions.join(","), self.shared().losses)
+    }
+
+    /// Leaves out messages that are not in the indices of their queue's group: the groups were others when they were
+    /// written.
     pub(super) fn in_their_group(&self, mut filter: Filter) -> Filter {
         for group in self.groups.iter().filter(|group| !group.queue_prefix.is_empty()) {
             let of_prefix = |group: &IndexGroup| json!({ "prefix": { "queue": { "value": group.queue_prefix } } });
@@ -85,10 +91,11 @@ impl Cluster {
                 other.queue_prefix.len() > group.queue_prefix.len()
                     && other.queue_prefix.starts_with(&group.queue_prefix)
             };
+            let own_indices = json!({ "wildcard": { "_index": { "value": format!("{}*", group.names.undated) } } });
             let mut allowed: Vec<Value> = self.groups.iter().filter(is_nested).map(of_prefix).collect();
-            let indices = format!("{}*", group.names.undated);
-            allowed.push(json!({ "wildcard": { "_index": { "value": indices } } }));
+            allowed.push(own_indices.clone());
             filter = filter.unless(json!({ "bool": { "filter": [of_prefix(group)], "must_not": allowed } }));
+            filter = filter.unless(json!({ "bool": { "filter": [own_indices], "must_not": [of_prefix(group)] } }));
         }
         filter
     }

@@ -3,13 +3,14 @@
 //!
 //! An index is dropped in steps: claim it, block writes to it, verify that it has nothing to keep, delete it, give the claim
 //! back. No write can come between the last two. A program that dies in between leaves the claim; the next one continues.
+//! An index that cannot be read keeps no other one from being dropped.
 
 use super::bulk::{Action, Bulk, ExternalVersion, Target};
 use super::claims::{Turn, claim, release, turn};
 use super::cluster::Cluster;
 use super::filter::Filter;
 use super::group::IndexGroup;
-use super::hours::has_match;
+use super::hours::{has_match, last_end};
 use super::index_list::{ListedIndex, list};
 use super::names::{HOUR_MS, Kind};
 use super::response::SearchResponse;
@@ -27,17 +28,34 @@ const MESSAGES: usize = 2_000;
 const DAY_HOURS: u64 = 24;
 
 pub(super) async fn prune(cluster: &Cluster, now_ms: u64) -> Result<bool, HistoryError> {
-    let mut more = false;
+    let mut step = Step::default();
     for group in &cluster.groups {
         let past = Past { cluster, group, now_ms, before_ms: now_ms.saturating_sub(group.retention_ms) };
-        let (_, more_transitions) = past.drop_indices(Kind::Transitions).await?;
-        let (kept, more_messages) = past.drop_indices(Kind::Messages).await?;
-        more |= more_transitions || more_messages;
-        for index in kept {
-            more |= past.remove_messages(&index).await?;
+        for kind in [Kind::Transitions, Kind::Messages] {
+            match list(&cluster.client, &group.names, kind).await {
+                Ok(indices) => past.prune(kind, &indices, &mut step).await,
+                Err(error) => step.note(Err(error)),
+            }
         }
     }
-    Ok(more)
+    step.failed.map_or(Ok(step.more), Err)
+}
+
+/// What one step has left.
+#[derive(Default)]
+struct Step {
+    more: bool,
+    /// The first error.
+    failed: Option<HistoryError>,
+}
+
+impl Step {
+    fn note(&mut self, done: Result<bool, HistoryError>) {
+        match done {
+            Ok(more) => self.more |= more,
+            Err(error) => drop(self.failed.get_or_insert(error)),
+        }
+    }
 }
 
 /// What of one group is past its retention.
@@ -50,25 +68,26 @@ struct Past<'a> {
 }
 
 impl Past<'_> {
-    /// Drops indices that have nothing to keep. Returns the old ones that have, and whether there are more to drop.
-    async fn drop_indices(&self, kind: Kind) -> Result<(Vec<ListedIndex>, bool), HistoryError> {
-        let names = &self.group.names;
-        let (mut kept, mut dropped) = (Vec::new(), 0);
-        for index in list(&self.cluster.client, names, kind).await? {
-            if names.is_undated(&index.name) {
-                kept.push(index);
+    /// Drops indices that have nothing to keep. From old ones that have, removes the messages that are gone.
+    async fn prune(&self, kind: Kind, indices: &[ListedIndex], step: &mut Step) {
+        let mut dropped = 0;
+        for index in indices {
+            if self.group.names.is_undated(&index.name) {
+                step.note(self.remove_messages(index).await);
             } else if self.is_past(index.begins + DAY_HOURS) {
                 if dropped == INDICES {
-                    return Ok((kept, true));
+                    return step.note(Ok(true));
                 }
-                if self.drop_index(kind, &index).await? {
-                    dropped += 1;
-                } else if self.is_past(index.begins + 2 * DAY_HOURS) {
-                    kept.push(index);
+                match self.drop_index(kind, index).await {
+                    Ok(true) => dropped += 1,
+                    Ok(false) if kind == Kind::Messages && self.is_past(index.begins + 2 * DAY_HOURS) => {
+                        step.note(self.remove_messages(index).await);
+                    }
+                    Ok(false) => {}
+                    Err(error) => step.note(Err(error)),
                 }
             }
         }
-        Ok((kept, false))
     }
 
     fn is_past(&self, hour: u64) -> bool {
@@ -77,18 +96,36 @@ impl Past<'_> {
 
     /// Drops the index unless it has something to keep. `false`: it stays, for now at least.
     async fn drop_index(&self, kind: Kind, index: &ListedIndex) -> Result<bool, HistoryError> {
-        let (client, names) = (&self.cluster.client, &self.group.names);
-        let days = u64::from(self.cluster.options.rollover.days);
         if index.is_closed {
-            // No write can come, and no search can see what is in it.
-            let is_past = kind == Kind::Transitions && self.is_past(index.begins + days * DAY_HOURS);
-            if is_past {
-                self.delete(kind, &index.name).await?;
-            }
-            return Ok(is_past);
+            return self.drop_unread(kind, index).await;
         }
+        match self.drop_verified(kind, index).await {
+            Err(error) if !self.drop_unread(kind, index).await? => Err(error),
+            Err(_) => Ok(true),
+            done => done,
+        }
+    }
+
+    /// Drops transitions without reading them if all hours of their index are past. No event is written to it any more that
+    /// would be kept.
+    async fn drop_unread(&self, kind: Kind, index: &ListedIndex) -> Result<bool, HistoryError> {
+        let days = u64::from(self.cluster.options.rollover.days);
+        // What no choice names, programs wrote that had an index for each day.
+        if kind != Kind::Transitions || !self.is_past(index.begins + days * DAY_HOURS) {
+            return Ok(false);
+        }
+        let end = last_end(&self.cluster.client, &self.group.names, kind, &index.name).await?;
+        let is_past = end.is_none_or(|end| self.is_past(end));
+        if is_past {
+            self.delete(kind, &index.name).await?;
+        }
+        Ok(is_past)
+    }
+
+    async fn drop_verified(&self, kind: Kind, index: &ListedIndex) -> Result<bool, HistoryError> {
+        let (client, names) = (&self.cluster.client, &self.group.names);
         let to_keep = self.to_keep(kind);
-        let turn = turn(client, names, &index.name, self.now_ms).await?;
+        let turn = turn(client, names, &self.cluster.claims, &index.name, self.now_ms).await?;
         let is_of_another = turn == Turn::Taken;
         if is_of_another || (turn == Turn::Free && has_match(client, &index.name, &to_keep).await?) {
             return Ok(false);
@@ -96,7 +133,7 @@ impl Past<'_> {
         if !claim(client, names, &index.name, turn, self.now_ms).await? {
             return Ok(false);
         }
-        if matches!(turn, Turn::Abandoned { .. }) {
+        if matches!(turn, Turn::Abandoned(_)) {
             // The server acknowledges only a new block.
             self.unblock(&index.name).await?;
         }

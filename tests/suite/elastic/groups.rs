@@ -93,6 +93,13 @@ async fn q19_a_message_that_changes_its_group_is_found_once() {
     found.sort();
     assert_eq!(found, [("a/b/y", 1), ("a/x", 2), ("orders", 1)]);
     assert_eq!(depth(&grouped, Queues::WithPrefix("a/".to_owned())).await, 2);
+
+    // A group that has fewer queues than before.
+    let narrow = store(&indices, vec![group(&indices, "a", "a/b/", DAY_MS)]);
+    record(&narrow, &[of_queue("a/x", event("m", 1, 3)), of_queue("a/b/y", event("m", 1, 2))]).await;
+    narrow.advance(ONLY, NOON_MS).await.expect("visible");
+    assert_eq!(queues(&narrow, None).await, ["a/b/y", "a/x", "orders"]);
+    assert_eq!(depth(&narrow, Queues::WithPrefix(String::new())).await, 3);
     indices.remove().await;
 }
 

@@ -1,6 +1,8 @@
 //! The retention.
 
 use super::*;
+use serde_json::json;
+use tallystone_indexer::{HistoryError, Rollover};
 
 #[tokio::test]
 async fn q19_days_are_dropped_and_gone_messages_next_to_others_one_by_one() {
@@ -82,5 +84,57 @@ async fn q19_many_old_days_are_dropped_in_steps() {
     assert_eq!(store.prune(NOON_MS + 40 * DAY_MS).await, Ok(true), "20 of each kind");
     assert_eq!(store.prune(NOON_MS + 40 * DAY_MS).await, Ok(false));
     assert_eq!(indices.names().await, Vec::<String>::new());
+    indices.remove().await;
+}
+
+#[tokio::test]
+async fn q19_an_index_that_cannot_be_read_stops_neither_writes_nor_the_retention() {
+    let indices = TestIndices::new("unread").await;
+    let store = Elastic::new(ElasticOptions { retention_ms: DAY_MS, ..indices.options() }).expect("good options");
+    store.prepare().await.expect("templates");
+    // No node may have their shards.
+    for day in ["historic-2026.11.18", "current-2026.11.18", "historic-2026.11.19", "current-2026.11.19"] {
+        let settings = json!({ "settings": { "index.routing.allocation.require._name": "none" } });
+        let path = format!("{}-{day}?wait_for_active_shards=0", indices.prefix);
+        indices.call(Method::Put, &path, Some(settings)).await;
+    }
+    let begins = [DAY_MS, 2 * DAY_MS];
+    let gone = begins.map(|later_ms| {
+        changed(event(&format!("m{later_ms}"), later_ms, 1), |event| {
+            event.at_ms += later_ms;
+            (event.to, event.enqueued_at_ms) = (None, event.at_ms);
+        })
+    });
+    record(&store, &gone).await;
+    let spans = async || {
+        let short = |name: String| name[indices.prefix.len() + 1..].replace("2026.11.", "");
+        let names = indices.indices().await.into_iter().map(short).filter(|name| name.contains('-'));
+        names.collect::<Vec<String>>().join(" ")
+    };
+    assert_eq!(
+        spans().await,
+        "current-18 current-19 current-21 current-22 historic-18 historic-19 historic-21 historic-22"
+    );
+    let pruned = store.prune(NOON_MS + 2 * DAY_MS + DAY_MS / 2).await;
+    assert!(matches!(pruned, Err(HistoryError::Unavailable(_))), "{pruned:?}");
+    assert_eq!(spans().await, "current-18 current-19 current-22 historic-22");
+    indices.remove().await;
+}
+
+#[tokio::test]
+async fn q19_a_closed_index_is_dropped_when_its_last_hour_is_past() {
+    let indices = TestIndices::new("closed-past").await;
+    let store = |days| {
+        let rollover = Rollover { days, ..Rollover::default() };
+        Elastic::new(ElasticOptions { retention_ms: DAY_MS, rollover, ..indices.options() }).expect("good options")
+    };
+    record(&store(3), &[event("m", 1, 1), changed(event("m", 1, 2), |event| event.at_ms += 2 * DAY_MS)]).await;
+    let day = format!("{}-historic-2026.11.20", indices.prefix);
+    indices.call(Method::Post, &format!("{day}/_close"), None).await;
+    let hour_end_ms = NOON_MS + 3_600_000 + 2 * DAY_MS;
+    for (now_ms, is_there) in [(hour_end_ms + DAY_MS - 1, true), (hour_end_ms + DAY_MS, false)] {
+        while store(1).prune(now_ms).await.expect("pruned") {}
+        assert_eq!(indices.indices().await.contains(&day), is_there);
+    }
     indices.remove().await;
 }

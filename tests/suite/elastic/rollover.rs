@@ -142,3 +142,24 @@ async fn q19_a_program_that_dies_between_choosing_an_index_and_writing_to_it_lea
     assert_eq!(twice(&indices.documents().await, &indices.prefix), Vec::<String>::new());
     indices.remove().await;
 }
+
+#[tokio::test]
+async fn q19_a_batch_of_many_days_fills_one_index() {
+    let indices = TestIndices::new("batch").await;
+    let backlog: Vec<Recorded> = (0..7).flat_map(|day| in_hour(day * 24, day)).collect();
+    record(&store(&indices, Rollover { days: 7, ..Rollover::default() }), &backlog).await;
+    assert_eq!([spans(&indices, "historic").await, spans(&indices, "current").await], ["2026.11.20", "2026.11.20"]);
+    indices.remove().await;
+}
+
+#[tokio::test]
+async fn q19_lost_choices_are_found_again_by_the_documents() {
+    let indices = TestIndices::new("lost").await;
+    let events: Vec<Recorded> = (0..3).flat_map(|hour| in_hour(hour, hour)).collect();
+    record(&store(&indices, of_documents(100)), &events).await;
+    let once = indices.documents().await;
+    indices.call(Method::Delete, &format!("{}-hours", indices.prefix), None).await;
+    record(&store(&indices, of_documents(1)), &events).await;
+    assert_eq!(indices.documents().await, once);
+    indices.remove().await;
+}
