@@ -13,8 +13,9 @@
 //! - `PREFIX-losses`: one document per shard that has lost transitions since the last repair.
 //!
 //! What lives here: the store (`store`), one file per call of the trait, and what these share: `cluster` (the state of
-//! one store), `group` (the indices of some queues), `places` (which of them have what), `client` (one request), `reply` (its response or error), `retry`, `bulk` (many writes), `get`
-//! (documents by id), `document` (what is written), `names`, `hours`, `claims`, `index_list`, `templates`, `refresh`, `filter` and `response` (searches).
+//! one store), `group` (the indices of some queues), `places` (which of them have what), `client` (one request), `reply`
+//! (its response or error), `retry`, `bulk` (many writes), `get` (documents by id), `document` (what is written), `names`,
+//! `hours`, `claims`, `index_list`, `templates`, `refresh`, `filter` and `response` (searches).
 //! What may not: knowledge of Kafka, and features that only one of the two products has.
 
 mod advance;

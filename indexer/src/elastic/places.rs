@@ -30,14 +30,8 @@ impl Place<'_> {
 impl Cluster {
     /// The group of a queue: the one with the longest prefix.
     pub(super) fn group_of(&self, queue: &str) -> &IndexGroup {
-        let mut groups = self.groups.iter().filter(|group| queue.starts_with(&group.queue_prefix));
-        let first = groups.next().unwrap_or(&self.groups[0]);
-        groups.fold(
-            first,
-            |longest, other| {
-                if other.queue_prefix.len() > longest.queue_prefix.len() { other } else { longest }
-            },
-        )
+        let matching = self.groups.iter().filter(|group| queue.starts_with(&group.queue_prefix));
+        matching.max_by_key(|group| group.queue_prefix.len()).unwrap_or(&self.groups[0])
     }
 
     /// The indices of these times. Chooses those that have none yet.
