@@ -1,7 +1,8 @@
 //! The sections of the configuration that belong to history: `[history]`, `[elasticsearch]`, `[indexer]`.
 
-use crate::elastic::{ElasticOptions, check_prefix, parse_url};
+use crate::elastic::{ElasticGroup, ElasticOptions, Rollover, check_prefix, parse_url};
 use crate::embedded::EmbeddedOptions;
+use crate::groups::{HistoryGroup, check, check_index_prefixes};
 use crate::kafka::IndexerOptions;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -20,11 +21,18 @@ pub struct HistoryConfig {
     pub retention_ms: u64,
     /// The largest size of the file in bytes.
     pub bytes_max: u64,
+    /// Queues with separate history.
+    pub groups: Vec<HistoryGroup>,
 }
 
 impl Default for HistoryConfig {
     fn default() -> Self {
-        HistoryConfig { file: None, retention_ms: 7 * 86_400_000, bytes_max: 10 * 1024 * 1024 * 1024 }
+        HistoryConfig {
+            file: None,
+            retention_ms: 7 * 86_400_000,
+            bytes_max: 10 * 1024 * 1024 * 1024,
+            groups: Vec::new(),
+        }
     }
 }
 
@@ -32,13 +40,21 @@ impl HistoryConfig {
     /// Checks every field; the error names the first bad one.
     pub fn check(&self) -> Result<(), ConfigError> {
         ConfigError::unless_within("history.retention_ms", self.retention_ms, 60_000..=3_650 * 86_400_000)?;
-        ConfigError::unless_within("history.bytes_max", self.bytes_max, 64 * 1024 * 1024..=1 << 50)
+        ConfigError::unless_within("history.bytes_max", self.bytes_max, 64 * 1024 * 1024..=1 << 50)?;
+        check(&self.groups)
     }
 
     /// The options of the embedded store; `None`: none is configured.
     pub fn options(&self) -> Option<EmbeddedOptions> {
         let path = self.file.clone()?;
-        Some(EmbeddedOptions { path, retention_ms: self.retention_ms, max_bytes: self.bytes_max })
+        let own = |group: &HistoryGroup| Some((group.prefix.clone(), group.retention_ms?));
+        let retentions = self.groups.iter().filter_map(own).collect();
+        Some(EmbeddedOptions { path, retention_ms: self.retention_ms, retentions, max_bytes: self.bytes_max })
+    }
+
+    /// The prefixes of queues whose events have a separate topic, and the topics.
+    pub fn topics(&self) -> Vec<(String, String)> {
+        self.groups.iter().filter_map(|group| Some((group.prefix.clone(), group.topic.clone()?))).collect()
     }
 }
 
@@ -54,31 +70,65 @@ pub struct ElasticsearchConfig {
     pub shards: u16,
     /// Replicas of each primary shard.
     pub replicas: u16,
+    /// The most days in one index of messages or transitions.
+    pub index_days: u16,
+    /// The most documents of each primary shard of such an index. It may exceed them by those of an hour.
+    pub shard_documents_max: u64,
+    /// The most bytes of each primary shard of such an index. It may exceed them by those of an hour.
+    pub shard_bytes_max: u64,
 }
 
 impl Default for ElasticsearchConfig {
     fn default() -> Self {
-        ElasticsearchConfig { url: None, index_prefix: "tallystone".to_owned(), shards: 1, replicas: 1 }
+        let Rollover { days, documents_max, bytes_max } = Rollover::default();
+        ElasticsearchConfig {
+            url: None,
+            index_prefix: "tallystone".to_owned(),
+            shards: 1,
+            replicas: 1,
+            index_days: days,
+            shard_documents_max: documents_max,
+            shard_bytes_max: bytes_max,
+        }
     }
 }
 
 impl ElasticsearchConfig {
     /// Checks every field; the error names the first bad one.
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self, groups: &[HistoryGroup]) -> Result<(), ConfigError> {
         if let Some(url) = &self.url {
             parse_url(url).map_err(|why| ConfigError::new("elasticsearch.url", why))?;
         }
         check_prefix(&self.index_prefix).map_err(|why| ConfigError::new("elasticsearch.index_prefix", why))?;
+        check_index_prefixes(groups, &self.index_prefix)?;
         ConfigError::unless_within("elasticsearch.shards", u64::from(self.shards), 1..=1_024)?;
-        ConfigError::unless_within("elasticsearch.replicas", u64::from(self.replicas), 0..=16)
+        ConfigError::unless_within("elasticsearch.replicas", u64::from(self.replicas), 0..=16)?;
+        ConfigError::unless_within("elasticsearch.index_days", u64::from(self.index_days), 1..=31)?;
+        // A shard holds at most 2^31 documents, deleted ones included; the rest is room for those of an hour.
+        let documents = 1..=1_000_000_000;
+        ConfigError::unless_within("elasticsearch.shard_documents_max", self.shard_documents_max, documents)?;
+        ConfigError::unless_within("elasticsearch.shard_bytes_max", self.shard_bytes_max, 1 << 20..=1 << 40)
     }
 
-    /// The options of the store; `None`: none is configured. `retention_ms` is that of `[history]`.
-    pub fn options(&self, retention_ms: u64) -> Option<ElasticOptions> {
+    /// The options of the store; `None`: none is configured.
+    pub fn options(&self, history: &HistoryConfig) -> Option<ElasticOptions> {
+        let retention_ms = history.retention_ms;
+        let group = |group: &HistoryGroup| ElasticGroup {
+            queue_prefix: group.prefix.clone(),
+            prefix: group.index_prefix(&self.index_prefix),
+            retention_ms: group.retention_ms.unwrap_or(retention_ms),
+            has_topic: group.topic.is_some(),
+        };
         Some(ElasticOptions {
+            groups: history.groups.iter().map(group).collect(),
             prefix: self.index_prefix.clone(),
             shards: self.shards,
             replicas: self.replicas,
+            rollover: Rollover {
+                days: self.index_days,
+                documents_max: self.shard_documents_max,
+                bytes_max: self.shard_bytes_max,
+            },
             retention_ms,
             ..ElasticOptions::new(self.url.as_ref()?)
         })
@@ -166,20 +216,26 @@ mod tests {
     fn each_bad_field_is_named() {
         let (history, elasticsearch, indexer) =
             (HistoryConfig::default(), ElasticsearchConfig::default(), IndexerConfig::default());
-        assert_eq!((history.check(), elasticsearch.check(), indexer.check()), (Ok(()), Ok(()), Ok(())));
+        assert_eq!((history.check(), elasticsearch.check(&[]), indexer.check()), (Ok(()), Ok(()), Ok(())));
         for (field, checked) in [
             ("history.retention_ms", HistoryConfig { retention_ms: 1, ..history.clone() }.check()),
             ("history.bytes_max", HistoryConfig { bytes_max: 1, ..history }.check()),
             (
                 "elasticsearch.url",
-                ElasticsearchConfig { url: Some("es:9200".to_owned()), ..elasticsearch.clone() }.check(),
+                ElasticsearchConfig { url: Some("es:9200".to_owned()), ..elasticsearch.clone() }.check(&[]),
             ),
             (
                 "elasticsearch.index_prefix",
-                ElasticsearchConfig { index_prefix: "A".to_owned(), ..elasticsearch.clone() }.check(),
+                ElasticsearchConfig { index_prefix: "A".to_owned(), ..elasticsearch.clone() }.check(&[]),
             ),
-            ("elasticsearch.shards", ElasticsearchConfig { shards: 0, ..elasticsearch.clone() }.check()),
-            ("elasticsearch.replicas", ElasticsearchConfig { replicas: 17, ..elasticsearch }.check()),
+            ("elasticsearch.shards", ElasticsearchConfig { shards: 0, ..elasticsearch.clone() }.check(&[])),
+            ("elasticsearch.replicas", ElasticsearchConfig { replicas: 17, ..elasticsearch.clone() }.check(&[])),
+            ("elasticsearch.index_days", ElasticsearchConfig { index_days: 0, ..elasticsearch.clone() }.check(&[])),
+            (
+                "elasticsearch.shard_documents_max",
+                ElasticsearchConfig { shard_documents_max: 1 << 31, ..elasticsearch.clone() }.check(&[]),
+            ),
+            ("elasticsearch.shard_bytes_max", ElasticsearchConfig { shard_bytes_max: 1, ..elasticsearch }.check(&[])),
             ("indexer.group", IndexerConfig { group: String::new(), ..indexer.clone() }.check()),
             ("indexer.instance", IndexerConfig { instance: Some("a b".to_owned()), ..indexer.clone() }.check()),
             ("indexer.batch_events", IndexerConfig { batch_events: 0, ..indexer.clone() }.check()),

@@ -12,13 +12,15 @@ pub mod config;
 pub mod elastic;
 pub mod embedded;
 pub mod fold;
+mod groups;
 pub mod kafka;
 pub mod store;
 pub mod wire;
 
 pub use config::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
-pub use elastic::{Elastic, ElasticOptions};
+pub use elastic::{Elastic, ElasticGroup, ElasticOptions, Rollover};
 pub use embedded::{Embedded, EmbeddedError, EmbeddedOptions};
+pub use groups::HistoryGroup;
 pub use store::{
     DepthQuery, GroupBy, Grouping, HistoryError, HistoryStore, Queues, Rejected, SearchPosition, SearchQuery, Source,
     StatsQuery, Trace, TraceQuery,

@@ -4,7 +4,7 @@ use super::cluster::Cluster;
 use super::document::pair;
 use super::filter::Filter;
 use super::response::TermsAggregation;
-use crate::store::{DepthQuery, GroupBy, Grouping, HistoryError};
+use crate::store::{DepthQuery, GroupBy, Grouping, HistoryError, Queues};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tallystone_model::{Loss, State};
@@ -52,6 +52,7 @@ struct GroupKey {
 
 pub(super) async fn depth(cluster: &Cluster, query: &DepthQuery) -> Result<[u64; 6], HistoryError> {
     let mut depth = [0; 6];
+    let indices = indices(cluster, query);
     let parts: Vec<Option<&[Loss]>> = match &query.uncertain_by {
         // Each shard has at most one loss, so no message counts in two parts.
         Some(losses) => losses.chunks(LOSSES).map(Some).collect(),
@@ -61,10 +62,10 @@ pub(super) async fn depth(cluster: &Cluster, query: &DepthQuery) -> Result<[u64;
         let body = json!({
             "size": 0,
             "track_total_hits": false,
-            "query": filter(query, losses).query(),
+            "query": filter(cluster, query, losses).query(),
             "aggs": { "states": states() },
         });
-        let response: DepthResponse = cluster.client.search(&cluster.names.current, &body).await?;
+        let response: DepthResponse = cluster.client.search(&indices, &body).await?;
         // The response has no aggregations if there is no index.
         if let Some(found) = response.aggregations {
             found.states.add_to(&mut depth);
@@ -90,6 +91,7 @@ pub(super) async fn depth_by(
         None => Some(prefix.clone()),
     };
     let mut groups = Vec::new();
+    let indices = indices(cluster, query);
     loop {
         let size = PAGE.min(grouping.limit - groups.len());
         let mut composite = json!({ "size": size, "sources": [{ "value": { "terms": { "field": field } } }] });
@@ -99,10 +101,10 @@ pub(super) async fn depth_by(
         let body = json!({
             "size": 0,
             "track_total_hits": false,
-            "query": filter(query, query.uncertain_by.as_deref()).query(),
+            "query": filter(cluster, query, query.uncertain_by.as_deref()).query(),
             "aggs": { "groups": { "composite": composite, "aggs": { "states": states() } } },
         });
-        let response: GroupsResponse = cluster.client.search(&cluster.names.current, &body).await?;
+        let response: GroupsResponse = cluster.client.search(&indices, &body).await?;
         let found = response.aggregations.map(|found| found.groups.buckets).unwrap_or_default();
         let is_full = found.len() == size;
         for GroupBucket { key: GroupKey { value }, states } in found {
@@ -122,10 +124,22 @@ fn states() -> Value {
     json!({ "terms": { "field": "state", "size": State::ALL.len() } })
 }
 
-fn filter(query: &DepthQuery, losses: Option<&[Loss]>) -> Filter {
+/// The indices that have messages of these queues.
+fn indices(cluster: &Cluster, query: &DepthQuery) -> String {
+    match &query.queues {
+        Queues::One(queue) => cluster.group_of(queue.as_str()).names.current.clone(),
+        Queues::WithPrefix(_) => cluster.all_messages(),
+    }
+}
+
+fn filter(cluster: &Cluster, query: &DepthQuery, losses: Option<&[Loss]>) -> Filter {
     let filter = Filter::default().queues(&query.queues).term("gone", false).pairs(&query.metadata);
     let filter = filter.range("enqueued_at_ms", query.enqueued_from_ms, query.enqueued_to_ms);
     let filter = filter.within("priority", query.priority_min, query.priority_max);
+    let filter = match &query.queues {
+        Queues::One(_) => filter,
+        Queues::WithPrefix(_) => cluster.in_their_group(filter),
+    };
     match losses {
         Some(losses) => filter.uncertain_by(losses),
         None => filter,

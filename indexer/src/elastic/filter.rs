@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use tallystone_model::Loss;
 
 /// Conditions that must all be true.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Filter(Vec<Value>);
 
 impl Filter {
@@ -44,6 +44,12 @@ impl Filter {
         if !range.is_empty() {
             self.0.push(json!({ "range": { field: range } }));
         }
+        self
+    }
+
+    /// The condition is false.
+    pub(super) fn unless(mut self, condition: Value) -> Filter {
+        self.0.push(json!({ "bool": { "must_not": [condition] } }));
         self
     }
 

@@ -27,7 +27,7 @@ pub(super) async fn record(cluster: &Cluster, losses: &[Loss]) -> Result<(), His
         let (queue, shard) = (loss.shard.queue.to_string(), loss.shard.number);
         let document = LossDocument { queue, shard, lost_to_ms: loss.lost_to_ms };
         let (key, version) = (key(&loss.shard), ExternalVersion::of(loss.lost_to_ms));
-        let target = Target { index: &cluster.names.losses, id: &key, version };
+        let target = Target { index: &cluster.shared().losses, id: &key, version };
         bulk.push(number, &Action::Index(target), Some(&document));
     }
     write(cluster, bulk, &[]).await
@@ -38,7 +38,7 @@ pub(super) async fn settle(cluster: &Cluster, losses: &[Loss]) -> Result<(), His
     let mut bulk = Bulk::default();
     for (number, loss) in losses.iter().enumerate() {
         let (key, version) = (key(&loss.shard), ExternalVersion::of(loss.lost_to_ms));
-        bulk.push(number, &Action::Delete(Target { index: &cluster.names.losses, id: &key, version }), None::<&()>);
+        bulk.push(number, &Action::Delete(Target { index: &cluster.shared().losses, id: &key, version }), None::<&()>);
     }
     // With the refresh, the caller's next query does not show them any more.
     write(cluster, bulk, &[("refresh", "true")]).await
@@ -63,7 +63,7 @@ pub(super) async fn losses(cluster: &Cluster, queues: &Queues) -> Result<Vec<Los
         if let Some(last) = losses.last() {
             body["search_after"] = json!([last.shard.queue.as_str(), last.shard.number]);
         }
-        let found: SearchResponse<LossDocument> = cluster.client.search(&cluster.names.losses, &body).await?;
+        let found: SearchResponse<LossDocument> = cluster.client.search(&cluster.shared().losses, &body).await?;
         let is_full = found.len() == PAGE;
         for LossDocument { queue, shard, lost_to_ms } in found.into_sources() {
             let queue = QueueName::parse("queue", &queue).map_err(|error| HistoryError::Failed(error.to_string()))?;

@@ -3,6 +3,36 @@
 use std::fmt;
 use std::time::Duration;
 
+/// When history continues in a new index: at the begin of an hour, once the index is too old or too large.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rollover {
+    /// The most days in one index.
+    pub days: u16,
+    /// The most documents of each primary shard. An index may exceed it by those of an hour.
+    pub documents_max: u64,
+    /// The most bytes of each primary shard. An index may exceed it by those of an hour.
+    pub bytes_max: u64,
+}
+
+impl Default for Rollover {
+    fn default() -> Self {
+        Rollover { days: 1, documents_max: 200_000_000, bytes_max: 50 * 1024 * 1024 * 1024 }
+    }
+}
+
+/// Queues whose history has separate indices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElasticGroup {
+    /// The queues whose names begin so, unless a longer prefix of another group fits.
+    pub queue_prefix: String,
+    /// The prefix of their index and template names.
+    pub prefix: String,
+    /// How long transitions, and messages that are gone, are kept.
+    pub retention_ms: u64,
+    /// Whether their events come by a separate topic, which has its own watermarks.
+    pub has_topic: bool,
+}
+
 /// The options of an [`Elastic`](super::Elastic).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ElasticOptions {
@@ -16,6 +46,10 @@ pub struct ElasticOptions {
     pub replicas: u16,
     /// How long transitions, and messages that are gone, are kept.
     pub retention_ms: u64,
+    /// When an index is followed by a new one.
+    pub rollover: Rollover,
+    /// Queues with separate indices.
+    pub groups: Vec<ElasticGroup>,
     /// The longest wait for the response to one request.
     pub request_timeout: Duration,
 }
@@ -29,6 +63,8 @@ impl ElasticOptions {
             shards: 1,
             replicas: 1,
             retention_ms: 30 * 86_400 * 1_000,
+            rollover: Rollover::default(),
+            groups: Vec::new(),
             request_timeout: Duration::from_secs(30),
         }
     }
@@ -42,6 +78,8 @@ impl fmt::Debug for ElasticOptions {
             .field("shards", &self.shards)
             .field("replicas", &self.replicas)
             .field("retention_ms", &self.retention_ms)
+            .field("rollover", &self.rollover)
+            .field("groups", &self.groups)
             .field("request_timeout", &self.request_timeout)
             .finish_non_exhaustive()
     }

@@ -6,6 +6,7 @@
 use super::bulk::{Action, Bulk, ExternalVersion, Target};
 use super::cluster::Cluster;
 use super::document::{CurrentDocument, HistoricDocument, PayloadDocument, flaw, transition_key};
+use super::places::Place;
 use crate::fold::message_key;
 use crate::store::{HistoryError, Rejected};
 use bytes::Bytes;
@@ -20,10 +21,12 @@ pub(super) async fn record(cluster: &Cluster, events: &[Recorded]) -> Result<Vec
 async fn write(cluster: &Cluster, events: &[Recorded]) -> Result<Vec<Rejected>, HistoryError> {
     let mut rejected: BTreeMap<usize, String> = BTreeMap::new();
     let mut bulk = Bulk::default();
-    let mut messages = Messages::of(push_transitions(cluster, events, &mut bulk, &mut rejected), events);
+    let placed = Placed::of(cluster, events, &mut rejected).await?;
+    placed.push_transitions(&mut bulk);
+    let mut messages = Messages::of(placed.accepted(), events);
     // One round is enough, unless the newest event of a message is rejected. Then the next round writes the one before.
     loop {
-        messages.push_newest(cluster, events, &mut bulk);
+        messages.push_newest(&placed, &mut bulk);
         for refused in std::mem::take(&mut bulk).send(&cluster.client, &[]).await? {
             rejected.entry(refused.number).or_insert(refused.why);
         }
@@ -36,40 +39,62 @@ async fn write(cluster: &Cluster, events: &[Recorded]) -> Result<Vec<Rejected>, 
 }
 
 /// The bodies of the requests that write these events if the server refuses none.
-pub(super) fn requests(cluster: &Cluster, events: &[Recorded]) -> Vec<Bytes> {
+pub(super) async fn requests(cluster: &Cluster, events: &[Recorded]) -> Result<Vec<Bytes>, HistoryError> {
     let mut bulk = Bulk::default();
-    let accepted = push_transitions(cluster, events, &mut bulk, &mut BTreeMap::new());
-    Messages::of(accepted, events).push_newest(cluster, events, &mut bulk);
-    bulk.requests()
+    let placed = Placed::of(cluster, events, &mut BTreeMap::new()).await?;
+    placed.push_transitions(&mut bulk);
+    Messages::of(placed.accepted(), events).push_newest(&placed, &mut bulk);
+    Ok(bulk.requests())
 }
 
-/// Adds the documents of transitions and payloads. Returns the indices of the events that are not rejected.
-fn push_transitions(
-    cluster: &Cluster,
-    events: &[Recorded],
-    bulk: &mut Bulk,
-    rejected: &mut BTreeMap<usize, String>,
-) -> Vec<usize> {
-    let mut accepted = Vec::with_capacity(events.len());
-    for (number, recorded) in events.iter().enumerate() {
-        let at_ms = recorded.event.at_ms;
-        let day = match (flaw(recorded), cluster.names.day(at_ms)) {
-            (None, Some(day)) => day,
-            (flaw, _) => {
-                rejected.insert(number, flaw.unwrap_or_else(|| format!("at_ms {at_ms} has no day")));
-                continue;
+/// The events of one call that the server can hold, by their numbers in it, and where their documents belong.
+struct Placed<'a> {
+    events: BTreeMap<usize, (&'a Recorded, Place<'a>)>,
+}
+
+impl<'a> Placed<'a> {
+    async fn of(
+        cluster: &'a Cluster,
+        events: &'a [Recorded],
+        rejected: &mut BTreeMap<usize, String>,
+    ) -> Result<Placed<'a>, HistoryError> {
+        let mut numbers = Vec::with_capacity(events.len());
+        for (number, recorded) in events.iter().enumerate() {
+            match flaw(recorded) {
+                None => numbers.push(number),
+                Some(flaw) => drop(rejected.insert(number, flaw)),
             }
-        };
-        let key = message_key(recorded);
-        let target = Target { index: &day, id: &transition_key(&key, recorded.event.version), version: None };
-        bulk.push(number, &Action::Create(target), Some(&HistoricDocument::of(recorded)));
-        if let Some(payload) = PayloadDocument::of(recorded) {
-            let target = Target { index: &cluster.names.payload, id: &key, version: None };
-            bulk.push(number, &Action::Create(target), Some(&payload));
         }
-        accepted.push(number);
+        let accepted: Vec<&Recorded> = numbers.iter().map(|number| &events[*number]).collect();
+        let places = cluster.places_of(&accepted).await?;
+        Ok(Placed { events: numbers.into_iter().zip(accepted.into_iter().zip(places)).collect() })
     }
-    accepted
+
+    fn accepted(&self) -> Vec<usize> {
+        self.events.keys().copied().collect()
+    }
+
+    /// Adds the documents of transitions and payloads.
+    fn push_transitions(&self, bulk: &mut Bulk) {
+        for (number, (recorded, place)) in &self.events {
+            let key = message_key(recorded);
+            let id = transition_key(&key, recorded.event.version);
+            let target = Target { index: &place.transitions, id: &id, version: None };
+            bulk.push(*number, &Action::Create(target), Some(&HistoricDocument::of(recorded)));
+            if let Some(payload) = PayloadDocument::of(recorded) {
+                let target = Target { index: &place.payloads(), id: &key, version: None };
+                bulk.push(*number, &Action::Create(target), Some(&payload));
+            }
+        }
+    }
+
+    /// Adds the document of the message after one event.
+    fn push_message(&self, number: usize, bulk: &mut Bulk) {
+        let Some((recorded, place)) = self.events.get(&number) else { return };
+        let version = ExternalVersion::of(recorded.event.version.into());
+        let target = Target { index: &place.messages, id: &message_key(recorded), version };
+        bulk.push(number, &Action::Index(target), Some(&CurrentDocument::of(recorded)));
+    }
 }
 
 /// The events of one call grouped by message: only the newest event of each is written as the message.
@@ -96,12 +121,9 @@ impl Messages {
         self.order[span.end - 1]
     }
 
-    fn push_newest(&self, cluster: &Cluster, events: &[Recorded], bulk: &mut Bulk) {
+    fn push_newest(&self, placed: &Placed<'_>, bulk: &mut Bulk) {
         for span in &self.spans {
-            let number = self.newest(span);
-            let version = ExternalVersion::of(events[number].event.version.into());
-            let target = Target { index: &cluster.names.current, id: &message_key(&events[number]), version };
-            bulk.push(number, &Action::Index(target), Some(&CurrentDocument::of(&events[number])));
+            placed.push_message(self.newest(span), bulk);
         }
     }
 

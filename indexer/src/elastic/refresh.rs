@@ -6,7 +6,6 @@
 //! advance together share one refresh.
 
 use super::client::ElasticClient;
-use super::names::IndexNames;
 use crate::store::HistoryError;
 use elasticsearch::http::Method;
 use serde::Deserialize;
@@ -20,23 +19,23 @@ pub(super) struct Refreshes(Mutex<Option<Instant>>);
 
 impl Refreshes {
     /// Returns after a refresh that began no earlier than this call.
-    pub(super) async fn refreshed(&self, client: &ElasticClient, names: &IndexNames) -> Result<(), HistoryError> {
+    pub(super) async fn refreshed(&self, client: &ElasticClient, indices: &str) -> Result<(), HistoryError> {
         let called = Instant::now();
         // Lets calls that were started together all take their time first, so that they share the refresh.
         yield_now().await;
         let mut last_begun = self.0.lock().await;
         if last_begun.is_none_or(|begun| begun < called) {
             let begun = Instant::now();
-            refresh(client, names).await?;
+            refresh(client, indices).await?;
             *last_begun = Some(begun);
         }
         Ok(())
     }
 }
 
-/// Makes the writes of every program visible.
-async fn refresh(client: &ElasticClient, names: &IndexNames) -> Result<(), HistoryError> {
-    let path = format!("{},{},{}/_refresh", names.current, names.historic, names.losses);
+/// Makes the writes of every program to these indices visible, those that exist. Fails unless every shard has refreshed.
+pub(super) async fn refresh(client: &ElasticClient, indices: &str) -> Result<(), HistoryError> {
+    let path = format!("{indices}/_refresh");
     let query = [("ignore_unavailable", "true"), ("allow_no_indices", "true"), ("filter_path", "_shards.failed")];
     let response: RefreshResponse = client.send(Method::Post, &path, &query, None).await?.read()?;
     match response.shards.failed {

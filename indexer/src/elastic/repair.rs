@@ -4,9 +4,12 @@ use super::bulk::{Action, Bulk, ExternalVersion, Target};
 use super::cluster::Cluster;
 use super::document::CurrentDocument;
 use super::get::get;
+use super::names::{DATED_MS, Kind};
 use crate::fold;
 use crate::store::HistoryError;
 use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use tallystone_proto::history::v1::IndexedMessage;
 
 /// What decides whether a message is replaced, and whether it was.
@@ -17,31 +20,58 @@ struct WrittenVersion {
     repaired: bool,
 }
 
+/// A message, where its document is, and the document's id.
+struct Placed<'a> {
+    message: &'a IndexedMessage,
+    index: Arc<str>,
+    key: String,
+}
+
 pub(super) async fn repair(cluster: &Cluster, messages: &[IndexedMessage]) -> Result<Vec<bool>, HistoryError> {
-    let keys: Vec<String> = messages.iter().map(fold::key_of_indexed).collect();
+    cluster.ensure_templates().await?;
+    let mut placed = Vec::with_capacity(messages.len());
+    for message in messages {
+        let group = cluster.group_of(&message.queue);
+        let enqueued_at_ms = message.enqueued_at_ms as u64;
+        if !DATED_MS.contains(&enqueued_at_ms) {
+            return Err(HistoryError::Failed(format!("no message was enqueued at {enqueued_at_ms}")));
+        }
+        let place = cluster.places(group, [(Kind::Messages, enqueued_at_ms)].into_iter()).await?;
+        let index = place.of(Kind::Messages, enqueued_at_ms)?;
+        placed.push(Placed { message, index, key: fold::key_of_indexed(message) });
+    }
     let mut bulk = Bulk::default();
-    let found = written_versions(cluster, &keys).await?;
-    for (number, ((message, key), found)) in messages.iter().zip(&keys).zip(found).enumerate() {
+    let found = written_versions(cluster, &placed).await?;
+    for (number, (Placed { message, index, key }, found)) in placed.iter().zip(found).enumerate() {
         // A message that is not here any more is past its retention. The server checks the version again when it writes.
         if found.is_some_and(|found| found.version < message.version) {
-            let version = ExternalVersion::above(message.version.into());
-            let target = Target { index: &cluster.names.current, id: key, version };
+            let target = Target { index, id: key, version: ExternalVersion::above(message.version.into()) };
             bulk.push(number, &Action::Index(target), Some(&CurrentDocument::repaired(message)));
         }
     }
     if let Some(refused) = cluster.write(bulk.send(&cluster.client, &[])).await?.first() {
         return Err(HistoryError::Failed(refused.why.clone()));
     }
-    let found = written_versions(cluster, &keys).await?;
-    let is_written = |(message, found): (&IndexedMessage, Option<WrittenVersion>)| {
-        found.is_some_and(|found| found.repaired && found.version == message.version)
+    let found = written_versions(cluster, &placed).await?;
+    let is_written = |(placed, found): (&Placed<'_>, Option<WrittenVersion>)| {
+        found.is_some_and(|found| found.repaired && found.version == placed.message.version)
     };
-    Ok(messages.iter().zip(found).map(is_written).collect())
+    Ok(placed.iter().zip(found).map(is_written).collect())
 }
 
-async fn written_versions(cluster: &Cluster, keys: &[String]) -> Result<Vec<Option<WrittenVersion>>, HistoryError> {
-    if keys.is_empty() {
-        return Ok(Vec::new());
+/// The documents as they are now, index by index.
+async fn written_versions(
+    cluster: &Cluster,
+    placed: &[Placed<'_>],
+) -> Result<Vec<Option<WrittenVersion>>, HistoryError> {
+    let mut by_index: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (number, placed) in placed.iter().enumerate() {
+        by_index.entry(&placed.index).or_default().push(number);
     }
-    get(&cluster.client, &cluster.names.current, keys).await
+    let mut versions: BTreeMap<usize, Option<WrittenVersion>> = BTreeMap::new();
+    for (index, numbers) in by_index {
+        let keys: Vec<&str> = numbers.iter().map(|number| placed[*number].key.as_str()).collect();
+        versions.extend(numbers.into_iter().zip(get(&cluster.client, index, &keys).await?));
+    }
+    Ok(versions.into_values().collect())
 }

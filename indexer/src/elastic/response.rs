@@ -16,6 +16,8 @@ struct SearchHits<T> {
 /// One document.
 #[derive(Deserialize)]
 pub(super) struct Hit<T> {
+    #[serde(rename = "_index")]
+    pub(super) index: String,
     #[serde(rename = "_id")]
     pub(super) id: String,
     #[serde(rename = "_source")]

@@ -13,12 +13,16 @@ const PAGE: usize = 1_000;
 
 /// Reads up to the limit page by page; each page begins after the last message of the one before.
 pub(super) async fn search(cluster: &Cluster, query: &SearchQuery) -> Result<Vec<IndexedMessage>, HistoryError> {
+    let (indices, filter) = match &query.queue {
+        Some(queue) => (cluster.group_of(queue.as_str()).names.current.clone(), filter(query)),
+        None => (cluster.all_messages(), cluster.in_their_group(filter(query))),
+    };
     let mut messages: Vec<IndexedMessage> = Vec::new();
     let mut after = query.after.clone();
     while messages.len() < query.limit {
         let size = PAGE.min(query.limit - messages.len());
-        let body = body(query, after, size);
-        let found: SearchResponse<CurrentDocument> = cluster.client.search(&cluster.names.current, &body).await?;
+        let body = body(filter.clone(), after, size);
+        let found: SearchResponse<CurrentDocument> = cluster.client.search(&indices, &body).await?;
         let is_full = found.len() == size;
         messages.extend(found.into_sources().map(IndexedMessage::from));
         if !is_full {
@@ -29,11 +33,11 @@ pub(super) async fn search(cluster: &Cluster, query: &SearchQuery) -> Result<Vec
     Ok(messages)
 }
 
-fn body(query: &SearchQuery, after: Option<SearchPosition>, size: usize) -> Value {
+fn body(filter: Filter, after: Option<SearchPosition>, size: usize) -> Value {
     let mut body = json!({
         "size": size,
         "track_total_hits": false,
-        "query": filter(query).query(),
+        "query": filter.query(),
         "sort": [{ "enqueued_at_ms": "desc" }, { "sequence": "desc" }, { "queue": "asc" }, { "shard": "asc" }],
         "_source": { "excludes": ["metadata_pairs"] },
     });
@@ -86,7 +90,7 @@ mod tests {
             limit: 10,
             after: None,
         };
-        let body = body(&query, None, 10);
+        let body = body(filter(&query), None, 10);
         let filters = body["query"]["bool"]["filter"].as_array().unwrap();
         assert_eq!(filters.len(), 7);
         assert!(filters.contains(&json!({ "terms": { "state": ["running", "errored"] } })), "{body}");
@@ -98,7 +102,7 @@ mod tests {
     fn a_page_begins_after_the_last_message_of_the_page_before() {
         let query = SearchQuery { include_gone: true, limit: 1, ..SearchQuery::default() };
         let after = SearchPosition { enqueued_at_ms: 5, sequence: u64::MAX >> 1, queue: "q".to_owned(), shard: 3 };
-        let body = body(&query, Some(after), 1);
+        let body = body(filter(&query), Some(after), 1);
         assert_eq!(body["search_after"], json!([5, i64::MAX, "q", 3]));
         assert_eq!(body["query"], json!({ "bool": { "filter": [] } }));
     }

@@ -47,7 +47,8 @@ fn intervals(query: &StatsQuery) -> Vec<Span> {
 
 /// What happened in each of these adjacent spans.
 async fn activity(cluster: &Cluster, query: &StatsQuery, spans: Vec<Span>) -> Result<Vec<Activity>, HistoryError> {
-    let response: StatsResponse = cluster.client.search(&cluster.names.historic, &body(query, &spans)).await?;
+    let historic = &cluster.group_of(query.queue.as_str()).names.historic;
+    let response: StatsResponse = cluster.client.search(historic, &body(query, &spans)).await?;
     // The response has no aggregations if there is no index.
     let mut buckets: Vec<SpanBucket> = response.aggregations.map(|found| found.spans.buckets).unwrap_or_default();
     buckets.resize_with(spans.len(), SpanBucket::default);

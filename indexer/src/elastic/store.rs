@@ -5,18 +5,29 @@ use super::options::ElasticOptions;
 use super::{advance, depth, losses, prune, record, repair, search, stats, trace};
 use crate::store::*;
 use bytes::Bytes;
+use std::sync::Arc;
 use tallystone_model::{Loss, Recorded};
 use tallystone_proto::history::v1::{Activity, IndexedMessage};
 
 /// A history store in Elasticsearch or OpenSearch.
 pub struct Elastic {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
+    /// The group whose topic has the sources of [`advance`](HistoryStore::advance).
+    topic: usize,
 }
 
 impl Elastic {
     /// Checks the options. Sends nothing, so the server may be away: the first call that needs it returns the error.
     pub fn new(options: ElasticOptions) -> Result<Elastic, HistoryError> {
-        Ok(Elastic { cluster: Cluster::new(options)? })
+        Ok(Elastic { cluster: Arc::new(Cluster::new(options)?), topic: 0 })
+    }
+
+    /// The same store for the indexer of another topic: that of the group with this number, from 0 in the options. `None`:
+    /// there is no such group.
+    pub fn of_topic(&self, group: usize) -> Option<Elastic> {
+        let topic = group + 1;
+        self.cluster.groups.get(topic)?;
+        Some(Elastic { cluster: self.cluster.clone(), topic })
     }
 
     /// Creates or upgrades the templates and mappings now instead of before the first write.
@@ -26,8 +37,8 @@ impl Elastic {
 
     /// The bodies of the `_bulk` requests that [`record`](HistoryStore::record) sends for these events. Benchmarks
     /// send them to measure the server alone.
-    pub fn bulk_requests(&self, events: &[Recorded]) -> Vec<Bytes> {
-        record::requests(&self.cluster, events)
+    pub async fn bulk_requests(&self, events: &[Recorded]) -> Result<Vec<Bytes>, HistoryError> {
+        record::requests(&self.cluster, events).await
     }
 }
 
@@ -53,7 +64,7 @@ impl HistoryStore for Elastic {
     }
 
     async fn advance(&self, source: Source, up_to_ms: u64) -> Result<(), HistoryError> {
-        advance::advance(&self.cluster, source, up_to_ms).await
+        advance::advance(&self.cluster, &self.cluster.groups[self.topic], source, up_to_ms).await
     }
 
     async fn watermark(&self) -> Result<Option<u64>, HistoryError> {

@@ -2,6 +2,7 @@
 //! its first write, unless a newer program has.
 
 use super::client::ElasticClient;
+use super::group::IndexGroup;
 use super::names::IndexNames;
 use super::options::ElasticOptions;
 use crate::store::HistoryError;
@@ -11,7 +12,7 @@ use tokio::sync::Mutex;
 
 /// Raised with every change of a mapping below. A change may only add fields: the server refuses other changes to the
 /// mappings of an existing index.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Above the priority of the templates that come with the server.
 const PRIORITY: u64 = 500;
 
@@ -26,13 +27,16 @@ impl Templates {
     pub(super) async fn ensure(
         &self,
         client: &ElasticClient,
-        names: &IndexNames,
+        groups: &[IndexGroup],
         options: &ElasticOptions,
     ) -> Result<(), HistoryError> {
         let mut ready = self.ready.lock().await;
         if !*ready {
-            for kind in kinds(names, options) {
-                kind.ensure(client).await?;
+            for group in groups {
+                for kind in kinds(&group.names, options) {
+                    kind.ensure(client).await?;
+                }
+                keep_earlier_programs_out(client, &group.names.undated).await?;
             }
             *ready = true;
         }
@@ -46,17 +50,17 @@ impl Templates {
 }
 
 /// One kind of index.
-struct IndexKind<'a> {
+struct IndexKind {
     /// The name of the template.
     name: String,
-    /// The name or the pattern of its indices.
-    indices: &'a str,
+    /// The patterns of its indices.
+    indices: Vec<String>,
     shards: u16,
     replicas: u16,
     mappings: Value,
 }
 
-impl IndexKind<'_> {
+impl IndexKind {
     async fn ensure(&self, client: &ElasticClient) -> Result<(), HistoryError> {
         let path = format!("_index_template/{}", self.name);
         let found = client.send(Method::Get, &path, &[], None).await?;
@@ -76,7 +80,7 @@ impl IndexKind<'_> {
 
     fn template(&self) -> Value {
         json!({
-            "index_patterns": [self.indices],
+            "index_patterns": self.indices,
             "priority": PRIORITY,
             "version": VERSION,
             "_meta": { "version": VERSION, "description": "Tallystone history" },
@@ -95,7 +99,7 @@ impl IndexKind<'_> {
 
     /// Adds new fields to the mappings of indices that an older program created.
     async fn upgrade_indices(&self, client: &ElasticClient) -> Result<(), HistoryError> {
-        let path = format!("{}/_mapping", self.indices);
+        let path = format!("{}/_mapping", self.indices.join(","));
         let query = [("ignore_unavailable", "true"), ("filter_path", "*.mappings._meta")];
         let found = client.send(Method::Get, &path, &query, None).await?;
         if found.status == 404 {
@@ -115,20 +119,43 @@ impl IndexKind<'_> {
     }
 }
 
-fn kinds<'a>(names: &'a IndexNames, options: &ElasticOptions) -> [IndexKind<'a>; 5] {
+/// The pipeline that the one index of messages names. It does not exist, so the server refuses the writes of programs
+/// that write one index, which wait and write again; these programs' successors name `_none` with each write.
+const PIPELINE_OF_EARLIER_PROGRAMS: &str = "stop-the-indexers-of-the-earlier-version";
+
+/// Programs that write one index write every message to the one index. A message would have two documents if they
+/// went on next to those that do.
+async fn keep_earlier_programs_out(client: &ElasticClient, undated: &str) -> Result<(), HistoryError> {
+    let setting = "index.default_pipeline";
+    let query = [("flat_settings", "true"), ("filter_path", "*.settings")];
+    let path = format!("{undated}/_settings");
+    let found = client.send(Method::Get, &path, &query, None).await?;
+    if found.status == 404 || found.read::<Value>()?[undated]["settings"][setting] == PIPELINE_OF_EARLIER_PROGRAMS {
+        return Ok(());
+    }
+    let put = client.send(Method::Put, &path, &[], Some(&json!({ setting: PIPELINE_OF_EARLIER_PROGRAMS }))).await?;
+    if put.status != 404 {
+        put.done()?;
+        tracing::info!(index = undated, "messages continue in indices by day; this one keeps those that it has");
+    }
+    Ok(())
+}
+
+fn kinds(names: &IndexNames, options: &ElasticOptions) -> [IndexKind; 6] {
     let (shards, replicas) = (options.shards, options.replicas);
-    let kind = |indices: &'a str, shards, properties| {
-        let name = indices.trim_end_matches("-*").to_owned();
+    let kind = |word: &str, patterns: &[&str], shards, properties| {
+        let (name, indices) = names.template(word, patterns);
         // The server stores fields that are not named here, but does not index them by a guessed type.
         let mappings = json!({ "dynamic": false, "_meta": { "version": VERSION }, "properties": properties });
         IndexKind { name, indices, shards, replicas, mappings }
     };
     [
-        kind(&names.current, shards, current()),
-        kind(&names.historic, shards, historic()),
-        kind(&names.payload, shards, payload()),
-        kind(&names.progress, 1, progress()),
-        kind(&names.losses, 1, losses()),
+        kind("current", &["", "-*"], shards, current()),
+        kind("historic", &["-*"], shards, historic()),
+        kind("payload", &["", "-*"], shards, payload()),
+        kind("progress", &[""], 1, progress()),
+        kind("losses", &[""], 1, losses()),
+        kind("hours", &[""], 1, hours()),
     ]
 }
 
@@ -194,6 +221,14 @@ fn losses() -> Value {
         "queue": { "type": "keyword" },
         "shard": { "type": "long" },
         "lost_to_ms": { "type": "long" },
+    })
+}
+
+fn hours() -> Value {
+    json!({
+        "kind": { "type": "keyword" },
+        "from_ms": { "type": "long" },
+        "index": { "type": "keyword" },
     })
 }
 

@@ -20,6 +20,7 @@ pub(super) async fn trace(cluster: &Cluster, query: &TraceQuery) -> Result<Trace
 
 /// Transitions up to the limit, and whether there are more.
 async fn transitions(cluster: &Cluster, query: &TraceQuery) -> Result<(Vec<TracedTransition>, bool), HistoryError> {
+    let historic = &cluster.group_of(query.queue.as_str()).names.historic;
     let mut transitions: Vec<TracedTransition> = Vec::new();
     let mut after = query.after;
     while transitions.len() <= query.limit {
@@ -33,7 +34,7 @@ async fn transitions(cluster: &Cluster, query: &TraceQuery) -> Result<(Vec<Trace
         if let Some((sequence, version)) = after {
             body["search_after"] = json!([sequence, version]);
         }
-        let found: SearchResponse<HistoricDocument> = cluster.client.search(&cluster.names.historic, &body).await?;
+        let found: SearchResponse<HistoricDocument> = cluster.client.search(historic, &body).await?;
         let is_full = found.len() == size;
         transitions.extend(found.into_sources().map(|document| -> TracedTransition { document.into() }));
         if !is_full {
@@ -48,16 +49,16 @@ async fn transitions(cluster: &Cluster, query: &TraceQuery) -> Result<(Vec<Trace
 
 /// The newest message, with the payload that its first transition carried.
 async fn message(cluster: &Cluster, query: &TraceQuery) -> Result<Option<IndexedMessage>, HistoryError> {
-    let body = newest(query);
-    let found: SearchResponse<CurrentDocument> = cluster.client.search(&cluster.names.current, &body).await?;
+    let names = &cluster.group_of(query.queue.as_str()).names;
+    let found: SearchResponse<CurrentDocument> = cluster.client.search(&names.current, &newest(query)).await?;
     let Some(hit) = found.hits().into_iter().next() else { return Ok(None) };
-    let payload = payload(cluster, &hit.id).await?;
+    let payload = payload(cluster, &names.payloads_of(&hit.index), &hit.id).await?;
     Ok(Some(IndexedMessage { payload, ..hit.source.into() }))
 }
 
 /// The beginning of the payload, if the message's first event carried it.
-async fn payload(cluster: &Cluster, key: &str) -> Result<Option<Bytes>, HistoryError> {
-    let found = get::<PayloadDocument>(&cluster.client, &cluster.names.payload, &[key]).await?;
+async fn payload(cluster: &Cluster, index: &str, key: &str) -> Result<Option<Bytes>, HistoryError> {
+    let found = get::<PayloadDocument>(&cluster.client, index, &[key]).await?;
     Ok(found.into_iter().flatten().next().and_then(PayloadDocument::decode))
 }
 

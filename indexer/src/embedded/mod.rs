@@ -16,6 +16,7 @@ mod losses;
 mod options;
 mod plan;
 mod prune;
+mod queues_kept;
 mod readers;
 mod record;
 mod repair;

@@ -7,8 +7,9 @@
 
 use super::connections::WriteTransaction;
 use super::options::EmbeddedOptions;
+use super::queues_kept::QueuesKept;
 use super::rows::metadata;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 use std::time::{Duration, Instant};
 
 /// How long one step may take before it commits.
@@ -33,16 +34,18 @@ pub(super) struct Pruned {
 pub(super) fn step(write: &mut WriteTransaction, options: &EmbeddedOptions, now_ms: u64) -> rusqlite::Result<Pruned> {
     let connection = &*write.transaction;
     let end = Instant::now() + STEP;
-    let before_ms = i64::try_from(now_ms.saturating_sub(options.retention_ms)).unwrap_or(i64::MAX);
-    for kind in [Kind::Historic, Kind::Gone] {
-        while let Some((oldest_ms, queue)) = kind.oldest(connection)? {
-            if oldest_ms >= before_ms {
-                break;
+    for queues in QueuesKept::of(options) {
+        let before_ms = i64::try_from(now_ms.saturating_sub(queues.retention_ms)).unwrap_or(i64::MAX);
+        for kind in [Kind::Historic, Kind::Gone] {
+            while let Some((oldest_ms, queue)) = kind.oldest(connection, &queues)? {
+                if oldest_ms >= before_ms {
+                    break;
+                }
+                if Instant::now() >= end {
+                    return Ok(Pruned { more: true, shrunk: false });
+                }
+                kind.drop(connection, queue, before_ms, ROWS)?;
             }
-            if Instant::now() >= end {
-                return Ok(Pruned { more: true, shrunk: false });
-            }
-            kind.drop(connection, queue, before_ms, ROWS)?;
         }
     }
     let kept_bytes = options.max_bytes - options.max_bytes / FREED_FRACTION;
@@ -72,7 +75,11 @@ pub(super) fn make_room(connection: &Connection, options: &EmbeddedOptions, writ
 
 /// Removes some of the oldest rows. Returns how many.
 fn drop_oldest(connection: &Connection) -> rusqlite::Result<usize> {
-    let of = |kind: Kind| Ok::<_, rusqlite::Error>(kind.oldest(connection)?.map(|(at_ms, queue)| (at_ms, kind, queue)));
+    let of = |kind: Kind| {
+        Ok::<_, rusqlite::Error>(
+            kind.oldest(connection, &QueuesKept::default())?.map(|(at_ms, queue)| (at_ms, kind, queue)),
+        )
+    };
     let ended = [of(Kind::Historic)?, of(Kind::Gone)?].into_iter().flatten().min_by_key(|(at_ms, ..)| *at_ms);
     let oldest = match ended {
         None => of(Kind::Live)?,
@@ -100,7 +107,7 @@ enum Kind {
 
 impl Kind {
     /// The time (Unix ms) and the queue of the oldest row of this kind.
-    fn oldest(self, connection: &Connection) -> rusqlite::Result<Option<(i64, i64)>> {
+    fn oldest(self, connection: &Connection, queues: &QueuesKept) -> rusqlite::Result<Option<(i64, i64)>> {
         let of_queue = match self {
             Kind::Historic => "SELECT min(at_ms) FROM historic INDEXED BY historic_by_time WHERE queue = number",
             Kind::Gone => {
@@ -110,11 +117,13 @@ impl Kind {
                 "SELECT min(changed_at_ms) FROM current INDEXED BY current_by_change WHERE queue = number AND gone = 0"
             }
         };
+        let among = queues.condition();
         let sql = format!(
-            "SELECT at_ms, number FROM (SELECT ({of_queue}) AS at_ms, number FROM queues) \
+            "SELECT at_ms, number FROM (SELECT ({of_queue}) AS at_ms, number FROM queues WHERE {among}) \
              WHERE at_ms IS NOT NULL ORDER BY at_ms, number LIMIT 1"
         );
-        connection.prepare_cached(&sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+        let prefixes = params_from_iter(queues.prefixes());
+        connection.prepare_cached(&sql)?.query_row(prefixes, |row| Ok((row.get(0)?, row.get(1)?))).optional()
     }
 
     /// Drops the oldest of a queue, those before a moment only; answers how many.

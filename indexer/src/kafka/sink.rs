@@ -1,4 +1,4 @@
-//! The relay's sink: writes events, losses and watermarks to the events topic. All events of a message go to one partition,
+//! The relay's sink: writes events, losses and watermarks to the topics of events. All events of a message go to one partition,
 //! in order.
 
 use crate::wire::{self, EVENT, Encoder, LOSS, TYPE_HEADER, WATERMARK};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tallystone_kafka::{KafkaConfigError, KafkaOptions, Producer, Record, Topic};
-use tallystone_model::{Loss, Recorded, Sink, SinkError};
+use tallystone_model::{Loss, QueueName, Recorded, Sink, SinkError};
 
 /// How often a relay writes a watermark to every partition. An indexer makes its writes searchable and stores the newest
 /// watermark at most once a second; twice as many watermarks make the newest one at most half a second old then
@@ -17,35 +17,62 @@ pub const WATERMARK_EVERY: Duration = Duration::from_millis(500);
 
 /// Writes events to Kafka. It buffers at most 64 MiB, unless the property `queue.buffering.max.kbytes` differs.
 pub struct KafkaSink {
-    topic: Topic,
+    /// The first one has the events of all queues that no other one has.
+    topics: Vec<QueuesTopic>,
     producer: Producer,
-    /// Whether the topic existed at the last write.
-    topic_exists: AtomicBool,
+    /// Whether the topics existed at the last write.
+    topics_exist: AtomicBool,
+}
+
+/// The topic of some queues.
+struct QueuesTopic {
+    /// The queues whose names begin so, unless a longer prefix fits.
+    prefix: String,
+    topic: Topic,
 }
 
 impl KafkaSink {
     /// Checks the options; connects to Kafka when there is something to deliver.
     pub fn new(options: &KafkaOptions) -> Result<KafkaSink, KafkaConfigError> {
-        let (topic, producer) = (Topic::events(options)?, Producer::new(options)?);
-        Ok(KafkaSink { topic, producer, topic_exists: AtomicBool::new(false) })
+        KafkaSink::with_topics(options, &[])
     }
 
-    async fn ensure_topic(&self) -> Result<(), KafkaError> {
-        if !self.topic_exists.load(Ordering::Relaxed) {
-            self.topic.ensure().await?;
-            self.topic_exists.store(true, Ordering::Relaxed);
+    /// The same with further topics, each for the queues whose names begin with a prefix. The longest prefix applies.
+    pub fn with_topics(options: &KafkaOptions, topics: &[(String, String)]) -> Result<KafkaSink, KafkaConfigError> {
+        let others = (String::new(), options.topic.clone());
+        let topic = |(prefix, topic): &(String, String)| {
+            let topic = Topic::events(&KafkaOptions { topic: topic.clone(), ..options.clone() })?;
+            Ok(QueuesTopic { prefix: prefix.clone(), topic })
+        };
+        let topics: Result<_, KafkaConfigError> = std::iter::once(&others).chain(topics).map(topic).collect();
+        Ok(KafkaSink { topics: topics?, producer: Producer::new(options)?, topics_exist: AtomicBool::new(false) })
+    }
+
+    /// The topic of a queue.
+    fn topic_of(&self, queue: &QueueName) -> &str {
+        let matching = self.topics.iter().filter(|topic| queue.as_str().starts_with(&topic.prefix));
+        let longest = matching.max_by_key(|topic| topic.prefix.len());
+        longest.unwrap_or(&self.topics[0]).topic.name()
+    }
+
+    async fn ensure_topics(&self) -> Result<(), KafkaError> {
+        if !self.topics_exist.load(Ordering::Relaxed) {
+            for QueuesTopic { topic, .. } in &self.topics {
+                topic.ensure().await?;
+            }
+            self.topics_exist.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
 
     async fn send_events(&self, events: &[Recorded]) -> Result<(), KafkaError> {
-        self.ensure_topic().await?;
+        self.ensure_topics().await?;
         let delivery = self.producer.begin()?;
         let mut encoder = Encoder::default();
         for recorded in events {
             let (key, value) = encoder.encode(recorded);
             let record = Record {
-                topic: self.topic.name(),
+                topic: self.topic_of(&recorded.shard.queue),
                 partition: None,
                 key: Some(key),
                 value: Some(value),
@@ -59,12 +86,12 @@ impl KafkaSink {
 
     /// One record for each loss, in any partition: the watermark of an answer is that of all partitions.
     async fn send_losses(&self, losses: &[Loss]) -> Result<(), KafkaError> {
-        self.ensure_topic().await?;
+        self.ensure_topics().await?;
         let delivery = self.producer.begin()?;
         for loss in losses {
             let value = wire::encode_loss(loss);
             let record = Record {
-                topic: self.topic.name(),
+                topic: self.topic_of(&loss.shard.queue),
                 partition: None,
                 key: Some(loss.shard.queue.as_str().as_bytes()),
                 value: Some(&value),
@@ -76,21 +103,27 @@ impl KafkaSink {
         delivery.acknowledged().await
     }
 
+    /// Into every partition of every topic.
     async fn send_watermark(&self, up_to_ms: u64) -> Result<(), KafkaError> {
-        self.ensure_topic().await?;
+        self.ensure_topics().await?;
         let value = wire::encode_watermark(up_to_ms);
-        let partitions = self.topic.partitions().await?;
+        let mut partitions = Vec::new();
+        for QueuesTopic { topic, .. } in &self.topics {
+            partitions.push((topic, topic.partitions().await?));
+        }
         let delivery = self.producer.begin()?;
-        for partition in 0..partitions {
-            let record = Record {
-                topic: self.topic.name(),
-                partition: Some(partition as i32),
-                key: None,
-                value: Some(&value),
-                headers: type_header(WATERMARK),
-                at_ms: Some(up_to_ms),
-            };
-            delivery.send(record).await?;
+        for (topic, count) in partitions {
+            for partition in 0..count {
+                let record = Record {
+                    topic: topic.name(),
+                    partition: Some(partition as i32),
+                    key: None,
+                    value: Some(&value),
+                    headers: type_header(WATERMARK),
+                    at_ms: Some(up_to_ms),
+                };
+                delivery.send(record).await?;
+            }
         }
         delivery.acknowledged().await
     }
@@ -99,8 +132,10 @@ impl KafkaSink {
     async fn sink_error(&self, error: KafkaError) -> SinkError {
         use RDKafkaErrorCode::{UnknownPartition, UnknownTopic, UnknownTopicOrPartition};
         if matches!(error.rdkafka_error_code(), Some(UnknownPartition | UnknownTopic | UnknownTopicOrPartition)) {
-            self.topic_exists.store(false, Ordering::Relaxed);
-            self.topic.forget_partitions().await;
+            self.topics_exist.store(false, Ordering::Relaxed);
+            for QueuesTopic { topic, .. } in &self.topics {
+                topic.forget_partitions().await;
+            }
         }
         SinkError(format!("Kafka: {error}"))
     }

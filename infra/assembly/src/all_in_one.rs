@@ -1,7 +1,7 @@
 //! Queue, counters, rollup worker and indexer in one process, as `tallystone dev` and the demo run them.
 
 use crate::counters::{attach_counters, connect_namespaces, queue_client};
-use crate::indexer::attach_indexer;
+use crate::indexer::attach_indexers;
 use crate::queue::queue_over;
 use crate::rollup_worker::{RollupWorker, own_name};
 use crate::{AssemblyError, Config, History};
@@ -39,7 +39,7 @@ impl AllInOne {
         let elastic = history.elastic.clone();
         let mut host = queue_over(store, history, config)?;
         if let (Some(kafka), Some(elastic)) = (config.kafka.options()?, elastic) {
-            host = attach_indexer(host, elastic, config.indexer.options(kafka));
+            host = attach_indexers(host, elastic, config, kafka);
         }
         let queue = Running::start(host, listeners.queue)?;
         let client = queue_client("server.listen", &queue.url())?;

@@ -77,7 +77,25 @@ impl Config {
     fn check_history(&self) -> Result<(), ConfigError> {
         self.history.check()?;
         self.kafka.check()?;
-        self.elasticsearch.check()
+        self.elasticsearch.check(&self.history.groups)?;
+        self.check_topics()
+    }
+
+    /// The topics of groups are topics of the same Kafka.
+    fn check_topics(&self) -> Result<(), ConfigError> {
+        for (number, group) in self.history.groups.iter().enumerate() {
+            let Some(topic) = &group.topic else { continue };
+            let field = || format!("history.groups[{number}].topic");
+            if *topic == self.kafka.topic {
+                return Err(ConfigError::new(field(), format!("{topic:?} is kafka.topic")));
+            }
+            let kafka = KafkaConfig { topic: topic.clone(), ..self.kafka.clone() };
+            kafka.options().map_err(|error| match error.field.as_str() {
+                "kafka.topic" => ConfigError::new(field(), error.why),
+                _ => error,
+            })?;
+        }
+        Ok(())
     }
 
     /// Whether a relay of this server reads the outboxes.
@@ -99,6 +117,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tallystone_indexer::HistoryGroup;
 
     #[test]
     fn history_lives_in_one_place() {
@@ -111,6 +130,24 @@ mod tests {
         assert_eq!(with_kafka.check_queue().unwrap_err().field, "history.file");
         config.elasticsearch.url = Some("http://e:9200".to_owned());
         assert_eq!(config.check_queue().unwrap_err().field, "history.file");
+    }
+
+    #[test]
+    fn the_topics_of_groups_differ_from_the_topic_of_all_others() {
+        let mut config = Config::default();
+        config.kafka.brokers = Some("k:1".to_owned());
+        let group = |topic: &str| HistoryGroup {
+            name: "g".to_owned(),
+            prefix: "g/".to_owned(),
+            topic: Some(topic.to_owned()),
+            retention_ms: None,
+        };
+        config.history.groups = vec![group("g.events")];
+        assert_eq!((config.check_queue(), config.check_indexer()), (Ok(()), Ok(())));
+        for bad in [config.kafka.topic.clone(), "a b".to_owned()] {
+            config.history.groups = vec![group(&bad)];
+            assert_eq!(config.check_queue().unwrap_err().field, "history.groups[0].topic");
+        }
     }
 
     #[test]

@@ -39,10 +39,11 @@ impl History {
             history.embedded = Some(Arc::new(embedded));
         }
         if let Some(options) = config.kafka.options()? {
-            let sink = KafkaSink::new(&options).map_err(|error| AssemblyError::History(error.to_string()))?;
+            let sink = KafkaSink::with_topics(&options, &config.history.topics())
+                .map_err(|error| AssemblyError::History(error.to_string()))?;
             history.kafka = Some(sink);
         }
-        if let Some(options) = config.elasticsearch.options(config.history.retention_ms) {
+        if let Some(options) = config.elasticsearch.options(&config.history) {
             history.elastic = Some(Arc::new(Elastic::new(options)?));
         }
         Ok(history)

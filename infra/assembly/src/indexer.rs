@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tallystone_indexer::api::HistoryApi;
 use tallystone_indexer::kafka::{IndexerOptions, run};
 use tallystone_indexer::{Elastic, HistoryStore};
+use tallystone_kafka::KafkaOptions;
 use tallystone_model::ConfigError;
 use tallystone_serving::{BackgroundTask, Host};
 
@@ -14,17 +15,35 @@ pub fn indexer(config: &Config) -> Result<Host, AssemblyError> {
     config.check_indexer()?;
     let missing = |field: &str| ConfigError::new(field, "is not set, but an indexer needs it");
     let kafka = config.kafka.options()?.ok_or_else(|| missing("kafka.brokers"))?;
-    let elastic = config.elasticsearch.options(config.history.retention_ms);
+    let elastic = config.elasticsearch.options(&config.history);
     let elastic = Arc::new(Elastic::new(elastic.ok_or_else(|| missing("elasticsearch.url"))?)?);
     let host = Host::with_metrics(config.indexer.metrics_listen, &[])?;
     let host = host.service(HistoryApi::new(elastic.clone()).service());
-    Ok(attach_indexer(host, elastic, config.indexer.options(kafka)))
+    Ok(attach_indexers(host, elastic, config, kafka))
+}
+
+/// Adds to a host the consumers of all topics, and the pruning of the store.
+pub(crate) fn attach_indexers(host: Host, elastic: Arc<Elastic>, config: &Config, kafka: KafkaOptions) -> Host {
+    let options = config.indexer.options(kafka);
+    let mut host = attach_indexer(host, elastic.clone(), options.clone());
+    for (number, group) in config.history.groups.iter().enumerate() {
+        if let (Some(topic), Some(elastic)) = (&group.topic, elastic.of_topic(number)) {
+            let kafka = KafkaOptions { topic: topic.clone(), ..options.kafka.clone() };
+            // Members of one consumer group read the same topics.
+            let consumers = format!("{}.{}", options.group, group.name);
+            let options = IndexerOptions { kafka, group: consumers, ..options.clone() };
+            host = host.task(consumer(Arc::new(elastic), options));
+        }
+    }
+    host
+}
+
+fn consumer<S: HistoryStore>(store: Arc<S>, options: IndexerOptions) -> BackgroundTask {
+    BackgroundTask::fallible("indexer", |stopping| run(store, options, stopping.cancelled_owned()))
 }
 
 /// Adds to a host the consumer that writes events into a store, and the pruning of that store. When the consumer fails
 /// for good, the host ends with its error.
 pub fn attach_indexer<S: HistoryStore>(host: Host, store: Arc<S>, options: IndexerOptions) -> Host {
-    let consumed = store.clone();
-    let task = BackgroundTask::fallible("indexer", |stopping| run(consumed, options, stopping.cancelled_owned()));
-    attach_pruning(host.task(task), store)
+    attach_pruning(host.task(consumer(store.clone(), options)), store)
 }

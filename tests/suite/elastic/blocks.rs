@@ -28,13 +28,13 @@ async fn blocked(test: &str, index: &str, setting: &str) {
 
 #[tokio::test]
 async fn q19_a_disk_above_its_flood_stage_is_transient() {
-    blocked("flood-current", "current", "index.blocks.read_only_allow_delete").await;
+    blocked("flood-current", "current-2026.11.20", "index.blocks.read_only_allow_delete").await;
     blocked("flood-day", "historic-2026.11.20", "index.blocks.read_only_allow_delete").await;
 }
 
 #[tokio::test]
 async fn q19_an_index_that_an_operator_made_read_only_is_transient() {
-    blocked("read-only", "current", "index.blocks.read_only").await;
+    blocked("read-only", "current-2026.11.20", "index.blocks.read_only").await;
     blocked("write-block", "historic-2026.11.20", "index.blocks.write").await;
 }
 

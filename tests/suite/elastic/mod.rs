@@ -5,10 +5,14 @@
 
 mod blocks;
 mod crashes;
+mod dropping;
+mod groups;
 mod progress;
 mod prune;
 mod queries;
 mod refused;
+mod rollover;
+mod takeover;
 mod templates;
 mod writes;
 
@@ -75,7 +79,7 @@ impl TestIndices {
 
     /// Every document of every index: index, id, and its source byte for byte.
     async fn documents(&self) -> Vec<(String, String, String)> {
-        let indices = format!("{0}-current,{0}-historic-*,{0}-payload", self.prefix);
+        let indices = format!("{0}-current,{0}-current-*,{0}-historic-*,{0}-payload,{0}-payload-*", self.prefix);
         self.call(Method::Post, &format!("{indices}/_refresh?ignore_unavailable=true"), None).await;
         let found = self.get(&format!("{indices}/_search?size=10000&ignore_unavailable=true")).await;
         let hits = found["hits"]["hits"].as_array().expect("hits").iter();
@@ -86,17 +90,31 @@ impl TestIndices {
         documents
     }
 
+    /// The names of all indices.
+    async fn indices(&self) -> Vec<String> {
+        let path = format!("{}-*/_settings?filter_path=*.settings.index.uuid&expand_wildcards=all", self.prefix);
+        let found = self.get(&path).await;
+        let mut names: Vec<String> = found.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// Every document as `INDEX:ID`, without the prefix.
+    async fn names(&self) -> Vec<String> {
+        let short = |(index, id, _): (String, String, String)| format!("{}:{id}", &index[self.prefix.len() + 1..]);
+        self.documents().await.into_iter().map(short).collect()
+    }
+
     /// Removes the indices and templates from the shared server.
     async fn remove(self) {
-        for path in ["current", "payload", "progress"] {
-            self.call(Method::Delete, &format!("{}-{path}?ignore_unavailable=true", self.prefix), None).await;
+        for index in self.indices().await {
+            self.call(Method::Delete, &index, None).await;
         }
-        let days = self.get(&format!("{}-historic-*/_settings?filter_path=*.settings.index.uuid", self.prefix)).await;
-        for (day, _) in days.as_object().into_iter().flatten() {
-            self.call(Method::Delete, day, None).await;
-        }
-        for template in ["current", "historic", "payload", "progress"] {
-            let path = format!("_index_template/{}-{template}", self.prefix);
+        let found = self.get("_index_template?filter_path=index_templates.name").await;
+        let names = found["index_templates"].as_array().into_iter().flatten().map(|template| &template["name"]);
+        let own = |name: &Value| name.as_str().filter(|name| name.starts_with(&self.prefix)).map(str::to_owned);
+        for template in names.filter_map(own) {
+            let path = format!("_index_template/{template}");
             let _ = self.raw.send(Method::Delete, &path, HeaderMap::new(), None::<&()>, None::<String>, None).await;
         }
     }

@@ -34,7 +34,7 @@ async fn q20_the_watermark_is_that_of_the_slowest_source() {
 
 /// Disables the periodic refresh of the indices.
 async fn disable_refresh(indices: &TestIndices) {
-    indices.set("current", "index.refresh_interval", json!("-1")).await;
+    indices.set("current-2026.11.20", "index.refresh_interval", json!("-1")).await;
     indices.set("historic-2026.11.20", "index.refresh_interval", json!("-1")).await;
 }
 
@@ -55,7 +55,7 @@ async fn q20_events_before_the_watermark_are_found() {
 }
 
 async fn refreshes(indices: &TestIndices) -> u64 {
-    let stats = indices.get(&format!("{}-current/_stats/refresh", indices.prefix)).await;
+    let stats = indices.get(&format!("{}-current-*/_stats/refresh", indices.prefix)).await;
     stats["_all"]["primaries"]["refresh"]["external_total"].as_u64().expect("a count")
 }
 

@@ -1,6 +1,6 @@
 //! History: the contract of every history store (Q20, Q21), and the fold of the events of random programs.
 //!
-//! What lives here: the conformance suite over every store, the property test of the fold, and `embedded` for what
+//! What lives here: the conformance suite over every store, the property test of the fold, and `embedded` and `retentions` for what
 //! only the embedded store has. What may not: anything above the [`HistoryStore`](tallystone_indexer::HistoryStore) trait.
 
 /// Makes a test on each history store of every `async fn test<S: HistoryUnderTest>(history: &HistoryFixture<S>)`.
@@ -25,3 +25,4 @@ macro_rules! over_history_stores {
 mod conformance;
 mod embedded;
 mod folding;
+mod retentions;

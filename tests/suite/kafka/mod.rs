@@ -8,6 +8,7 @@ mod indexing;
 mod recording;
 mod recreated;
 mod topic;
+mod topics;
 
 use recording::{DEADLINE, RecordingStore};
 use std::sync::Arc;

@@ -252,10 +252,11 @@ async fn q19_history_check_reports_missing_and_different_messages() {
         let sent = raw.send(Method::Delete, &path, HeaderMap::new(), None::<&()>, None::<String>, None).await;
         assert!(sent.expect("a response").status_code().is_success());
     };
-    delete("current", &find("current", "m03").await).await;
-    let mut changed = find("current", "m07").await;
+    delete("current-*", &find("current-*", "m03").await).await;
+    let mut changed = find("current-*", "m07").await;
     changed["_source"]["worker"] = "another worker".into();
-    send(&format!("tallystone-current/_doc/{}?refresh=true", encoded(&changed)), changed["_source"].clone()).await;
+    let index = changed["_index"].as_str().expect("an index");
+    send(&format!("{index}/_doc/{}?refresh=true", encoded(&changed)), changed["_source"].clone()).await;
     delete("historic", &find("historic-*", "m11").await).await;
 
     let server = installation.machines.servers[0].url();

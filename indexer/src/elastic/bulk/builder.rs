@@ -24,6 +24,8 @@ const REFUSED_ALONE_MAX: usize = 100;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The parts of the response that are read: of a write that succeeded, its status.
 const RESPONSE_FILTER: (&str, &str) = ("filter_path", "errors,items.*.status,items.*.error.type,items.*.error.reason");
+/// Whatever pipeline an index names: one names a pipeline that does not exist, to keep earlier programs from writing to it.
+const NO_PIPELINE: (&str, &str) = ("pipeline", "_none");
 
 /// Writes in order, each with a number that its caller gave it.
 #[derive(Default)]
@@ -68,7 +70,7 @@ impl Bulk {
         query: &[(&str, &str)],
     ) -> Result<Vec<RefusedWrite>, HistoryError> {
         self.close();
-        let query: Vec<(&str, &str)> = query.iter().copied().chain([RESPONSE_FILTER]).collect();
+        let query: Vec<(&str, &str)> = query.iter().copied().chain([RESPONSE_FILTER, NO_PIPELINE]).collect();
         let sent = stream::iter(self.closed.into_iter().map(|batch| send_batch(client, &query, batch)));
         let refused: Vec<Vec<RefusedWrite>> = sent.buffer_unordered(REQUESTS_AT_ONCE).try_collect().await?;
         Ok(refused.into_iter().flatten().collect())

@@ -36,7 +36,7 @@ pub async fn run<S: HistoryStore>(
 ) -> Result<(), IndexerError> {
     let topic = Arc::new(Topic::events(&options.kafka)?);
     let dead_letters = DeadLetters::new(&options.kafka)?;
-    let metrics = Metrics::new();
+    let metrics = Metrics::new(topic.name());
     let settler =
         Arc::new(Settler { store: store.clone(), dead_letters, metrics: metrics.clone(), topic: topic.clone() });
     // Before the first wait, so that a bad option ends the program at once.

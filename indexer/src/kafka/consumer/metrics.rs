@@ -4,6 +4,7 @@ use metrics::{
     Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tallystone_kafka::ReaderObserver;
 
@@ -19,6 +20,7 @@ const LAG: &str = "tallystone_indexer_lag_records";
 /// Handles of the metrics, so that counting needs no lookup.
 #[derive(Clone)]
 pub(super) struct Metrics {
+    topic: Arc<str>,
     events: Counter,
     batch_events: Histogram,
     batch_seconds: Histogram,
@@ -28,7 +30,7 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    pub(super) fn new() -> Metrics {
+    pub(super) fn new(topic: &str) -> Metrics {
         describe_counter!(EVENTS, "events that the store has recorded, repeated ones included");
         describe_counter!(DEAD_LETTERS, "records that can never be indexed, by reason");
         describe_histogram!(BATCH_EVENTS, "events in one call of the store");
@@ -42,6 +44,7 @@ impl Metrics {
         describe_counter!(REBALANCES, "how often the consumer group distributed its partitions");
         describe_gauge!(LAG, "records of an assigned partition that are not indexed yet");
         Metrics {
+            topic: topic.into(),
             events: counter!(EVENTS),
             batch_events: histogram!(BATCH_EVENTS),
             batch_seconds: histogram!(BATCH_SECONDS),
@@ -63,6 +66,10 @@ impl Metrics {
 }
 
 impl Metrics {
+    fn lag_of(&self, partition: i32) -> Gauge {
+        gauge!(LAG, "topic" => self.topic.to_string(), "partition" => partition.to_string())
+    }
+
     /// The reader was closed without a word about its partitions.
     pub(super) fn left(&self) {
         self.partitions.set(0.0);
@@ -72,7 +79,7 @@ impl Metrics {
 impl ReaderObserver for Metrics {
     fn lag(&self, records_by_partition: &BTreeMap<i32, i64>) {
         for (partition, lag) in records_by_partition {
-            gauge!(LAG, "partition" => partition.to_string()).set(*lag as f64);
+            self.lag_of(*partition).set(*lag as f64);
         }
     }
 
@@ -85,7 +92,7 @@ impl ReaderObserver for Metrics {
     fn revoked(&self, partitions: &[i32]) {
         self.partitions.decrement(partitions.len() as f64);
         for partition in partitions {
-            gauge!(LAG, "partition" => partition.to_string()).set(0.0);
+            self.lag_of(*partition).set(0.0);
         }
     }
 }

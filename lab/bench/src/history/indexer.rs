@@ -140,7 +140,7 @@ impl HistoryStore for Watched {
         let seen = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen().first.get_or_insert_with(Instant::now);
         if let Some((straight, requests)) = &self.capture {
-            let made = straight.bulk_requests(events);
+            let made = straight.bulk_requests(events).await?;
             requests.lock().unwrap_or_else(PoisonError::into_inner).extend(made);
         }
         let rejected = self.elastic.record(events).await?;

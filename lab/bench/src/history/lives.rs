@@ -71,6 +71,11 @@ pub(crate) fn id(number: u64) -> MessageId {
     MessageId::parse("id", text).expect("a valid id")
 }
 
+/// The number of the message of an event.
+pub(crate) fn number(event: &Event) -> u64 {
+    (event.sequence - START_MS * 1_000) / 2
+}
+
 fn at_ms(moment: u64) -> u64 {
     START_MS + moment * 1_000 / PER_SECOND
 }

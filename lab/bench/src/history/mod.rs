@@ -11,6 +11,7 @@ mod memory;
 mod plan;
 mod process;
 mod relay;
+mod rollover;
 mod searchable;
 mod services;
 mod straight;
@@ -55,6 +56,7 @@ impl Suite for HistorySuite {
             HistoryFigure::Relay => relay::measure(plan, services).await,
             HistoryFigure::Indexer => indexer::measure(plan, services).await,
             HistoryFigure::Searchable => searchable::measure(plan, services).await,
+            HistoryFigure::Rollover => rollover::measure(plan, services).await,
             HistoryFigure::Memory => memory::measure(plan, services).await,
         };
         let load = process::load_average()?;

@@ -19,6 +19,8 @@ pub enum HistoryFigure {
     Indexer,
     /// Time from a transition until a search finds it, at 2,000 events/s
     Searchable,
+    /// TraceMessage and SearchMessages over thirty indices; reference: one index with the same messages
+    Rollover,
     /// Memory of the relay and of the indexer while they process a backlog
     Memory,
 }
@@ -60,6 +62,8 @@ pub(super) struct HistorySizes {
     /// Events of the embedded store, and traces among them.
     pub(super) embedded: u64,
     pub(super) traces: u64,
+    /// Calls of one query over many indices, per side and run.
+    pub(super) queries: u64,
     /// Rate and length of the load of `searchable`.
     pub(super) searchable_per_s: u64,
     pub(super) searchable: Duration,
@@ -73,6 +77,7 @@ impl HistorySizes {
             messages: scaled(200_000, 2_000),
             embedded: scaled(10_000_000, 50_000),
             traces: scaled(10_000, 1_000),
+            queries: scaled(1_000, 200),
             searchable_per_s: 2_000,
             searchable: Duration::from_secs(scaled(60, 2)),
         }

@@ -8,7 +8,7 @@ use elasticsearch::http::{Method, Url};
 use serde_json::Value;
 use std::time::Duration;
 use tallystone_indexer::kafka::KafkaSink;
-use tallystone_indexer::{Elastic, ElasticOptions};
+use tallystone_indexer::{Elastic, ElasticOptions, Rollover};
 use tallystone_kafka::{KafkaConfig, KafkaOptions};
 use tallystone_local::{PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions};
 use tallystone_model::Sink;
@@ -65,8 +65,14 @@ impl Services {
 
     /// New indices.
     pub(super) async fn indices(&self, prefix: &str) -> Result<Elastic> {
+        self.rolling_indices(prefix, Rollover::default()).await
+    }
+
+    /// New indices that are followed by others as `rollover` says.
+    pub(super) async fn rolling_indices(&self, prefix: &str, rollover: Rollover) -> Result<Elastic> {
         let url = self.elasticsearch().await?.url();
-        Ok(Elastic::new(ElasticOptions { prefix: prefix.to_owned(), replicas: 0, ..ElasticOptions::new(url) })?)
+        let prefix = prefix.to_owned();
+        Ok(Elastic::new(ElasticOptions { prefix, replicas: 0, rollover, ..ElasticOptions::new(url) })?)
     }
 
     /// A transport for requests that our client does not make.
