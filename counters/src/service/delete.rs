@@ -14,6 +14,8 @@ use tallystone_client::Client;
 /// Between two searches for deleted namespaces whose keys have not gone: another server may have died while it removed them.
 const SEARCH_EVERY: Duration = Duration::from_secs(10);
 const QUEUES_PAGE: u32 = 1_000;
+/// Every server has read the registry once in this time, so none serves the namespace any more.
+const FOLLOWED_AFTER: Duration = Duration::from_millis(1_500);
 
 impl CounterService {
     /// Deletes a counter: it answers as one that was never written. What was added up to the time of the call, or of
@@ -39,14 +41,17 @@ impl CounterService {
         Ok(cleared)
     }
 
-    /// Deletes a namespace with its counters. No add is accepted when this returns. Its keys and its rollup queues are
-    /// removed in the background, by any server.
+    /// Deletes a namespace with its counters. It returns when every server has noticed, after 1.5 s: an add through any of
+    /// them then belongs to a later namespace of the name. Its keys and its rollup queues are removed in the background,
+    /// by any server.
     ///
     /// # Errors
     /// [`Refusal::NamespaceNotFound`]: also if only another `incarnation` exists, or the deletion is more than an hour ago.
     pub async fn delete_namespace(&self, name: &NamespaceName, incarnation: Option<u64>) -> Result<(), Refusal> {
         self.directory.delete(name, incarnation).await?;
         self.namespace_deleted.notify_one();
+        // An add to BEST_EFFORT counters does not check the revision: a server that has not noticed would lose it.
+        tokio::time::sleep(FOLLOWED_AFTER).await;
         Ok(())
     }
 

@@ -125,6 +125,32 @@ async fn n14_a_deleted_namespace_refuses_adds_and_one_of_the_same_name_begins_em
     );
 }
 
+/// The other server does not add to what was deleted, also where its adds do not check the revision.
+#[tokio::test]
+async fn n14_adds_through_every_server_count_once_a_namespace_was_created_again() {
+    let house = House::with_rollups().await;
+    let [one, other] = [&house.clients[0], &house.clients[1]];
+    for (before, after) in
+        [(CounterType::BestEffort, CounterType::Accurate), (CounterType::Accurate, CounterType::BestEffort)]
+    {
+        house.put("again", quick(before)).await;
+        for client in [one, other] {
+            client.add("again", NewAdd::new("c", 1)).await.expect("an add");
+        }
+        let first = one.get_namespace("again").await.expect("a namespace");
+        one.delete_namespace(&first).await.expect("deleted");
+        house.put("again", quick(after)).await;
+        for _ in 0..3 {
+            other.add("again", NewAdd::new("c", 10).token(IdempotencyToken::now())).await.expect("an add");
+        }
+        for via in [0, 1] {
+            until(async || house.count(via, "again", "c").await.count, |count| *count == 30).await;
+        }
+        let second = one.get_namespace("again").await.expect("a namespace");
+        one.delete_namespace(&second).await.expect("deleted");
+    }
+}
+
 /// Every server of counters is killed while a namespace of many counters is removed; those that follow go on.
 #[tokio::test]
 async fn n14_the_removal_of_a_namespace_goes_on_after_kill_9() {

@@ -45,7 +45,7 @@ pub(crate) struct ConfigArgs {
     /// All adds to a counter within this time share one rollup [server's default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     coalesce: Option<u64>,
-    /// Number of counters that a worker rolls up in one batch [server's default: 32]
+    /// Number of counters that a worker rolls up in one batch [server's default: 128]
     #[arg(long, value_name = "N")]
     rollup_batch_count: Option<u32>,
     /// The number of rollup queues [server's default: 8]
