@@ -45,6 +45,12 @@ impl HistoryGroup {
     }
 }
 
+/// The one whose prefix is the longest of those with which the name of a queue begins. The first one has the empty prefix.
+pub(crate) fn longest_prefix<'a, T>(all: &'a [T], prefix: impl Fn(&T) -> &str, queue: &str) -> &'a T {
+    let matching = all.iter().filter(|one| queue.starts_with(prefix(one)));
+    matching.max_by_key(|one| prefix(one).len()).unwrap_or(&all[0])
+}
+
 /// Checks every group; the error names the first bad field.
 pub(crate) fn check(groups: &[HistoryGroup]) -> Result<(), ConfigError> {
     if groups.len() > GROUPS_MAX {

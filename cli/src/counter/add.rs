@@ -2,7 +2,7 @@
 
 use super::session::{CounterSession, InNamespace, cli_error};
 use super::text::{count_text, exactness, now_ms};
-use super::token::{TokenArgs, repeat_hint};
+use super::token::TokenArgs;
 use crate::duration::format_time;
 use crate::error::CliError;
 use crate::ndjson::Sending;
@@ -66,16 +66,9 @@ struct Counted {
 async fn one(args: AddArgs, session: &CounterSession) -> Result<(), CliError> {
     let (namespace, delta, token) = (args.within.namespace, args.delta.unwrap_or(1), args.token.into_token());
     let add = NewAdd::new(&args.counter, delta).token(token.clone());
-    let outcome = match args.get {
-        true => session.client.add_and_get(&namespace, add).await.map(split),
-        false => session.client.add(&namespace, add).await.map(|added| (added, None)),
-    };
-    let (added, counted) = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            let explained = session.explained(&namespace, &error).await;
-            return Err(if error.is_unavailable() { explained.hint(repeat_hint(&token)) } else { explained });
-        }
+    let (added, counted) = match args.get {
+        true => split(session.write(&namespace, &token, session.client.add_and_get(&namespace, add)).await?),
+        false => (session.write(&namespace, &token, session.client.add(&namespace, add)).await?, None),
     };
     let outcome = Outcome { counter: &args.counter, delta, token: &token, added, counted };
     session.output.one(&outcome, text)

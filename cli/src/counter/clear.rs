@@ -1,7 +1,7 @@
 //! `tallystone counter clear COUNTER`
 
 use super::session::{CounterSession, InNamespace};
-use super::token::{TokenArgs, repeat_hint};
+use super::token::TokenArgs;
 use crate::duration::format_time;
 use crate::error::CliError;
 use clap::Args;
@@ -31,13 +31,7 @@ struct Outcome<'a> {
 pub(crate) async fn run(args: ClearArgs, session: &CounterSession) -> Result<(), CliError> {
     let (namespace, token) = (args.within.namespace, args.token.into_token());
     let clear = NewClear::new(&args.counter).token(token.clone());
-    let cleared = match session.client.clear(&namespace, clear).await {
-        Ok(cleared) => cleared,
-        Err(error) => {
-            let explained = session.explained(&namespace, &error).await;
-            return Err(if error.is_unavailable() { explained.hint(repeat_hint(&token)) } else { explained });
-        }
-    };
+    let cleared = session.write(&namespace, &token, session.client.clear(&namespace, clear)).await?;
     let outcome = Outcome { counter: &args.counter, token: &token, cleared };
     session.output.one(&outcome, |outcome| {
         let before = if cleared.duplicate { " It was cleared before." } else { "" };

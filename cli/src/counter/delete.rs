@@ -2,7 +2,7 @@
 
 use super::session::{CounterSession, InNamespace};
 use super::text::count_text;
-use super::token::{TokenArgs, repeat_hint};
+use super::token::TokenArgs;
 use crate::consent::Consent;
 use crate::duration::format_time;
 use crate::error::CliError;
@@ -51,13 +51,7 @@ pub(crate) async fn run(args: DeleteArgs, session: &CounterSession) -> Result<()
     // Made now: what was added while a person decided is deleted, too.
     let token = args.token.into_token();
     let deletion = NewClear::new(counter).token(token.clone());
-    let deleted = match session.client.delete(namespace, deletion).await {
-        Ok(deleted) => deleted,
-        Err(error) => {
-            let explained = session.explained(namespace, &error).await;
-            return Err(if error.is_unavailable() { explained.hint(repeat_hint(&token)) } else { explained });
-        }
-    };
+    let deleted = session.write(namespace, &token, session.client.delete(namespace, deletion)).await?;
     let (event_time_ms, duplicate) = (deleted.event_time_ms, deleted.duplicate);
     let report = Report { deleted: counter, token: &token, event_time_ms, duplicate };
     session.output.one(&report, |report| {

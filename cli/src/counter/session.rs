@@ -1,12 +1,13 @@
 //! The connection of a verb to a counter server, and what its errors mean to the user.
 
+use super::token::repeat_hint;
 use crate::connection::{self, RETRY_FOR, server_url};
 use crate::error::CliError;
 use crate::flag_names::in_flags;
 use crate::nearest::nearest;
 use crate::output::Output;
 use clap::Args;
-use tallystone_client::{Code, CounterClient, Error, Refused};
+use tallystone_client::{Code, CounterClient, Error, IdempotencyToken, Refused};
 
 /// What a verb needs: a client of the counter server, and the output.
 pub(crate) struct CounterSession {
@@ -30,6 +31,22 @@ impl CounterSession {
         match call.await {
             Ok(answer) => Ok(answer),
             Err(error) => Err(self.explained(namespace, &error).await),
+        }
+    }
+
+    /// Makes a call that writes the event of this token. If it may have been written, the error says how to repeat it.
+    pub(super) async fn write<T>(
+        &self,
+        namespace: &str,
+        token: &IdempotencyToken,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, CliError> {
+        match call.await {
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                let explained = self.explained(namespace, &error).await;
+                Err(if error.is_unavailable() { explained.hint(repeat_hint(token)) } else { explained })
+            }
         }
     }
 

@@ -1,8 +1,10 @@
-//! The end of a namespace (N14). It leaves the registry, then its shards refuse every call, then its keys go, in commands of a
-//! bounded length. A separate field of the registry has its entry until then and for an hour more. So whichever process finds it goes
-//! on with the deletion, and each step may be repeated. A later namespace of the same name has other keys.
+//! The end of a namespace (N14). It leaves the registry, then its shards refuse every call, then its keys go, in commands
+//! of a bounded length. A separate field of the registry has its entry until then and for an hour more. So whichever
+//! process finds it goes on with the deletion, and each step may be repeated. A later namespace of the same name has other
+//! keys.
 
 use super::calls::{call, defect, of_link};
+use super::prune::UNLINK_MAX;
 use super::record::read;
 use super::{Namespace, RedisNamespace, RedisNamespaces};
 use crate::names::NamespaceName;
@@ -15,8 +17,6 @@ use tallystone_lua::counter::{
     STATE_PRUNED, WINDOW_MS,
 };
 
-/// Keys of one command at most.
-const UNLINK_MAX: usize = 1_000;
 /// The longest slice of events, in ms: a server that died may have left one behind the time to which events are dropped.
 const SLICE_MS_MAX: u64 = 31 * 86_400_000;
 /// For so long after its deletion a namespace keeps its entry: a process that stood still may have written a key again.

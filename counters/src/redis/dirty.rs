@@ -11,8 +11,9 @@ use tallystone_lua::counter::ShardKeys;
 const CHECKED_MAX: usize = 64;
 
 impl RedisNamespaces {
-    /// For each namespace, given by its [tag](super::Namespace::tag), in their order, whether any of its counters is dirty. Redis deletes an empty sorted set, so one
-    /// EXISTS shows that many namespaces have none. Where some have, halves are checked until it is clear which.
+    /// For each namespace, given by its [tag](super::Namespace::tag), in their order, whether any of its counters is dirty.
+    /// Redis deletes an empty sorted set, so one EXISTS shows that many namespaces have none. Where some have, halves are
+    /// checked until it is clear which.
     pub async fn have_dirty(&self, tags: &[String]) -> Result<Vec<bool>, Refusal> {
         let mut have = vec![false; tags.len()];
         let chunk_ends = (0..tags.len()).step_by(CHECKED_MAX).map(|begin| (begin, tags.len().min(begin + CHECKED_MAX)));

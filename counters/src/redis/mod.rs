@@ -1,8 +1,9 @@
 //! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
-//! What lives here: the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the repair of one
-//! that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `checkpoints`,
-//! `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a shard (`clock`,
+//! What lives here: the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the
+//! repair of one that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `expire`,
+//! `checkpoints`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a
+//! shard (`clock`,
 //! `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of counting, which are in
 //! the scripts and in [`rollup`](crate::rollup).
 
@@ -33,6 +34,7 @@ pub use namespace::Namespace;
 pub use namespaces::RedisNamespaces;
 pub use reset::ClockAhead;
 pub use watcher::NamespaceWatcher;
+pub(crate) use watcher::POLL_EVERY;
 
 use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};

@@ -10,8 +10,8 @@ use tallystone_lua::counter::{CounterScript, FIRST_AGE_MS_MAX, KEPT, OLDER_FIELD
 
 /// Slices that one call drops at most.
 const SLICES_MAX: u64 = 100;
-/// Hashes that one command drops at most.
-const UNLINK_MAX: usize = 1_000;
+/// Keys that one command drops at most.
+pub(super) const UNLINK_MAX: usize = 1_000;
 /// About how many pending records one command reads.
 const SCAN_COUNT: usize = 1_000;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, interval};
 
-const POLL_EVERY: Duration = Duration::from_secs(1);
+/// The time between two polls.
+pub(crate) const POLL_EVERY: Duration = Duration::from_secs(1);
 /// The time between two log lines about the same outage.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 

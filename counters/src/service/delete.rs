@@ -5,7 +5,7 @@ use crate::checkpoints::Deletions;
 use crate::log::{Appended, Change};
 use crate::names::{CounterName, NamespaceName, Token};
 use crate::namespace::CounterType;
-use crate::redis::DeletedNamespace;
+use crate::redis::{DeletedNamespace, POLL_EVERY};
 use crate::refusal::Refusal;
 use futures::future::BoxFuture;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use tallystone_client::Client;
 /// Between two searches for deleted namespaces whose keys have not gone: another server may have died while it removed them.
 const SEARCH_EVERY: Duration = Duration::from_secs(10);
 const QUEUES_PAGE: u32 = 1_000;
-/// Every server has read the registry once in this time, so none serves the namespace any more.
-const FOLLOWED_AFTER: Duration = Duration::from_millis(1_500);
+/// How long a server may take to act on a poll of the registry.
+const FOLLOW: Duration = Duration::from_millis(500);
 
 impl CounterService {
     /// Deletes a counter: it answers as one that was never written. What was added up to the time of the call, or of
@@ -51,7 +51,7 @@ impl CounterService {
         self.directory.delete(name, incarnation).await?;
         self.namespace_deleted.notify_one();
         // An add to BEST_EFFORT counters does not check the revision: a server that has not noticed would lose it.
-        tokio::time::sleep(FOLLOWED_AFTER).await;
+        tokio::time::sleep(POLL_EVERY + FOLLOW).await;
         Ok(())
     }
 

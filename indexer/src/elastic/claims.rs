@@ -105,8 +105,7 @@ pub(super) async fn claim(
 
 /// Gives the claim back.
 pub(super) async fn release(client: &ElasticClient, names: &IndexNames, index: &str) -> Result<(), HistoryError> {
-    let reply = client.send(Method::Delete, &path(names, "_doc", index), &[], None).await?;
-    if reply.status == 404 { Ok(()) } else { reply.done() }
+    client.send(Method::Delete, &path(names, "_doc", index), &[], None).await?.done_or_missing()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::filter::Filter;
 use super::group::IndexGroup;
 use super::hours::Places;
 use super::names::{IndexNames, Kind};
+use crate::groups::longest_prefix;
 use crate::store::HistoryError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,8 +31,7 @@ impl Place<'_> {
 impl Cluster {
     /// The group of a queue: the one with the longest prefix.
     pub(super) fn group_of(&self, queue: &str) -> &IndexGroup {
-        let matching = self.groups.iter().filter(|group| queue.starts_with(&group.queue_prefix));
-        matching.max_by_key(|group| group.queue_prefix.len()).unwrap_or(&self.groups[0])
+        longest_prefix(&self.groups, |group| &group.queue_prefix, queue)
     }
 
     /// The indices of these times. Chooses those that have none yet.
@@ -46,9 +46,10 @@ impl Cluster {
     /// The place of each event, in their order.
     pub(super) async fn places_of(&self, events: &[&Recorded]) -> Result<Vec<Place<'_>>, HistoryError> {
         let mut places = BTreeMap::new();
+        let groups: Vec<&IndexGroup> =
+            events.iter().map(|recorded| self.group_of(recorded.shard.queue.as_str())).collect();
         for group in &self.groups {
-            let is_own = |recorded: &Recorded| std::ptr::eq(self.group_of(recorded.shard.queue.as_str()), group);
-            let own: Vec<usize> = (0..events.len()).filter(|number| is_own(events[*number])).collect();
+            let own: Vec<usize> = (0..events.len()).filter(|number| std::ptr::eq(groups[*number], group)).collect();
             let times = own.iter().flat_map(|number| {
                 let event = &events[*number].event;
                 [(Kind::Transitions, event.at_ms), (Kind::Messages, event.enqueued_at_ms)]

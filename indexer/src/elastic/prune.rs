@@ -176,8 +176,7 @@ impl Past<'_> {
     async fn unblock(&self, index: &str) -> Result<(), HistoryError> {
         let path = format!("{index}/_settings");
         let settings = json!({ "index.blocks.write": null });
-        let reply = self.cluster.client.send(Method::Put, &path, &[], Some(&settings)).await?;
-        if reply.status == 404 { Ok(()) } else { reply.done() }
+        self.cluster.client.send(Method::Put, &path, &[], Some(&settings)).await?.done_or_missing()
     }
 
     /// Payloads first: an index of messages that remains is found again.

@@ -23,6 +23,11 @@ impl HttpReply {
             .map_err(|error| HistoryError::Failed(format!("the response cannot be read: {error}")))
     }
 
+    /// `Ok` if the response is successful, or what it is about does not exist.
+    pub(super) fn done_or_missing(&self) -> Result<(), HistoryError> {
+        if self.status == 404 { Ok(()) } else { self.done() }
+    }
+
     /// `Ok` if the response is successful.
     pub(super) fn done(&self) -> Result<(), HistoryError> {
         if (200..300).contains(&self.status) {

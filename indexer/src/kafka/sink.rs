@@ -1,6 +1,7 @@
 //! The relay's sink: writes events, losses and watermarks to the topics of events. All events of a message go to one partition,
 //! in order.
 
+use crate::groups::longest_prefix;
 use crate::wire::{self, EVENT, Encoder, LOSS, TYPE_HEADER, WATERMARK};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
@@ -50,9 +51,7 @@ impl KafkaSink {
 
     /// The topic of a queue.
     fn topic_of(&self, queue: &QueueName) -> &str {
-        let matching = self.topics.iter().filter(|topic| queue.as_str().starts_with(&topic.prefix));
-        let longest = matching.max_by_key(|topic| topic.prefix.len());
-        longest.unwrap_or(&self.topics[0]).topic.name()
+        longest_prefix(&self.topics, |topic| &topic.prefix, queue.as_str()).topic.name()
     }
 
     async fn ensure_topics(&self) -> Result<(), KafkaError> {
