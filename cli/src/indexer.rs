@@ -18,7 +18,8 @@ pub(crate) struct IndexerArgs {
     metrics: MetricsFlag,
     #[command(flatten)]
     history: HistoryServices,
-    /// The Kafka consumer group; all indexers of one Elasticsearch must have the same [default: tallystone-indexer]
+    /// The Kafka consumer group, the same for all indexers of one index prefix; each prefix needs its own [default:
+    /// tallystone-indexer]
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     /// The name by which the group knows this indexer across restarts [default: none, each start is a new member]

@@ -43,7 +43,7 @@ pub(crate) enum CounterVerb {
     Get(get::GetArgs),
     /// Set a counter to zero
     Clear(clear::ClearArgs),
-    /// Delete a counter: it then answers like one that was never written
+    /// Delete a counter; it then answers like one that was never written
     Delete(delete::DeleteArgs),
     /// Print a line each time a count changes
     Watch(watch::WatchArgs),

@@ -14,7 +14,7 @@ pub(super) struct ClockArgs {
     /// The namespaces [default: all]
     #[arg(value_name = "NAMESPACE")]
     namespaces: Vec<String>,
-    /// Roll up all pending events, then set the namespaces that are ahead of Redis's clock back to it. No count
+    /// Roll up all pending events, then set the namespaces that are ahead of Redis's clock back to this clock. No count
     /// changes. Meanwhile adds and clears are refused (NAMESPACE_CHANGED). If the command is interrupted, run it again
     #[arg(long)]
     reset: bool,

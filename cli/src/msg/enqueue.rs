@@ -42,7 +42,7 @@ struct Message {
     /// The message with the lowest number runs first; usually a deadline in Unix ms [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i64>,
-    /// A priority class of the queue, which sets the priority: the time now plus the offset of the class
+    /// A priority class of the queue; the priority is the time of the enqueue plus the offset of the class
     #[arg(long, value_name = "CLASS", conflicts_with = "priority")]
     priority_class: Option<String>,
     /// Metadata; repeat for up to 4 pairs

@@ -29,8 +29,8 @@ pub(super) struct ConfigArgs {
     /// 1073741824, which is 1 GiB]
     #[arg(long, value_name = "BYTES")]
     max_errored_bytes: Option<u64>,
-    /// How long the id of a message is remembered after the message ended, even if the message is removed earlier; 0s: as
-    /// long as the message is kept [server's default: 0s]
+    /// How long the queue remembers the id of a message after the message ended, even if the message is removed earlier;
+    /// with 0s, it knows the id only as long as it keeps the message [server's default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     id_window: Option<u64>,
     /// Maximum number of live messages (invisible, pending and running); 0 for no limit [server's default: 0]
@@ -57,8 +57,8 @@ pub(super) struct ConfigArgs {
     /// Declare a filter index over these metadata keys, which filters use together; repeat for further indexes
     #[arg(long, value_name = "KEY[,KEY]")]
     index: Vec<String>,
-    /// A priority class and its offset: the priority of its messages is the time of their enqueue plus the offset, such as
-    /// `bulk=3650d` or `urgent=-1d`; repeat for further classes; `queue update` replaces all of them
+    /// A priority class and its offset, such as `bulk=3650d` or `urgent=-1d`: a message of the class gets the time of its
+    /// enqueue plus the offset as its priority; repeat for further classes; `queue update` replaces all classes
     #[arg(long, value_name = "CLASS=OFFSET", value_parser = parse_class)]
     priority_class: Vec<(String, i64)>,
     /// A metadata key whose value, if it names a priority class, overrides the priority and the class of a message

@@ -69,7 +69,7 @@ pub(crate) struct ConfigArgs {
     /// How long events are kept; older ones are deleted once they are rolled up [server's default: 7days]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     delete_after: Option<u64>,
-    /// EVENTUAL: a counter without an event for this long is deleted; 0s: never [server's default: 0s]
+    /// For eventual: a counter without an add or a clear for this long is deleted; 0s for never [server's default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     expire_after: Option<u64>,
 }

@@ -32,10 +32,11 @@ pub struct Fault {
     /// The field at fault, if one field is.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// With STORE_UNAVAILABLE and CLOCK_SKEW: "no" (certainly not done) or "unknown" (perhaps done). Repeat the same request.
+    /// With STORE_UNAVAILABLE, CLOCK_SKEW and OVERLOADED: "no" (certainly not done) or "unknown" (perhaps done). Repeat the
+    /// same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     applied: Option<String>,
-    /// With OVERLOADED: nothing has changed; after so many milliseconds the same request may succeed.
+    /// With OVERLOADED: nothing has changed. The same request may succeed after this many milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
     #[serde(skip)]
