@@ -23,10 +23,10 @@ pub(crate) struct RollupWorkerArgs {
     /// The worker's name, which `msg get` and `msg explain` show [default: a generated name]
     #[arg(long, value_name = "NAME", value_parser = worker_name)]
     name: Option<String>,
-    /// Append a line of JSON to this file before and after each rollup. Its fields are at_us (Unix microseconds), worker,
-    /// namespace, counter, fencing_token and stage. The stage is begin before a rollup; after it, it is committed (a new
-    /// checkpoint), nothing (no new closed window), lost (another rollup committed first, or a later lease has written)
-    /// or failed (Redis was unavailable, or the namespace was changed)
+    /// Append a line of JSON to this file before and after each rollup, with the fields at_us (Unix microseconds),
+    /// worker, namespace, counter, fencing_token and stage. Before a rollup the stage is begin; afterwards it is committed
+    /// (a new checkpoint), nothing (no new closed window), lost (another rollup committed first, or a later lease has
+    /// written) or failed (Redis was unavailable, or the namespace was changed)
     #[arg(long, value_name = "FILE")]
     records: Option<PathBuf>,
 }
