@@ -1,6 +1,6 @@
 //! The sections of the configuration that belong to history: `[history]`, `[elasticsearch]`, `[indexer]`.
 
-use crate::elastic::{ElasticGroup, ElasticOptions, Rollover, check_prefix, parse_url};
+use crate::elastic::{ElasticGroup, ElasticOptions, Rollover, check_prefix, index_days, parse_url};
 use crate::embedded::EmbeddedOptions;
 use crate::groups::{HistoryGroup, check, check_index_prefixes};
 use crate::kafka::IndexerOptions;
@@ -70,8 +70,8 @@ pub struct ElasticsearchConfig {
     pub shards: u16,
     /// Replicas of each primary shard.
     pub replicas: u16,
-    /// The most days in one index of messages or transitions.
-    pub index_days: u16,
+    /// The most days in one index of messages or transitions. `None`: a seventh of the retention, at least one.
+    pub index_days: Option<u16>,
     /// The most documents of each primary shard of such an index. It may exceed them by those of an hour.
     pub shard_documents_max: u64,
     /// The most bytes of each primary shard of such an index. It may exceed them by those of an hour.
@@ -80,13 +80,13 @@ pub struct ElasticsearchConfig {
 
 impl Default for ElasticsearchConfig {
     fn default() -> Self {
-        let Rollover { days, documents_max, bytes_max } = Rollover::default();
+        let Rollover { documents_max, bytes_max, .. } = Rollover::default();
         ElasticsearchConfig {
             url: None,
             index_prefix: "tallystone".to_owned(),
             shards: 1,
             replicas: 1,
-            index_days: days,
+            index_days: None,
             shard_documents_max: documents_max,
             shard_bytes_max: bytes_max,
         }
@@ -103,7 +103,7 @@ impl ElasticsearchConfig {
         check_index_prefixes(groups, &self.index_prefix)?;
         ConfigError::unless_within("elasticsearch.shards", u64::from(self.shards), 1..=1_024)?;
         ConfigError::unless_within("elasticsearch.replicas", u64::from(self.replicas), 0..=16)?;
-        ConfigError::unless_within("elasticsearch.index_days", u64::from(self.index_days), 1..=31)?;
+        ConfigError::unless_within("elasticsearch.index_days", self.index_days.map_or(1, u64::from), 1..=31)?;
         // A shard holds at most 2^31 documents, deleted ones included; the rest is room for those of an hour.
         let documents = 1..=1_000_000_000;
         ConfigError::unless_within("elasticsearch.shard_documents_max", self.shard_documents_max, documents)?;
@@ -113,11 +113,16 @@ impl ElasticsearchConfig {
     /// The options of the store; `None`: none is configured.
     pub fn options(&self, history: &HistoryConfig) -> Option<ElasticOptions> {
         let retention_ms = history.retention_ms;
-        let group = |group: &HistoryGroup| ElasticGroup {
-            queue_prefix: group.prefix.clone(),
-            prefix: group.index_prefix(&self.index_prefix),
-            retention_ms: group.retention_ms.unwrap_or(retention_ms),
-            has_topic: group.topic.is_some(),
+        let days = |retention_ms| self.index_days.unwrap_or_else(|| index_days(retention_ms));
+        let group = |group: &HistoryGroup| {
+            let retention_ms = group.retention_ms.unwrap_or(retention_ms);
+            ElasticGroup {
+                queue_prefix: group.prefix.clone(),
+                prefix: group.index_prefix(&self.index_prefix),
+                retention_ms,
+                index_days: days(retention_ms),
+                has_topic: group.topic.is_some(),
+            }
         };
         Some(ElasticOptions {
             groups: history.groups.iter().map(group).collect(),
@@ -125,7 +130,7 @@ impl ElasticsearchConfig {
             shards: self.shards,
             replicas: self.replicas,
             rollover: Rollover {
-                days: self.index_days,
+                days: days(retention_ms),
                 documents_max: self.shard_documents_max,
                 bytes_max: self.shard_bytes_max,
             },
@@ -230,7 +235,10 @@ mod tests {
             ),
             ("elasticsearch.shards", ElasticsearchConfig { shards: 0, ..elasticsearch.clone() }.check(&[])),
             ("elasticsearch.replicas", ElasticsearchConfig { replicas: 17, ..elasticsearch.clone() }.check(&[])),
-            ("elasticsearch.index_days", ElasticsearchConfig { index_days: 0, ..elasticsearch.clone() }.check(&[])),
+            (
+                "elasticsearch.index_days",
+                ElasticsearchConfig { index_days: Some(0), ..elasticsearch.clone() }.check(&[]),
+            ),
             (
                 "elasticsearch.shard_documents_max",
                 ElasticsearchConfig { shard_documents_max: 1 << 31, ..elasticsearch.clone() }.check(&[]),

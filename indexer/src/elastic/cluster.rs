@@ -5,7 +5,7 @@ use super::client::ElasticClient;
 use super::group::IndexGroup;
 use super::hours::HourIndices;
 use super::names::IndexNames;
-use super::options::{ElasticGroup, ElasticOptions};
+use super::options::{ElasticGroup, ElasticOptions, Rollover};
 use super::refresh::Refreshes;
 use super::templates::Templates;
 use crate::store::HistoryError;
@@ -27,6 +27,7 @@ impl Cluster {
             queue_prefix: String::new(),
             prefix: options.prefix.clone(),
             retention_ms: options.retention_ms,
+            index_days: options.rollover.days,
             has_topic: true,
         };
         let group = |group: &ElasticGroup| {
@@ -34,6 +35,7 @@ impl Cluster {
                 queue_prefix: group.queue_prefix.clone(),
                 names: IndexNames::new(&group.prefix)?,
                 retention_ms: group.retention_ms,
+                rollover: Rollover { days: group.index_days, ..options.rollover.clone() },
                 has_topic: group.has_topic,
                 hours: HourIndices::default(),
             })

@@ -2,6 +2,7 @@
 
 use super::hours::HourIndices;
 use super::names::IndexNames;
+use super::options::Rollover;
 
 /// The indices of one prefix.
 pub(super) struct IndexGroup {
@@ -9,6 +10,7 @@ pub(super) struct IndexGroup {
     pub(super) queue_prefix: String,
     pub(super) names: IndexNames,
     pub(super) retention_ms: u64,
+    pub(super) rollover: Rollover,
     /// Whether a topic has only the events of this group, so that it has watermarks for itself.
     pub(super) has_topic: bool,
     pub(super) hours: HourIndices,

@@ -49,5 +49,6 @@ mod trace;
 
 pub(crate) use client::parse_url;
 pub(crate) use names::check_prefix;
+pub(crate) use options::index_days;
 pub use options::{ElasticGroup, ElasticOptions, Rollover};
 pub use store::Elastic;

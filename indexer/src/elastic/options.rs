@@ -3,6 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+const DAY_MS: u64 = 86_400_000;
+/// Indices of one kind that the retention spans; one more is being written.
+const INDICES: u64 = 7;
+
 /// When history continues in a new index: at the begin of an hour, once the index is too old or too large.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rollover {
@@ -20,6 +24,13 @@ impl Default for Rollover {
     }
 }
 
+/// The days of an index where none are configured: each query searches every index that the retention leaves, so these are
+/// about eight of a kind, however long the retention is. At most 31.
+pub(crate) fn index_days(retention_ms: u64) -> u16 {
+    let days = retention_ms.div_ceil(INDICES * DAY_MS).clamp(1, 31);
+    u16::try_from(days).unwrap_or(1)
+}
+
 /// Queues whose history has separate indices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElasticGroup {
@@ -29,6 +40,8 @@ pub struct ElasticGroup {
     pub prefix: String,
     /// How long transitions, and messages that are gone, are kept.
     pub retention_ms: u64,
+    /// The most days in one of their indices.
+    pub index_days: u16,
     /// Whether their events come by a separate topic, which has its own watermarks.
     pub has_topic: bool,
 }
@@ -88,6 +101,12 @@ impl fmt::Debug for ElasticOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_longer_retention_has_longer_indices_rather_than_more() {
+        let days = [0, 1, 7, 8, 14, 30, 90, 365, 3_650].map(|days| index_days(days * DAY_MS));
+        assert_eq!(days, [1, 1, 1, 2, 2, 5, 13, 31, 31]);
+    }
 
     #[test]
     fn a_password_is_not_printed() {

@@ -40,7 +40,7 @@ impl Cluster {
         group: &IndexGroup,
         times: impl Iterator<Item = (Kind, u64)>,
     ) -> Result<Places, HistoryError> {
-        group.hours.places(&self.client, &group.names, &self.options.rollover, times).await
+        group.hours.places(&self.client, &group.names, &group.rollover, times).await
     }
 
     /// The place of each event, in their order.

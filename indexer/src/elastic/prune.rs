@@ -109,7 +109,7 @@ impl Past<'_> {
     /// Drops transitions without reading them if all hours of their index are past. No event is written to it any more that
     /// would be kept.
     async fn drop_unread(&self, kind: Kind, index: &ListedIndex) -> Result<bool, HistoryError> {
-        let days = u64::from(self.cluster.options.rollover.days);
+        let days = u64::from(self.group.rollover.days);
         // What no choice names, programs wrote that had an index for each day.
         if kind != Kind::Transitions || !self.is_past(index.begins + days * DAY_HOURS) {
             return Ok(false);

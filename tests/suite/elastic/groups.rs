@@ -7,7 +7,7 @@ use tallystone_indexer::{
 
 fn group(indices: &TestIndices, name: &str, queue_prefix: &str, retention_ms: u64) -> ElasticGroup {
     let prefix = format!("{}-{name}", indices.prefix);
-    ElasticGroup { queue_prefix: queue_prefix.to_owned(), prefix, retention_ms, has_topic: false }
+    ElasticGroup { queue_prefix: queue_prefix.to_owned(), prefix, retention_ms, index_days: 1, has_topic: false }
 }
 
 fn store(indices: &TestIndices, groups: Vec<ElasticGroup>) -> Elastic {

@@ -1,5 +1,6 @@
-//! Queries over many indices. The same messages are in thirty indices, a day in each, and in one index of thirty days.
-//! Reference: the same calls on the one index. Each call runs on both, one after the other, in turn.
+//! Queries over many indices. The same messages of thirty days are in one index, in six (the default for a retention of
+//! thirty days), and in thirty, a day in each. Reference: the same calls on the one index. Each call runs on both, one after
+//! the other, in turn.
 
 use super::lives::{EVENTS, Lives, id, number};
 use super::plan::HistoryPlan;
@@ -24,8 +25,10 @@ const RECORDED_AT_ONCE: usize = 4_000;
 const FOUND_MAX: usize = 100;
 /// Calls before those that count, in each round.
 const WARM_UP_CALLS: u64 = 100;
-const MANY: &str = "rollover-many";
 const ONE: &str = "rollover-one";
+/// Prefixes, days of an index, and what is wanted.
+const MANY: [(&str, u16, Goal); 2] =
+    [("rollover-default", 5, Goal::RatioAtMost(2.0)), ("rollover-daily", 1, Goal::None)];
 
 /// A query of the figure.
 #[derive(Clone, Copy)]
@@ -37,13 +40,32 @@ enum Query {
 
 pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<Vec<Row>> {
     let queue = QueueName::parse("queue", "bench/history")?;
-    let many = services.rolling_indices(MANY, Rollover { days: 1, ..Rollover::default() }).await?;
-    let one = services.rolling_indices(ONE, Rollover { days: DAYS as u16 + 1, ..Rollover::default() }).await?;
-    let messages = record(&[&many, &one], plan.sizes.events).await?;
-    for (prefix, expected) in [(MANY, DAYS as usize), (ONE, 1)] {
-        let count = count_indices(services, prefix).await?;
-        ensure!(count == expected, "{prefix} has {count} indices of transitions");
+    let mut rows = Vec::new();
+    for (prefix, days, goal) in MANY {
+        let rolling = |prefix, days| services.rolling_indices(prefix, Rollover { days, ..Rollover::default() });
+        let (many, one) = (rolling(prefix, days).await?, rolling(ONE, DAYS as u16 + 1).await?);
+        let messages = record(&[&many, &one], plan.sizes.events).await?;
+        let indices = DAYS.div_ceil(days.into());
+        for (prefix, expected) in [(prefix, indices), (ONE, 1)] {
+            let count = count_indices(services, prefix).await?;
+            ensure!(count as u64 == expected, "{prefix} has {count} indices of transitions");
+        }
+        rows.extend(compare(plan, &queue, [&many, &one], (indices, messages), goal).await?);
+        for prefix in [prefix, ONE] {
+            services.drop_indices(prefix).await?;
+        }
     }
+    Ok(rows)
+}
+
+/// Each query on both, where the first has so many indices.
+async fn compare(
+    plan: &HistoryPlan,
+    queue: &QueueName,
+    stores: [&Elastic; 2],
+    (indices, messages): (u64, u64),
+    goal: Goal,
+) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (query, what) in [
         (Query::Trace, "TraceMessage"),
@@ -52,17 +74,14 @@ pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<V
     ] {
         let [mut ours, mut reference] = [const { Samples::new() }; 2];
         for round in 0..plan.runs {
-            let [many, one] = calls(plan, [&many, &one], &queue, query, messages, u64::from(round)).await?;
+            let [many, one] = calls(plan, stores, queue, query, messages, u64::from(round)).await?;
             ours.push(many.sample(many.quantile_ms(0.5).unwrap_or_default()));
             reference.push(one.sample(one.quantile_ms(0.5).unwrap_or_default()));
         }
-        let what = format!("{what} over {DAYS} indices, {} events: median", grouped(plan.sizes.events));
+        let what = format!("{what} over {indices} indices, {} events: median", grouped(plan.sizes.events));
         let reference = Reference::Measured("one index with the same", &reference);
-        let row = Row::new(what, "ms", &ours, reference, Goal::RatioAtMost(2.0));
+        let row = Row::new(what, "ms", &ours, reference, goal);
         rows.push(row.with("calls_per_side_and_run", plan.sizes.queries).with("messages", messages));
-    }
-    for prefix in [MANY, ONE] {
-        services.drop_indices(prefix).await?;
     }
     Ok(rows)
 }
