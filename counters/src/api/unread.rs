@@ -1,4 +1,4 @@
-//! Adds and clears that have no room are refused before they are parsed (O8): to parse a batch of a thousand takes longer than to
+//! Adds, clears and deletions that have no room are refused before they are parsed (O8): to parse a batch of a thousand takes longer than to
 //! refuse it, and an overloaded service would spend its time on calls that it refuses.
 
 use super::grpc::Api;
@@ -13,7 +13,7 @@ use tallystone_serving::http::FaultBody;
 /// The paths of gRPC begin with it.
 const GRPC: &str = "/tallystone.counter.v1.Counters/";
 
-/// Answers the call, unless it adds or clears and there is no room for it.
+/// Answers the call, unless it adds, clears or deletes and there is no room for it.
 pub(super) async fn refuse_unread(State(api): State<Api>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let (is_grpc, rpc) = (path.starts_with(GRPC), rpc_of(path));
@@ -26,7 +26,7 @@ pub(super) async fn refuse_unread(State(api): State<Api>, request: Request, next
     if is_grpc { status.into_http::<Body>() } else { FaultBody::from(status).into_response() }
 }
 
-/// The RPC behind a path that adds or clears.
+/// The RPC behind a path that adds, clears or deletes.
 fn rpc_of(path: &str) -> Option<&'static str> {
     Some(match path.strip_prefix(GRPC).or_else(|| path.strip_prefix("/v1/"))? {
         "AddCount" | "add_count" => "AddCount",
@@ -35,6 +35,7 @@ fn rpc_of(path: &str) -> Option<&'static str> {
         "AddAndGetCounts" | "add_and_get_counts" => "AddAndGetCounts",
         "ClearCount" | "clear_count" => "ClearCount",
         "ClearCounts" | "clear_counts" => "ClearCounts",
+        "DeleteCounter" | "delete_counter" => "DeleteCounter",
         _ => return None,
     })
 }
@@ -44,9 +45,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_adds_and_clears_are_refused_unread() {
+    fn only_what_writes_events_is_refused_unread() {
         assert_eq!(rpc_of("/tallystone.counter.v1.Counters/AddCounts"), Some("AddCounts"));
         assert_eq!(rpc_of("/v1/add_counts"), Some("AddCounts"));
+        assert_eq!(rpc_of("/v1/delete_counter"), Some("DeleteCounter"));
         for other in ["/tallystone.counter.v1.Counters/GetCounts", "/v1/get_counts", "/v1/namespaces/add_counts", "/"] {
             assert_eq!(rpc_of(other), None, "{other}");
         }

@@ -3,9 +3,8 @@
 //! What lives here: the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the
 //! repair of one that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `expire`,
 //! `checkpoints`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a
-//! shard (`clock`,
-//! `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of counting, which are in
-//! the scripts and in [`rollup`](crate::rollup).
+//! shard (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
+//! counting, which are in the scripts and in [`rollup`](crate::rollup).
 
 mod append;
 mod cache;
