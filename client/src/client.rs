@@ -5,6 +5,7 @@ use crate::connection::{ClientBuilder, FromConnections, RESPONSE_BYTES_MAX};
 use crate::error::Result;
 use crate::outage::Outage;
 use crate::servers::OnEach;
+use crate::shared_streams::SharedStreams;
 use crate::work_connections::WorkConnections;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub struct Client {
     pub(crate) admin: OnEach<QueueAdminClient<Channel>>,
     pub(crate) history: OnEach<HistoryClient<Channel>>,
     pub(crate) work: Arc<WorkConnections>,
+    pub(crate) shared: Arc<SharedStreams>,
     pub(crate) calls: Calls,
     pub(crate) outage: Arc<Outage>,
 }
@@ -73,6 +75,7 @@ impl FromConnections for Client {
                 HistoryClient::new(connection).max_decoding_message_size(RESPONSE_BYTES_MAX)
             }),
             work: Arc::new(WorkConnections::new(connections[0].clone(), connect)),
+            shared: Arc::default(),
             calls,
             outage: Arc::default(),
         }

@@ -101,6 +101,7 @@ mod queue;
 mod repair;
 mod selection;
 mod servers;
+mod shared_streams;
 mod wire;
 mod work_connections;
 mod worker;

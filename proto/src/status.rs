@@ -43,3 +43,12 @@ pub fn to_call(status: RpcStatus) -> Status {
     let details = status.encode_to_vec();
     Status::with_details(Code::from(status.code), status.message, details.into())
 }
+
+/// The opposite of [`to_call`]: the status of a call, for a response that contains it.
+pub fn of_call(status: &Status) -> RpcStatus {
+    let bare = || RpcStatus { code: status.code() as i32, message: status.message().to_owned(), details: Vec::new() };
+    match status.details() {
+        [] => bare(),
+        details => RpcStatus::decode(details).unwrap_or_else(|_| bare()),
+    }
+}

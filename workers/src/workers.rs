@@ -191,6 +191,7 @@ impl RollupWorkers {
         let worker = Worker::new(self.queue.clone(), &queue)
             .name(self.options.name.clone())
             .concurrency(batch_count * BATCHES_LEASED)
+            .shared_stream(true)
             .grace(GRACE);
         async move {
             while !until.is_cancelled() {

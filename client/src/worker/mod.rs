@@ -3,6 +3,7 @@
 
 mod held;
 mod outcome;
+mod outgoing;
 mod run;
 mod settings;
 mod stream;
@@ -113,6 +114,16 @@ impl Worker {
     #[must_use]
     pub fn release_on_close(mut self, release_on_close: bool) -> Self {
         self.settings.release_on_close = release_on_close;
+        self
+    }
+
+    /// Whether the worker shares a Work stream with the other workers of this client that do, up to 1,000 on one. For a
+    /// process that works on many queues: each further queue then costs the server and this process a few kilobytes
+    /// rather than a stream. One task on each side serves a shared stream, so a worker of one busy queue is faster without.
+    /// Default false.
+    #[must_use]
+    pub fn shared_stream(mut self, shared_stream: bool) -> Self {
+        self.settings.shared_stream = shared_stream;
         self
     }
 

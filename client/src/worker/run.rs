@@ -6,19 +6,18 @@
 
 use super::held::{self, HeldLeases};
 use super::outcome::{Failure, Lost, Outcome, Success};
+use super::outgoing::{Outgoing, Unanswered};
 use super::settings::Settings;
-use super::stream::{self, Outgoing, Stream, Unanswered};
+use super::stream::{self, Requests, Responses, Room, Stream};
 use crate::calls::next_delay;
 use crate::error::{Error, Refused, Result};
 use crate::lease::{Lease, LeaseRef, Transition};
 use crate::queue::extension_result;
-use crate::work_connections::Place;
 use backon::ExponentialBackoff;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
-use tokio::sync::mpsc;
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -26,9 +25,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 const CREDITS_MAX: u32 = 1_000;
 
 /// The reading side of the stream.
-enum Responses {
+enum Reading {
     Opening(Pin<Box<dyn Future<Output = Result<Stream>> + Send>>),
-    Open { responses: Box<tonic::Streaming<wire::WorkResponse>>, _place: Place },
+    Open(Responses),
 }
 
 enum StreamEvent {
@@ -36,15 +35,15 @@ enum StreamEvent {
     Response(Result<wire::WorkResponse>),
 }
 
-impl Responses {
+impl Reading {
     /// The next event. Cancel safe.
     async fn next(&mut self) -> StreamEvent {
         match self {
-            Responses::Opening(opening) => StreamEvent::Opened(opening.await),
-            Responses::Open { responses, .. } => StreamEvent::Response(match responses.message().await {
+            Reading::Opening(opening) => StreamEvent::Opened(opening.await),
+            Reading::Open(responses) => StreamEvent::Response(match responses.message().await {
                 Ok(Some(response)) => Ok(response),
                 Ok(None) => Err(Error::Protocol("the server ended the stream".to_owned())),
-                Err(status) => Err(Error::from_status(&status)),
+                Err(error) => Err(error),
             }),
         }
     }
@@ -56,9 +55,9 @@ pub(super) struct WorkerLoop<'w, F> {
     handler: F,
     handlers: JoinSet<Result<Success, Failure>>,
     held: HeldLeases,
-    responses: Responses,
+    reading: Reading,
     /// The writing side of the stream, while it is open.
-    requests: Option<mpsc::Sender<wire::WorkRequest>>,
+    requests: Option<Requests>,
     /// Credits for which no lease has arrived yet.
     credits: u32,
     outgoing: Outgoing,
@@ -78,13 +77,13 @@ where
     T: Into<Success>,
 {
     pub(super) fn new(settings: &'w Settings, handler: F) -> Self {
-        let opening = Box::pin(stream::open(settings.client.clone(), settings.start(), Duration::ZERO));
+        let opening = Box::pin(stream::open(settings, Duration::ZERO));
         WorkerLoop {
             settings,
             handler,
             handlers: JoinSet::new(),
             held: HeldLeases::new(),
-            responses: Responses::Opening(opening),
+            reading: Reading::Opening(opening),
             requests: None,
             credits: 0,
             outgoing: Outgoing::default(),
@@ -115,8 +114,8 @@ where
                         self.handler_ended(ended);
                     }
                 }
-                event = self.responses.next() => self.on_event(event)?,
-                () = room(&self.requests), if may_send => self.send(),
+                event = self.reading.next() => self.on_event(event)?,
+                room = room(&self.requests), if may_send => self.send(room),
                 () = &mut timer => {
                     self.on_timer(Instant::now());
                     timer.as_mut().reset(self.wake_at());
@@ -163,15 +162,15 @@ where
         free.min(CREDITS_MAX - self.credits)
     }
 
-    fn send(&mut self) {
-        let credits = self.free_places();
-        let Some(requests) = &self.requests else { return };
-        self.credits += credits;
-        // Only this task sends, so there is still room, unless the stream is breaking. Then the reading side gets the error,
-        // and unanswered results are sent again.
-        if requests.try_send(self.outgoing.next_request(credits, &mut self.unanswered)).is_err() {
+    fn send(&mut self, room: Option<Room>) {
+        let Some(room) = room else {
+            // The stream is breaking. The reading side gets the error, and unanswered results are sent again.
             self.requests = None;
-        }
+            return;
+        };
+        let credits = self.free_places();
+        self.credits += credits;
+        room.send(self.outgoing.next_request(credits, &mut self.unanswered));
     }
 
     fn on_timer(&mut self, now: Instant) {
@@ -207,7 +206,7 @@ where
     fn on_event(&mut self, event: StreamEvent) -> Result<()> {
         match event {
             StreamEvent::Opened(Ok(stream)) => {
-                self.responses = Responses::Open { responses: Box::new(stream.responses), _place: stream.place };
+                self.reading = Reading::Open(stream.responses);
                 self.requests = Some(stream.requests);
                 self.credits = 0;
                 self.held.check_now();
@@ -261,8 +260,7 @@ where
                 self.lose(lease, &handler, Lost::StreamClosed);
             }
         }
-        self.responses =
-            Responses::Opening(Box::pin(stream::open(self.settings.client.clone(), self.settings.start(), delay)));
+        self.reading = Reading::Opening(Box::pin(stream::open(self.settings, delay)));
         Ok(())
     }
 
@@ -355,7 +353,7 @@ where
     async fn close(mut self) {
         self.requests = None;
         let deadline = Instant::now() + Duration::from_secs(1);
-        if let Responses::Open { responses, .. } = &mut self.responses {
+        if let Reading::Open(responses) = &mut self.reading {
             let mut late = Vec::new();
             while let Ok(Ok(Some(response))) = timeout_at(deadline, responses.message()).await {
                 late.push(response);
@@ -412,10 +410,11 @@ enum Settled {
     Retry,
 }
 
-/// Waits until there is room for one request, or the stream breaks.
-async fn room(requests: &Option<mpsc::Sender<wire::WorkRequest>>) {
-    if let Some(requests) = requests {
-        let _ = requests.reserve().await;
+/// Waits until there is room for one request; `None`: the stream broke.
+async fn room(requests: &Option<Requests>) -> Option<Room> {
+    match requests {
+        Some(requests) => requests.room().await,
+        None => None,
     }
 }
 

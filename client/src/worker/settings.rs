@@ -19,6 +19,7 @@ pub(super) struct Settings {
     pub(super) lease_ms: Option<u64>,
     pub(super) filters: Vec<Filter>,
     pub(super) release_on_close: bool,
+    pub(super) shared_stream: bool,
     pub(super) grace: Duration,
     /// Clones of a worker share them.
     pub(super) stats: Arc<RunningStats>,
@@ -37,13 +38,14 @@ impl Settings {
             lease_ms: None,
             filters: Vec::new(),
             release_on_close: false,
+            shared_stream: false,
             grace: Duration::from_secs(30),
             stats: Arc::default(),
             on_outcome: None,
         }
     }
 
-    /// The first request of a stream.
+    /// What the first request of a stream or subscription says.
     pub(super) fn start(&self) -> wire::WorkStart {
         wire::WorkStart {
             queue: self.queue.clone(),

@@ -1,30 +1,55 @@
-//! One Work stream: how it is opened, what waits to be sent on it, and what was sent and has no answer yet.
+//! How a worker's Work stream is opened, and its two sides: a stream for this worker alone, or a subscription of one that
+//! workers share.
 
+use super::settings::Settings;
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::lease::{Completion, Extension, LeaseRef, Release};
+use crate::shared_streams::{SharedRequests, SharedResponses};
 use crate::work_connections::Place;
-use std::collections::VecDeque;
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
-use tokio::sync::mpsc;
-use tokio::task;
-use tokio::time::Instant;
+use tokio::sync::mpsc::{self, OwnedPermit};
 use tokio_stream::wrappers::ReceiverStream;
-
-/// The most items of one kind in one request.
-const ITEMS_MAX: usize = 1_000;
 
 /// An open stream.
 pub(super) struct Stream {
-    pub(super) requests: mpsc::Sender<wire::WorkRequest>,
-    pub(super) responses: tonic::Streaming<wire::WorkResponse>,
-    pub(super) place: Place,
+    pub(super) requests: Requests,
+    pub(super) responses: Responses,
+}
+
+/// The writing side. Dropping it closes the stream or the subscription: the server sends the outstanding results.
+pub(super) enum Requests {
+    Own(mpsc::Sender<wire::WorkRequest>),
+    Shared(SharedRequests),
+}
+
+/// The reading side.
+pub(super) enum Responses {
+    Own { responses: Box<tonic::Streaming<wire::WorkResponse>>, _place: Place },
+    Shared(SharedResponses),
+}
+
+/// Room for one request.
+pub(super) struct Room {
+    permit: OwnedPermit<wire::WorkRequest>,
+    subscription: u32,
 }
 
 /// Opens a stream after `delay`.
-pub(super) async fn open(client: Client, start: wire::WorkStart, delay: Duration) -> Result<Stream> {
-    tokio::time::sleep(delay).await;
+pub(super) fn open(settings: &Settings, delay: Duration) -> impl Future<Output = Result<Stream>> + Send + use<> {
+    let (client, start, is_shared) = (settings.client.clone(), settings.start(), settings.shared_stream);
+    async move {
+        tokio::time::sleep(delay).await;
+        if is_shared { subscribe(&client, start).await } else { open_own(&client, start).await }
+    }
+}
+
+async fn subscribe(client: &Client, start: wire::WorkStart) -> Result<Stream> {
+    let (requests, responses) = client.shared.subscribe(&client.work, client.calls.call_timeout, start).await?;
+    Ok(Stream { requests: Requests::Shared(requests), responses: Responses::Shared(responses) })
+}
+
+async fn open_own(client: &Client, start: wire::WorkStart) -> Result<Stream> {
     // While one request waits to be sent, everything new is gathered for the next.
     let (requests, receiver) = mpsc::channel(1);
     let first = wire::WorkRequest { start: Some(start), ..wire::WorkRequest::default() };
@@ -33,91 +58,34 @@ pub(super) async fn open(client: Client, start: wire::WorkStart, delay: Duration
     let (mut queue, place) = client.work.place();
     let opening = tokio::time::timeout(timeout, queue.work(ReceiverStream::new(receiver)));
     let responses = opening.await.map_err(|_| Error::deadline(timeout))?;
-    let responses = responses.map_err(|status| Error::from_status(&status))?.into_inner();
-    Ok(Stream { requests, responses, place })
+    let responses = Box::new(responses.map_err(|status| Error::from_status(&status))?.into_inner());
+    Ok(Stream { requests: Requests::Own(requests), responses: Responses::Own { responses, _place: place } })
 }
 
-/// What waits to be sent.
-#[derive(Default)]
-pub(super) struct Outgoing {
-    pub(super) completes: VecDeque<Completion>,
-    pub(super) releases: VecDeque<Release>,
-    pub(super) extends: Vec<(task::Id, LeaseRef)>,
-}
-
-/// What was sent on the current stream and has no answer yet, in order.
-#[derive(Default)]
-pub(super) struct Unanswered {
-    pub(super) completes: VecDeque<Completion>,
-    pub(super) releases: VecDeque<Release>,
-    pub(super) extends: VecDeque<(task::Id, Instant)>,
-}
-
-impl Outgoing {
-    pub(super) fn is_empty(&self) -> bool {
-        self.extends.is_empty() && self.is_settled()
+impl Requests {
+    /// Waits for room; `None`: the stream broke.
+    pub(super) async fn room(&self) -> Option<Room> {
+        let (sender, subscription) = match self {
+            Requests::Own(sender) => (sender, 0),
+            Requests::Shared(shared) => (shared.sender(), shared.number),
+        };
+        let permit = sender.clone().reserve_owned().await.ok()?;
+        Some(Room { permit, subscription })
     }
+}
 
-    /// Whether no result waits to be sent.
-    pub(super) fn is_settled(&self) -> bool {
-        self.completes.is_empty() && self.releases.is_empty()
+impl Room {
+    pub(super) fn send(self, request: wire::WorkRequest) {
+        self.permit.send(wire::WorkRequest { subscription: self.subscription, ..request });
     }
+}
 
-    /// The next request: results, extensions and credits travel together.
-    pub(super) fn next_request(&mut self, credits: u32, unanswered: &mut Unanswered) -> wire::WorkRequest {
-        let mut request = wire::WorkRequest { credits, ..wire::WorkRequest::default() };
-        let requested_at = Instant::now();
-        for completion in self.completes.drain(..self.completes.len().min(ITEMS_MAX)) {
-            request.complete.push(completion.clone().into_wire());
-            unanswered.completes.push_back(completion);
+impl Responses {
+    /// The next response; `None`: the server ended the stream or the subscription. Cancel safe.
+    pub(super) async fn message(&mut self) -> Result<Option<wire::WorkResponse>> {
+        match self {
+            Responses::Own { responses, .. } => responses.message().await.map_err(|status| Error::from_status(&status)),
+            Responses::Shared(shared) => shared.message().await,
         }
-        for release in self.releases.drain(..self.releases.len().min(ITEMS_MAX)) {
-            request.release.push(release.clone().into_wire());
-            unanswered.releases.push_back(release);
-        }
-        for (task, lease) in self.extends.drain(..self.extends.len().min(ITEMS_MAX)) {
-            request.extend.push(Extension::of(lease).into_wire());
-            unanswered.extends.push_back((task, requested_at));
-        }
-        request
-    }
-
-    /// After the stream broke: its unanswered results are to be sent again, before newer ones. Extensions are requested
-    /// again when the next stream opens.
-    pub(super) fn send_again(&mut self, unanswered: &mut Unanswered) {
-        self.extends.clear();
-        unanswered.completes.append(&mut self.completes);
-        unanswered.releases.append(&mut self.releases);
-        std::mem::swap(&mut self.completes, &mut unanswered.completes);
-        std::mem::swap(&mut self.releases, &mut unanswered.releases);
-    }
-}
-
-impl Unanswered {
-    /// Whether every result was answered.
-    pub(super) fn is_settled(&self) -> bool {
-        self.completes.is_empty() && self.releases.is_empty()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn completion(id: usize) -> Completion {
-        Completion::of(LeaseRef { id: id.to_string(), fencing_token: 1 })
-    }
-
-    #[test]
-    fn q10_unanswered_results_are_sent_again_first() {
-        let (mut outgoing, mut unanswered) = (Outgoing::default(), Unanswered::default());
-        outgoing.completes.extend((0..ITEMS_MAX + 1).map(completion));
-        let request = outgoing.next_request(7, &mut unanswered);
-        assert_eq!((request.credits, request.complete.len()), (7, ITEMS_MAX));
-        assert_eq!(outgoing.completes, [completion(ITEMS_MAX)], "a request takes no more");
-        unanswered.completes.pop_front();
-        outgoing.send_again(&mut unanswered);
-        assert_eq!(outgoing.completes, (1..ITEMS_MAX + 1).map(completion).collect::<Vec<_>>());
-        assert!(unanswered.is_settled() && !outgoing.is_settled());
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use tallystone_client::Client;
+use tallystone_client::{Client, Worker};
 use tallystone_model::oracle::Oracle;
 use tallystone_server::{QueueTemplates, ServerConfig, attach_queue};
 use tallystone_serving::Host;
@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) wire: Wire,
+    shared_streams: bool,
     clock: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
@@ -35,7 +36,17 @@ impl World {
         tasks.spawn(async move { host.serve(listener, std::future::pending()).await.unwrap() });
         let wire = Wire::to(server, &mut tasks).await;
         let client = Client::connect(wire.url()).await.unwrap();
-        World { client, wire, clock, _tasks: tasks }
+        World { client, wire, shared_streams: false, clock, _tasks: tasks }
+    }
+
+    /// Its workers share Work streams.
+    pub(crate) fn with_shared_streams(self) -> Self {
+        World { shared_streams: true, ..self }
+    }
+
+    /// A worker of this queue.
+    pub(crate) fn worker(&self, queue: &str) -> Worker {
+        Worker::new(self.client.clone(), queue).shared_stream(self.shared_streams)
     }
 
     /// Advances the store's clock, which otherwise stands still.

@@ -9,7 +9,7 @@ use tallystone_client::{
     State, Success, Worker, WorkerStats,
 };
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// Puts messages into a queue whose failed messages run again at once: the store's clock stands still.
 async fn fill(client: &Client, queue: &str, ids: impl IntoIterator<Item = &str>) {
@@ -47,13 +47,11 @@ impl Running {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_every_message_within_its_concurrency() {
-    let world = World::new().await;
+async fn runs_every_message_within_its_concurrency(world: World) {
     let ids: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
     fill(&world.client, "q", ids.iter().map(String::as_str)).await;
     let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let worker = Worker::new(world.client.clone(), "q").concurrency(7);
+    let worker = world.worker("q").concurrency(7);
     let (at_once, peak) = (running, most.clone());
     let worker = Running::start(worker, move |_| {
         let (at_once, peak) = (at_once.clone(), peak.clone());
@@ -82,14 +80,12 @@ impl Pool {
     }
 }
 
-#[tokio::test]
-async fn a_handler_is_a_closure_with_captured_state() {
-    let world = World::new().await;
+async fn a_handler_is_a_closure_with_captured_state(world: World) {
     fill(&world.client, "q", ["a", "b"]).await;
     let (saved, mut ids) = mpsc::unbounded_channel();
     let pool = Pool(saved);
     let mut next = async || soon("saved", ids.recv()).await.unwrap();
-    let worker = Worker::new(world.client.clone(), "q");
+    let worker = world.worker("q");
 
     let captured = pool.clone();
     let borrowing = Running::start(worker.clone(), async move |lease: Lease| {
@@ -105,11 +101,9 @@ async fn a_handler_is_a_closure_with_captured_state() {
     assert_eq!(moving.stop().await.completed, 3);
 }
 
-#[tokio::test]
-async fn failures_and_panics_release_with_their_reason() {
-    let world = World::new().await;
+async fn failures_and_panics_release_with_their_reason(world: World) {
     fill(&world.client, "q", ["fails", "panics", "later"]).await;
-    let worker = Running::start(Worker::new(world.client.clone(), "q").concurrency(3), |lease| async move {
+    let worker = Running::start(world.worker("q").concurrency(3), |lease| async move {
         match lease.id.as_str() {
             "fails" if lease.attempt == 1 => Err("not\ntoday")?,
             "panics" if lease.attempt == 1 => panic!("ouch"),
@@ -127,9 +121,7 @@ async fn failures_and_panics_release_with_their_reason() {
     assert_eq!((later.state, later.due_ms - later.state_since_ms), (State::Invisible, 60_000));
 }
 
-#[tokio::test]
-async fn q23_q29_a_handler_says_what_becomes_of_its_message() {
-    let world = World::new().await;
+async fn q23_q29_a_handler_says_what_becomes_of_its_message(world: World) {
     fill(&world.client, "q", ["done", "broken", "unwanted", "too much"]).await;
     let handler = async move |lease: Lease| match lease.id.as_str() {
         "done" => Ok("a result".to_owned()),
@@ -141,7 +133,7 @@ async fn q23_q29_a_handler_says_what_becomes_of_its_message() {
         "unwanted" => Err(Failure::new("flight is off").cancel()),
         _ => Ok("x".repeat(1_025)),
     };
-    let worker = Running::start(Worker::new(world.client.clone(), "q").concurrency(4), handler);
+    let worker = Running::start(world.worker("q").concurrency(4), handler);
     until("settled", || worker.worker.stats().completed == 1 && worker.worker.stats().released == 3).await;
     worker.stop().await;
     for (id, state, reason, result) in [
@@ -156,11 +148,9 @@ async fn q23_q29_a_handler_says_what_becomes_of_its_message() {
     }
 }
 
-#[tokio::test]
-async fn q11_a_long_handler_keeps_its_lease() {
-    let world = World::new().await;
+async fn q11_a_long_handler_keeps_its_lease(world: World) {
     fill(&world.client, "q", ["long"]).await;
-    let worker = Worker::new(world.client.clone(), "q").lease_ms(1_000);
+    let worker = world.worker("q").lease_ms(1_000);
     let stats = worker.clone();
     let worker = Running::start(worker, move |_| {
         let stats = stats.clone();
@@ -202,14 +192,12 @@ fn endless()
     (handler, begins, drops)
 }
 
-#[tokio::test]
-async fn q7_a_forced_cancel_drops_the_handler_at_once() {
-    let world = World::new().await;
+async fn q7_a_forced_cancel_drops_the_handler_at_once(world: World) {
     fill(&world.client, "q", ["canceled", "stays"]).await;
     let (handler, mut begins, mut drops) = endless();
     let (report, mut outcomes) = mpsc::unbounded_channel();
     // Its leases need no extension for an hour.
-    let worker = Worker::new(world.client.clone(), "q").concurrency(2).lease_ms(3 * 3_600_000);
+    let worker = world.worker("q").concurrency(2).lease_ms(3 * 3_600_000);
     let worker = worker.on_outcome(move |lease, outcome| drop(report.send((lease.id.clone(), outcome.clone()))));
     let worker = Running::start(worker, handler);
     for _ in 0..2 {
@@ -224,13 +212,11 @@ async fn q7_a_forced_cancel_drops_the_handler_at_once() {
     assert_eq!(worker.worker.stats().lost, 1);
 }
 
-#[tokio::test]
-async fn q11_a_lost_lease_drops_the_handler() {
-    let world = World::new().await;
+async fn q11_a_lost_lease_drops_the_handler(world: World) {
     fill(&world.client, "q", ["taken"]).await;
     let (handler, mut begins, mut drops) = endless();
     let (report, mut outcomes) = mpsc::unbounded_channel();
-    let worker = Worker::new(world.client.clone(), "q").lease_ms(1_000).on_outcome(move |lease, outcome| {
+    let worker = world.worker("q").lease_ms(1_000).on_outcome(move |lease, outcome| {
         let _ = report.send((lease.id.clone(), outcome.clone()));
     });
     let worker = Running::start(worker, handler);
@@ -249,12 +235,10 @@ async fn q11_a_lost_lease_drops_the_handler() {
     assert_eq!(worker.worker.stats().lost, 1);
 }
 
-#[tokio::test]
-async fn a_stop_waits_for_handlers_and_releases_the_others() {
-    let world = World::new().await;
+async fn a_stop_waits_for_handlers_and_releases_the_others(world: World) {
     fill(&world.client, "q", ["ends", "endless", "untouched"]).await;
     let (begun, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Notify::new()));
-    let worker = Worker::new(world.client.clone(), "q").concurrency(2).grace(Duration::from_millis(300));
+    let worker = world.worker("q").concurrency(2).grace(Duration::from_millis(300));
     let (signal, open) = (begun.clone(), gate.clone());
     let worker = Running::start(worker, move |lease| {
         let (signal, open) = (signal.clone(), open.clone());
@@ -280,13 +264,11 @@ async fn a_stop_waits_for_handlers_and_releases_the_others() {
     assert_eq!(message("untouched").await.attempts, 0);
 }
 
-#[tokio::test]
-async fn a_broken_stream_loses_no_work() {
-    let world = World::new().await;
+async fn a_broken_stream_loses_no_work(world: World) {
     fill(&world.client, "q", ["before"]).await;
     let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (signal, open) = (begun.clone(), gate.clone());
-    let worker = Running::start(Worker::new(world.client.clone(), "q"), move |_| {
+    let worker = Running::start(world.worker("q"), move |_| {
         let (signal, open) = (signal.clone(), open.clone());
         async move {
             signal.notify_one();
@@ -307,12 +289,10 @@ async fn a_broken_stream_loses_no_work() {
     assert_eq!((stats.leased, stats.lost, stats.released), (2, 0, 0));
 }
 
-#[tokio::test]
-async fn release_on_close_releases_the_leases() {
-    let world = World::new().await;
+async fn release_on_close_releases_the_leases(world: World) {
     fill(&world.client, "q", ["m"]).await;
     let (handler, mut begins, mut drops) = endless();
-    let worker = Worker::new(world.client.clone(), "q").name("one").release_on_close(true);
+    let worker = world.worker("q").name("one").release_on_close(true);
     let one = Running::start(worker, handler);
     soon("begun", begins.recv()).await.unwrap();
     one.ended.abort();
@@ -322,12 +302,10 @@ async fn release_on_close_releases_the_leases() {
     assert_eq!((again[0].id.as_str(), again[0].attempt), ("m", 2));
 }
 
-#[tokio::test]
-async fn without_release_on_close_the_lease_expires() {
-    let world = World::new().await;
+async fn without_release_on_close_the_lease_expires(world: World) {
     fill(&world.client, "q", ["m"]).await;
     let (handler, mut begins, mut drops) = endless();
-    let one = Running::start(Worker::new(world.client.clone(), "q").lease_ms(1_000), handler);
+    let one = Running::start(world.worker("q").lease_ms(1_000), handler);
     soon("begun", begins.recv()).await.unwrap();
     one.ended.abort();
     soon("dropped", drops.recv()).await.unwrap();
@@ -336,26 +314,92 @@ async fn without_release_on_close_the_lease_expires() {
     assert_eq!(world.client.dequeue(Dequeue::new("q")).await.unwrap()[0].attempt, 2);
 }
 
-#[tokio::test]
-async fn q8_a_worker_runs_only_what_passes_its_filters() {
-    let world = World::new().await;
+async fn q8_a_worker_runs_only_what_passes_its_filters(world: World) {
     world.client.create_queue("q", QueueConfig::simple()).await.unwrap();
     let message = |id: &str, color: &str| NewMessage::new(id, "").metadata("color", color);
     let messages = vec![message("1", "red"), message("2", "green"), message("3", "blue")];
     world.client.enqueue("q", messages).await.unwrap();
-    let worker = Worker::new(world.client.clone(), "q")
-        .filter(Filter::equals("color", "red"))
-        .filter(Filter::equals("color", "blue"));
+    let worker = world.worker("q").filter(Filter::equals("color", "red")).filter(Filter::equals("color", "blue"));
     let worker = Running::start(worker, |_| async { Ok(()) });
     until("completed", || worker.worker.stats().completed == 2).await;
     worker.stop().await;
     assert_eq!(world.client.get_message("q", "2").await.unwrap().state, State::Pending);
 }
 
-#[tokio::test]
-async fn a_worker_of_an_unknown_queue_fails() {
-    let world = World::new().await;
-    let worker = Worker::new(world.client.clone(), "nowhere");
+async fn a_worker_of_an_unknown_queue_fails(world: World) {
+    let worker = world.worker("nowhere");
     let error = soon("refused", worker.run(|_| async { Ok(()) })).await.unwrap_err();
     assert_eq!(error.refused().unwrap().reason, "QUEUE_NOT_FOUND");
+}
+
+/// More workers than one stream takes, and connections that break: every message is completed, and one worker's end leaves
+/// the others alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_workers_share_streams_that_break() {
+    const WORKERS: usize = 1_100;
+    let world = World::new().await.with_shared_streams();
+    let queue = |number: usize| format!("q{number}");
+    let fill_all = async |id: &'static str| {
+        let mut fills: JoinSet<()> = (0..WORKERS)
+            .map(|number| {
+                let client = world.client.clone();
+                async move { fill(&client, &queue(number), [id]).await }
+            })
+            .collect();
+        while let Some(filled) = fills.join_next().await {
+            filled.unwrap();
+        }
+    };
+    fill_all("before").await;
+    let workers = (0..WORKERS).map(|number| Running::start(world.worker(&queue(number)), |_| async { Ok(()) }));
+    let mut workers: Vec<Running> = workers.collect();
+    let completed =
+        |workers: &[Running], least| workers.iter().all(|running| running.worker.stats().completed >= least);
+    until("all completed", || completed(&workers, 1)).await;
+    let nowhere = soon("refused", world.worker("nowhere").run(|_| async { Ok(()) })).await;
+    assert_eq!(nowhere.unwrap_err().refused().unwrap().reason, "QUEUE_NOT_FOUND");
+    workers.remove(0).stop().await;
+    world.wire.cut();
+    fill_all("after").await;
+    until("all completed", || completed(&workers, 2)).await;
+    assert!(workers.iter().all(|running| running.worker.stats().reconnects == 1));
+    let mut stops: JoinSet<WorkerStats> = workers.into_iter().map(Running::stop).collect();
+    while let Some(stats) = stops.join_next().await {
+        let stats = stats.unwrap();
+        assert_eq!((stats.leased, stats.completed, stats.lost), (2, 2, 0));
+    }
+}
+
+/// Each test runs with a stream for each worker, and with one that they share.
+macro_rules! on_own_and_on_shared_streams {
+    ($($name:ident)*) => {
+        mod own {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name(crate::harness::World::new().await).await;
+            })*
+        }
+        mod shared {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                super::$name(crate::harness::World::new().await.with_shared_streams()).await;
+            })*
+        }
+    };
+}
+
+on_own_and_on_shared_streams! {
+    runs_every_message_within_its_concurrency
+    a_handler_is_a_closure_with_captured_state
+    failures_and_panics_release_with_their_reason
+    q23_q29_a_handler_says_what_becomes_of_its_message
+    q11_a_long_handler_keeps_its_lease
+    q7_a_forced_cancel_drops_the_handler_at_once
+    q11_a_lost_lease_drops_the_handler
+    a_stop_waits_for_handlers_and_releases_the_others
+    a_broken_stream_loses_no_work
+    release_on_close_releases_the_leases
+    without_release_on_close_the_lease_expires
+    q8_a_worker_runs_only_what_passes_its_filters
+    a_worker_of_an_unknown_queue_fails
 }

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::store::Items;
 use tokio::sync::oneshot;
 
-/// Identifies a Work stream among those of this server.
+/// Identifies a subscription among those of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct StreamId(u64);
+pub(crate) struct SubscriptionId(u64);
 
-impl StreamId {
+impl SubscriptionId {
     pub(super) fn next() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        StreamId(LAST.fetch_add(1, Ordering::Relaxed))
+        SubscriptionId(LAST.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -26,9 +26,9 @@ pub(crate) struct Call<I, O> {
 }
 
 impl<I, O> Call<I, O> {
-    /// A call of a Work stream; `None` without items.
-    pub(super) fn of_stream(id: StreamId, items: Vec<I>) -> Option<Self> {
-        (!items.is_empty()).then_some(Call { items, bytes: 0, recipient: Recipient::Stream(id) })
+    /// A call of a subscription; `None` without items.
+    pub(super) fn of_subscription(id: SubscriptionId, items: Vec<I>) -> Option<Self> {
+        (!items.is_empty()).then_some(Call { items, bytes: 0, recipient: Recipient::Subscription(id) })
     }
 }
 
@@ -36,15 +36,15 @@ impl<I, O> Call<I, O> {
 pub(crate) enum Recipient<O> {
     /// To a unary call.
     Caller(oneshot::Sender<Items<O>>),
-    /// To a Work stream.
-    Stream(StreamId),
+    /// To a subscription.
+    Subscription(SubscriptionId),
     /// Nowhere: the server itself releases leases that no caller took.
     Discard,
 }
 
 impl<O> Recipient<O> {
-    /// The unary caller has disconnected: its call need not be executed. What a stream has submitted is executed even
-    /// if the stream has closed since.
+    /// The unary caller has disconnected: its call need not be executed. What a subscription has submitted is executed even
+    /// if the subscription has closed since.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self, Recipient::Caller(caller) if caller.is_closed())
     }

@@ -1,8 +1,8 @@
 //! The commands of a lane.
 
-use super::call::{Call, StreamId};
+use super::call::{Call, SubscriptionId};
 use super::granted::Granted;
-use super::stream::{Stream, Submission};
+use super::subscription::{Submission, Subscription};
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
     Cancellation, Completion, DequeueRequest, Extended, Extension, LeaseRef, Release, Transition,
@@ -25,14 +25,14 @@ pub(crate) enum Command {
     Cancel(Call<Cancellation, Transition>),
     /// Q8, Q18.
     Dequeue(Box<DequeueCall>),
-    /// A Work stream has opened.
-    OpenStream(StreamId, Box<Stream>),
-    /// One request of a Work stream.
-    Submit(StreamId, Box<Submission>),
-    /// A Work stream accepts no more leases.
-    StopStream(StreamId),
-    /// A Work stream has closed.
-    CloseStream(StreamId),
+    /// A subscription has opened.
+    Subscribe(SubscriptionId, Box<Subscription>),
+    /// One request of a subscription.
+    Submit(SubscriptionId, Box<Submission>),
+    /// A subscription accepts no more leases.
+    StopSubscription(SubscriptionId),
+    /// A subscription has closed.
+    Unsubscribe(SubscriptionId),
     /// A change from outside this lane may have made messages runnable.
     Wake,
     /// A Cancel with force has ended this lease.

@@ -1,6 +1,6 @@
 //! Combines the calls of many callers into one store call, and splits its results among them.
 
-use super::call::{Call, Recipient, StreamId};
+use super::call::{Call, Recipient, SubscriptionId};
 use std::collections::VecDeque;
 use tallystone_model::Refusal;
 use tallystone_model::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
@@ -74,9 +74,13 @@ impl<I, O> Gather<I, O> {
     }
 }
 
-/// Sends each call its share of the results; a refusal of the whole store call goes to every call. `to_stream` gets the
-/// share of a Work stream, with its number of items.
-pub(super) fn split<O>(parts: Parts<O>, answer: Items<O>, mut to_stream: impl FnMut(StreamId, usize, Items<O>)) {
+/// Sends each call its share of the results; a refusal of the whole store call goes to every call. `to_subscription` gets the
+/// share of a subscription, with its number of items.
+pub(super) fn split<O>(
+    parts: Parts<O>,
+    answer: Items<O>,
+    mut to_subscription: impl FnMut(SubscriptionId, usize, Items<O>),
+) {
     let expected: usize = parts.iter().map(|(count, _)| count).sum();
     let answer = answer.and_then(|items| match items.len() == expected {
         true => Ok(items),
@@ -94,7 +98,7 @@ pub(super) fn split<O>(parts: Parts<O>, answer: Items<O>, mut to_stream: impl Fn
         match recipient {
             // A caller that has disconnected needs no results.
             Recipient::Caller(caller) => drop(caller.send(share)),
-            Recipient::Stream(stream) => to_stream(stream, count, share),
+            Recipient::Subscription(subscription) => to_subscription(subscription, count, share),
             Recipient::Discard => {}
         }
     }

@@ -6,14 +6,14 @@
 //! returned: otherwise the first callers to get their results would form a small flush, and a small flush costs as many
 //! scripts, outbox entries and fsyncs as a large one (docs/decisions/0013). Results arrive in the order of the flushes.
 
-use super::call::{Call, StreamId};
+use super::call::{Call, SubscriptionId};
 use super::command::Command;
 use super::context::Context;
 use super::flush::{Flush, Outcome, perform};
 use super::gather::{Gather, Parts, split};
 use super::granted::Granted;
 use super::lanes::Lanes;
-use super::stream::{Submission, WorkEvent};
+use super::subscription::{Submission, WorkEvent};
 use super::timers::{IDLE, Timers};
 use super::waiting::{SLOTS, Waiting};
 use futures::StreamExt;
@@ -128,20 +128,20 @@ impl<S: Store> Lane<S> {
             Command::Extend(call) => self.extend.push(call),
             Command::Cancel(call) => self.cancel.push(call),
             Command::Dequeue(waiter) => self.waiting.arrive(waiter),
-            Command::OpenStream(id, stream) => self.waiting.open_stream(id, *stream),
+            Command::Subscribe(id, subscription) => self.waiting.subscribe(id, *subscription),
             Command::Submit(id, submission) => self.submit(id, *submission),
-            Command::StopStream(id) => self.waiting.stop_stream(id),
-            Command::CloseStream(id) => self.waiting.close_stream(id),
+            Command::StopSubscription(id) => self.waiting.stop_subscription(id),
+            Command::Unsubscribe(id) => self.waiting.unsubscribe(id),
             Command::Wake => self.waiting.signal(1),
             Command::Revoke(lease) => self.waiting.revoke(&lease),
         }
     }
 
-    fn submit(&mut self, id: StreamId, submission: Submission) {
+    fn submit(&mut self, id: SubscriptionId, submission: Submission) {
         let Submission { credits, complete, release, extend } = submission;
-        Call::of_stream(id, complete).into_iter().for_each(|call| self.complete.push(call));
-        Call::of_stream(id, release).into_iter().for_each(|call| self.release.push(call));
-        Call::of_stream(id, extend).into_iter().for_each(|call| self.extend.push(call));
+        Call::of_subscription(id, complete).into_iter().for_each(|call| self.complete.push(call));
+        Call::of_subscription(id, release).into_iter().for_each(|call| self.release.push(call));
+        Call::of_subscription(id, extend).into_iter().for_each(|call| self.extend.push(call));
         self.waiting.credit(id, credits);
     }
 
@@ -231,7 +231,7 @@ impl<S: Store> Lane<S> {
         }
     }
 
-    /// Splits one verb's results among unary callers and Work streams.
+    /// Splits one verb's results among unary callers and subscriptions.
     fn answer<O>(
         &mut self,
         outcome: Option<(Parts<O>, Items<O>)>,

@@ -16,7 +16,7 @@ type Start = dyn Fn(Arc<Lanes>, Shard, mpsc::UnboundedReceiver<Command>) + Send 
 /// All lanes. Every command is sent under the lock of this map. So a lane that finds its channel empty under the same
 /// lock can end: no command is lost, and no shard ever has two lanes.
 ///
-/// The channels are unbounded. What bounds them: every command has a caller that waits for its result, or a Work stream
+/// The channels are unbounded. What bounds them: every command has a caller that waits for its result, or a subscription
 /// with a bounded number of outstanding items.
 pub(crate) struct Lanes {
     open: Mutex<HashMap<Shard, mpsc::UnboundedSender<Command>>>,
@@ -60,7 +60,7 @@ impl Lanes {
         }
     }
 
-    /// Notifies the Work streams of the shard that a Cancel with force has ended this lease.
+    /// Notifies the subscriptions of the shard that a Cancel with force has ended this lease.
     pub(crate) fn revoke(&self, shard: &Shard, lease: &LeaseRef) {
         if let Some(lane) = self.lock().get(shard) {
             drop(lane.send(Command::Revoke(lease.clone())));

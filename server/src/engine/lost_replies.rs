@@ -118,32 +118,34 @@ async fn q10_an_empty_answer_to_another_does_not_speak_for_a_request_id() {
 async fn q10_the_repeat_gives_a_work_stream_what_the_lost_reply_gave() {
     let rig = Rig::with_queues(&["q"]).await;
     rig.stored(&["a", "b"]).await;
-    let mut stream = rig.engine.work(&queue("q"), request(0), true);
-    stream.submit(Submission { credits: 3, ..Submission::default() });
+    let mut events = WorkEvents::new();
+    let session = rig.engine.work(&queue("q"), request(0), true, events.sender(0));
+    session.submit(Submission { credits: 3, ..Submission::default() });
     rig.lose_and_leave().await;
     rig.store.clock_ms.fetch_add(3_000, Ordering::SeqCst);
     sleep(3 * SECOND).await;
     rig.back();
-    let leases = tokio::time::timeout(10 * SECOND, stream.next()).await.expect("in time").leases.unwrap().take();
+    let leases = tokio::time::timeout(10 * SECOND, events.next()).await.expect("in time").1.leases.unwrap().take();
     let left = |lease: &Lease| (lease.attempt, lease.expires_at_ms - lease.leased_at_ms);
     assert_eq!(leases.iter().map(left).collect::<Vec<_>>(), [(1, 27_000), (1, 27_000)]);
     // The third credit is still there.
     rig.stored(&["c"]).await;
-    assert_eq!(stream.next().await.leases.unwrap().take()[0].id, id_of("c"));
+    assert_eq!(events.next().await.1.leases.unwrap().take()[0].id, id_of("c"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn q10_leases_of_a_lost_reply_whose_caller_is_gone_are_released() {
     let rig = Rig::with_queues(&["q"]).await;
     rig.stored(&["a", "b", "c"]).await;
-    let stream = rig.engine.work(&queue("q"), request(0), false);
-    stream.submit(Submission { credits: 1, ..Submission::default() });
+    let events = WorkEvents::new();
+    let session = rig.engine.work(&queue("q"), request(0), false, events.sender(0));
+    session.submit(Submission { credits: 1, ..Submission::default() });
     let short = rig.wait("q", SECOND);
     let gone = rig.wait("q", HOUR);
     rig.lose_and_leave().await;
     assert!(is_unknown(&short.await.unwrap()));
     gone.abort();
-    drop(stream);
+    drop((session, events));
     rig.back();
     sleep(10 * SECOND).await;
     let depth = rig.store.oracle.depth(&shard_of("q"), None).await.unwrap();

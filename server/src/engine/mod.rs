@@ -2,7 +2,7 @@
 //! and runs long verbs in bounded steps.
 //!
 //! What lives here: `lanes` and `lane` (one task for each queue shard), `call`, `gather` and `flush` (combining),
-//! `waiting` and `granted` (waiting callers and their leases), `stream` and `session` (the two ends of a Work stream),
+//! `waiting` and `granted` (waiting callers and their leases), `subscription` and `session` (the two ends of a subscription),
 //! `purge`. What may not: gRPC types, and Redis. The engine uses the types of the model and works on any [`Store`].
 
 mod call;
@@ -15,7 +15,7 @@ mod lane;
 mod lanes;
 mod purge;
 mod session;
-mod stream;
+mod subscription;
 mod timers;
 mod waiting;
 
@@ -29,12 +29,13 @@ mod tests;
 pub(crate) use context::Context;
 pub(crate) use lanes::Lanes;
 pub(crate) use session::WorkSession;
-pub(crate) use stream::{Submission, WorkEvent};
+pub(crate) use subscription::{Submission, WorkEvent, WorkEvents};
 
 use call::{Call, Recipient};
 use command::{Command, DequeueCall};
 use granted::Granted;
 use std::sync::Arc;
+use subscription::EventSender;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
     Cancellation, Completion, DequeueRequest, Extended, Extension, Items, Release, Transition,
@@ -123,9 +124,15 @@ impl<S: Store> Engine<S> {
         answer.await.unwrap_or_else(|_| Err(lane_failed())).map(Granted::take)
     }
 
-    /// Opens a Work stream. The limit in its request is not used.
-    pub(crate) fn work(&self, queue: &QueueName, request: DequeueRequest, release_on_close: bool) -> WorkSession {
-        WorkSession::open(&self.lanes, shard(queue), request, release_on_close)
+    /// Subscribes to a queue. The limit in the request is not used.
+    pub(crate) fn work(
+        &self,
+        queue: &QueueName,
+        request: DequeueRequest,
+        release_on_close: bool,
+        events: EventSender,
+    ) -> WorkSession {
+        WorkSession::open(&self.lanes, shard(queue), request, release_on_close, events)
     }
 
     async fn through_lane<O>(&self, queue: &QueueName, command: impl FnOnce(Recipient<O>) -> Command) -> Items<O> {

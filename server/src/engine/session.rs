@@ -1,36 +1,39 @@
-//! A Work stream as its gRPC call sees it.
+//! A subscription as its gRPC call sees it.
 
-use super::call::StreamId;
+use super::call::SubscriptionId;
 use super::command::Command;
 use super::granted::LeaseReturn;
 use super::lanes::Lanes;
-use super::stream::{Stream, Submission, WorkEvent};
+use super::subscription::{EventSender, Submission, Subscription};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tallystone_model::store::{DequeueRequest, LeaseRef};
-use tallystone_model::{Lease, MessageId, Refusal, Shard};
-use tokio::sync::mpsc;
+use tallystone_model::{Lease, MessageId, Shard};
 
-/// A Work stream as its gRPC call sees it. When it is dropped, it releases the leases that the worker has not finished,
+/// A subscription as its gRPC call sees it. When it is dropped, it releases the leases that the worker has not finished,
 /// if the worker requested `release_on_close`. Leases that the worker never received are released in any case.
 pub(crate) struct WorkSession {
     lanes: Arc<Lanes>,
     shard: Shard,
-    id: StreamId,
-    events: mpsc::UnboundedReceiver<Box<WorkEvent>>,
+    id: SubscriptionId,
     /// Leases that the worker has received and not finished, by their fencing tokens.
     held: HashMap<MessageId, u64>,
-    /// Whether they are released when the stream closes; otherwise they stay until they expire.
+    /// Whether they are released when the subscription ends; otherwise they stay until they expire.
     release_on_close: bool,
 }
 
 impl WorkSession {
-    /// Opens a stream in the lane of its shard.
-    pub(super) fn open(lanes: &Arc<Lanes>, shard: Shard, request: DequeueRequest, release_on_close: bool) -> Self {
-        let (sender, events) = mpsc::unbounded_channel();
-        let id = StreamId::next();
-        lanes.send(&shard, Command::OpenStream(id, Box::new(Stream::new(request, sender))));
-        WorkSession { lanes: lanes.clone(), shard, id, events, held: HashMap::new(), release_on_close }
+    /// Subscribes in the lane of the shard.
+    pub(super) fn open(
+        lanes: &Arc<Lanes>,
+        shard: Shard,
+        request: DequeueRequest,
+        release_on_close: bool,
+        events: EventSender,
+    ) -> Self {
+        let id = SubscriptionId::next();
+        lanes.send(&shard, Command::Subscribe(id, Box::new(Subscription::new(request, events))));
+        WorkSession { lanes: lanes.clone(), shard, id, held: HashMap::new(), release_on_close }
     }
 
     /// Sends a request to the lane.
@@ -40,21 +43,7 @@ impl WorkSession {
 
     /// Accepts no more leases from now on; results still arrive.
     pub(crate) fn stop(&self) {
-        self.lanes.send(&self.shard, Command::StopStream(self.id));
-    }
-
-    /// The next event. Cancel safe.
-    pub(crate) async fn next(&mut self) -> WorkEvent {
-        match self.events.recv().await {
-            Some(event) => *event,
-            // The lane keeps the stream until the session closes it: its task must have panicked.
-            None => WorkEvent { end: Some(Refusal::Internal("the lane has ended".to_owned())), ..WorkEvent::default() },
-        }
-    }
-
-    /// The next event, if it has arrived already.
-    pub(crate) fn try_next(&mut self) -> Option<WorkEvent> {
-        self.events.try_recv().ok().map(|event| *event)
+        self.lanes.send(&self.shard, Command::StopSubscription(self.id));
     }
 
     /// Records that the lease is being sent to the worker.
@@ -89,6 +78,6 @@ impl Drop for WorkSession {
             let leases = held.into_iter().map(|(id, fencing_token)| LeaseRef { id, fencing_token });
             self.lanes.give_back(&self.shard, leases.collect(), "stream closed");
         }
-        self.lanes.send(&self.shard, Command::CloseStream(self.id));
+        self.lanes.send(&self.shard, Command::Unsubscribe(self.id));
     }
 }

@@ -15,7 +15,7 @@ const SAFETY: Duration = Duration::from_secs(6 * 3_600);
 const RETRY_MIN: Duration = Duration::from_millis(25);
 /// The longest delay before a retry.
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// How often a lane checks for a Work stream whether its queue is still paused. (An UpdateQueue on this server wakes the
+/// How often a lane checks for a subscription whether its queue is still paused. (An UpdateQueue on this server wakes the
 /// lane at once.)
 const PAUSED: Duration = Duration::from_secs(2);
 

@@ -1,11 +1,10 @@
 //! Metrics of adds: each counts once, whatever its outcome and however it was sent (N2, N3).
 
 use super::machines::Machines;
-use super::now_ms;
+use super::{lasting_address, metrics_page, now_ms};
 use crate::crash::machines::Server;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, TcpListener};
 use tallystone_client::{CounterClient, CounterType, IdempotencyToken, NamespaceConfig, NewAdd, NewClear};
 
 const NS: &str = "ns";
@@ -14,27 +13,24 @@ const NS: &str = "ns";
 struct Measured {
     _machines: Machines,
     server: Server,
-    metrics_url: String,
+    metrics: String,
     http: reqwest::Client,
 }
 
 impl Measured {
     async fn start() -> Self {
         let machines = Machines::start(0).await;
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let address = free.local_addr().expect("a bound port").to_string();
-        drop(free);
+        let metrics = lasting_address();
         let (redis, queue) = (machines.redis.url(), machines.queues[0].url());
-        let args = ["counters", "--redis-url", &redis, "--server", &queue, "--metrics-listen", &address];
+        let args = ["counters", "--redis-url", &redis, "--server", &queue, "--metrics-listen", &metrics];
         let server = Server::start_as(&args).await;
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
-        Measured { _machines: machines, server, metrics_url: format!("http://{address}/metrics"), http }
+        Measured { _machines: machines, server, metrics, http }
     }
 
     /// What has counted so far: adds, duplicates, and refusals by their reason.
     async fn seen(&self) -> BTreeMap<String, u64> {
-        let page = self.http.get(&self.metrics_url).send().await.expect("metrics are served");
-        let page = page.text().await.expect("a page");
+        let page = metrics_page(&self.metrics).await;
         let sample = |line: &str| {
             let (name, value) = line.strip_prefix("tallystone_counter_")?.rsplit_once(' ')?;
             let name = match name.strip_prefix("refused_total{reason=\"") {

@@ -3,9 +3,9 @@
 //!
 //! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`), of a
 //! store or a server that stands still (`overload`, `hedged`), tests of the wire, of metrics, of namespaces, of deletions
-//! (`deleted`) and of jobs without workers
-//! (`unserved`), on a `house` within this process, and how the workers' records are judged (`judge`). What may not:
-//! what can be shown at the stores alone (`counters`).
+//! (`deleted`), of very many queues (`many_queues`) and of jobs without workers (`unserved`), on a `house` within this
+//! process, and how the workers' records are judged (`judge`). What may not: what can be shown at the stores alone
+//! (`counters`).
 
 mod api;
 mod crowd;
@@ -16,6 +16,7 @@ mod http;
 mod judge;
 mod load;
 mod machines;
+mod many_queues;
 mod metrics;
 mod namespaces;
 mod overload;
@@ -27,9 +28,22 @@ mod service;
 mod unserved;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tallystone_tests::lasting_port;
 
 /// How often a test checks for something that must come.
 const POLL: Duration = Duration::from_millis(10);
+
+/// An address for metrics that stays free.
+fn lasting_address() -> String {
+    format!("127.0.0.1:{}", lasting_port())
+}
+
+/// The metrics that a program serves at this address.
+async fn metrics_page(address: &str) -> String {
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let response = http.get(format!("http://{address}/metrics")).send().await.expect("metrics are served");
+    response.text().await.expect("a page")
+}
 
 /// Unix ms by this machine's clock, which is also the store's.
 fn now_ms() -> u64 {

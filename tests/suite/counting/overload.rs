@@ -1,8 +1,7 @@
 //! More adds than the store takes, while it stands still (O8, N3): what waits is bounded, what is refused says when to come
 //! again, and nothing is stored whose caller has gone before it was sent.
 
-use super::POLL;
-use super::now_ms;
+use super::{POLL, lasting_address, metrics_page, now_ms};
 use crate::crash::machines::{Redis, Server};
 use crate::system::program::SOON;
 use futures::future::join_all;
@@ -12,7 +11,6 @@ use std::time::Duration;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counter_admin_client::CounterAdminClient;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
-use tallystone_tests::lasting_port;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -37,14 +35,13 @@ type Client = CountersClient<Channel>;
 struct Machine {
     redis: Redis,
     server: Server,
-    metrics_port: u16,
+    metrics: String,
     channels: Vec<Channel>,
 }
 
 impl Machine {
     async fn start() -> Machine {
-        let (redis, metrics_port) = (Redis::start().await, lasting_port());
-        let metrics = format!("127.0.0.1:{metrics_port}");
+        let (redis, metrics) = (Redis::start().await, lasting_address());
         let args = ["counters", "--redis-url", &redis.url(), "--metrics-listen", &metrics, "--log", "error"];
         let server = Server::start_as(&args).await;
         let mut channels = Vec::new();
@@ -60,7 +57,7 @@ impl Machine {
         };
         let request = wire::PutNamespaceRequest { name: NS.to_owned(), config: Some(config), ..Default::default() };
         CounterAdminClient::new(channels[0].clone()).put_namespace(request).await.expect("a new namespace");
-        Machine { redis, server, metrics_port, channels }
+        Machine { redis, server, metrics, channels }
     }
 
     fn client(&self, number: usize) -> Client {
@@ -80,9 +77,7 @@ impl Machine {
 
     /// Adds and clears that wait.
     async fn waiting_items(&self) -> Option<usize> {
-        let url = format!("http://127.0.0.1:{}/metrics", self.metrics_port);
-        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
-        let text = http.get(url).send().await.expect("metrics are served").text().await.expect("a page");
+        let text = metrics_page(&self.metrics).await;
         let value = text.lines().find_map(|line| line.strip_prefix("tallystone_counter_waiting_items "))?;
         value.parse::<f64>().ok().map(|items| items as usize)
     }

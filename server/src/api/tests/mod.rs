@@ -5,6 +5,7 @@ mod calls;
 mod raw;
 mod selection;
 mod service;
+mod subscriptions;
 mod waiting;
 mod work;
 

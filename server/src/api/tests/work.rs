@@ -9,13 +9,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, Streaming};
 
-struct Stream {
-    send: mpsc::UnboundedSender<pb::WorkRequest>,
+pub(super) struct Stream {
+    pub(super) send: mpsc::UnboundedSender<pb::WorkRequest>,
     receive: Streaming<pb::WorkResponse>,
 }
 
 impl Stream {
-    async fn open(server: &TestServer) -> Self {
+    pub(super) async fn open(server: &TestServer) -> Self {
         let (send, requests) = mpsc::unbounded_channel();
         let requests = futures::stream::unfold(requests, |mut requests| async move {
             let request = requests.recv().await?;
@@ -31,7 +31,7 @@ impl Stream {
         stream
     }
 
-    async fn next(&mut self) -> Result<Option<pb::WorkResponse>, Status> {
+    pub(super) async fn next(&mut self) -> Result<Option<pb::WorkResponse>, Status> {
         tokio::time::timeout(SOON, self.receive.message()).await.expect("a response in time")
     }
 
@@ -45,13 +45,13 @@ impl Stream {
     }
 }
 
-fn start(queue: &str, release_on_close: bool) -> pb::WorkRequest {
+pub(super) fn start(queue: &str, release_on_close: bool) -> pb::WorkRequest {
     let (queue, worker) = (queue.to_owned(), "w".to_owned());
     let start = pb::WorkStart { queue, worker, release_on_close, ..Default::default() };
     pb::WorkRequest { start: Some(start), ..Default::default() }
 }
 
-fn lease_ref(lease: &pb::Lease) -> pb::LeaseRef {
+pub(super) fn lease_ref(lease: &pb::Lease) -> pb::LeaseRef {
     pb::LeaseRef { id: lease.id.clone(), fencing_token: lease.fencing_token, ..Default::default() }
 }
 

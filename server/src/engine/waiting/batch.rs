@@ -1,6 +1,6 @@
 //! One dequeue of the store, combined from the requests of many waiters.
 
-use super::group::{Streams, Waiter, WaiterKind};
+use super::group::{Subscriptions, Waiter, WaiterKind};
 use tallystone_model::store::{DequeueRequest, Ticket};
 use tokio::time::Instant;
 
@@ -31,19 +31,19 @@ impl DequeueBatch {
         DequeueBatch { requests: Vec::new(), wait: false, ticket, waiters: Vec::new() }
     }
 
-    /// Adds a waiter. The credits of a stream move into the request; those that are not used return with its result.
-    pub(super) fn add(&mut self, waiter: Waiter, limit: usize, streams: &mut Streams, now: Instant) {
+    /// Adds a waiter. The credits of a subscription move into the request; those that are not used return with its result.
+    pub(super) fn add(&mut self, waiter: Waiter, limit: usize, subscriptions: &mut Subscriptions, now: Instant) {
         let request = match &waiter.kind {
             WaiterKind::Caller(call) => {
                 self.wait |= call.until > now;
                 call.request.clone()
             }
-            WaiterKind::Stream(id) => {
-                let Some(stream) = streams.get_mut(id) else { return };
+            WaiterKind::Subscription(id) => {
+                let Some(subscription) = subscriptions.get_mut(id) else { return };
                 self.wait = true;
-                stream.queued = false;
-                stream.credits = 0;
-                DequeueRequest { limit, ..stream.request.clone() }
+                subscription.queued = false;
+                subscription.credits = 0;
+                DequeueRequest { limit, ..subscription.request.clone() }
             }
         };
         self.requests.push(request);
@@ -52,13 +52,15 @@ impl DequeueBatch {
 
     /// Prepares the next try of a call whose reply was lost. The requests keep their positions. Who is gone gets nothing
     /// new.
-    pub(super) fn repeat(&mut self, number: u64, streams: &Streams, now: Instant) {
+    pub(super) fn repeat(&mut self, number: u64, subscriptions: &Subscriptions, now: Instant) {
         self.ticket.number = number;
         self.wait = false;
         for (request, waiter) in self.requests.iter_mut().zip(&mut self.waiters) {
             match waiter.as_ref().map(|waiter| &waiter.kind) {
                 Some(WaiterKind::Caller(call)) if !call.reply.is_closed() => self.wait |= call.until > now,
-                Some(WaiterKind::Stream(id)) if streams.get(id).is_some_and(|stream| !stream.stopped) => {
+                Some(WaiterKind::Subscription(id))
+                    if subscriptions.get(id).is_some_and(|subscription| !subscription.stopped) =>
+                {
                     self.wait = true
                 }
                 _ => {

@@ -26,7 +26,7 @@ impl Waiting {
                         continue;
                     }
                     WaiterKind::Caller(ref call) => next = Some(next.map_or(call.until, |next| next.min(call.until))),
-                    WaiterKind::Stream(_) => {}
+                    WaiterKind::Subscription(_) => {}
                 }
                 group.waiting.push_back(waiter);
             }
@@ -59,12 +59,12 @@ impl Waiting {
     /// Removes callers that have disconnected. Runs only when the number of waiters has doubled, so its cost is
     /// amortized.
     pub(super) fn prune(&mut self) {
-        let streams = &self.streams;
+        let subscriptions = &self.subscriptions;
         let mut held = 0;
         for group in self.groups.values_mut() {
             group.waiting.retain(|waiter| match &waiter.kind {
                 WaiterKind::Caller(call) => !call.reply.is_closed(),
-                WaiterKind::Stream(id) => streams.contains_key(id),
+                WaiterKind::Subscription(id) => subscriptions.contains_key(id),
             });
             held += group.waiting.len();
         }

@@ -1,13 +1,13 @@
 //! One waiting caller, and the group of all that wait for the same filters.
 
-use crate::engine::call::StreamId;
+use crate::engine::call::SubscriptionId;
 use crate::engine::command::DequeueCall;
-use crate::engine::stream::Stream;
+use crate::engine::subscription::Subscription;
 use std::collections::{HashMap, VecDeque};
 use tallystone_model::{Filter, Refusal};
 
-/// The Work streams of one lane.
-pub(super) type Streams = HashMap<StreamId, Stream>;
+/// The subscriptions of one lane.
+pub(super) type Subscriptions = HashMap<SubscriptionId, Subscription>;
 /// The groups of one lane by their filters.
 pub(super) type Groups = HashMap<Vec<Filter>, Group>;
 
@@ -23,7 +23,7 @@ pub(super) struct Waiter {
 
 pub(super) enum WaiterKind {
     Caller(Box<DequeueCall>),
-    Stream(StreamId),
+    Subscription(SubscriptionId),
 }
 
 impl Waiter {
@@ -32,22 +32,24 @@ impl Waiter {
     }
 
     /// How many leases it accepts now; 0: it has disconnected, or has enough.
-    pub(super) fn limit(&self, streams: &mut Streams) -> usize {
+    pub(super) fn limit(&self, subscriptions: &mut Subscriptions) -> usize {
         match &self.kind {
             WaiterKind::Caller(call) if call.reply.is_closed() => 0,
             WaiterKind::Caller(call) => call.request.limit,
-            WaiterKind::Stream(id) => streams.get_mut(id).map_or(0, |stream| {
-                stream.queued &= stream.credits > 0;
-                stream.credits
+            WaiterKind::Subscription(id) => subscriptions.get_mut(id).map_or(0, |subscription| {
+                subscription.queued &= subscription.credits > 0;
+                subscription.credits
             }),
         }
     }
 
-    /// The filters that name its group. A closed stream has none, and no limit either.
-    pub(super) fn filters<'a>(&'a self, streams: &'a Streams) -> &'a [Filter] {
+    /// The filters that name its group. A closed subscription has none, and no limit either.
+    pub(super) fn filters<'a>(&'a self, subscriptions: &'a Subscriptions) -> &'a [Filter] {
         match &self.kind {
             WaiterKind::Caller(call) => &call.request.filters,
-            WaiterKind::Stream(id) => streams.get(id).map_or(&[], |stream| &stream.request.filters),
+            WaiterKind::Subscription(id) => {
+                subscriptions.get(id).map_or(&[], |subscription| &subscription.request.filters)
+            }
         }
     }
 }

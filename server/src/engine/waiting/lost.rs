@@ -52,7 +52,7 @@ impl Waiting {
         let wanted = !self.fresh.is_empty() && !self.has_free_slot();
         let at = self.lost.iter().position(|lost| lost.due || wanted)?;
         let mut batch = self.lost.swap_remove(at).batch;
-        batch.repeat(next_number(), &self.streams, now);
+        batch.repeat(next_number(), &self.subscriptions, now);
         Some(batch)
     }
 
@@ -117,13 +117,15 @@ impl Waiting {
             other => other.clone(),
         };
         for waiter in std::mem::take(&mut self.fresh) {
-            let filters = waiter.filters(&self.streams).to_vec();
+            let filters = waiter.filters(&self.subscriptions).to_vec();
             match &waiter.kind {
                 WaiterKind::Caller(_) => self.hold(waiter, 0, now, Some(refusal.clone())),
-                WaiterKind::Stream(id) if self.streams.get(id).is_some_and(|stream| !stream.stopped) => {
+                WaiterKind::Subscription(id)
+                    if self.subscriptions.get(id).is_some_and(|subscription| !subscription.stopped) =>
+                {
                     self.wait_on(waiter);
                 }
-                WaiterKind::Stream(_) => {}
+                WaiterKind::Subscription(_) => {}
             }
             if let Some(group) = self.groups.get_mut(&filters) {
                 group.refused = Some(refusal.clone());

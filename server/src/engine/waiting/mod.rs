@@ -1,4 +1,4 @@
-//! The callers and Work streams that wait for messages of one shard, and when to request messages for them (Q18).
+//! The callers and subscriptions that wait for messages of one shard, and when to request messages for them (Q18).
 //!
 //! # Why no wake-up is lost
 //! A *signal* says that messages may have become runnable: a write of this server is being sent, the store notifies, a
@@ -31,11 +31,11 @@ mod settle;
 pub(super) use batch::DequeueBatch;
 pub(super) use settle::Retry;
 
-use super::call::StreamId;
+use super::call::SubscriptionId;
 use super::command::DequeueCall;
-use super::stream::{Stream, WorkEvent};
+use super::subscription::{Subscription, WorkEvent};
 use batch::LostBatch;
-use group::{Group, Groups, Streams, Waiter, WaiterKind, group_of};
+use group::{Group, Groups, Subscriptions, Waiter, WaiterKind, group_of};
 use std::collections::{HashMap, VecDeque};
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::store::LeaseRef;
@@ -46,7 +46,7 @@ pub(super) struct Waiting {
     groups: Groups,
     /// Waiters without a request so far, in order of arrival.
     fresh: VecDeque<Waiter>,
-    streams: Streams,
+    subscriptions: Subscriptions,
     arrivals: u64,
     epoch: u64,
     /// How many messages the signals of this epoch may have made runnable.
@@ -63,8 +63,8 @@ pub(super) struct Waiting {
     taken: [bool; SLOTS],
     /// Calls whose replies were lost.
     lost: Vec<LostBatch>,
-    /// Streams with results of the current flush.
-    touched: Vec<StreamId>,
+    /// Subscriptions with results of the current flush.
+    touched: Vec<SubscriptionId>,
     stopping: bool,
 }
 
@@ -82,7 +82,7 @@ impl Waiting {
             lost: Vec::new(),
             groups: HashMap::new(),
             fresh: VecDeque::new(),
-            streams: HashMap::new(),
+            subscriptions: HashMap::new(),
             arrivals: 0,
             epoch: 1,
             hint: 0,
@@ -100,58 +100,58 @@ impl Waiting {
         self.fresh.push_back(Waiter::new(arrival, WaiterKind::Caller(call)));
     }
 
-    /// A new Work stream, without credits.
-    pub(super) fn open_stream(&mut self, id: StreamId, stream: Stream) {
-        self.streams.insert(id, stream);
+    /// A new subscription, without credits.
+    pub(super) fn subscribe(&mut self, id: SubscriptionId, subscription: Subscription) {
+        self.subscriptions.insert(id, subscription);
     }
 
-    /// The stream accepts no more leases. Those that arrive later are released.
-    pub(super) fn stop_stream(&mut self, id: StreamId) {
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.stopped = true;
-            stream.credits = 0;
+    /// The subscription accepts no more leases. Those that arrive later are released.
+    pub(super) fn stop_subscription(&mut self, id: SubscriptionId) {
+        if let Some(subscription) = self.subscriptions.get_mut(&id) {
+            subscription.stopped = true;
+            subscription.credits = 0;
         }
     }
 
-    /// The stream has closed.
-    pub(super) fn close_stream(&mut self, id: StreamId) {
-        self.streams.remove(&id);
+    /// The subscription has closed.
+    pub(super) fn unsubscribe(&mut self, id: SubscriptionId) {
+        self.subscriptions.remove(&id);
     }
 
-    /// The stream accepts so many more leases.
-    pub(super) fn credit(&mut self, id: StreamId, credits: usize) {
+    /// The subscription accepts so many more leases.
+    pub(super) fn credit(&mut self, id: SubscriptionId, credits: usize) {
         let arrival = self.arrival();
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        if stream.stopped {
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
+        if subscription.stopped {
             return;
         }
-        stream.credits += credits;
-        if stream.credits > 0 && !stream.queued {
-            stream.queued = true;
-            self.fresh.push_back(Waiter::new(arrival, WaiterKind::Stream(id)));
+        subscription.credits += credits;
+        if subscription.credits > 0 && !subscription.queued {
+            subscription.queued = true;
+            self.fresh.push_back(Waiter::new(arrival, WaiterKind::Subscription(id)));
         }
     }
 
-    /// A lease has been revoked. Each stream is notified: the lane does not know which of them has it.
+    /// A lease has been revoked. Each subscription is notified: the lane does not know which of them has it.
     pub(super) fn revoke(&mut self, lease: &LeaseRef) {
-        for stream in self.streams.values_mut() {
-            stream.event().revoked.push(lease.clone());
-            stream.send();
+        for subscription in self.subscriptions.values_mut() {
+            subscription.event().revoked.push(lease.clone());
+            subscription.send();
         }
     }
 
-    /// The results of the current flush for a stream, to be added to.
-    pub(super) fn event(&mut self, id: StreamId) -> Option<&mut WorkEvent> {
-        let stream = self.streams.get_mut(&id)?;
+    /// The results of the current flush for a subscription, to be added to.
+    pub(super) fn event(&mut self, id: SubscriptionId) -> Option<&mut WorkEvent> {
+        let subscription = self.subscriptions.get_mut(&id)?;
         self.touched.push(id);
-        Some(stream.event())
+        Some(subscription.event())
     }
 
-    /// Sends every stream its results of the current flush.
+    /// Sends every subscription its results of the current flush.
     pub(super) fn send_events(&mut self) {
         for id in self.touched.drain(..) {
-            if let Some(stream) = self.streams.get_mut(&id) {
-                stream.send();
+            if let Some(subscription) = self.subscriptions.get_mut(&id) {
+                subscription.send();
             }
         }
     }
@@ -163,9 +163,9 @@ impl Waiting {
         self.repeat_lost();
     }
 
-    /// Whether there are no waiters, no streams that may become waiters, and no lost replies.
+    /// Whether there are no waiters, no subscriptions that may become waiters, and no lost replies.
     pub(super) fn is_idle(&self) -> bool {
-        self.held() == 0 && self.fresh.is_empty() && self.streams.is_empty()
+        self.held() == 0 && self.fresh.is_empty() && self.subscriptions.is_empty()
     }
 
     /// The number of waiters without a request so far.
@@ -190,7 +190,7 @@ impl Waiting {
         }
         let ticket = self.take_ticket()?;
         let (epoch, hint) = (self.epoch, std::mem::take(&mut self.hint));
-        let Waiting { groups, fresh, streams, held, .. } = self;
+        let Waiting { groups, fresh, subscriptions, held, .. } = self;
         let mut batch = DequeueBatch::new(ticket);
         let mut room = BATCH_ITEMS_MAX;
         let mut concerned: Vec<&mut Group> = match *held {
@@ -203,7 +203,7 @@ impl Waiting {
             while wanted > 0
                 && let Some(waiter) = group.waiting.front()
             {
-                let limit = waiter.limit(streams);
+                let limit = waiter.limit(subscriptions);
                 if limit > room {
                     break;
                 }
@@ -213,21 +213,21 @@ impl Waiting {
                     room -= limit;
                     wanted = wanted.saturating_sub(limit);
                     group.requested(epoch);
-                    batch.add(waiter, limit, streams, now);
+                    batch.add(waiter, limit, subscriptions, now);
                 }
             }
             group.remaining = if group.waiting.is_empty() { 0 } else { wanted };
         }
         while let Some(waiter) = fresh.front() {
-            let limit = waiter.limit(streams);
+            let limit = waiter.limit(subscriptions);
             if limit > room {
                 break;
             }
             let Some(waiter) = fresh.pop_front() else { break };
             if limit > 0 {
                 room -= limit;
-                group_of(groups, waiter.filters(streams)).requested(epoch);
-                batch.add(waiter, limit, streams, now);
+                group_of(groups, waiter.filters(subscriptions)).requested(epoch);
+                batch.add(waiter, limit, subscriptions, now);
             }
         }
         batch.wait |= *held > 0;

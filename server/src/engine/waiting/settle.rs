@@ -14,17 +14,17 @@ use tokio::time::Instant;
 pub(in crate::engine) enum Retry {
     /// The store does not answer, or builds an index.
     Soon,
-    /// The queue is paused, and a Work stream waits until it is resumed.
+    /// The queue is paused, and a subscription waits until it is resumed.
     Paused,
 }
 
-/// Whether, and when, to retry for a refused waiter. A Work stream waits until its queue is resumed; a unary caller gets
+/// Whether, and when, to retry for a refused waiter. A subscription waits until its queue is resumed; a unary caller gets
 /// the refusal.
 fn retry_after(refusal: &Refusal, kind: &WaiterKind) -> Option<Retry> {
     match (refusal, kind) {
         (refusal, _) if refusal.is_unavailable() => Some(Retry::Soon),
         (Refusal::IndexBuilding { .. }, _) => Some(Retry::Soon),
-        (Refusal::DequeueBlocked { .. }, WaiterKind::Stream(_)) => Some(Retry::Paused),
+        (Refusal::DequeueBlocked { .. }, WaiterKind::Subscription(_)) => Some(Retry::Paused),
         _ => None,
     }
 }
@@ -181,18 +181,18 @@ impl Waiting {
         match waiter.kind {
             // If the caller has disconnected, the error returns the leases, and dropping it releases them.
             WaiterKind::Caller(call) => drop(call.reply.send(Ok(grant(leases)))),
-            WaiterKind::Stream(id) => {
+            WaiterKind::Subscription(id) => {
                 let arrival = self.arrival();
-                let Some(stream) = self.streams.get_mut(&id) else { return drop(grant(leases)) };
-                if stream.stopped {
+                let Some(subscription) = self.subscriptions.get_mut(&id) else { return drop(grant(leases)) };
+                if subscription.stopped {
                     return drop(grant(leases));
                 }
-                stream.credits += limit - leases.len().min(limit);
-                let wait_on = stream.credits > 0 && !stream.queued;
-                stream.event().leases = Some(grant(leases));
+                subscription.credits += limit - leases.len().min(limit);
+                let wait_on = subscription.credits > 0 && !subscription.queued;
+                subscription.event().leases = Some(grant(leases));
                 self.touched.push(id);
                 if wait_on {
-                    self.wait_on(Waiter::new(arrival, WaiterKind::Stream(id)));
+                    self.wait_on(Waiter::new(arrival, WaiterKind::Subscription(id)));
                 }
             }
         }
@@ -212,13 +212,13 @@ impl Waiting {
                 waiter.refused = refusal.filter(|_| !call.request.request_id.is_empty());
                 self.wait_on(waiter);
             }
-            WaiterKind::Stream(id) => {
-                let Some(stream) = self.streams.get_mut(&id) else { return };
-                if stream.stopped {
+            WaiterKind::Subscription(id) => {
+                let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
+                if subscription.stopped {
                     return;
                 }
-                stream.credits += limit;
-                if !stream.queued {
+                subscription.credits += limit;
+                if !subscription.queued {
                     self.wait_on(waiter);
                 }
             }
@@ -231,12 +231,12 @@ impl Waiting {
             WaiterKind::Caller(call) => {
                 self.expire_at = Some(self.expire_at.map_or(call.until, |at| at.min(call.until)));
             }
-            WaiterKind::Stream(id) => {
-                let Some(stream) = self.streams.get_mut(id) else { return };
-                stream.queued = true;
+            WaiterKind::Subscription(id) => {
+                let Some(subscription) = self.subscriptions.get_mut(id) else { return };
+                subscription.queued = true;
             }
         }
-        let group = group_of(&mut self.groups, waiter.filters(&self.streams));
+        let group = group_of(&mut self.groups, waiter.filters(&self.subscriptions));
         let at = group.waiting.partition_point(|other| other.arrival < waiter.arrival);
         group.waiting.insert(at, waiter);
         self.held += 1;
@@ -248,11 +248,11 @@ impl Waiting {
     fn refuse(&mut self, waiter: Waiter, refusal: Refusal) {
         match waiter.kind {
             WaiterKind::Caller(call) => drop(call.reply.send(Err(refusal))),
-            WaiterKind::Stream(id) => {
-                if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.stopped = true;
-                    stream.credits = 0;
-                    stream.event().end = Some(refusal);
+            WaiterKind::Subscription(id) => {
+                if let Some(subscription) = self.subscriptions.get_mut(&id) {
+                    subscription.stopped = true;
+                    subscription.credits = 0;
+                    subscription.event().end = Some(refusal);
                     self.touched.push(id);
                 }
             }

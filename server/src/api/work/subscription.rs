@@ -1,0 +1,167 @@
+//! A subscription of a Work stream: its credits, its leases and results on their way to the worker, and how it ends.
+
+use super::pending::Pending;
+use crate::api::{status, wire};
+use crate::engine::{Submission, WorkEvent, WorkSession};
+use std::collections::VecDeque;
+use tallystone_model::limits::BATCH_ITEMS_MAX;
+use tallystone_model::store::LeaseRef;
+use tallystone_model::{Lease, Refusal};
+use tallystone_proto::queue::v1 as pb;
+use tonic::Status;
+
+/// The most leases that a worker may have requested and not received.
+const CREDITS_MAX: usize = BATCH_ITEMS_MAX;
+/// Payload bytes after which the next leases move to the next response: so a client that accepts messages of up to 4 MiB,
+/// the common default, can read every response.
+const RESPONSE_PAYLOAD_BYTES: usize = 1024 * 1024;
+
+/// A worker's subscription to one queue.
+pub(super) struct Subscription {
+    session: WorkSession,
+    /// It is in the stream's list of subscriptions that may have something to send.
+    pub(super) is_listed: bool,
+    /// It reads no requests and sends no leases: it sends the outstanding results, then ends with this status.
+    end: Option<Status>,
+    /// Credits without a lease.
+    credits: usize,
+    /// Leases that are not in a response yet.
+    leases: VecDeque<Lease>,
+    completes: Pending,
+    releases: Pending,
+    extends: Pending,
+    /// Leases that a Cancel with force has ended, and that the worker does not know of yet.
+    revoked: Vec<LeaseRef>,
+    /// The results for the next response.
+    ready: pb::WorkResponse,
+}
+
+impl Subscription {
+    pub(super) fn new(session: WorkSession) -> Self {
+        Subscription {
+            session,
+            is_listed: false,
+            end: None,
+            credits: 0,
+            leases: VecDeque::new(),
+            completes: Pending::new("complete"),
+            releases: Pending::new("release"),
+            extends: Pending::new("extend"),
+            revoked: Vec::new(),
+            ready: pb::WorkResponse::default(),
+        }
+    }
+
+    /// The number of items without a result.
+    pub(super) fn pending(&self) -> usize {
+        self.completes.len() + self.releases.len() + self.extends.len()
+    }
+
+    /// Sends a request to the lane. A malformed item gets its own result; any other error ends the subscription.
+    pub(super) fn submit(&mut self, request: pb::WorkRequest) -> Result<(), Status> {
+        let credits = self.credits.saturating_add(request.credits as usize);
+        if credits > CREDITS_MAX {
+            let why = format!("would be {credits} unspent; the maximum is {CREDITS_MAX}");
+            return Err(status::of_call(Refusal::invalid("credits", why)));
+        }
+        self.credits = credits;
+        let submission = Submission {
+            credits: request.credits as usize,
+            complete: self.completes.add(
+                request.complete,
+                |lease| &lease.id,
+                wire::completion,
+                |completion| &completion.lease,
+            )?,
+            release: self.releases.add(
+                request.release,
+                |release| &release.id,
+                wire::lease_release,
+                |release| &release.lease,
+            )?,
+            extend: self.extends.add(
+                request.extend,
+                |extension| &extension.id,
+                |extension| wire::lease_extension(extension, ""),
+                |extension| &extension.lease,
+            )?,
+        };
+        self.session.submit(submission);
+        Ok(())
+    }
+
+    /// Adds the results of the lane. Returns why the subscription gets no more leases.
+    pub(super) fn take_in(&mut self, event: WorkEvent) -> Option<Refusal> {
+        let (session, ready) = (&mut self.session, &mut self.ready);
+        self.completes.answer(event.completed, session, true, wire::to_transition_result, &mut ready.completed);
+        self.releases.answer(event.released, session, true, wire::to_transition_result, &mut ready.released);
+        self.extends.answer(event.extended, session, false, wire::to_extension_result, &mut ready.extended);
+        if let Some(granted) = event.leases {
+            self.credits = self.credits.saturating_sub(granted.len());
+            self.leases.extend(granted.take());
+        }
+        self.revoked.extend(event.revoked);
+        event.end
+    }
+
+    /// Accepts no more leases and no more requests.
+    pub(super) fn stop(&self) {
+        self.session.stop();
+    }
+
+    /// [Stops](Subscription::stop), and ends with this status after the outstanding results.
+    pub(super) fn end_with(&mut self, end: Status) {
+        self.session.stop();
+        self.end.get_or_insert(end);
+    }
+
+    /// Whether it has stopped reading requests.
+    pub(super) fn is_ending(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// The final status, once every item has its result.
+    pub(super) fn ended(&self) -> Option<Status> {
+        self.end.clone().filter(|_| self.pending() == 0)
+    }
+
+    /// The next response, if it is not empty. Without `wanted` it contains no leases.
+    pub(super) fn response(&mut self, wanted: bool) -> Option<pb::WorkResponse> {
+        let mut response = std::mem::take(&mut self.ready);
+        self.completes.answer_bad(wire::to_transition_result, &mut response.completed);
+        self.releases.answer_bad(wire::to_transition_result, &mut response.released);
+        self.extends.answer_bad(wire::to_extension_result, &mut response.extended);
+        let mut payload_bytes = 0;
+        while wanted
+            && self.end.is_none()
+            && payload_bytes < RESPONSE_PAYLOAD_BYTES
+            && let Some(lease) = self.leases.pop_front()
+        {
+            payload_bytes += lease.payload.len();
+            self.session.handed_over(&lease);
+            response.leases.push(wire::to_lease(lease));
+        }
+        self.revoke(&mut response);
+        (response != pb::WorkResponse::default()).then_some(response)
+    }
+
+    /// Notifies the worker of its leases that are revoked; a lease that it does not have yet must come first.
+    fn revoke(&mut self, response: &mut pb::WorkResponse) {
+        for lease in std::mem::take(&mut self.revoked) {
+            if self.session.holds(&lease) {
+                self.session.finished(&lease);
+                let id = lease.id.to_string();
+                response.revoked.push(pb::LeaseRef { id, fencing_token: lease.fencing_token, ..Default::default() });
+            } else if self.leases.iter().any(|other| other.id == lease.id) {
+                self.revoked.push(lease);
+            }
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        // Released whatever `release_on_close` says: the worker has never received these.
+        self.session.give_back(self.leases.drain(..));
+    }
+}
