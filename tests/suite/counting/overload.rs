@@ -82,6 +82,17 @@ impl Machine {
         value.parse::<f64>().ok().map(|items| items as usize)
     }
 
+    /// Waits until there is no room. Then a call is refused that would be invalid if it were read.
+    async fn refuses_unread(&self) {
+        while self.waiting_items().await.is_none_or(|items| items < WAITING_MAX - ADDS) {
+            sleep(POLL).await;
+        }
+        let request = wire::AddCountRequest { namespace: "not a name".to_owned(), ..wire::AddCountRequest::default() };
+        let _ = retry_delay(&self.client(0).add_count(request).await.expect_err("it is invalid"));
+        let request = wire::DeleteCounterRequest { namespace: "not a name".to_owned(), ..Default::default() };
+        let _ = retry_delay(&self.client(0).delete_counter(request).await.expect_err("it is invalid"));
+    }
+
     async fn total(&self) -> i64 {
         let counters = (0..COUNTERS).map(name).collect();
         let request = wire::GetCountsRequest { namespace: NS.to_owned(), counters };
@@ -150,8 +161,8 @@ async fn o8_a_store_that_stands_still_costs_bounded_memory_and_no_add_is_stored_
         let mut request = Request::new(adds.clone());
         request.set_timeout(DEADLINE);
         machine.client(number).add_counts(request).await.expect_err("no add is stored meanwhile")
-    }))
-    .await;
+    }));
+    let (answers, ()) = tokio::join!(answers, machine.refuses_unread());
     let is_refused = |status: &&Status| status.code() == Code::ResourceExhausted;
     let (refused, late): (Vec<&Status>, Vec<&Status>) = answers.iter().partition(is_refused);
     let grown_kib = machine.peak_kib() - before_kib;
