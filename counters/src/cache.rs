@@ -11,12 +11,16 @@ pub trait Cache: Send + Sync {
     ///
     /// # Errors
     /// [`Refusal::Overflow`]: this add would leave the range, and has changed nothing. [`Refusal::Unavailable`]: whether
-    /// it has counted may be unknown, and a retry may count twice.
+    /// it has counted may be unknown, and a retry may count twice. [`Refusal::Stale`]: the namespace was deleted; nothing
+    /// has changed.
     fn cache_add(&self, adds: &[(CounterName, i64)]) -> impl Future<Output = Vec<Result<(), Refusal>>> + Send;
 
     /// The counts, in the order of the counters.
     fn cache_get(&self, counters: &[CounterName]) -> impl Future<Output = Result<Vec<i64>, Refusal>> + Send;
 
     /// Sets counters to 0; a result for each, in their order.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: as of `cache_add`.
     fn cache_clear(&self, counters: &[CounterName]) -> impl Future<Output = Vec<Result<(), Refusal>>> + Send;
 }

@@ -1,8 +1,13 @@
 //! BEST_EFFORT counters (N4): each is a key with one number, changed by `INCRBY`.
+//!
+//! No script checks these writes, so each pipeline ends with the namespace's entry in the registry. If that shows another
+//! incarnation, or none, the writes before it may have changed keys of a deleted namespace (N14): they are stale, and go
+//! to the namespace that has the name now. What preceded an entry that still stands was written before any deletion.
 
 use super::RedisNamespace;
 use super::calls::{defect, of_link};
 use super::fan_out::{homes, in_order};
+use super::namespace::incarnation_of;
 use crate::cache::Cache;
 use crate::names::CounterName;
 use crate::namespace::{Placement, SHARDS};
@@ -10,6 +15,7 @@ use crate::refusal::Refusal;
 use futures::future::{join_all, try_join_all};
 use redis::{Cmd, Pipeline, Value};
 use std::collections::HashMap;
+use tallystone_lua::counter::NAMESPACES;
 
 const INCRBY: &str = "INCRBY";
 /// Commands of one pipeline; each pipeline takes another connection than the one before. Redis reads 16 KiB at a time and
@@ -64,15 +70,13 @@ impl Cache for RedisNamespace {
 
     async fn cache_clear(&self, counters: &[CounterName]) -> Vec<Result<(), Refusal>> {
         let clear = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut commands = Pipeline::with_capacity(1);
+            let mut commands = Pipeline::with_capacity(2);
             let command = commands.cmd("UNLINK");
             for number in &numbers {
                 command.arg(self.keys(shard).cached(counters[*number].as_str()));
             }
-            let cleared = match self.link(shard).calls(&commands, true).await {
-                Ok(replies) => replies.into_iter().try_for_each(written),
-                Err(failure) => Err(of_link(failure)),
-            };
+            let cleared = self.write(shard, commands).await;
+            let cleared = cleared.and_then(|replies| replies.into_iter().try_for_each(written));
             let results = vec![cleared; numbers.len()];
             (numbers, results)
         };
@@ -99,7 +103,7 @@ impl RedisNamespace {
         prefixes: &[String],
         step: usize,
     ) -> Vec<Result<(), Refusal>> {
-        let (mut commands, mut key) = (Pipeline::with_capacity(sums.len() * step), String::new());
+        let (mut commands, mut key) = (Pipeline::with_capacity(sums.len() * step + 1), String::new());
         for (counter, sum) in sums {
             key.clear();
             key.push_str(&prefixes[usize::from(Placement::of(counter).home())]);
@@ -113,10 +117,27 @@ impl RedisNamespace {
                 commands.cmd("PERSIST").arg(&key);
             }
         }
-        match self.link(link).calls(&commands, true).await {
-            Ok(replies) if replies.len() == commands.len() => replies.into_iter().step_by(step).map(written).collect(),
-            Ok(_) => vec![Err(defect("too little")); sums.len()],
-            Err(failure) => vec![Err(of_link(failure)); sums.len()],
+        match self.write(link, commands).await {
+            Ok(replies) => replies.into_iter().step_by(step).map(written).collect(),
+            Err(refusal) => vec![Err(refusal); sums.len()],
+        }
+    }
+
+    /// The replies to these writes.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]: the namespace was deleted. Its keys go, so nothing has changed.
+    async fn write(&self, link: u16, mut commands: Pipeline) -> Result<Vec<Value>, Refusal> {
+        commands.cmd("HGET").arg(NAMESPACES).arg(self.name.as_str());
+        let mut replies = self.link(link).calls(&commands, true).await.map_err(of_link)?;
+        if replies.len() != commands.len() {
+            return Err(defect("too little"));
+        }
+        match replies.pop() {
+            Some(Value::BulkString(entry)) if incarnation_of(&entry) == Some(self.incarnation) => Ok(replies),
+            Some(Value::BulkString(_) | Value::Nil) => Err(Refusal::Stale),
+            Some(Value::ServerError(error)) => Err(of_link(error.into())),
+            _ => Err(defect("no namespace")),
         }
     }
 

@@ -65,6 +65,7 @@ pub struct RedisNamespace {
     tag: Arc<str>,
     config: Arc<NamespaceConfig>,
     revision: u64,
+    incarnation: u64,
     clock: Clock,
     /// The store's time, as far as this process knows.
     now: Arc<StoreClock>,
@@ -78,10 +79,11 @@ impl RedisNamespace {
     /// [`Refusal::Stale`]: there is a later revision.
     pub async fn open(links: Links, namespace: Namespace, clock: Clock) -> Result<RedisNamespace, Refusal> {
         let tag = namespace.tag().into();
-        let Namespace { name, config, revision, .. } = namespace;
+        let Namespace { name, config, revision, incarnation } = namespace;
         config.check()?;
         let (now, layouts) = (Arc::new(StoreClock::new(clock.clone())), Arc::default());
-        let namespace = RedisNamespace { links, name, tag, config: Arc::new(config), revision, clock, now, layouts };
+        let namespace =
+            RedisNamespace { links, name, tag, config: Arc::new(config), revision, incarnation, clock, now, layouts };
         let configured = (0..SHARDS).map(async |shard| {
             namespace.run(shard, &namespace.log_call(CounterScript::Configure, &namespace.keys(shard).log())).await
         });

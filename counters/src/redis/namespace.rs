@@ -30,13 +30,23 @@ impl Namespace {
 
     /// Reads an entry of the registry (`counter/lib/registry.lua`).
     pub(super) fn decode(name: NamespaceName, raw: &[u8]) -> Result<Namespace, Refusal> {
-        let unreadable = || defect("an unreadable namespace");
-        let (revision, rest) = raw.split_at_checked(6).ok_or_else(unreadable)?;
-        let (incarnation, json) = match rest.strip_prefix(b"#") {
-            Some(rest) => rest.split_at_checked(6).ok_or_else(unreadable)?,
-            None => (&[][..], rest),
-        };
+        let (revision, incarnation, json) = split(raw).ok_or_else(|| defect("an unreadable namespace"))?;
         let config = serde_json::from_slice(json).map_err(|error| Refusal::Internal(format!("'{name}': {error}")))?;
-        Ok(Namespace { name, config, revision: read(revision), incarnation: read(incarnation) })
+        Ok(Namespace { name, config, revision, incarnation })
     }
+}
+
+/// The incarnation in an entry of the registry; `None`: it cannot be read.
+pub(super) fn incarnation_of(raw: &[u8]) -> Option<u64> {
+    split(raw).map(|(_, incarnation, _)| incarnation)
+}
+
+/// Revision, incarnation, and the configuration as JSON.
+fn split(raw: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let (revision, rest) = raw.split_at_checked(6)?;
+    let (incarnation, json) = match rest.strip_prefix(b"#") {
+        Some(rest) => rest.split_at_checked(6)?,
+        None => (&[][..], rest),
+    };
+    Some((read(revision), read(incarnation), json))
 }

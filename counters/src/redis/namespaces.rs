@@ -150,9 +150,10 @@ impl RedisNamespaces {
         }
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
         let mut command = call(CounterScript::PutNamespace, &[NAMESPACES.to_owned()]);
+        self.clock.stamp(&mut command);
         command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
         command.arg(revision_min).arg(before.map_or(0, |before| before.incarnation));
-        let value = self.links[0].eval(&command, true).await.map_err(of_link)?;
+        let value = self.clock.eval(&self.links[0], &command, true).await?;
         let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         let revision = reply.number()?;
         if reply.answer != CounterAnswer::Ok {

@@ -71,11 +71,43 @@ impl CounterService {
         let place = Arc::new(self.directory.room.take(requests.len(), bytes)?);
         let open = self.directory.get(namespace).await?;
         let results = match open.config.counter_type {
-            CounterType::BestEffort => append_cached(&open, requests, &place).await,
+            CounterType::BestEffort => self.append_best_effort(open, requests, &place).await,
             CounterType::Eventual | CounterType::Accurate => self.append_events(open, requests, &place).await?,
         };
         crate::metrics::added(&results);
         Ok(results)
+    }
+
+    /// Adds and clears of BEST_EFFORT counters. Those that were made in a namespace which was deleted meanwhile are gone with
+    /// it, and are made in the one that has its name now; that may be of another type.
+    async fn append_best_effort(
+        &self,
+        mut open: Arc<OpenNamespace>,
+        requests: Vec<ChangeRequest>,
+        place: &Arc<Place>,
+    ) -> Vec<Result<Appended, Refusal>> {
+        let mut results = append_cached(&open, &requests, place).await;
+        for _ in 1..STALE_TRIES {
+            let is_stale = |index: &usize| results[*index] == Err(Refusal::Stale);
+            let stale: Vec<usize> = (0..requests.len()).filter(is_stale).collect();
+            if stale.is_empty() {
+                break;
+            }
+            let again: Vec<ChangeRequest> = stale.iter().map(|index| requests[*index].clone()).collect();
+            let later = match self.directory.instead_of(&open).await {
+                Ok(later) => {
+                    open = later;
+                    match open.config.counter_type {
+                        CounterType::BestEffort => Ok(append_cached(&open, &again, place).await),
+                        _ => self.append_events(open.clone(), again, place).await,
+                    }
+                }
+                Err(refusal) => Err(refusal),
+            };
+            let later = later.unwrap_or_else(|refusal| vec![Err(refusal); stale.len()]);
+            stale.into_iter().zip(later).for_each(|(index, result)| results[index] = result);
+        }
+        results
     }
 
     async fn append_events(
@@ -213,7 +245,7 @@ fn unchanged(refusal: Refusal) -> Refusal {
 
 async fn append_cached(
     open: &OpenNamespace,
-    requests: Vec<ChangeRequest>,
+    requests: &[ChangeRequest],
     place: &Arc<Place>,
 ) -> Vec<Result<Appended, Refusal>> {
     // Clears first, then adds: the items of a batch have no order.
@@ -221,15 +253,15 @@ async fn append_cached(
     let mut results = vec![Ok(appended); requests.len()];
     let (mut cleared, mut clears, mut added) = <(Vec<usize>, Vec<CounterName>, Vec<usize>)>::default();
     let mut adds = Vec::with_capacity(requests.len());
-    for (number, ChangeRequest { counter, change, .. }) in requests.into_iter().enumerate() {
+    for (number, ChangeRequest { counter, change, .. }) in requests.iter().enumerate() {
         match change {
             Change::Clear => {
                 cleared.push(number);
-                clears.push(counter);
+                clears.push(counter.clone());
             }
             Change::Add(delta) => {
                 added.push(number);
-                adds.push((counter, delta));
+                adds.push((counter.clone(), *delta));
             }
         }
     }

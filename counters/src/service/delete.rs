@@ -50,7 +50,7 @@ impl CounterService {
     pub async fn delete_namespace(&self, name: &NamespaceName, incarnation: Option<u64>) -> Result<(), Refusal> {
         self.directory.delete(name, incarnation).await?;
         self.namespace_deleted.notify_one();
-        // An add to BEST_EFFORT counters does not check the revision: a server that has not noticed would lose it.
+        // No write reaches it any more. A server that has not noticed would still answer reads.
         tokio::time::sleep(POLL_EVERY + FOLLOW).await;
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::open::OpenNamespace;
 use super::room::WaitingRoom;
 use crate::names::NamespaceName;
-use crate::redis::{DeletedNamespace, Namespace, NamespaceWatcher, RedisNamespaces};
+use crate::redis::{DeletedNamespace, Namespace, NamespaceWatcher, POLL_EVERY, RedisNamespaces};
 use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -96,29 +96,36 @@ impl Directory {
                 if let Err(error) = self.close_deleted(&all).await {
                     tracing::debug!(%error, "cannot check whether a namespace was deleted");
                 }
-                for namespace in all {
-                    if let Err(error) = self.update(namespace).await {
-                        tracing::warn!(%error, "cannot open a changed namespace");
-                    }
-                }
+                // To open many takes seconds: a deletion must be noticed meanwhile. What is left follows the next poll.
+                let _ = tokio::time::timeout(POLL_EVERY, self.update_all(all)).await;
             }
         };
         tokio::join!(opened, poll);
     }
 
-    /// Closes the namespaces that are not among `all` any more.
+    async fn update_all(&self, all: Vec<Namespace>) {
+        for namespace in all {
+            if let Err(error) = self.update(namespace).await {
+                tracing::warn!(%error, "cannot open a changed namespace");
+            }
+        }
+    }
+
+    /// Closes the namespaces that are not among `all` any more, or only as another incarnation.
     async fn close_deleted(&self, all: &[Namespace]) -> Result<(), Refusal> {
-        let missing: Vec<NamespaceName> = {
+        let missing: Vec<Arc<OpenNamespace>> = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            let is_missing =
-                |name: &&NamespaceName| all.binary_search_by(|namespace| namespace.name.cmp(name)).is_err();
-            open.keys().filter(is_missing).cloned().collect()
+            let found = |name: &NamespaceName| all.binary_search_by(|namespace| namespace.name.cmp(name)).ok();
+            let is_missing = |open: &&Arc<OpenNamespace>| found(&open.name).is_none_or(|at| all[at].tag() != open.tag);
+            open.values().filter(is_missing).cloned().collect()
         };
-        for name in missing {
+        for open in missing {
             // It may have been created since the registry was read.
             let _one_at_a_time = self.opening.lock().await;
-            if self.namespaces.get(&name).await?.is_none() {
-                self.drop_open(&name);
+            let found = self.namespaces.get(&open.name).await?;
+            let is_open = self.cached(&open.name).is_some_and(|now| Arc::ptr_eq(&now, &open));
+            if is_open && found.is_none_or(|found| found.tag() != open.tag) {
+                self.drop_open(&open.name);
             }
         }
         Ok(())

@@ -14,6 +14,11 @@ use tallystone_model::Shard;
 use tallystone_model::store::{LeaseRef, NotifyRevoked};
 use tokio::sync::watch;
 
+/// Between two probes of the subscription.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+/// A Redis that is busy for as long as this answers no call either.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
 type Notify = Box<dyn Fn(&Shard) + Send + Sync>;
 
 /// The callback for wake-ups, and the shards for which this server has waiting callers. After a broken subscription,
@@ -123,14 +128,30 @@ async fn forward(subscription: PubSub, wakes: &Weak<Wakes>) {
     if let Some(wakes) = wakes.upgrade() {
         wakes.wake_all();
     }
-    let mut messages = subscription.into_on_message();
-    while let Some(message) = messages.next().await {
-        let Some(wakes) = wakes.upgrade() else { return };
-        match parse(message.get_payload_bytes()) {
-            Some((shard, None)) => wakes.wake(&shard),
-            Some((shard, Some(lease))) => wakes.revoked(&shard, &lease),
-            None => {}
+    let (mut sink, mut messages) = subscription.split();
+    let forwarded = async {
+        while let Some(message) = messages.next().await {
+            let Some(wakes) = wakes.upgrade() else { return };
+            match parse(message.get_payload_bytes()) {
+                Some((shard, None)) => wakes.wake(&shard),
+                Some((shard, Some(lease))) => wakes.revoked(&shard, &lease),
+                None => {}
+            }
         }
+    };
+    // A connection that is gone without a word looks like one on which nothing is published.
+    let probed = async {
+        loop {
+            tokio::time::sleep(PROBE_EVERY).await;
+            match tokio::time::timeout(PROBE_TIMEOUT, sink.ping::<redis::Value>()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) | Err(_) => return,
+            }
+        }
+    };
+    tokio::select! {
+        () = forwarded => {}
+        () = probed => {}
     }
 }
 

@@ -2,6 +2,10 @@
 
 use super::*;
 use std::time::Duration;
+use tallystone_counters::Cache;
+use tallystone_counters::namespace::CounterType;
+use tallystone_counters::read::accurate;
+use tallystone_counters::service::{ChangeRequest, CounterService, WaitingBounds};
 
 /// How long an answer may take: generous, for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -91,4 +95,47 @@ async fn n3_the_layout_of_a_shard_that_has_lost_a_change_replaces_the_cached_one
     let answer = ns.append_one(add("c", "v", NOON_MS + 1_000, 1));
     assert_eq!(tokio::time::timeout(PATIENCE, answer).await, Ok(counted(NOON_MS + 1_000)));
     assert_eq!(ns.append_one(add("c", "t", NOON_MS, 1)).await, duplicate(NOON_MS));
+}
+
+/// A server that has not heard of a deletion: its adds reach the namespace that has the name now, of whatever type (N14).
+#[tokio::test]
+async fn n14_adds_of_a_server_that_has_not_noticed_a_deletion_are_not_lost() {
+    let redis = TestRedis::shared().await;
+    let client = redis::Client::open(redis.url()).expect("an address");
+    let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
+    let namespaces = || RedisNamespaces::new(client.clone(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+    // It follows nothing: no background work runs.
+    let bounds = WaitingBounds { items_max: 1_000, bytes_max: 1 << 20 };
+    let (one, other) = (namespaces(), CounterService::new(namespaces(), None, bounds));
+    let name = NamespaceName::parse(format!("unnoticed-{:08x}", rand::random::<u32>())).expect("a name");
+    let of_type = |counter_type| NamespaceConfig { counter_type, ..NamespaceConfig::default() };
+    let change = |token: &str, change| ChangeRequest {
+        counter: counter("c"),
+        change,
+        event: Some((Token::parse(token).expect("a token"), NOON_MS)),
+    };
+    let add = |token: &str, delta| vec![change(token, Change::Add(delta))];
+    one.put(&name, of_type(CounterType::BestEffort)).await.expect("made");
+    other.append(&name, add("t", 5)).await.expect("an answer")[0].as_ref().expect("an add");
+
+    one.delete(&name, None).await.expect("deleted");
+    let not_found = Err(Refusal::NamespaceNotFound { namespace: name.to_string() });
+    assert_eq!(other.append(&name, add("t", 7)).await.expect("an answer"), [not_found.clone()]);
+    assert_eq!(other.append(&name, vec![change("t", Change::Clear)]).await.expect("an answer"), [not_found]);
+
+    one.put(&name, of_type(CounterType::BestEffort)).await.expect("made again");
+    other.append(&name, add("t", 11)).await.expect("an answer")[0].as_ref().expect("an add");
+    let found = one.get(&name).await.expect("an answer").expect("the namespace");
+    let stored = one.open(&found).await.expect("its stores");
+    assert_eq!(stored.cache_get(&[counter("c")]).await, Ok(vec![11]));
+
+    one.delete(&name, None).await.expect("deleted");
+    one.put(&name, of_type(CounterType::Accurate)).await.expect("made again");
+    for duplicate in [false, true] {
+        let added = other.append(&name, add("t", 13)).await.expect("an answer").remove(0).expect("an add");
+        assert_eq!((added.time_ms, added.duplicate), (NOON_MS, duplicate));
+    }
+    let found = one.get(&name).await.expect("an answer").expect("the namespace");
+    let stored = one.open(&found).await.expect("its stores");
+    assert_eq!(accurate(&stored, &stored, &[counter("c")]).await.expect("a count")[0].0, 13);
 }

@@ -175,3 +175,16 @@ async fn q10_a_work_stream_that_closed_meanwhile_leaves_no_lease_behind() {
     assert_eq!(found.iter().map(|lease| (lease.id.as_str(), lease.attempt)).collect::<Vec<_>>(), [("a", 2)]);
     rig.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q14_a_subscription_that_is_lost_without_a_word_is_noticed() {
+    let mut rig = Rig::start().await;
+    // It waits, and this server's subscription is what would wake it.
+    let waiting = rig.call(dequeue(12_000));
+    rig.queue.dequeue(dequeue(1)).await.expect("behind the other");
+    rig.proxy.silence();
+    rig.enqueue(&["a"]).await;
+    let leases = timeout(SOON, waiting).await.expect("in time").expect("no panic").expect("an answer");
+    assert_eq!(leases.iter().map(|lease| lease.id.as_str()).collect::<Vec<_>>(), ["a"]);
+    rig.stop().await;
+}

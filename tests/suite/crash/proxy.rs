@@ -1,5 +1,5 @@
 //! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and its caller does not
-//! learn of it.
+//! learn of it. Or it keeps silent on the connections of subscriptions, as a network does that has lost them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ enum Mode {
     Lose(Vec<u8>),
     /// Ends every new connection at once, as a closed port does.
     Shut,
+    /// Forwards, but takes what is published to subscriptions that exist for itself. Their connections stay open.
+    Silent,
 }
 
 /// A proxy on its own port. It ends when it is dropped.
@@ -59,6 +61,11 @@ impl Proxy {
         self.mode.subscribe().wait_for(|mode| *mode == Mode::Shut).await.expect("the sender is here");
     }
 
+    /// From now on nothing is heard on the subscriptions that exist; new ones are forwarded.
+    pub(crate) fn silence(&self) {
+        self.mode.send_replace(Mode::Silent);
+    }
+
     /// Forwards again.
     pub(crate) fn open(&self) {
         self.mode.send_replace(Mode::Open);
@@ -71,28 +78,35 @@ async fn accept(listener: TcpListener, redis_port: u16, mode: Arc<watch::Sender<
         if *mode.borrow() == Mode::Shut {
             continue;
         }
+        let is_new = *mode.borrow() == Mode::Silent;
         let mode = mode.clone();
         tokio::spawn(async move {
             let Ok(redis) = TcpStream::connect((Ipv4Addr::LOCALHOST, redis_port)).await else { return };
             // An error is the end of the connection, like the loss.
-            drop(forward(client, redis, &mode).await);
+            drop(forward(client, redis, &mode, is_new).await);
         });
     }
 }
 
-/// Forwards between the two until one of them ends, or a reply is lost.
-async fn forward(client: TcpStream, redis: TcpStream, mode: &watch::Sender<Mode>) -> std::io::Result<()> {
+/// Forwards between the two until one of them ends, or a reply is lost. `is_new`: it is not silenced.
+async fn forward(client: TcpStream, redis: TcpStream, mode: &watch::Sender<Mode>, is_new: bool) -> std::io::Result<()> {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_redis, mut to_redis) = redis.into_split();
     let (mut request, mut reply) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     // The end of the last request: what is looked for may come in two parts.
     let mut seen = Vec::new();
+    let mut subscribes = false;
+    let is_silent = |subscribes| subscribes && !is_new && *mode.borrow() == Mode::Silent;
     loop {
         tokio::select! {
             read = from_client.read(&mut request) => {
                 let read = read?;
                 if read == 0 {
                     return Ok(());
+                }
+                subscribes |= request[..read].windows(9).any(|part| part == b"SUBSCRIBE");
+                if is_silent(subscribes) {
+                    continue;
                 }
                 to_redis.write_all(&request[..read]).await?;
                 seen.extend_from_slice(&request[..read]);
@@ -113,6 +127,9 @@ async fn forward(client: TcpStream, redis: TcpStream, mode: &watch::Sender<Mode>
                 let read = read?;
                 if read == 0 {
                     return Ok(());
+                }
+                if is_silent(subscribes) {
+                    continue;
                 }
                 to_client.write_all(&reply[..read]).await?;
             }
