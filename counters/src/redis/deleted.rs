@@ -48,9 +48,9 @@ impl DeletedNamespace {
 }
 
 impl RedisNamespaces {
-    /// Deletes a namespace. When this returns, its shards refuse every call. Other servers read it, and add to its
-    /// BEST_EFFORT counters, until they have polled (a second); what they add then is removed, too. `incarnation`: only
-    /// this one; the call may then be repeated, for an hour.
+    /// Deletes a namespace. When this returns, its shards refuse every call. Other servers read it until they have polled (a
+    /// second); what they add to BEST_EFFORT counters is stale. `incarnation`: only this one; the call may then be repeated,
+    /// for an hour.
     ///
     /// # Errors
     /// [`Refusal::NamespaceNotFound`]. [`Refusal::Unavailable`] after its first step: the namespace is deleted by whichever
