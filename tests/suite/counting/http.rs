@@ -154,6 +154,7 @@ async fn n14_counters_and_namespaces_are_deleted_over_http_too() {
     let path = "/v1/namespaces/my_dataset";
     let (_, found) = http.call(Method::GET, path, "").await;
     assert_eq!(found["incarnation"], 0);
+    assert_eq!(found["config"]["expire_after_ms"], 0, "every parameter");
     let (status, answer) = http.call(Method::DELETE, &format!("{path}?incarnation=x"), "").await;
     assert_eq!((status, fault(&answer)), (400, ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "incarnation")));
     let (status, answer) = http.call(Method::DELETE, &format!("{path}?incarnation=-1"), "").await;

@@ -13,7 +13,7 @@ use crate::namespace::NamespaceConfig;
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin as _;
@@ -193,7 +193,15 @@ pub(crate) struct NamespaceBody {
     revision: u64,
     /// Distinguishes namespaces of the same name, of which one was deleted.
     incarnation: u64,
+    #[serde(serialize_with = "every_parameter")]
     config: NamespaceConfig,
+}
+
+/// The store's form leaves a parameter out that earlier servers do not know.
+fn every_parameter<S: Serializer>(config: &NamespaceConfig, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut value = serde_json::to_value(config).map_err(serde::ser::Error::custom)?;
+    value["expire_after_ms"] = config.expire_after_ms.into();
+    value.serialize(serializer)
 }
 
 impl From<crate::redis::Namespace> for NamespaceBody {
