@@ -24,8 +24,9 @@ use std::time::Duration;
 use tallystone_client::{Client, Error, NewMessage, QueueConfig};
 use tokio::time::Instant;
 
-/// Counters that one call of a shard returns: a batch of the queue holds those of a few shards.
-const DUE_MAX: usize = 250;
+/// Counters that one call of a shard returns: a batch of the queue holds those of several shards. Adds wait for this service
+/// while it handles those of all shards; 250 a shard cost adds during rollups 5 ms of p99, and gained 2 % of rollups.
+const DUE_MAX: usize = 100;
 const JOBS_MAX: usize = 1_000;
 /// Counters that fall due within this time become jobs together.
 const TOGETHER: Duration = Duration::from_millis(50);
