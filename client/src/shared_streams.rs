@@ -111,10 +111,7 @@ impl SharedStream {
     async fn open(connections: &WorkConnections, timeout: Duration) -> Result<SharedStream> {
         let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
         let (closes, closing) = mpsc::unbounded_channel();
-        let (mut queue, place) = connections.place();
-        let opening = tokio::time::timeout(timeout, queue.work(Sent { requests: receiver, closing }));
-        let responses = opening.await.map_err(|_| Error::deadline(timeout))?;
-        let mut responses = responses.map_err(|status| Error::from_status(&status))?.into_inner();
+        let (mut responses, place) = connections.open(Sent { requests: receiver, closing }, timeout).await?;
         let routes = Arc::new(Routes::new());
         let own_routes = routes.clone();
         tokio::spawn(async move {

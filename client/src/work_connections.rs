@@ -2,9 +2,14 @@
 //! over several. Calls of other kinds stay on the client's first connection.
 
 use crate::connection::RESPONSE_BYTES_MAX;
+use crate::error::{Error, Result};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tallystone_proto::queue::v1 as wire;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
+use tokio_stream::Stream;
+use tonic::Streaming;
 use tonic::transport::Channel;
 
 /// Work streams of one connection: far below what a Tallystone server accepts.
@@ -35,8 +40,21 @@ impl WorkConnections {
         WorkConnections { connect: Box::new(connect), connections: Mutex::new(vec![first]) }
     }
 
-    /// A place on the first connection that has one, and that connection. Connections without streams are closed, except the client's first.
-    pub(crate) fn place(&self) -> (QueueClient<Channel>, Place) {
+    /// Opens a stream that sends these requests.
+    pub(crate) async fn open(
+        &self,
+        requests: impl Stream<Item = wire::WorkRequest> + Send + 'static,
+        timeout: Duration,
+    ) -> Result<(Streaming<wire::WorkResponse>, Place)> {
+        let (mut queue, place) = self.place();
+        let opening = tokio::time::timeout(timeout, queue.work(requests));
+        let responses = opening.await.map_err(|_| Error::deadline(timeout))?;
+        Ok((responses.map_err(|status| Error::from_status(&status))?.into_inner(), place))
+    }
+
+    /// A place on the first connection that has one, and that connection. Connections without streams are closed, except
+    /// the client's first.
+    fn place(&self) -> (QueueClient<Channel>, Place) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let streams = |connection: &WorkConnection| Arc::strong_count(&connection.streams) - 1;
         let at = match connections.iter().position(|connection| streams(connection) < STREAMS_MAX) {

@@ -45,7 +45,7 @@ pub fn to_call(status: RpcStatus) -> Status {
 }
 
 /// The opposite of [`to_call`]: the status of a call, for a response that contains it.
-pub fn of_call(status: &Status) -> RpcStatus {
+pub fn from_call(status: &Status) -> RpcStatus {
     let bare = || RpcStatus { code: status.code() as i32, message: status.message().to_owned(), details: Vec::new() };
     match status.details() {
         [] => bare(),

@@ -171,8 +171,9 @@ impl CounterClient {
     }
 
     /// Deletes a namespace with its counters, in this incarnation: as [`get_namespace`](CounterClient::get_namespace) has
-    /// read it. So a repeated call does no harm to a namespace that was created since. The call takes 1.5 s: when it
-    /// returns, no running server serves the namespace any more. The data is removed in the background.
+    /// read it. So a repeated call does no harm to a namespace that was created since. The call takes at
+    /// least 1.5 s: when it returns, no server accepts an add or a clear for the namespace any more, though a slow one may
+    /// still answer reads. The data is removed in the background.
     pub async fn delete_namespace(&self, namespace: &Namespace) -> Result<()> {
         let incarnation = Some(wire_ms(namespace.incarnation));
         let request = wire::DeleteNamespaceRequest { name: namespace.name.clone(), incarnation };

@@ -54,12 +54,9 @@ async fn open_own(client: &Client, start: wire::WorkStart) -> Result<Stream> {
     let (requests, receiver) = mpsc::channel(1);
     let first = wire::WorkRequest { start: Some(start), ..wire::WorkRequest::default() };
     requests.try_send(first).map_err(|_| Error::Protocol("a new channel is full".to_owned()))?;
-    let timeout = client.calls.call_timeout;
-    let (mut queue, place) = client.work.place();
-    let opening = tokio::time::timeout(timeout, queue.work(ReceiverStream::new(receiver)));
-    let responses = opening.await.map_err(|_| Error::deadline(timeout))?;
-    let responses = Box::new(responses.map_err(|status| Error::from_status(&status))?.into_inner());
-    Ok(Stream { requests: Requests::Own(requests), responses: Responses::Own { responses, _place: place } })
+    let (responses, place) = client.work.open(ReceiverStream::new(receiver), client.calls.call_timeout).await?;
+    let responses = Responses::Own { responses: Box::new(responses), _place: place };
+    Ok(Stream { requests: Requests::Own(requests), responses })
 }
 
 impl Requests {

@@ -75,7 +75,7 @@ impl ElasticOptions {
             prefix: "tallystone".to_owned(),
             shards: 1,
             replicas: 1,
-            retention_ms: 30 * 86_400 * 1_000,
+            retention_ms: 30 * DAY_MS,
             rollover: Rollover::default(),
             groups: Vec::new(),
             request_timeout: Duration::from_secs(30),

@@ -10,6 +10,17 @@ use tallystone_counters::service::{ChangeRequest, CounterService, WaitingBounds}
 /// How long an answer may take: generous, for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Makes servers of the shared Redis, whose clock stands still.
+async fn servers() -> impl Fn() -> RedisNamespaces {
+    let redis = TestRedis::shared().await;
+    let client = redis::Client::open(redis.url()).expect("an address");
+    let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
+    move || {
+        let _kept = &redis;
+        RedisNamespaces::new(client.clone(), ReplicaWait::default(), Clock::Test(clock_ms.clone()))
+    }
+}
+
 #[tokio::test]
 async fn n1_a_server_with_an_old_configuration_is_refused() {
     let ns = TestNamespace::new("revision", NamespaceConfig::default()).await;
@@ -23,10 +34,7 @@ async fn n1_a_server_with_an_old_configuration_is_refused() {
 
 #[tokio::test]
 async fn n1_a_change_of_a_namespace_reaches_every_server_before_it_is_answered() {
-    let redis = TestRedis::shared().await;
-    let client = redis::Client::open(redis.url()).expect("an address");
-    let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
-    let namespaces = || RedisNamespaces::new(client.clone(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+    let namespaces = servers().await;
     let (one, other) = (namespaces(), namespaces());
     let name = NamespaceName::parse(format!("registry-{:08x}", rand::random::<u32>())).expect("a name");
     assert_eq!(one.get(&name).await, Ok(None));
@@ -100,10 +108,7 @@ async fn n3_the_layout_of_a_shard_that_has_lost_a_change_replaces_the_cached_one
 /// A server that has not heard of a deletion: its adds reach the namespace that has the name now, of whatever type (N14).
 #[tokio::test]
 async fn n14_adds_of_a_server_that_has_not_noticed_a_deletion_are_not_lost() {
-    let redis = TestRedis::shared().await;
-    let client = redis::Client::open(redis.url()).expect("an address");
-    let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
-    let namespaces = || RedisNamespaces::new(client.clone(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+    let namespaces = servers().await;
     // It follows nothing: no background work runs.
     let bounds = WaitingBounds { items_max: 1_000, bytes_max: 1 << 20 };
     let (one, other) = (namespaces(), CounterService::new(namespaces(), None, bounds));

@@ -40,20 +40,21 @@ enum Query {
 
 pub(super) async fn measure(plan: &HistoryPlan, services: &Services) -> Result<Vec<Row>> {
     let queue = QueueName::parse("queue", "bench/history")?;
+    let rolling = |prefix, days| services.rolling_indices(prefix, Rollover { days, ..Rollover::default() });
+    let [default, daily] = MANY.map(|(prefix, days, _)| rolling(prefix, days));
+    let (default, daily, one) = futures::try_join!(default, daily, rolling(ONE, DAYS as u16 + 1))?;
+    let messages = record(&[&default, &daily, &one], plan.sizes.events).await?;
     let mut rows = Vec::new();
-    for (prefix, days, goal) in MANY {
-        let rolling = |prefix, days| services.rolling_indices(prefix, Rollover { days, ..Rollover::default() });
-        let (many, one) = (rolling(prefix, days).await?, rolling(ONE, DAYS as u16 + 1).await?);
-        let messages = record(&[&many, &one], plan.sizes.events).await?;
+    for ((prefix, days, goal), many) in MANY.into_iter().zip([&default, &daily]) {
         let indices = DAYS.div_ceil(days.into());
         for (prefix, expected) in [(prefix, indices), (ONE, 1)] {
             let count = count_indices(services, prefix).await?;
             ensure!(count as u64 == expected, "{prefix} has {count} indices of transitions");
         }
-        rows.extend(compare(plan, &queue, [&many, &one], (indices, messages), goal).await?);
-        for prefix in [prefix, ONE] {
-            services.drop_indices(prefix).await?;
-        }
+        rows.extend(compare(plan, &queue, [many, &one], (indices, messages), goal).await?);
+    }
+    for prefix in [MANY[0].0, MANY[1].0, ONE] {
+        services.drop_indices(prefix).await?;
     }
     Ok(rows)
 }

@@ -23,7 +23,7 @@ use tallystone_model::store::DequeueRequest;
 use tallystone_model::{QueueName, Refusal, Store};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::queue::v1 as pb;
-use tallystone_proto::status::of_call;
+use tallystone_proto::status::from_call;
 use tallystone_serving::{ObservedCall, refused_in_full};
 use tonic::{Code, Status, Streaming};
 
@@ -160,7 +160,7 @@ impl<S: Store> Session<S> {
         if let Some(subscription) = self.subscriptions.remove(&number) {
             self.pending -= subscription.pending();
         }
-        self.ended.push_back((number, of_call(status)));
+        self.ended.push_back((number, from_call(status)));
     }
 
     fn end(&mut self, end: Result<(), Status>) -> Option<Result<pb::WorkResponse, Status>> {

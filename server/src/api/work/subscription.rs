@@ -104,14 +104,14 @@ impl Subscription {
         event.end
     }
 
-    /// Accepts no more leases and no more requests.
+    /// Accepts no more leases.
     pub(super) fn stop(&self) {
         self.session.stop();
     }
 
     /// [Stops](Subscription::stop), and ends with this status after the outstanding results.
     pub(super) fn end_with(&mut self, end: Status) {
-        self.session.stop();
+        self.stop();
         self.end.get_or_insert(end);
     }
 
