@@ -2,7 +2,7 @@
 
 use super::judge::all_rollups;
 use super::machines::{Machines, listed};
-use crate::system::program::SOON;
+use super::until_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -75,25 +75,17 @@ async fn n5_n8_a_crowd_adds_up_and_no_two_rollups_overlap() {
     let mut expected: BTreeMap<String, i64> =
         (0..COLD).map(|counter| (format!("cold/{counter}"), delta(counter))).collect();
     expected.insert(HOT.to_owned(), hot_sum.load(Ordering::Relaxed));
-    // A list of so many takes a while: not again and again. How long all the rollups take depends on the machine, so only a
-    // standstill fails.
-    let (mut give_up_at, mut most) = (Instant::now() + SOON, 0);
-    loop {
-        let found = listed(&machines.clients[0], NAMESPACE).await;
+    let mut found = BTreeMap::new();
+    // A list of so many takes a while: not again and again.
+    until_all(expected.len(), Duration::from_millis(500), async || {
+        found = listed(&machines.clients[0], NAMESPACE).await;
         let right = |(counter, expected): &(&String, &i64)| {
             found.get(*counter).is_some_and(|entry| entry.count == **expected && entry.exact_to_ms > 0)
         };
-        let exact = expected.iter().filter(right).count();
-        if exact == expected.len() {
-            assert_eq!(found.len(), expected.len(), "no other counter comes up");
-            break;
-        }
-        if exact > most {
-            (give_up_at, most) = (Instant::now() + SOON, exact);
-        }
-        assert!(Instant::now() < give_up_at, "no more than {exact} of {} are exact", expected.len());
-        sleep(Duration::from_millis(500)).await;
-    }
+        expected.iter().filter(right).count()
+    })
+    .await;
+    assert_eq!(found.len(), expected.len(), "no other counter comes up");
     let rolled_up = begin.elapsed();
     let rollups = all_rollups(&machines.lives());
     let committed = rollups.iter().filter(|rollup| rollup.stage == RollupStage::Committed);

@@ -1,8 +1,9 @@
 //! Metrics of adds: each counts once, whatever its outcome and however it was sent (N2, N3).
 
 use super::machines::Machines;
-use super::{lasting_address, metrics_page, now_ms};
+use super::{lasting_address, now_ms};
 use crate::crash::machines::Server;
+use crate::system::program::metrics_page;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tallystone_client::{CounterClient, CounterType, IdempotencyToken, NamespaceConfig, NewAdd, NewClear};

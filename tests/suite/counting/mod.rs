@@ -27,8 +27,10 @@ mod rounds;
 mod service;
 mod unserved;
 
+use crate::system::program::SOON;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tallystone_tests::lasting_port;
+use tokio::time::{Instant, sleep};
 
 /// How often a test checks for something that must come.
 const POLL: Duration = Duration::from_millis(10);
@@ -38,11 +40,21 @@ fn lasting_address() -> String {
     format!("127.0.0.1:{}", lasting_port())
 }
 
-/// The metrics that a program serves at this address.
-async fn metrics_page(address: &str) -> String {
-    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let response = http.get(format!("http://{address}/metrics")).send().await.expect("metrics are served");
-    response.text().await.expect("a page")
+/// Waits until `count` is `expected`, which it reads once in this time. How long that takes depends on the machine, so only a
+/// standstill fails.
+async fn until_all(expected: usize, every: Duration, mut count: impl AsyncFnMut() -> usize) {
+    let (mut give_up_at, mut most) = (Instant::now() + SOON, 0);
+    loop {
+        let found = count().await;
+        if found == expected {
+            return;
+        }
+        if found > most {
+            (give_up_at, most) = (Instant::now() + SOON, found);
+        }
+        assert!(Instant::now() < give_up_at, "no more than {found} of {expected}");
+        sleep(every).await;
+    }
 }
 
 /// Unix ms by this machine's clock, which is also the store's.

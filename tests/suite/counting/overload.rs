@@ -1,9 +1,9 @@
 //! More adds than the store takes, while it stands still (O8, N3): what waits is bounded, what is refused says when to come
 //! again, and nothing is stored whose caller has gone before it was sent.
 
-use super::{POLL, lasting_address, metrics_page, now_ms};
+use super::{POLL, lasting_address, now_ms};
 use crate::crash::machines::{Redis, Server};
-use crate::system::program::SOON;
+use crate::system::program::{SOON, metrics_page};
 use futures::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,6 +1,6 @@
 //! One `tallystone indexer` as a process that is killed and started again.
 
-use crate::system::program::{self, Running, SOON};
+use crate::system::program::{self, Running, SOON, metrics_page};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tallystone_tests::lasting_port;
@@ -67,9 +67,7 @@ impl Indexer {
 
     /// The value of one of its metrics without labels; 0: it does not report the metric yet.
     pub(super) async fn metric(&self, name: &str) -> u64 {
-        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
-        let page = http.get(format!("http://{}/metrics", self.metrics)).send().await.expect("metrics are served");
-        let page = page.text().await.expect("a page");
+        let page = metrics_page(&self.metrics.to_string()).await;
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or(0)
     }

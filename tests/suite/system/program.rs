@@ -48,6 +48,13 @@ fn build() -> PathBuf {
     folder.join("tallystone")
 }
 
+/// The metrics that a program serves at this address.
+pub(crate) async fn metrics_page(address: &str) -> String {
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let response = http.get(format!("http://{address}/metrics")).send().await.expect("metrics are served");
+    response.text().await.expect("a page")
+}
+
 /// The program with these arguments, without the user's environment. Killed when it is dropped.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(path());
