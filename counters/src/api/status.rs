@@ -57,7 +57,12 @@ fn of_refusal(refusal: &Refusal, path: Option<String>) -> RpcStatus {
     };
     match refusal {
         Refusal::Invalid { field, why } => {
-            let field = path.map_or_else(|| (*field).to_owned(), |path| format!("{path}.{field}"));
+            let field = match path {
+                None => (*field).to_owned(),
+                // The item as a whole.
+                Some(path) if field.is_empty() => path,
+                Some(path) => format!("{path}.{field}"),
+            };
             let message = format!("{field}: {why}");
             rpc_status(code, message, refusal.reason(), metadata, Some((field, why.clone())))
         }

@@ -111,6 +111,23 @@ async fn n2_every_call_is_served_over_http_too() {
         assert_eq!(fault(&answer["results"][1]), ("INVALID_ARGUMENT", "INVALID_ARGUMENT", "adds[1].counter"));
         assert_eq!(fault(&answer["results"][2]), ("OUT_OF_RANGE", "OVERFLOW", ""));
     }
+    let malformed = json!([
+        {"counter": "m", "delta": 1}, {"counter": "m", "delta": "one"}, {"delta": 1}, 7,
+        {"counter": "m", "delta": 1, "token": {"token": "t", "generation_time": "noon"}}, {"counter": "m", "delta": 2},
+    ]);
+    for (path, count) in [("/v1/add_counts", 3), ("/v1/add_and_get_counts", 6)] {
+        let answer = http.ok(path, in_dataset(json!({"adds": malformed}))).await;
+        let fields = answer["results"].as_array().unwrap().iter().map(|result| &result["error"]["field"]);
+        let refused = [1, 2, 3].map(|number| json!(format!("adds[{number}]")));
+        let time = json!("adds[4].token.generation_time_ms");
+        assert!(fields.eq([&Value::Null].into_iter().chain(&refused).chain([&time, &Value::Null])), "{answer}");
+        assert_eq!(http.count("m").await, count, "the others went through");
+    }
+    let answer = http.ok("/v1/get_counts", in_dataset(json!({"counters": [7, "m"]}))).await;
+    assert_eq!((fault(&answer["results"][0]).2, &answer["results"][1]["count"]), ("counters[0]", &json!(6)));
+    let answer = http.ok("/v1/clear_counts", in_dataset(json!({"clears": [{"count": "m"}, {"counter": "m"}]}))).await;
+    assert_eq!((fault(&answer["results"][0]).2, &answer["results"][1]["duplicate"]), ("clears[0]", &json!(false)));
+    assert_eq!(http.count("m").await, 0);
     let answer = http.ok("/v1/get_counts", in_dataset(json!({"counters": ["x", "a/b c"]}))).await;
     assert_eq!((&answer["results"][0]["count"], &answer["results"][1]["count"]), (&json!(0), &json!(-1)));
     let (status, answer) = http.call(Method::GET, "/v1/namespaces/my_dataset/counters/a/b%20c", "").await;
@@ -191,7 +208,7 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
         (with("delta", json!(1.5)), invalid("")),
         (with("delta", json!(9_223_372_036_854_775_808_u64)), invalid("")),
         (with("token", json!({"token": "t"})), invalid("")),
-        (with("token", json!({"token": "t", "generation_time": "yesterday"})), invalid("time")),
+        (with("token", json!({"token": "t", "generation_time": "yesterday"})), invalid("token.generation_time_ms")),
         (with("token", json!({"token": "t", "generation_time": -1})), invalid("token.generation_time_ms")),
         (with("counter", json!("")), invalid("counter")),
         (with("namespace", json!("a b")), invalid("namespace")),

@@ -2,10 +2,12 @@
 //! namespaces merge JSON first.
 
 use super::int64::read_text;
+use super::item::{Unreadable, readable};
 use super::messages::{
     AddCountBody, AddCountsBody, AddedAndCountedBody, AddedBody, ClearCountBody, ClearCountsBody, CountBody,
     CountersBody, EventsBody, GetCountBody, GetCountsBody, ItemBody, ListCountersBody, ListEventsBody, ResultsBody,
 };
+use crate::Refusal;
 use crate::api::grpc::Api;
 use crate::api::namespaces;
 use crate::api::status::of_call;
@@ -27,7 +29,7 @@ type ApiState = State<Api>;
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FaultBody> {
     serde_json::from_slice(body).map_err(|error| {
-        crate::metrics::refused(&crate::Refusal::invalid("body", error.to_string()));
+        crate::metrics::refused(&Refusal::invalid("body", error.to_string()));
         FaultBody::malformed(error)
     })
 }
@@ -36,16 +38,28 @@ fn answer<W, T: From<W>>(answered: Result<Response<W>, Status>) -> HttpResult<T>
     Ok(Json(answered?.into_inner().into()))
 }
 
-/// The body of a batch; `outcome` decodes each result.
+/// A request that the RPC can check.
+fn request<T, W: TryFrom<T, Error = Refusal>>(body: T) -> Result<Request<W>, FaultBody> {
+    Ok(Request::new(W::try_from(body).map_err(of_call)?))
+}
+
+/// The body of a batch, of the items in field `list`; `outcome` decodes each result.
 fn results<R, W, T: From<W>>(
     results: Vec<R>,
+    (list, unreadable): (&str, Unreadable),
     outcome: impl Fn(R) -> Option<Result<W, RpcStatus>>,
 ) -> Json<ResultsBody<T>> {
     let item = |result: Result<W, RpcStatus>| match result {
         Ok(done) => ItemBody::Ok(done.into()),
         Err(status) => ItemBody::Refused(FaultBody::of_item(&status)),
     };
-    Json(ResultsBody { results: results.into_iter().filter_map(outcome).map(item).collect() })
+    let mut results: Vec<_> = results.into_iter().filter_map(outcome).map(item).collect();
+    for (number, refused) in unreadable.results(list) {
+        if let Some(result) = results.get_mut(number) {
+            *result = ItemBody::Refused(refused);
+        }
+    }
+    Json(ResultsBody { results })
 }
 
 /// Adds to a counter.
@@ -53,7 +67,7 @@ fn results<R, W, T: From<W>>(
 /// An add with a token counts once, however often it is sent. Without a token, a repeated call counts again.
 #[utoipa::path(post, path = "/v1/add_count", request_body = AddCountBody, responses((status = 200, body = AddedBody), Faults))]
 pub(crate) async fn add_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
-    answer(api.add_count(Request::new(read::<AddCountBody>(&body)?.try_into()?)).await)
+    answer(api.add_count(request(read::<AddCountBody>(&body)?)?).await)
 }
 
 /// Adds to a counter, then reads its count.
@@ -62,7 +76,8 @@ pub(crate) async fn add_count(State(api): ApiState, RawBody(body): RawBody) -> H
 /// this add.
 #[utoipa::path(post, path = "/v1/add_and_get_count", request_body = AddCountBody, responses((status = 200, body = AddedAndCountedBody), Faults))]
 pub(crate) async fn add_and_get_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedAndCountedBody> {
-    let wire::AddCountRequest { namespace, counter, delta, token } = read::<AddCountBody>(&body)?.try_into()?;
+    let wire::AddCountRequest { namespace, counter, delta, token } =
+        request(read::<AddCountBody>(&body)?)?.into_inner();
     let request = wire::AddAndGetCountRequest { namespace, counter, delta, token };
     answer(api.add_and_get_count(Request::new(request)).await)
 }
@@ -73,8 +88,10 @@ pub(crate) async fn add_and_get_count(State(api): ApiState, RawBody(body): RawBo
 #[utoipa::path(post, path = "/v1/add_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
 pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
     use wire::add_count_result::Outcome;
-    let answered = api.add_counts(Request::new(read::<AddCountsBody>(&body)?.try_into()?)).await?.into_inner();
-    Ok(results(answered.results, |result| {
+    let AddCountsBody { namespace, adds } = read(&body)?;
+    let (adds, unreadable) = readable(adds, wire::AddCount::try_from);
+    let answered = api.add_counts(Request::new(wire::AddCountsRequest { namespace, adds })).await?.into_inner();
+    Ok(results(answered.results, ("adds", unreadable), |result| {
         result.outcome.map(|outcome| match outcome {
             Outcome::Ok(added) => Ok(added),
             Outcome::Error(status) => Err(status),
@@ -84,17 +101,18 @@ pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> 
 
 /// Adds to many counters, then reads their counts.
 ///
-/// 1 to 1,000 adds. Each has its own result, with the count after all of them.
+/// 1 to 1,000 adds. Each has its own result, with the count after all of them; a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/add_and_get_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedAndCountedBody>), Faults))]
 pub(crate) async fn add_and_get_counts(
     State(api): ApiState,
     RawBody(body): RawBody,
 ) -> HttpResult<ResultsBody<AddedAndCountedBody>> {
     use wire::add_and_get_count_result::Outcome;
-    let wire::AddCountsRequest { namespace, adds } = read::<AddCountsBody>(&body)?.try_into()?;
+    let AddCountsBody { namespace, adds } = read(&body)?;
+    let (adds, unreadable) = readable(adds, wire::AddCount::try_from);
     let request = wire::AddAndGetCountsRequest { namespace, adds };
     let answered = api.add_and_get_counts(Request::new(request)).await?.into_inner();
-    Ok(results(answered.results, |result| {
+    Ok(results(answered.results, ("adds", unreadable), |result| {
         result.outcome.map(|outcome| match outcome {
             Outcome::Ok(added) => Ok(added),
             Outcome::Error(status) => Err(status),
@@ -123,12 +141,14 @@ pub(crate) async fn read_count(
 
 /// Reads many counts.
 ///
-/// 1 to 1,000 counters. Each has its own result.
+/// 1 to 1,000 counters. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), Faults))]
 pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<CountBody>> {
     use wire::get_count_result::Outcome;
-    let answered = api.get_counts(Request::new(read::<GetCountsBody>(&body)?.into())).await?.into_inner();
-    Ok(results(answered.results, |result| {
+    let GetCountsBody { namespace, counters } = read(&body)?;
+    let (counters, unreadable) = readable(counters, Ok);
+    let answered = api.get_counts(Request::new(wire::GetCountsRequest { namespace, counters })).await?.into_inner();
+    Ok(results(answered.results, ("counters", unreadable), |result| {
         result.outcome.map(|outcome| match outcome {
             Outcome::Ok(count) => Ok(count),
             Outcome::Error(status) => Err(status),
@@ -142,7 +162,7 @@ pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> 
 /// before the call.
 #[utoipa::path(post, path = "/v1/clear_count", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
 pub(crate) async fn clear_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
-    answer(api.clear_count(Request::new(read::<ClearCountBody>(&body)?.try_into()?)).await)
+    answer(api.clear_count(request(read::<ClearCountBody>(&body)?)?).await)
 }
 
 /// Sets many counters to zero.
@@ -151,8 +171,10 @@ pub(crate) async fn clear_count(State(api): ApiState, RawBody(body): RawBody) ->
 #[utoipa::path(post, path = "/v1/clear_counts", request_body = ClearCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
 pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
     use wire::clear_count_result::Outcome;
-    let answered = api.clear_counts(Request::new(read::<ClearCountsBody>(&body)?.try_into()?)).await?.into_inner();
-    Ok(results(answered.results, |result| {
+    let ClearCountsBody { namespace, clears } = read(&body)?;
+    let (clears, unreadable) = readable(clears, wire::ClearCount::try_from);
+    let answered = api.clear_counts(Request::new(wire::ClearCountsRequest { namespace, clears })).await?.into_inner();
+    Ok(results(answered.results, ("clears", unreadable), |result| {
         result.outcome.map(|outcome| match outcome {
             Outcome::Ok(cleared) => Ok(cleared),
             Outcome::Error(status) => Err(status),
@@ -166,7 +188,7 @@ pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -
 /// later adds count from 0.
 #[utoipa::path(post, path = "/v1/delete_counter", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
 pub(crate) async fn delete_counter(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
-    let wire::ClearCountRequest { namespace, counter, token } = read::<ClearCountBody>(&body)?.try_into()?;
+    let wire::ClearCountRequest { namespace, counter, token } = request(read::<ClearCountBody>(&body)?)?.into_inner();
     answer(api.delete_counter(Request::new(wire::DeleteCounterRequest { namespace, counter, token })).await)
 }
 
@@ -183,7 +205,7 @@ pub(crate) async fn list_counters(State(api): ApiState, RawBody(body): RawBody) 
 /// A page at a time, in the order of their times. No event is listed twice.
 #[utoipa::path(post, path = "/v1/list_events", request_body = ListEventsBody, responses((status = 200, body = EventsBody), Faults))]
 pub(crate) async fn list_events(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<EventsBody> {
-    answer(api.list_events(Request::new(read::<ListEventsBody>(&body)?.try_into()?)).await)
+    answer(api.list_events(request(read::<ListEventsBody>(&body)?)?).await)
 }
 
 /// A namespace and its configuration.

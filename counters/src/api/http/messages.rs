@@ -2,6 +2,8 @@
 //! `idempotency_token`) are read too.
 
 use super::int64::Int64;
+use super::item::Item;
+use crate::Refusal;
 use serde::{Deserialize, Serialize};
 use tallystone_proto::counter::v1 as wire;
 use tallystone_serving::http::FaultBody;
@@ -60,8 +62,9 @@ pub(crate) struct AddBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddCountsBody {
-    namespace: String,
-    adds: Vec<AddBody>,
+    pub(super) namespace: String,
+    #[schema(value_type = Vec<AddBody>)]
+    pub(super) adds: Vec<Item<AddBody>>,
 }
 
 /// The request of GetCount.
@@ -77,8 +80,9 @@ pub(crate) struct GetCountBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetCountsBody {
-    namespace: String,
-    counters: Vec<String>,
+    pub(super) namespace: String,
+    #[schema(value_type = Vec<String>)]
+    pub(super) counters: Vec<Item<String>>,
 }
 
 /// The request of ClearCount.
@@ -106,8 +110,9 @@ pub(crate) struct ClearBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClearCountsBody {
-    namespace: String,
-    clears: Vec<ClearBody>,
+    pub(super) namespace: String,
+    #[schema(value_type = Vec<ClearBody>)]
+    pub(super) clears: Vec<Item<ClearBody>>,
 }
 
 /// The request of ListCounters.
@@ -216,75 +221,69 @@ pub(crate) struct EventBody {
 }
 
 impl TimeBody {
-    fn ms(self) -> Result<i64, FaultBody> {
+    fn ms(self, field: &'static str) -> Result<i64, Refusal> {
         match self {
             TimeBody::Ms(Int64(ms)) => Ok(ms),
             TimeBody::Text(text) => match OffsetDateTime::parse(&text, &Rfc3339) {
                 Ok(time) => Ok((time.unix_timestamp_nanos() / 1_000_000) as i64),
-                Err(_) => Err(crate::api::status::of_call(crate::Refusal::invalid(
-                    "time",
-                    format!("'{text}' is neither a number (Unix ms) nor a time such as 2024-10-05T14:48:00Z"),
-                ))
-                .into()),
+                Err(_) => {
+                    let why = format!("'{text}' is neither a number (Unix ms) nor a time such as 2024-10-05T14:48:00Z");
+                    Err(Refusal::invalid(field, why))
+                }
             },
         }
     }
 }
 
-fn token(body: Option<TokenBody>) -> Result<Option<wire::IdempotencyToken>, FaultBody> {
+fn token(body: Option<TokenBody>) -> Result<Option<wire::IdempotencyToken>, Refusal> {
     let into_wire = |TokenBody { token, generation_time }| {
-        Ok(wire::IdempotencyToken { token, generation_time_ms: generation_time.ms()? })
+        let generation_time_ms = generation_time.ms("token.generation_time_ms")?;
+        Ok(wire::IdempotencyToken { token, generation_time_ms })
     };
     body.map(into_wire).transpose()
 }
 
 impl TryFrom<AddCountBody> for wire::AddCountRequest {
-    type Error = FaultBody;
+    type Error = Refusal;
 
-    fn try_from(body: AddCountBody) -> Result<Self, FaultBody> {
+    fn try_from(body: AddCountBody) -> Result<Self, Refusal> {
         let AddCountBody { namespace, counter, delta: Int64(delta), token: body } = body;
         Ok(wire::AddCountRequest { namespace, counter, delta, token: token(body)? })
     }
 }
 
-impl TryFrom<AddCountsBody> for wire::AddCountsRequest {
-    type Error = FaultBody;
+impl TryFrom<AddBody> for wire::AddCount {
+    type Error = Refusal;
 
-    fn try_from(body: AddCountsBody) -> Result<Self, FaultBody> {
-        let add = |AddBody { counter, delta: Int64(delta), token: body }| {
-            Ok(wire::AddCount { counter, delta, token: token(body)? })
-        };
-        let adds = body.adds.into_iter().map(add).collect::<Result<_, FaultBody>>()?;
-        Ok(wire::AddCountsRequest { namespace: body.namespace, adds })
+    fn try_from(AddBody { counter, delta: Int64(delta), token: body }: AddBody) -> Result<Self, Refusal> {
+        Ok(wire::AddCount { counter, delta, token: token(body)? })
     }
 }
 
 impl TryFrom<ClearCountBody> for wire::ClearCountRequest {
-    type Error = FaultBody;
+    type Error = Refusal;
 
-    fn try_from(body: ClearCountBody) -> Result<Self, FaultBody> {
+    fn try_from(body: ClearCountBody) -> Result<Self, Refusal> {
         let ClearCountBody { namespace, counter, token: body } = body;
         Ok(wire::ClearCountRequest { namespace, counter, token: token(body)? })
     }
 }
 
-impl TryFrom<ClearCountsBody> for wire::ClearCountsRequest {
-    type Error = FaultBody;
+impl TryFrom<ClearBody> for wire::ClearCount {
+    type Error = Refusal;
 
-    fn try_from(body: ClearCountsBody) -> Result<Self, FaultBody> {
-        let clear = |ClearBody { counter, token: body }| Ok(wire::ClearCount { counter, token: token(body)? });
-        let clears = body.clears.into_iter().map(clear).collect::<Result<_, FaultBody>>()?;
-        Ok(wire::ClearCountsRequest { namespace: body.namespace, clears })
+    fn try_from(ClearBody { counter, token: body }: ClearBody) -> Result<Self, Refusal> {
+        Ok(wire::ClearCount { counter, token: token(body)? })
     }
 }
 
 impl TryFrom<ListEventsBody> for wire::ListEventsRequest {
-    type Error = FaultBody;
+    type Error = Refusal;
 
-    fn try_from(body: ListEventsBody) -> Result<Self, FaultBody> {
+    fn try_from(body: ListEventsBody) -> Result<Self, Refusal> {
         let ListEventsBody { namespace, counter, from, to, page_size, page_token } = body;
-        let from_ms = from.map(TimeBody::ms).transpose()?.unwrap_or_default();
-        let to_ms = to.map(TimeBody::ms).transpose()?.unwrap_or_default();
+        let from_ms = from.map(|from| from.ms("from")).transpose()?.unwrap_or_default();
+        let to_ms = to.map(|to| to.ms("to")).transpose()?.unwrap_or_default();
         Ok(wire::ListEventsRequest { namespace, counter, from_ms, to_ms, page_size: page_size.short(), page_token })
     }
 }
@@ -292,12 +291,6 @@ impl TryFrom<ListEventsBody> for wire::ListEventsRequest {
 impl From<GetCountBody> for wire::GetCountRequest {
     fn from(GetCountBody { namespace, counter }: GetCountBody) -> Self {
         wire::GetCountRequest { namespace, counter }
-    }
-}
-
-impl From<GetCountsBody> for wire::GetCountsRequest {
-    fn from(GetCountsBody { namespace, counters }: GetCountsBody) -> Self {
-        wire::GetCountsRequest { namespace, counters }
     }
 }
 

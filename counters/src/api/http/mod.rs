@@ -3,6 +3,7 @@
 
 mod calls;
 mod int64;
+mod item;
 mod messages;
 mod openapi;
 
