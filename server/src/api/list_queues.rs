@@ -11,7 +11,7 @@ use tallystone_proto::queue::v1 as pb;
 use tonic::Status;
 
 /// How many depths are requested from the store at once.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,

@@ -2,6 +2,7 @@
 
 use super::shared::{Caller, Shared};
 use super::view::{Stored, View};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use redis::Cmd;
 use std::sync::Arc;
 use tallystone_lua::constants::Answer;
@@ -12,6 +13,8 @@ use tallystone_model::{QueueName, Refusal, Shard};
 
 /// The purge of terminal messages only, for the deletion of a queue. (0: all but running ones, 1: all.)
 const TERMINAL_ONLY: u8 = 2;
+/// Queues of one page that are read at once.
+const READS_AT_ONCE: usize = 64;
 
 impl Shared {
     pub(super) async fn create_queue(
@@ -78,16 +81,14 @@ impl Shared {
         let names: Vec<String> = redis::from_redis_value(self.link.call(&command).await?)
             .map_err(|error| Refusal::Internal(error.to_string()))?;
         let next_cursor = if names.len() == limit { names.last().cloned().unwrap_or_default() } else { String::new() };
-        let mut items = Vec::with_capacity(names.len());
-        for name in &names {
-            match self.get_queue(&QueueName::parse("name", name)?).await {
-                Ok(queue) => items.push(queue),
-                // Registered, but not created yet or deleted already.
-                Err(Refusal::QueueNotFound { .. }) => {}
-                Err(other) => return Err(other),
-            }
-        }
-        Ok(Page { items, next_cursor })
+        let queue = async |name: String| match self.get_queue(&QueueName::parse("name", &name)?).await {
+            Ok(queue) => Ok(Some(queue)),
+            // Registered, but not created yet or deleted already.
+            Err(Refusal::QueueNotFound { .. }) => Ok(None),
+            Err(other) => Err(other),
+        };
+        let queues: Vec<Option<Queue>> = stream::iter(names).map(queue).buffered(READS_AT_ONCE).try_collect().await?;
+        Ok(Page { items: queues.into_iter().flatten().collect(), next_cursor })
     }
 
     pub(super) async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
