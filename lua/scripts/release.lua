@@ -22,7 +22,10 @@ for i = 1, (#ARGV - 4) / 5 do
     if m.state == RUNNING and m.fencing_token == fencing_token and now < m.due then
       end_run(m, ENDED_RELEASE, BY_RELEASE, reason, delay_ms >= 0 and delay_ms or nil, FINAL[verdict])
       code, state, version = OK, m.state, m.version
-    elseif ended_by(fencing_token, ENDED_RELEASE, m.ended_fencing_token, m.ended_how) then
+    elseif
+      ended_by(fencing_token, ENDED_RELEASE, m.ended_fencing_token, m.ended_how)
+      and (FINAL[verdict] or m.ended_how % 16) == m.ended_how % 16 -- an earlier Release without this verdict has won
+    then
       code, state, version = OK, m.ended_how % 16, m.ended_version
     else
       code, state = LEASE_LOST, m.state

@@ -175,6 +175,17 @@ pub enum Verdict {
     Cancel = 2,
 }
 
+impl Verdict {
+    /// The state that the verdict requires; none if the message may run again.
+    pub fn state(self) -> Option<State> {
+        match self {
+            Verdict::Retry => None,
+            Verdict::Error => Some(State::Errored),
+            Verdict::Cancel => Some(State::Canceled),
+        }
+    }
+}
+
 /// One item of Cancel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancellation {

@@ -4,7 +4,7 @@ use super::record::Record;
 use super::shard::QueueShard;
 use crate::refusal::Refusal;
 use crate::state::{Cause, State};
-use crate::store::{Completion, Extended, Extension, Release, Transition, Verdict};
+use crate::store::{Completion, Extended, Extension, Release, Transition};
 
 impl QueueShard {
     pub(super) fn complete(&mut self, completion: Completion) -> Result<Transition, Refusal> {
@@ -49,12 +49,16 @@ impl QueueShard {
     pub(super) fn release(&mut self, release: &Release) -> Result<Transition, Refusal> {
         let record = self.record(&release.lease.id)?;
         if !record.is_held_by(release.lease.fencing_token, self.now_ms) {
-            return record.ended_as(release.lease.fencing_token, Cause::Release);
+            let first = record.ended_as(release.lease.fencing_token, Cause::Release)?;
+            // An earlier Release that did not carry out this verdict has won: the caller must learn that.
+            return match release.verdict.state() {
+                Some(state) if state != first.state => Err(record.lease_lost()),
+                _ => Ok(first),
+            };
         }
-        let to = match release.verdict {
-            Verdict::Retry => self.after_attempt(record, release.delay_ms),
-            Verdict::Error => (State::Errored, 0),
-            Verdict::Cancel => (State::Canceled, 0),
+        let to = match release.verdict.state() {
+            None => self.after_attempt(record, release.delay_ms),
+            Some(state) => (state, 0),
         };
         Ok(self.end_lease(&release.lease.id, to, Cause::Release, &release.reason))
     }

@@ -79,8 +79,12 @@ impl Record {
     pub(super) fn ended_as(&self, fencing_token: u64, verb: Cause) -> Result<Transition, Refusal> {
         match &self.ended {
             Some(ended) if ended.fencing_token == fencing_token && ended.by == verb => Ok(ended.transition),
-            _ => Err(Refusal::LeaseLost { id: self.content.id.to_string(), state: self.state }),
+            _ => Err(self.lease_lost()),
         }
+    }
+
+    pub(super) fn lease_lost(&self) -> Refusal {
+        Refusal::LeaseLost { id: self.content.id.to_string(), state: self.state }
     }
 
     pub(super) fn transition(&self) -> Transition {
