@@ -61,6 +61,6 @@ local function lease_filtered(r)
     m.extended, m.worker, m.flags = NOT_EXTENDED, r.worker, m.flags % REDRIVEN
     enter(m, RUNNING, BY_DEQUEUE, '')
     local body = call('HGET', K_BODY, m.id)
-    give(r, m.id, encode_head(m), body, m.due, #body - #m.fixed - 13)
+    give(r, m.id, encode_head(m), body, m.due, #body - #m.fixed - 13, m.fencing_token)
   end
 end

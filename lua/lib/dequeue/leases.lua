@@ -3,17 +3,24 @@ local REPLY_BYTES_MAX = 4 * 1024 * 1024
 -- id, head, body of every lease. Those of one request are neighbours, from r.first on.
 local leases, leases_end, reply_bytes = {}, 0, 0
 
--- Leases of one request that end at the same time are a run: the position of its first lease, the time (ms).
-local function begin_run(r, due)
-  r.run_due, r.runs = due, r.runs or {}
-  local n = #r.runs
-  r.runs[n + 1], r.runs[n + 2] = r.found, due
+-- Leases of one request that end at the same time are a run. The first one is in the request itself; of each further one
+-- `runs` has the position of its first lease and the time (ms).
+local function begin_run(r, due, token)
+  if r.found == 0 then
+    r.first_due, r.first_token = due, token
+  else
+    r.runs = r.runs or {}
+    local n = #r.runs
+    r.runs[n + 1], r.runs[n + 2] = r.found, due
+  end
+  r.run_due = due
   if due > r.until_ms then r.until_ms = due end
 end
 
-local function give(r, id, head, body, due, payload_bytes)
+-- `token`: the fencing token of a new lease. Those of one request follow each other.
+local function give(r, id, head, body, due, payload_bytes, token)
   if r.found == 0 then r.first = leases_end + 1 end
-  if due ~= r.run_due then begin_run(r, due) end
+  if due ~= r.run_due then begin_run(r, due, token) end
   leases[leases_end + 1], leases[leases_end + 2], leases[leases_end + 3] = id, head, body
   leases_end = leases_end + 3
   r.found = r.found + 1

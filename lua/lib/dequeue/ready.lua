@@ -62,7 +62,7 @@ local function lease_chunk(requests, at, last, wanted)
     new_heads[2 * i - 1], new_heads[2 * i] = id, head
     running[2 * i - 1], running[2 * i] = due_text, id
     if #indexes > 0 then index_move(id, fixed, PENDING, RUNNING, members[i]) end
-    give(r, id, head, body, due, #body - #fixed - 13)
+    give(r, id, head, body, due, #body - #fixed - 13, seq)
   end
   if taken == 0 then return 0 end
   call('ZREMRANGEBYRANK', K_READY, 0, taken - 1)

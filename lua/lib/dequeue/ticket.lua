@@ -1,12 +1,14 @@
 -- dequeue/ticket: what the tries under this ticket have given so far, so that a repeat collects what a lost reply gave
 -- (Q10; docs/decisions/0026).
 -- ARGV[6] '' (no ticket), or packed: server(8) slot(1), number of the first try(7), number of this try(7)
--- Record: until(6), number of the try(7), then of each run of leases that a request without an id got: position of the
---         request(2), number of leases(2), when they end(6), fencing token of the first(7). The tokens follow each other.
+-- Record: until(6), number of the try(7), then of each run of leases that requests without an id got: position of the first
+--         request(2), number of requests(2), leases of each(2), when they end(6), fencing token of the first(7). Positions
+--         and tokens follow each other. Work streams with one credit each are one run.
 -- WHY no ids: only a repeat needs them, and finds them by the end of the leases. Until then no worker has
 -- these leases, so none is extended.
 -- After a repeat the record stays so long at least: a late try must find that it was overtaken.
 local OVERTAKEN_KNOWN_MS = 60000
+local NO_RUNS = {}
 local ticket = {}
 if #ARGV[6] > 0 then
   ticket.name = '\0' .. sub(ARGV[6], 1, 9)
@@ -35,12 +37,15 @@ local function replay_ticket(requests)
   if not ticket.goes_on then return end
   local given, at = {}, 14
   while at <= #ticket.raw do
-    local position, count, due, first_token
-    position, count, due, first_token, at = unpick('>I2I2I6I7', ticket.raw, at)
+    local first, of_requests, count, due, token
+    first, of_requests, count, due, token, at = unpick('>I2I2I2I6I7', ticket.raw, at)
     local ids = running_at(due)
-    given[position] = given[position] or {}
-    for token = first_token, first_token + count - 1 do
-      if ids[token] then table.insert(given[position], {fencing_token = token, id = ids[token]}) end
+    for position = first, first + of_requests - 1 do
+      given[position] = given[position] or {}
+      for _ = 1, count do
+        if ids[token] then table.insert(given[position], {fencing_token = token, id = ids[token]}) end
+        token = token + 1
+      end
     end
   end
   for _, r in ipairs(requests) do
@@ -48,27 +53,49 @@ local function replay_ticket(requests)
   end
 end
 
--- WHY a first try that gives nothing writes nothing: idle servers cost no write, and what it would overwrite is over.
-local function remember_ticket(requests)
-  if not ticket.name then return end
-  local parts, until_ms = {''}, 0
+-- RETURNS the runs of what this call has given, packed, and until when the last of the leases lives.
+local function runs_given(requests)
+  local packed, until_ms = {}, 0
+  local first, of_requests, count, due, token = 0, 0, 0, 0, 0
+  local function pack_run()
+    if of_requests > 0 then packed[#packed + 1] = pack('>I2I2I2I6I7', first, of_requests, count, due, token) end
+    of_requests = 0
+  end
   for _, r in ipairs(requests) do
     if r.found > 0 and r.request_id == '' and not r.replayed then
-      for run = 1, #r.runs, 2 do
-        local from = r.runs[run]
-        local token = sub(leases[r.first + 3 * from + 1], 33, 39)
-        parts[#parts + 1] = pack('>I2I2I6', r.position, (r.runs[run + 2] or r.found) - from, r.runs[run + 1]) .. token
+      local follows = of_requests > 0 and r.position == first + of_requests and r.found == count and r.first_due == due
+        and r.first_token == token + of_requests * count
+      if follows and not r.runs then
+        of_requests = of_requests + 1
+      else
+        pack_run()
+        first, of_requests, count, due, token = r.position, 1, r.found, r.first_due, r.first_token
+        local runs = r.runs or NO_RUNS
+        for run = 1, #runs, 2 do
+          count = runs[run] - (token - r.first_token)
+          pack_run()
+          of_requests, count, due, token = 1, r.found - runs[run], runs[run + 1], r.first_token + runs[run]
+        end
+        if r.runs then pack_run() end
       end
       if r.until_ms > until_ms then until_ms = r.until_ms end
     end
   end
+  pack_run()
+  return table.concat(packed), until_ms
+end
+
+-- WHY a first try that gives nothing writes nothing: idle servers cost no write, and what it would overwrite is over.
+local function remember_ticket(requests)
+  if not ticket.name then return end
+  local runs, until_ms = runs_given(requests)
   local is_repeat = ticket.number > ticket.first
-  if #parts == 1 and not is_repeat then return end
+  if runs == '' and not is_repeat then return end
   if is_repeat then until_ms = math.max(until_ms, now + OVERTAKEN_KNOWN_MS) end
   if ticket.goes_on then
-    until_ms, parts[1] = math.max(until_ms, (unpick('>I6', ticket.raw))), sub(ticket.raw, 14)
+    until_ms, runs = math.max(until_ms, (unpick('>I6', ticket.raw))), sub(ticket.raw, 14) .. runs
   end
-  local record = pack('>I6I7', until_ms, ticket.number) .. table.concat(parts)
+  local record = pack('>I6I7', until_ms, ticket.number) .. runs
   if call('HSET', K_REQUESTS, ticket.name, record) == 1 then
     call('ZADD', K_REQUEST_DUE, FAR + until_ms, ticket.name)
   end
