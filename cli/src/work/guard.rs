@@ -7,8 +7,9 @@
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
-use std::io::{BufRead, Error, Result, Write};
+use std::io::{BufRead, Error, Read, Result, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,18 +56,34 @@ impl Guard {
 
 impl State {
     fn restart(&mut self) -> Result<()> {
+        let _ = self.process.try_wait();
         (self.process, self.pipe) = spawn()?;
         self.groups.iter().try_for_each(|group| writeln!(self.pipe, "+{group}"))
     }
 }
 
+/// Returns when the guard runs and no signal but SIGKILL ends it.
 fn spawn() -> Result<(Child, ChildStdin)> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = Command::new(program()?);
     // Its own process group: Ctrl-C in a terminal does not reach it.
-    command.arg(VERB).process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.arg0("tallystone").arg(VERB).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.spawn()?;
-    let pipe = process.stdin.take().ok_or_else(|| Error::other("a process without a pipe"))?;
-    Ok((process, pipe))
+    let no_pipe = || Error::other("a process without a pipe");
+    let pipe = process.stdin.take().ok_or_else(no_pipe)?;
+    let mut ready = process.stdout.take().ok_or_else(no_pipe)?;
+    match ready.read_exact(&mut [0]) {
+        Ok(()) => Ok((process, pipe)),
+        Err(error) => {
+            let _ = process.kill();
+            Err(Error::other(format!("the guard process ended early ({}): {error}", process.wait()?)))
+        }
+    }
+}
+
+/// This program, also if an update has replaced or removed its file.
+fn program() -> Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok(PathBuf::from("/proc/self/exe")) } else { std::env::current_exe() }
 }
 
 /// The process group of a command. Dropping it kills every process in it.
@@ -94,6 +111,11 @@ impl Drop for Group {
 pub(crate) fn watch() -> ExitCode {
     // A signal to the worker's whole control group must not end the guard before the worker.
     let _ = SigSet::all().thread_block();
+    let mut stdout = std::io::stdout();
+    if stdout.write_all(b"\n").and_then(|()| stdout.flush()).is_err() {
+        // The worker has died.
+        return ExitCode::FAILURE;
+    }
     let mut groups = BTreeSet::new();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match line.split_at_checked(1) {

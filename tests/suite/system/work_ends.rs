@@ -7,7 +7,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -22,6 +22,7 @@ struct Busy {
     worker: Running,
     /// The command's processes hold its other end open: the end of file means that all are gone.
     alive: File,
+    fifo: PathBuf,
     _dir: TempDir,
 }
 
@@ -35,9 +36,10 @@ impl Busy {
         let script = format!("exec 9> {}; echo >&9; sleep 60 & {then}", fifo.display());
         let args = ["--json", "--server", dev.url(), "work", "q", "--exec", &script];
         let worker = Running::start(program::command(&[&args, more_args].concat()));
-        let open = spawn_blocking(move || File::open(fifo));
+        let path = fifo.clone();
+        let open = spawn_blocking(move || File::open(path));
         let alive = timeout(SOON, open).await.expect("the command starts").unwrap().expect("a fifo");
-        let busy = Busy { dev, worker, alive, _dir: dir };
+        let busy = Busy { dev, worker, alive, fifo, _dir: dir };
         busy.begun().await;
         busy
     }
@@ -59,8 +61,32 @@ impl Busy {
     async fn read(&self) -> usize {
         let mut alive = self.alive.try_clone().expect("a file");
         let read = spawn_blocking(move || alive.read(&mut [0]));
-        timeout(SOON, read).await.expect("a process of the command still runs").unwrap().expect("a fifo")
+        match timeout(SOON, read).await {
+            Ok(read) => read.unwrap().expect("a fifo"),
+            Err(_) => panic!(
+                "after {SOON:?} these processes have the fifo of the commands open: {:#?}; the worker: {}; its guard: {:?}",
+                holders(&self.fifo),
+                described(self.worker.pid()),
+                guard_of(self.worker.pid()),
+            ),
+        }
     }
+}
+
+/// The processes that have a file open.
+fn holders(file: &Path) -> Vec<String> {
+    let has_open = |pid: &u32| {
+        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        fds.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|link| link == file)
+    };
+    let numbers = std::fs::read_dir("/proc").expect("/proc").flatten();
+    numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(has_open).map(described).collect()
+}
+
+/// The state, parent and group of a process, and its command line.
+fn described(pid: u32) -> String {
+    let of = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_else(|error| error.to_string());
+    format!("{} [{}]", of("stat"), of("cmdline").replace('\0', " "))
 }
 
 fn fifo() -> (TempDir, PathBuf) {
