@@ -8,6 +8,7 @@ use tallystone_tests::*;
 
 over_both_stores!(
     q10_a_repeated_ticket_gets_what_the_lost_reply_gave_and_changes_nothing,
+    q10_neighbours_with_like_leases_each_get_their_own_again,
     q10_a_reply_that_is_lost_twice_is_collected,
     q10_a_ticket_that_gave_nothing_acts_as_new_in_its_repeat,
     q10_a_ticket_is_remembered_until_the_next_one_of_its_slot,
@@ -47,6 +48,20 @@ async fn q10_a_repeated_ticket_gets_what_the_lost_reply_gave_and_changes_nothing
         assert_eq!(queue.take_with(again(1, 3), &gone).await, Ok(given));
         assert_eq!(queue.snapshot().await, before);
     }
+}
+
+/// The record of a ticket has one entry for neighbours whose leases are alike (decision 0026).
+async fn q10_neighbours_with_like_leases_each_get_their_own_again<S: Probe>(stage: &Stage<S>) {
+    let queue = stage.queue(simple()).await;
+    let lease_ms = [None, None, None, None, None, None, Some(5_000), Some(5_000), Some(7_000), None, None];
+    let put = |(number, lease_ms)| NewMessage { lease_ms, ..message(&format!("m{number:02}"), number) };
+    queue.put((0..).zip(lease_ms).map(put)).await;
+    let requests =
+        [request(1), request(1), request(1), named("r", 1), request(1), request(4), request(1), request(1), request(1)];
+    let given = queue.take_with(first(1), &requests).await.expect("an open queue");
+    let numbers: [&[u32]; 9] = [&[0], &[1], &[2], &[3], &[4], &[5, 6, 7, 8], &[9], &[10], &[]];
+    assert_eq!(all_ids(&given), numbers.map(|of_one| of_one.iter().map(|n| format!("m{n:02}")).collect::<Vec<_>>()));
+    assert_eq!(queue.take_with(again(1, 2), &requests).await, Ok(given));
 }
 
 async fn q10_a_reply_that_is_lost_twice_is_collected<S: Probe>(stage: &Stage<S>) {
