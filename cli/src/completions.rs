@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
-    /// The shell for which to print it
+    /// The shell that reads the script
     shell: Shell,
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 /// Shown under `--help`.
 pub(crate) const EXIT_CODES: &str = "\
-Exit codes:
+Exit status:
   0  done
   1  refused: the server refused the call or some items, or a check failed
   2  wrong arguments or configuration

@@ -3,9 +3,9 @@
 use crate::logs::LogFormat;
 use clap::Args;
 
-/// Options of every verb.
+/// Options of every command.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Options of every verb")]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// Address of the queue server [env: TALLYSTONE_SERVER] [default: http://127.0.0.1:7600]
     #[arg(long, global = true, value_name = "URL")]

@@ -48,7 +48,7 @@ struct Message {
     /// Metadata; repeat for up to 4 pairs
     #[arg(long = "meta", value_name = "KEY=VALUE", value_parser = parse_pair)]
     metadata: Vec<(String, String)>,
-    /// Length of its leases [default: the queue's]
+    /// Length of the message's leases [default: the queue's]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     lease: Option<u64>,
     /// How long the message is invisible to workers at first [default: the queue's]

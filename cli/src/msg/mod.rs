@@ -29,7 +29,7 @@ pub(crate) enum MsgVerb {
     Get(get::GetArgs),
     /// List the messages in one state
     Ls(ls::LsArgs),
-    /// Change the priority of live messages, or when pending or invisible ones become visible
+    /// Change the priority of live messages, or the time at which pending or invisible ones become visible
     Update(update::UpdateArgs),
     /// Cancel messages: they will not run
     Cancel(cancel::CancelArgs),

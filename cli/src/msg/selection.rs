@@ -15,19 +15,20 @@ pub(super) struct SelectionArgs {
     /// Instead of ids: all messages in this state; repeat for several states
     #[arg(long, value_name = "STATE", alias = "all")]
     state: Vec<State>,
-    /// Only those with this metadata; repeat for several pairs, all of which must match
+    /// With --state: only messages with this metadata; repeat for several pairs, all of which must match
     #[arg(long = "where", value_name = "KEY=VALUE", value_parser = parse_pair, requires = "state")]
     pairs: Vec<(String, String)>,
-    /// Only those whose last reason contains this text
+    /// With --state: only messages whose last reason contains this text
     #[arg(long, value_name = "TEXT", requires = "state", default_value = "", hide_default_value = true)]
     reason_contains: String,
-    /// Only those whose last reason is exactly this text
+    /// With --state: only messages whose last reason is exactly this text
     #[arg(long, value_name = "TEXT", requires = "state", default_value = "", hide_default_value = true)]
     reason_equals: String,
-    /// Only those that entered their state at this time or later: 2013-01-01T10:15:00Z, or 90m for 90 minutes ago
+    /// With --state: only messages that entered this state at this time or later: 2013-01-01T10:15:00Z, or 90m for 90
+    /// minutes ago
     #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "state")]
     since: Option<u64>,
-    /// Only those that entered their state before this time
+    /// With --state: only messages that entered this state before this time
     #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "state")]
     until: Option<u64>,
 }

@@ -29,17 +29,18 @@ use tokio_util::sync::CancellationToken;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 CMD runs as `sh -c CMD`, once per message, with the payload on its standard input. The worker extends the lease while \
-CMD runs. The exit status of CMD decides what happens to the message, as in qmail. If it is not 0, the reason is \
-\"exit status N\" with the end of what CMD wrote to stderr:
+CMD runs. The exit status of CMD decides what happens to the message, as in qmail:
   0      completes the message
   99     cancels it
   100    makes it errored at once, whatever attempts are left
   other  releases it: it runs again if it has attempts left
+With a status other than 0, the message gets the reason \"exit status N\", with the end of what CMD wrote to stderr.
 
 CMD runs in its own process group. The worker kills the group when CMD ends, when the lease is lost, when --grace is \
 over, and on a second Ctrl-C. In the last two cases it releases the message. If the worker itself dies, even from \
-SIGKILL, its guard process kills the group. Only killing both, stopping the worker with SIGSTOP, or a process that \
-leaves its group (setsid) lets a command run on without a lease. Use the fencing token to reject its late writes.
+SIGKILL, its guard process kills the group. A command can run on without a lease in only three cases: worker and guard \
+are both killed, the worker is stopped with SIGSTOP, or a process of the command leaves its group (setsid). \
+Use the fencing token to reject the late writes of such a command.
 
 Environment of CMD:
   TALLYSTONE_QUEUE          the queue

@@ -48,7 +48,7 @@ pub struct NamespaceConfig {
     pub capacity_bytes: Option<u64>,
     /// Over how many shards the events of one counter are spread, 1 to 8; default 4. Fixed at creation.
     pub buckets_per_id: Option<u32>,
-    /// How many seconds of events one partition of the event log holds; default 600. Fixed at creation.
+    /// How many seconds of events one bucket of the event log holds; default 600. Fixed at creation.
     pub seconds_per_bucket: Option<u32>,
     /// How many seconds of events are dropped at once, a multiple of `seconds_per_bucket`; default 86,400.
     pub seconds_per_slice: Option<u32>,

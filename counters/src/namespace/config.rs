@@ -67,7 +67,7 @@ pub struct NamespaceConfig {
     pub capacity_bytes: u64,
     /// The number of shards over which the events of one counter are spread (N5).
     pub buckets_per_id: u16,
-    /// How much time one partition of a shard's events covers; fixed at creation.
+    /// How much time one bucket of a shard covers; fixed at creation.
     pub seconds_per_bucket: u64,
     /// How much time retention deletes at once; a multiple of `seconds_per_bucket`.
     pub seconds_per_slice: u64,

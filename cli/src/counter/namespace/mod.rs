@@ -15,7 +15,8 @@ pub(crate) use put::PutArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NamespaceVerb {
-    /// Create a namespace, or change some of its parameters; adds and rollups follow at once, reads within a second
+    /// Create a namespace, or change some of its parameters; adds and rollups use the new values at once, reads within
+    /// a second
     Put(put::PutArgs),
     /// Show the configuration of a namespace
     Get(get::GetArgs),

@@ -30,10 +30,11 @@ pub(crate) struct PutArgs {
 #[derive(Args, Debug)]
 #[group(id = "config", multiple = true)]
 pub(crate) struct ConfigArgs {
-    /// What its counts promise; a namespace cannot change to or from best-effort [server's default: eventual]
+    /// What the counts promise; a namespace cannot change to or from best-effort [server's default: eventual]
     #[arg(long = "type", value_enum, value_name = "TYPE")]
     counter_type: Option<TypeName>,
-    /// Roughly how many counters it has; with low, every counter is rolled up continuously [server's default: high]
+    /// Roughly how many counters the namespace has; with low, every counter is rolled up continuously [server's
+    /// default: high]
     #[arg(long, value_enum)]
     cardinality: Option<CardinalityName>,
     /// For best-effort: how long a counter is kept after its last add; 0s for no limit [server's default: 0s]
@@ -57,10 +58,11 @@ pub(crate) struct ConfigArgs {
     /// Number of shards for the events of one counter, 1 to 8; fixed at creation [server's default: 4]
     #[arg(long, value_name = "N")]
     buckets_per_id: Option<u32>,
-    /// Seconds of events in one partition of the event log; fixed at creation [server's default: 600]
+    /// Length of one bucket of the event log, in seconds; fixed at creation [server's default: 600]
     #[arg(long, value_name = "N")]
     seconds_per_bucket: Option<u32>,
-    /// Seconds of events that are deleted together, a multiple of --seconds-per-bucket [server's default: 86400]
+    /// Length of one slice of the event log, in seconds, whose events are deleted together; a multiple of
+    /// --seconds-per-bucket [server's default: 86400]
     #[arg(long, value_name = "N")]
     seconds_per_slice: Option<u32>,
     /// How long after an event the server recognizes its token; a later retry is refused [server's default: 6days]

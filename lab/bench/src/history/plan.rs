@@ -19,7 +19,7 @@ pub enum HistoryFigure {
     Indexer,
     /// Time from a transition until a search finds it, at 2,000 events/s
     Searchable,
-    /// TraceMessage and SearchMessages over thirty indices; reference: one index with the same messages
+    /// TraceMessage and SearchMessages over six and over thirty indices; reference: one index with the same messages
     Rollover,
     /// Memory of the relay and of the indexer while they process a backlog
     Memory,

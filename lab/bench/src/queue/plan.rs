@@ -14,7 +14,8 @@ const MESSAGES: u64 = 200_000;
 /// A figure of the queue in docs/performance.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum QueueFigure {
-    /// 8 clients enqueue, then work off, batches of 32 on a simple queue; reference: minimal Lua scripts on Redis
+    /// 8 clients enqueue batches of 32 on a simple queue, then dequeue and complete them; reference: minimal Lua
+    /// scripts on Redis
     Simple,
     /// The same on an exclusive queue with 100,000 keys
     Exclusive,
@@ -54,7 +55,7 @@ pub struct QueueArgs {
     /// the bench
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub server_threads: usize,
-    /// The folder into which peers/install has installed BullMQ [default: lab/bench/peers of the source tree]
+    /// The folder into which lab/bench/peers/install has installed BullMQ [default: lab/bench/peers of the source tree]
     #[arg(long, value_name = "DIR")]
     pub peers: Option<PathBuf>,
 }
