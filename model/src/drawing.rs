@@ -7,7 +7,7 @@ pub fn page() -> String {
     let mut page = String::from(
         "# States of a message\n\
          `model/src/drawing.rs` generates this page and its picture from the table in `model/src/state.rs`. A test fails \
-         when they differ from the table. `UPDATE_DOCS=1 cargo test -p tallystone-model` writes them again.\n\n\
+         when one of them\ndiffers from the table. `UPDATE_DOCS=1 cargo test -p tallystone-model` writes both again.\n\n\
          ![The states of a message and the calls that change them](images/states.svg)\n\n\
          | state | meaning |\n|---|---|\n",
     );
