@@ -20,7 +20,7 @@ const ITEMS: usize = 500;
 
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
-    /// The queues to repair [default: all except rollup/…, and deleted queues that history still has]
+    /// The queues to repair [default: all except rollup/…; deleted queues that history still has are included]
     queues: Vec<String>,
     /// Only count what would be corrected
     #[arg(long)]
