@@ -64,6 +64,10 @@ impl RedisNamespaces {
         let value = self.clock().eval(self.link(), &command, true).await?;
         let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         if reply.answer != CounterAnswer::Ok {
+            // An earlier try may have deleted it, and its server may have died before the shards were closed.
+            for deleted in self.deleted().await?.iter().filter(|deleted| deleted.namespace.name == *name) {
+                self.ended(deleted).await?;
+            }
             return Err(Refusal::NamespaceNotFound { namespace: name.to_string() });
         }
         let field = format!("{DELETED_FIELD}{name}:{}", reply.number()?);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tallystone_client::{
     Code, CounterClient, CounterType, Error, IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear,
 };
+use tallystone_lua::counter::{DELETED_FIELD, NAMESPACES};
 use tallystone_tests::TestRedis;
 use tokio::time::{Instant, sleep};
 
@@ -148,6 +149,33 @@ async fn n14_adds_through_every_server_count_once_a_namespace_was_created_again(
         }
         let second = one.get_namespace("again").await.expect("a namespace");
         one.delete_namespace(&second).await.expect("deleted");
+    }
+}
+
+/// The server that deleted it has died before it closed the shards, and the caller repeats the call.
+#[tokio::test]
+async fn n14_a_repeated_deletion_returns_when_no_server_accepts_adds() {
+    let house = House::without_rollups().await;
+    house.put("half", quick(CounterType::Accurate)).await;
+    for client in &house.clients {
+        client.add("half", NewAdd::new("c", 1)).await.expect("an add");
+    }
+    let found = house.clients[0].get_namespace("half").await.expect("a namespace");
+    let mut connection = house.redis.connection().await;
+    let entry: Vec<u8> =
+        redis::cmd("HGET").arg(NAMESPACES).arg("half").query_async(&mut connection).await.expect("an entry");
+    let field = format!("{DELETED_FIELD}half:{}", found.incarnation);
+    let deleted = [&now_ms().to_be_bytes()[2..], &[0], &entry[..]].concat();
+    let mut script = redis::pipe();
+    script.atomic().hset(NAMESPACES, field, deleted).hdel(NAMESPACES, "half");
+    script.exec_async(&mut connection).await.expect("done");
+
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let repeated = http.delete(format!("{}/v1/namespaces/half", house.urls[0])).send().await.expect("an answer");
+    assert_eq!(repeated.status(), 404);
+    for client in &house.clients {
+        let refused = client.add("half", NewAdd::new("c", 1)).await.expect_err("deleted");
+        assert_eq!(reason(&refused), (Code::NotFound, "NAMESPACE_NOT_FOUND"));
     }
 }
 
