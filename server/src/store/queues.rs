@@ -61,7 +61,8 @@ impl Shared {
             view.stored.indexes.iter().filter(|index| index.building).map(|index| index.keys.clone()).collect();
         for keys in declared {
             match self.build(&shard, keys).await {
-                Ok(()) | Err(Refusal::IndexBuilding { .. }) => {}
+                // Filters that need the index build it; while the store is full, they are refused.
+                Ok(()) | Err(Refusal::IndexBuilding { .. } | Refusal::StoreFull) => {}
                 // The configuration has changed already.
                 Err(other) => return Err(other.after_an_earlier_try()),
             }

@@ -145,6 +145,9 @@ async fn a_closed_subscription_answers_what_was_sent_and_releases_the_rest() {
     server.enqueue("q3", &["d"]).await;
     subscribe(&stream, 3, 1);
     assert_eq!(leases(&mut stream, 1).await[&3].id, "d");
+    // Subscription 0 is the stream, also if it has not begun.
+    stream.send.send(pb::WorkRequest { close: true, ..Default::default() }).unwrap();
+    assert!(stream.next().await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -265,7 +265,12 @@ impl<S: Store> Session<S> {
             false => subscription.submit(request),
         });
         // The client learns of the end by the next response, and then that this request has no result.
-        let Some(submitted) = submitted else { return Ok(()) };
+        let Some(submitted) = submitted else {
+            if number == WHOLE_STREAM && close {
+                self.close(Ok(()));
+            }
+            return Ok(());
+        };
         submitted?;
         self.list(number);
         match number {

@@ -56,7 +56,9 @@ async fn q16_a_full_redis_takes_nothing_new_and_lets_work_go_on() {
     queue.release(to(&leases[0]), Some(0), "").await.expect("a live lease");
     queue.cancel(to(&leases[1]), "").await.expect("a live lease");
     assert_eq!(queue.pass(600_000).await.collected, 2);
-    queue.reconfigure(QueuePatch { enqueue_blocked: Some(true), ..QueuePatch::default() }).await;
+    // The new index is built when a filter needs it.
+    let indexes = Some(vec![index(&["color"])]);
+    queue.reconfigure(QueuePatch { enqueue_blocked: Some(true), indexes, ..QueuePatch::default() }).await;
     queue.purge(true).await;
     queue.reconfigure(QueuePatch { enqueue_blocked: Some(false), ..QueuePatch::default() }).await;
     raw::<()>(&redis, "CONFIG SET maxmemory 0").await;
