@@ -5,16 +5,19 @@ use crate::pacer::Pacer;
 use crate::records::{Record, Records, RollupStage, now_us};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tallystone_client::{Failure, Lease};
 use tallystone_counters::redis::RedisNamespace;
 use tallystone_counters::{CounterName, Job, LeaseOrder, Refusal, RolledUp};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+/// The pause of a job before the next attempt, after a rollup that was refused because clocks differ.
+const SKEW_PAUSE: Duration = Duration::from_secs(1);
+
 /// A leased job, and where its result goes.
 pub(crate) struct LeasedJob {
     job: Job,
-    done: oneshot::Sender<Result<(), Failure>>,
+    done: oneshot::Sender<Result<(), Refusal>>,
 }
 
 /// Rolls up the jobs of some queues of one namespace, one batch after the other.
@@ -33,12 +36,17 @@ pub(crate) async fn roll_up(batches: mpsc::Sender<LeasedJob>, lease: Lease) -> R
     let counter = CounterName::parse(lease.id)?;
     let lease = LeaseOrder { leased_at_ms: lease.leased_at_ms, fencing_token: lease.fencing_token };
     let (done, ended) = oneshot::channel();
-    let gone = |_| Failure::new("the worker is stopping");
-    batches
-        .send(LeasedJob { job: Job { counter, lease }, done })
-        .await
-        .map_err(|_| Failure::new("the worker is stopping"))?;
-    ended.await.map_err(gone)?
+    let stopping = || Failure::new("the worker is stopping");
+    batches.send(LeasedJob { job: Job { counter, lease }, done }).await.map_err(|_| stopping())?;
+    match ended.await.map_err(|_| stopping())? {
+        Ok(()) => Ok(()),
+        Err(skew @ Refusal::ClockSkew { .. }) => {
+            // The queue's clock may be the wrong one, and a delay by it would end far too late: the job waits here.
+            tokio::time::sleep(SKEW_PAUSE).await;
+            Err(Failure::from(skew).retry_after_ms(0))
+        }
+        Err(refusal) => Err(refusal.into()),
+    }
 }
 
 impl Batches {
@@ -61,6 +69,10 @@ impl Batches {
         let mut by_counter: BTreeMap<CounterName, LeasedJob> = BTreeMap::new();
         // A job whose lease was lost meanwhile is skipped. Of several leases of one counter only the latest is valid.
         for leased in batch.filter(|leased| !leased.done.is_closed()) {
+            if let Err(skew) = self.store.check_lease(leased.job.lease) {
+                let _ = leased.done.send(Err(skew));
+                continue;
+            }
             let other = by_counter.get(&leased.job.counter).map(|other| other.job.lease);
             if other.is_none_or(|other| other < leased.job.lease) {
                 by_counter.insert(leased.job.counter.clone(), leased);
@@ -78,7 +90,7 @@ impl Batches {
                 self.stale.notify_one();
             }
             // The handler is gone if its lease was lost meanwhile.
-            let _ = done.send(result.map(drop).map_err(Failure::from));
+            let _ = done.send(result.map(drop));
         }
         jobs.len()
     }

@@ -116,6 +116,15 @@ impl RedisNamespace {
         self.now.now_ms()
     }
 
+    /// Checks the time of a lease: a checkpoint that has one of the future would refuse every rollup until then.
+    ///
+    /// # Errors
+    /// [`Refusal::ClockSkew`]: it is ahead of this process's clock by more than the bound (X6). The clocks of the queue's
+    /// Redis and of its server were wrong alike, so the queue has not noticed.
+    pub fn check_lease(&self, lease: crate::LeaseOrder) -> Result<(), Refusal> {
+        Ok(self.clock.check_past(lease.leased_at_ms)?)
+    }
+
     fn link(&self, shard: u16) -> &Link {
         &self.links[usize::from(shard) % self.links.len()]
     }

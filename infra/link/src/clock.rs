@@ -81,6 +81,19 @@ impl Clock {
         }
     }
 
+    /// Checks a time that another process has given, such as the one at which a lease began.
+    ///
+    /// # Errors
+    /// [`Refusal::ClockSkew`]: it is ahead of this process's clock by more than the bound (X6).
+    pub fn check_past(&self, time_ms: u64) -> Result<(), Refusal> {
+        let Clock::Redis(witness) = self else { return Ok(()) };
+        let (offset_ms, skew_max_ms) = (time_ms as i64 - wall_ms() as i64, witness.skew_max_ms());
+        if skew_max_ms > 0 && offset_ms > i64::from(skew_max_ms) {
+            return Err(Refusal::ClockSkew { offset_ms, skew_max_ms });
+        }
+        Ok(())
+    }
+
     /// Calls a script as [`Link::eval`]. The first argument after its keys is that of [`stamp`](Clock::stamp), or of
     /// [`argument`](Clock::argument).
     ///

@@ -5,8 +5,9 @@ use crate::counting::house::{House, until};
 use crate::system::program::SOON;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tallystone_client::{Applied, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd};
+use tallystone_client::{Applied, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, QueueConfig};
 use tallystone_proto::counter::v1 as wire;
+use tallystone_server::store::Clock;
 use tallystone_tests::{ClockShift, TestRedis};
 use tokio::time::{Instant, sleep};
 use tonic::Code;
@@ -16,6 +17,8 @@ const NS: &str = "ns";
 const COUNTERS: usize = 8;
 const ADDERS: usize = 8;
 const ACCEPT_MS: u64 = 5_000;
+/// Within which every waiting rollup is made once the clocks are right: pauses of workers and of the trigger.
+const ROLLED_UP: Duration = Duration::from_secs(20);
 
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_millis() as u64
@@ -151,4 +154,60 @@ async fn x6_n6_a_clock_that_is_wrong_for_a_moment_refuses_no_add_afterwards() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x6_n6_a_clock_that_stays_wrong_refuses_no_add_afterwards() {
     stays_exact(FOR_GOOD).await;
+}
+
+/// The clocks of the queue's Redis and of its server are wrong alike, as on one machine: neither notices, but the rollup
+/// workers do. `is_shared`: the counters are in the same Redis.
+async fn rollups_recover(is_shared: bool, ahead_ms: i64) {
+    let shift = ClockShift::new();
+    let queue_redis = TestRedis::shifted(&shift).await;
+    let queue = queue_redis.store(Clock::redis("queues", 0)).await;
+    let (redis, _queue_redis) =
+        if is_shared { (queue_redis, None) } else { (TestRedis::start().await, Some(queue_redis)) };
+    let house = House::driven_by(redis, Some(queue), true).await;
+    let config = NamespaceConfig {
+        accept_limit_ms: Some(200),
+        coalesce_ms: Some(0),
+        num_queues: Some(1),
+        ..NamespaceConfig::default()
+    };
+    house.put(NS, config).await;
+    let names: Vec<String> = (0..100).map(|number| format!("c{number}")).collect();
+    let add = async || {
+        let adds = names.iter().map(|name| NewAdd::new(name.clone(), 1)).collect();
+        let added = house.clients[0].add_many(NS, adds).await;
+        added.is_ok_and(|added| added.iter().all(Result::is_ok))
+    };
+    let queue = house.queue.as_ref().expect("a queue");
+    let name = format!("rollup/{NS}/0of1");
+    assert!(add().await);
+    until(async || queue.get_queue(&name).await.is_ok(), |exists| *exists).await;
+    let blocked = |blocked| QueueConfig { dequeue_blocked: Some(blocked), ..QueueConfig::default() };
+    queue.update_queue(&name, blocked(true)).await.expect("paused");
+    assert!(add().await);
+    until(async || queue.depth(&name, None).await.expect("a depth").pending, |pending| *pending == 100).await;
+    shift.set_ms(ahead_ms);
+    queue.update_queue(&name, blocked(false)).await.expect("resumed");
+    sleep(MOMENT).await;
+    shift.set_ms(0);
+    let right_at = Instant::now();
+    assert!(add().await);
+    for name in &names {
+        until(async || house.count(0, NS, name).await.count, |count| *count == 3).await;
+    }
+    assert!(right_at.elapsed() < ROLLED_UP, "{:?}", right_at.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x6_n8_a_wrong_clock_of_the_queue_alone_holds_up_no_rollup() {
+    for ahead_ms in WRONG {
+        rollups_recover(false, ahead_ms).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x6_n8_a_wrong_clock_of_queue_and_counters_that_only_workers_notice_holds_up_no_rollup() {
+    for ahead_ms in WRONG {
+        rollups_recover(true, ahead_ms).await;
+    }
 }

@@ -13,7 +13,7 @@ use tallystone_counters::CountersConfig;
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
-use tallystone_server::store::{Clock, ReplicaWait};
+use tallystone_server::store::{Clock, RedisStore, ReplicaWait};
 use tallystone_serving::{Host, Running};
 use tallystone_tests::TestRedis;
 use tallystone_workers::{Record, Records, WorkerOptions};
@@ -60,11 +60,17 @@ impl House {
 
     /// On this Redis.
     pub(crate) async fn on(redis: TestRedis, has_queue: bool, has_worker: bool) -> Self {
+        let queue = if has_queue { Some(redis.store(Clock::default()).await) } else { None };
+        House::driven_by(redis, queue, has_worker).await
+    }
+
+    /// On this Redis, with this store of the queue.
+    pub(crate) async fn driven_by(redis: TestRedis, queue_store: Option<RedisStore>, has_worker: bool) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let (mut server, mut queue, mut worker) = (None, None, None);
         let records = dir.path().join("records");
-        if has_queue {
-            let started = Server::start_on(redis.store(Clock::default()).await).await;
+        if let Some(queue_store) = queue_store {
+            let started = Server::start_on(queue_store).await;
             let client = Client::connect(started.url()).await.expect("a server that listens");
             if has_worker {
                 worker = Some(start_worker(&redis, client.clone(), &records).await);
