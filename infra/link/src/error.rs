@@ -29,6 +29,11 @@ impl LinkError {
         LinkError { source: error, applied, lost: !answered, is_data_loss: false }
     }
 
+    /// The store has no memory left for what the command would write.
+    pub(crate) fn is_full(&self) -> bool {
+        self.source.code() == Some("OOM")
+    }
+
     /// The store is not what it was.
     pub(crate) fn data_loss(why: String) -> Self {
         let error = RedisError::from((ErrorKind::Client, "data loss", why));

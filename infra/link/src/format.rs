@@ -19,17 +19,22 @@ impl Format {
     /// Refuses data of another format, and writes the number where there is no data yet. `url` is shown in errors.
     pub async fn check(&self, link: &Link, url: &str) -> Result<(), ConnectError> {
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
-        let found = match link.call(redis::cmd("GET").arg(self.key)).await.map_err(unreachable)? {
+        let written = link.call(redis::cmd("GET").arg(self.key)).await.map_err(unreachable)?;
+        let found = match &written {
             Value::Nil => {
                 let used = link.call(redis::cmd("EXISTS").arg(self.used)).await.map_err(unreachable)?;
                 if used == Value::Int(1) { 1 } else { self.number }
             }
-            Value::BulkString(number) => String::from_utf8_lossy(&number).parse().unwrap_or(0),
+            Value::BulkString(number) => String::from_utf8_lossy(number).parse().unwrap_or(0),
             _ => 0,
         };
         if found != self.number {
             return Err(ConnectError::Format { what: self.what, found, read: self.number });
         }
-        link.call(redis::cmd("SET").arg(self.key).arg(self.number).arg("NX")).await.map_err(unreachable).map(drop)
+        if written == Value::Nil {
+            // Only then: a full Redis refuses it, although a server may start on its data.
+            link.call(redis::cmd("SET").arg(self.key).arg(self.number).arg("NX")).await.map_err(unreachable)?;
+        }
+        Ok(())
     }
 }

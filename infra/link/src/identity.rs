@@ -122,8 +122,12 @@ impl Identity {
         known.beat = mark.beat;
         if self.state.take_wrote() {
             let raised = self.link.call(redis::cmd("HINCRBY").arg(self.key).arg("beat").arg(1)).await;
-            let beat = raised.inspect_err(|_| self.state.wrote())?;
-            known.beat = from_redis_value(beat).unwrap_or(known.beat).max(known.beat);
+            match raised.inspect_err(|_| self.state.wrote()) {
+                Ok(beat) => known.beat = from_redis_value(beat).unwrap_or(known.beat).max(known.beat),
+                // A full store still serves what needs no memory. The beat is raised when there is room again.
+                Err(error) if error.is_full() => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(None)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_model::store::*;
 use tallystone_model::*;
-use tallystone_server::store::{ConnectError, RedisOptions, RedisStore};
+use tallystone_server::store::{self, ConnectError, RedisOptions, RedisStore};
 use tallystone_tests::queue::{to, went};
 use tallystone_tests::*;
 
@@ -48,7 +48,8 @@ async fn q16_a_full_redis_takes_nothing_new_and_lets_work_go_on() {
     let name = stage.queue_name();
     assert_eq!(stage.store.create_queue(&name, simple()).await, Err(Refusal::StoreFull));
     assert_eq!(queue.snapshot().await, before);
-    // All that makes room, or ends work, goes on.
+    // All that makes room, or ends work, goes on, also through a server that starts now.
+    drop(redis.store(store::Clock::default()).await);
     assert_eq!(queue.complete(to(&lease)).await, went(State::Completed, 3));
     let leases = queue.take(9).await;
     assert_eq!(leases.len(), 9);
