@@ -3,7 +3,7 @@
 
 use crate::error::{Refused, Result};
 use crate::message::{Filter, State, text_or_bytes};
-use crate::wire::{from_wire, new_id, wire_ms};
+use crate::wire::{from_wire, new_id, outcome, wire_ms};
 use bytes::Bytes;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -351,11 +351,6 @@ impl Transition {
 
     /// One item's result.
     pub(crate) fn from_result(result: wire::TransitionResult) -> Result<Self, Refused> {
-        use wire::transition_result::Outcome;
-        match result.outcome {
-            Some(Outcome::Ok(transition)) => Transition::from_wire(&transition),
-            Some(Outcome::Error(status)) => Err(Refused::from_item(status)),
-            None => Err(Refused::protocol("a result without an outcome")),
-        }
+        Transition::from_wire(&outcome(result.outcome)?)
     }
 }

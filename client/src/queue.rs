@@ -5,26 +5,20 @@ use crate::client::Client;
 use crate::error::{Error, Items, Refused, Result};
 use crate::lease::{Cancellation, Completion, Dequeue, Extended, Extension, Lease, Release, Transition};
 use crate::message::{Enqueued, NewMessage};
-use crate::wire::{from_wire, new_id};
+use crate::wire::{from_wire, new_id, outcome};
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
 
 impl Client {
     /// Adds messages, up to 1,000 and 4 MiB at once. A repeated message id answers the first result again.
     pub async fn enqueue(&self, queue: &str, messages: Vec<NewMessage>) -> Items<Enqueued> {
-        use wire::enqueue_result::Outcome;
         let count = messages.len();
         let messages = messages.into_iter().map(NewMessage::into_wire).collect();
         let request = wire::EnqueueRequest { queue: queue.to_owned(), messages };
         let response = self.calls.send(Duration::ZERO, request, rpc!(self.queue, enqueue)).await?;
-        items(count, response.results, |result| match result.outcome {
-            Some(Outcome::Ok(ok)) => Ok(Enqueued {
-                id: ok.id,
-                enqueued_at_ms: from_wire(ok.enqueued_at_ms),
-                queue_created: ok.queue_created,
-            }),
-            Some(Outcome::Error(status)) => Err(Refused::from_item(status)),
-            None => Err(Refused::protocol("a result without an outcome")),
+        items(count, response.results, |result| {
+            let wire::Enqueued { id, enqueued_at_ms, queue_created } = outcome(result.outcome)?;
+            Ok(Enqueued { id, enqueued_at_ms: from_wire(enqueued_at_ms), queue_created })
         })
     }
 
@@ -76,12 +70,8 @@ impl Client {
 
 /// One extension's result.
 pub(crate) fn extension_result(result: wire::LeaseExtensionResult) -> Result<Extended, Refused> {
-    use wire::lease_extension_result::Outcome;
-    match result.outcome {
-        Some(Outcome::Ok(ok)) => Ok(Extended { lease_expires_at_ms: from_wire(ok.lease_expires_at_ms) }),
-        Some(Outcome::Error(status)) => Err(Refused::from_item(status)),
-        None => Err(Refused::protocol("a result without an outcome")),
-    }
+    let wire::LeaseExtended { lease_expires_at_ms } = outcome(result.outcome)?;
+    Ok(Extended { lease_expires_at_ms: from_wire(lease_expires_at_ms) })
 }
 
 /// The results of a batch, which must be as many as its items.

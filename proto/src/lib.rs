@@ -8,6 +8,7 @@
 mod code_name;
 mod corked;
 mod deadline;
+mod outcome;
 pub mod status;
 
 pub use code_name::code_name;

@@ -5,24 +5,12 @@ use super::{
     NewAdd, NewClear,
 };
 use crate::calls::rpc;
-use crate::error::{Items, Refused, Result};
+use crate::error::{Items, Result};
 use crate::inspect::Page;
 use crate::queue::items;
-use crate::wire::{wire_count, wire_ms};
+use crate::wire::{outcome, wire_count, wire_ms};
 use std::time::Duration;
 use tallystone_proto::counter::v1 as wire;
-
-/// The protocol has an outcome type for each kind of item; all have the same two cases.
-macro_rules! outcome {
-    ($Outcome:path, $ok:expr) => {{
-        use $Outcome as Outcome;
-        |result| match result.outcome {
-            Some(Outcome::Ok(ok)) => $ok(ok),
-            Some(Outcome::Error(status)) => Err(Refused::from_item(status)),
-            None => Err(Refused::protocol("a result without an outcome")),
-        }
-    }};
-}
 
 impl CounterClient {
     /// Adds to a counter. The same token counts once, however often it is sent.
@@ -36,8 +24,7 @@ impl CounterClient {
     pub async fn add_many(&self, namespace: &str, adds: Vec<NewAdd>) -> Items<Added> {
         let (count, request) = (adds.len(), adds_request(namespace, adds));
         let response = self.call(request, rpc!(self.counters, add_counts)).await?;
-        let ok = |ok| Ok(Added::from_wire(ok));
-        items(count, response.results, outcome!(wire::add_count_result::Outcome, ok))
+        items(count, response.results, |result| Ok(Added::from_wire(outcome(result.outcome)?)))
     }
 
     /// Adds to a counter, and reads it right after.
@@ -53,8 +40,7 @@ impl CounterClient {
         let (count, wire::AddCountsRequest { namespace, adds }) = (adds.len(), adds_request(namespace, adds));
         let request = wire::AddAndGetCountsRequest { namespace, adds };
         let response = self.call(request, rpc!(self.counters, add_and_get_counts)).await?;
-        let ok = |ok| Ok(AddedAndCounted::from_wire(ok));
-        items(count, response.results, outcome!(wire::add_and_get_count_result::Outcome, ok))
+        items(count, response.results, |result| Ok(AddedAndCounted::from_wire(outcome(result.outcome)?)))
     }
 
     /// Reads a count, and the time up to which it is exact.
@@ -69,7 +55,7 @@ impl CounterClient {
         let count = counters.len();
         let request = wire::GetCountsRequest { namespace: namespace.to_owned(), counters };
         let response = self.call(request, rpc!(self.counters, get_counts)).await?;
-        items(count, response.results, outcome!(wire::get_count_result::Outcome, Counted::from_wire))
+        items(count, response.results, |result| Counted::from_wire(outcome(result.outcome)?))
     }
 
     /// Sets a counter to zero: removes what was added up to the time of the call. Later adds count.
@@ -85,8 +71,7 @@ impl CounterClient {
         let clears = clears.into_iter().map(NewClear::into_wire).collect();
         let request = wire::ClearCountsRequest { namespace: namespace.to_owned(), clears };
         let response = self.call(request, rpc!(self.counters, clear_counts)).await?;
-        let ok = |ok| Ok(Cleared::from_wire(ok));
-        items(count, response.results, outcome!(wire::clear_count_result::Outcome, ok))
+        items(count, response.results, |result| Ok(Cleared::from_wire(outcome(result.outcome)?)))
     }
 
     /// Deletes a counter: it answers like one that was never written. What was added up to the time of the call never counts
@@ -171,9 +156,9 @@ impl CounterClient {
     }
 
     /// Deletes a namespace with its counters, in this incarnation: as [`get_namespace`](CounterClient::get_namespace) has
-    /// read it. So a repeated call does no harm to a namespace that was created since. The call takes at
-    /// least 1.5 s: when it returns, no server accepts an add or a clear for the namespace any more, though a slow one may
-    /// still answer reads. The data is removed in the background.
+    /// read it. So a repeated call does no harm to a namespace that was created since. The call takes at least 1.5 s: when
+    /// it returns, no server accepts an add or a clear for the namespace any more, though a slow one may still answer reads.
+    /// The data is removed in the background.
     pub async fn delete_namespace(&self, namespace: &Namespace) -> Result<()> {
         let incarnation = Some(wire_ms(namespace.incarnation));
         let request = wire::DeleteNamespaceRequest { name: namespace.name.clone(), incarnation };

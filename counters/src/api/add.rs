@@ -36,17 +36,13 @@ pub(super) async fn many(
     counters: &CounterService,
     request: wire::AddCountsRequest,
 ) -> Result<wire::AddCountsResponse, Status> {
-    use wire::add_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
     let adds = request.adds.into_iter().map(|add| change_request(add.counter, Change::Add(add.delta), add.token));
     let (changes, verdicts) = sorted(adds);
     let appended = counters.append(&name, changes).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::AddCountResult {
-        outcome: Some(match result {
-            Ok(appended) => Outcome::Ok(added(appended)),
-            Err(refusal) => Outcome::Error(of_item("adds", index, &refusal)),
-        }),
+        outcome: Some(result.map(added).map_err(|refusal| of_item("adds", index, &refusal)).into()),
     });
     Ok(wire::AddCountsResponse { results: results.collect() })
 }
@@ -55,7 +51,6 @@ pub(super) async fn many_and_get(
     counters: &CounterService,
     request: wire::AddCountsRequest,
 ) -> Result<wire::AddAndGetCountsResponse, Status> {
-    use wire::add_and_get_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("adds", request.adds.len())?;
     let adds = request.adds.into_iter().map(|add| change_request(add.counter, Change::Add(add.delta), add.token));
@@ -64,11 +59,9 @@ pub(super) async fn many_and_get(
     let appended = counters.append(&name, changes).await.map_err(of_call)?;
     let counts = counters.get(&name, &names).await.map_err(|refusal| of_call(after_add(refusal)))?;
     let answers = appended.into_iter().zip(counts).map(|(appended, count)| appended.map(|appended| (appended, count)));
-    let results = merged(verdicts, answers).enumerate().map(|(index, result)| wire::AddAndGetCountResult {
-        outcome: Some(match result {
-            Ok((appended, count)) => Outcome::Ok(added_and_got(appended, count)),
-            Err(refusal) => Outcome::Error(of_item("adds", index, &refusal)),
-        }),
+    let results = merged(verdicts, answers).enumerate().map(|(index, result)| {
+        let result = result.map(|(appended, count)| added_and_got(appended, count));
+        wire::AddAndGetCountResult { outcome: Some(result.map_err(|refusal| of_item("adds", index, &refusal)).into()) }
     });
     Ok(wire::AddAndGetCountsResponse { results: results.collect() })
 }

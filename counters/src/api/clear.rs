@@ -21,17 +21,13 @@ pub(super) async fn many(
     counters: &CounterService,
     request: wire::ClearCountsRequest,
 ) -> Result<wire::ClearCountsResponse, Status> {
-    use wire::clear_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("clears", request.clears.len())?;
     let (changes, verdicts) =
         sorted(request.clears.into_iter().map(|clear| change_request(clear.counter, Change::Clear, clear.token)));
     let appended = counters.append(&name, changes).await.map_err(of_call)?;
     let results = merged(verdicts, appended).enumerate().map(|(index, result)| wire::ClearCountResult {
-        outcome: Some(match result {
-            Ok(appended) => Outcome::Ok(cleared(appended)),
-            Err(refusal) => Outcome::Error(of_item("clears", index, &refusal)),
-        }),
+        outcome: Some(result.map(cleared).map_err(|refusal| of_item("clears", index, &refusal)).into()),
     });
     Ok(wire::ClearCountsResponse { results: results.collect() })
 }

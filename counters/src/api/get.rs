@@ -21,17 +21,13 @@ pub(super) async fn many(
     counters: &CounterService,
     request: wire::GetCountsRequest,
 ) -> Result<wire::GetCountsResponse, Status> {
-    use wire::get_count_result::Outcome;
     let name = namespace(request.namespace)?;
     batch("counters", request.counters.len())?;
     let (names, verdicts) = sorted(request.counters.into_iter().map(CounterName::parse));
     let counts = counters.get(&name, &names).await.map_err(of_call)?;
     let results =
         merged(verdicts, counts.into_iter().map(Ok)).enumerate().map(|(index, result)| wire::GetCountResult {
-            outcome: Some(match result {
-                Ok(count) => Outcome::Ok(counted(count)),
-                Err(refusal) => Outcome::Error(of_item("counters", index, &refusal)),
-            }),
+            outcome: Some(result.map(counted).map_err(|refusal| of_item("counters", index, &refusal)).into()),
         });
     Ok(wire::GetCountsResponse { results: results.collect() })
 }

@@ -64,14 +64,10 @@ fn priority_class(priority: i64, class: String) -> Result<Option<String>, Refusa
 }
 
 fn to_result(result: Result<Enqueued, RpcStatus>) -> pb::EnqueueResult {
-    use pb::enqueue_result::Outcome;
-    let outcome = match result {
-        Ok(enqueued) => Outcome::Ok(pb::Enqueued {
-            id: enqueued.id.to_string(),
-            enqueued_at_ms: wire::to_i64(enqueued.enqueued_at_ms),
-            queue_created: enqueued.queue_created,
-        }),
-        Err(status) => Outcome::Error(status),
+    let enqueued = |enqueued: Enqueued| pb::Enqueued {
+        id: enqueued.id.to_string(),
+        enqueued_at_ms: wire::to_i64(enqueued.enqueued_at_ms),
+        queue_created: enqueued.queue_created,
     };
-    pb::EnqueueResult { outcome: Some(outcome) }
+    pb::EnqueueResult { outcome: Some(result.map(enqueued).into()) }
 }

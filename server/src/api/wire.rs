@@ -168,21 +168,12 @@ pub(super) fn to_transition(transition: Transition) -> pb::Transition {
 }
 
 pub(super) fn to_transition_result(id: String, result: Result<Transition, RpcStatus>) -> pb::TransitionResult {
-    use pb::transition_result::Outcome;
-    let outcome = match result {
-        Ok(transition) => Outcome::Ok(to_transition(transition)),
-        Err(status) => Outcome::Error(status),
-    };
-    pb::TransitionResult { id, outcome: Some(outcome) }
+    pb::TransitionResult { id, outcome: Some(result.map(to_transition).into()) }
 }
 
 pub(super) fn to_extension_result(id: String, result: Result<Extended, RpcStatus>) -> pb::LeaseExtensionResult {
-    use pb::lease_extension_result::Outcome;
-    let outcome = match result {
-        Ok(extended) => Outcome::Ok(pb::LeaseExtended { lease_expires_at_ms: to_i64(extended.expires_at_ms) }),
-        Err(status) => Outcome::Error(status),
-    };
-    pb::LeaseExtensionResult { id, outcome: Some(outcome) }
+    let extended = |extended: Extended| pb::LeaseExtended { lease_expires_at_ms: to_i64(extended.expires_at_ms) };
+    pb::LeaseExtensionResult { id, outcome: Some(result.map(extended).into()) }
 }
 
 pub(super) fn to_counts(depth: Depth) -> pb::StateCounts {

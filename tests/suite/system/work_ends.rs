@@ -79,8 +79,13 @@ fn holders(file: &Path) -> Vec<String> {
         let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         fds.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|link| link == file)
     };
-    let numbers = std::fs::read_dir("/proc").expect("/proc").flatten();
-    numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(has_open).map(described).collect()
+    processes().filter(has_open).map(described).collect()
+}
+
+/// The pids of all processes.
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// The state, parent and group of a process, and its command line.
@@ -138,17 +143,15 @@ async fn a_killed_guard_is_replaced() {
 
 /// The guard process of a worker.
 fn guard_of(worker: u32) -> Option<Pid> {
-    let numbers = std::fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
-        let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let read = |pid: u32, file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let is_child = |pid: u32| {
+        let stat = read(pid, "stat");
         // PID (NAME) STATE PARENT
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        let is_alive = fields.next() != Some("Z");
-        (is_alive && fields.next() == Some(&worker.to_string())).then_some(pid)
-    });
-    let is_guard =
-        |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c.contains("guard"));
-    numbers.filter(is_guard).map(Pid::from_raw).next()
+        let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+        fields.next() != Some("Z") && fields.next() == Some(&worker.to_string())
+    };
+    let guard = processes().find(|pid| is_child(*pid) && read(*pid, "cmdline").contains("guard"))?;
+    i32::try_from(guard).ok().map(Pid::from_raw)
 }
 
 #[tokio::test]

@@ -43,17 +43,19 @@ fn request<T, W: TryFrom<T, Error = Refusal>>(body: T) -> Result<Request<W>, Fau
     Ok(Request::new(W::try_from(body).map_err(of_call)?))
 }
 
-/// The body of a batch, of the items in field `list`; `outcome` decodes each result.
-fn results<R, W, T: From<W>>(
-    results: Vec<R>,
+/// The body of a batch, of the items in field `list`.
+fn results<O, W, T: From<W>>(
+    outcomes: impl Iterator<Item = O>,
     (list, unreadable): (&str, Unreadable),
-    outcome: impl Fn(R) -> Option<Result<W, RpcStatus>>,
-) -> Json<ResultsBody<T>> {
-    let item = |result: Result<W, RpcStatus>| match result {
+) -> Json<ResultsBody<T>>
+where
+    Result<W, RpcStatus>: From<O>,
+{
+    let item = |outcome| match Result::from(outcome) {
         Ok(done) => ItemBody::Ok(done.into()),
         Err(status) => ItemBody::Refused(FaultBody::of_item(&status)),
     };
-    let mut results: Vec<_> = results.into_iter().filter_map(outcome).map(item).collect();
+    let mut results: Vec<_> = outcomes.map(item).collect();
     for (number, refused) in unreadable.results(list) {
         if let Some(result) = results.get_mut(number) {
             *result = ItemBody::Refused(refused);
@@ -87,16 +89,11 @@ pub(crate) async fn add_and_get_count(State(api): ApiState, RawBody(body): RawBo
 /// 1 to 1,000 adds. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/add_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
 pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
-    use wire::add_count_result::Outcome;
     let AddCountsBody { namespace, adds } = read(&body)?;
     let (adds, unreadable) = readable(adds, wire::AddCount::try_from);
     let answered = api.add_counts(Request::new(wire::AddCountsRequest { namespace, adds })).await?.into_inner();
-    Ok(results(answered.results, ("adds", unreadable), |result| {
-        result.outcome.map(|outcome| match outcome {
-            Outcome::Ok(added) => Ok(added),
-            Outcome::Error(status) => Err(status),
-        })
-    }))
+    let outcomes = answered.results.into_iter().filter_map(|result| result.outcome);
+    Ok(results(outcomes, ("adds", unreadable)))
 }
 
 /// Adds to many counters, then reads their counts.
@@ -107,17 +104,12 @@ pub(crate) async fn add_and_get_counts(
     State(api): ApiState,
     RawBody(body): RawBody,
 ) -> HttpResult<ResultsBody<AddedAndCountedBody>> {
-    use wire::add_and_get_count_result::Outcome;
     let AddCountsBody { namespace, adds } = read(&body)?;
     let (adds, unreadable) = readable(adds, wire::AddCount::try_from);
     let request = wire::AddAndGetCountsRequest { namespace, adds };
     let answered = api.add_and_get_counts(Request::new(request)).await?.into_inner();
-    Ok(results(answered.results, ("adds", unreadable), |result| {
-        result.outcome.map(|outcome| match outcome {
-            Outcome::Ok(added) => Ok(added),
-            Outcome::Error(status) => Err(status),
-        })
-    }))
+    let outcomes = answered.results.into_iter().filter_map(|result| result.outcome);
+    Ok(results(outcomes, ("adds", unreadable)))
 }
 
 /// Reads a count.
@@ -144,16 +136,11 @@ pub(crate) async fn read_count(
 /// 1 to 1,000 counters. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), Faults))]
 pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<CountBody>> {
-    use wire::get_count_result::Outcome;
     let GetCountsBody { namespace, counters } = read(&body)?;
     let (counters, unreadable) = readable(counters, Ok);
     let answered = api.get_counts(Request::new(wire::GetCountsRequest { namespace, counters })).await?.into_inner();
-    Ok(results(answered.results, ("counters", unreadable), |result| {
-        result.outcome.map(|outcome| match outcome {
-            Outcome::Ok(count) => Ok(count),
-            Outcome::Error(status) => Err(status),
-        })
-    }))
+    let outcomes = answered.results.into_iter().filter_map(|result| result.outcome);
+    Ok(results(outcomes, ("counters", unreadable)))
 }
 
 /// Sets a counter to zero.
@@ -170,16 +157,11 @@ pub(crate) async fn clear_count(State(api): ApiState, RawBody(body): RawBody) ->
 /// 1 to 1,000 clears. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/clear_counts", request_body = ClearCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
 pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
-    use wire::clear_count_result::Outcome;
     let ClearCountsBody { namespace, clears } = read(&body)?;
     let (clears, unreadable) = readable(clears, wire::ClearCount::try_from);
     let answered = api.clear_counts(Request::new(wire::ClearCountsRequest { namespace, clears })).await?.into_inner();
-    Ok(results(answered.results, ("clears", unreadable), |result| {
-        result.outcome.map(|outcome| match outcome {
-            Outcome::Ok(cleared) => Ok(cleared),
-            Outcome::Error(status) => Err(status),
-        })
-    }))
+    let outcomes = answered.results.into_iter().filter_map(|result| result.outcome);
+    Ok(results(outcomes, ("clears", unreadable)))
 }
 
 /// Deletes a counter.
