@@ -99,46 +99,52 @@ impl RollupWorkers {
         let mut running: BTreeMap<NamespaceName, RunningNamespace> = BTreeMap::new();
         let mut watcher = NamespaceWatcher::new(self.namespaces.clone());
         while let Some(all) = stopping.run_until_cancelled(watcher.next(&self.stale)).await {
-            // Without the store nothing could start.
-            let Ok(idle) = self.idle(&all, &mut running).await else { continue };
-            let is_deleted = |name: &&NamespaceName| all.iter().all(|namespace| namespace.name != **name);
-            let deleted: Vec<NamespaceName> = running.keys().filter(is_deleted).cloned().collect();
-            for before in deleted.iter().filter_map(|name| running.remove(name)) {
-                tokio::spawn(before.stop());
-            }
-            for namespace in all {
-                // A registry that has lost its last change gives that change's revision to another one, so the
-                // configuration is compared, too.
-                let is_running = running.get(&namespace.name).is_some_and(|running| running.namespace == namespace);
-                if idle.contains(&namespace.name) {
-                    if let Some(before) = running.remove(&namespace.name) {
-                        tracing::debug!(namespace = %namespace.name, "idle: no counter waits for a rollup");
-                        tokio::spawn(before.stop());
-                    }
-                    continue;
-                }
-                if is_running || namespace.config.counter_type == CounterType::BestEffort {
-                    continue;
-                }
-                let name = namespace.name.clone();
-                let queues = |running: &RunningNamespace| usize::from(running.namespace.config.num_queues);
-                let all_queues = running.values().map(queues).sum::<usize>() + usize::from(namespace.config.num_queues);
-                match self.start(&namespace, all_queues > OWN_STREAMS_MAX).await {
-                    Ok(started) => {
-                        // Rollups of the revision before are finished: their leases keep others from those counters.
-                        if let Some(before) = running.insert(name, started) {
-                            tokio::spawn(before.stop());
-                        }
-                    }
-                    Err(error) => tracing::warn!(namespace = %name, %error, "cannot roll up its counters yet"),
-                }
-            }
+            // A Redis that does not answer would keep it from stopping.
+            stopping.run_until_cancelled(self.follow(all, &mut running)).await;
         }
         for running in running.values() {
             running.until.cancel();
         }
         for (_, running) in running {
             running.stop().await;
+        }
+    }
+
+    /// Starts and ends workers, so that they are those of `all` namespaces.
+    async fn follow(&self, all: Vec<Namespace>, running: &mut BTreeMap<NamespaceName, RunningNamespace>) {
+        // Without the store nothing could start.
+        let Ok(idle) = self.idle(&all, running).await else { return };
+        let is_deleted = |name: &&NamespaceName| all.iter().all(|namespace| namespace.name != **name);
+        let deleted: Vec<NamespaceName> = running.keys().filter(is_deleted).cloned().collect();
+        for before in deleted.iter().filter_map(|name| running.remove(name)) {
+            tokio::spawn(before.stop());
+        }
+        for namespace in all {
+            // A registry that has lost its last change gives that change's revision to another one, so the
+            // configuration is compared, too.
+            let is_running = running.get(&namespace.name).is_some_and(|running| running.namespace == namespace);
+            if idle.contains(&namespace.name) {
+                if let Some(before) = running.remove(&namespace.name) {
+                    tracing::debug!(namespace = %namespace.name, "idle: no counter waits for a rollup");
+                    tokio::spawn(before.stop());
+                }
+                continue;
+            }
+            if is_running || namespace.config.counter_type == CounterType::BestEffort {
+                continue;
+            }
+            let name = namespace.name.clone();
+            let queues = |running: &RunningNamespace| usize::from(running.namespace.config.num_queues);
+            let all_queues = running.values().map(queues).sum::<usize>() + usize::from(namespace.config.num_queues);
+            match self.start(&namespace, all_queues > OWN_STREAMS_MAX).await {
+                Ok(started) => {
+                    // Rollups of the revision before are finished: their leases keep others from those counters.
+                    if let Some(before) = running.insert(name, started) {
+                        tokio::spawn(before.stop());
+                    }
+                }
+                Err(error) => tracing::warn!(namespace = %name, %error, "cannot roll up its counters yet"),
+            }
         }
     }
 

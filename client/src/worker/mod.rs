@@ -157,7 +157,8 @@ impl Worker {
     }
 
     /// Runs until `shutdown` is ready, then stops gracefully: takes no more leases, lets the running handlers finish within
-    /// the [grace](Worker::grace), releases the others, and returns when the server has confirmed every result.
+    /// the [grace](Worker::grace), releases the others, and returns when a server has confirmed every result. If none is
+    /// available, it gives up after the [call timeout](crate::ClientBuilder::call_timeout), and those leases expire.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) if trying again cannot help: there is no such queue, or a name or filter is

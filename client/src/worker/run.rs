@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tallystone_proto::queue::v1 as wire;
 use tokio::task::{self, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// The most outstanding credits of a stream.
 const CREDITS_MAX: u32 = 1_000;
@@ -372,7 +372,12 @@ where
             }
         }
         self.outgoing.send_again(&mut self.unanswered);
-        self.settle_unary().await;
+        let limit = self.settings.client.calls.call_timeout;
+        let (completes, releases) = (self.outgoing.completes.len(), self.outgoing.releases.len());
+        if timeout(limit, self.settle_unary()).await.is_err() {
+            let worker = &self.settings.name;
+            tracing::warn!(worker, completes, releases, "no server confirms the last results; their leases expire");
+        }
     }
 
     async fn settle_unary(&mut self) {

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) wire: Wire,
-    shared_streams: bool,
+    pub(crate) shared_streams: bool,
     clock: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
@@ -58,20 +58,29 @@ impl World {
 /// A proxy between client and server.
 pub(crate) struct Wire {
     address: SocketAddr,
-    cuts: watch::Sender<u64>,
+    cuts: watch::Sender<Cuts>,
+}
+
+/// How often it broke its connections, and whether it still takes new ones.
+#[derive(Default)]
+struct Cuts {
+    count: u64,
+    is_shut: bool,
 }
 
 impl Wire {
     async fn to(server: SocketAddr, tasks: &mut JoinSet<()>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (cuts, cut) = watch::channel(0);
+        let (cuts, cut) = watch::channel(Cuts::default());
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (mut near, _) = listener.accept().await.unwrap();
                 let mut cut = cut.clone();
-                cut.mark_unchanged();
+                if cut.borrow_and_update().is_shut {
+                    continue;
+                }
                 connections.spawn(async move {
                     let Ok(mut far) = TcpStream::connect(server).await else { return };
                     tokio::select! {
@@ -90,7 +99,12 @@ impl Wire {
 
     /// Breaks every connection. New ones pass.
     pub(crate) fn cut(&self) {
-        self.cuts.send_modify(|cuts| *cuts += 1);
+        self.cuts.send_modify(|cuts| cuts.count += 1);
+    }
+
+    /// Breaks every connection, and each new one at once.
+    pub(crate) fn shut(&self) {
+        self.cuts.send_modify(|cuts| cuts.is_shut = true);
     }
 }
 

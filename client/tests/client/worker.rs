@@ -10,6 +10,7 @@ use tallystone_client::{
 };
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 /// Puts messages into a queue whose failed messages run again at once: the store's clock stands still.
 async fn fill(client: &Client, queue: &str, ids: impl IntoIterator<Item = &str>) {
@@ -289,6 +290,29 @@ async fn a_broken_stream_loses_no_work(world: World) {
     assert_eq!((stats.leased, stats.lost, stats.released), (2, 0, 0));
 }
 
+async fn a_stop_does_not_wait_for_servers_that_are_gone(world: World) {
+    fill(&world.client, "q", ["m"]).await;
+    let (begun, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (signal, open) = (begun.clone(), gate.clone());
+    // Calls are repeated for 30 s.
+    let client = world.client.with_call_timeout(Duration::from_millis(500));
+    let worker = Running::start(Worker::new(client, "q").shared_stream(world.shared_streams), move |_| {
+        let (signal, open) = (signal.clone(), open.clone());
+        async move {
+            signal.notify_one();
+            open.notified().await;
+            Ok(())
+        }
+    });
+    soon("begun", begun.notified()).await;
+    world.wire.shut();
+    gate.notify_one();
+    drop(worker.stop);
+    let ended = timeout(Duration::from_secs(15), worker.ended).await;
+    let stats = ended.expect("it gives up").unwrap().unwrap();
+    assert_eq!((stats.leased, stats.completed), (1, 0));
+}
+
 async fn release_on_close_releases_the_leases(world: World) {
     fill(&world.client, "q", ["m"]).await;
     let (handler, mut begins, mut drops) = endless();
@@ -398,6 +422,7 @@ on_own_and_on_shared_streams! {
     q11_a_lost_lease_drops_the_handler
     a_stop_waits_for_handlers_and_releases_the_others
     a_broken_stream_loses_no_work
+    a_stop_does_not_wait_for_servers_that_are_gone
     release_on_close_releases_the_leases
     without_release_on_close_the_lease_expires
     q8_a_worker_runs_only_what_passes_its_filters
