@@ -1,17 +1,13 @@
 //! One multiplexed connection, opened again when it breaks.
 
 use crate::LinkError;
+use crate::connection::Connection;
 use crate::state::StoreState;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::Applied;
 use tokio::sync::Mutex;
-
-/// After so long without an answer the connection counts as lost. Generous, because an fsync can stall for seconds.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many replicas must hold a write before the caller gets its answer (Q16, WAIT).
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,6 +16,13 @@ pub struct ReplicaWait {
     pub replicas_min: u32,
     /// The longest wait, in ms.
     pub wait_ms: u64,
+}
+
+impl ReplicaWait {
+    /// The longest time for which a wait keeps back the replies behind it.
+    fn longest(self) -> Duration {
+        if self.replicas_min == 0 { Duration::ZERO } else { Duration::from_millis(self.wait_ms) }
+    }
 }
 
 /// The connection to one Redis. Many callers share it.
@@ -37,7 +40,7 @@ pub struct Link {
 /// them drop it.
 #[derive(Default)]
 struct Current {
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Connection>,
     generation: u64,
 }
 
@@ -67,15 +70,12 @@ impl Link {
         &self.client
     }
 
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64), RedisError> {
+    async fn connection(&self) -> Result<(Connection, u64), RedisError> {
         let mut current = self.current.lock().await;
         if let Some(connection) = &current.connection {
             return Ok((connection.clone(), current.generation));
         }
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT));
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let connection = Connection::open(&self.client, self.replicas.longest()).await?;
         current.generation += 1;
         current.connection = Some(connection.clone());
         Ok((connection, current.generation))
@@ -92,7 +92,7 @@ impl Link {
     pub async fn call(&self, command: &Cmd) -> Result<Value, LinkError> {
         self.check_store(false)?;
         let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
-        match connection.send_packed_command(command).await.and_then(Value::extract_error) {
+        match connection.call(command).await.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) => {
                 let error = LinkError::after(error);
@@ -126,7 +126,7 @@ impl Link {
         }
         self.check_store(writes)?;
         let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
-        let answers = match connection.send_packed_commands(commands, 0, commands.len()).await {
+        let answers = match connection.calls(commands).await {
             Ok(answers) => answers,
             Err(error) => {
                 let error = LinkError::after(error);

@@ -5,6 +5,7 @@ use super::machines::Redis;
 use super::proxy::Proxy;
 use crate::histories::pair::Server;
 use crate::system::program::SOON;
+use std::time::{Duration, Instant};
 use tallystone_lua::Script;
 use tallystone_proto::queue::v1::queue_admin_client::QueueAdminClient;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
@@ -182,9 +183,21 @@ async fn q14_a_subscription_that_is_lost_without_a_word_is_noticed() {
     // It waits, and this server's subscription is what would wake it.
     let waiting = rig.call(dequeue(12_000));
     rig.queue.dequeue(dequeue(1)).await.expect("behind the other");
-    rig.proxy.silence();
+    rig.proxy.silence_subscriptions();
     rig.enqueue(&["a"]).await;
     let leases = timeout(SOON, waiting).await.expect("in time").expect("no panic").expect("an answer");
     assert_eq!(leases.iter().map(|lease| lease.id.as_str()).collect::<Vec<_>>(), ["a"]);
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q14_connections_that_are_lost_without_a_word_are_noticed() {
+    let mut rig = Rig::start().await;
+    rig.enqueue(&["a"]).await;
+    rig.proxy.silence();
+    let silent = Instant::now();
+    let leases = rig.call(dequeue(12_000)).await.expect("no panic").expect("an answer");
+    assert_eq!(ids(&leases), ["a"]);
+    assert!(silent.elapsed() < Duration::from_secs(10), "found out after {:?}", silent.elapsed());
     rig.stop().await;
 }

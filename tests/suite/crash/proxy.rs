@@ -1,5 +1,5 @@
 //! A proxy before a Redis that loses the reply of one chosen call: the call has taken effect, and its caller does not
-//! learn of it. Or it keeps silent on the connections of subscriptions, as a network does that has lost them.
+//! learn of it. Or it keeps silent on connections, as a network does that has lost them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ enum Mode {
     Lose(Vec<u8>),
     /// Ends every new connection at once, as a closed port does.
     Shut,
-    /// Forwards, but takes what is published to subscriptions that exist for itself. Their connections stay open.
-    Silent,
+    /// Forwards nothing on the connections that exist, but leaves them open: on those with subscriptions, or on all.
+    Silent { all: bool },
 }
 
 /// A proxy on its own port. It ends when it is dropped.
@@ -62,8 +62,13 @@ impl Proxy {
     }
 
     /// From now on nothing is heard on the subscriptions that exist; new ones are forwarded.
+    pub(crate) fn silence_subscriptions(&self) {
+        self.mode.send_replace(Mode::Silent { all: false });
+    }
+
+    /// From now on nothing is heard on the connections that exist; new ones are forwarded.
     pub(crate) fn silence(&self) {
-        self.mode.send_replace(Mode::Silent);
+        self.mode.send_replace(Mode::Silent { all: true });
     }
 
     /// Forwards again.
@@ -78,7 +83,7 @@ async fn accept(listener: TcpListener, redis_port: u16, mode: Arc<watch::Sender<
         if *mode.borrow() == Mode::Shut {
             continue;
         }
-        let is_new = *mode.borrow() == Mode::Silent;
+        let is_new = matches!(*mode.borrow(), Mode::Silent { .. });
         let mode = mode.clone();
         tokio::spawn(async move {
             let Ok(redis) = TcpStream::connect((Ipv4Addr::LOCALHOST, redis_port)).await else { return };
@@ -96,7 +101,7 @@ async fn forward(client: TcpStream, redis: TcpStream, mode: &watch::Sender<Mode>
     // The end of the last request: what is looked for may come in two parts.
     let mut seen = Vec::new();
     let mut subscribes = false;
-    let is_silent = |subscribes| subscribes && !is_new && *mode.borrow() == Mode::Silent;
+    let is_silent = |subscribes| !is_new && matches!(*mode.borrow(), Mode::Silent { all } if all || subscribes);
     loop {
         tokio::select! {
             read = from_client.read(&mut request) => {

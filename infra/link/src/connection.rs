@@ -1,0 +1,106 @@
+//! One connection, and how its loss is noticed when no error says so: a network that lost it keeps it open and silent
+//! (decision 0057).
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisResult, Value};
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::OnceCell;
+use tokio::time::{sleep, timeout};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// After so long without a reply the connection counts as lost. Generous, because an fsync can stall for seconds.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
+/// After so long without a reply a new connection finds out whether Redis answers at all.
+const SILENCE: Duration = Duration::from_secs(2);
+/// The time for a reply that Redis had sent before it answered the new connection.
+const IN_TRANSIT: Duration = Duration::from_secs(1);
+/// Between two attempts of the new connection.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A connection that many callers share. Its clones are the same connection.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    multiplexed: MultiplexedConnection,
+    lost: Arc<Lost>,
+}
+
+impl Connection {
+    /// Connects. `blocked`: how long a command may keep Redis from replies to the commands behind it.
+    pub(crate) async fn open(client: &Client, blocked: Duration) -> RedisResult<Connection> {
+        let multiplexed = connect(client).await?;
+        let (client, silence) = (client.clone(), SILENCE + blocked);
+        let lost = Lost { client, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new() };
+        Ok(Connection { multiplexed, lost: Arc::new(lost) })
+    }
+
+    /// Sends one command and waits for its reply.
+    pub(crate) async fn call(&mut self, command: &Cmd) -> RedisResult<Value> {
+        self.lost.unless(self.multiplexed.send_packed_command(command)).await
+    }
+
+    /// Sends a pipeline and waits for all of its replies.
+    pub(crate) async fn calls(&mut self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+        self.lost.unless(self.multiplexed.send_packed_commands(commands, 0, commands.len())).await
+    }
+}
+
+async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
+    // No time limit of the library's own for replies: `Lost` has it.
+    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Finds out that a connection is lost.
+struct Lost {
+    client: Client,
+    silence: Duration,
+    /// How many replies have arrived.
+    replies: AtomicU64,
+    /// Set once a later connection was answered and this one was not.
+    overtaken: OnceCell<()>,
+}
+
+impl Lost {
+    /// The reply, or an error when the connection is found to be lost. A late reply may just need its time, so silence alone
+    /// decides nothing for long: Redis executes one command after the other, so when it answers a new connection, it has
+    /// sent the replies to all commands that it had received before.
+    async fn unless<T>(&self, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let mut reply = pin!(async {
+            let reply = reply.await;
+            self.replies.fetch_add(1, Ordering::Relaxed);
+            reply
+        });
+        if let Ok(reply) = timeout(self.silence, &mut reply).await {
+            return reply;
+        }
+        let why = tokio::select! {
+            biased;
+            reply = &mut reply => return reply,
+            _ = self.overtaken.get_or_init(|| self.overtake()) => "Redis answers a new connection, but not this one",
+            () = sleep(REPLY_TIMEOUT.saturating_sub(self.silence)) => "Redis does not answer",
+        };
+        Err(RedisError::from(io::Error::new(io::ErrorKind::TimedOut, why)))
+    }
+
+    /// Returns when Redis has answered a new connection, and no reply has arrived here meanwhile.
+    async fn overtake(&self) {
+        loop {
+            let before = self.replies.load(Ordering::Relaxed);
+            if self.ping().await.is_ok() {
+                sleep(IN_TRANSIT).await;
+                if self.replies.load(Ordering::Relaxed) == before {
+                    return;
+                }
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    async fn ping(&self) -> RedisResult<Value> {
+        connect(&self.client).await?.send_packed_command(&redis::cmd("PING")).await
+    }
+}
