@@ -4,7 +4,7 @@
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisResult, Value};
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +21,8 @@ const IN_TRANSIT: Duration = Duration::from_secs(1);
 /// Between two attempts of the new connection.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// A connection that many callers share. Its clones are the same connection.
+/// A connection that many callers share. Its clones are the same connection. The futures of its replies are large, so they
+/// are boxed: every caller up to the RPC would contain them.
 #[derive(Clone)]
 pub(crate) struct Connection {
     multiplexed: MultiplexedConnection,
@@ -31,7 +32,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects. `blocked`: how long a command may keep Redis from replies to the commands behind it.
     pub(crate) async fn open(client: &Client, blocked: Duration) -> RedisResult<Connection> {
-        let multiplexed = connect(client).await?;
+        let multiplexed = Box::pin(connect(client)).await?;
         let (client, silence) = (client.clone(), SILENCE + blocked);
         let lost = Lost { client, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new() };
         Ok(Connection { multiplexed, lost: Arc::new(lost) })
@@ -39,12 +40,12 @@ impl Connection {
 
     /// Sends one command and waits for its reply.
     pub(crate) async fn call(&mut self, command: &Cmd) -> RedisResult<Value> {
-        self.lost.unless(self.multiplexed.send_packed_command(command)).await
+        self.lost.unless(Box::pin(self.multiplexed.send_packed_command(command))).await
     }
 
     /// Sends a pipeline and waits for all of its replies.
     pub(crate) async fn calls(&mut self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        self.lost.unless(self.multiplexed.send_packed_commands(commands, 0, commands.len())).await
+        self.lost.unless(Box::pin(self.multiplexed.send_packed_commands(commands, 0, commands.len()))).await
     }
 }
 
@@ -68,7 +69,7 @@ impl Lost {
     /// The reply, or an error when the connection is found to be lost. A late reply may just need its time, so silence alone
     /// decides nothing for long: Redis executes one command after the other, so when it answers a new connection, it has
     /// sent the replies to all commands that it had received before.
-    async fn unless<T>(&self, reply: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    async fn unless<T>(&self, reply: Pin<Box<impl Future<Output = RedisResult<T>>>>) -> RedisResult<T> {
         let mut reply = pin!(async {
             let reply = reply.await;
             self.replies.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +81,7 @@ impl Lost {
         let why = tokio::select! {
             biased;
             reply = &mut reply => return reply,
-            _ = self.overtaken.get_or_init(|| self.overtake()) => "Redis answers a new connection, but not this one",
+            _ = self.overtaken.get_or_init(|| Box::pin(self.overtake())) => "Redis answers a new connection, but not this one",
             () = sleep(REPLY_TIMEOUT.saturating_sub(self.silence)) => "Redis does not answer",
         };
         Err(RedisError::from(io::Error::new(io::ErrorKind::TimedOut, why)))
