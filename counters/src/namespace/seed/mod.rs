@@ -1,287 +1,20 @@
 //! The control plane's `persistence_configuration` in Netflix's article, read unchanged. Its keys that have no meaning here
 //! (clusters, scopes) are accepted and ignored; any other key is a mistake, and refused by its name.
 
-use super::config::{Cardinality, CounterType, NamespaceConfig};
+mod entries;
+
+use super::config::NamespaceConfig;
 use crate::refusal::Refusal;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use std::fmt;
+use entries::{Entry, Events, Kinds, Lifecycle, Outer, Rollup};
+use serde::de::{DeserializeSeed, IgnoredAny};
 use std::marker::PhantomData;
 
 /// The example of Netflix's article as it is printed there, with its comments, missing braces and extra commas.
-pub const ARTICLE_EXAMPLE: &str = include_str!("seed.json5");
+pub const ARTICLE_EXAMPLE: &str = include_str!("article.json5");
 
 const FIELD: &str = "persistence_configuration";
-
-/// What each entry configures. It is read before the rest, so that an entry can be read as what it is: an error then has
-/// its place in the text.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Kinds {
-    persistence_configuration: Vec<OfKind>,
-}
-
-#[derive(Deserialize)]
-struct OfKind {
-    id: Kind,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-enum Kind {
-    /// Ignored: there is no separate cache, since checkpoints are fast enough to be read directly.
-    #[serde(rename = "CACHE")]
-    Cache,
-    #[serde(rename = "COUNTER_ROLLUP")]
-    Rollup,
-    #[serde(rename = "EVENT_STORAGE")]
-    Events,
-}
-
-/// The configuration of one storage.
-enum Entry {
-    Cache,
-    Rollup(Rollup),
-    Events(Events),
-}
-
-/// Reads the outer object.
-struct Outer<'a>(&'a [OfKind]);
-
-impl<'de> DeserializeSeed<'de> for Outer<'_> {
-    type Value = Vec<Entry>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Entry>, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Outer<'_> {
-    type Value = Vec<Entry>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with persistence_configuration")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<Entry>, A::Error> {
-        let mut entries = Vec::new();
-        while map.next_key::<String>()?.is_some() {
-            entries = map.next_value_seed(Entries(self.0))?;
-        }
-        Ok(entries)
-    }
-}
-
-/// Reads the list in it.
-struct Entries<'a>(&'a [OfKind]);
-
-impl<'de> DeserializeSeed<'de> for Entries<'_> {
-    type Value = Vec<Entry>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Entry>, D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Entries<'_> {
-    type Value = Vec<Entry>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of storages")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Entry>, A::Error> {
-        let mut entries = Vec::with_capacity(self.0.len());
-        for OfKind { id } in self.0 {
-            entries.extend(match id {
-                Kind::Cache => list.next_element::<Cache>()?.map(|_| Entry::Cache),
-                Kind::Rollup => list.next_element()?.map(Entry::Rollup),
-                Kind::Events => list.next_element()?.map(Entry::Events),
-            });
-        }
-        // So that the list's end is read.
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(entries)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Cache {
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    #[serde(default, rename = "scope")]
-    _scope: IgnoredAny,
-    #[serde(default, rename = "physical_storage")]
-    _storage: Storage,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rollup {
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    #[serde(default, rename = "scope")]
-    _scope: IgnoredAny,
-    #[serde(default, rename = "physical_storage")]
-    _storage: Storage,
-    counter_cardinality: Option<Cardinality>,
-    #[serde(default)]
-    config: RollupConfig,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Events {
-    #[serde(rename = "id")]
-    _id: IgnoredAny,
-    #[serde(default, rename = "scope")]
-    _scope: IgnoredAny,
-    #[serde(default, rename = "physical_storage")]
-    _storage: Storage,
-    #[serde(default)]
-    config: EventsConfig,
-    #[serde(default, rename = "lifecycleConfigs")]
-    lifecycles: Lifecycles,
-}
-
-/// Where it is stored. Ignored: every storage is in one Redis.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Storage {
-    #[serde(rename = "type")]
-    _type: IgnoredAny,
-    #[serde(rename = "cluster")]
-    _cluster: IgnoredAny,
-    #[serde(rename = "dataset")]
-    _dataset: IgnoredAny,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct RollupConfig {
-    counter_type: Option<CounterType>,
-    ttl: Option<Seconds>,
-    eventual_counter_config: Eventual,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Eventual {
-    internal_config: Internal,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Internal {
-    queue_config: Queue,
-    rollup_batch_count: Option<Number<u32>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Queue {
-    num_queues: Option<Number<u16>>,
-    coalesce_ms: Option<Number<u64>>,
-    capacity_bytes: Option<Number<u64>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct EventsConfig {
-    time_partition: TimePartition,
-    accept_limit: Option<Seconds>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct TimePartition {
-    buckets_per_id: Option<Number<u16>>,
-    seconds_per_bucket: Option<Number<u64>>,
-    seconds_per_slice: Option<Number<u64>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Lifecycles {
-    #[serde(rename = "lifecycleConfig")]
-    all: Vec<Lifecycle>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Lifecycle {
-    #[serde(rename = "type")]
-    _type: LifecycleType,
-    #[serde(default)]
-    config: Retention,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum LifecycleType {
-    Retention,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Retention {
-    close_after: Option<Seconds>,
-    delete_after: Option<Seconds>,
-}
-
-/// `600` or `"600"`: the article has both.
-#[derive(Clone, Copy)]
-struct Number<T>(T);
-
-impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfNumber<T>(PhantomData<T>);
-
-        impl<T: TryFrom<u64>> Visitor<'_> for OfNumber<T> {
-            type Value = Number<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number from 0")
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Number<T>, E> {
-                T::try_from(number).map(Number).map_err(|_| E::custom(format!("{number} is too large")))
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Number<T>, E> {
-                let number = u64::try_from(number).map_err(|_| E::custom(format!("{number} is below 0")))?;
-                self.visit_u64(number)
-            }
-
-            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Number<T>, E> {
-                Err(E::custom(format!("{number} is not a whole number from 0 that fits 64 bits")))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Number<T>, E> {
-                self.visit_u64(text.parse().map_err(|_| E::custom(format!("'{text}' is not a number")))?)
-            }
-        }
-
-        deserializer.deserialize_any(OfNumber(PhantomData))
-    }
-}
-
-/// `"5s"`, in ms.
-#[derive(Clone, Copy)]
-struct Seconds(u64);
-
-impl<'de> Deserialize<'de> for Seconds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let seconds = text.strip_suffix('s').and_then(|number| number.parse::<u64>().ok());
-        let ms = seconds.map(|seconds| seconds.checked_mul(1_000));
-        match ms {
-            Some(Some(ms)) => Ok(Seconds(ms)),
-            Some(None) => Err(serde::de::Error::custom(format!("'{text}' is too long"))),
-            None => Err(serde::de::Error::custom(format!("'{text}' is not a duration such as 5s"))),
-        }
-    }
-}
+/// Objects and lists of one text. The parser calls itself for each one that is inside another, and its stack is finite (S1).
+const BRACKETS_MAX: usize = 256;
 
 impl NamespaceConfig {
     /// Reads a control plane's configuration (the article's section "Control plane"): JSON with comments, with or
@@ -295,6 +28,10 @@ impl NamespaceConfig {
 }
 
 fn parse(text: &str) -> Result<NamespaceConfig, Refusal> {
+    // Counted everywhere, also in texts and comments: then it does not matter which of them are nested.
+    if text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count() > BRACKETS_MAX {
+        return Err(Refusal::invalid(FIELD, format!("has more than {BRACKETS_MAX} opening brackets")));
+    }
     // The article prints it without the outer braces.
     let braced = if text.trim_start().starts_with('"') { format!("{{{text}\n}}") } else { text.to_owned() };
     // Whether it is JSON at all, to its end.
@@ -380,6 +117,24 @@ fn set<T>(parameter: &mut T, value: Option<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::namespace::config::{Cardinality, CounterType};
+
+    #[test]
+    fn s1_nested_brackets_do_not_end_the_process() {
+        let nested = |open: &str, close: &str, depth: usize| {
+            let scope = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+            ARTICLE_EXAMPLE.replacen(r#""id": "CACHE","#, &format!(r#""id": "CACHE", "scope": {scope},"#), 1)
+        };
+        for (open, close) in [("[", "]"), ("{a:", "}"), ("[/*]*/", "]")] {
+            let refused = parse(&nested(open, close, 5_000)).unwrap_err();
+            assert!(refused.to_string().contains("256 opening brackets"), "{refused}");
+            let deepest = std::thread::Builder::new().stack_size(1 << 20).spawn({
+                let text = nested(open, close, 200);
+                move || drop(parse(&text))
+            });
+            deepest.expect("a thread").join().expect("a small stack is enough");
+        }
+    }
 
     #[test]
     fn n1_the_seeds_example_loads_unchanged() {
