@@ -2,7 +2,7 @@
 
 use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
-use crate::http::{health_path, unknown_path};
+use crate::http::{health_path, refuse_other_origins, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
 use crate::unread::refuse_in_full;
 use axum::Router;
@@ -97,9 +97,10 @@ impl Host {
         self
     }
 
-    /// Adds HTTP paths. Their router has no fallback: the host answers all unknown paths alike.
+    /// Adds HTTP paths, for programs and for pages of this host. Their router has no fallback: the host answers all
+    /// unknown paths alike.
     pub fn http(mut self, paths: Router) -> Host {
-        self.router = self.router.merge(paths);
+        self.router = self.router.merge(paths.layer(axum::middleware::from_fn(refuse_other_origins)));
         self
     }
 

@@ -24,8 +24,8 @@ pub struct FaultBody {
 pub struct Fault {
     /// The gRPC code by name, such as OUT_OF_RANGE.
     code: &'static str,
-    /// The reason, for programs: INVALID_ARGUMENT, PATH_NOT_FOUND, METHOD_NOT_ALLOWED, TOO_LARGE, STORE_UNAVAILABLE,
-    /// INTERNAL, or one of the service's own.
+    /// The reason, for programs: INVALID_ARGUMENT, PATH_NOT_FOUND, METHOD_NOT_ALLOWED, BAD_ORIGIN, TOO_LARGE,
+    /// STORE_UNAVAILABLE, INTERNAL, or one of the service's own.
     reason: String,
     /// The reason in a sentence, for people.
     message: String,
@@ -75,6 +75,12 @@ impl FaultBody {
     pub fn method_not_allowed() -> FaultBody {
         let message = "path: does not allow this method; /openapi.json lists the methods of each path";
         FaultBody::of_http(StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, "METHOD_NOT_ALLOWED", message)
+    }
+
+    /// A page of another origin makes the call.
+    pub(crate) fn other_origin() -> FaultBody {
+        let message = "origin: differs from the host of this request; only programs and pages of this host may call";
+        FaultBody::of_http(StatusCode::FORBIDDEN, Code::PermissionDenied, "BAD_ORIGIN", message)
     }
 
     /// The refusal of one item of a batch.
