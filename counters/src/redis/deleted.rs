@@ -65,7 +65,9 @@ impl RedisNamespaces {
         let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         if reply.answer != CounterAnswer::Ok {
             // An earlier try may have deleted it, and its server may have died before the shards were closed.
-            for deleted in self.deleted().await?.iter().filter(|deleted| deleted.namespace.name == *name) {
+            // Those whose keys were removed had closed shards before: a name may have been deleted hundreds of times.
+            let is_open = |deleted: &&DeletedNamespace| deleted.namespace.name == *name && !deleted.is_removed;
+            for deleted in self.deleted().await?.iter().filter(is_open) {
                 self.ended(deleted).await?;
             }
             return Err(Refusal::NamespaceNotFound { namespace: name.to_string() });

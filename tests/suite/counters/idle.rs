@@ -1,4 +1,4 @@
-//! Many namespaces are checked together (Q18).
+//! Many namespaces are checked together (Q18), and those that were deleted cost nothing (N14).
 
 use super::*;
 
@@ -38,4 +38,25 @@ async fn q18_one_command_checks_many_namespaces_and_finds_each_dirty_counter() {
     assert_eq!(namespaces.have_dirty(&tags).await, Ok(expected));
     let spent = commands(&redis).await - before;
     assert!(spent <= 8 + 6 * 2 * 6 + 10, "{spent} commands");
+}
+
+#[tokio::test]
+async fn n14_a_repeated_deletion_costs_the_same_however_often_the_name_was_deleted() {
+    let redis = TestRedis::start().await;
+    let client = redis::Client::open(redis.url()).expect("an address");
+    let clock_ms = Arc::new(AtomicU64::new(NOON_MS));
+    let namespaces = RedisNamespaces::new(client, ReplicaWait::default(), Clock::Test(clock_ms));
+    let mut spent = Vec::new();
+    for (name, times) in [("once", 1), ("often", 20)] {
+        let name = NamespaceName::parse(name).expect("a name");
+        for _ in 0..times {
+            namespaces.put(&name, NamespaceConfig::default()).await.expect("made");
+            let deleted = namespaces.delete(&name, None).await.expect("deleted");
+            assert_eq!(namespaces.remove(&deleted, async { Ok(()) }).await, Ok(true));
+        }
+        let before = commands(&redis).await;
+        assert!(matches!(namespaces.delete(&name, None).await, Err(Refusal::NamespaceNotFound { .. })));
+        spent.push(commands(&redis).await - before);
+    }
+    assert!(spent[0] == spent[1], "{spent:?} commands");
 }
