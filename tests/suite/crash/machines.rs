@@ -101,6 +101,7 @@ fn copy_folder(from: &Path, to: &Path) {
 /// One process that listens on a port that it keeps.
 pub(crate) struct Server {
     address: SocketAddr,
+    metrics: Option<SocketAddr>,
     args: Vec<String>,
     process: Option<Running>,
 }
@@ -109,14 +110,19 @@ impl Server {
     /// One of a queue.
     pub(crate) async fn start(redis_url: String, config: &Path) -> Self {
         let config = config.to_str().expect("a plain path");
-        Server::start_as(&["server", "--config", config, "--redis-url", &redis_url, "--log", "error"]).await
+        let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port()));
+        let listen = metrics.to_string();
+        let args = ["server", "--config", config, "--redis-url", &redis_url, "--log", "warn", "--metrics-listen", &listen];
+        let mut server = Server::start_as(&args).await;
+        server.metrics = Some(metrics);
+        server
     }
 
     /// A verb that listens, with these arguments.
     pub(crate) async fn start_as(args: &[&str]) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port()));
         let args = args.iter().map(|arg| (*arg).to_owned()).chain(["--listen".to_owned(), address.to_string()]);
-        let mut server = Server { address, args: args.collect(), process: None };
+        let mut server = Server { address, metrics: None, args: args.collect(), process: None };
         server.restart().await;
         server
     }
@@ -149,6 +155,17 @@ impl Server {
     /// kill -9.
     pub(crate) async fn kill(&mut self) {
         self.process.take().expect("it runs").kill().await;
+    }
+
+    /// kill -9; its metrics, and what it had written.
+    pub(crate) async fn killed(&mut self) -> String {
+        let Some(mut process) = self.process.take() else { return String::new() };
+        let metrics = match self.metrics {
+            Some(address) => program::metrics_page(&address.to_string()).await,
+            None => String::new(),
+        };
+        process.send_kill();
+        format!("{}\n{metrics}", process.last_words().await)
     }
 
     /// Its process.

@@ -3,22 +3,27 @@
 use crate::system::program;
 use futures::StreamExt;
 use std::time::Duration;
-use tallystone_client::Client;
+use tallystone_client::{Client, DepthQuery, Queues};
 use tokio::time::Instant;
 
 /// How long the index may take to catch up with everything: after Kafka was killed several times, minutes.
 const CATCH_UP: Duration = Duration::from_secs(180);
 const TRACES_AT_ONCE: usize = 8;
 
-/// Waits until the watermark is past the time of the call; outages in between are tolerated. `false`: it waited in vain.
-pub(super) async fn catches_up(client: &Client) -> bool {
+/// Waits until the watermark is past the time of the call; outages in between are tolerated. The error says what was
+/// found last.
+pub(super) async fn catches_up(client: &Client) -> Result<(), String> {
     let give_up_at = Instant::now() + CATCH_UP;
+    let mut last_error = None;
     while Instant::now() < give_up_at {
-        if client.history_caught_up(give_up_at - Instant::now()).await.unwrap_or(false) {
-            return true;
+        match client.history_caught_up(give_up_at - Instant::now()).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => last_error = Some(error),
         }
     }
-    false
+    let depth = client.indexed_depth(DepthQuery::of(Queues::One("any".to_owned()))).await;
+    Err(format!("the index does not catch up: {depth:?}; last error: {last_error:?}"))
 }
 
 /// Every message has its whole trace, each version once. A message that the queue no longer has is gone in the index.

@@ -107,11 +107,14 @@ fn rng() -> StdRng {
 async fn check_history(installation: &mut Installation, via: usize, queues: Vec<(String, Vec<String>)>) {
     let client = installation.machines.clients[via].with_retry_for(Duration::from_secs(60));
     tokio::select! {
-        caught_up = catches_up(&client) => if !caught_up {
+        caught_up = catches_up(&client) => if let Err(why) = caught_up {
             for indexer in &mut installation.indexers {
                 println!("an indexer wrote: {}", indexer.killed().await);
             }
-            panic!("the index does not catch up");
+            for server in &mut installation.machines.servers {
+                println!("a server wrote: {}", server.killed().await);
+            }
+            panic!("{why}");
         },
         last_words = any_ended(&mut installation.indexers) => panic!("an indexer has ended: {last_words}"),
     }
@@ -232,7 +235,7 @@ async fn q19_history_check_reports_missing_and_different_messages() {
     let client = &installation.machines.clients[0];
     let messages = (0..20).map(|n| tallystone_client::NewMessage::new(format!("m{n:02}"), "")).collect();
     client.enqueue("q", messages).await.expect("an Enqueue");
-    assert!(catches_up(client).await, "the index does not catch up");
+    catches_up(client).await.expect("the index catches up");
     let raw = Transport::single_node(&installation.elasticsearch.address()).expect("a transport");
     let send = async |path: &str, body: serde_json::Value| {
         let sent = raw.send(Method::Post, path, HeaderMap::new(), None::<&()>, Some(body.to_string()), None).await;

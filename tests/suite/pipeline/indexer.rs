@@ -58,11 +58,12 @@ impl Indexer {
         }
     }
 
-    /// kill -9, and what it had written.
+    /// kill -9; its metrics, and what it had written.
     pub(super) async fn killed(&mut self) -> String {
         let Some(mut process) = self.process.take() else { return String::new() };
+        let metrics = metrics_page(&self.metrics.to_string()).await;
         process.send_kill();
-        process.last_words().await
+        format!("{}\n{metrics}", process.last_words().await)
     }
 
     /// The value of one of its metrics without labels; 0: it does not report the metric yet.
