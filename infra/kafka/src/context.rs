@@ -2,7 +2,7 @@
 
 use crate::logging::{log_client_error, log_line};
 use crate::position::Position;
-use crate::stuck::{StuckPartition, ValidationWaits};
+use crate::stuck::{StuckPartition, Trouble, ValidationWaits, has_no_brokers};
 use crate::verifier::{Verdict, Verifier};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -53,7 +53,7 @@ pub(crate) struct ReaderContext<O> {
     /// Up to where each assigned partition is read, as far as it is known.
     pub(crate) positions: Mutex<BTreeMap<i32, KnownPosition>>,
     pub(crate) waits: Mutex<ValidationWaits>,
-    pub(crate) stuck: mpsc::UnboundedSender<StuckPartition>,
+    pub(crate) troubles: mpsc::UnboundedSender<Trouble>,
 }
 
 impl<O: ReaderObserver> ClientContext for ReaderContext<O> {
@@ -66,6 +66,9 @@ impl<O: ReaderObserver> ClientContext for ReaderContext<O> {
     }
 
     fn stats(&self, statistics: Statistics) {
+        if has_no_brokers(&statistics) {
+            self.report(Trouble::NoBrokers);
+        }
         let Some(topic) = statistics.topics.get(&self.topic) else { return };
         let lags: BTreeMap<i32, i64> = topic
             .partitions
@@ -78,14 +81,18 @@ impl<O: ReaderObserver> ClientContext for ReaderContext<O> {
         for (number, partition) in &topic.partitions {
             if waits.report(*number, &partition.fetch_state) {
                 let committed = u64::try_from(partition.committed_offset).is_ok().then_some(partition.committed_offset);
-                // A closed channel means that the reader is being closed.
-                let _ = self.stuck.send(StuckPartition { partition: *number, committed });
+                self.report(Trouble::Stuck(StuckPartition { partition: *number, committed }));
             }
         }
     }
 }
 
 impl<O: ReaderObserver> ReaderContext<O> {
+    fn report(&self, trouble: Trouble) {
+        // A closed channel means that the reader is being closed.
+        let _ = self.troubles.send(trouble);
+    }
+
     /// Sets where to read each of these partitions: at its committed offset, or at the beginning if the log has another
     /// record before that offset than when it was committed. Waits for Kafka, for some seconds at most; without an answer
     /// the offset stays the committed one.

@@ -2,17 +2,21 @@
 //!
 //! What lives here: the configuration section (`config`), the connection options (`options`), topics (`topic`), an
 //! idempotent producer (`producer`) and a consumer-group reader (`reader`; its callbacks are in `context`, how it
-//! notices that librdkafka has stopped reading in `stuck`, and that the topic was created again in `position` and
+//! notices that librdkafka has stopped reading in `stuck`, how the other clients are replaced when they have failed in
+//! `renewed`, and that the topic was created again in `position` and
 //! `verifier`). What may not: the content of a record. The history sink and
 //! the history consumer are in `tallystone-indexer`; other readers of the topic depend on this crate alone.
 
 mod config;
 mod context;
+#[cfg(test)]
+mod fake_broker;
 mod logging;
 mod options;
 mod position;
 mod producer;
 mod reader;
+mod renewed;
 mod stuck;
 mod topic;
 mod verifier;
@@ -23,5 +27,5 @@ pub use options::{KafkaConfigError, KafkaOptions};
 pub use position::{Position, RecordMark};
 pub use producer::{Delivery, Producer, Record};
 pub use reader::GroupReader;
-pub use stuck::StuckPartition;
+pub use stuck::{StuckPartition, Trouble};
 pub use topic::{Topic, TopicSpec};

@@ -2,12 +2,14 @@
 
 use crate::logging::{log_client_error, log_line};
 use crate::options::{KafkaConfigError, KafkaOptions};
+use crate::renewed::Renewed;
+use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
@@ -34,11 +36,10 @@ pub struct Record<'a> {
     pub at_ms: Option<u64>,
 }
 
-/// The producer. librdkafka's idempotent producer stops for good when it cannot know what was written; this one then
-/// replaces it.
+/// The producer. librdkafka's idempotent producer stops for good when it cannot know what was written, and may never
+/// connect again after an outage of Kafka ([`Renewed`]); this one then replaces it.
 pub struct Producer {
-    options: KafkaOptions,
-    current: Mutex<Arc<Client>>,
+    current: Renewed<Client>,
 }
 
 type Client = ThreadedProducer<DeliveryContext>;
@@ -46,24 +47,24 @@ type Client = ThreadedProducer<DeliveryContext>;
 impl Producer {
     /// Checks the options; connects to Kafka in the background.
     pub fn new(options: &KafkaOptions) -> Result<Producer, KafkaConfigError> {
-        Ok(Producer { options: options.clone(), current: Mutex::new(Arc::new(new_client(options)?)) })
+        Ok(Producer { current: Renewed::new(config(options)?, DeliveryContext::default)? })
     }
 
     /// Begins a delivery: any number of records whose acknowledgements are awaited together.
     pub fn begin(&self) -> Result<Delivery, KafkaError> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((code, why)) = current.client().fatal_error() {
+        let client = self.current.current();
+        let fatal_error = client.client().fatal_error();
+        if let Some((code, why)) = &fatal_error {
             tracing::warn!(%code, why, "the Kafka producer failed for good; replacing it");
-            let new = new_client(&self.options).map_err(|error| KafkaError::ClientCreation(error.to_string()))?;
-            let failed = std::mem::replace(&mut *current, Arc::new(new));
-            // The drop joins the producer's threads.
-            tokio::task::spawn_blocking(move || drop(failed));
         }
-        Ok(Delivery { client: current.clone(), acks: Arc::new(PendingAcks::new()) })
+        if fatal_error.is_some() || client.context().has_timed_out.load(Ordering::Relaxed) {
+            self.current.renew(&client);
+        }
+        Ok(Delivery { client: self.current.current(), acks: Arc::new(PendingAcks::new()) })
     }
 }
 
-fn new_client(options: &KafkaOptions) -> Result<Client, KafkaConfigError> {
+fn config(options: &KafkaOptions) -> Result<ClientConfig, KafkaConfigError> {
     let defaults = [
         ("linger.ms", "5"),
         ("compression.type", "lz4"),
@@ -74,9 +75,7 @@ fn new_client(options: &KafkaOptions) -> Result<Client, KafkaConfigError> {
         // The partitioner of the Java clients: a key has the same partition whichever client writes it.
         ("partitioner", "murmur2_random"),
     ];
-    let config = options.client_config(&defaults, &[("enable.idempotence", "true"), ("acks", "all")])?;
-    let context = DeliveryContext { room: Notify::new() };
-    config.create_with_context(context).map_err(|error| KafkaConfigError::Refused(error.to_string()))
+    options.client_config(&defaults, &[("enable.idempotence", "true"), ("acks", "all")])
 }
 
 /// Records that are sent together and acknowledged together.
@@ -148,9 +147,12 @@ impl PendingAcks {
 }
 
 /// Receives the result of each record on librdkafka's thread.
+#[derive(Default)]
 struct DeliveryContext {
     /// Notified for each result: librdkafka's buffer has room again.
     room: Notify,
+    /// Set once a record was not acknowledged in time.
+    has_timed_out: AtomicBool,
 }
 
 impl ClientContext for DeliveryContext {
@@ -167,7 +169,33 @@ impl ProducerContext for DeliveryContext {
     type DeliveryOpaque = Arc<PendingAcks>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, acks: Arc<PendingAcks>) {
-        acks.done(result.as_ref().err().map(|(error, _)| error.clone()));
+        let error = result.as_ref().err().map(|(error, _)| error.clone());
+        if let Some(KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut)) = &error {
+            self.has_timed_out.store(true, Ordering::Relaxed);
+        }
+        acks.done(error);
         self.room.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// librdkafka #5301: a client that has lost all brokers never connects again.
+    #[tokio::test]
+    async fn q19_a_producer_whose_records_time_out_is_replaced() {
+        let properties = [("message.timeout.ms".to_owned(), "300".to_owned())].into();
+        let options = KafkaOptions { brokers: "127.0.0.1:1".to_owned(), properties, ..KafkaOptions::default() };
+        let producer = Producer::new(&options).unwrap();
+        let first = producer.begin().unwrap();
+        let client = first.client.clone();
+        let headers = OwnedHeaders::new();
+        let record = Record { topic: "t", partition: Some(0), key: None, value: Some(b"v"), headers, at_ms: None };
+        assert!(Arc::ptr_eq(&client, &producer.begin().unwrap().client), "it is kept while it works");
+        first.send(record).await.unwrap();
+        let error = first.acknowledged().await.unwrap_err();
+        assert_eq!(error, KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut));
+        assert!(!Arc::ptr_eq(&client, &producer.begin().unwrap().client));
     }
 }

@@ -6,7 +6,7 @@
 use crate::context::{KnownPosition, ReaderContext, ReaderObserver};
 use crate::options::{KafkaConfigError, KafkaOptions};
 use crate::position::Position;
-use crate::stuck::StuckPartition;
+use crate::stuck::{StuckPartition, Trouble};
 use crate::verifier::{Verdict, Verifier};
 use futures::Stream;
 use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
@@ -38,14 +38,15 @@ pub struct GroupReader<O: ReaderObserver> {
 
 impl<O: ReaderObserver> GroupReader<O> {
     /// Checks the options. A group that knows a member by its `instance` gives it its partitions back when it restarts
-    /// within eight seconds, and does not redistribute them. Also returns the channel that reports partitions which
-    /// librdkafka has stopped reading; the caller passes each to [`GroupReader::restart`].
+    /// within eight seconds, and does not redistribute them. Also returns the channel that reports why
+    /// librdkafka has stopped reading; the caller passes a partition to [`GroupReader::restart`], and replaces a reader
+    /// without brokers.
     pub fn new(
         options: &KafkaOptions,
         group: &str,
         instance: Option<&str>,
         observer: O,
-    ) -> Result<(GroupReader<O>, mpsc::UnboundedReceiver<StuckPartition>), KafkaConfigError> {
+    ) -> Result<(GroupReader<O>, mpsc::UnboundedReceiver<Trouble>), KafkaConfigError> {
         let defaults = [
             ("queued.max.messages.kbytes", "16384"),
             // Fetch again soon after the prefetch buffer was full.
@@ -66,14 +67,14 @@ impl<O: ReaderObserver> GroupReader<O> {
         ];
         fixed.extend(instance.map(|instance| ("group.instance.id", instance)));
         let config = options.client_config(&defaults, &fixed)?;
-        let (stuck, stuck_partitions) = mpsc::unbounded_channel();
+        let (troubles, reported) = mpsc::unbounded_channel();
         let topic = options.topic.clone();
         let verifier = Arc::new(Verifier::new(options, group)?);
         let (positions, waits) = (Mutex::default(), Mutex::default());
-        let context = ReaderContext { observer, topic: topic.clone(), verifier, positions, waits, stuck };
+        let context = ReaderContext { observer, topic: topic.clone(), verifier, positions, waits, troubles };
         let consumer = config.create_with_context(context);
         let consumer = consumer.map_err(|error| KafkaConfigError::Refused(error.to_string()))?;
-        Ok((GroupReader { topic, consumer: Some(Arc::new(consumer)) }, stuck_partitions))
+        Ok((GroupReader { topic, consumer: Some(Arc::new(consumer)) }, reported))
     }
 
     fn consumer(&self) -> &StreamConsumer<ReaderContext<O>> {
@@ -206,6 +207,58 @@ impl<O: ReaderObserver> Drop for GroupReader<O> {
     fn drop(&mut self) {
         if let Some(consumer) = self.consumer.take() {
             std::thread::spawn(move || drop(consumer));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_broker::FakeBroker;
+    use futures::StreamExt;
+    use tokio::time::{Instant, sleep, timeout};
+
+    struct Unobserved;
+
+    impl ReaderObserver for Unobserved {
+        fn lag(&self, _: &BTreeMap<i32, i64>) {}
+        fn assigned(&self, _: &[i32]) {}
+        fn revoked(&self, _: &[i32]) {}
+    }
+
+    async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+        let give_up_at = Instant::now() + Duration::from_secs(60);
+        while !holds() {
+            assert!(Instant::now() < give_up_at, "{what}");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// librdkafka #5301: a reader that has lost all brokers never connects again.
+    #[tokio::test]
+    async fn q19_a_reader_without_brokers_reports_it() {
+        let broker = FakeBroker::start();
+        let properties = [("topic.metadata.refresh.interval.ms".to_owned(), "200".to_owned())].into();
+        let options = KafkaOptions { properties, ..broker.options() };
+        let (reader, mut troubles) = GroupReader::new(&options, "g", None, Unobserved).unwrap();
+        reader.subscribe().unwrap();
+        let mut records = reader.records();
+        let reading = async { while records.next().await.is_some() {} };
+        // Now and then it connects again in time.
+        let outages = async {
+            loop {
+                until("it connects", || broker.described() > 1).await;
+                broker.set_registered(false);
+                until("it reads that there is no broker", || broker.described() > 0).await;
+                broker.set_registered(true);
+            }
+        };
+        tokio::select! {
+            () = reading => panic!("the stream has ended"),
+            () = outages => {}
+            trouble = timeout(Duration::from_secs(60), troubles.recv()) => {
+                assert_eq!(trouble, Ok(Some(Trouble::NoBrokers)));
+            }
         }
     }
 }

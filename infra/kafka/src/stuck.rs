@@ -1,6 +1,22 @@
-//! Partitions that librdkafka stops reading: how they are noticed in its statistics.
+//! What stops librdkafka's reading for good, and how its statistics show it.
 
+use rdkafka::statistics::Statistics;
 use std::collections::BTreeMap;
+
+/// Why a reader reads no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// One partition is not read.
+    Stuck(StuckPartition),
+    /// It knows no broker, and will not connect again (librdkafka #5301): a Kafka that had just started named none.
+    NoBrokers,
+}
+
+/// Whether the client knows no broker. It always knows those of its configuration until it has connected once.
+pub(crate) fn has_no_brokers(statistics: &Statistics) -> bool {
+    let is_broker = |source: &str| matches!(source, "learned" | "configured");
+    !statistics.brokers.values().any(|broker| is_broker(&broker.source))
+}
 
 /// A partition that librdkafka has stopped reading. It requested a validation of its position, lost the connection, and
 /// waits for the response for ever (librdkafka #4492).

@@ -2,9 +2,9 @@
 
 use crate::logging::LogContext;
 use crate::options::{KafkaConfigError, KafkaOptions};
+use crate::renewed::Renewed;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
@@ -30,7 +30,7 @@ pub struct TopicSpec {
 pub struct Topic {
     spec: TopicSpec,
     replication: i32,
-    admin: Arc<AdminClient<LogContext>>,
+    admin: Renewed<AdminClient<LogContext>>,
     /// The number of partitions, and when Kafka reported it.
     cached_partitions: Mutex<Option<(u32, Instant)>>,
 }
@@ -49,11 +49,10 @@ impl Topic {
 
     /// Another topic of the same cluster. Checks the options; connects to Kafka at the first request.
     pub fn new(options: &KafkaOptions, spec: TopicSpec) -> Result<Topic, KafkaConfigError> {
-        let admin = options.client_config(&[], &[])?.create_with_context(LogContext);
         Ok(Topic {
             spec,
             replication: options.replication_factor.map_or(-1, i32::from),
-            admin: Arc::new(admin.map_err(|error| KafkaConfigError::Refused(error.to_string()))?),
+            admin: Renewed::new(options.client_config(&[], &[])?, || LogContext)?,
             cached_partitions: Mutex::new(None),
         })
     }
@@ -99,7 +98,9 @@ impl Topic {
         }
         let timeouts =
             AdminOptions::new().request_timeout(Some(REQUEST_TIMEOUT)).operation_timeout(Some(REQUEST_TIMEOUT));
-        let created = self.admin.create_topics([&topic], &timeouts).await?.into_iter().next();
+        let admin = self.admin.current();
+        let created = admin.create_topics([&topic], &timeouts).await;
+        let created = created.inspect_err(|_| self.admin.renew(&admin))?.into_iter().next();
         Ok(created.map_or(Ok(()), |created| created.map(|_| ()).map_err(|(_, code)| code)))
     }
 
@@ -111,12 +112,16 @@ impl Topic {
         {
             return Ok(count);
         }
-        let (admin, name) = (self.admin.clone(), self.spec.name.clone());
-        let metadata = tokio::task::spawn_blocking(move || {
-            let metadata = admin.inner().fetch_metadata(Some(&name), REQUEST_TIMEOUT)?;
-            Ok(metadata.topics().first().map_or(0, |topic| topic.partitions().len() as u32))
+        let (admin, name) = (self.admin.current(), self.spec.name.clone());
+        let counting = tokio::task::spawn_blocking({
+            let admin = admin.clone();
+            move || {
+                let metadata = admin.inner().fetch_metadata(Some(&name), REQUEST_TIMEOUT)?;
+                Ok(metadata.topics().first().map_or(0, |topic| topic.partitions().len() as u32))
+            }
         });
-        match metadata.await.unwrap_or(Err(KafkaError::Canceled))? {
+        let count = counting.await.unwrap_or(Err(KafkaError::Canceled));
+        match count.inspect_err(|_| self.admin.renew(&admin))? {
             0 => Err(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopicOrPartition)),
             count => {
                 *cached = Some((count, Instant::now()));
@@ -128,5 +133,32 @@ impl Topic {
     /// Drops the cached number of partitions, so that the next call reads it from Kafka.
     pub async fn forget_partitions(&self) {
         *self.cached_partitions.lock().await = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_broker::FakeBroker;
+
+    /// librdkafka #5301: it drops all brokers when a cluster has none for a moment, and never connects again.
+    #[tokio::test]
+    async fn q19_a_broker_that_was_not_registered_for_a_moment_is_found_again() {
+        let broker = FakeBroker::start();
+        let topic = Topic::events(&broker.options()).unwrap();
+        for _ in 0..5 {
+            assert_eq!(topic.partitions().await, Ok(1));
+            topic.forget_partitions().await;
+            broker.set_registered(false);
+            let _ = topic.partitions().await;
+            topic.forget_partitions().await;
+            broker.set_registered(true);
+            let give_up_at = Instant::now() + Duration::from_secs(30);
+            while let Err(error) = topic.partitions().await {
+                assert!(Instant::now() < give_up_at, "{error}");
+            }
+            assert!(broker.described() > 0);
+            topic.forget_partitions().await;
+        }
     }
 }

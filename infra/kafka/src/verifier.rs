@@ -4,6 +4,7 @@
 use crate::logging::LogContext;
 use crate::options::{KafkaConfigError, KafkaOptions};
 use crate::position::{Position, RecordMark};
+use crate::renewed::Renewed;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::KafkaError;
 use rdkafka::{Message, Offset, TopicPartitionList};
@@ -32,7 +33,9 @@ pub(crate) enum Verdict {
 /// A consumer that is no member of a group.
 pub(crate) struct Verifier {
     topic: String,
-    consumer: Mutex<BaseConsumer<LogContext>>,
+    consumer: Renewed<BaseConsumer<LogContext>>,
+    /// One verification at a time.
+    verifying: Mutex<()>,
 }
 
 impl Verifier {
@@ -47,22 +50,25 @@ impl Verifier {
             ("queued.min.messages", "1"),
             ("fetch.message.max.bytes", "65536"),
         ];
-        let consumer = options.client_config(&[], &fixed)?.create_with_context(LogContext);
-        let consumer = consumer.map_err(|error| KafkaConfigError::Refused(error.to_string()))?;
-        Ok(Verifier { topic: options.topic.clone(), consumer: Mutex::new(consumer) })
+        let consumer = Renewed::new(options.client_config(&[], &fixed)?, || LogContext)?;
+        Ok(Verifier { topic: options.topic.clone(), consumer, verifying: Mutex::new(()) })
     }
 
     /// Blocks until Kafka has answered, for at most five seconds.
     pub(crate) fn verify(&self, positions: &BTreeMap<i32, Position>) -> BTreeMap<i32, Verdict> {
         let mut verdicts: BTreeMap<i32, Verdict> =
             positions.keys().map(|partition| (*partition, Verdict::Unanswered)).collect();
-        let consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.verifying.lock().unwrap_or_else(PoisonError::into_inner);
+        let consumer = self.consumer.current();
         if let Err(error) = self.read(&consumer, positions, &mut verdicts) {
             tracing::debug!(%error, "the positions in the topic are not verified");
         }
         // A consumer without an assignment fetches nothing.
         if let Err(error) = consumer.unassign() {
             tracing::debug!(%error, "the verifier keeps its assignment");
+        }
+        if verdicts.values().all(|verdict| *verdict == Verdict::Unanswered) {
+            self.consumer.renew(&consumer);
         }
         verdicts
     }

@@ -16,7 +16,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::BorrowedMessage;
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_kafka::{GroupReader, KafkaConfigError, StuckPartition, Topic};
+use tallystone_kafka::{GroupReader, KafkaConfigError, Topic, Trouble};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
@@ -49,7 +49,7 @@ pub async fn run<S: HistoryStore>(
     }
     let mut rejoins = Rejoins::default();
     loop {
-        let (reader, stuck) = joined;
+        let (reader, troubles) = joined;
         reader.subscribe()?;
         let indexer = Indexer {
             reader: &reader,
@@ -60,7 +60,7 @@ pub async fn run<S: HistoryStore>(
             batch: Batch::default(),
             settling: FuturesOrdered::new(),
             intake: Intake::Open,
-            stuck,
+            troubles,
             options: &options,
         };
         let ended = indexer.index(&mut shutdown).await;
@@ -68,18 +68,28 @@ pub async fn run<S: HistoryStore>(
         match ended {
             Err(IndexerError::Replaced(name)) if rejoins.may_rejoin() => {
                 tracing::warn!(name, "Kafka takes another member for the owner of this one's name; joining again");
-                metrics.left();
-                joined = join(&options, &metrics)?;
             }
-            ended => return ended,
+            Ok(End::NoBrokers) => tracing::warn!("the Kafka client knows no broker any more; joining again"),
+            Ok(End::Stopped) => return Ok(()),
+            Err(error) => return Err(error),
         }
+        metrics.left();
+        joined = join(&options, &metrics)?;
     }
 }
 
-type Joined = (GroupReader<Metrics>, mpsc::UnboundedReceiver<StuckPartition>);
+type Joined = (GroupReader<Metrics>, mpsc::UnboundedReceiver<Trouble>);
 
 fn join(options: &IndexerOptions, metrics: &Metrics) -> Result<Joined, KafkaConfigError> {
     GroupReader::new(&options.kafka, &options.group, options.instance.as_deref(), metrics.clone())
+}
+
+/// Why the indexer has ended without an error.
+enum End {
+    /// It was stopped.
+    Stopped,
+    /// Its reader will not connect again.
+    NoBrokers,
 }
 
 /// Whether the indexer takes records from the reader.
@@ -103,12 +113,12 @@ struct Indexer<'a, S> {
     batch: Batch,
     settling: FuturesOrdered<AbortOnDropHandle<Result<SettledBatch, HistoryError>>>,
     intake: Intake,
-    stuck: mpsc::UnboundedReceiver<StuckPartition>,
+    troubles: mpsc::UnboundedReceiver<Trouble>,
     options: &'a IndexerOptions,
 }
 
 impl<S: HistoryStore> Indexer<'_, S> {
-    async fn index(mut self, mut shutdown: impl Future<Output = ()> + Unpin) -> Result<(), IndexerError> {
+    async fn index(mut self, mut shutdown: impl Future<Output = ()> + Unpin) -> Result<End, IndexerError> {
         let mut records = self.reader.records();
         loop {
             self.hand_over();
@@ -127,7 +137,10 @@ impl<S: HistoryStore> Indexer<'_, S> {
                         self.read_again()?;
                     }
                 }
-                Some(stuck) = self.stuck.recv() => self.reader.restart(&stuck),
+                Some(trouble) = self.troubles.recv() => match trouble {
+                    Trouble::Stuck(partition) => self.reader.restart(&partition),
+                    Trouble::NoBrokers => return Ok(End::NoBrokers),
+                },
                 () = sleep_until(pause_at.unwrap_or_else(Instant::now)), if pause_at.is_some() => {
                     self.reader.pause()?;
                     self.intake = Intake::Paused;
@@ -143,7 +156,8 @@ impl<S: HistoryStore> Indexer<'_, S> {
                 }
             }
         }
-        self.finish().await
+        self.finish().await?;
+        Ok(End::Stopped)
     }
 
     /// Hands the batch to the store: any batch if the store is idle, else only a full one.
