@@ -16,4 +16,5 @@ mod pipeline;
 mod property;
 mod relay;
 mod scripts;
+mod security;
 mod system;

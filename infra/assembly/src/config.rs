@@ -9,6 +9,7 @@ use tallystone_link::RedisConfig;
 use tallystone_model::ConfigError;
 use tallystone_server::store::{OutboxBound, RedisOptions};
 use tallystone_server::{OutboxConfig, QueueTemplates, ServerConfig};
+use tallystone_serving::Limits;
 use tallystone_workers::RollupWorkerConfig;
 
 /// Every section, by its name in the file.
@@ -21,6 +22,8 @@ pub struct Config {
     pub queue_templates: QueueTemplates,
     /// The Redis of queues and counters.
     pub redis: RedisConfig,
+    /// What the callers of each port may take.
+    pub limits: Limits,
     /// What shards keep for history, and the relay.
     pub outbox: OutboxConfig,
     /// The embedded history store, and retention.
@@ -41,6 +44,7 @@ impl Config {
     /// Checks the sections that a queue's server uses.
     pub fn check_queue(&self) -> Result<(), ConfigError> {
         self.server.check()?;
+        self.limits.check()?;
         self.queue_templates.check()?;
         self.redis.check()?;
         self.outbox.check()?;
@@ -59,18 +63,21 @@ impl Config {
     /// Checks the sections that the counters' service uses.
     pub fn check_counters(&self) -> Result<(), ConfigError> {
         self.counters.check()?;
+        self.limits.check()?;
         self.redis.check()
     }
 
     /// Checks the sections that a rollup worker uses.
     pub fn check_rollup_worker(&self) -> Result<(), ConfigError> {
         self.rollup_worker.check()?;
+        self.limits.check()?;
         self.redis.check()
     }
 
     /// Checks the sections that an indexer uses.
     pub fn check_indexer(&self) -> Result<(), ConfigError> {
         self.indexer.check()?;
+        self.limits.check()?;
         self.check_history()
     }
 

@@ -18,7 +18,7 @@ pub async fn counters(config: &Config) -> Result<Host, AssemblyError> {
     config.check_counters()?;
     let queue = queue_client("counters.queue_url", &config.counters.queue_url)?;
     let namespaces = connect_namespaces(&config.redis).await?;
-    let host = Host::with_metrics(config.counters.metrics_listen, &[])?;
+    let host = Host::with_metrics(config.counters.metrics_listen, &[], config.limits)?;
     Ok(attach_counters(host, namespaces, Some(queue), config.counters.waiting()))
 }
 

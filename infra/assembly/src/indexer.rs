@@ -17,7 +17,7 @@ pub fn indexer(config: &Config) -> Result<Host, AssemblyError> {
     let kafka = config.kafka.options()?.ok_or_else(|| missing("kafka.brokers"))?;
     let elastic = config.elasticsearch.options(&config.history);
     let elastic = Arc::new(Elastic::new(elastic.ok_or_else(|| missing("elasticsearch.url"))?)?);
-    let host = Host::with_metrics(config.indexer.metrics_listen, &[])?;
+    let host = Host::with_metrics(config.indexer.metrics_listen, &[], config.limits)?;
     let host = host.service(HistoryApi::new(elastic.clone()).service());
     Ok(attach_indexers(host, elastic, config, kafka))
 }

@@ -15,7 +15,7 @@ pub async fn queue(config: &Config) -> Result<Host, AssemblyError> {
 
 /// The host of a queue over a store and history that are open already.
 pub fn queue_over(store: Arc<RedisStore>, history: History, config: &Config) -> Result<Host, AssemblyError> {
-    let host = Host::with_metrics(config.server.metrics_listen, BUCKETS)?;
+    let host = Host::with_metrics(config.server.metrics_listen, BUCKETS, config.limits)?;
     let host = history.attach(host, &store, config);
     Ok(attach_redis_queue(host, store, &config.server, config.queue_templates.clone())?)
 }

@@ -15,7 +15,7 @@ pub async fn rollup_worker(config: &Config, options: WorkerOptions) -> Result<Ro
     config.check_rollup_worker()?;
     let queue = queue_client("rollup_worker.queue_url", &config.rollup_worker.queue_url)?;
     if let Some(address) = config.rollup_worker.metrics_listen {
-        tokio::spawn(listen_metrics(address, &[])?);
+        tokio::spawn(listen_metrics(address, &[], config.limits)?);
     }
     Ok(RollupWorkers::new(connect_namespaces(&config.redis).await?, queue, options))
 }

@@ -2,46 +2,37 @@
 
 use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
+use crate::bounds::Limits;
 use crate::http::{health_path, refuse_other_origins, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
+use crate::transport::transport;
 use crate::unread::refuse_in_full;
 use axum::Router;
 use axum::response::IntoResponse;
-use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tallystone_proto::{Corked, FILE_DESCRIPTOR_SET};
+use tallystone_proto::FILE_DESCRIPTOR_SET;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
 use tonic::service::Routes;
-use tonic::transport::server::TcpIncoming;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tower::util::MapResponseLayer;
 
-/// How often an idle connection is probed, and how long it may take to respond.
-const KEEPALIVE: Duration = Duration::from_secs(20);
-/// Unary calls that one connection may hold open: a pool of waiting workers often shares one.
-const STREAMS_PER_CONNECTION: u32 = 10_000;
-/// Calls that a client may cancel before the server has accepted them; beyond, the server closes the connection. The
-/// bound is high because workers that stop waiting are no attack.
-const CANCELLED_PER_CONNECTION: usize = 1_000;
-/// Flow-control windows, wide enough for a batch of 4 MiB in one go.
-const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 /// How long each step of a stop may take: open connections, then what must drain, then background tasks.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
 
 /// One port and what is served on it. Services are added first, then [`Host::serve`] runs it.
 ///
-/// Every host speaks gRPC and HTTP/1, answers `grpc.health.v1`, `GET /health` and server reflection, and has the limits of this file.
+/// Every host speaks gRPC and HTTP/1, answers `grpc.health.v1`, `GET /health` and server reflection, and has limits.
 pub struct Host {
     router: Router,
+    limits: Limits,
     health: HealthReporter,
     tasks: Vec<BackgroundTask>,
     drains: Vec<(&'static str, BoxFuture<'static, ()>)>,
@@ -62,15 +53,22 @@ impl Host {
         let stopping = CancellationToken::new();
         let _stop_when_dropped = stopping.clone().drop_guard();
         let router = Routes::from(Router::new()).add_service(health_service).into_axum_router();
-        Host { router, health, tasks: Vec::new(), drains: Vec::new(), stopping, _stop_when_dropped }
+        let limits = Limits::default();
+        Host { router, limits, health, tasks: Vec::new(), drains: Vec::new(), stopping, _stop_when_dropped }
     }
 
-    /// A host that also serves `/metrics`, if there is an address. It comes before all services: metric handles that
-    /// are made before the recorder is installed do nothing.
-    pub fn with_metrics(address: Option<SocketAddr>, buckets: &[Buckets]) -> Result<Host, ServeError> {
-        let host = Host::new();
+    /// What the callers of this host may take, if not the defaults.
+    pub fn limits(mut self, limits: Limits) -> Host {
+        self.limits = limits;
+        self
+    }
+
+    /// A host that also serves `/metrics`, if there is an address, both within these limits. It comes before all
+    /// services: metric handles that are made before the recorder is installed do nothing.
+    pub fn with_metrics(address: Option<SocketAddr>, buckets: &[Buckets], limits: Limits) -> Result<Host, ServeError> {
+        let host = Host::new().limits(limits);
         if let Some(address) = address {
-            let listener = listen_metrics(address, buckets)?;
+            let listener = listen_metrics(address, buckets, limits)?;
             host.spawn(listener);
         }
         Ok(host)
@@ -144,7 +142,7 @@ impl Host {
     }
 
     async fn run(self, listener: TcpListener, shutdown: BoxFuture<'_, ()>) -> Result<(), ServeError> {
-        let Host { router, tasks, drains, stopping, _stop_when_dropped, health } = self;
+        let Host { router, limits, tasks, drains, stopping, _stop_when_dropped, health } = self;
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
         let router = router
@@ -153,20 +151,7 @@ impl Host {
             .fallback(unknown_path)
             .layer(MapResponseLayer::new(refuse_in_full::<axum::body::Body>));
         tracing::info!(%address, "serving");
-        let server = tonic::transport::Server::builder()
-            .accept_http1(true)
-            .http2_keepalive_interval(Some(KEEPALIVE))
-            .http2_keepalive_timeout(Some(KEEPALIVE))
-            .max_concurrent_streams(STREAMS_PER_CONNECTION)
-            .http2_max_pending_accept_reset_streams(Some(CANCELLED_PER_CONNECTION))
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .add_routes(Routes::from(router))
-            .serve_with_incoming_shutdown(
-                TcpIncoming::from(listener).with_nodelay(Some(true)).map_ok(Corked::new),
-                stopping.clone().cancelled_owned(),
-            );
-        let mut server = std::pin::pin!(server);
+        let mut server = std::pin::pin!(transport(listener, router, limits, stopping.clone()));
         tokio::select! {
             served = &mut server => served?,
             why = tasks.failed() => return Err(ServeError::BackgroundTask(why)),

@@ -1,9 +1,23 @@
 //! The Prometheus recorder of the process, and the port that shows it.
 
 use crate::ServeError;
+use crate::bounds::Limits;
+use crate::http::unknown_path;
 use crate::rpc::{RPC_SECONDS, RPC_SECONDS_BUCKETS};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use crate::transport::transport;
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// How often the values of histograms that no page has shown are summed up.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+/// The text format of Prometheus.
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The upper bounds of the buckets of one histogram. Histograms without them are exported as summaries.
 #[derive(Clone, Copy, Debug)]
@@ -15,16 +29,18 @@ pub struct Buckets {
 }
 
 /// Installs the process's metrics recorder and binds `/metrics`: once per process, before any metric handle is made.
-/// The returned future serves the port; it ends only on failure.
+/// The returned future serves the port, within the limits; it ends only on failure.
 ///
 /// # Errors
 /// [`ServeError::Metrics`]: the address cannot be bound, or the process has a recorder already.
 pub fn listen_metrics(
     address: SocketAddr,
     buckets: &[Buckets],
+    limits: Limits,
 ) -> Result<impl Future<Output = ()> + Send + use<>, ServeError> {
     let failed = |why: String| ServeError::Metrics { address, why };
-    let mut builder = PrometheusBuilder::new().with_http_listener(address);
+    let listener = bind(address).map_err(|error| failed(error.to_string()))?;
+    let mut builder = PrometheusBuilder::new();
     for Buckets { metric, bounds } in
         [&Buckets { metric: RPC_SECONDS, bounds: RPC_SECONDS_BUCKETS }].into_iter().chain(buckets)
     {
@@ -32,11 +48,32 @@ pub fn listen_metrics(
             .set_buckets_for_metric(Matcher::Full((*metric).to_owned()), bounds)
             .map_err(|error| failed(error.to_string()))?;
     }
-    let (recorder, exporter) = builder.build().map_err(|error| failed(error.to_string()))?;
+    let recorder = builder.build_recorder();
+    let metrics = recorder.handle();
     ::metrics::set_global_recorder(recorder).map_err(|error| failed(error.to_string()))?;
     Ok(async move {
-        if exporter.await.is_err() {
-            tracing::error!(%address, "the metrics listener has ended");
+        let served = transport(listener, pages(metrics.clone()), limits, CancellationToken::new());
+        tokio::select! {
+            served = served => tracing::error!(%address, ?served, "the metrics listener has ended"),
+            never = keep_up(metrics) => match never {},
         }
     })
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+fn pages(metrics: PrometheusHandle) -> Router {
+    let page = async move || ([(CONTENT_TYPE, TEXT)], metrics.render());
+    Router::new().route("/metrics", get(page)).fallback(unknown_path)
+}
+
+async fn keep_up(metrics: PrometheusHandle) -> std::convert::Infallible {
+    loop {
+        tokio::time::sleep(UPKEEP_EVERY).await;
+        metrics.run_upkeep();
+    }
 }

@@ -112,7 +112,8 @@ impl Server {
         let config = config.to_str().expect("a plain path");
         let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port()));
         let listen = metrics.to_string();
-        let args = ["server", "--config", config, "--redis-url", &redis_url, "--log", "warn", "--metrics-listen", &listen];
+        let args =
+            ["server", "--config", config, "--redis-url", &redis_url, "--log", "warn", "--metrics-listen", &listen];
         let mut server = Server::start_as(&args).await;
         server.metrics = Some(metrics);
         server

@@ -1,0 +1,150 @@
+//! The accept loop, and the connections that it makes.
+
+use super::admission::{Admission, Bounds, Caller, Closed, Refused};
+use futures::Stream;
+use futures::stream::unfold;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Sleep, sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tonic::transport::server::Connected;
+
+/// The pause after an accept for which the process has no file left.
+const NO_FILES_PAUSE: Duration = Duration::from_millis(100);
+/// So many bytes say which version of HTTP follows; from there on the transport has time limits.
+const FIRST_BYTES: usize = 24;
+
+/// The connections of a listener that are admitted.
+pub(crate) fn accept(
+    listener: TcpListener,
+    bounds: Arc<Bounds>,
+) -> impl Stream<Item = io::Result<Connection>> + Send + 'static {
+    unfold((listener, bounds), |(listener, bounds)| async move {
+        let connection = next(&listener, &bounds).await;
+        Some((Ok(connection), (listener, bounds)))
+    })
+}
+
+async fn next(listener: &TcpListener, bounds: &Arc<Bounds>) -> Connection {
+    loop {
+        match listener.accept().await {
+            Ok((tcp, peer)) => match bounds.admit(peer.ip()) {
+                Ok(admission) => {
+                    if let Err(error) = tcp.set_nodelay(true) {
+                        tracing::debug!(%error, "a connection that was closed at once");
+                    }
+                    return Connection::new(tcp, admission);
+                }
+                // Closes it.
+                Err(why) => bounds.note_refused(why),
+            },
+            Err(error) if is_without_files(&error) => {
+                bounds.note_refused(Refused::Files);
+                bounds.make_room();
+                sleep(NO_FILES_PAUSE).await;
+            }
+            Err(error) => tracing::debug!(%error, "a connection that ended before it was accepted"),
+        }
+    }
+}
+
+fn is_without_files(error: &io::Error) -> bool {
+    use nix::errno::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM))
+}
+
+/// An admitted connection. It ends when no bytes come in time, and when it has made no request and another connection
+/// needs its place.
+pub(crate) struct Connection {
+    tcp: TcpStream,
+    admission: Admission,
+    /// `None` once a request was made.
+    quiet: Option<Quiet>,
+}
+
+/// What a connection waits for until its first request.
+struct Quiet {
+    read_bytes: usize,
+    too_late: Pin<Box<Sleep>>,
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Connection {
+    fn new(tcp: TcpStream, admission: Admission) -> Connection {
+        let too_late = Box::pin(sleep(admission.caller.bounds().limits.first_bytes()));
+        let evicted = Box::pin(admission.evicted.clone().cancelled_owned());
+        Connection { tcp, admission, quiet: Some(Quiet { read_bytes: 0, too_late, evicted }) }
+    }
+
+    /// An error if the connection must end.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.admission.caller.has_called() {
+            self.quiet = None;
+        }
+        let Some(quiet) = &mut self.quiet else { return Poll::Pending };
+        if quiet.evicted.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(io::Error::other("another connection takes its place"));
+        }
+        if quiet.read_bytes < FIRST_BYTES && quiet.too_late.as_mut().poll(cx).is_ready() {
+            self.admission.caller.bounds().note_closed(Closed::Silent);
+            return Poll::Ready(io::ErrorKind::TimedOut.into());
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.quiet.is_some()
+            && let Poll::Ready(end) = self.poll_end(cx)
+        {
+            return Poll::Ready(Err(end));
+        }
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.tcp).poll_read(cx, into);
+        if let Some(quiet) = &mut self.quiet {
+            quiet.read_bytes += into.filled().len() - before;
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Arc<Caller>;
+
+    fn connect_info(&self) -> Arc<Caller> {
+        self.admission.caller.clone()
+    }
+}

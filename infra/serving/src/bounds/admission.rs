@@ -1,0 +1,298 @@
+//! Which connections a port admits. Where there is no room left, the oldest connection that has made no request yet makes
+//! room: whoever opens connections and is silent shuts nobody out.
+
+use super::files::FilePlace;
+use super::limits::Limits;
+use ::metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+const CONNECTIONS: &str = "tallystone_connections";
+const REFUSED: &str = "tallystone_connections_refused_total";
+const CLOSED: &str = "tallystone_connections_closed_total";
+const UNFINISHED: &str = "tallystone_unfinished_request_bytes";
+const REQUESTS_REFUSED: &str = "tallystone_requests_unfinished_total";
+/// The least time between two warnings of a port.
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
+/// Why a connection is not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The port has `connections_max`.
+    Connections,
+    /// The address has `peer_connections_max`.
+    PeerConnections,
+    /// The process can open no more files.
+    Files,
+}
+
+impl Refused {
+    fn name(self) -> &'static str {
+        match self {
+            Refused::Connections => "connections_max",
+            Refused::PeerConnections => "peer_connections_max",
+            Refused::Files => "open_files",
+        }
+    }
+}
+
+/// Why a connection is closed before its caller closes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// No bytes came within `first_bytes_ms`.
+    Silent,
+    /// It had made no request, and another one needed its place.
+    Evicted,
+}
+
+/// The state of one port: what is open, and its limits.
+pub(crate) struct Bounds {
+    pub(super) limits: Limits,
+    open: Mutex<Open>,
+    unfinished: AtomicU64,
+    warned_at: Mutex<Option<Instant>>,
+    metrics: Metrics,
+}
+
+#[derive(Default)]
+struct Open {
+    connections: u64,
+    by_peer: HashMap<IpAddr, u64>,
+    /// Those that have made no request, from the oldest on.
+    quiet: BTreeMap<u64, Quiet>,
+    next_number: u64,
+}
+
+struct Quiet {
+    peer: IpAddr,
+    evicted: CancellationToken,
+}
+
+struct Metrics {
+    connections: Gauge,
+    unfinished: Gauge,
+    silent: Counter,
+    evicted: Counter,
+}
+
+impl Metrics {
+    fn new() -> Metrics {
+        describe_gauge!(CONNECTIONS, "open connections");
+        describe_counter!(REFUSED, "connections that were closed at once, by the limit that was reached");
+        describe_counter!(CLOSED, "connections that were closed before they had made a request");
+        describe_gauge!(UNFINISHED, "bytes of requests that have not arrived in full");
+        describe_counter!(REQUESTS_REFUSED, "requests that were refused before they had arrived in full");
+        Metrics {
+            connections: gauge!(CONNECTIONS),
+            unfinished: gauge!(UNFINISHED),
+            silent: counter!(CLOSED, "reason" => "silent"),
+            evicted: counter!(CLOSED, "reason" => "evicted"),
+        }
+    }
+}
+
+impl Bounds {
+    pub(crate) fn new(limits: Limits) -> Arc<Bounds> {
+        let (open, unfinished, warned_at) = (Mutex::default(), AtomicU64::new(0), Mutex::new(None));
+        Arc::new(Bounds { limits, open, unfinished, warned_at, metrics: Metrics::new() })
+    }
+
+    /// Admits a connection, or says which limit it would exceed.
+    pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Admission, Refused> {
+        let peer = peer.to_canonical();
+        let mut open = self.open();
+        if open.of_peer(peer) >= self.limits.peer_connections_max && !self.evict(&mut open, Some(peer)) {
+            return Err(Refused::PeerConnections);
+        }
+        if open.connections >= self.limits.connections_max && !self.evict(&mut open, None) {
+            return Err(Refused::Connections);
+        }
+        // An evicted connection keeps its file until its task has run.
+        let Some(file) = FilePlace::take() else {
+            self.evict(&mut open, None);
+            return Err(Refused::Files);
+        };
+        open.connections += 1;
+        *open.by_peer.entry(peer).or_default() += 1;
+        let number = open.next_number;
+        open.next_number += 1;
+        let evicted = CancellationToken::new();
+        open.quiet.insert(number, Quiet { peer, evicted: evicted.clone() });
+        drop(open);
+        self.metrics.connections.increment(1.0);
+        let (has_called, unfinished) = (AtomicBool::new(false), AtomicU64::new(0));
+        let caller = Arc::new(Caller { bounds: self.clone(), number, has_called, unfinished });
+        Ok(Admission { caller, peer, evicted, _file: file })
+    }
+
+    /// Closes the oldest connection that has made no request, of this address if there is one. `false`: there is none.
+    pub(super) fn make_room(&self) -> bool {
+        self.evict(&mut self.open(), None)
+    }
+
+    fn evict(&self, open: &mut Open, of: Option<IpAddr>) -> bool {
+        let oldest = open.quiet.iter().find(|(_, quiet)| of.is_none_or(|peer| quiet.peer == peer));
+        let Some(number) = oldest.map(|(number, _)| *number) else { return false };
+        if let Some(quiet) = open.quiet.remove(&number) {
+            open.leave(quiet.peer);
+            quiet.evicted.cancel();
+        }
+        self.note_closed(Closed::Evicted);
+        true
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a connection that was not admitted, and warns now and then.
+    pub(super) fn note_refused(&self, why: Refused) {
+        counter!(REFUSED, "reason" => why.name()).increment(1);
+        let mut warned_at = self.warned_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned_at.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+            *warned_at = Some(Instant::now());
+            tracing::warn!(limit = why.name(), "new connections are closed at once: a limit is reached");
+        }
+    }
+
+    pub(super) fn note_closed(&self, why: Closed) {
+        match why {
+            Closed::Silent => self.metrics.silent.increment(1),
+            Closed::Evicted => self.metrics.evicted.increment(1),
+        }
+    }
+
+    pub(super) fn note_unfinished(&self, reason: &'static str) {
+        counter!(REQUESTS_REFUSED, "reason" => reason).increment(1);
+    }
+}
+
+impl Open {
+    fn of_peer(&self, peer: IpAddr) -> u64 {
+        self.by_peer.get(&peer).copied().unwrap_or(0)
+    }
+
+    fn leave(&mut self, peer: IpAddr) {
+        self.connections -= 1;
+        if let Some(count) = self.by_peer.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_peer.remove(&peer);
+            }
+        }
+    }
+}
+
+/// The place of one open connection; dropped with it.
+pub(super) struct Admission {
+    pub(super) caller: Arc<Caller>,
+    peer: IpAddr,
+    /// Cancelled when another connection takes the place.
+    pub(super) evicted: CancellationToken,
+    _file: FilePlace,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let bounds = &self.caller.bounds;
+        let mut open = bounds.open();
+        if !self.evicted.is_cancelled() {
+            open.quiet.remove(&self.caller.number);
+            open.leave(self.peer);
+        }
+        drop(open);
+        bounds.metrics.connections.decrement(1.0);
+    }
+}
+
+/// The other end of a connection, as its requests know it.
+pub(crate) struct Caller {
+    bounds: Arc<Bounds>,
+    number: u64,
+    has_called: AtomicBool,
+    /// Bytes of its requests that have not arrived in full.
+    unfinished: AtomicU64,
+}
+
+impl Caller {
+    pub(super) fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// Notes a request: from now on the connection keeps its place.
+    pub(super) fn calls(&self) {
+        if !self.has_called.load(Ordering::Relaxed) && !self.has_called.swap(true, Ordering::Relaxed) {
+            self.bounds.open().quiet.remove(&self.number);
+        }
+    }
+
+    pub(super) fn has_called(&self) -> bool {
+        self.has_called.load(Ordering::Relaxed)
+    }
+
+    /// Adds bytes of an unfinished request. `false`: that would be too many, and none are added.
+    pub(super) fn hold(&self, bytes: u64) -> bool {
+        let limits = &self.bounds.limits;
+        let of_connection = self.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let of_port = self.bounds.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bounds.metrics.unfinished.increment(bytes as f64);
+        let fits = of_connection <= limits.connection_unfinished_bytes_max && of_port <= limits.unfinished_bytes_max;
+        if !fits {
+            self.release(bytes);
+        }
+        fits
+    }
+
+    pub(super) fn release(&self, bytes: u64) {
+        self.unfinished.fetch_sub(bytes, Ordering::Relaxed);
+        self.bounds.unfinished.fetch_sub(bytes, Ordering::Relaxed);
+        self.bounds.metrics.unfinished.decrement(bytes as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn peer(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    #[test]
+    fn s1_silent_connections_make_room_and_callers_keep_their_place() {
+        let bounds = Bounds::new(Limits { connections_max: 3, peer_connections_max: 2, ..Limits::default() });
+        let [first, second] = [bounds.admit(peer(1)).unwrap(), bounds.admit(peer(1)).unwrap()];
+        first.caller.calls();
+        // The address has its two: the silent one makes room, the other one does not.
+        let third = bounds.admit(peer(1)).unwrap();
+        assert_eq!((first.evicted.is_cancelled(), second.evicted.is_cancelled()), (false, true));
+        third.caller.calls();
+        assert_eq!(bounds.admit(peer(1)).err(), Some(Refused::PeerConnections));
+        // An evicted connection has left already, so its end frees nothing twice.
+        drop(second);
+        assert_eq!(bounds.admit(peer(1)).err(), Some(Refused::PeerConnections));
+        let fourth = bounds.admit(peer(2)).unwrap();
+        let fifth = bounds.admit(peer(3)).unwrap();
+        assert!(fourth.evicted.is_cancelled() && !fifth.evicted.is_cancelled());
+        fifth.caller.calls();
+        assert_eq!(bounds.admit(peer(2)).err(), Some(Refused::Connections));
+        drop(first);
+        assert!(bounds.admit(peer(2)).is_ok());
+    }
+
+    #[test]
+    fn s1_unfinished_bytes_are_bounded_by_connection_and_by_port() {
+        let limits = Limits { connection_unfinished_bytes_max: 10, unfinished_bytes_max: 15, ..Limits::default() };
+        let bounds = Bounds::new(limits);
+        let [one, two] = [bounds.admit(peer(1)).unwrap(), bounds.admit(peer(1)).unwrap()];
+        assert!(one.caller.hold(10) && !one.caller.hold(1));
+        assert!(two.caller.hold(5) && !two.caller.hold(1));
+        one.caller.release(10);
+        assert!(two.caller.hold(5) && !two.caller.hold(1) && one.caller.hold(5));
+    }
+}

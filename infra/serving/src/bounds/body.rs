@@ -1,0 +1,289 @@
+//! The body of one request, within limits of time and memory.
+//!
+//! gRPC messages are passed on only when they are there in full. The decoder reserves what a message's length says, so
+//! five bytes would cost megabytes; what is held here never exceeds what has arrived.
+
+use super::admission::Caller;
+use super::refusal::{body_too_slow, too_many_unfinished_bytes};
+use axum::body::{Body, Bytes, HttpBody};
+use bytes::{Buf, BytesMut};
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+
+/// Before each gRPC message: a flag, and the length of the message.
+const PREFIX_BYTES: usize = 5;
+/// A longer message is refused by its service as soon as its length is known.
+const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// How a body is made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One gRPC message.
+    Message,
+    /// Any number of gRPC messages, at any time.
+    Messages,
+    /// Bytes.
+    Plain,
+}
+
+/// The body, as its service reads it.
+pub(super) struct BoundedBody {
+    inner: Body,
+    form: Form,
+    caller: Arc<Caller>,
+    /// The begin of a message that is not there in full.
+    held: BytesMut,
+    /// The bytes that the caller is charged with.
+    charged: u64,
+    /// Runs while bytes are missing.
+    too_late: Option<Pin<Box<Sleep>>>,
+    has_ended: bool,
+}
+
+impl BoundedBody {
+    pub(super) fn new(inner: Body, form: Form, caller: Arc<Caller>) -> BoundedBody {
+        BoundedBody { inner, form, caller, held: BytesMut::new(), charged: 0, too_late: None, has_ended: false }
+    }
+
+    /// Takes what has arrived; returns what can be passed on.
+    fn take(&mut self, arrived: Bytes) -> Result<Option<Bytes>, Status> {
+        if self.form == Form::Plain {
+            return self.charge(self.charged + arrived.len() as u64).map(|()| Some(arrived));
+        }
+        let mut arrived = arrived;
+        if self.held.is_empty() {
+            let whole = whole_messages(&arrived);
+            if whole == arrived.len() {
+                return Ok(Some(arrived));
+            }
+            let passed_on = arrived.split_to(whole);
+            self.charge(arrived.len() as u64)?;
+            self.held.extend_from_slice(&arrived);
+            return Ok((whole > 0).then_some(passed_on));
+        }
+        self.charge(self.charged + arrived.len() as u64)?;
+        self.held.extend_from_slice(&arrived);
+        let whole = whole_messages(&self.held);
+        if whole == 0 {
+            return Ok(None);
+        }
+        let passed_on = match whole == self.held.len() {
+            true => std::mem::take(&mut self.held),
+            false => self.held.split_to(whole),
+        };
+        self.charge(self.held.len() as u64)?;
+        Ok(Some(passed_on.freeze()))
+    }
+
+    /// Sets what the caller is charged with.
+    fn charge(&mut self, bytes: u64) -> Result<(), Status> {
+        if bytes <= self.charged {
+            self.caller.release(self.charged - bytes);
+        } else if !self.caller.hold(bytes - self.charged) {
+            self.caller.bounds().note_unfinished("too_many_bytes");
+            return Err(too_many_unfinished_bytes());
+        }
+        self.charged = bytes;
+        Ok(())
+    }
+
+    /// Whether the time of the request runs.
+    fn is_unfinished(&self) -> bool {
+        self.form != Form::Messages || !self.held.is_empty()
+    }
+
+    /// Ready when the request had its time.
+    fn poll_too_late(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        if !self.is_unfinished() {
+            self.too_late = None;
+            return Poll::Pending;
+        }
+        let time = self.caller.bounds().limits.request();
+        let too_late = self.too_late.get_or_insert_with(|| Box::pin(sleep(time)));
+        ready!(too_late.as_mut().poll(cx));
+        self.caller.bounds().note_unfinished("too_slow");
+        Poll::Ready(body_too_slow(time))
+    }
+
+    fn fail(&mut self, why: Status) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        self.has_ended = true;
+        self.held = BytesMut::new();
+        Poll::Ready(Some(Err(why.into())))
+    }
+}
+
+/// How many bytes at the begin are messages that are there in full. A message that is too long passes with all that
+/// follows: its service refuses it.
+fn whole_messages(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let Some(prefix) = rest.first_chunk::<PREFIX_BYTES>() {
+        let length = (&prefix[1..]).get_u32() as usize;
+        if length > MESSAGE_BYTES_MAX {
+            return bytes.len();
+        }
+        let Some(following) = rest.get(PREFIX_BYTES + length..) else { break };
+        rest = following;
+    }
+    bytes.len() - rest.len()
+}
+
+impl HttpBody for BoundedBody {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        let this = &mut *self;
+        loop {
+            if this.has_ended {
+                return Poll::Ready(None);
+            }
+            let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
+                let why = ready!(this.poll_too_late(cx));
+                return this.fail(why);
+            };
+            match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(arrived) => match this.take(arrived) {
+                        Ok(Some(passed_on)) => return Poll::Ready(Some(Ok(Frame::data(passed_on)))),
+                        Ok(None) => {}
+                        Err(why) => return this.fail(why),
+                    },
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                Some(Err(error)) => {
+                    this.has_ended = true;
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                None => {
+                    this.has_ended = true;
+                    if !this.held.is_empty() {
+                        // The decoder says what is wrong with it.
+                        return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.held).freeze()))));
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended || (self.held.is_empty() && self.inner.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Drop for BoundedBody {
+    fn drop(&mut self) {
+        if self.charged > 0 {
+            self.caller.release(self.charged);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::admission::Bounds;
+    use super::super::limits::Limits;
+    use super::*;
+    use axum::BoxError;
+    use futures::StreamExt;
+    use futures::channel::mpsc;
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+    use tonic::Code;
+
+    type Sender = mpsc::UnboundedSender<Result<Bytes, BoxError>>;
+
+    fn caller() -> Arc<Caller> {
+        let limits = Limits { connection_unfinished_bytes_max: 100, request_ms: 1_000, ..Limits::default() };
+        Bounds::new(limits).admit(Ipv4Addr::LOCALHOST.into()).unwrap().caller.clone()
+    }
+
+    fn body(form: Form, caller: &Arc<Caller>) -> (Sender, axum::body::BodyDataStream) {
+        let (sender, sent) = mpsc::unbounded();
+        let bounded = BoundedBody::new(Body::from_stream(sent), form, caller.clone());
+        (sender, Body::new(bounded).into_data_stream())
+    }
+
+    fn messages(lengths: &[u8]) -> Vec<u8> {
+        lengths
+            .iter()
+            .flat_map(|length| [&[0, 0, 0, 0, *length][..], &vec![*length; usize::from(*length)]].concat())
+            .collect()
+    }
+
+    fn refused(error: axum::Error) -> Status {
+        *error.into_inner().downcast::<Status>().unwrap()
+    }
+
+    #[tokio::test]
+    async fn s1_messages_are_passed_on_whole_however_they_arrive() {
+        let all = messages(&[3, 0, 40, 7]);
+        for size in 1..=all.len() {
+            let caller = caller();
+            let (sender, passed_on) = body(Form::Messages, &caller);
+            for chunk in all.chunks(size) {
+                sender.unbounded_send(Ok(Bytes::copy_from_slice(chunk))).unwrap();
+            }
+            drop(sender);
+            let passed_on: Vec<Bytes> = passed_on.map(|bytes| bytes.unwrap()).collect().await;
+            assert!(passed_on.iter().all(|bytes| whole_messages(bytes) == bytes.len()), "{size}: {passed_on:?}");
+            assert_eq!(passed_on.concat(), all, "{size}");
+            assert!(caller.hold(100), "nothing is charged any more");
+        }
+    }
+
+    #[tokio::test]
+    async fn s1_the_end_of_a_broken_message_and_a_message_that_is_too_long_are_left_to_the_decoder() {
+        for bytes in [&[0, 0, 0, 0][..], &[0, 0, 0, 0, 9, 1], &[0, 255, 0, 0, 0, 1]] {
+            let (sender, passed_on) = body(Form::Message, &caller());
+            sender.unbounded_send(Ok(Bytes::copy_from_slice(bytes))).unwrap();
+            drop(sender);
+            let passed_on: Vec<Bytes> = passed_on.map(|bytes| bytes.unwrap()).collect().await;
+            assert_eq!(passed_on.concat(), bytes);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_time_runs_while_bytes_are_missing() {
+        for form in [Form::Message, Form::Plain] {
+            let (_sender, mut passed_on) = body(form, &caller());
+            let status = refused(passed_on.next().await.unwrap().unwrap_err());
+            assert_eq!(status.code(), Code::ResourceExhausted, "{form:?}");
+            assert!(passed_on.next().await.is_none());
+        }
+        let (sender, mut passed_on) = body(Form::Messages, &caller());
+        for _ in 0..3 {
+            let silence = tokio::time::timeout(Duration::from_secs(60), passed_on.next()).await;
+            assert!(silence.is_err(), "a stream of requests may be silent");
+            sender.unbounded_send(Ok(messages(&[5]).into())).unwrap();
+            assert_eq!(passed_on.next().await.unwrap().unwrap(), messages(&[5]));
+        }
+        sender.unbounded_send(Ok(Bytes::from_static(&[0, 0]))).unwrap();
+        assert_eq!(refused(passed_on.next().await.unwrap().unwrap_err()).code(), Code::ResourceExhausted);
+    }
+
+    #[tokio::test]
+    async fn s1_bytes_are_charged_until_their_message_is_whole() {
+        let caller = caller();
+        let (one, mut of_one) = body(Form::Message, &caller);
+        let (two, mut of_two) = body(Form::Message, &caller);
+        one.unbounded_send(Ok(Bytes::copy_from_slice(&messages(&[90])[..90]))).unwrap();
+        assert!(futures::poll!(of_one.next()).is_pending());
+        two.unbounded_send(Ok(Bytes::copy_from_slice(&messages(&[90])[..20]))).unwrap();
+        let status = refused(of_two.next().await.unwrap().unwrap_err());
+        assert!(status.message().contains("too many bytes"), "{status:?}");
+        one.unbounded_send(Ok(Bytes::copy_from_slice(&messages(&[90])[90..]))).unwrap();
+        assert_eq!(of_one.next().await.unwrap().unwrap(), messages(&[90]));
+        assert!(caller.hold(100), "nothing is charged any more");
+    }
+}

@@ -1,0 +1,85 @@
+//! The section `[limits]` of the configuration.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tallystone_model::ConfigError;
+
+/// `[limits]`: what the callers of each port may take (S1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Open connections of one port. All ports of the process together also stay below four fifths of the files that it
+    /// may open.
+    pub connections_max: u64,
+    /// Open connections of one port from one address.
+    pub peer_connections_max: u64,
+    /// The time from the accept of a connection to its first bytes, in ms.
+    pub first_bytes_ms: u64,
+    /// The time from the head of a request to its end, in ms; in a stream of requests, from the begin of a message to its
+    /// end. What the answer takes does not count.
+    pub request_ms: u64,
+    /// The bytes of requests that have not arrived in full, of one connection.
+    pub connection_unfinished_bytes_max: u64,
+    /// The same, of one port.
+    pub unfinished_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: 10_000,
+            peer_connections_max: 1_000,
+            first_bytes_ms: 10_000,
+            request_ms: 15_000,
+            connection_unfinished_bytes_max: 32 * 1024 * 1024,
+            unfinished_bytes_max: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// A batch of the largest size must fit.
+const UNFINISHED_BYTES_MIN: u64 = 8 * 1024 * 1024;
+const UNFINISHED_BYTES_MAX: u64 = 1 << 40;
+
+impl Limits {
+    /// Checks every field; the error names the first bad one.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let within = |key: &str, value, range| ConfigError::unless_within(&format!("limits.{key}"), value, range);
+        within("connections_max", self.connections_max, 1..=1_000_000)?;
+        within("peer_connections_max", self.peer_connections_max, 1..=1_000_000)?;
+        within("first_bytes_ms", self.first_bytes_ms, 100..=600_000)?;
+        within("request_ms", self.request_ms, 100..=600_000)?;
+        let bytes = UNFINISHED_BYTES_MIN..=UNFINISHED_BYTES_MAX;
+        within("connection_unfinished_bytes_max", self.connection_unfinished_bytes_max, bytes.clone())?;
+        within("unfinished_bytes_max", self.unfinished_bytes_max, bytes)
+    }
+
+    pub(crate) fn first_bytes(&self) -> Duration {
+        Duration::from_millis(self.first_bytes_ms)
+    }
+
+    pub(crate) fn request(&self) -> Duration {
+        Duration::from_millis(self.request_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bad_field_is_named() {
+        let good = Limits::default();
+        assert_eq!(good.check(), Ok(()));
+        for (field, limits) in [
+            ("limits.connections_max", Limits { connections_max: 0, ..good }),
+            ("limits.peer_connections_max", Limits { peer_connections_max: 0, ..good }),
+            ("limits.first_bytes_ms", Limits { first_bytes_ms: 0, ..good }),
+            ("limits.request_ms", Limits { request_ms: 0, ..good }),
+            ("limits.connection_unfinished_bytes_max", Limits { connection_unfinished_bytes_max: 0, ..good }),
+            ("limits.unfinished_bytes_max", Limits { unfinished_bytes_max: 0, ..good }),
+        ] {
+            assert_eq!(limits.check().unwrap_err().field, field);
+        }
+    }
+}

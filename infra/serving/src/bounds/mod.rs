@@ -1,0 +1,18 @@
+//! What callers may take of a host: connections, time and memory (S1).
+//!
+//! What lives here: the limits and their section of the configuration; the accept loop, with the admission of connections;
+//! the wrapper of each connection; the wrapper of each request's body. What may not: what a request says. Each service
+//! bounds that itself.
+
+mod accept;
+mod admission;
+mod body;
+mod files;
+mod limits;
+mod refusal;
+mod requests;
+
+pub(crate) use accept::accept;
+pub(crate) use admission::Bounds;
+pub use limits::Limits;
+pub(crate) use requests::{BoundRequest, client_streams};

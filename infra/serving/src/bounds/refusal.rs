@@ -1,0 +1,21 @@
+//! The statuses of requests that exceed a limit before they have arrived in full.
+
+use std::collections::HashMap;
+use std::time::Duration;
+use tallystone_proto::status::{rpc_status, to_call};
+use tonic::{Code, Status};
+
+/// The request has not arrived in full in time.
+pub(super) fn body_too_slow(time: Duration) -> Status {
+    refusal("BODY_TOO_SLOW", format!("the request did not arrive in full within {} ms", time.as_millis()))
+}
+
+/// The requests that have not arrived in full have too many bytes together.
+pub(super) fn too_many_unfinished_bytes() -> Status {
+    let message = "too many bytes of requests that have not arrived in full: send fewer large requests at a time";
+    refusal("TOO_MANY_UNFINISHED_BYTES", message.to_owned())
+}
+
+fn refusal(reason: &'static str, message: String) -> Status {
+    to_call(rpc_status(Code::ResourceExhausted, message, reason, HashMap::new(), None))
+}

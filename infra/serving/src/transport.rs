@@ -1,0 +1,49 @@
+//! HTTP/2 and HTTP/1 on one listener, within limits: what every port of a process is made of.
+
+use crate::bounds::{BoundRequest, Bounds, Limits, accept, client_streams};
+use axum::Router;
+use futures::TryStreamExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_proto::Corked;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tower::util::MapRequestLayer;
+
+/// How often an idle connection is probed, and how long it may take to respond.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// Unary calls that one connection may hold open: a pool of waiting workers often shares one.
+const STREAMS_PER_CONNECTION: u32 = 10_000;
+/// Calls that a client may cancel before the server has accepted them; beyond, the server closes the connection. The
+/// bound is high because workers that stop waiting are no attack.
+const CANCELLED_PER_CONNECTION: usize = 1_000;
+/// Flow-control windows, wide enough for a batch of 4 MiB in one go.
+const STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+
+/// Serves a router until it is stopped: then no connection is accepted any more, and the open ones end.
+pub(crate) async fn transport(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stopping: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let bound = BoundRequest { client_streams: Arc::new(client_streams()) };
+    let router = router.layer(MapRequestLayer::new(move |request| bound.apply(request)));
+    Server::builder()
+        .accept_http1(true)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .http2_max_pending_accept_reset_streams(Some(CANCELLED_PER_CONNECTION))
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .add_routes(Routes::from(router))
+        .serve_with_incoming_shutdown(
+            accept(listener, Bounds::new(limits)).map_ok(Corked::new),
+            stopping.cancelled_owned(),
+        )
+        .await
+}

@@ -1,0 +1,179 @@
+//! S1: connections, time and memory are bounded without any configuration.
+
+use super::victim::{Victim, works};
+use bytes::Bytes;
+use futures::future::join_all;
+use h2::client::SendRequest;
+use http::{Request, Response};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const FILES: u32 = 4_096;
+const STREAMS: usize = 1_000;
+/// The prefix of a gRPC message of 4 MiB.
+const PREFIX: &[u8] = &[0, 0, 0x40, 0, 0];
+/// What an attack may cost in memory.
+const GROWTH_KIB_MAX: u64 = 100 * 1024;
+const CONNECTIONS: &str = "tallystone_connections";
+const UNFINISHED: &str = "tallystone_unfinished_request_bytes";
+
+async fn connection(victim: &Victim) -> SendRequest<Bytes> {
+    let tcp = TcpStream::connect(victim.address).await.expect("a connection");
+    let (calls, connection) = h2::client::handshake(tcp).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    calls
+}
+
+fn request(victim: &Victim, method: &str) -> Request<()> {
+    let path = format!("http://{}/tallystone.queue.v1.Queue/{method}", victim.address);
+    let request = Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
+    request.body(()).expect("a request")
+}
+
+/// The details of a refusal, as text.
+fn reason<T>(response: &Response<T>) -> String {
+    let status = tonic::Status::from_header_map(response.headers()).expect("a refusal");
+    assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
+    String::from_utf8_lossy(status.details()).into_owned()
+}
+
+/// Opens streams that each send these bytes and no more; returns the answers to come.
+async fn unfinished(
+    victim: &Victim,
+    calls: &SendRequest<Bytes>,
+    count: usize,
+    method: &str,
+    bytes: &'static [u8],
+) -> Vec<(h2::client::ResponseFuture, h2::SendStream<Bytes>)> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        let mut calls = calls.clone().ready().await.expect("room for a stream");
+        let (response, mut body) = calls.send_request(request(victim, method), false).expect("a stream");
+        body.send_data(Bytes::from_static(bytes), false).expect("some bytes");
+        streams.push((response, body));
+    }
+    streams
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_lengths_of_messages_cost_no_memory_and_unfinished_requests_end() {
+    let victim = Victim::start("request_ms = 3000", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let before = victim.memory_kib();
+
+    let calls = connection(&victim).await;
+    let streams = unfinished(&victim, &calls, STREAMS, "Enqueue", PREFIX).await;
+    victim.until(UNFINISHED, (STREAMS * PREFIX.len()) as f64).await;
+    works(&innocent, "meanwhile").await;
+    let grown = victim.memory_kib().saturating_sub(before);
+    assert!(grown < GROWTH_KIB_MAX, "{grown} KiB for {STREAMS} requests of five bytes");
+
+    let (responses, bodies): (Vec<_>, Vec<_>) = streams.into_iter().unzip();
+    for response in join_all(responses).await {
+        let refused = reason(&response.expect("an answer"));
+        assert!(refused.contains("BODY_TOO_SLOW"), "{refused}");
+    }
+    drop(bodies);
+    victim.until(UNFINISHED, 0.0).await;
+    works(&innocent, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_a_request_without_a_body_ends_and_a_silent_stream_of_requests_does_not() {
+    let victim = Victim::start("request_ms = 500", FILES).await;
+    let calls = connection(&victim).await;
+    let mut silent = unfinished(&victim, &calls, 1, "Work", b"").await;
+    let never_sent = unfinished(&victim, &calls, 1, "Enqueue", b"").await;
+    for (response, _body) in never_sent {
+        assert!(reason(&response.await.expect("an answer")).contains("BODY_TOO_SLOW"));
+    }
+    // The stream began earlier, and has not ended. One message that begins must end.
+    let (response, mut body) = silent.remove(0);
+    body.send_data(Bytes::from_static(PREFIX), false).expect("some bytes");
+    let response = response.await.expect("an answer");
+    let trailers = match response.headers().contains_key("grpc-status") {
+        true => response.headers().clone(),
+        false => {
+            let mut body = response.into_body();
+            while body.data().await.is_some() {}
+            body.trailers().await.expect("an end").expect("trailers")
+        }
+    };
+    let status = tonic::Status::from_header_map(&trailers).expect("a status");
+    assert!(String::from_utf8_lossy(status.details()).contains("BODY_TOO_SLOW"), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_large_requests_that_never_end_are_bounded() {
+    const CHUNK: &[u8] = &[0; 16 * 1024];
+    let victim = Victim::start("request_ms = 60000\nconnection_unfinished_bytes_max = 8388608", FILES).await;
+    let calls = connection(&victim).await;
+    let mut refused = 0;
+    for (response, mut body) in unfinished(&victim, &calls, 4, "Enqueue", PREFIX).await {
+        // 3 MiB of 4; the third one is too much.
+        body.reserve_capacity(CHUNK.len());
+        let mut response = std::pin::pin!(response);
+        let mut sent = 0;
+        while sent < 3 * 1024 * 1024 {
+            tokio::select! {
+                biased;
+                answer = &mut response => {
+                    let why = reason(&answer.expect("an answer"));
+                    assert!(why.contains("TOO_MANY_UNFINISHED_BYTES"), "{why}");
+                    refused += 1;
+                    break;
+                }
+                capacity = std::future::poll_fn(|cx| body.poll_capacity(cx)) => {
+                    let bytes = capacity.expect("a stream").expect("room").min(CHUNK.len());
+                    body.send_data(Bytes::from_static(&CHUNK[..bytes]), false).expect("some bytes");
+                    sent += bytes;
+                    body.reserve_capacity(CHUNK.len());
+                }
+            }
+        }
+        // An unfinished one stays open.
+        if sent >= 3 * 1024 * 1024 {
+            std::mem::forget(body);
+        }
+    }
+    assert_eq!(refused, 2);
+    works(&victim.innocent(), "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_silent_connections_shut_nobody_out() {
+    // More than the process can open.
+    let victim = Victim::start("first_bytes_ms = 60000", 200).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(TcpStream::connect(victim.address).await.expect("a connection"));
+    }
+    // A new caller is served, and the one that was there keeps its connection.
+    for n in 0..20 {
+        works(&victim.innocent(), &format!("new-{n}")).await;
+    }
+    works(&innocent, "after").await;
+    assert!(victim.metric("tallystone_connections_closed_total").await > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_silent_connections_end() {
+    let victim = Victim::start("first_bytes_ms = 500", FILES).await;
+    let open = victim.metric(CONNECTIONS).await;
+    let beginnings = [&b""[..], b"P", b"PRI * HTTP/2.0\r\n"];
+    let silent = beginnings.map(async |bytes| {
+        let mut tcp = TcpStream::connect(victim.address).await.expect("a connection");
+        tcp.write_all(bytes).await.expect("some bytes");
+        let mut answer = Vec::new();
+        let end = timeout(Duration::from_secs(30), tcp.read_to_end(&mut answer)).await.expect("an end");
+        assert!(end.is_err() || answer.is_empty() || answer.len() < 100, "{answer:?}");
+    });
+    join_all(silent).await;
+    // The metrics page is read over connections of the other port, which count too.
+    assert!(victim.metric(CONNECTIONS).await <= open + 2.0);
+}

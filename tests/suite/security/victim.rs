@@ -1,0 +1,87 @@
+//! The program under attack: a queue's server with its own limit of open files, and with metrics.
+
+use crate::system::program::{self, Running, SOON, metrics_page};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
+use std::time::Duration;
+use tallystone_client::{Client, NewMessage};
+use tallystone_tests::{TestRedis, lasting_port};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// The process, and what it needs.
+pub(super) struct Victim {
+    pub(super) address: SocketAddr,
+    metrics: SocketAddr,
+    process: Running,
+    _redis: TestRedis,
+    _dir: TempDir,
+}
+
+impl Victim {
+    /// Starts it with these limits (TOML lines), and waits until it listens.
+    pub(super) async fn start(limits: &str, files_max: u32) -> Victim {
+        let (redis, dir) = (TestRedis::start().await, TempDir::new().expect("a temporary folder"));
+        let config = dir.path().join("tallystone.toml");
+        std::fs::write(&config, format!("[limits]\n{limits}")).expect("a file");
+        let [address, metrics] = [(); 2].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port())));
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files_max} && exec \"$0\" \"$@\"")]).arg(program::path());
+        command.args(["server", "--allow-volatile", "--log", "warn", "--redis-url", &redis.url(), "--config"]);
+        command.arg(&config).args(["--listen", &address.to_string(), "--metrics-listen", &metrics.to_string()]);
+        command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
+        let mut process = Running::start(command);
+        let give_up_at = Instant::now() + SOON;
+        while TcpStream::connect(address).await.is_err() {
+            assert!(!process.has_ended(), "it has ended: {}", process.last_words().await);
+            assert!(Instant::now() < give_up_at, "it does not listen");
+            sleep(POLL).await;
+        }
+        Victim { address, metrics, process, _redis: redis, _dir: dir }
+    }
+
+    /// A client on a new connection.
+    pub(super) fn innocent(&self) -> Client {
+        Client::builder(format!("http://{}", self.address)).connect_lazy().expect("a good address")
+    }
+
+    /// Its resident memory.
+    pub(super) fn memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("memory");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// The sum of a metric over its labels.
+    pub(super) async fn metric(&self, name: &str) -> f64 {
+        let page = metrics_page(&self.metrics.to_string()).await;
+        let values = page.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            rest.starts_with([' ', '{']).then(|| rest.rsplit(' ').next()?.parse::<f64>().ok())?
+        });
+        values.sum()
+    }
+
+    /// Waits until a metric has this value.
+    pub(super) async fn until(&self, name: &str, value: f64) {
+        let give_up_at = Instant::now() + SOON;
+        loop {
+            let now = self.metric(name).await;
+            if now == value {
+                return;
+            }
+            assert!(Instant::now() < give_up_at, "{name} is {now}, not {value}");
+            sleep(POLL).await;
+        }
+    }
+}
+
+/// A message through a client: nobody else's attack stops it.
+pub(super) async fn works(client: &Client, id: &str) {
+    let enqueued = client.enqueue("q", vec![NewMessage::new(id, "payload")]).await.expect("an Enqueue");
+    assert!(enqueued.iter().all(Result::is_ok), "{enqueued:?}");
+}
