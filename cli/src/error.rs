@@ -3,6 +3,7 @@
 use crate::terminal::{filled, stderr_width};
 use serde::Serialize;
 use std::process::ExitCode;
+use tallystone_model::without_passwords;
 
 /// Shown under `--help`.
 pub(crate) const EXIT_CODES: &str = "\
@@ -42,6 +43,8 @@ impl CliError {
     fn new(code: Code, error: impl std::fmt::Display) -> Self {
         // Errors of libraries may span lines; ours do not.
         let error = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        // Texts of libraries may quote an address that they were given.
+        let error = without_passwords(&error);
         CliError { error, reason: None, hint: None, code }
     }
 

@@ -47,6 +47,7 @@ use msg::MsgVerb;
 use output::Output;
 use queue::QueueVerb;
 use std::process::ExitCode;
+use tallystone_model::without_passwords;
 
 /// Many small buffers cross threads on every call; the system's allocator takes a lock for each.
 #[global_allocator]
@@ -80,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints why the arguments are wrong, and ends. Of an argument that had another name in an earlier version, it says the
+/// Prints why the arguments are wrong, and ends; addresses in them are shown without passwords. Of an argument that had another name in an earlier version, it says the
 /// name.
 fn usage(error: clap::Error) -> ! {
     let given = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].map(|kind| error.get(kind));
@@ -88,11 +89,19 @@ fn usage(error: clap::Error) -> ! {
         if let ContextValue::String(given) = given
             && let Some(new) = config::renamed_argument(given)
         {
+            // Without the value of `--flag=value`, which may be a password.
+            let given = given.split('=').next().unwrap_or_default();
             eprintln!("error: {given} is now {new}");
             std::process::exit(error.exit_code());
         }
     }
-    error.exit()
+    let text = error.render().to_string();
+    let shown = without_passwords(&text);
+    if shown == text {
+        error.exit()
+    }
+    eprint!("{shown}");
+    std::process::exit(error.exit_code())
 }
 
 /// One core is for Redis: on a machine that both share, threads on every core only push it off its own

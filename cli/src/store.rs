@@ -8,7 +8,7 @@ use crate::serving::cannot_connect;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use tallystone_assembly::{AcceptedStore, accept_store};
-use tallystone_link::without_password;
+use tallystone_model::without_password;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreVerb {

@@ -72,7 +72,7 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     /// Checks the URLs, and connects to nothing.
     ///
     /// # Errors
-    /// [`Error::Connect`] if a URL is invalid.
+    /// [`Error::Connect`] if a URL is invalid, or has a user or a password.
     pub fn check(&self) -> Result<()> {
         self.endpoints().map(drop)
     }
@@ -139,6 +139,11 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     }
 
     fn endpoint(&self, url: &str) -> Result<Endpoint> {
+        if let Some((_, host)) = url.rsplit_once('@') {
+            // A password there would be of no use, and errors and logs would show it.
+            let message = "the address has a user or a password, but the servers have no accounts".to_owned();
+            return Err(Error::Connect { url: format!("***@{host}"), message });
+        }
         let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| connect_error(url, &error))?;
         if endpoint.uri().scheme_str() != Some("http") {
             // The connection would be plain text under any scheme; `https` must not hide that.

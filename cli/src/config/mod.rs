@@ -104,7 +104,7 @@ fn explain(error: figment::Error, file: Option<&Path>) -> CliError {
             None => error.hint(format!("the keys are {}", expected.join(", "))),
         };
     }
-    let shown = CliError::usage(format!("configuration: `{key}` in {source} {}", wrong_value(&error.kind)));
+    let shown = CliError::usage(format!("configuration: `{key}` in {source} {}", wrong_value(&key, &error.kind)));
     match source.as_str() {
         "the environment" => shown.hint(format!("it is set by {}", environment::variable(&key))),
         _ => shown,

@@ -2,9 +2,17 @@
 
 use figment::error::{Actual, Kind};
 
-/// Continues "`section.key` in FILE …".
-pub(super) fn wrong_value(kind: &Kind) -> String {
+/// The keys whose values may have a password.
+const SECRET_KEYS: &[&str] = &["redis.url", "kafka.properties", "elasticsearch.url"];
+
+/// Continues "`section.key` in FILE …". The value of a key that may have a password is not shown.
+pub(super) fn wrong_value(key: &str, kind: &Kind) -> String {
+    let is_secret = SECRET_KEYS.iter().any(|secret| key.starts_with(secret));
     match kind {
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) if is_secret => {
+            format!("must be {}", wanted(expected))
+        }
+        Kind::Message(_) if is_secret => "cannot be read".to_owned(),
         Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
             format!("is {}; it must be {}", value(found), wanted(expected))
         }

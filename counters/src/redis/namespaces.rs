@@ -45,7 +45,7 @@ impl RedisNamespaces {
         clock: Clock,
     ) -> Result<RedisNamespaces, ConnectError> {
         let client = tallystone_link::client(url)?;
-        let shown = tallystone_link::without_password(url);
+        let shown = tallystone_model::without_password(url);
         let link = || Link::new(client.clone(), replicas, scripts());
         let first = link();
         tallystone_link::preflight(&first, &shown, allow_volatile).await?;
@@ -61,7 +61,7 @@ impl RedisNamespaces {
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
     /// it. Returns its new mark; `None`: no process has noticed a loss.
     pub async fn accept(url: &str) -> Result<Option<String>, ConnectError> {
-        let shown = tallystone_link::without_password(url);
+        let shown = tallystone_model::without_password(url);
         Identity::accept(tallystone_link::client(url)?, MARK, &shown).await
     }
 

@@ -3,7 +3,7 @@
 use crate::{KafkaConfigError, KafkaOptions};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use tallystone_model::ConfigError;
+use tallystone_model::{ConfigError, without_password};
 
 /// `[kafka]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,11 +44,15 @@ impl KafkaConfig {
         let Some(brokers) = &self.brokers else { return Ok(None) };
         let brokers = brokers.strip_prefix("kafka://").unwrap_or(brokers);
         if brokers.contains("://") {
-            return Err(ConfigError::new("kafka.brokers", format!("is {brokers:?}; must be like HOST:PORT,HOST:PORT")));
+            return Err(ConfigError::new(
+                "kafka.brokers",
+                format!("is {:?}; must be like HOST:PORT,HOST:PORT", without_password(brokers)),
+            ));
         }
-        let property = |text: &String| match text.split_once('=') {
-            Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-            None => Err(ConfigError::new("kafka.properties", format!("has {text:?}, which is not like key=value"))),
+        // An item is not quoted, because it may have a password.
+        let property = |(number, text): (usize, &String)| match text.split_once('=') {
+            Some((key, value)) if is_property(key) => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(ConfigError::new(format!("kafka.properties[{number}]"), "must be like linger.ms=5")),
         };
         let options = KafkaOptions {
             brokers: brokers.to_owned(),
@@ -56,7 +60,7 @@ impl KafkaConfig {
             partitions: self.partitions,
             replication_factor: u16::try_from(self.replicas).ok().filter(|replicas| *replicas > 0),
             retention_ms: self.retention_ms,
-            properties: self.properties.iter().map(property).collect::<Result<BTreeMap<_, _>, _>>()?,
+            properties: self.properties.iter().enumerate().map(property).collect::<Result<BTreeMap<_, _>, _>>()?,
         };
         options.check().map_err(|error| match error {
             KafkaConfigError::Invalid { field, why } => ConfigError::new(format!("kafka.{field}"), why),
@@ -66,6 +70,11 @@ impl KafkaConfig {
         })?;
         Ok(Some(options))
     }
+}
+
+/// Whether this may be the name of a property of librdkafka.
+fn is_property(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c))
 }
 
 #[cfg(test)]
@@ -92,7 +101,8 @@ mod tests {
             ("kafka.partitions", KafkaConfig { partitions: 0, ..kafka() }),
             ("kafka.replicas", KafkaConfig { replicas: 17, ..kafka() }),
             ("kafka.retention_ms", KafkaConfig { retention_ms: 1, ..kafka() }),
-            ("kafka.properties", property("linger.ms")),
+            ("kafka.properties[0]", property("linger.ms")),
+            ("kafka.properties[0]", property("sasl.password: S3cretPW=")),
             ("kafka.properties", property("acks=1")),
         ] {
             assert_eq!(config.check().unwrap_err().field, field);

@@ -1,6 +1,7 @@
 //! Which Kafka cluster and topic to use, and how librdkafka is configured for them.
 
 use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
 use std::collections::BTreeMap;
 
 /// A Kafka cluster and the events topic in it.
@@ -39,7 +40,7 @@ pub enum KafkaConfigError {
     /// The programs set this property themselves: exactly-once indexing depends on it, or it has its own setting.
     #[error("the Kafka property {0} cannot be changed: the programs set it themselves")]
     Fixed(String),
-    /// librdkafka does not know a property, or refuses its value.
+    /// librdkafka does not know a property, or refuses its value. The value is not shown, because it may be a password.
     #[error("the Kafka client cannot be set up: {0}")]
     Refused(String),
     /// A field is out of range.
@@ -50,6 +51,20 @@ pub enum KafkaConfigError {
         /// What is wrong with its value.
         why: String,
     },
+}
+
+impl From<KafkaError> for KafkaConfigError {
+    /// Why a client could not be created.
+    fn from(error: KafkaError) -> Self {
+        KafkaConfigError::Refused(match error {
+            // The library's own text quotes the value, and so may librdkafka's description.
+            KafkaError::ClientConfig(_, why, name, value) => {
+                let why = if value.is_empty() { why } else { why.replace(&value, "***") };
+                format!("{name}: {why}")
+            }
+            other => other.to_string(),
+        })
+    }
 }
 
 /// Properties that no configuration may change, whichever client uses them.
@@ -90,6 +105,9 @@ impl KafkaOptions {
         }
         if !(1..=10_000).contains(&self.partitions) {
             return invalid("partitions", format!("is {}; must be from 1 to 10000", self.partitions));
+        }
+        if self.brokers.contains('@') {
+            return invalid("brokers", "has an @; user and password are properties: sasl.username=…".to_owned());
         }
         if let Some(bad) = self.brokers.split(',').find(|broker| !is_address(broker.trim())) {
             return invalid("brokers", format!("has {bad:?}; must be like HOST:PORT,HOST:PORT"));

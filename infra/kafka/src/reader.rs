@@ -73,7 +73,7 @@ impl<O: ReaderObserver> GroupReader<O> {
         let (positions, waits) = (Mutex::default(), Mutex::default());
         let context = ReaderContext { observer, topic: topic.clone(), verifier, positions, waits, troubles };
         let consumer = config.create_with_context(context);
-        let consumer = consumer.map_err(|error| KafkaConfigError::Refused(error.to_string()))?;
+        let consumer = consumer?;
         Ok((GroupReader { topic, consumer: Some(Arc::new(consumer)) }, reported))
     }
 

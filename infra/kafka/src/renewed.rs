@@ -22,8 +22,7 @@ impl<T: Send + Sync + 'static> Renewed<T> {
         C: ClientContext + 'static,
         T: FromClientConfigAndContext<C>,
     {
-        let make =
-            move || config.create_with_context(context()).map_err(|error| KafkaConfigError::Refused(error.to_string()));
+        let make = move || Ok(config.create_with_context(context())?);
         Ok(Renewed { current: Mutex::new(Arc::new(make()?)), make: Box::new(make) })
     }
 

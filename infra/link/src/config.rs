@@ -37,7 +37,8 @@ impl RedisConfig {
     /// Checks every field; the error names the first bad one.
     pub fn check(&self) -> Result<(), ConfigError> {
         if let Err(error) = self.url.as_str().into_connection_info() {
-            let why = format!("is {:?}: {error}; must be like redis://127.0.0.1:6379", self.url);
+            // The value is not quoted: a password may be anywhere in what is not an address.
+            let why = format!("is no address: {error}; must be like redis://127.0.0.1:6379");
             return Err(ConfigError::new("redis.url", why));
         }
         ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;

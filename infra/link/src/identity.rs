@@ -54,7 +54,7 @@ impl Identity {
     }
 
     /// Reads the mark of a store that [`check`](Identity::check) has let pass; a store without one gets it. `url` is shown
-    /// in the log and in errors: pass it [`without_password`](crate::without_password).
+    /// in the log and in errors: pass it [`without_password`](tallystone_model::without_password).
     pub async fn open(
         client: Client,
         key: &'static str,

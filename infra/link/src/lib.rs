@@ -26,7 +26,7 @@ pub use error::LinkError;
 pub use format::Format;
 pub use identity::Identity;
 pub use link::{Link, ReplicaWait};
-pub use preflight::{ConnectError, client, preflight, without_password};
+pub use preflight::{ConnectError, client, preflight};
 pub use script_reply::ScriptReply;
 pub use state::{DataLoss, StoreState, StoreStatus};
 pub use witness::{Verdict, Witness, wall_ms};

@@ -7,7 +7,7 @@ const POLL: Duration = Duration::from_millis(100);
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// Returns when Redis has loaded its data, and logs its progress until then. `url` is shown in the log: pass it
-/// [`without_password`](crate::without_password).
+/// [`without_password`](tallystone_model::without_password).
 pub(crate) async fn until_loaded(link: &Link, url: &str) -> Result<(), LinkError> {
     let mut logged_at: Option<Instant> = None;
     loop {

@@ -80,23 +80,13 @@ impl ConnectError {
     }
 }
 
-/// The address without its password, fit to be shown and logged.
-pub fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let authority = rest.split('/').next().unwrap_or_default();
-    match authority.rsplit_once('@') {
-        Some((who, _)) => format!("{scheme}://***{}", &rest[who.len()..]),
-        None => url.to_owned(),
-    }
-}
-
 /// The client of an address.
 pub fn client(url: &str) -> Result<redis::Client, ConnectError> {
     redis::Client::open(url).map_err(|error| ConnectError::Address(error.to_string()))
 }
 
 /// Waits until Redis has loaded its data. Refuses a Redis that is too old or, unless `allow_volatile`, may lose
-/// acknowledged writes. `url` is shown in errors: pass it [`without_password`].
+/// acknowledged writes. `url` is shown in errors: pass it [`without_password`](tallystone_model::without_password).
 pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
     let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
     until_loaded(link, url).await.map_err(unreachable)?;
@@ -136,18 +126,5 @@ fn pair_value(reply: &Value) -> String {
         Value::Array(parts) => parts.get(1).map(text).unwrap_or_default(),
         Value::Map(pairs) => pairs.first().map(|(_, value)| text(value)).unwrap_or_default(),
         _ => String::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passwords_are_not_shown() {
-        assert_eq!(without_password("redis://:s3cret@db:6379/1"), "redis://***@db:6379/1");
-        assert_eq!(without_password("redis://me:p@ss@db"), "redis://***@db");
-        assert_eq!(without_password("redis://db:6379/a@b"), "redis://db:6379/a@b");
-        assert_eq!(without_password("nonsense"), "nonsense");
     }
 }

@@ -31,7 +31,7 @@ impl RedisStore {
         let client = tallystone_link::client(&options.url)?;
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
         let link = Link::new(client, replicas, Script::ALL.iter().map(|script| script.source()));
-        let shown = tallystone_link::without_password(&options.url);
+        let shown = tallystone_model::without_password(&options.url);
         tallystone_link::preflight(&link, &shown, options.allow_volatile).await?;
         Identity::check(&link, MARK, &shown, options.allow_volatile).await?;
         FORMAT.check(&link, &shown).await?;
@@ -54,7 +54,7 @@ impl RedisStore {
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
     /// it. Returns its new mark; `None`: no process has noticed a loss.
     pub async fn accept(url: &str) -> Result<Option<String>, ConnectError> {
-        let shown = tallystone_link::without_password(url);
+        let shown = tallystone_model::without_password(url);
         Identity::accept(tallystone_link::client(url)?, MARK, &shown).await
     }
 

@@ -1,6 +1,8 @@
-//! What callers who mean harm can do to a running program (S1 to S7), and that others do not notice.
+//! What callers who mean harm can do to a running program (S1 to S7), and what must stay private.
 //!
-//! What lives here: attacks against the built program. What may not: refusals of single calls, which each service tests.
+//! What lives here: attacks against the built program, which is also run with secrets and with hostile text. What may
+//! not: refusals of single calls, which each service tests.
 
 mod bounds;
+mod secrets;
 mod victim;
