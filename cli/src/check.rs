@@ -4,6 +4,7 @@ use crate::connection::Session;
 use crate::error::CliError;
 use crate::output::grouped;
 use crate::table::table;
+use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
 use tallystone_client::Violation;
@@ -66,7 +67,7 @@ fn text(reports: &[Report]) -> String {
     let mut text = table(&["queue", "#checked", "verdict"], reports.iter().map(row));
     for report in reports {
         for Violation { invariant, detail } in &report.violations {
-            text += &format!("\n{} {invariant}: {detail}", report.queue);
+            text += &format!("\n{} {invariant}: {}", visible(&report.queue), visible(detail));
         }
     }
     text

@@ -3,6 +3,7 @@
 
 use crate::error::CliError;
 use crate::output::Output;
+use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
@@ -81,7 +82,7 @@ fn is_on_terminal() -> bool {
 /// The question goes to stderr: stdout may go to a file.
 fn confirmed(what: &str) -> Result<bool, CliError> {
     let mut answer = String::new();
-    eprint!("{what}? [y/N] ");
+    eprint!("{}? [y/N] ", visible(what));
     std::io::stderr().flush().and_then(|()| std::io::stdin().lock().read_line(&mut answer)).map_err(CliError::usage)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

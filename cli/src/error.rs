@@ -1,6 +1,7 @@
 //! How a verb fails: one line, a hint, an exit code.
 
 use crate::terminal::{filled, stderr_width};
+use crate::text::visible;
 use serde::Serialize;
 use std::process::ExitCode;
 use tallystone_model::without_passwords;
@@ -90,6 +91,7 @@ impl CliError {
         } else {
             let hint = self.hint.as_ref().map(|hint| format!(" hint: {hint}"));
             for line in [format!("error: {}", self.error)].into_iter().chain(hint) {
+                let line = visible(&line);
                 eprintln!("{}", stderr_width().map_or(line.clone(), |width| filled(&line, width, " hint: ".len())));
             }
         }

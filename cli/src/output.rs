@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::terminal::{fitted, width};
+use crate::text::harmless;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
@@ -28,17 +29,19 @@ impl Output {
     /// A remark on what was shown: with --json it goes to stderr.
     pub(crate) fn remark(self, line: &str) -> Result<(), CliError> {
         if self.json {
-            eprintln!("{line}");
+            eprintln!("{}", harmless(line));
             return Ok(());
         }
         self.line(line)
     }
 
-    /// Lines; in a terminal they break between words.
+    /// Lines; in a terminal they break between words. Those for people have no control characters but line breaks and
+    /// colours: who puts them together makes each part [`visible`](crate::text::visible).
     pub(crate) fn line(self, line: &str) -> Result<(), CliError> {
-        let line = match width().filter(|_| !self.json) {
-            Some(width) => fitted(line, width),
-            None => line.to_owned(),
+        let line = match (self.json, width()) {
+            (true, _) => line.to_owned(),
+            (false, Some(width)) => fitted(&harmless(line), width),
+            (false, None) => harmless(line),
         };
         let mut stdout = std::io::stdout().lock();
         match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {

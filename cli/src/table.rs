@@ -4,15 +4,18 @@
 //! 3. If the longest words do not fit next to each other, each row becomes lines of name and value.
 
 use crate::terminal::{cell_color, colored, filled, width};
+use crate::text::visible;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use textwrap::core::display_width;
 
 /// The space between two columns.
 const GAP: usize = 2;
 
-/// A plain table. Columns whose header starts with `#` are numbers.
+/// A plain table. Columns whose header starts with `#` are numbers. Each cell is shown on one line ([`visible`]).
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let grid = Grid { header: header.to_vec(), rows: rows.into_iter().collect() };
+    let shown = |row: Vec<String>| row.iter().map(|cell| visible(cell)).collect();
+    let names: Vec<String> = header.iter().map(|name| visible(name)).collect();
+    let grid = Grid { header: names.iter().map(String::as_str).collect(), rows: rows.into_iter().map(shown).collect() };
     match width() {
         Some(width) => grid.fitted(width),
         None => grid.drawn(),
@@ -84,7 +87,7 @@ impl Grid<'_> {
             None => Cell::new(text),
         };
         table.set_header(self.header.iter().map(|name| cell(&name.trim_start_matches('#').to_uppercase())));
-        let has_state = |column: usize| matches!(self.header[column], "state" | "outcome");
+        let has_state = |column: usize| matches!(self.header[column], "state" | "outcome" | "left it");
         for row in &self.rows {
             let cells = row.iter().enumerate();
             table.add_row(cells.map(|(at, text)| if has_state(at) { cell(text) } else { Cell::new(text) }));
@@ -140,6 +143,12 @@ mod tests {
     fn tables_align() {
         let text = table(&["name", "#pending"], [vec!["a".to_owned(), "5".to_owned()], vec!["bb".into(), "12".into()]]);
         assert_eq!(text, "NAME  PENDING\na           5\nbb         12");
+    }
+
+    #[test]
+    fn s1_a_cell_is_one_line() {
+        let text = table(&["id", "reason"], [vec!["a\nb".to_owned(), "\u{202e}c".to_owned()]]);
+        assert_eq!(text, "ID    REASON\na\\nb  \\u{202e}c");
     }
 
     #[test]

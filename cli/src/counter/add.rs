@@ -6,6 +6,7 @@ use super::token::TokenArgs;
 use crate::duration::format_time;
 use crate::error::CliError;
 use crate::ndjson::Sending;
+use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -84,8 +85,8 @@ fn text(outcome: &Outcome<'_>) -> String {
         ms => format!(" at {}", format_time(ms)),
     };
     let mut text = match outcome.added.duplicate {
-        true => format!("Added nothing to {}: the event was already counted{at}.\n", outcome.counter),
-        false => format!("Added {} to {}{at}.\n", count_text(outcome.delta), outcome.counter),
+        true => format!("Added nothing to {}: the event was already counted{at}.\n", visible(outcome.counter)),
+        false => format!("Added {} to {}{at}.\n", count_text(outcome.delta), visible(outcome.counter)),
     };
     if let Some(Counted { count, exact_to_ms }) = outcome.counted {
         // Only the adds of best-effort counters are no events.

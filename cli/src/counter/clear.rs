@@ -4,6 +4,7 @@ use super::session::{CounterSession, InNamespace};
 use super::token::TokenArgs;
 use crate::duration::format_time;
 use crate::error::CliError;
+use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
 use tallystone_client::{Cleared, IdempotencyToken, NewClear};
@@ -36,8 +37,12 @@ pub(crate) async fn run(args: ClearArgs, session: &CounterSession) -> Result<(),
     session.output.one(&outcome, |outcome| {
         let before = if cleared.duplicate { " It was cleared before." } else { "" };
         match cleared.event_time_ms {
-            0 => format!("{} is zero.{before}", outcome.counter),
-            ms => format!("{} is cleared: adds up to {} no longer count.{before}", outcome.counter, format_time(ms)),
+            0 => format!("{} is zero.{before}", visible(outcome.counter)),
+            ms => format!(
+                "{} is cleared: adds up to {} no longer count.{before}",
+                visible(outcome.counter),
+                format_time(ms)
+            ),
         }
     })
 }

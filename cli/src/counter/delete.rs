@@ -6,6 +6,7 @@ use super::token::TokenArgs;
 use crate::consent::Consent;
 use crate::duration::format_time;
 use crate::error::CliError;
+use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
 use tallystone_client::{IdempotencyToken, NewClear};
@@ -57,8 +58,10 @@ pub(crate) async fn run(args: DeleteArgs, session: &CounterSession) -> Result<()
     session.output.one(&report, |report| {
         let before = if duplicate { " It was deleted before." } else { "" };
         match event_time_ms {
-            0 => format!("Deleted {}.{before}", report.deleted),
-            ms => format!("Deleted {}: adds up to {} no longer count.{before}", report.deleted, format_time(ms)),
+            0 => format!("Deleted {}.{before}", visible(report.deleted)),
+            ms => {
+                format!("Deleted {}: adds up to {} no longer count.{before}", visible(report.deleted), format_time(ms))
+            }
         }
     })
 }

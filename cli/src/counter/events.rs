@@ -6,6 +6,7 @@ use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::table::table;
+use crate::text::visible;
 use clap::Args;
 use tallystone_client::CounterEvent;
 
@@ -41,7 +42,7 @@ pub(crate) async fn run(args: EventsArgs, session: &CounterSession) -> Result<()
         }
     }
     if empty && !session.output.json {
-        session.output.line(&format!("No events of {} in this time.", args.counter))?;
+        session.output.line(&format!("No events of {} in this time.", visible(&args.counter)))?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::flag_names::in_flags;
 use crate::limits::BATCH_ITEMS_MAX;
 use crate::table::table;
+use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
 use tallystone_client::{Counted, Refused};
@@ -76,7 +77,7 @@ impl Outcome {
                 let exactness = exactness(Some(counted.counter_type), counted.exact_to_ms, now_ms);
                 (count_text(counted.count), exactness)
             }
-            None => (String::new(), format!("refused: {}", self.error.as_deref().unwrap_or_default())),
+            None => (String::new(), format!("refused: {}", visible(self.error.as_deref().unwrap_or_default()))),
         }
     }
 }

@@ -5,6 +5,7 @@ use super::session::{CounterSession, InNamespace};
 use super::text::{count_text, now_ms};
 use crate::duration::{format_time, parse_ms};
 use crate::error::CliError;
+use crate::text::visible;
 use clap::Args;
 use serde::Serialize;
 use std::time::Duration;
@@ -72,5 +73,5 @@ fn text(timed: &TimedCount<'_>, before: Option<i64>) -> String {
         },
         _ => String::new(),
     };
-    format!("{}  {}  {count}  ({change}{remark})", format_time(timed.at_ms), timed.outcome.counter)
+    format!("{}  {}  {count}  ({change}{remark})", format_time(timed.at_ms), visible(&timed.outcome.counter))
 }

@@ -4,7 +4,7 @@ use crate::connection::{self, Session};
 use crate::duration::parse_ms;
 use crate::error::CliError;
 use crate::ndjson::{Sending, open, unreadable};
-use crate::text::parse_pair;
+use crate::text::{parse_pair, visible};
 use clap::Args;
 use std::io::Read;
 use std::path::PathBuf;
@@ -102,8 +102,8 @@ async fn one(queue: &str, message: NewMessage, session: &Session) -> Result<(), 
     for result in results {
         let enqueued = result.map_err(|refused| connection::refusal(&refused))?;
         session.output.one(&enqueued, |enqueued| match enqueued.queue_created {
-            true => format!("Enqueued {} in queue '{queue}', which this call created.", enqueued.id),
-            false => format!("Enqueued {}.", enqueued.id),
+            true => format!("Enqueued {} in queue '{queue}', which this call created.", visible(&enqueued.id)),
+            false => format!("Enqueued {}.", visible(&enqueued.id)),
         })?;
     }
     Ok(())

@@ -4,6 +4,7 @@ use crate::connection::Session;
 use crate::duration::format_time;
 use crate::error::CliError;
 use crate::terminal::colored;
+use crate::text::visible;
 use clap::Args;
 use tallystone_client::{Explanation, Hindrance};
 
@@ -21,10 +22,10 @@ pub(crate) async fn run(args: ExplainArgs, session: &Session) -> Result<(), CliE
 }
 
 fn text(explanation: &Explanation) -> String {
-    let first = format!("{} is {}.\n", explanation.message.id, colored(explanation.message.state.name()));
+    let first = format!("{} is {}.\n", visible(&explanation.message.id), colored(explanation.message.state.name()));
     let sentence = |hindrance: &Hindrance| match hindrance.until_ms {
-        0 => format!("  {}\n", hindrance.text),
-        until_ms => format!("  {} This lasts until {}.\n", hindrance.text, format_time(until_ms)),
+        0 => format!("  {}\n", visible(&hindrance.text)),
+        until_ms => format!("  {} This lasts until {}.\n", visible(&hindrance.text), format_time(until_ms)),
     };
     explanation.hindrances.iter().map(sentence).fold(first, |text, line| text + &line)
 }

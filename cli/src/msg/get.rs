@@ -5,7 +5,7 @@ use crate::duration::{format_ms, format_time};
 use crate::error::CliError;
 use crate::table::table;
 use crate::terminal::colored;
-use crate::text::{pairs_text, printable, printable_bytes};
+use crate::text::{pairs_text, visible, visible_byte_lines};
 use clap::Args;
 use tallystone_client::{Attempt, Message, State};
 
@@ -22,7 +22,11 @@ pub(crate) async fn run(args: GetArgs, session: &Session) -> Result<(), CliError
     session.output.one(&message, message_text)
 }
 
-/// A message for people: one line per field; fields without a value are left out.
+/// Where the values of a message begin, and each line of a payload.
+const INDENT: usize = 18;
+
+/// A message for people: one line per field; fields without a value are left out. Further lines of a payload or a result
+/// begin below its first.
 fn message_text(message: &Message) -> String {
     let time = |ms: u64| if ms == 0 { String::new() } else { format_time(ms) };
     let due = match message.state {
@@ -37,21 +41,22 @@ fn message_text(message: &Message) -> String {
         ("since", time(message.state_since_ms)),
         (due, time(message.due_ms)),
         ("priority", message.priority.to_string()),
-        ("priority class", message.priority_class.clone().unwrap_or_default()),
+        ("priority class", visible(message.priority_class.as_deref().unwrap_or_default())),
         ("attempts", format!("{} of {}", message.attempts, message.max_attempts)),
-        ("worker", message.worker.clone()),
+        ("worker", visible(&message.worker)),
         ("fencing token", fencing_token),
-        ("reason", message.reason.clone()),
+        ("reason", visible(&message.reason)),
         ("coalesced", coalesced.to_owned()),
         ("enqueued", time(message.enqueued_at_ms)),
         ("version", message.version.to_string()),
         ("metadata", pairs_text(&message.metadata)),
-        ("payload", printable_bytes(&message.payload)),
-        ("result", printable_bytes(&message.result)),
+        ("payload", visible_byte_lines(&message.payload, INDENT)),
+        ("result", visible_byte_lines(&message.result, INDENT)),
     ];
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
-    let text = shown
-        .fold(format!("message {}\n", message.id), |text, (name, value)| text + &format!("  {name:<15} {value}\n"));
+    let text = shown.fold(format!("message {}\n", visible(&message.id)), |text, (name, value)| {
+        text + &format!("  {name:<15} {value}\n")
+    });
     match message.last_attempts.as_slice() {
         [] => text,
         attempts => text + "\n" + &attempts_text(attempts),
@@ -69,9 +74,9 @@ fn attempts_text(attempts: &[Attempt]) -> String {
             attempt.number.to_string(),
             format_time(attempt.leased_at_ms),
             ran,
-            colored(attempt.state.name()),
+            attempt.state.name().to_owned(),
             attempt.worker.clone(),
-            printable(&attempt.reason),
+            attempt.reason.clone(),
         ]
     };
     table(&["#attempt", "began", "ran", "left it", "worker", "reason"], attempts.iter().map(row))

@@ -5,7 +5,7 @@ use crate::duration::format_time;
 use crate::error::CliError;
 use crate::limits::BATCH_ITEMS_MAX;
 use crate::table::table;
-use crate::text::{pairs_text, printable};
+use crate::text::pairs_text;
 use clap::Args;
 use tallystone_client::{Message, State};
 
@@ -59,7 +59,7 @@ fn row(message: &Message) -> Vec<String> {
         format!("{}/{}", message.attempts, message.max_attempts),
         if message.due_ms == 0 { String::new() } else { format_time(message.due_ms) },
         message.worker.clone(),
-        printable(&message.reason),
+        message.reason.clone(),
         pairs_text(&message.metadata),
     ]
 }

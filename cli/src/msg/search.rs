@@ -5,7 +5,7 @@ use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
 use crate::history::{HistoryFlags, UNCERTAIN, behind};
 use crate::table::table;
-use crate::text::{pairs_text, parse_pair, printable, printable_bytes};
+use crate::text::{pairs_text, parse_pair, visible_bytes};
 use clap::Args;
 use tallystone_client::{IndexedMessage, Search, State};
 
@@ -76,7 +76,7 @@ pub(crate) async fn run(args: SearchArgs, session: &Session) -> Result<(), CliEr
                 header.extend(has_results.then_some("result"));
                 let row = |message| {
                     let mut cells = row(message);
-                    cells.extend(has_results.then(|| printable_bytes(&message.result)));
+                    cells.extend(has_results.then(|| visible_bytes(&message.result)));
                     cells
                 };
                 table(&header, messages.iter().map(row))
@@ -113,8 +113,8 @@ fn row(message: &IndexedMessage) -> Vec<String> {
         },
         message.attempts.to_string(),
         format_time(message.changed_at_ms),
-        printable(&message.worker),
-        printable(&message.reason),
+        message.worker.clone(),
+        message.reason.clone(),
         pairs_text(&message.metadata),
     ]
 }

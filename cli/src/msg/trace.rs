@@ -5,7 +5,7 @@ use crate::duration::{format_ms, format_time};
 use crate::error::CliError;
 use crate::history::{HistoryFlags, UNCERTAIN, behind};
 use crate::terminal::colored;
-use crate::text::{pairs_text, printable, printable_bytes};
+use crate::text::{pairs_text, visible, visible_bytes, visible_lines};
 use clap::Args;
 use std::fmt::Write;
 use tallystone_client::{Gap, IndexedMessage, Search, State, Trace, TracedTransition};
@@ -115,10 +115,11 @@ pub(crate) fn drawn(trace: &Trace, before: &mut Option<TracedTransition>, queue:
 fn headline(queue: &str, id: &str, priority: i64, sequence: u64, message: Option<&IndexedMessage>) -> String {
     let pairs = message.map_or_else(String::new, |message| pairs_text(&message.metadata));
     let pairs = if pairs.is_empty() { pairs } else { format!("  {pairs}") };
-    let mut text = format!("{} in {queue}  (priority {priority}, sequence {sequence}){pairs}\n", printable(id));
+    let mut text =
+        format!("{} in {}  (priority {priority}, sequence {sequence}){pairs}\n", visible(id), visible(queue));
     if let Some(payload) = message.and_then(|message| message.payload.as_ref()) {
         let _ = match std::str::from_utf8(payload) {
-            Ok(payload) => writeln!(text, "  {}", printable(payload)),
+            Ok(payload) => writeln!(text, "  {}", visible_lines(payload, 2)),
             Err(_) => writeln!(text, "  {} bytes of binary payload", payload.len()),
         };
     }
@@ -146,21 +147,21 @@ fn spent(transition: &TracedTransition) -> String {
 /// The cause of a transition, with attempt, worker, fencing token, reason and time limit. `before` is the last known
 /// transition of the message.
 fn what(transition: &TracedTransition, before: Option<&TracedTransition>) -> String {
-    let mut text = transition.by.replace('_', " ");
+    let mut text = visible(&transition.by.replace('_', " "));
     if matches!(transition.by.as_str(), "dequeue" | "complete" | "release" | "extend_lease" | "lease_expired") {
         if let Some(attempt) = attempt(transition, before) {
             let _ = write!(text, ", attempt {attempt}");
         }
         if !transition.worker.is_empty() {
-            let _ = write!(text, " by {}", printable(&transition.worker));
+            let _ = write!(text, " by {}", visible(&transition.worker));
         }
         let _ = write!(text, " (fencing token {})", transition.fencing_token);
     }
     if !transition.reason.is_empty() && transition.reason != transition.by.replace('_', " ") {
-        let _ = write!(text, ": {}", printable(&transition.reason));
+        let _ = write!(text, ": {}", visible(&transition.reason));
     }
     if !transition.result.is_empty() {
-        let _ = write!(text, ", result: {}", printable_bytes(&transition.result));
+        let _ = write!(text, ", result: {}", visible_bytes(&transition.result));
     }
     match transition.to {
         Some(State::Invisible) => _ = write!(text, ", visible at {}", format_time(transition.due_ms)),

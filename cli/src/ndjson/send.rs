@@ -5,6 +5,7 @@ use super::{Item, Reader};
 use crate::error::CliError;
 use crate::flag_names::in_line;
 use crate::output::{Output, grouped};
+use crate::text::visible;
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -151,10 +152,10 @@ fn report_text(report: &Report, (done, items): (&str, &str)) -> String {
         grouped(rate as u64)
     );
     for (reason, count) in &report.refused_by_reason {
-        text += &format!("Refused {} as {reason}.\n", grouped(*count));
+        text += &format!("Refused {} as {}.\n", grouped(*count), visible(reason));
     }
     for RefusedLine { line, reason, error } in &report.refused_lines {
-        text += &format!("  line {line}: {reason}: {error}\n");
+        text += &format!("  line {line}: {}: {}\n", visible(reason), visible(error));
     }
     if report.refused > report.refused_lines.len() as u64 {
         text += &format!("  … and {} more\n", grouped(report.refused - report.refused_lines.len() as u64));

@@ -2,6 +2,7 @@
 
 use crate::duration::{format_ms, format_time};
 use crate::output::grouped;
+use crate::text::visible;
 use tallystone_client::{BackoffKind, PriorityClasses, QueueInfo, QueueType};
 
 /// The queue's type: `simple`, `exclusive by tail`.
@@ -77,7 +78,7 @@ pub(super) fn describe_text(queue: &QueueInfo) -> String {
         ("revision", queue.revision.to_string()),
         ("created", format_time(queue.created_at_ms)),
     ];
-    lines
-        .iter()
-        .fold(format!("queue {}\n", queue.name), |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
+    lines.iter().fold(format!("queue {}\n", visible(&queue.name)), |text, (name, value)| {
+        text + &format!("  {name:<15} {}\n", visible(value))
+    })
 }

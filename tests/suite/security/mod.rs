@@ -4,5 +4,6 @@
 //! not: refusals of single calls, which each service tests.
 
 mod bounds;
+mod output;
 mod secrets;
 mod victim;

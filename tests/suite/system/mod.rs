@@ -9,7 +9,7 @@ mod bench;
 mod configuration;
 mod consent;
 mod demo;
-mod dev;
+pub(crate) mod dev;
 mod history_check;
 mod history_repair;
 mod messages;

@@ -2,6 +2,7 @@
 
 use crate::duration::format_ms;
 use crate::output::grouped;
+use crate::text::visible;
 use tallystone_client::{Cardinality, CounterType, Namespace};
 
 pub(super) fn type_text(counter_type: Option<CounterType>) -> &'static str {
@@ -45,6 +46,6 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
         ("expire after", duration(config.expire_after_ms)),
         ("revision", namespace.revision.to_string()),
     ];
-    let headline = format!("namespace {}\n", namespace.name);
+    let headline = format!("namespace {}\n", visible(&namespace.name));
     lines.iter().fold(headline, |text, (name, value)| text + &format!("  {name:<15} {value}\n"))
 }

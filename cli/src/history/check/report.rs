@@ -2,6 +2,7 @@
 
 use crate::output::grouped;
 use crate::table::table;
+use crate::text::visible;
 use serde::Serialize;
 
 /// Differences of a queue that are listed; further ones are only counted.
@@ -72,7 +73,7 @@ pub(super) fn text(reports: &[Report]) -> String {
     let mut text = table(&header, reports.iter().map(row));
     for report in reports {
         for Difference { id, difference } in &report.differences {
-            text += &format!("\n{} {id}: {difference}", report.queue);
+            text += &format!("\n{} {}: {}", visible(&report.queue), visible(id), visible(difference));
         }
         if report.more_differences > 0 {
             text += &format!("\n{}: {} more", report.queue, report.more_differences);
