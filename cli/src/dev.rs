@@ -1,5 +1,5 @@
 //! `tallystone dev`: a private Redis whose data survives restarts, and the queue, the counters and a rollup worker on it, in
-//! one process tree.
+//! one process tree. Other users of the machine can use its ports, but not its data and its Redis.
 
 use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, load};
 use crate::data_dir::{data_dir_of, earlier_data_dir_of};
@@ -8,6 +8,7 @@ use crate::output::Output;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
 use crate::shutdown::Shutdown;
 use clap::Args;
+use nix::sys::stat::{Mode, umask};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,8 +18,9 @@ use tallystone_counters::{CountersConfig, NamespaceConfig, NamespaceName};
 use tallystone_link::RedisConfig;
 use tallystone_local::{
     PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions, PrivateRedis,
-    PrivateRedisOptions,
+    PrivateRedisOptions, REDIS_CONF, private_dir,
 };
+use tallystone_model::without_password;
 
 /// The namespace that `dev` creates.
 const NAMESPACE: &str = "default";
@@ -55,6 +57,8 @@ struct Running {
     server: String,
     counters: String,
     redis_url: String,
+    /// The file with the password of this Redis.
+    redis_conf: PathBuf,
     kafka: Option<String>,
     elasticsearch: Option<String>,
     metrics: Option<String>,
@@ -78,8 +82,10 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
         std::net::TcpListener::bind(address)
             .map_err(|error| CliError::usage(format!("cannot serve metrics on {address}: {error}")))?;
     }
-    let data_dir = args.data_dir.unwrap_or_else(default_data_dir);
-    let options = PrivateRedisOptions { port: args.redis_port, ..PrivateRedisOptions::new(&data_dir) };
+    // What this process and its children write is for this user only.
+    umask(Mode::from_bits_truncate(0o077));
+    let data_dir = private_dir(&args.data_dir.unwrap_or_else(default_data_dir)).map_err(CliError::usage)?;
+    let options = PrivateRedisOptions { port: args.redis_port, password: true, ..PrivateRedisOptions::new(&data_dir) };
     let redis = PrivateRedis::start(options).await.map_err(|error| cannot_serve(&error))?;
     config.redis.url = redis.url();
     let full = match args.full {
@@ -152,11 +158,12 @@ async fn serve(
     let running = Running {
         server: services.queue_url(),
         counters: services.counters_url(),
-        redis_url: redis.url(),
+        redis_url: redis.shown_url(),
+        redis_conf: data_dir.join(REDIS_CONF),
         kafka: config.kafka.brokers.clone(),
-        elasticsearch: config.elasticsearch.url.as_deref().map(without_user),
+        elasticsearch: config.elasticsearch.url.as_deref().map(without_password),
         metrics: config.server.metrics_listen.map(|address| format!("http://{address}/metrics")),
-        data_dir: data_dir.canonicalize().map_err(CliError::usage)?,
+        data_dir: data_dir.to_owned(),
         process_id: std::process::id(),
     };
     output.one(&running, banner)?;
@@ -208,14 +215,6 @@ async fn ended(full: Option<&Full>) {
     }
 }
 
-/// An address without its user and password.
-fn without_user(url: &str) -> String {
-    match url.split_once("://") {
-        Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host)),
-        None => url.to_owned(),
-    }
-}
-
 impl Full {
     async fn start(data_dir: &Path) -> Result<Full, CliError> {
         let kafka = PrivateKafka::start(PrivateKafkaOptions::new(data_dir.join("kafka")));
@@ -250,7 +249,7 @@ fn banner(running: &Running) -> String {
   gRPC     {}{metrics}
   counters {} (gRPC and HTTP; open it in a browser)
            the namespace '{NAMESPACE}' is ACCURATE: a count includes every acknowledged add
-  Redis    {}{history}
+  Redis    {} (its password is in redis.conf in the data folder){history}
   data     {} (kept; delete it to start empty)
 
 Try, in another terminal:{other}

@@ -11,11 +11,13 @@ mod installed;
 mod kafka;
 mod lock;
 mod ports;
+mod private;
 mod redis;
 mod running;
 
 pub use elasticsearch::{Elasticsearch, PrivateElasticsearch, PrivateElasticsearchOptions};
 pub use error::LocalError;
 pub use kafka::{Kafka, PrivateKafka, PrivateKafkaOptions};
-pub use redis::{Fsync, PrivateRedis, PrivateRedisOptions, Redis};
+pub use private::private_dir;
+pub use redis::{Fsync, PrivateRedis, PrivateRedisOptions, REDIS_CONF, Redis};
 pub use running::Running;

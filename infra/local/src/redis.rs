@@ -4,6 +4,7 @@ use crate::LocalError;
 use crate::child::{Child, Launch, Readiness};
 use crate::lock::{lock, make_dir, unusable};
 use crate::ports::on_a_port;
+use crate::private::{new_password, write_private};
 use crate::running::Running;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,9 @@ pub struct PrivateRedisOptions {
     pub port: Option<u16>,
     /// When writes reach the disk.
     pub fsync: Fsync,
+    /// Whether it has a password, so that other users of the machine cannot use it: a new one for each start. The user
+    /// finds it in the data folder, in [`REDIS_CONF`]. A command line would show it.
+    pub password: bool,
     /// More arguments, as on the command line of redis-server: `["--maxmemory", "64mb"]`.
     pub extra_args: Vec<String>,
     /// Its environment, on top of ours.
@@ -62,11 +66,15 @@ impl PrivateRedisOptions {
             data_dir: data_dir.into(),
             port: None,
             fsync: Fsync::default(),
+            password: false,
             extra_args: Vec::new(),
             environment: Vec::new(),
         }
     }
 }
+
+/// In the data folder: the configuration with the password, `requirepass PASSWORD`.
+pub const REDIS_CONF: &str = "redis.conf";
 
 /// The kind.
 pub enum Redis {}
@@ -80,7 +88,10 @@ impl PrivateRedis {
         let program = installed(&options.program)?;
         let dir = make_dir(&options.data_dir)?;
         let start = async |port: u16| {
+            // Before the password is written: another may be running there.
             let lock = lock("redis", &dir).await?;
+            let password = if options.password { Some(give_password(&dir).map_err(unusable(&dir))?) } else { None };
+            let url = url(password.as_deref(), port);
             let launch = Launch {
                 name: "redis",
                 dir: dir.clone(),
@@ -90,20 +101,35 @@ impl PrivateRedis {
                 answer_wait: ANSWER_WAIT,
                 stop_wait: STOP_WAIT,
             };
-            let child = Child::start(launch, lock, async |pid| probe(&url(port), pid).await).await?;
-            Ok(Running::new(port, child))
+            let child = Child::start(launch, lock, async |pid| probe(&url, pid).await).await?;
+            Ok(Running::new(port, child).with_password(password))
         };
         on_a_port(options.port, start, unusable(&dir)).await
     }
 
-    /// Where it listens: `redis://127.0.0.1:PORT`.
+    /// Where it listens: `redis://127.0.0.1:PORT`, or `redis://:PASSWORD@127.0.0.1:PORT`.
     pub fn url(&self) -> String {
-        url(self.port())
+        url(self.password(), self.port())
+    }
+
+    /// The same without the password, fit to be shown.
+    pub fn shown_url(&self) -> String {
+        url(None, self.port())
     }
 }
 
-fn url(port: u16) -> String {
-    format!("redis://127.0.0.1:{port}")
+fn url(password: Option<&str>, port: u16) -> String {
+    match password {
+        Some(password) => format!("redis://:{password}@127.0.0.1:{port}"),
+        None => format!("redis://127.0.0.1:{port}"),
+    }
+}
+
+/// Writes a configuration with a new password.
+fn give_password(dir: &Path) -> std::io::Result<String> {
+    let password = new_password()?;
+    write_private(&dir.join(REDIS_CONF), &format!("requirepass {password}\n"))?;
+    Ok(password)
 }
 
 /// The program's full path, or its place as given.
@@ -125,6 +151,7 @@ fn installed(program: &Path) -> Result<PathBuf, LocalError> {
 fn command(options: &PrivateRedisOptions, program: &Path, dir: &Path, port: u16) -> Vec<OsString> {
     let port = port.to_string();
     let mut command: Vec<OsString> = vec!["--".into(), program.into()];
+    command.extend(options.password.then(|| dir.join(REDIS_CONF).into_os_string()));
     let arguments = ["--port", &port, "--bind", "127.0.0.1", "--daemonize", "no", "--dir"];
     command.extend(arguments.map(OsString::from));
     command.push(dir.into());
@@ -186,6 +213,28 @@ mod tests {
         // Harmless: the process behind it is gone.
         drop(redis);
         assert_eq!(get(&again).await, 2);
+    }
+
+    #[tokio::test]
+    async fn s1_a_password_is_wanted_and_not_in_the_arguments() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = PrivateRedisOptions { password: true, ..PrivateRedisOptions::new(dir.path()) };
+        let redis = PrivateRedis::start(options.clone()).await.unwrap();
+        set(&redis, 1).await;
+        let without = redis::Client::open(redis.shown_url()).unwrap();
+        let refused = match without.get_multiplexed_async_connection().await {
+            Ok(mut connection) => redis::cmd("GET").arg("k").query_async::<u64>(&mut connection).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(refused.code(), Some("NOAUTH"), "{refused}");
+        let conf = std::fs::read_to_string(dir.path().join(REDIS_CONF)).unwrap();
+        let password = conf.trim().strip_prefix("requirepass ").unwrap();
+        let arguments = std::fs::read(format!("/proc/{}/cmdline", redis.pid())).unwrap();
+        assert!(!String::from_utf8_lossy(&arguments).contains(password));
+        // One that is refused the folder does not change the password.
+        assert!(PrivateRedis::start(options).await.is_err());
+        assert_eq!(std::fs::read_to_string(dir.path().join(REDIS_CONF)).unwrap(), conf);
+        assert_eq!(get(&redis).await, 1);
     }
 
     #[tokio::test]

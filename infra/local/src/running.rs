@@ -7,13 +7,22 @@ use std::marker::PhantomData;
 /// A running service of the kind `S`. Dropping it stops it.
 pub struct Running<S> {
     port: u16,
+    password: Option<String>,
     child: Child,
     kind: PhantomData<S>,
 }
 
 impl<S> Running<S> {
     pub(crate) fn new(port: u16, child: Child) -> Self {
-        Running { port, child, kind: PhantomData }
+        Running { port, password: None, child, kind: PhantomData }
+    }
+
+    pub(crate) fn with_password(self, password: Option<String>) -> Self {
+        Running { password, ..self }
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.password.as_deref()
     }
 
     /// Its port.

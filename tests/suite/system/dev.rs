@@ -100,6 +100,25 @@ impl Dev {
         assert_eq!(ended.object()["reason"], reason, "{args:?}: {ended:?}");
     }
 
+    /// The password of its Redis.
+    pub(crate) fn redis_password(&self) -> String {
+        let path = self.ready["redis_conf"].as_str().expect("a path");
+        let conf = std::fs::read_to_string(path).expect("a file");
+        conf.trim().strip_prefix("requirepass ").expect("a password").to_owned()
+    }
+
+    /// Where its Redis listens, with the password.
+    pub(crate) fn redis_url(&self) -> String {
+        let url = self.ready["redis_url"].as_str().expect("a URL");
+        url.replace("://", &format!("://:{}@", self.redis_password()))
+    }
+
+    /// A connection to its Redis.
+    pub(crate) async fn redis(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(self.redis_url()).expect("a valid address");
+        client.get_multiplexed_async_connection().await.expect("a connection")
+    }
+
     /// Stops it with SIGTERM; it must end without an error.
     pub(crate) async fn stop(self) {
         let status = self.process.stop().await;

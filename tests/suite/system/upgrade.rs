@@ -226,9 +226,8 @@ async fn o6_other_formats_are_refused_in_one_sentence() {
         for found in [1, 1_000] {
             let data = folder.path().join(format!("{what}-{found}"));
             let dev = Dev::start_in(&data, &[]).await;
-            let url = dev.ready["redis_url"].as_str().expect("a URL").to_owned();
-            let client = redis::Client::open(url.as_str()).expect("a valid address");
-            let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+            let url = dev.redis_url();
+            let mut connection = dev.redis().await;
             let () = redis::cmd("SET").arg(key).arg(found).query_async(&mut connection).await.expect("a format");
             let sentence =
                 format!("the {what} in this Redis were written in format {found}, but this server reads format");
