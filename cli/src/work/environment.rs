@@ -1,7 +1,32 @@
-//! The environment of a command: what it knows of its message.
+//! The environment of a command: what it knows of its message, and what it does not get of the worker's environment.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use tallystone_client::Lease;
+
+/// The variables of this program that a command keeps: where the servers are, what a verb in a command needs, and paths.
+/// All others with the prefix are withheld: they configure servers, and may have the password of a Redis or a Kafka
+/// (decision 0059).
+const KEPT: &[&str] = &[
+    "TALLYSTONE_CONFIG",
+    "TALLYSTONE_COUNTERS",
+    "TALLYSTONE_DATA_DIR",
+    "TALLYSTONE_LOG_FORMAT",
+    "TALLYSTONE_NAMESPACE",
+    "TALLYSTONE_PROGRAM",
+    "TALLYSTONE_REDIS_SERVER",
+    "TALLYSTONE_SERVER",
+    "TALLYSTONE_SERVICES_DIR",
+];
+
+/// The names of the worker's variables that a command does not get.
+pub(super) fn withheld() -> impl Iterator<Item = OsString> {
+    std::env::vars_os().map(|(name, _)| name).filter(|name| is_withheld(&name.to_string_lossy()))
+}
+
+fn is_withheld(name: &str) -> bool {
+    name.starts_with("TALLYSTONE_") && !KEPT.contains(&name)
+}
 
 /// The variables of a message. `key` is the queue's exclusivity key.
 pub(super) fn environment(queue: &str, key: Option<&str>, lease: &Lease) -> BTreeMap<String, String> {
@@ -75,6 +100,16 @@ mod tests {
         ];
         let expected = expected.map(|(name, value)| (format!("TALLYSTONE_{name}"), value.to_owned()));
         assert_eq!(environment("flights", Some("tailnum"), &lease), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn s6_what_configures_a_server_is_withheld() {
+        for name in ["TALLYSTONE_REDIS_URL", "TALLYSTONE_KAFKA_PROPERTIES", "TALLYSTONE_META_A"] {
+            assert!(is_withheld(name), "{name}");
+        }
+        for name in ["TALLYSTONE_SERVER", "PATH", "HOME", "AWS_PROFILE", "MY_TALLYSTONE_REDIS_URL"] {
+            assert!(!is_withheld(name), "{name}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The command of a message, from its start to its end.
 
-use super::environment::environment;
+use super::environment::{environment, withheld};
 use super::guard::{Group, Guard};
 use super::tail::{Tail, with_end};
 use std::os::unix::process::ExitStatusExt;
@@ -72,6 +72,9 @@ impl Program {
     /// Starts a process that waits to begin, and takes its process group under guard.
     fn start(&self, lease: &Lease) -> std::io::Result<(Child, Group)> {
         let mut command = Command::new("sh");
+        for name in withheld() {
+            command.env_remove(name);
+        }
         command.args(["-c", BEGIN, &self.command]).envs(environment(&self.queue, self.key.as_deref(), lease));
         // Its own process group: Ctrl-C in a terminal does not reach it, and it can be killed with all that it starts.
         command.process_group(0).stdin(Stdio::piped()).stderr(Stdio::piped());

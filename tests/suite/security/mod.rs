@@ -4,6 +4,7 @@
 //! not: refusals of single calls, which each service tests.
 
 mod bounds;
+mod commands;
 mod local;
 mod output;
 mod secrets;
