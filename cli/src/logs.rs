@@ -1,7 +1,7 @@
 //! Structured logs, on stderr.
 
 use crate::error::CliError;
-use crate::text::harmless;
+use crate::text::{harmless, visible};
 use std::io::{IsTerminal, Write, stderr};
 use tracing_subscriber::EnvFilter;
 
@@ -22,7 +22,8 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), CliError> {
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     match format {
         LogFormat::Text => {
-            builder.with_writer(|| Lines(stderr())).with_ansi(stderr().is_terminal()).init();
+            let colors = stderr().is_terminal();
+            builder.with_writer(move || Lines { to: stderr(), colors }).with_ansi(colors).init();
         }
         LogFormat::Json => builder.with_writer(stderr).json().init(),
     }
@@ -30,19 +31,24 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), CliError> {
 }
 
 /// Writes each event on one line: what comes from a message cannot look like an event.
-struct Lines<W>(W);
+struct Lines<W> {
+    to: W,
+    /// Whether events have colours.
+    colors: bool,
+}
 
 impl<W: Write> Write for Lines<W> {
     /// `event` is a whole one: the subscriber writes each at once.
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let text = String::from_utf8_lossy(event);
-        let line = harmless(text.trim_end_matches('\n')).replace('\n', "\\n");
-        self.0.write_all(format!("{line}\n").as_bytes())?;
+        let line = text.trim_end_matches('\n');
+        let line = if self.colors { harmless(line).replace('\n', "\\n") } else { visible(line) };
+        self.to.write_all(format!("{line}\n").as_bytes())?;
         Ok(event.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        self.0.flush()
+        self.to.flush()
     }
 }
 
@@ -52,8 +58,16 @@ mod tests {
 
     #[test]
     fn s1_an_event_is_one_line() {
-        let mut written = Vec::new();
-        Lines(&mut written).write_all(b"WARN why=a\n2026 INFO forged\x1b[2J\n").unwrap();
-        assert_eq!(written, b"WARN why=a\\n2026 INFO forged\\u{1b}[2J\n");
+        let written = |colors, event: &str| {
+            let mut to = Vec::new();
+            Lines { to: &mut to, colors }.write_all(event.as_bytes()).unwrap();
+            String::from_utf8(to).unwrap()
+        };
+        for colors in [true, false] {
+            let shown = written(colors, "WARN why=a\n2026 INFO forged\u{1b}[2J\u{202e}\n");
+            assert_eq!(shown, "WARN why=a\\n2026 INFO forged\\u{1b}[2J\\u{202e}\n");
+        }
+        assert_eq!(written(true, "\u{1b}[33mWARN\u{1b}[0m\n"), "\u{1b}[33mWARN\u{1b}[0m\n");
+        assert_eq!(written(false, "\u{1b}[8mhidden\n"), "\\u{1b}[8mhidden\n");
     }
 }

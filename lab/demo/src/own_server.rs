@@ -26,7 +26,8 @@ impl OwnServer {
     /// Redis is not installed or does not start, or no port is free.
     pub async fn start(history_file: PathBuf) -> Result<Self> {
         let data = tempfile::tempdir().context("cannot create a folder for the demo's data")?;
-        let redis = PrivateRedis::start(PrivateRedisOptions::new(data.path())).await?;
+        let options = PrivateRedisOptions { password: true, ..PrivateRedisOptions::new(data.path()) };
+        let redis = PrivateRedis::start(options).await?;
         remove_history(&history_file);
         let mut config = Config::default();
         config.redis.url = redis.url();

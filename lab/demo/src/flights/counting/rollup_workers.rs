@@ -34,7 +34,9 @@ impl RollupWorkers {
             // They end together with the demo, even when it is killed.
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "--"]).arg(&program).arg("rollup-worker");
-            command.args(["--redis-url", &at.redis_url, "--server", &at.queue_url, "--name", name, "--log", "error"]);
+            command.args(["--server", &at.queue_url, "--name", name, "--log", "error"]);
+            // It has a password, which the command line would show to every user.
+            command.env("TALLYSTONE_REDIS_URL", &at.redis_url);
             command.arg("--records").arg(records(dir.path(), name));
             command.env_remove("TALLYSTONE_CONFIG").stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
             command.spawn().context("cannot start a rollup worker")
