@@ -15,7 +15,7 @@ const CONNECTIONS: &str = "tallystone_connections";
 const REFUSED: &str = "tallystone_connections_refused_total";
 const CLOSED: &str = "tallystone_connections_closed_total";
 const UNFINISHED: &str = "tallystone_unfinished_request_bytes";
-const REQUESTS_REFUSED: &str = "tallystone_requests_unfinished_total";
+const REQUESTS_REFUSED: &str = "tallystone_unfinished_requests_refused_total";
 /// The least time between two warnings of a port.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
