@@ -11,8 +11,9 @@ use calls::*;
 
 use super::grpc::Api;
 use axum::Router;
+use axum::http::header::CONTENT_TYPE;
 use axum::middleware;
-use axum::response::Html;
+use axum::response::{Html, IntoResponse};
 use axum::routing::{get, post, put};
 use tallystone_serving::http::FaultBody;
 
@@ -37,6 +38,13 @@ pub(super) fn router(api: Api) -> Router {
         .route_layer(middleware::from_fn(int64::answer_text))
         .route("/openapi.json", get(openapi::document))
         .route("/", get(async || Html(include_str!("page.html"))))
+        // Separate files, because browsers run nothing inline (S7).
+        .route("/page.css", get(async || of_page("text/css; charset=utf-8", include_str!("page.css"))))
+        .route("/page.js", get(async || of_page("text/javascript; charset=utf-8", include_str!("page.js"))))
         .method_not_allowed_fallback(async || FaultBody::method_not_allowed())
         .with_state(api)
+}
+
+fn of_page(content_type: &'static str, text: &'static str) -> impl IntoResponse {
+    ([(CONTENT_TYPE, content_type)], text)
 }
