@@ -192,21 +192,23 @@ async fn n14_counters_and_namespaces_are_deleted_over_http_too() {
 async fn s1_a_page_of_another_origin_counts_nothing() {
     let http = Http::start().await;
     let url = http.house.urls[0].clone();
-    let add = async |origin: &str| {
+    let add = async |origin: &str, content_type: &str| {
         let request = http.client.post(format!("{url}/v1/add_count")).header("origin", origin);
-        // What a page may send without a preflight.
-        let request = request.header("content-type", "text/plain");
+        let request = request.header("content-type", content_type);
         let response = request.body(r#"{"namespace":"my_dataset","counter":"c","delta":2}"#).send().await;
         let response = response.expect("an answer");
         (response.status().as_u16(), response.json::<Value>().await.expect("JSON"))
     };
     for origin in ["https://evil.example", "null"] {
-        let (status, answer) = add(origin).await;
-        assert_eq!((status, fault(&answer)), (403, ("PERMISSION_DENIED", "BAD_ORIGIN", "")), "{origin}");
+        // A page may send the first without a preflight.
+        for content_type in ["text/plain", "application/json"] {
+            let (status, answer) = add(origin, content_type).await;
+            assert_eq!((status, fault(&answer)), (403, ("PERMISSION_DENIED", "BAD_ORIGIN", "")), "{origin}");
+        }
     }
     assert_eq!(http.count("c").await, 0);
     // The page of this port.
-    assert_eq!(add(&url).await.0, 200);
+    assert_eq!(add(&url, "application/json").await.0, 200);
     assert_eq!(http.count("c").await, 2);
 }
 
@@ -291,6 +293,7 @@ async fn n2_bad_bodies_have_their_status_and_say_what_is_wrong() {
         assert_eq!((status, fault(&answer)), invalid(""), "{path}");
     }
     let not_utf8 = http.client.put(format!("{}{put}", http.house.urls[0])).body(vec![0xff_u8]);
+    let not_utf8 = not_utf8.header("content-type", "application/json");
     let answer = not_utf8.send().await.expect("an answer");
     let answer = (answer.status().as_u16(), answer.json::<Value>().await.expect("JSON"));
     assert_eq!((answer.0, fault(&answer.1)), invalid(""));

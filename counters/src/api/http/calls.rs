@@ -20,7 +20,7 @@ use tallystone_proto::RpcStatus;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin as _;
 use tallystone_proto::counter::v1::counters_server::Counters as _;
-use tallystone_serving::http::{FaultBody, Faults, PathParams, RawBody};
+use tallystone_serving::http::{FaultBody, Faults, JsonBody, PathParams};
 use tonic::{Request, Response, Status};
 use utoipa::ToSchema;
 
@@ -68,7 +68,7 @@ where
 ///
 /// An add with a token counts once, however often it is sent. Without a token, a repeated call counts again.
 #[utoipa::path(post, path = "/v1/add_count", request_body = AddCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn add_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
+pub(crate) async fn add_count(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AddedBody> {
     answer(api.add_count(request(read::<AddCountBody>(&body)?)?).await)
 }
 
@@ -77,7 +77,10 @@ pub(crate) async fn add_count(State(api): ApiState, RawBody(body): RawBody) -> H
 /// The count is the one that get_count would return now: in an EVENTUAL namespace that of the last rollup, without
 /// this add.
 #[utoipa::path(post, path = "/v1/add_and_get_count", request_body = AddCountBody, responses((status = 200, body = AddedAndCountedBody), Faults))]
-pub(crate) async fn add_and_get_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedAndCountedBody> {
+pub(crate) async fn add_and_get_count(
+    State(api): ApiState,
+    JsonBody(body): JsonBody,
+) -> HttpResult<AddedAndCountedBody> {
     let wire::AddCountRequest { namespace, counter, delta, token } =
         request(read::<AddCountBody>(&body)?)?.into_inner();
     let request = wire::AddAndGetCountRequest { namespace, counter, delta, token };
@@ -88,7 +91,7 @@ pub(crate) async fn add_and_get_count(State(api): ApiState, RawBody(body): RawBo
 ///
 /// 1 to 1,000 adds. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/add_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
-pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
+pub(crate) async fn add_counts(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<ResultsBody<AddedBody>> {
     let AddCountsBody { namespace, adds } = read(&body)?;
     let (adds, unreadable) = readable(adds, wire::AddCount::try_from);
     let answered = api.add_counts(Request::new(wire::AddCountsRequest { namespace, adds })).await?.into_inner();
@@ -102,7 +105,7 @@ pub(crate) async fn add_counts(State(api): ApiState, RawBody(body): RawBody) -> 
 #[utoipa::path(post, path = "/v1/add_and_get_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedAndCountedBody>), Faults))]
 pub(crate) async fn add_and_get_counts(
     State(api): ApiState,
-    RawBody(body): RawBody,
+    JsonBody(body): JsonBody,
 ) -> HttpResult<ResultsBody<AddedAndCountedBody>> {
     let AddCountsBody { namespace, adds } = read(&body)?;
     let (adds, unreadable) = readable(adds, wire::AddCount::try_from);
@@ -116,7 +119,7 @@ pub(crate) async fn add_and_get_counts(
 ///
 /// The answer says to what time the count is exact. A counter to which nothing was added counts 0.
 #[utoipa::path(post, path = "/v1/get_count", request_body = GetCountBody, responses((status = 200, body = CountBody), Faults))]
-pub(crate) async fn get_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<CountBody> {
+pub(crate) async fn get_count(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<CountBody> {
     answer(api.get_count(Request::new(read::<GetCountBody>(&body)?.into())).await)
 }
 
@@ -135,7 +138,7 @@ pub(crate) async fn read_count(
 ///
 /// 1 to 1,000 counters. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), Faults))]
-pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<CountBody>> {
+pub(crate) async fn get_counts(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<ResultsBody<CountBody>> {
     let GetCountsBody { namespace, counters } = read(&body)?;
     let (counters, unreadable) = readable(counters, Ok);
     let answered = api.get_counts(Request::new(wire::GetCountsRequest { namespace, counters })).await?.into_inner();
@@ -148,7 +151,7 @@ pub(crate) async fn get_counts(State(api): ApiState, RawBody(body): RawBody) -> 
 /// Removes what was added up to the time of the clear. Without a token that is everything that was acknowledged
 /// before the call.
 #[utoipa::path(post, path = "/v1/clear_count", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn clear_count(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
+pub(crate) async fn clear_count(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AddedBody> {
     answer(api.clear_count(request(read::<ClearCountBody>(&body)?)?).await)
 }
 
@@ -156,7 +159,7 @@ pub(crate) async fn clear_count(State(api): ApiState, RawBody(body): RawBody) ->
 ///
 /// 1 to 1,000 clears. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/clear_counts", request_body = ClearCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
-pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<ResultsBody<AddedBody>> {
+pub(crate) async fn clear_counts(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<ResultsBody<AddedBody>> {
     let ClearCountsBody { namespace, clears } = read(&body)?;
     let (clears, unreadable) = readable(clears, wire::ClearCount::try_from);
     let answered = api.clear_counts(Request::new(wire::ClearCountsRequest { namespace, clears })).await?.into_inner();
@@ -169,7 +172,7 @@ pub(crate) async fn clear_counts(State(api): ApiState, RawBody(body): RawBody) -
 /// It then answers like a counter that was never written. What was added up to the time of the call never counts again;
 /// later adds count from 0.
 #[utoipa::path(post, path = "/v1/delete_counter", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn delete_counter(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<AddedBody> {
+pub(crate) async fn delete_counter(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AddedBody> {
     let wire::ClearCountRequest { namespace, counter, token } = request(read::<ClearCountBody>(&body)?)?.into_inner();
     answer(api.delete_counter(Request::new(wire::DeleteCounterRequest { namespace, counter, token })).await)
 }
@@ -178,7 +181,7 @@ pub(crate) async fn delete_counter(State(api): ApiState, RawBody(body): RawBody)
 ///
 /// A page at a time, in no order. Each counter has the count of its last rollup.
 #[utoipa::path(post, path = "/v1/list_counters", request_body = ListCountersBody, responses((status = 200, body = CountersBody), Faults))]
-pub(crate) async fn list_counters(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<CountersBody> {
+pub(crate) async fn list_counters(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<CountersBody> {
     answer(api.list_counters(Request::new(read::<ListCountersBody>(&body)?.into())).await)
 }
 
@@ -186,7 +189,7 @@ pub(crate) async fn list_counters(State(api): ApiState, RawBody(body): RawBody) 
 ///
 /// A page at a time, in the order of their times. No event is listed twice.
 #[utoipa::path(post, path = "/v1/list_events", request_body = ListEventsBody, responses((status = 200, body = EventsBody), Faults))]
-pub(crate) async fn list_events(State(api): ApiState, RawBody(body): RawBody) -> HttpResult<EventsBody> {
+pub(crate) async fn list_events(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<EventsBody> {
     answer(api.list_events(request(read::<ListEventsBody>(&body)?)?).await)
 }
 
@@ -255,7 +258,7 @@ pub(crate) async fn get_namespace(
 pub(crate) async fn put_namespace(
     State(api): ApiState,
     PathParams(name): PathParams<String>,
-    RawBody(body): RawBody,
+    JsonBody(body): JsonBody,
 ) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
     let Change(mut change) = read(&body)?;
@@ -302,11 +305,11 @@ pub(crate) async fn delete_namespace(
 ///
 /// The body is its persistence_configuration, which replaces the whole configuration. An error gives the line and the
 /// key.
-#[utoipa::path(put, path = "/v1/namespaces/{namespace}/persistence_configuration", params(("namespace" = String, Path)), request_body(content = String, description = "a control plane's persistence_configuration: JSON with comments"), responses((status = 200, body = NamespaceBody), Faults))]
+#[utoipa::path(put, path = "/v1/namespaces/{namespace}/persistence_configuration", params(("namespace" = String, Path)), request_body(content = String, content_type = "application/json", description = "a control plane's persistence_configuration: JSON with comments"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_persistence_configuration(
     State(api): ApiState,
     PathParams(name): PathParams<String>,
-    RawBody(body): RawBody,
+    JsonBody(body): JsonBody,
 ) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
     let text = str::from_utf8(&body).map_err(FaultBody::malformed)?;

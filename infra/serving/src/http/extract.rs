@@ -4,24 +4,39 @@ use super::FaultBody;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 
-/// The body of the request, as it was sent.
-pub struct RawBody(pub Bytes);
+/// The body of a request whose content type is `application/json`, as it was sent. Other types are refused (S7): with
+/// `text/plain`, for example, a browser sends the call of any page without a preflight.
+pub struct JsonBody(pub Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for RawBody {
+impl<S: Send + Sync> FromRequest<S> for JsonBody {
     type Rejection = FaultBody;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, FaultBody> {
-        Bytes::from_request(request, state).await.map(RawBody).map_err(|rejection: BytesRejection| {
+        let is_json = is_json(request.headers());
+        // The bytes of an unread body would close an HTTP/1 connection, also before the client has read the refusal.
+        let body = Bytes::from_request(request, state).await.map_err(|rejection: BytesRejection| {
             match rejection.status() {
                 StatusCode::PAYLOAD_TOO_LARGE => FaultBody::too_large(),
                 _ => FaultBody::malformed(rejection.body_text()),
             }
-        })
+        })?;
+        if is_json { Ok(JsonBody(body)) } else { Err(FaultBody::bad_content_type()) }
     }
+}
+
+/// Whether the content type is `application/json`, with any parameters.
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(CONTENT_TYPE).into_iter().peekable();
+    let is_json = |value: &axum::http::HeaderValue| {
+        let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
+        essence.trim().eq_ignore_ascii_case("application/json")
+    };
+    types.peek().is_some() && types.all(is_json)
 }
 
 /// The parameters in the path.
@@ -33,5 +48,37 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, FaultBody> {
         let params = Path::from_request_parts(parts, state).await;
         params.map(|Path(params)| PathParams(params)).map_err(|rejection: PathRejection| FaultBody::bad_path(rejection))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s7_only_a_body_that_is_declared_as_json_is_read() {
+        let is_json = |types: &[&str]| {
+            is_json(&types.iter().map(|value| (CONTENT_TYPE, value.parse().unwrap())).collect::<HeaderMap>())
+        };
+        for json in ["application/json", "Application/JSON", "application/json; charset=utf-8", "application/json ;a=b"]
+        {
+            assert!(is_json(&[json]), "{json}");
+        }
+        for other in [
+            "",
+            "text/plain",
+            "text/plain; application/json",
+            "text/plain;a=application/json",
+            "application/jsonp",
+            "application/json, text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=json",
+            "application/vnd.a+json",
+            "json",
+        ] {
+            assert!(!is_json(&[other]), "{other}");
+        }
+        assert!(!is_json(&[]), "a page can send a body without a type");
+        assert!(!is_json(&["application/json", "text/plain"]) && !is_json(&["text/plain", "application/json"]));
     }
 }

@@ -83,6 +83,12 @@ impl FaultBody {
         FaultBody::of_http(StatusCode::FORBIDDEN, Code::PermissionDenied, "BAD_ORIGIN", message)
     }
 
+    /// The call has a body, but does not say that it is JSON.
+    pub(crate) fn bad_content_type() -> FaultBody {
+        let message = "content-type: must be application/json; curl sends it with -H 'content-type: application/json'";
+        FaultBody::of_http(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, "BAD_CONTENT_TYPE", message)
+    }
+
     /// The refusal of one item of a batch.
     pub fn of_item(status: &RpcStatus) -> FaultBody {
         FaultBody::of(Code::from_i32(status.code), status.message.clone(), &status.get_error_details())

@@ -6,7 +6,7 @@ mod fault;
 mod health;
 mod origin;
 
-pub use extract::{PathParams, RawBody};
+pub use extract::{JsonBody, PathParams};
 pub use fault::{Fault, FaultBody, Faults, unknown_path};
 pub(crate) use health::health_path;
 pub(crate) use origin::refuse_other_origins;
