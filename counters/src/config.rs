@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use tallystone_client::Client;
 use tallystone_model::ConfigError;
 use tallystone_serving::Listen;
+use tallystone_serving::http::check_host_names;
 
 /// `[counters]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +16,9 @@ pub struct CountersConfig {
     pub listen: SocketAddr,
     /// Where Prometheus reads `/metrics`; `None`: not served.
     pub metrics_listen: Option<SocketAddr>,
+    /// Names under which clients and browsers may call over HTTP, without port, in addition to IP addresses and
+    /// loopback names.
+    pub http_hosts: Vec<String>,
     /// The queue that hands rollups to the workers.
     pub queue_url: String,
     /// Adds and clears that wait for the store, in all namespaces together; calls beyond that are refused (O8).
@@ -28,6 +32,7 @@ impl Default for CountersConfig {
         CountersConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7610)),
             metrics_listen: None,
+            http_hosts: Vec::new(),
             queue_url: "http://127.0.0.1:7600".to_owned(),
             waiting_items_max: 30_000,
             waiting_bytes_max: 32 * 1_024 * 1_024,
@@ -39,6 +44,7 @@ impl CountersConfig {
     /// Checks every field; the error names the first bad one.
     pub fn check(&self) -> Result<(), ConfigError> {
         Listen { listen: self.listen, metrics_listen: self.metrics_listen }.check("counters")?;
+        check_host_names("counters.http_hosts", &self.http_hosts)?;
         check_queue_url("counters.queue_url", &self.queue_url)?;
         // A call has at most a thousand items.
         ConfigError::unless_within(
@@ -74,6 +80,10 @@ mod tests {
             (
                 "counters.metrics_listen",
                 CountersConfig { metrics_listen: Some(config.listen), ..config.clone() }.check(),
+            ),
+            (
+                "counters.http_hosts[0]",
+                CountersConfig { http_hosts: vec!["counters:7610".to_owned()], ..config.clone() }.check(),
             ),
             ("counters.queue_url", CountersConfig { queue_url: "ftp://queue".to_owned(), ..config.clone() }.check()),
             ("counters.queue_url", CountersConfig { queue_url: String::new(), ..config.clone() }.check()),

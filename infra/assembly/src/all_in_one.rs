@@ -43,8 +43,8 @@ impl AllInOne {
         }
         let queue = Running::start(host, listeners.queue)?;
         let client = queue_client("server.listen", &queue.url())?;
-        let counters =
-            attach_counters(Host::new().limits(config.limits), namespaces, Some(client), config.counters.waiting());
+        let host = Host::new().limits(config.limits).http_hosts(&config.counters.http_hosts);
+        let counters = attach_counters(host, namespaces, Some(client), config.counters.waiting());
         let counters = Running::start(counters, listeners.counters)?;
         Ok(AllInOne { queue, counters, rollup_worker: None })
     }

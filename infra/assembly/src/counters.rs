@@ -19,6 +19,7 @@ pub async fn counters(config: &Config) -> Result<Host, AssemblyError> {
     let queue = queue_client("counters.queue_url", &config.counters.queue_url)?;
     let namespaces = connect_namespaces(&config.redis).await?;
     let host = Host::with_metrics(config.counters.metrics_listen, &[], config.limits)?;
+    let host = host.http_hosts(&config.counters.http_hosts);
     Ok(attach_counters(host, namespaces, Some(queue), config.counters.waiting()))
 }
 

@@ -3,7 +3,7 @@
 use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
 use crate::bounds::Limits;
-use crate::http::{health_path, refuse_other_origins, unknown_path};
+use crate::http::{GuardLayer, HostNames, health_path, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
 use crate::transport::transport;
 use crate::unread::refuse_in_full;
@@ -33,6 +33,7 @@ const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
 pub struct Host {
     router: Router,
     limits: Limits,
+    names: HostNames,
     health: HealthReporter,
     tasks: Vec<BackgroundTask>,
     drains: Vec<(&'static str, BoxFuture<'static, ()>)>,
@@ -53,8 +54,8 @@ impl Host {
         let stopping = CancellationToken::new();
         let _stop_when_dropped = stopping.clone().drop_guard();
         let router = Routes::from(Router::new()).add_service(health_service).into_axum_router();
-        let limits = Limits::default();
-        Host { router, limits, health, tasks: Vec::new(), drains: Vec::new(), stopping, _stop_when_dropped }
+        let (limits, names) = (Limits::default(), HostNames::default());
+        Host { router, limits, names, health, tasks: Vec::new(), drains: Vec::new(), stopping, _stop_when_dropped }
     }
 
     /// What the callers of this host may take, if not the defaults.
@@ -95,10 +96,17 @@ impl Host {
         self
     }
 
-    /// Adds HTTP paths, for programs and for pages of this host. Their router has no fallback: the host answers all
-    /// unknown paths alike.
+    /// Adds HTTP paths, for programs and for pages of this host ([`Host::http_hosts`]). Their router has no fallback:
+    /// the host answers all unknown paths alike.
     pub fn http(mut self, paths: Router) -> Host {
-        self.router = self.router.merge(paths.layer(axum::middleware::from_fn(refuse_other_origins)));
+        self.router = self.router.merge(paths);
+        self
+    }
+
+    /// The names under which HTTP is served, in addition to IP addresses and loopback names. gRPC is served under any
+    /// name.
+    pub fn http_hosts(mut self, names: &[String]) -> Host {
+        self.names = HostNames::new(names);
         self
     }
 
@@ -142,14 +150,14 @@ impl Host {
     }
 
     async fn run(self, listener: TcpListener, shutdown: BoxFuture<'_, ()>) -> Result<(), ServeError> {
-        let Host { router, limits, tasks, drains, stopping, _stop_when_dropped, health } = self;
+        let Host { router, limits, names, tasks, drains, stopping, _stop_when_dropped, health } = self;
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
         let router = router
             .merge(reflection())
             .merge(health_path(health))
             .fallback(unknown_path)
-            .layer(MapResponseLayer::new(refuse_in_full::<axum::body::Body>));
+            .layer((GuardLayer(names), MapResponseLayer::new(refuse_in_full::<axum::body::Body>)));
         tracing::info!(%address, "serving");
         let mut server = std::pin::pin!(transport(listener, router, limits, stopping.clone()));
         tokio::select! {

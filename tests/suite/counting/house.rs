@@ -81,7 +81,8 @@ impl House {
         let (mut servers, mut urls, mut clients) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let host = attach_counters(Host::new(), connect(&redis).await, queue.clone(), waiting);
+            let host = Host::new().http_hosts(&["Counters.example".to_owned()]);
+            let host = attach_counters(host, connect(&redis).await, queue.clone(), waiting);
             let server = Running::start(host, listener).expect("a bound port");
             let url = server.url();
             servers.push(server);

@@ -20,14 +20,14 @@ const SEEDS_ADD: &str = r#"{
   }
 }"#;
 
-struct Http {
-    house: House,
-    client: Client,
+pub(super) struct Http {
+    pub(super) house: House,
+    pub(super) client: Client,
 }
 
 impl Http {
     /// With the seed's namespace, made exact at once.
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let house = House::without_rollups().await;
         let config = NamespaceConfig { counter_type: Some(CounterType::Accurate), ..NamespaceConfig::default() };
         house.put("my_dataset", config).await;
@@ -42,7 +42,7 @@ impl Http {
         (response.status().as_u16(), response.text().await.expect("text"))
     }
 
-    async fn call(&self, method: Method, path: &str, body: &str) -> (u16, Value) {
+    pub(super) async fn call(&self, method: Method, path: &str, body: &str) -> (u16, Value) {
         let (status, text) = self.text(method, path, body).await;
         (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}, no JSON: {text}")))
     }
@@ -58,13 +58,13 @@ impl Http {
         answer
     }
 
-    async fn count(&self, counter: &str) -> Value {
+    pub(super) async fn count(&self, counter: &str) -> Value {
         self.ok("/v1/get_count", json!({"namespace": "my_dataset", "counter": counter})).await["count"].clone()
     }
 }
 
 /// What stands in an error's body.
-fn fault(body: &Value) -> (&str, &str, &str) {
+pub(super) fn fault(body: &Value) -> (&str, &str, &str) {
     let text = |name| body["error"][name].as_str().unwrap_or_default();
     assert!(!text("message").is_empty(), "{body}");
     (text("code"), text("reason"), text("field"))

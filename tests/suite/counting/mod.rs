@@ -3,9 +3,9 @@
 //!
 //! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`), of a
 //! store or a server that stands still (`overload`, `hedged`), tests of the wire, of metrics, of namespaces, of deletions
-//! (`deleted`), of very many queues (`many_queues`) and of jobs without workers (`unserved`), on a `house` within this
-//! process, and how the workers' records are judged (`judge`). What may not: what can be shown at the stores alone
-//! (`counters`).
+//! (`deleted`), of what browsers send (`http_browser`), of very many queues (`many_queues`) and of jobs without workers
+//! (`unserved`), on a `house` within this process, and how the workers' records are judged (`judge`). What may not: what
+//! can be shown at the stores alone (`counters`).
 
 mod api;
 mod crowd;
@@ -13,6 +13,7 @@ mod deleted;
 mod hedged;
 pub(crate) mod house;
 mod http;
+mod http_browser;
 mod judge;
 mod load;
 mod machines;

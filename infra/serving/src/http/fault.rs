@@ -2,7 +2,7 @@
 
 use crate::unread::method_not_found;
 use axum::Json;
-use axum::http::header::RETRY_AFTER;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -24,8 +24,8 @@ pub struct FaultBody {
 pub struct Fault {
     /// The gRPC code by name, such as OUT_OF_RANGE.
     code: &'static str,
-    /// The reason, for programs: INVALID_ARGUMENT, PATH_NOT_FOUND, METHOD_NOT_ALLOWED, BAD_ORIGIN, TOO_LARGE,
-    /// STORE_UNAVAILABLE, INTERNAL, or one of the service's own.
+    /// The reason, for programs: INVALID_ARGUMENT, PATH_NOT_FOUND, METHOD_NOT_ALLOWED, BAD_ORIGIN, BAD_HOST,
+    /// BAD_CONTENT_TYPE, TOO_LARGE, STORE_UNAVAILABLE, INTERNAL, or one of the service's own.
     reason: String,
     /// The reason in a sentence, for people.
     message: String,
@@ -81,6 +81,12 @@ impl FaultBody {
     pub(crate) fn other_origin() -> FaultBody {
         let message = "origin: differs from the host of this request; only programs and pages of this host may call";
         FaultBody::of_http(StatusCode::FORBIDDEN, Code::PermissionDenied, "BAD_ORIGIN", message)
+    }
+
+    /// The call does not name this host.
+    pub(crate) fn bad_host(why: impl Display) -> FaultBody {
+        let message = format!("host: {why}");
+        FaultBody::of_http(StatusCode::MISDIRECTED_REQUEST, Code::PermissionDenied, "BAD_HOST", &message)
     }
 
     /// The call has a body, but does not say that it is JSON.
@@ -153,10 +159,14 @@ impl IntoResponse for FaultBody {
 
 /// The answer to a path that no service has: a 404 over HTTP, and UNIMPLEMENTED to a gRPC call.
 pub async fn unknown_path(headers: HeaderMap) -> Response {
-    let content_type = headers.get("content-type").map_or(&b""[..], |value| value.as_bytes());
-    if content_type.starts_with(b"application/grpc") {
+    if is_grpc(&headers) {
         return method_not_found().into_http::<axum::body::Body>();
     }
     let message = "path: does not exist";
     FaultBody::of_http(StatusCode::NOT_FOUND, Code::NotFound, "PATH_NOT_FOUND", message).into_response()
+}
+
+/// Whether the headers are those of a gRPC call.
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/grpc"))
 }

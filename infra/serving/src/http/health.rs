@@ -24,9 +24,12 @@ struct Answer {
     status: &'static str,
 }
 
+/// Where it is served.
+pub(crate) const HEALTH: &str = "/health";
+
 /// The path, with 200 for SERVING, 404 for a service that is not here, and 503 for every other status.
 pub(crate) fn health_path(reporter: HealthReporter) -> Router {
-    Router::new().route("/health", get(health)).with_state(reporter)
+    Router::new().route(HEALTH, get(health)).with_state(reporter)
 }
 
 async fn health(State(reporter): State<HealthReporter>, Query(target): Query<Target>) -> Response {

@@ -1,12 +1,18 @@
 //! What HTTP services share: the error body, the extractors that answer with it, the path of the host's health, and the
-//! refusal of calls that come from pages of other origins. Calls themselves live with their service.
+//! guard of a port against browsers: content type, `Host`, `Origin`, headers of the answers. Calls themselves live with
+//! their service.
 
 mod extract;
 mod fault;
+mod guard;
+mod headers;
 mod health;
+mod hosts;
 mod origin;
 
 pub use extract::{JsonBody, PathParams};
 pub use fault::{Fault, FaultBody, Faults, unknown_path};
-pub(crate) use health::health_path;
-pub(crate) use origin::refuse_other_origins;
+pub(crate) use guard::GuardLayer;
+pub(crate) use health::{HEALTH, health_path};
+pub(crate) use hosts::HostNames;
+pub use hosts::check_host_names;

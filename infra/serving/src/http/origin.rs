@@ -1,22 +1,12 @@
 //! Calls that a browser makes for a page of another origin (S1). The browser sends them, though the page may not
 //! read the answer. Programs send none of these headers.
 
-use super::FaultBody;
-use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, Uri};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 
-/// Refuses a call of another origin. A link to this port, which only opens a page or a reading call, works.
-pub(crate) async fn refuse_other_origins(request: Request, next: Next) -> Response {
-    if is_of_other_origin(request.headers(), request.uri()) {
-        return FaultBody::other_origin().into_response();
-    }
-    next.run(request).await
-}
-
-fn is_of_other_origin(headers: &HeaderMap, uri: &Uri) -> bool {
+/// Whether a page of another origin makes the call. A link to this port, which only opens a page or a reading call, is
+/// no such call.
+pub(super) fn is_of_other_origin(headers: &HeaderMap, uri: &Uri) -> bool {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"));
     if let Some(origin) = text(ORIGIN.as_str()) {
         let authority = uri.authority().map(|authority| authority.as_str()).or(text(HOST.as_str()));

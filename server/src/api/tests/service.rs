@@ -96,12 +96,38 @@ async fn bad_configurations_are_refused() {
     assert!(attached.is_err_and(|error| error.field == "server.sweeper_leader_lease_ms"));
 }
 
+/// The answer over HTTP/1.
+async fn http_1(server: &TestServer, request: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
 #[tokio::test]
 async fn the_port_speaks_http_1_too() {
     let server = TestServer::start().await;
-    let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
-    stream.write_all(b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
+    let answer = http_1(&server, "GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("\"reason\":\"PATH_NOT_FOUND\""), "{answer}");
+}
+
+#[tokio::test]
+async fn s7_a_page_cannot_call_the_queue_over_http_1() {
+    let server = TestServer::start().await;
+    // An empty message, as gRPC frames it.
+    let call = |headers: &str| {
+        format!(
+            "POST /tallystone.queue.v1.QueueAdmin/ListQueues HTTP/1.1\r\n{headers}\r\nContent-Type: text/plain\r\n\
+             Content-Length: 5\r\nConnection: close\r\n\r\n\0\0\0\0\0"
+        )
+    };
+    for (headers, status) in [
+        ("Host: localhost\r\nOrigin: http://evil.example", "HTTP/1.1 403"),
+        ("Host: evil.example\r\nOrigin: http://evil.example", "HTTP/1.1 421"),
+        ("Host: localhost", "HTTP/1.1 200"),
+    ] {
+        let answer = http_1(&server, &call(headers)).await;
+        assert!(answer.starts_with(status), "{headers}: {answer}");
+    }
 }
