@@ -18,7 +18,7 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, FaultBody> {
         let is_json = is_json(request.headers());
-        // The bytes of an unread body would close an HTTP/1 connection, also before the client has read the refusal.
+        // Also if it is refused: the bytes of an unread body would close an HTTP/1 connection.
         let body = Bytes::from_request(request, state).await.map_err(|rejection: BytesRejection| {
             match rejection.status() {
                 StatusCode::PAYLOAD_TOO_LARGE => FaultBody::too_large(),
