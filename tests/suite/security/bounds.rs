@@ -144,7 +144,7 @@ async fn s1_large_requests_that_never_end_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_silent_connections_shut_nobody_out() {
+async fn s1_silent_connections_shut_no_caller_out() {
     // More than the process can open.
     let victim = Victim::start("first_bytes_ms = 60000", 200).await;
     let innocent = victim.innocent();

@@ -80,7 +80,7 @@ impl Victim {
     }
 }
 
-/// A message through a client: nobody else's attack stops it.
+/// A message through a client, which no attack of another one stops.
 pub(super) async fn works(client: &Client, id: &str) {
     let enqueued = client.enqueue("q", vec![NewMessage::new(id, "payload")]).await.expect("an Enqueue");
     assert!(enqueued.iter().all(Result::is_ok), "{enqueued:?}");

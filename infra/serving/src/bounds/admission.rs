@@ -1,5 +1,5 @@
 //! Which connections a port admits. Where there is no room left, the oldest connection that has made no request yet makes
-//! room: whoever opens connections and is silent shuts nobody out.
+//! room: silent connections shut no caller out.
 
 use super::files::FilePlace;
 use super::limits::Limits;
