@@ -44,8 +44,9 @@ impl Measured {
     }
 
     async fn post(&self, path: &str, body: Value) {
-        let request = self.http.post(format!("{}/v1/{path}", self.server.url())).body(body.to_string());
-        request.send().await.expect("an answer");
+        let request =
+            self.http.post(format!("{}/v1/{path}", self.server.url())).header("content-type", "application/json");
+        request.body(body.to_string()).send().await.expect("an answer");
     }
 }
 
