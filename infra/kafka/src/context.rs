@@ -2,7 +2,7 @@
 
 use crate::logging::{log_client_error, log_line};
 use crate::position::Position;
-use crate::stuck::{StuckPartition, Trouble, ValidationWaits, has_no_brokers};
+use crate::stuck::{Silences, StuckPartition, Trouble, ValidationWaits, described, has_no_brokers};
 use crate::verifier::{Verdict, Verifier};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -13,6 +13,7 @@ use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -53,6 +54,8 @@ pub(crate) struct ReaderContext<O> {
     /// Up to where each assigned partition is read, as far as it is known.
     pub(crate) positions: Mutex<BTreeMap<i32, KnownPosition>>,
     pub(crate) waits: Mutex<ValidationWaits>,
+    pub(crate) silences: Mutex<Silences>,
+    pub(crate) is_paused: AtomicBool,
     pub(crate) troubles: mpsc::UnboundedSender<Trouble>,
 }
 
@@ -77,6 +80,15 @@ impl<O: ReaderObserver> ClientContext for ReaderContext<O> {
             .map(|(number, partition)| (*number, partition.consumer_lag_stored))
             .collect();
         self.observer.lag(&lags);
+        let mut silences = self.silences.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_paused.load(Ordering::Relaxed) {
+            silences.forget();
+        }
+        let assigned = topic.partitions.iter().filter(|(number, partition)| **number >= 0 && partition.desired);
+        if let Some(silent) = silences.report(assigned.map(|(number, partition)| (*number, partition.rxmsgs))) {
+            let state = topic.partitions.get(&silent).map(described).unwrap_or_default();
+            self.report(Trouble::Silent { partition: silent, state });
+        }
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, partition) in &topic.partitions {
             if waits.report(*number, &partition.fetch_state) {

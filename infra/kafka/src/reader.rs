@@ -15,6 +15,7 @@ use rdkafka::message::BorrowedMessage;
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -71,7 +72,10 @@ impl<O: ReaderObserver> GroupReader<O> {
         let topic = options.topic.clone();
         let verifier = Arc::new(Verifier::new(options, group)?);
         let (positions, waits) = (Mutex::default(), Mutex::default());
-        let context = ReaderContext { observer, topic: topic.clone(), verifier, positions, waits, troubles };
+        let (silences, is_paused) = (Mutex::default(), AtomicBool::new(false));
+        let topic_name = topic.clone();
+        let context =
+            ReaderContext { observer, topic: topic_name, verifier, positions, waits, silences, is_paused, troubles };
         let consumer = config.create_with_context(context);
         let consumer = consumer?;
         Ok((GroupReader { topic, consumer: Some(Arc::new(consumer)) }, reported))
@@ -157,11 +161,13 @@ impl<O: ReaderObserver> GroupReader<O> {
     /// Stops reading the assigned partitions. Partitions assigned later are not paused. The caller goes on polling
     /// [`GroupReader::records`], because the group drops a member that does not poll.
     pub fn pause(&self) -> Result<(), KafkaError> {
+        self.consumer().context().is_paused.store(true, Ordering::Relaxed);
         self.consumer().pause(&self.consumer().assignment()?)
     }
 
     /// Reads the assigned partitions again.
     pub fn resume(&self) -> Result<(), KafkaError> {
+        self.consumer().context().is_paused.store(false, Ordering::Relaxed);
         self.consumer().resume(&self.consumer().assignment()?)
     }
 

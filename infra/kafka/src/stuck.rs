@@ -1,15 +1,23 @@
 //! What stops librdkafka's reading for good, and how its statistics show it.
 
-use rdkafka::statistics::Statistics;
+use rdkafka::statistics::{Partition, Statistics};
 use std::collections::BTreeMap;
 
 /// Why a reader reads no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// One partition is not read.
     Stuck(StuckPartition),
     /// It knows no broker, and will not connect again (librdkafka #5301): a Kafka that had just started named none.
     NoBrokers,
+    /// A partition has had no record for long, though others had, or none had any. A topic of events gets a watermark in
+    /// each partition twice a second, so this one is not read, or nothing is written.
+    Silent {
+        /// The partition.
+        partition: i32,
+        /// What librdkafka says about it, for the log.
+        state: String,
+    },
 }
 
 /// Whether the client knows no broker. It always knows those of its configuration until it has connected once.
@@ -49,6 +57,51 @@ impl ValidationWaits {
     }
 }
 
+/// A partition counts as silent after so many reports without a record while others have records.
+const SILENT_REPORTS: u32 = 4;
+/// The same while no partition has any: Kafka may be away, or the relay.
+const ALL_SILENT_REPORTS: u32 = 6;
+
+/// For how many reports in a row each partition has had no record.
+#[derive(Default)]
+pub(crate) struct Silences(BTreeMap<i32, Silence>);
+
+struct Silence {
+    records: u64,
+    reports: u32,
+}
+
+impl Silences {
+    /// Takes one report, with the records that each assigned partition has had so far. Returns a partition that is silent.
+    pub(crate) fn report(&mut self, records_by_partition: impl Iterator<Item = (i32, u64)>) -> Option<i32> {
+        let mut before = std::mem::take(&mut self.0);
+        for (partition, records) in records_by_partition {
+            let reports = match before.remove(&partition) {
+                Some(silence) if silence.records == records => silence.reports + 1,
+                _ => 0,
+            };
+            self.0.insert(partition, Silence { records, reports });
+        }
+        let bound = if self.0.values().any(|one| one.reports == 0) { SILENT_REPORTS } else { ALL_SILENT_REPORTS };
+        self.0.iter().find(|(_, silence)| silence.reports >= bound).map(|(partition, _)| *partition)
+    }
+
+    /// Forgets what was reported: the reader is paused.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// What a log says about a partition that is not read.
+pub(crate) fn described(partition: &Partition) -> String {
+    let Partition { broker, leader, fetch_state, next_offset, stored_offset, hi_offset, rxmsgs, fetchq_cnt, .. } =
+        partition;
+    format!(
+        "fetch_state={fetch_state} broker={broker} leader={leader} next={next_offset} stored={stored_offset} \
+         end={hi_offset} received={rxmsgs} queued={fetchq_cnt}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +116,19 @@ mod tests {
         assert!(!report(2, VALIDATING));
         // After a restart it can become stuck again.
         assert_eq!([report(1, VALIDATING), report(1, VALIDATING), report(1, VALIDATING)], [false, false, true]);
+    }
+
+    #[test]
+    fn q19_a_partition_without_records_is_silent_sooner_if_others_have_some() {
+        let mut silences = Silences::default();
+        let mut report = |one: u64, two: u64| silences.report([(1, one), (2, two)].into_iter());
+        assert_eq!(report(5, 5), None);
+        let others_have_some: Vec<_> = (6..10).map(|records| report(5, records)).collect();
+        assert_eq!(others_have_some, [None, None, None, Some(1)]);
+        assert_eq!(report(6, 10), None, "it is read again");
+        let none_has_any: Vec<_> = (0..6).map(|_| report(6, 10)).collect();
+        assert_eq!(none_has_any, [None, None, None, None, None, Some(1)]);
+        silences.forget();
+        assert_eq!(silences.report([(1, 6), (2, 10)].into_iter()), None);
     }
 }

@@ -111,40 +111,37 @@ async fn s1_a_request_without_a_body_ends_and_a_silent_stream_of_requests_does_n
     assert!(String::from_utf8_lossy(status.details()).contains("BODY_TOO_SLOW"), "{status:?}");
 }
 
+/// Sends so many bytes, as the other end takes them; stops when it wants no more.
+async fn send(body: &mut h2::SendStream<Bytes>, bytes: usize) {
+    const CHUNK: &[u8] = &[0; 16 * 1024];
+    let mut left = bytes;
+    while left > 0 {
+        body.reserve_capacity(CHUNK.len().min(left));
+        let Some(Ok(room)) = std::future::poll_fn(|cx| body.poll_capacity(cx)).await else { return };
+        let now = room.min(CHUNK.len()).min(left);
+        if body.send_data(Bytes::from_static(&CHUNK[..now]), false).is_err() {
+            return;
+        }
+        left -= now;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s1_large_requests_that_never_end_are_bounded() {
-    const CHUNK: &[u8] = &[0; 16 * 1024];
+    const MIB: usize = 1024 * 1024;
     let victim = Victim::start("request_ms = 60000\nconnection_unfinished_bytes_max = 8388608", FILES).await;
     let calls = connection(&victim).await;
-    let mut refused = 0;
-    for (response, mut body) in unfinished(&victim, &calls, 4, "Enqueue", PREFIX).await {
-        // 3 MiB of 4; the third one is too much.
-        body.reserve_capacity(CHUNK.len());
-        let mut response = std::pin::pin!(response);
-        let mut sent = 0;
-        while sent < 3 * 1024 * 1024 {
-            tokio::select! {
-                biased;
-                answer = &mut response => {
-                    let why = reason(&answer.expect("an answer"));
-                    assert!(why.contains("TOO_MANY_UNFINISHED_BYTES"), "{why}");
-                    refused += 1;
-                    break;
-                }
-                capacity = std::future::poll_fn(|cx| body.poll_capacity(cx)) => {
-                    let bytes = capacity.expect("a stream").expect("room").min(CHUNK.len());
-                    body.send_data(Bytes::from_static(&CHUNK[..bytes]), false).expect("some bytes");
-                    sent += bytes;
-                    body.reserve_capacity(CHUNK.len());
-                }
-            }
-        }
-        // An unfinished one stays open.
-        if sent >= 3 * 1024 * 1024 {
-            std::mem::forget(body);
-        }
+    // Each sends 3 MiB of 4. Two fit; a third one is too much.
+    let mut kept = unfinished(&victim, &calls, 2, "Enqueue", PREFIX).await;
+    for (_, body) in &mut kept {
+        send(body, 3 * MIB).await;
     }
-    assert_eq!(refused, 2);
+    victim.until(UNFINISHED, (2 * (3 * MIB + PREFIX.len())) as f64).await;
+    for (response, mut body) in unfinished(&victim, &calls, 2, "Enqueue", PREFIX).await {
+        let (response, ()) = tokio::join!(answer(response), send(&mut body, 3 * MIB));
+        let why = reason(&response);
+        assert!(why.contains("TOO_MANY_UNFINISHED_BYTES"), "{why}");
+    }
     works(&victim.innocent(), "after").await;
 }
 

@@ -5,7 +5,7 @@ use super::dead_letters::DeadLetters;
 use super::metrics::Metrics;
 use super::options::{IndexerError, IndexerOptions};
 use super::progress::Progress;
-use super::rejoins::Rejoins;
+use super::rejoins::{Rejoins, SilenceRejoins};
 use super::retry::retry_while;
 use super::settle::{SettledBatch, Settler};
 use super::topic_check::TopicCheck;
@@ -47,7 +47,7 @@ pub async fn run<S: HistoryStore>(
         () = &mut shutdown => return Ok(()),
         ensured = ensured => ensured?,
     }
-    let mut rejoins = Rejoins::default();
+    let (mut rejoins, mut silence_rejoins) = (Rejoins::default(), SilenceRejoins::default());
     loop {
         let (reader, troubles) = joined;
         reader.subscribe()?;
@@ -61,6 +61,7 @@ pub async fn run<S: HistoryStore>(
             settling: FuturesOrdered::new(),
             intake: Intake::Open,
             troubles,
+            silence_rejoins: &mut silence_rejoins,
             options: &options,
         };
         let ended = indexer.index(&mut shutdown).await;
@@ -70,6 +71,9 @@ pub async fn run<S: HistoryStore>(
                 tracing::warn!(name, "Kafka takes another member for the owner of this one's name; joining again");
             }
             Ok(End::NoBrokers) => tracing::warn!("the Kafka client knows no broker any more; joining again"),
+            Ok(End::Silent { partition, state }) => {
+                tracing::warn!(partition, state, "no records for long, not even watermarks; joining the group again");
+            }
             Ok(End::Stopped) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -90,6 +94,8 @@ enum End {
     Stopped,
     /// Its reader will not connect again.
     NoBrokers,
+    /// Its reader reads nothing of this partition, or nothing is written.
+    Silent { partition: i32, state: String },
 }
 
 /// Whether the indexer takes records from the reader.
@@ -114,6 +120,7 @@ struct Indexer<'a, S> {
     settling: FuturesOrdered<AbortOnDropHandle<Result<SettledBatch, HistoryError>>>,
     intake: Intake,
     troubles: mpsc::UnboundedReceiver<Trouble>,
+    silence_rejoins: &'a mut SilenceRejoins,
     options: &'a IndexerOptions,
 }
 
@@ -140,6 +147,11 @@ impl<S: HistoryStore> Indexer<'_, S> {
                 Some(trouble) = self.troubles.recv() => match trouble {
                     Trouble::Stuck(partition) => self.reader.restart(&partition),
                     Trouble::NoBrokers => return Ok(End::NoBrokers),
+                    Trouble::Silent { partition, state } => {
+                        if self.silence_rejoins.may_rejoin() {
+                            return Ok(End::Silent { partition, state });
+                        }
+                    }
                 },
                 () = sleep_until(pause_at.unwrap_or_else(Instant::now)), if pause_at.is_some() => {
                     self.reader.pause()?;

@@ -12,6 +12,9 @@ use tokio_util::task::AbortOnDropHandle;
 /// The least time between two reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
+/// A report that fails for so long is worth a warning: answers about history stay behind meanwhile.
+const WARN_AFTER: Duration = Duration::from_secs(10);
+
 /// Watermarks by partition, Unix ms.
 type Watermarks = BTreeMap<u32, u64>;
 
@@ -20,14 +23,25 @@ pub(super) struct Progress<S> {
     store: Arc<S>,
     topic: Arc<Topic>,
     reached: Watermarks,
-    /// The report in flight. It returns the watermarks that the store did not take.
-    report: Option<AbortOnDropHandle<Result<Watermarks, HistoryError>>>,
+    /// The report in flight.
+    report: Option<AbortOnDropHandle<Result<Reported, HistoryError>>>,
     next_at: Instant,
+    /// Since when reports fail, and whether that was logged.
+    failing: Option<(Instant, bool)>,
+}
+
+/// What came of a report.
+#[derive(Default)]
+struct Reported {
+    /// The watermarks that the store did not take.
+    unreported: Watermarks,
+    /// Why not.
+    why: Option<String>,
 }
 
 impl<S: HistoryStore> Progress<S> {
     pub(super) fn new(store: Arc<S>, topic: Arc<Topic>) -> Self {
-        Progress { store, topic, reached: Watermarks::new(), report: None, next_at: Instant::now() }
+        Progress { store, topic, reached: Watermarks::new(), report: None, next_at: Instant::now(), failing: None }
     }
 
     /// Everything before these watermarks is recorded.
@@ -43,14 +57,28 @@ impl<S: HistoryStore> Progress<S> {
         self.reached.clear();
     }
 
+    /// Notes how a report ended; warns once per outage.
+    fn note(&mut self, why: Option<String>) {
+        let Some(why) = why else {
+            self.failing = None;
+            return;
+        };
+        let (since, was_logged) = self.failing.get_or_insert_with(|| (Instant::now(), false));
+        if !*was_logged && since.elapsed() >= WARN_AFTER {
+            *was_logged = true;
+            tracing::warn!(why, "the watermark of history does not advance; trying again");
+        }
+    }
+
     /// Waits for the next step, a report's begin or end, and takes it. Cancel-safe.
     pub(super) async fn advance(&mut self) -> Result<(), HistoryError> {
         if let Some(report) = self.report.as_mut() {
             let reported = report.await;
             self.report = None;
             // The next report repeats what the store did not take.
-            let unreported = reported.unwrap_or_else(|_| Ok(Watermarks::new()))?;
-            self.reached(unreported);
+            let reported = reported.unwrap_or_else(|_| Ok(Reported::default()))?;
+            self.note(reported.why);
+            self.reached(reported.unreported);
             return Ok(());
         }
         if self.reached.is_empty() {
@@ -64,32 +92,35 @@ impl<S: HistoryStore> Progress<S> {
     }
 }
 
-/// Reports all watermarks at once. Returns those that the store did not take.
+/// Reports all watermarks at once.
 async fn report<S: HistoryStore>(
     store: Arc<S>,
     topic: Arc<Topic>,
     reached: Watermarks,
-) -> Result<Watermarks, HistoryError> {
-    let Ok(of) = topic.partitions().await else { return Ok(reached) };
+) -> Result<Reported, HistoryError> {
+    let of = match topic.partitions().await {
+        Ok(of) => of,
+        Err(error) => return Ok(Reported { unreported: reached, why: Some(error.to_string()) }),
+    };
     if reached.keys().any(|number| *number >= of) {
         // The topic has more partitions than the cached number says.
         topic.forget_partitions().await;
-        return Ok(reached);
+        return Ok(Reported { unreported: reached, why: Some(format!("Kafka names {of} partitions")) });
     }
     let store = &store;
     let advance = |(number, up_to_ms): (u32, u64)| async move {
         (number, up_to_ms, store.advance(Source { number, of }, up_to_ms).await)
     };
-    let mut unreported = Watermarks::new();
+    let mut reported = Reported::default();
     for (number, up_to_ms, advanced) in join_all(reached.into_iter().map(advance)).await {
         match advanced {
             Ok(()) => {}
             Err(HistoryError::Unavailable(why)) => {
-                tracing::debug!(number, why, "the store did not take a watermark");
-                unreported.insert(number, up_to_ms);
+                reported.unreported.insert(number, up_to_ms);
+                reported.why = Some(why);
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(unreported)
+    Ok(reported)
 }

@@ -25,9 +25,48 @@ impl Rejoins {
     }
 }
 
+/// The first and the longest time between two rejoins for silence.
+const SILENCE_MIN: Duration = Duration::from_secs(60);
+const SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// When the indexer may join its group again because it reads nothing. Perhaps nothing is written, so it waits longer
+/// each time.
+#[derive(Default)]
+pub(super) struct SilenceRejoins(Option<(Instant, Duration)>);
+
+impl SilenceRejoins {
+    /// Whether the indexer, which reads nothing, may join again now.
+    pub(super) fn may_rejoin(&mut self) -> bool {
+        let wait = match self.0 {
+            Some((at, wait)) if at.elapsed() < wait => return false,
+            // The last one was long ago: this is another silence.
+            Some((at, wait)) if at.elapsed() < 2 * wait + SILENCE_MAX => (2 * wait).min(SILENCE_MAX),
+            _ => SILENCE_MIN,
+        };
+        self.0 = Some((Instant::now(), wait));
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn q19_a_silent_indexer_joins_again_at_growing_intervals() {
+        let mut rejoins = SilenceRejoins::default();
+        assert!(rejoins.may_rejoin() && !rejoins.may_rejoin());
+        for wait_s in [60, 120, 240, 480, 600, 600] {
+            tokio::time::advance(Duration::from_secs(wait_s - 1)).await;
+            assert!(!rejoins.may_rejoin(), "{wait_s}");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(rejoins.may_rejoin(), "{wait_s}");
+        }
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        assert!(rejoins.may_rejoin());
+        tokio::time::advance(SILENCE_MIN).await;
+        assert!(rejoins.may_rejoin(), "another silence begins with short intervals");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn q19_an_indexer_joins_again_twice_a_minute() {
