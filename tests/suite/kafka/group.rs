@@ -132,3 +132,37 @@ async fn q19_an_indexer_that_is_fenced_once_joins_again() {
     store.until_events(40).await;
     indexer.stop().await;
 }
+
+/// librdkafka sometimes reads a partition no more after a restart of Kafka, and says nothing.
+#[tokio::test]
+async fn q19_an_indexer_without_records_joins_again() {
+    let kafka = TestKafka::shared().await;
+    let topic = topic_of(&kafka, "silent");
+    let store = RecordingStore::new();
+    let sink = KafkaSink::new(&topic).expect("a sink");
+    sink.deliver(lives(0..20, 1).into()).await.expect("delivered");
+    let indexer = RunningIndexer::start(&store, &topic);
+    store.until_events(20).await;
+    let member = async || {
+        let topic = topic.clone();
+        let list = move || {
+            let consumer: BaseConsumer =
+                ClientConfig::new().set("bootstrap.servers", &topic.brokers).create().expect("a consumer");
+            let groups = consumer.fetch_group_list(Some(&topic.topic), DEADLINE).expect("groups");
+            let mut members = groups.groups().iter().flat_map(|group| group.members());
+            members.next().map(|member| member.id().to_owned())
+        };
+        tokio::task::spawn_blocking(list).await.expect("no panic")
+    };
+    let first = member().await.expect("a member");
+    // Nothing is written, not even watermarks: that looks as if nothing were read.
+    let again = async {
+        while member().await.is_none_or(|now| now == first) {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, again).await.expect("it joins again");
+    sink.deliver(lives(20..40, 1).into()).await.expect("delivered");
+    store.until_events(40).await;
+    indexer.stop().await;
+}
