@@ -11,7 +11,7 @@ pub enum Trouble {
     /// It knows no broker, and will not connect again (librdkafka #5301): a Kafka that had just started named none.
     NoBrokers,
     /// A partition has had no record for long, though others had, or none had any. A topic of events gets a watermark in
-    /// each partition twice a second, so this one is not read, or nothing is written.
+    /// each partition at least every 2.5 s, so this one is not read, or nothing is written.
     Silent {
         /// The partition.
         partition: i32,
