@@ -37,7 +37,7 @@ pub struct Record<'a> {
 }
 
 /// The producer. librdkafka's idempotent producer stops for good when it cannot know what was written, and may never
-/// connect again after an outage of Kafka ([`Renewed`]); this one then replaces it.
+/// connect again after an outage of Kafka; this one then replaces it.
 pub struct Producer {
     current: Renewed<Client>,
 }
