@@ -1,5 +1,6 @@
 //! The command line as a whole: the verbs, and the options that every verb knows.
 
+use crate::auth::AuthVerb;
 use crate::bench::BenchArgs;
 use crate::check::CheckArgs;
 use crate::completions::CompletionsArgs;
@@ -16,6 +17,7 @@ use crate::queue::QueueVerb;
 use crate::rollup_worker::RollupWorkerArgs;
 use crate::server::ServerArgs;
 use crate::store::StoreVerb;
+use crate::token::TokenVerb;
 use crate::work::WorkArgs;
 use clap::{Parser, Subcommand};
 
@@ -57,6 +59,12 @@ pub(crate) enum Verb {
     /// Accept a Redis that has lost its data or has an older copy of it
     #[command(subcommand)]
     Store(StoreVerb),
+    /// Make tokens for the callers of servers
+    #[command(subcommand)]
+    Token(TokenVerb),
+    /// Explain what a principal may do
+    #[command(subcommand)]
+    Auth(AuthVerb),
     /// Serve queues over gRPC; their data is in Redis
     Server(ServerArgs),
     /// Serve counters over gRPC and HTTP; their data is in Redis

@@ -6,6 +6,7 @@ use crate::global::Global;
 use crate::nearest::nearest;
 use crate::output::Output;
 use std::time::Duration;
+use tallystone_assembly::ClientConfig;
 use tallystone_client::{Client, Code, Error, QueueSummary, Refused};
 
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7600";
@@ -23,7 +24,8 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) async fn connect(global: &Global, output: Output) -> Result<Session, CliError> {
         let url = server_url(global.named_server().as_deref());
-        let client = Client::builder(&url).retry_for(RETRY_FOR).connect().await;
+        let credentials = checked(global)?;
+        let client = credentials.apply(Client::builder(&url).retry_for(RETRY_FOR)).connect().await;
         Ok(Session { client: client.map_err(|error| cli_error(&error))?, output })
     }
 
@@ -65,6 +67,13 @@ impl Session {
     }
 }
 
+/// The credentials of this command.
+pub(crate) fn checked(global: &Global) -> Result<ClientConfig, CliError> {
+    let credentials = global.credentials.config();
+    credentials.check().map_err(|error| CliError::usage(error).hint("--cert and --key belong together"))?;
+    Ok(credentials)
+}
+
 /// The server's address, `http://` added where it is only host and port.
 pub(crate) fn server_url(given: Option<&str>) -> String {
     match given {
@@ -94,6 +103,8 @@ pub(crate) fn refusal(refused: &Refused) -> CliError {
     }
     let failure = CliError::refused(in_flags(refused)).reason(refused.reason.clone());
     match refused.reason.as_str() {
+        "NO_CREDENTIAL" => failure.hint("--token-file FILE sends a token; --cert and --key show a certificate"),
+        "NO_RIGHT" => failure.hint("`tallystone auth check` on the server's machine explains which rule decides"),
         "QUEUE_NOT_EMPTY" => failure.hint(
             "`tallystone queue purge` removes its messages; `tallystone queue delete --force` also removes the queue",
         ),

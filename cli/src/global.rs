@@ -2,6 +2,8 @@
 
 use crate::logs::LogFormat;
 use clap::Args;
+use std::path::PathBuf;
+use tallystone_assembly::ClientConfig;
 
 /// Options of every command.
 #[derive(Args, Debug)]
@@ -23,6 +25,38 @@ pub(crate) struct Global {
     /// The format of log lines
     #[arg(long, global = true, env = "TALLYSTONE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
+
+    #[command(flatten)]
+    pub(crate) credentials: Credentials,
+}
+
+/// Which servers a command trusts, and how it proves who it is. The variables are those of `[client]`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of every command")]
+pub(crate) struct Credentials {
+    /// The CAs of https:// servers, PEM [default: those that the system trusts]
+    #[arg(long, global = true, env = "TALLYSTONE_CLIENT_CA_FILE", value_name = "FILE", hide_env_values = true)]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// The certificate to show to https:// servers, PEM
+    #[arg(long, global = true, env = "TALLYSTONE_CLIENT_CERT_FILE", value_name = "FILE", hide_env_values = true)]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// The private key of the certificate, PEM
+    #[arg(long, global = true, env = "TALLYSTONE_CLIENT_KEY_FILE", value_name = "FILE", hide_env_values = true)]
+    pub(crate) key: Option<PathBuf>,
+
+    /// The file with the token to send; `tallystone token new` makes one
+    #[arg(long, global = true, env = "TALLYSTONE_CLIENT_TOKEN_FILE", value_name = "FILE", hide_env_values = true)]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+impl Credentials {
+    /// The same as a section of the configuration.
+    pub(crate) fn config(&self) -> ClientConfig {
+        let Credentials { ca, cert, key, token_file } = self.clone();
+        ClientConfig { ca_file: ca, cert_file: cert, key_file: key, token_file }
+    }
 }
 
 /// The environment variable of `--server`. Clap does not read it, because it would be as strong as the flag: for the verbs

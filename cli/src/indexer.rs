@@ -1,6 +1,6 @@
 //! `tallystone indexer`
 
-use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, load};
+use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, PortFlags, load};
 use crate::error::CliError;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
 use crate::shutdown::Shutdown;
@@ -16,6 +16,8 @@ pub(crate) struct IndexerArgs {
     listen: Option<SocketAddr>,
     #[command(flatten)]
     metrics: MetricsFlag,
+    #[command(flatten)]
+    ports: PortFlags,
     #[command(flatten)]
     history: HistoryServices,
     /// The Kafka consumer group, the same for all indexers of one index prefix; each prefix needs its own [default:
@@ -33,7 +35,7 @@ pub(crate) async fn run(args: IndexerArgs) -> Result<(), CliError> {
         .set("indexer.metrics_listen", args.metrics.metrics_listen)
         .set("indexer.group", args.group)
         .set("indexer.instance", args.instance);
-    let config = load(args.file.path.as_deref(), args.history.set(flags))?;
+    let config = load(args.file.path.as_deref(), args.history.set(args.ports.set(flags)))?;
     if config.kafka.brokers.is_none() {
         return Err(CliError::usage("kafka.brokers is not set: an indexer reads events from Kafka")
             .hint("set it with --kafka-brokers HOST:PORT"));

@@ -4,6 +4,7 @@
 //! named as it is typed (`tallystone queue ls` is `queue/ls.rs`). What may not: anything that knows how a queue works.
 
 mod args;
+mod auth;
 mod bench;
 mod check;
 mod completions;
@@ -36,6 +37,7 @@ mod store;
 mod table;
 mod terminal;
 mod text;
+mod token;
 mod work;
 
 use args::{Cli, Demo, Verb};
@@ -124,8 +126,8 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     match cli.verb {
         Verb::Server(args) => server::run(args).await,
         Verb::Indexer(args) => indexer::run(args).await,
-        Verb::Counters(args) => counters::run(args, global.server, output).await,
-        Verb::RollupWorker(args) => rollup_worker::run(args, global.server).await,
+        Verb::Counters(args) => counters::run(args, &global, output).await,
+        Verb::RollupWorker(args) => rollup_worker::run(args, &global).await,
         Verb::Dev(args) => dev::run(args, output).await,
         Verb::Queue(QueueVerb::Depth(args)) => {
             let session = args.history.session(&global, output).await?;
@@ -146,11 +148,13 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         }
         Verb::Msg(verb) => msg::run(verb, &connect().await?).await,
         Verb::History(verb) => history::run(verb, &connect().await?).await,
-        Verb::Counter(args) => counter::run(args, output).await,
+        Verb::Counter(args) => counter::run(args, &global, output).await,
         Verb::WorkGuard => Ok(()), // ended before the runtime started
         Verb::Work(args) => work::run(args, &connect().await?).await,
         Verb::Check(args) => check::run(args, &connect().await?).await,
         Verb::Store(verb) => store::run(verb, output).await,
+        Verb::Token(verb) => token::run(verb, output),
+        Verb::Auth(verb) => auth::run(verb, output),
         Verb::Demo(Demo::Flights(args)) => demo::flights(args, global.named_server(), output).await,
         Verb::Bench(args) => bench::run(args, output).await,
         Verb::Completions(args) => completions::run(args, &mut Cli::command(), output),

@@ -1,7 +1,8 @@
 //! `tallystone rollup-worker`
 
-use crate::config::{ConfigFile, MetricsFlag, Overrides, RedisFlags, load};
+use crate::config::{ConfigFile, MetricsFlag, Overrides, PortFlags, RedisFlags, load};
 use crate::error::CliError;
+use crate::global::Global;
 use crate::serving::cannot_assemble;
 use crate::shutdown::Shutdown;
 use clap::Args;
@@ -18,6 +19,8 @@ pub(crate) struct RollupWorkerArgs {
     file: ConfigFile,
     #[command(flatten)]
     metrics: MetricsFlag,
+    #[command(flatten)]
+    ports: PortFlags,
     #[command(flatten)]
     redis: RedisFlags,
     /// The worker's name, which `msg get` and `msg explain` show [default: a generated name]
@@ -37,12 +40,13 @@ fn worker_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `queue`: the flag `--server`, here the queue that hands out rollups.
-pub(crate) async fn run(args: RollupWorkerArgs, queue: Option<String>) -> Result<(), CliError> {
+/// The flag `--server` names the queue that hands out rollups.
+pub(crate) async fn run(args: RollupWorkerArgs, global: &Global) -> Result<(), CliError> {
     let flags = Overrides::default()
         .set("rollup_worker.metrics_listen", args.metrics.metrics_listen)
-        .set_server("rollup_worker.queue_url", queue);
-    let config = load(args.file.path.as_deref(), args.redis.set(flags))?;
+        .set_server("rollup_worker.queue_url", global.server.clone())
+        .set_credentials(&global.credentials);
+    let config = load(args.file.path.as_deref(), args.redis.set(args.ports.set(flags)))?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let name = args.name.unwrap_or_else(tallystone_assembly::own_name);
     let options = WorkerOptions { name: name.clone(), records: args.records.as_deref().map(open).transpose()? };

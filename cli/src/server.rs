@@ -1,6 +1,6 @@
 //! `tallystone server`
 
-use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, RedisFlags, load};
+use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, PortFlags, RedisFlags, load};
 use crate::error::CliError;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
 use crate::shutdown::Shutdown;
@@ -18,6 +18,8 @@ pub(crate) struct ServerArgs {
     #[command(flatten)]
     metrics: MetricsFlag,
     #[command(flatten)]
+    ports: PortFlags,
+    #[command(flatten)]
     redis: RedisFlags,
     #[command(flatten)]
     history: HistoryServices,
@@ -31,7 +33,7 @@ pub(crate) async fn run(args: ServerArgs) -> Result<(), CliError> {
         .set("server.listen", args.listen)
         .set("server.metrics_listen", args.metrics.metrics_listen)
         .set("history.file", args.history_file);
-    let flags = args.history.set(args.redis.set(flags));
+    let flags = args.history.set(args.redis.set(args.ports.set(flags)));
     let config = load(args.file.path.as_deref(), flags)?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let host = tallystone_assembly::queue(&config).await.map_err(cannot_assemble)?;

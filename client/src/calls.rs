@@ -1,5 +1,6 @@
 //! How both clients make a call: its time limits, repetition while no server is available, and hedging (decision 0052).
 
+use crate::credentials::Token;
 use crate::error::{Applied, Error, Refused, Result};
 use crate::hedge::Hedging;
 use crate::servers::Servers;
@@ -18,6 +19,7 @@ pub struct Calls {
     pub(crate) retry_for: Duration,
     pub(crate) servers: Arc<Servers>,
     pub(crate) hedging: Option<Arc<Hedging>>,
+    pub(crate) token: Option<Arc<Token>>,
 }
 
 impl Calls {
@@ -107,6 +109,9 @@ impl Calls {
         let mut attempt = tonic::Request::new(request.clone());
         // The server gets the deadline too, and stops working when the caller no longer waits.
         attempt.set_timeout(limit);
+        if let Some(token) = &self.token {
+            token.add_to(&mut attempt);
+        }
         let error = match timeout(limit, rpc(server, attempt)).await {
             Ok(Ok(response)) => return Ok(response.into_inner()),
             Ok(Err(status)) => Error::from_status(&status),

@@ -74,7 +74,7 @@ impl FromConnections for Client {
             history: OnEach::new(connections, |connection| {
                 HistoryClient::new(connection).max_decoding_message_size(RESPONSE_BYTES_MAX)
             }),
-            work: Arc::new(WorkConnections::new(connections[0].clone(), connect)),
+            work: Arc::new(WorkConnections::new(connections[0].clone(), calls.token.clone(), connect)),
             shared: Arc::default(),
             calls,
             outage: Arc::default(),

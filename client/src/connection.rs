@@ -2,10 +2,12 @@
 
 use crate::calls::Calls;
 use crate::connector::connector;
+use crate::credentials::{Credentials, TokenSource};
 use crate::error::{Error, Result};
 use crate::hedge::{Hedge, Hedging};
 use crate::servers::Servers;
 use std::marker::PhantomData;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
@@ -31,6 +33,7 @@ pub struct ClientBuilder<C> {
     call_timeout: Duration,
     retry_for: Duration,
     hedge: Option<Hedge>,
+    credentials: Credentials,
     client: PhantomData<fn() -> C>,
 }
 
@@ -38,7 +41,9 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     /// An address without a scheme, `HOST:PORT`, is one of `http://`.
     pub(crate) fn new(url: impl Into<String>) -> Self {
         let (call_timeout, retry_for) = (Duration::from_secs(10), Duration::from_secs(30));
-        let builder = ClientBuilder { urls: Vec::new(), call_timeout, retry_for, hedge: None, client: PhantomData };
+        let (hedge, credentials) = (None, Credentials::default());
+        let builder =
+            ClientBuilder { urls: Vec::new(), call_timeout, retry_for, hedge, credentials, client: PhantomData };
         builder.with_server(url.into())
     }
 
@@ -64,6 +69,34 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
         self
     }
 
+    /// Trusts the CAs in this PEM file, instead of the system's, for `https://` addresses.
+    #[must_use]
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.credentials.ca_file = Some(path.into());
+        self
+    }
+
+    /// Shows the certificate in this PEM file, with the key in the other one, to servers at `https://` addresses.
+    #[must_use]
+    pub fn certificate_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.credentials.certificate = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Sends the token in this file with every call. The file is read again within a second of a change.
+    #[must_use]
+    pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.credentials.token = Some(TokenSource::File(path.into()));
+        self
+    }
+
+    /// Sends this token with every call.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.credentials.token = Some(TokenSource::Text(token.into()));
+        self
+    }
+
     pub(crate) fn with_server(mut self, url: String) -> Self {
         self.urls.push(if url.contains("://") { url } else { format!("http://{url}") });
         self
@@ -72,9 +105,10 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     /// Checks the URLs, and connects to nothing.
     ///
     /// # Errors
-    /// [`Error::Connect`] if a URL is invalid, or has a user or a password.
+    /// [`Error::Connect`] if a URL is invalid, or has a user or a password, or if a file of credentials cannot be used.
     pub fn check(&self) -> Result<()> {
-        self.endpoints().map(drop)
+        self.endpoints()?;
+        self.credentials.token(&self.urls[0]).map(drop)
     }
 
     /// Connects now.
@@ -98,7 +132,7 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
         }
         match (first_open, first_error) {
             (None, Some(error)) => Err(error),
-            (first_open, _) => Ok(self.client(&connections, first_open.unwrap_or(0), endpoints)),
+            (first_open, _) => self.client(&connections, first_open.unwrap_or(0), endpoints),
         }
     }
 
@@ -109,18 +143,19 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     pub fn connect_lazy(self) -> Result<C> {
         let endpoints = self.endpoints()?;
         let connections: Vec<Channel> = endpoints.iter().map(|(_, endpoint)| self.lazy(endpoint)).collect();
-        Ok(self.client(&connections, 0, endpoints))
+        self.client(&connections, 0, endpoints)
     }
 
-    fn client(self, connections: &[Channel], preferred: usize, mut endpoints: Vec<(String, Endpoint)>) -> C {
+    fn client(self, connections: &[Channel], preferred: usize, mut endpoints: Vec<(String, Endpoint)>) -> Result<C> {
         let calls = Calls {
             call_timeout: self.call_timeout,
             retry_for: self.retry_for,
             servers: Arc::new(Servers::new(connections.len(), preferred)),
             hedging: self.hedge.map(|hedge| Arc::new(Hedging::new(hedge))),
+            token: self.credentials.token(&self.urls[0])?.map(Arc::new),
         };
         let (_, first) = endpoints.swap_remove(0);
-        C::from_connections(connections, calls, move || self.lazy(&first))
+        Ok(C::from_connections(connections, calls, move || self.lazy(&first)))
     }
 
     fn lazy(&self, endpoint: &Endpoint) -> Channel {
@@ -141,15 +176,20 @@ impl<C: FromConnections + 'static> ClientBuilder<C> {
     fn endpoint(&self, url: &str) -> Result<Endpoint> {
         if let Some((_, host)) = url.rsplit_once('@') {
             // A password there would be of no use, and errors and logs would show it.
-            let message = "the address has a user or a password, but the servers have no accounts".to_owned();
+            let message = "the address has a user or a password, but servers identify clients by token".to_owned();
             return Err(Error::Connect { url: format!("***@{host}"), message });
         }
         let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| connect_error(url, &error))?;
-        if endpoint.uri().scheme_str() != Some("http") {
-            // The connection would be plain text under any scheme; `https` must not hide that.
-            let message = "only http:// is supported; for TLS, put a proxy in front".to_owned();
-            return Err(Error::Connect { url: url.to_owned(), message });
-        }
+        let endpoint = match endpoint.uri().scheme_str() {
+            Some("http") => endpoint,
+            Some("https") => {
+                endpoint.tls_config(self.credentials.tls(url)?).map_err(|error| connect_error(url, &error))?
+            }
+            _ => {
+                let message = "the address must begin with http:// or https://".to_owned();
+                return Err(Error::Connect { url: url.to_owned(), message });
+            }
+        };
         let endpoint = endpoint
             .user_agent(concat!("tallystone-client/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| connect_error(url, &error))?;

@@ -89,6 +89,7 @@ mod config;
 mod connection;
 mod connector;
 mod counter;
+mod credentials;
 mod error;
 mod hedge;
 mod history;
@@ -108,7 +109,7 @@ mod worker;
 
 pub use client::Client;
 pub use config::{Backoff, BackoffKind, PriorityClasses, QueueConfig, QueueInfo, QueueType};
-pub use connection::ClientBuilder;
+pub use connection::{ClientBuilder, FromConnections};
 pub use connector::connector;
 pub use counter::{
     Added, AddedAndCounted, Cardinality, Cleared, Counted, CounterClient, CounterEntry, CounterEvent, CounterType,

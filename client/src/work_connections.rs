@@ -2,6 +2,7 @@
 //! over several. Calls of other kinds stay on the client's first connection.
 
 use crate::connection::RESPONSE_BYTES_MAX;
+use crate::credentials::Token;
 use crate::error::{Error, Result};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ type Connect = dyn Fn() -> Channel + Send + Sync;
 /// All connections of a client that have Work streams.
 pub(crate) struct WorkConnections {
     connect: Box<Connect>,
+    token: Option<Arc<Token>>,
     connections: Mutex<Vec<WorkConnection>>,
 }
 
@@ -35,9 +37,13 @@ struct WorkConnection {
 pub(crate) struct Place(#[expect(dead_code, reason = "it is counted")] Arc<()>);
 
 impl WorkConnections {
-    pub(crate) fn new(first: Channel, connect: impl Fn() -> Channel + Send + Sync + 'static) -> WorkConnections {
+    pub(crate) fn new(
+        first: Channel,
+        token: Option<Arc<Token>>,
+        connect: impl Fn() -> Channel + Send + Sync + 'static,
+    ) -> WorkConnections {
         let first = WorkConnection { channel: first, streams: Arc::default() };
-        WorkConnections { connect: Box::new(connect), connections: Mutex::new(vec![first]) }
+        WorkConnections { connect: Box::new(connect), token, connections: Mutex::new(vec![first]) }
     }
 
     /// Opens a stream that sends these requests.
@@ -47,6 +53,10 @@ impl WorkConnections {
         timeout: Duration,
     ) -> Result<(Streaming<wire::WorkResponse>, Place)> {
         let (mut queue, place) = self.place();
+        let mut requests = tonic::Request::new(requests);
+        if let Some(token) = &self.token {
+            token.add_to(&mut requests);
+        }
         let opening = tokio::time::timeout(timeout, queue.work(requests));
         let responses = opening.await.map_err(|_| Error::deadline(timeout))?;
         Ok((responses.map_err(|status| Error::from_status(&status))?.into_inner(), place))
@@ -91,7 +101,7 @@ mod tests {
     async fn q7_streams_are_spread_over_as_many_connections_as_they_need() {
         let opened = Arc::new(AtomicUsize::new(0));
         let channel = || Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
-        let connections = WorkConnections::new(channel(), {
+        let connections = WorkConnections::new(channel(), None, {
             let opened = opened.clone();
             move || {
                 opened.fetch_add(1, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! The flags that set keys of the configuration, shared by the verbs that read it.
 
-use crate::global::SERVER_VARIABLE;
+use crate::global::{Credentials, SERVER_VARIABLE};
 use clap::Args;
 use figment::value::Value;
 use serde::Serialize;
@@ -24,10 +24,54 @@ impl Overrides {
         self
     }
 
+    /// Sets the keys of `[client]`.
+    pub(crate) fn set_credentials(self, credentials: &Credentials) -> Overrides {
+        self.set("client.ca_file", credentials.ca.as_ref())
+            .set("client.cert_file", credentials.cert.as_ref())
+            .set("client.key_file", credentials.key.as_ref())
+            .set("client.token_file", credentials.token_file.as_ref())
+    }
+
     /// Sets the key of the queue's server: the flag `--server`, or else its variable.
     pub(crate) fn set_server(mut self, key: &'static str, flag: Option<String>) -> Overrides {
         self.variables.extend(std::env::var(SERVER_VARIABLE).ok().map(|server| (key, Value::from(server))));
         self.set(key, flag)
+    }
+}
+
+/// TLS and identities of all ports of a process.
+#[derive(Args, Debug)]
+pub(crate) struct PortFlags {
+    /// The certificate of this server, PEM [default: none, the ports serve plain text]
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of the certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+
+    /// The CAs of the certificates of clients, PEM [default: clients need no certificate]
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<PathBuf>,
+
+    /// The file of principals, with their tokens and rights [default: every caller may do everything]
+    #[arg(long, value_name = "FILE")]
+    principals: Option<PathBuf>,
+
+    /// Serve plain text on an address that other machines can reach
+    #[arg(long)]
+    insecure: bool,
+}
+
+impl PortFlags {
+    /// Sets the keys of `[tls]` and `[auth]`.
+    pub(crate) fn set(self, overrides: Overrides) -> Overrides {
+        overrides
+            .set("tls.cert_file", self.tls_cert)
+            .set("tls.key_file", self.tls_key)
+            .set("tls.client_ca_file", self.tls_client_ca)
+            .set("auth.principals_file", self.principals)
+            .set("tls.insecure", self.insecure.then_some(true))
     }
 }
 

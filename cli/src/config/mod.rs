@@ -8,7 +8,7 @@ mod renamed;
 mod sections;
 mod values;
 
-pub(crate) use flags::{ConfigFile, HistoryServices, MetricsFlag, Overrides, RedisFlags};
+pub(crate) use flags::{ConfigFile, HistoryServices, MetricsFlag, Overrides, PortFlags, RedisFlags};
 pub(crate) use renamed::renamed_argument;
 
 use crate::error::CliError;

@@ -15,6 +15,7 @@ mod token;
 mod watch;
 
 use crate::error::CliError;
+use crate::global::Global;
 use crate::output::Output;
 use clap::{Args, Subcommand};
 use session::CounterSession;
@@ -56,8 +57,8 @@ pub(crate) enum CounterVerb {
     Namespace(namespace::NamespaceVerb),
 }
 
-pub(crate) async fn run(args: CounterArgs, output: Output) -> Result<(), CliError> {
-    let session = &CounterSession::connect(&args.server_of_counters, output).await?;
+pub(crate) async fn run(args: CounterArgs, global: &Global, output: Output) -> Result<(), CliError> {
+    let session = &CounterSession::connect(&args.server_of_counters, global, output).await?;
     match args.verb {
         CounterVerb::Add(args) => add::run(args, session).await,
         CounterVerb::Get(args) => get::run(args, session).await,

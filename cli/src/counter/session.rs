@@ -1,9 +1,10 @@
 //! The connection of a verb to a counter server, and what its errors mean to the user.
 
 use super::token::repeat_hint;
-use crate::connection::{self, RETRY_FOR, server_url};
+use crate::connection::{self, RETRY_FOR, checked, server_url};
 use crate::error::CliError;
 use crate::flag_names::in_flags;
+use crate::global::Global;
 use crate::nearest::nearest;
 use crate::output::Output;
 use clap::Args;
@@ -17,8 +18,9 @@ pub(crate) struct CounterSession {
 
 impl CounterSession {
     /// Connects to a server, given as URL or HOST:PORT.
-    pub(super) async fn connect(server: &str, output: Output) -> Result<CounterSession, CliError> {
-        let client = CounterClient::builder(server_url(Some(server))).retry_for(RETRY_FOR).connect().await;
+    pub(super) async fn connect(server: &str, global: &Global, output: Output) -> Result<CounterSession, CliError> {
+        let builder = CounterClient::builder(server_url(Some(server))).retry_for(RETRY_FOR);
+        let client = checked(global)?.apply(builder).connect().await;
         Ok(CounterSession { client: client.map_err(|error| cli_error(&error))?, output })
     }
 

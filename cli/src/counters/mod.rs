@@ -2,8 +2,9 @@
 
 mod clock;
 
-use crate::config::{ConfigFile, MetricsFlag, Overrides, RedisFlags, load};
+use crate::config::{ConfigFile, MetricsFlag, Overrides, PortFlags, RedisFlags, load};
 use crate::error::CliError;
+use crate::global::Global;
 use crate::output::Output;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
 use crate::shutdown::Shutdown;
@@ -27,6 +28,8 @@ pub(crate) struct CountersArgs {
     #[command(flatten)]
     metrics: MetricsFlag,
     #[command(flatten)]
+    ports: PortFlags,
+    #[command(flatten)]
     redis: RedisFlags,
 }
 
@@ -38,7 +41,7 @@ impl CountersArgs {
             .set("counters.http_hosts", self.http_hosts)
             .set("counters.metrics_listen", self.metrics.metrics_listen)
             .set_server("counters.queue_url", queue);
-        self.redis.set(flags)
+        self.redis.set(self.ports.set(flags))
     }
 }
 
@@ -48,13 +51,14 @@ enum CountersVerb {
     Clock(clock::ClockArgs),
 }
 
-/// `queue`: the flag `--server`, here the queue that hands out rollups.
-pub(crate) async fn run(mut args: CountersArgs, queue: Option<String>, output: Output) -> Result<(), CliError> {
+/// The flag `--server` names the queue that hands out rollups.
+pub(crate) async fn run(mut args: CountersArgs, global: &Global, output: Output) -> Result<(), CliError> {
     if let Some(CountersVerb::Clock(args)) = args.verb.take() {
         return clock::run(args, output).await;
     }
     let file = args.file.path.take();
-    let config = load(file.as_deref(), args.set(queue))?;
+    let flags = args.set(global.server.clone()).set_credentials(&global.credentials);
+    let config = load(file.as_deref(), flags)?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let host = tallystone_assembly::counters(&config).await.map_err(cannot_assemble)?;
     tracing::info!(queue = config.counters.queue_url, "serving counters");

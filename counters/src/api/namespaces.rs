@@ -8,7 +8,8 @@ use crate::redis::Namespace;
 use crate::refusal::Refusal;
 use crate::service::CounterService;
 use tallystone_proto::counter::v1 as wire;
-use tonic::Status;
+use tallystone_serving::{Access, Right};
+use tonic::{Request, Status};
 
 pub(super) async fn put(
     counters: &CounterService,
@@ -35,9 +36,19 @@ pub(super) async fn get(
     Ok(wire::GetNamespaceResponse { namespace: Some(into_wire(found)) })
 }
 
-pub(super) async fn list(counters: &CounterService) -> Result<wire::ListNamespacesResponse, Status> {
-    let all = counters.namespaces().await.map_err(of_call)?;
-    Ok(wire::ListNamespacesResponse { namespaces: all.into_iter().map(into_wire).collect() })
+pub(super) async fn list(
+    counters: &CounterService,
+    request: Request<wire::ListNamespacesRequest>,
+) -> Result<wire::ListNamespacesResponse, Status> {
+    let visible = visible(counters, &Access::of(request.extensions())).await?;
+    Ok(wire::ListNamespacesResponse { namespaces: visible.into_iter().map(into_wire).collect() })
+}
+
+/// The namespaces that a caller may read (S4).
+pub(super) async fn visible(counters: &CounterService, access: &Access) -> Result<Vec<Namespace>, Status> {
+    let mut all = counters.namespaces().await.map_err(of_call)?;
+    all.retain(|namespace| access.allows(Right::CountRead, namespace.name.as_str()));
+    Ok(all)
 }
 
 pub(super) async fn delete(

@@ -1,13 +1,14 @@
 //! The gRPC service `tallystone.history.v1.History`, over any [`HistoryStore`].
 //!
 //! What lives here: one file per RPC, each from the wire to a checked query and back, and what they share: `fields`
-//! (fields of several requests), `uncertain` (messages that may have changed without a record), `status` (the only place that maps errors to a gRPC status), `token` (page tokens),
+//! (fields of several requests), `uncertain` (messages that may have changed without a record), `status` (the only place that maps errors to a gRPC status), `token` (page tokens), `visible` (what a caller may see),
 //! `watermark`. What may not: knowledge of one particular store.
 
 mod fields;
 mod status;
 mod token;
 mod uncertain;
+mod visible;
 mod watermark;
 
 mod indexed_depth;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use tallystone_proto::answer_by;
 use tallystone_proto::history::v1::history_server::{History, HistoryServer};
 use tallystone_proto::history::v1::*;
-use tallystone_serving::RpcMetrics;
+use tallystone_serving::{Guarded, RpcMetrics};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
@@ -55,17 +56,23 @@ impl<S: HistoryStore> HistoryApi<S> {
         HistoryServer::new(self.clone())
     }
 
-    /// Observes one call, and cancels it at its deadline.
-    async fn observe<T>(
+    /// Runs one call if its caller has the right to make it, observes it, and cancels it at its deadline.
+    async fn call<R, T, F>(
         &self,
-        rpc: &'static str,
-        deadline: Option<Instant>,
-        call: impl Future<Output = Result<T, Status>>,
-    ) -> Result<Response<T>, Status> {
+        request: Request<R>,
+        call: impl FnOnce(Request<R>) -> F,
+    ) -> Result<Response<T>, Status>
+    where
+        R: Guarded,
+        F: Future<Output = Result<T, Status>>,
+    {
         let longest = Instant::now() + WORK_MAX;
-        let end = deadline.map_or(longest, |deadline| deadline.min(longest));
-        let call = tokio::time::timeout_at(end, call);
-        self.rpcs.observe(rpc, async { call.await.unwrap_or_else(|_| Err(status::deadline_passed())) }).await
+        let end = answer_by(request.metadata()).map_or(longest, |deadline| deadline.min(longest));
+        let within = async |request| {
+            let called = tokio::time::timeout_at(end, call(request)).await;
+            called.unwrap_or_else(|_| Err(status::deadline_passed()))
+        };
+        self.rpcs.call(request, within).await
     }
 }
 
@@ -75,36 +82,31 @@ impl<S: HistoryStore> History for HistoryApi<S> {
         &self,
         request: Request<TraceMessageRequest>,
     ) -> Result<Response<TraceMessageResponse>, Status> {
-        let deadline = answer_by(request.metadata());
-        self.observe("TraceMessage", deadline, trace_message::handle(&*self.store, request.into_inner())).await
+        self.call(request, |request| trace_message::handle(&*self.store, request)).await
     }
 
     async fn search_messages(
         &self,
         request: Request<SearchMessagesRequest>,
     ) -> Result<Response<SearchMessagesResponse>, Status> {
-        let deadline = answer_by(request.metadata());
-        self.observe("SearchMessages", deadline, search_messages::handle(&*self.store, request.into_inner())).await
+        self.call(request, |request| search_messages::handle(&*self.store, request)).await
     }
 
     async fn queue_stats(&self, request: Request<QueueStatsRequest>) -> Result<Response<QueueStatsResponse>, Status> {
-        let deadline = answer_by(request.metadata());
-        self.observe("QueueStats", deadline, queue_stats::handle(&*self.store, request.into_inner())).await
+        self.call(request, |request| queue_stats::handle(&*self.store, request.into_inner())).await
     }
 
     async fn indexed_depth(
         &self,
         request: Request<IndexedDepthRequest>,
     ) -> Result<Response<IndexedDepthResponse>, Status> {
-        let deadline = answer_by(request.metadata());
-        self.observe("IndexedDepth", deadline, indexed_depth::handle(&*self.store, request.into_inner())).await
+        self.call(request, |request| indexed_depth::handle(&*self.store, request.into_inner())).await
     }
 
     async fn repair_messages(
         &self,
         request: Request<RepairMessagesRequest>,
     ) -> Result<Response<RepairMessagesResponse>, Status> {
-        let deadline = answer_by(request.metadata());
-        self.observe("RepairMessages", deadline, repair_messages::handle(&*self.store, request.into_inner())).await
+        self.call(request, |request| repair_messages::handle(&*self.store, request)).await
     }
 }

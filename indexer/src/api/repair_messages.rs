@@ -6,12 +6,17 @@ use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX, RESULT_BYTES_MA
 use tallystone_model::names::check_range;
 use tallystone_model::{Loss, Shard};
 use tallystone_proto::history::v1 as pb;
-use tonic::Status;
+use tallystone_serving::{Access, Right};
+use tonic::{Request, Status};
 
 pub(super) async fn handle(
     store: &impl HistoryStore,
-    request: pb::RepairMessagesRequest,
+    request: Request<pb::RepairMessagesRequest>,
 ) -> Result<pb::RepairMessagesResponse, Status> {
+    let access = Access::of(request.extensions());
+    let request = request.into_inner();
+    // A caller that sees no fencing tokens would write zeros.
+    request.messages.iter().try_for_each(|message| access.require(Right::Consume, &message.queue))?;
     for (field, items) in [("messages", request.messages.len()), ("settled", request.settled.len())] {
         if items > PAGE_ITEMS_MAX {
             return Err(status::invalid(field, format!("has {items} items; at most {PAGE_ITEMS_MAX} are possible")));

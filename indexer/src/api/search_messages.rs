@@ -1,19 +1,23 @@
 //! rpc SearchMessages (Q20).
 
 use super::token::Pages;
+use super::visible::restrict_messages;
 use super::{fields, status, uncertain, watermark};
 use crate::clock::now_ms;
 use crate::store::{HistoryStore, Queues, SearchPosition, SearchQuery};
 use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX, WORKER_BYTES_MAX};
 use tallystone_proto::history::v1 as pb;
-use tonic::Status;
+use tallystone_serving::Access;
+use tonic::{Request, Status};
 
 const PAGE_ITEMS: usize = 100;
 
 pub(super) async fn handle(
     store: &impl HistoryStore,
-    mut request: pb::SearchMessagesRequest,
+    request: Request<pb::SearchMessagesRequest>,
 ) -> Result<pb::SearchMessagesResponse, Status> {
+    let access = Access::of(request.extensions());
+    let mut request = request.into_inner();
     let page_token = std::mem::take(&mut request.page_token);
     let page_size = std::mem::take(&mut request.page_size);
     let page_size = fields::count("page_size", page_size, PAGE_ITEMS, PAGE_ITEMS_MAX)?;
@@ -31,6 +35,7 @@ pub(super) async fn handle(
     let more = messages.len() > page_size;
     messages.truncate(page_size);
     losses.mark(&mut messages);
+    restrict_messages(&access, &mut messages);
     let next_page_token = match messages.last().filter(|_| more).map(SearchPosition::of) {
         Some(last) => pages.token((last.enqueued_at_ms, last.sequence, last.queue, last.shard), now_ms()),
         None => String::new(),

@@ -1,12 +1,14 @@
 //! rpc TraceMessage (Q20).
 
 use super::token::Pages;
+use super::visible::{restrict_messages, restrict_transitions};
 use super::{fields, status, uncertain, watermark};
 use crate::clock::now_ms;
 use crate::store::{HistoryStore, Queues, TraceQuery};
 use prost::Message;
 use tallystone_proto::history::v1 as pb;
-use tonic::Status;
+use tallystone_serving::Access;
+use tonic::{Request, Status};
 
 const LIMIT: usize = 1_000;
 const LIMIT_MAX: usize = 10_000;
@@ -15,8 +17,10 @@ const PAGE_BYTES: usize = 2 * 1024 * 1024;
 
 pub(super) async fn handle(
     store: &impl HistoryStore,
-    mut request: pb::TraceMessageRequest,
+    request: Request<pb::TraceMessageRequest>,
 ) -> Result<pb::TraceMessageResponse, Status> {
+    let access = Access::of(request.extensions());
+    let mut request = request.into_inner();
     let page_token = std::mem::take(&mut request.page_token);
     let limit = fields::count("limit", std::mem::take(&mut request.limit), LIMIT, LIMIT_MAX)?;
     let (queue, id) = (fields::queue(&request.queue)?, fields::id(&request.id)?);
@@ -42,6 +46,8 @@ pub(super) async fn handle(
     let settled =
         trace.message.as_ref().filter(|message| reached.0.is_some_and(|to| message.changed_at_ms <= to as i64));
     gaps.extend(settled.filter(|_| !more).and_then(|message| gap_at_the_end(after, &transitions, message)));
+    restrict_messages(&access, &mut trace.message);
+    restrict_transitions(&access, query.queue.as_str(), &mut transitions);
     Ok(pb::TraceMessageResponse {
         gaps,
         transitions,

@@ -1,5 +1,6 @@
 //! Queue, counters, rollup worker and indexer in one process, as `tallystone dev` and the demo run them.
 
+use crate::client::ClientConfig;
 use crate::counters::{attach_counters, connect_namespaces, queue_client};
 use crate::indexer::attach_indexers;
 use crate::queue::queue_over;
@@ -8,7 +9,7 @@ use crate::{AssemblyError, Config, History};
 use std::sync::Arc;
 use tallystone_counters::{NamespaceConfig, NamespaceName};
 use tallystone_server::store::RedisStore;
-use tallystone_serving::{Host, Running, ServeError};
+use tallystone_serving::{Host, Ports, Running, ServeError};
 use tallystone_workers::WorkerOptions;
 use tokio::net::TcpListener;
 
@@ -28,7 +29,7 @@ pub struct AllInOne {
 }
 
 impl AllInOne {
-    /// Starts the queue with its history, then the counters. Where Kafka and Elasticsearch are configured, an indexer
+    /// Starts the queue with its history, then the counters, in plain text and for callers without identities. Where Kafka and Elasticsearch are configured, an indexer
     /// runs in the queue's host.
     pub async fn start(config: &Config, listeners: Listeners) -> Result<AllInOne, AssemblyError> {
         config.check_queue()?;
@@ -37,13 +38,14 @@ impl AllInOne {
         let namespaces = connect_namespaces(&config.redis).await?;
         let history = History::open(config)?;
         let elastic = history.elastic.clone();
-        let mut host = queue_over(store, history, config)?;
+        let ports = Ports::plain(config.limits);
+        let mut host = queue_over(store, history, config, &ports)?;
         if let (Some(kafka), Some(elastic)) = (config.kafka.options()?, elastic) {
             host = attach_indexers(host, elastic, config, kafka);
         }
         let queue = Running::start(host, listeners.queue)?;
-        let client = queue_client("server.listen", &queue.url())?;
-        let host = Host::new().limits(config.limits).http_hosts(&config.counters.http_hosts);
+        let client = queue_client("server.listen", &queue.url(), &ClientConfig::default())?;
+        let host = Host::new().ports(&ports).http_hosts(&config.counters.http_hosts);
         let counters = attach_counters(host, namespaces, Some(client), config.counters.waiting());
         let counters = Running::start(counters, listeners.counters)?;
         Ok(AllInOne { queue, counters, rollup_worker: None })
@@ -52,7 +54,7 @@ impl AllInOne {
     /// Also rolls the counters up in this process.
     pub async fn with_rollup_worker(mut self, config: &Config) -> Result<AllInOne, AssemblyError> {
         let namespaces = connect_namespaces(&config.redis).await?;
-        let client = queue_client("server.listen", &self.queue.url())?;
+        let client = queue_client("server.listen", &self.queue.url(), &ClientConfig::default())?;
         let options = WorkerOptions { name: own_name(), records: None };
         self.rollup_worker = Some(RollupWorker::start(namespaces, client, options));
         Ok(self)

@@ -1,7 +1,9 @@
 //! The whole configuration: the sections of every part. One file may serve all processes; each reads the sections that
 //! it uses.
 
+use crate::client::ClientConfig;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use tallystone_counters::CountersConfig;
 use tallystone_indexer::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
 use tallystone_kafka::KafkaConfig;
@@ -9,7 +11,7 @@ use tallystone_link::RedisConfig;
 use tallystone_model::ConfigError;
 use tallystone_server::store::{OutboxBound, RedisOptions};
 use tallystone_server::{OutboxConfig, QueueTemplates, ServerConfig};
-use tallystone_serving::Limits;
+use tallystone_serving::{AuthConfig, Limits, Ports, TlsConfig};
 use tallystone_workers::RollupWorkerConfig;
 
 /// Every section, by its name in the file.
@@ -24,6 +26,12 @@ pub struct Config {
     pub redis: RedisConfig,
     /// What the callers of each port may take.
     pub limits: Limits,
+    /// How the ports encrypt.
+    pub tls: TlsConfig,
+    /// Who may call, and what they may do.
+    pub auth: AuthConfig,
+    /// How this process calls servers.
+    pub client: ClientConfig,
     /// What shards keep for history, and the relay.
     pub outbox: OutboxConfig,
     /// The embedded history store, and retention.
@@ -44,7 +52,7 @@ impl Config {
     /// Checks the sections that a queue's server uses.
     pub fn check_queue(&self) -> Result<(), ConfigError> {
         self.server.check()?;
-        self.limits.check()?;
+        self.check_ports("server", self.server.listen.into(), self.server.metrics_listen)?;
         self.queue_templates.check()?;
         self.redis.check()?;
         self.outbox.check()?;
@@ -63,22 +71,46 @@ impl Config {
     /// Checks the sections that the counters' service uses.
     pub fn check_counters(&self) -> Result<(), ConfigError> {
         self.counters.check()?;
-        self.limits.check()?;
+        self.check_ports("counters", self.counters.listen.into(), self.counters.metrics_listen)?;
+        self.client.check()?;
         self.redis.check()
     }
 
     /// Checks the sections that a rollup worker uses.
     pub fn check_rollup_worker(&self) -> Result<(), ConfigError> {
         self.rollup_worker.check()?;
-        self.limits.check()?;
+        self.check_ports("rollup_worker", None, self.rollup_worker.metrics_listen)?;
+        self.client.check()?;
         self.redis.check()
     }
 
     /// Checks the sections that an indexer uses.
     pub fn check_indexer(&self) -> Result<(), ConfigError> {
         self.indexer.check()?;
-        self.limits.check()?;
+        self.check_ports("indexer", self.indexer.listen.into(), self.indexer.metrics_listen)?;
         self.check_history()
+    }
+
+    /// Checks the ports of a section, and what all ports share.
+    fn check_ports(
+        &self,
+        section: &str,
+        listen: Option<SocketAddr>,
+        metrics_listen: Option<SocketAddr>,
+    ) -> Result<(), ConfigError> {
+        self.limits.check()?;
+        self.tls.check()?;
+        for (key, address) in [("listen", listen), ("metrics_listen", metrics_listen)] {
+            if let Some(address) = address {
+                self.tls.check_address(&format!("{section}.{key}"), address)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the certificates and the principals of this process.
+    pub fn ports(&self) -> Result<Ports, ConfigError> {
+        Ports::open(self.limits, &self.tls, &self.auth)
     }
 
     fn check_history(&self) -> Result<(), ConfigError> {

@@ -1,5 +1,6 @@
 //! The process `tallystone counters`: the counters of a Redis, over gRPC and HTTP.
 
+use crate::client::ClientConfig;
 use crate::{AssemblyError, Config};
 use std::time::Duration;
 use tallystone_client::Client;
@@ -16,9 +17,10 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The host of the counters. Nothing is opened before the configuration is checked, and no port before Redis is.
 pub async fn counters(config: &Config) -> Result<Host, AssemblyError> {
     config.check_counters()?;
-    let queue = queue_client("counters.queue_url", &config.counters.queue_url)?;
+    let ports = config.ports()?;
+    let queue = queue_client("counters.queue_url", &config.counters.queue_url, &config.client)?;
     let namespaces = connect_namespaces(&config.redis).await?;
-    let host = Host::with_metrics(config.counters.metrics_listen, &[], config.limits)?;
+    let host = Host::with_metrics(config.counters.metrics_listen, &[], &ports)?;
     let host = host.http_hosts(&config.counters.http_hosts);
     Ok(attach_counters(host, namespaces, Some(queue), config.counters.waiting()))
 }
@@ -39,7 +41,7 @@ pub async fn connect_namespaces(redis: &RedisConfig) -> Result<RedisNamespaces, 
 }
 
 /// A client of the queue, which may start later than its client. `field` names the address in the error.
-pub fn queue_client(field: &str, url: &str) -> Result<Client, AssemblyError> {
-    let client = Client::builder(url).call_timeout(QUEUE_TIMEOUT).connect_lazy();
+pub fn queue_client(field: &str, url: &str, config: &ClientConfig) -> Result<Client, AssemblyError> {
+    let client = config.apply(Client::builder(url).call_timeout(QUEUE_TIMEOUT)).connect_lazy();
     client.map_err(|error| ConfigError::new(field, error.to_string()).into())
 }

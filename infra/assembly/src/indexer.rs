@@ -13,11 +13,12 @@ use tallystone_serving::{BackgroundTask, Host};
 /// The host of an indexer. Kafka and Elasticsearch may be away at the start.
 pub fn indexer(config: &Config) -> Result<Host, AssemblyError> {
     config.check_indexer()?;
+    let ports = config.ports()?;
     let missing = |field: &str| ConfigError::new(field, "is not set, but an indexer needs it");
     let kafka = config.kafka.options()?.ok_or_else(|| missing("kafka.brokers"))?;
     let elastic = config.elasticsearch.options(&config.history);
     let elastic = Arc::new(Elastic::new(elastic.ok_or_else(|| missing("elasticsearch.url"))?)?);
-    let host = Host::with_metrics(config.indexer.metrics_listen, &[], config.limits)?;
+    let host = Host::with_metrics(config.indexer.metrics_listen, &[], &ports)?;
     let host = host.service(HistoryApi::new(elastic.clone()).service());
     Ok(attach_indexers(host, elastic, config, kafka))
 }

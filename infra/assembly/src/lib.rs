@@ -6,6 +6,7 @@
 //! that a part does.
 
 mod all_in_one;
+mod client;
 mod config;
 mod counters;
 mod error;
@@ -16,6 +17,7 @@ mod rollup_worker;
 mod store;
 
 pub use all_in_one::{AllInOne, Listeners, create_namespace};
+pub use client::ClientConfig;
 pub use config::Config;
 pub use counters::{attach_counters, connect_namespaces, counters, queue_client};
 pub use error::AssemblyError;

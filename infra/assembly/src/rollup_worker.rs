@@ -13,9 +13,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// until the process ends.
 pub async fn rollup_worker(config: &Config, options: WorkerOptions) -> Result<RollupWorkers, AssemblyError> {
     config.check_rollup_worker()?;
-    let queue = queue_client("rollup_worker.queue_url", &config.rollup_worker.queue_url)?;
+    let queue = queue_client("rollup_worker.queue_url", &config.rollup_worker.queue_url, &config.client)?;
     if let Some(address) = config.rollup_worker.metrics_listen {
-        tokio::spawn(listen_metrics(address, &[], config.limits)?);
+        tokio::spawn(listen_metrics(address, &[], &config.ports()?)?);
     }
     Ok(RollupWorkers::new(connect_namespaces(&config.redis).await?, queue, options))
 }

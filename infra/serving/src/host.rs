@@ -2,9 +2,9 @@
 
 use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
-use crate::bounds::Limits;
 use crate::http::{GuardLayer, HostNames, health_path, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
+use crate::ports::Ports;
 use crate::transport::transport;
 use crate::unread::refuse_in_full;
 use axum::Router;
@@ -32,7 +32,7 @@ const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
 /// Every host speaks gRPC and HTTP/1, answers `grpc.health.v1`, `GET /health` and server reflection, and has limits.
 pub struct Host {
     router: Router,
-    limits: Limits,
+    ports: Ports,
     names: HostNames,
     health: HealthReporter,
     tasks: Vec<BackgroundTask>,
@@ -54,22 +54,23 @@ impl Host {
         let stopping = CancellationToken::new();
         let _stop_when_dropped = stopping.clone().drop_guard();
         let router = Routes::from(Router::new()).add_service(health_service).into_axum_router();
-        let (limits, names) = (Limits::default(), HostNames::default());
-        Host { router, limits, names, health, tasks: Vec::new(), drains: Vec::new(), stopping, _stop_when_dropped }
+        let (ports, names) = (Ports::default(), HostNames::default());
+        Host { router, ports, names, health, tasks: Vec::new(), drains: Vec::new(), stopping, _stop_when_dropped }
     }
 
-    /// What the callers of this host may take, if not the defaults.
-    pub fn limits(mut self, limits: Limits) -> Host {
-        self.limits = limits;
+    /// The limits of this host, its TLS and the identities of its callers. Without them it has the default limits, and
+    /// serves plain text to any caller.
+    pub fn ports(mut self, ports: &Ports) -> Host {
+        self.ports = ports.clone();
         self
     }
 
-    /// A host that also serves `/metrics`, if there is an address, both within these limits. It comes before all
+    /// A host that also serves `/metrics`, if there is an address, both as these ports. It comes before all
     /// services: metric handles that are made before the recorder is installed do nothing.
-    pub fn with_metrics(address: Option<SocketAddr>, buckets: &[Buckets], limits: Limits) -> Result<Host, ServeError> {
-        let host = Host::new().limits(limits);
+    pub fn with_metrics(address: Option<SocketAddr>, buckets: &[Buckets], ports: &Ports) -> Result<Host, ServeError> {
+        let host = Host::new().ports(ports);
         if let Some(address) = address {
-            let listener = listen_metrics(address, buckets, limits)?;
+            let listener = listen_metrics(address, buckets, ports)?;
             host.spawn(listener);
         }
         Ok(host)
@@ -150,7 +151,7 @@ impl Host {
     }
 
     async fn run(self, listener: TcpListener, shutdown: BoxFuture<'_, ()>) -> Result<(), ServeError> {
-        let Host { router, limits, names, tasks, drains, stopping, _stop_when_dropped, health } = self;
+        let Host { router, ports, names, tasks, drains, stopping, _stop_when_dropped, health } = self;
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
         let router = router
@@ -159,7 +160,7 @@ impl Host {
             .fallback(unknown_path)
             .layer((GuardLayer(names), MapResponseLayer::new(refuse_in_full::<axum::body::Body>)));
         tracing::info!(%address, "serving");
-        let mut server = std::pin::pin!(transport(listener, router, limits, stopping.clone()));
+        let mut server = std::pin::pin!(transport(listener, router, ports, stopping.clone()));
         tokio::select! {
             served = &mut server => served?,
             why = tasks.failed() => return Err(ServeError::BackgroundTask(why)),

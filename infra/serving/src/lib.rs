@@ -2,9 +2,11 @@
 //!
 //! What lives here: the [`Host`] of gRPC and HTTP services with its limits, health, reflection and orderly stop; the
 //! metrics listener; the observation of calls ([`RpcMetrics`]); background tasks on dedicated threads; the HTTP error
-//! body and extractors ([`http`]). the bounds on callers ([`Limits`]). TLS and identity belong here, once for all services.
+//! body and extractors ([`http`]); what all ports of a process share ([`Ports`]): the bounds on callers ([`Limits`]), TLS
+//! ([`TlsConfig`]), and who may do what ([`Access`]).
 //! What may not: anything that knows what a service does.
 
+mod access;
 mod background;
 mod bounds;
 mod dedicated_thread;
@@ -13,11 +15,18 @@ mod host;
 pub mod http;
 mod listen;
 mod metrics;
+mod ports;
 mod rpc;
 mod running;
+mod stamp;
+mod tls;
 mod transport;
 mod unread;
 
+pub use access::{
+    Access, AuthConfig, Book, FileError, Guarded, METHODS, PrincipalSummary, Resource, Right, Rule, Rules, Token,
+    Verdict,
+};
 pub use background::{BackgroundTask, BackgroundTasks};
 pub use bounds::Limits;
 pub use dedicated_thread::dedicated_thread;
@@ -25,6 +34,8 @@ pub use error::ServeError;
 pub use host::Host;
 pub use listen::Listen;
 pub use metrics::{Buckets, listen_metrics};
+pub use ports::Ports;
 pub use rpc::{ObservedCall, RpcMetrics};
 pub use running::Running;
+pub use tls::{ClientCertificates, TlsConfig};
 pub use unread::refused_in_full;

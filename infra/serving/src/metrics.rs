@@ -1,12 +1,14 @@
 //! The Prometheus recorder of the process, and the port that shows it.
 
 use crate::ServeError;
-use crate::bounds::Limits;
-use crate::http::unknown_path;
+use crate::access::{Access, Right};
+use crate::http::{FaultBody, unknown_path};
+use crate::ports::Ports;
 use crate::rpc::{RPC_SECONDS, RPC_SECONDS_BUCKETS};
 use crate::transport::transport;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse as _;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::net::SocketAddr;
@@ -16,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the values of histograms that no page has shown are summed up.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+const METRICS: &str = "/metrics";
 /// The text format of Prometheus.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -29,14 +32,14 @@ pub struct Buckets {
 }
 
 /// Installs the process's metrics recorder and binds `/metrics`: once per process, before any metric handle is made.
-/// The returned future serves the port, within the limits; it ends only on failure.
+/// The returned future serves the port; it ends only on failure. The caller needs the right [`Right::Metrics`].
 ///
 /// # Errors
 /// [`ServeError::Metrics`]: the address cannot be bound, or the process has a recorder already.
 pub fn listen_metrics(
     address: SocketAddr,
     buckets: &[Buckets],
-    limits: Limits,
+    ports: &Ports,
 ) -> Result<impl Future<Output = ()> + Send + use<>, ServeError> {
     let failed = |why: String| ServeError::Metrics { address, why };
     let listener = bind(address).map_err(|error| failed(error.to_string()))?;
@@ -50,9 +53,10 @@ pub fn listen_metrics(
     }
     let recorder = builder.build_recorder();
     let metrics = recorder.handle();
+    let ports = ports.clone();
     ::metrics::set_global_recorder(recorder).map_err(|error| failed(error.to_string()))?;
     Ok(async move {
-        let served = transport(listener, pages(metrics.clone()), limits, CancellationToken::new());
+        let served = transport(listener, pages(metrics.clone()), ports, CancellationToken::new());
         tokio::select! {
             served = served => tracing::error!(%address, ?served, "the metrics listener has ended"),
             never = keep_up(metrics) => match never {},
@@ -67,8 +71,11 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 fn pages(metrics: PrometheusHandle) -> Router {
-    let page = async move || ([(CONTENT_TYPE, TEXT)], metrics.render());
-    Router::new().route("/metrics", get(page)).fallback(unknown_path)
+    let page = async move |access: Access| match access.require(Right::Metrics, METRICS) {
+        Ok(()) => ([(CONTENT_TYPE, TEXT)], metrics.render()).into_response(),
+        Err(refused) => FaultBody::from(refused).into_response(),
+    };
+    Router::new().route(METRICS, get(page)).fallback(unknown_path)
 }
 
 async fn keep_up(metrics: PrometheusHandle) -> std::convert::Infallible {

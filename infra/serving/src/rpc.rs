@@ -1,11 +1,12 @@
 //! The observation of calls: how many, how long, with which code; the same for every service.
 
+use crate::access::{Access, Guarded};
 use ::metrics::{Counter, Histogram, Unit, counter, describe_histogram, histogram};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tallystone_proto::code_name;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tracing::Instrument;
 
 const RPC_CALLS: &str = "tallystone_rpc_calls_total";
@@ -40,8 +41,26 @@ impl RpcMetrics {
         ObservedCall { metrics: self.clone(), rpc, begun: Instant::now(), code: Code::Cancelled }
     }
 
+    /// Runs a unary call if its caller has the right to make it (S4), and counts, times and traces it.
+    pub async fn call<R, T, F>(
+        self: &Arc<Self>,
+        request: Request<R>,
+        call: impl FnOnce(Request<R>) -> F,
+    ) -> Result<Response<T>, Status>
+    where
+        R: Guarded,
+        F: Future<Output = Result<T, Status>>,
+    {
+        let allowed = Access::of(request.extensions()).check(request.get_ref());
+        let call = async {
+            allowed?;
+            call(request).await
+        };
+        self.observe(R::RPC, call).await
+    }
+
     /// Runs a unary call, and counts, times and traces it.
-    pub async fn observe<T>(
+    async fn observe<T>(
         self: &Arc<Self>,
         rpc: &'static str,
         call: impl Future<Output = Result<T, Status>>,

@@ -1,6 +1,8 @@
 //! HTTP/2 and HTTP/1 on one listener, within limits: what every port of a process is made of.
 
-use crate::bounds::{BoundRequest, Bounds, Limits, accept, client_streams};
+use crate::access::IdentifyLayer;
+use crate::bounds::{BoundRequest, Bounds, accept, client_streams};
+use crate::ports::Ports;
 use axum::Router;
 use futures::TryStreamExt;
 use std::sync::Arc;
@@ -27,11 +29,12 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 pub(crate) async fn transport(
     listener: TcpListener,
     router: Router,
-    limits: Limits,
+    ports: Ports,
     stopping: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
     let bound = BoundRequest { client_streams: Arc::new(client_streams()) };
-    let router = router.layer(MapRequestLayer::new(move |request| bound.apply(request)));
+    let Ports { limits, tls, identities } = ports;
+    let router = router.layer((MapRequestLayer::new(move |request| bound.apply(request)), IdentifyLayer(identities)));
     Server::builder()
         .accept_http1(true)
         .http2_keepalive_interval(Some(KEEPALIVE))
@@ -42,7 +45,7 @@ pub(crate) async fn transport(
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .add_routes(Routes::from(router))
         .serve_with_incoming_shutdown(
-            accept(listener, Bounds::new(limits)).map_ok(Corked::new),
+            accept(listener, Bounds::new(limits), tls).map_ok(Corked::new),
             stopping.cancelled_owned(),
         )
         .await

@@ -1,4 +1,4 @@
-//! rpc Cancel (Q5, Q10, Q11).
+//! rpc Cancel (Q5, Q10, Q11). To cancel by force or by a lease needs further rights (S4).
 
 use super::batch::Parsed;
 use super::wire;
@@ -7,12 +7,21 @@ use tallystone_model::limits::REASON_BYTES_MAX;
 use tallystone_model::store::Cancellation;
 use tallystone_model::{Refusal, Store};
 use tallystone_proto::queue::v1 as pb;
-use tonic::Status;
+use tallystone_serving::{Access, Right};
+use tonic::{Request, Status};
 
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
-    request: pb::CancelRequest,
+    request: Request<pb::CancelRequest>,
 ) -> Result<pb::CancelResponse, Status> {
+    let access = Access::of(request.extensions());
+    let request = request.into_inner();
+    if request.cancellations.iter().any(|cancellation| cancellation.force) {
+        access.require(Right::Operate, &request.queue)?;
+    }
+    if request.cancellations.iter().any(|cancellation| cancellation.fencing_token != 0) {
+        access.require(Right::Consume, &request.queue)?;
+    }
     let queue = wire::queue(&request.queue)?;
     let ids: Vec<String> = request.cancellations.iter().map(|cancellation| cancellation.id.clone()).collect();
     let cancellations = Parsed::new("cancellations", request.cancellations, parse)?;

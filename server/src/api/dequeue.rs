@@ -8,6 +8,7 @@ use tallystone_model::limits::*;
 use tallystone_model::names::check_range;
 use tallystone_model::store::DequeueRequest;
 use tallystone_proto::queue::v1 as pb;
+use tallystone_serving::Access;
 use tokio::time::Instant;
 use tonic::{Request, Status};
 
@@ -15,6 +16,7 @@ pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
     request: Request<pb::DequeueRequest>,
 ) -> Result<pb::DequeueResponse, Status> {
+    let access = Access::of(request.extensions());
     let answer_by = tallystone_proto::answer_by(request.metadata());
     let request = request.into_inner();
     let queue = wire::queue(&request.queue)?;
@@ -32,6 +34,10 @@ pub(super) async fn handle<S: Store>(
     let parsed = parsed().map_err(status::of_call)?;
     let wait_until = Instant::now() + Duration::from_millis(wait_ms);
     let until = answer_by.map_or(wait_until, |by| by.min(wait_until));
-    let leases = engine.dequeue(&queue, parsed, until).await.map_err(status::of_call)?;
+    let leases = tokio::select! {
+        leases = engine.dequeue(&queue, parsed, until) => leases.map_err(status::of_call)?,
+        // As if the caller had disconnected: what it has leased is released.
+        withdrawn = access.withdrawn() => return Err(withdrawn),
+    };
     Ok(pb::DequeueResponse { leases: leases.into_iter().map(wire::to_lease).collect() })
 }

@@ -1,4 +1,4 @@
-//! rpc Enqueue (Q1, Q3, Q10, Q12).
+//! rpc Enqueue (Q1, Q3, Q10, Q12). A caller without the right `create` creates queues of a template only (S4).
 
 use super::batch::Parsed;
 use super::{status, wire};
@@ -10,13 +10,16 @@ use tallystone_model::names::check_range;
 use tallystone_model::{MessageId, Metadata, NewMessage, Refusal, Store};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::queue::v1 as pb;
-use tonic::Status;
+use tallystone_serving::{Access, Right};
+use tonic::{Request, Status};
 use uuid::Uuid;
 
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
-    request: pb::EnqueueRequest,
+    request: Request<pb::EnqueueRequest>,
 ) -> Result<pb::EnqueueResponse, Status> {
+    let may_create = Access::of(request.extensions()).allows(Right::Create, &request.get_ref().queue);
+    let request = request.into_inner();
     let bytes = request.encoded_len();
     let queue = wire::queue(&request.queue)?;
     if bytes > BATCH_BYTES_MAX {
@@ -24,7 +27,7 @@ pub(super) async fn handle<S: Store>(
         return Err(status::of_call(Refusal::invalid("messages", why)));
     }
     let messages = Parsed::new("messages", request.messages, parse)?;
-    let results = messages.through(|messages| engine.enqueue(&queue, messages, bytes)).await?;
+    let results = messages.through(|messages| engine.enqueue(&queue, messages, bytes, may_create)).await?;
     Ok(pb::EnqueueResponse { results: results.into_iter().map(to_result).collect() })
 }
 

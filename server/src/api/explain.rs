@@ -1,23 +1,26 @@
 //! rpc Explain (Q7).
 
+use super::visible::Visible;
 use super::{status, wire};
 use crate::engine::{Engine, shard};
 use tallystone_model::Store;
 use tallystone_model::explain::{Hindrance, hindrances};
 use tallystone_proto::queue::v1 as pb;
-use tonic::Status;
+use tonic::{Request, Status};
 
 pub(super) async fn handle<S: Store>(
     engine: &Engine<S>,
-    request: pb::ExplainRequest,
+    request: Request<pb::ExplainRequest>,
 ) -> Result<pb::ExplainResponse, Status> {
+    let visible = Visible::to(&request, &request.get_ref().queue);
+    let request = request.into_inner();
     let queue = wire::queue(&request.queue)?;
     let id = wire::id(request.id).map_err(status::of_call)?;
     let facts = engine.context.store.explain(&shard(&queue), &id).await.map_err(status::of_call)?;
     Ok(pb::ExplainResponse {
         hindrances: hindrances(&facts).into_iter().map(to_hindrance).collect(),
         ahead: wire::to_i64(facts.ahead),
-        message: Some(wire::to_message(facts.message)),
+        message: Some(visible.part_of(wire::to_message(facts.message))),
     })
 }
 

@@ -4,6 +4,7 @@
 mod batch;
 mod queue_config;
 mod status;
+mod visible;
 mod wire;
 
 mod cancel;
@@ -103,37 +104,37 @@ impl<S: Store> Queue for Api<S> {
     type WorkStream = work::Responses;
 
     async fn enqueue(&self, request: Request<EnqueueRequest>) -> Result<Response<EnqueueResponse>, Status> {
-        self.rpcs.observe("Enqueue", enqueue::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| enqueue::handle(&self.engine, request)).await
     }
 
     async fn dequeue(&self, request: Request<DequeueRequest>) -> Result<Response<DequeueResponse>, Status> {
-        self.rpcs.observe("Dequeue", dequeue::handle(&self.engine, request)).await
+        self.rpcs.call(request, |request| dequeue::handle(&self.engine, request)).await
     }
 
     async fn complete(&self, request: Request<CompleteRequest>) -> Result<Response<CompleteResponse>, Status> {
-        self.rpcs.observe("Complete", complete::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| complete::handle(&self.engine, request.into_inner())).await
     }
 
     async fn extend_lease(
         &self,
         request: Request<ExtendLeaseRequest>,
     ) -> Result<Response<ExtendLeaseResponse>, Status> {
-        self.rpcs.observe("ExtendLease", extend_lease::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| extend_lease::handle(&self.engine, request.into_inner())).await
     }
 
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
-        self.rpcs.observe("Release", release::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| release::handle(&self.engine, request.into_inner())).await
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
-        self.rpcs.observe("Cancel", cancel::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| cancel::handle(&self.engine, request)).await
     }
 
     async fn work(
         &self,
         request: Request<tonic::Streaming<WorkRequest>>,
     ) -> Result<Response<Self::WorkStream>, Status> {
-        Ok(Response::new(work::handle(&self.engine, request.into_inner(), self.rpcs.begin("Work"))))
+        Ok(Response::new(work::handle(&self.engine, request, self.rpcs.begin("Work"))))
     }
 }
 
@@ -143,73 +144,73 @@ impl<S: Store> QueueAdmin for Api<S> {
         &self,
         request: Request<CreateQueueRequest>,
     ) -> Result<Response<CreateQueueResponse>, Status> {
-        self.rpcs.observe("CreateQueue", create_queue::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| create_queue::handle(&self.engine, request.into_inner())).await
     }
 
     async fn update_queue(
         &self,
         request: Request<UpdateQueueRequest>,
     ) -> Result<Response<UpdateQueueResponse>, Status> {
-        self.rpcs.observe("UpdateQueue", update_queue::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| update_queue::handle(&self.engine, request.into_inner())).await
     }
 
     async fn get_queue(&self, request: Request<GetQueueRequest>) -> Result<Response<GetQueueResponse>, Status> {
-        self.rpcs.observe("GetQueue", get_queue::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| get_queue::handle(&self.engine, request.into_inner())).await
     }
 
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Result<Response<ListQueuesResponse>, Status> {
-        self.rpcs.observe("ListQueues", list_queues::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| list_queues::handle(&self.engine, request)).await
     }
 
     async fn delete_queue(
         &self,
         request: Request<DeleteQueueRequest>,
     ) -> Result<Response<DeleteQueueResponse>, Status> {
-        self.rpcs.observe("DeleteQueue", delete_queue::handle(&self.engine, request)).await
+        self.rpcs.call(request, |request| delete_queue::handle(&self.engine, request)).await
     }
 
     async fn purge_queue(&self, request: Request<PurgeQueueRequest>) -> Result<Response<PurgeQueueResponse>, Status> {
-        self.rpcs.observe("PurgeQueue", purge_queue::handle(&self.engine, request)).await
+        self.rpcs.call(request, |request| purge_queue::handle(&self.engine, request)).await
     }
 
     async fn depth(&self, request: Request<DepthRequest>) -> Result<Response<DepthResponse>, Status> {
-        self.rpcs.observe("Depth", depth::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| depth::handle(&self.engine, request.into_inner())).await
     }
 
     async fn get_message(&self, request: Request<GetMessageRequest>) -> Result<Response<GetMessageResponse>, Status> {
-        self.rpcs.observe("GetMessage", get_message::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| get_message::handle(&self.engine, request)).await
     }
 
     async fn list_messages(
         &self,
         request: Request<ListMessagesRequest>,
     ) -> Result<Response<ListMessagesResponse>, Status> {
-        self.rpcs.observe("ListMessages", list_messages::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| list_messages::handle(&self.engine, request)).await
     }
 
     async fn update_message(
         &self,
         request: Request<UpdateMessageRequest>,
     ) -> Result<Response<UpdateMessageResponse>, Status> {
-        self.rpcs.observe("UpdateMessage", update_message::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| update_message::handle(&self.engine, request.into_inner())).await
     }
 
     async fn redrive(&self, request: Request<RedriveRequest>) -> Result<Response<RedriveResponse>, Status> {
-        self.rpcs.observe("Redrive", redrive::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| redrive::handle(&self.engine, request.into_inner())).await
     }
 
     async fn change_messages(
         &self,
         request: Request<ChangeMessagesRequest>,
     ) -> Result<Response<ChangeMessagesResponse>, Status> {
-        self.rpcs.observe("ChangeMessages", change_messages::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| change_messages::handle(&self.engine, request.into_inner())).await
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
-        self.rpcs.observe("Explain", explain::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| explain::handle(&self.engine, request)).await
     }
 
     async fn check_queue(&self, request: Request<CheckQueueRequest>) -> Result<Response<CheckQueueResponse>, Status> {
-        self.rpcs.observe("CheckQueue", check_queue::handle(&self.engine, request.into_inner())).await
+        self.rpcs.call(request, |request| check_queue::handle(&self.engine, request.into_inner())).await
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Call<I, O> {
     pub(crate) items: Vec<I>,
     /// Their encoded size in bytes, where a limit applies to it (Enqueue); else 0.
     pub(crate) bytes: usize,
+    /// Whether an Enqueue may create its queue without a template; else `false`.
+    pub(crate) may_create: bool,
     /// Receives the results.
     pub(crate) recipient: Recipient<O>,
 }
@@ -28,7 +30,12 @@ pub(crate) struct Call<I, O> {
 impl<I, O> Call<I, O> {
     /// A call of a subscription; `None` without items.
     pub(super) fn of_subscription(id: SubscriptionId, items: Vec<I>) -> Option<Self> {
-        (!items.is_empty()).then_some(Call { items, bytes: 0, recipient: Recipient::Subscription(id) })
+        (!items.is_empty()).then_some(Call {
+            items,
+            bytes: 0,
+            may_create: false,
+            recipient: Recipient::Subscription(id),
+        })
     }
 }
 

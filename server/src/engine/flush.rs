@@ -83,10 +83,11 @@ pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, fl
         let answer = store.cancel(shard, batch.items).await;
         (batch.parts, answer)
     });
-    let enqueue = flush.enqueue.map(|batch| async {
-        let (answer, created) = enqueue_or_create(&context, shard, batch.items).await;
-        overtaken = created;
-        (batch.parts, answer)
+    let (context, overtaken_by) = (&context, &mut overtaken);
+    let enqueue = flush.enqueue.map(|Batch { items, parts, may_create }| async move {
+        let (answer, created) = enqueue_or_create(context, shard, items, may_create).await;
+        *overtaken_by = created;
+        (parts, answer)
     });
     let dequeue = flush.dequeue.map(|batch| async {
         let answer = store.dequeue(shard, &batch.requests, batch.wait, Some(batch.ticket)).await;
@@ -109,6 +110,7 @@ async fn enqueue_or_create<S: Store>(
     context: &Context<S>,
     shard: &Shard,
     messages: Vec<NewMessage>,
+    may_create: bool,
 ) -> (Items<Enqueued>, bool) {
     // The store consumes the messages, and only the store knows whether the queue (still) exists.
     let again = messages.clone();
@@ -116,7 +118,7 @@ async fn enqueue_or_create<S: Store>(
         Err(refusal @ Refusal::QueueNotFound { .. }) => refusal,
         answer => return (answer, false),
     };
-    let config = match config_of_new(context, &shard.queue).await {
+    let config = match config_of_new(context, &shard.queue, may_create).await {
         Ok(Some(config)) => config,
         Ok(None) => return (Err(not_found), false),
         Err(refusal) => return (Err(refusal), false),
@@ -136,10 +138,15 @@ async fn enqueue_or_create<S: Store>(
 }
 
 /// The configuration of a queue that an Enqueue may create; `None`: it may not.
-async fn config_of_new<S: Store>(context: &Context<S>, queue: &QueueName) -> Result<Option<QueueConfig>, Refusal> {
+async fn config_of_new<S: Store>(
+    context: &Context<S>,
+    queue: &QueueName,
+    may_create: bool,
+) -> Result<Option<QueueConfig>, Refusal> {
     let template = context.templates.template_of(queue);
     let config = match (context.create_on_enqueue, template) {
         (CreateOnEnqueue::Never, _) | (CreateOnEnqueue::Templates, None) => return Ok(None),
+        (CreateOnEnqueue::Always, None) if !may_create => return Ok(None),
         (_, template) => template.cloned().unwrap_or_default(),
     };
     // Messages of one key must not run at once because an operator has deleted the queue.

@@ -24,6 +24,8 @@ pub(super) struct Batch<I, O> {
     pub(super) items: Vec<I>,
     /// The calls that the items belong to.
     pub(super) parts: Parts<O>,
+    /// Whether one of the calls may create the queue without a template: it does so as if it had come first.
+    pub(super) may_create: bool,
 }
 
 /// For each call of a batch, in order: its number of items, and the recipient of its results.
@@ -63,10 +65,11 @@ impl<I, O> Gather<I, O> {
             bytes += call.bytes;
             let part = (call.items.len(), call.recipient);
             match &mut batch {
-                None => batch = Some(Batch { items: call.items, parts: vec![part] }),
+                None => batch = Some(Batch { items: call.items, parts: vec![part], may_create: call.may_create }),
                 Some(batch) => {
                     batch.items.extend(call.items);
                     batch.parts.push(part);
+                    batch.may_create |= call.may_create;
                 }
             }
         }
@@ -111,7 +114,7 @@ mod tests {
 
     fn call(items: std::ops::Range<usize>, bytes: usize) -> (Call<usize, usize>, oneshot::Receiver<Items<usize>>) {
         let (sender, receiver) = oneshot::channel();
-        (Call { items: items.collect(), bytes, recipient: Recipient::Caller(sender) }, receiver)
+        (Call { items: items.collect(), bytes, may_create: false, recipient: Recipient::Caller(sender) }, receiver)
     }
 
     #[test]

@@ -93,7 +93,10 @@ impl LeaseReturn for Lanes {
         };
         for leases in leases.chunks(BATCH_ITEMS_MAX) {
             let items = leases.iter().map(release).collect();
-            self.send(shard, Command::Release(Call { items, bytes: 0, recipient: Recipient::Discard }));
+            self.send(
+                shard,
+                Command::Release(Call { items, bytes: 0, may_create: false, recipient: Recipient::Discard }),
+            );
         }
     }
 }

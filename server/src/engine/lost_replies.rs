@@ -160,7 +160,7 @@ async fn q10_a_call_of_several_steps_whose_first_took_effect_does_not_say_that_n
     // The Enqueue that makes its queue.
     let rig = Rig::with_queues(&[]).await;
     *rig.store.away_after.lock().unwrap() = Some("create_queue");
-    let refusal = rig.engine.enqueue(&queue("q"), vec![NewMessage::new(id_of("a"), 0)], 0).await.err();
+    let refusal = rig.engine.enqueue(&queue("q"), vec![NewMessage::new(id_of("a"), 0)], 0, true).await.err();
     assert!(may_have_acted(refusal.clone()), "the queue is made: {refusal:?}");
     // The deletion that empties its queue first.
     let rig = Rig::with_queues(&["q"]).await;

@@ -83,30 +83,41 @@ impl<S: Store> Engine<S> {
         self.tasks.wait().await;
     }
 
-    /// Adds messages (Q3); `bytes` is their encoded size.
-    pub(crate) async fn enqueue(&self, queue: &QueueName, items: Vec<NewMessage>, bytes: usize) -> Items<Enqueued> {
-        let call = |recipient| Command::Enqueue(Call { items, bytes, recipient });
+    /// Adds messages (Q3); `bytes` is their encoded size. A queue of a template is created, if it is absent; another one
+    /// only with `may_create`.
+    pub(crate) async fn enqueue(
+        &self,
+        queue: &QueueName,
+        items: Vec<NewMessage>,
+        bytes: usize,
+        may_create: bool,
+    ) -> Items<Enqueued> {
+        let call = |recipient| Command::Enqueue(Call { items, bytes, may_create, recipient });
         self.through_lane(queue, call).await
     }
 
     /// Ends leases with success.
     pub(crate) async fn complete(&self, queue: &QueueName, items: Vec<Completion>) -> Items<Transition> {
-        self.through_lane(queue, |recipient| Command::Complete(Call { items, bytes: 0, recipient })).await
+        self.through_lane(queue, |recipient| Command::Complete(Call { items, bytes: 0, may_create: false, recipient }))
+            .await
     }
 
     /// Ends leases without success.
     pub(crate) async fn release(&self, queue: &QueueName, items: Vec<Release>) -> Items<Transition> {
-        self.through_lane(queue, |recipient| Command::Release(Call { items, bytes: 0, recipient })).await
+        self.through_lane(queue, |recipient| Command::Release(Call { items, bytes: 0, may_create: false, recipient }))
+            .await
     }
 
     /// Extends leases.
     pub(crate) async fn extend_lease(&self, queue: &QueueName, items: Vec<Extension>) -> Items<Extended> {
-        self.through_lane(queue, |recipient| Command::Extend(Call { items, bytes: 0, recipient })).await
+        self.through_lane(queue, |recipient| Command::Extend(Call { items, bytes: 0, may_create: false, recipient }))
+            .await
     }
 
     /// Cancels messages.
     pub(crate) async fn cancel(&self, queue: &QueueName, items: Vec<Cancellation>) -> Items<Transition> {
-        self.through_lane(queue, |recipient| Command::Cancel(Call { items, bytes: 0, recipient })).await
+        self.through_lane(queue, |recipient| Command::Cancel(Call { items, bytes: 0, may_create: false, recipient }))
+            .await
     }
 
     /// Leases messages, waiting for the first until `until` (Q8, Q18).

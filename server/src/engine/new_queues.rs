@@ -15,7 +15,7 @@ impl Rig {
     async fn creates(&self, name: &str) -> Result<bool, Refusal> {
         let metadata = Metadata::parse([("k".to_owned(), "v".to_owned())].into()).unwrap();
         let message = NewMessage { metadata, ..NewMessage::new(id_of("a"), 0) };
-        let results = self.engine.enqueue(&queue(name), vec![message], 0).await?;
+        let results = self.engine.enqueue(&queue(name), vec![message], 0, true).await?;
         results.into_iter().next().unwrap().map(|enqueued| enqueued.queue_created)
     }
 }

@@ -72,7 +72,7 @@ impl Rig {
 
     pub(super) async fn enqueue(&self, name: &str, ids: &[&str]) {
         let messages = ids.iter().map(|id| NewMessage::new(id_of(id), 0)).collect();
-        self.engine.enqueue(&queue(name), messages, 0).await.unwrap();
+        self.engine.enqueue(&queue(name), messages, 0, true).await.unwrap();
     }
 
     /// Lets both clocks run.
@@ -124,7 +124,7 @@ async fn q18_the_end_of_a_wait_and_a_due_window_come_in_time() {
     assert_eq!(short.await.unwrap(), Ok(vec![]));
     assert_eq!(begun.elapsed().as_millis(), 300);
     let later = NewMessage { invisibility_ms: Some(2_000), ..NewMessage::new(id_of("a"), 0) };
-    rig.engine.enqueue(&queue("q"), vec![later], 0).await.unwrap();
+    rig.engine.enqueue(&queue("q"), vec![later], 0, true).await.unwrap();
     let due = Instant::now() + Duration::from_millis(2_000);
     rig.pass(Duration::from_millis(2_100)).await;
     assert_eq!(long.await.unwrap().unwrap()[0].id, id_of("a"));
@@ -177,7 +177,7 @@ async fn q5_the_sweeper_moves_what_is_due_and_collects_without_a_call() {
     rig.store.oracle.create_queue(&queue("q"), config).await.unwrap();
     let stop = rig.sweep("a");
     let later = NewMessage { invisibility_ms: Some(3_000), ..NewMessage::new(id_of("a"), 0) };
-    rig.engine.enqueue(&queue("q"), vec![later, NewMessage::new(id_of("b"), 0)], 0).await.unwrap();
+    rig.engine.enqueue(&queue("q"), vec![later, NewMessage::new(id_of("b"), 0)], 0, true).await.unwrap();
     let lease = rig.wait("q", HOUR).await.unwrap().unwrap().remove(0);
     let lease = LeaseRef { id: lease.id, fencing_token: lease.fencing_token };
     let depth = async || rig.store.oracle.depth(&shard_of("q"), None).await.unwrap();

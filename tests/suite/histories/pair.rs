@@ -8,7 +8,7 @@ use tallystone_client::Client;
 use tallystone_local::{PrivateRedis, PrivateRedisOptions};
 use tallystone_server::ServerConfig;
 use tallystone_server::store::{RedisOptions, RedisStore};
-use tallystone_serving::Running;
+use tallystone_serving::{Ports, Running};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
@@ -32,7 +32,7 @@ impl Server {
         // The shortest leader lease that is allowed: another server takes over soon.
         let server = ServerConfig { sweeper_leader_lease_ms: 1_000, ..ServerConfig::default() };
         let config = Config { server, ..Config::default() };
-        let host = queue_over(Arc::new(store), History::default(), &config);
+        let host = queue_over(Arc::new(store), History::default(), &config, &Ports::default());
         let running = Running::start(host.expect("a good configuration"), listener).expect("a bound port");
         Server { address, running }
     }

@@ -4,8 +4,14 @@
 //! not: refusals of single calls, which each service tests.
 
 mod bounds;
+mod certificates;
 mod commands;
+mod identities;
 mod local;
 mod output;
+mod rights;
 mod secrets;
+mod secured;
+mod tls;
+mod verbs;
 mod victim;

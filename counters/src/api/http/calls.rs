@@ -11,21 +11,35 @@ use crate::Refusal;
 use crate::api::grpc::Api;
 use crate::api::namespaces;
 use crate::api::status::of_call;
+use crate::names::NamespaceName;
 use crate::namespace::NamespaceConfig;
 use axum::Json;
-use axum::extract::{RawQuery, State};
+use axum::extract::{FromRequestParts, RawQuery};
+use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
+use std::convert::Infallible;
 use tallystone_proto::RpcStatus;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdmin as _;
 use tallystone_proto::counter::v1::counters_server::Counters as _;
+use tallystone_serving::Access;
 use tallystone_serving::http::{FaultBody, Faults, JsonBody, PathParams};
 use tonic::{Request, Response, Status};
 use utoipa::ToSchema;
 
 type HttpResult<T> = Result<Json<T>, FaultBody>;
-type ApiState = State<Api>;
+
+/// The calls of the caller of this request.
+pub(crate) struct ApiState(Api);
+
+impl FromRequestParts<Api> for ApiState {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Infallible> {
+        Ok(ApiState(api.of_caller(Access::of(&parts.extensions))))
+    }
+}
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, FaultBody> {
     serde_json::from_slice(body).map_err(|error| {
@@ -68,7 +82,7 @@ where
 ///
 /// An add with a token counts once, however often it is sent. Without a token, a repeated call counts again.
 #[utoipa::path(post, path = "/v1/add_count", request_body = AddCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn add_count(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AddedBody> {
+pub(crate) async fn add_count(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AddedBody> {
     answer(api.add_count(request(read::<AddCountBody>(&body)?)?).await)
 }
 
@@ -78,7 +92,7 @@ pub(crate) async fn add_count(State(api): ApiState, JsonBody(body): JsonBody) ->
 /// this add.
 #[utoipa::path(post, path = "/v1/add_and_get_count", request_body = AddCountBody, responses((status = 200, body = AddedAndCountedBody), Faults))]
 pub(crate) async fn add_and_get_count(
-    State(api): ApiState,
+    ApiState(api): ApiState,
     JsonBody(body): JsonBody,
 ) -> HttpResult<AddedAndCountedBody> {
     let wire::AddCountRequest { namespace, counter, delta, token } =
@@ -91,7 +105,10 @@ pub(crate) async fn add_and_get_count(
 ///
 /// 1 to 1,000 adds. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/add_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
-pub(crate) async fn add_counts(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<ResultsBody<AddedBody>> {
+pub(crate) async fn add_counts(
+    ApiState(api): ApiState,
+    JsonBody(body): JsonBody,
+) -> HttpResult<ResultsBody<AddedBody>> {
     let AddCountsBody { namespace, adds } = read(&body)?;
     let (adds, unreadable) = readable(adds, wire::AddCount::try_from);
     let answered = api.add_counts(Request::new(wire::AddCountsRequest { namespace, adds })).await?.into_inner();
@@ -104,7 +121,7 @@ pub(crate) async fn add_counts(State(api): ApiState, JsonBody(body): JsonBody) -
 /// 1 to 1,000 adds. Each has its own result, with the count after all of them; a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/add_and_get_counts", request_body = AddCountsBody, responses((status = 200, body = ResultsBody<AddedAndCountedBody>), Faults))]
 pub(crate) async fn add_and_get_counts(
-    State(api): ApiState,
+    ApiState(api): ApiState,
     JsonBody(body): JsonBody,
 ) -> HttpResult<ResultsBody<AddedAndCountedBody>> {
     let AddCountsBody { namespace, adds } = read(&body)?;
@@ -119,7 +136,7 @@ pub(crate) async fn add_and_get_counts(
 ///
 /// The answer says to what time the count is exact. A counter to which nothing was added counts 0.
 #[utoipa::path(post, path = "/v1/get_count", request_body = GetCountBody, responses((status = 200, body = CountBody), Faults))]
-pub(crate) async fn get_count(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<CountBody> {
+pub(crate) async fn get_count(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<CountBody> {
     answer(api.get_count(Request::new(read::<GetCountBody>(&body)?.into())).await)
 }
 
@@ -128,7 +145,7 @@ pub(crate) async fn get_count(State(api): ApiState, JsonBody(body): JsonBody) ->
 /// The same as get_count, for programs that cannot send a body. The name of a counter may have slashes.
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}/counters/{counter}", params(("namespace" = String, Path), ("counter" = String, Path, description = "may have slashes")), responses((status = 200, body = CountBody), Faults))]
 pub(crate) async fn read_count(
-    State(api): ApiState,
+    ApiState(api): ApiState,
     PathParams((namespace, counter)): PathParams<(String, String)>,
 ) -> HttpResult<CountBody> {
     answer(api.get_count(Request::new(wire::GetCountRequest { namespace, counter })).await)
@@ -138,7 +155,10 @@ pub(crate) async fn read_count(
 ///
 /// 1 to 1,000 counters. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/get_counts", request_body = GetCountsBody, responses((status = 200, body = ResultsBody<CountBody>), Faults))]
-pub(crate) async fn get_counts(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<ResultsBody<CountBody>> {
+pub(crate) async fn get_counts(
+    ApiState(api): ApiState,
+    JsonBody(body): JsonBody,
+) -> HttpResult<ResultsBody<CountBody>> {
     let GetCountsBody { namespace, counters } = read(&body)?;
     let (counters, unreadable) = readable(counters, Ok);
     let answered = api.get_counts(Request::new(wire::GetCountsRequest { namespace, counters })).await?.into_inner();
@@ -151,7 +171,7 @@ pub(crate) async fn get_counts(State(api): ApiState, JsonBody(body): JsonBody) -
 /// Removes what was added up to the time of the clear. Without a token that is everything that was acknowledged
 /// before the call.
 #[utoipa::path(post, path = "/v1/clear_count", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn clear_count(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AddedBody> {
+pub(crate) async fn clear_count(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AddedBody> {
     answer(api.clear_count(request(read::<ClearCountBody>(&body)?)?).await)
 }
 
@@ -159,7 +179,10 @@ pub(crate) async fn clear_count(State(api): ApiState, JsonBody(body): JsonBody) 
 ///
 /// 1 to 1,000 clears. Each has its own result, and a refused one does not affect the others.
 #[utoipa::path(post, path = "/v1/clear_counts", request_body = ClearCountsBody, responses((status = 200, body = ResultsBody<AddedBody>), Faults))]
-pub(crate) async fn clear_counts(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<ResultsBody<AddedBody>> {
+pub(crate) async fn clear_counts(
+    ApiState(api): ApiState,
+    JsonBody(body): JsonBody,
+) -> HttpResult<ResultsBody<AddedBody>> {
     let ClearCountsBody { namespace, clears } = read(&body)?;
     let (clears, unreadable) = readable(clears, wire::ClearCount::try_from);
     let answered = api.clear_counts(Request::new(wire::ClearCountsRequest { namespace, clears })).await?.into_inner();
@@ -172,7 +195,7 @@ pub(crate) async fn clear_counts(State(api): ApiState, JsonBody(body): JsonBody)
 /// It then answers like a counter that was never written. What was added up to the time of the call never counts again;
 /// later adds count from 0.
 #[utoipa::path(post, path = "/v1/delete_counter", request_body = ClearCountBody, responses((status = 200, body = AddedBody), Faults))]
-pub(crate) async fn delete_counter(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AddedBody> {
+pub(crate) async fn delete_counter(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<AddedBody> {
     let wire::ClearCountRequest { namespace, counter, token } = request(read::<ClearCountBody>(&body)?)?.into_inner();
     answer(api.delete_counter(Request::new(wire::DeleteCounterRequest { namespace, counter, token })).await)
 }
@@ -181,7 +204,7 @@ pub(crate) async fn delete_counter(State(api): ApiState, JsonBody(body): JsonBod
 ///
 /// A page at a time, in no order. Each counter has the count of its last rollup.
 #[utoipa::path(post, path = "/v1/list_counters", request_body = ListCountersBody, responses((status = 200, body = CountersBody), Faults))]
-pub(crate) async fn list_counters(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<CountersBody> {
+pub(crate) async fn list_counters(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<CountersBody> {
     answer(api.list_counters(Request::new(read::<ListCountersBody>(&body)?.into())).await)
 }
 
@@ -189,7 +212,7 @@ pub(crate) async fn list_counters(State(api): ApiState, JsonBody(body): JsonBody
 ///
 /// A page at a time, in the order of their times. No event is listed twice.
 #[utoipa::path(post, path = "/v1/list_events", request_body = ListEventsBody, responses((status = 200, body = EventsBody), Faults))]
-pub(crate) async fn list_events(State(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<EventsBody> {
+pub(crate) async fn list_events(ApiState(api): ApiState, JsonBody(body): JsonBody) -> HttpResult<EventsBody> {
     answer(api.list_events(request(read::<ListEventsBody>(&body)?)?).await)
 }
 
@@ -232,9 +255,10 @@ struct Change(serde_json::Map<String, serde_json::Value>);
 ///
 /// In the order of their names, with their configurations.
 #[utoipa::path(get, path = "/v1/namespaces", responses((status = 200, body = NamespacesBody), Faults))]
-pub(crate) async fn list_namespaces(State(api): ApiState) -> HttpResult<NamespacesBody> {
-    let all = async { api.counters.namespaces().await.map_err(of_call) };
-    let all = api.rpcs.observe("ListNamespaces", all).await?.into_inner();
+pub(crate) async fn list_namespaces(ApiState(api): ApiState) -> HttpResult<NamespacesBody> {
+    let request = api.with_access(Request::new(wire::ListNamespacesRequest {}));
+    let list = async |request: Request<_>| namespaces::visible(&api.counters, &Access::of(request.extensions())).await;
+    let all = api.rpcs.call(request, list).await?.into_inner();
     Ok(Json(NamespacesBody { namespaces: all.into_iter().map(NamespaceBody::from).collect() }))
 }
 
@@ -243,12 +267,15 @@ pub(crate) async fn list_namespaces(State(api): ApiState) -> HttpResult<Namespac
 /// The answer has every parameter, also those that have their default.
 #[utoipa::path(get, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn get_namespace(
-    State(api): ApiState,
+    ApiState(api): ApiState,
     PathParams(name): PathParams<String>,
 ) -> HttpResult<NamespaceBody> {
-    let name = namespaces::name(name)?;
-    let namespace = async { api.counters.namespace(&name).await.map_err(of_call) };
-    answer(api.rpcs.observe("GetNamespace", namespace).await)
+    let request = api.with_access(Request::new(wire::GetNamespaceRequest { name }));
+    let get = async |request: Request<wire::GetNamespaceRequest>| {
+        let name = namespaces::name(request.into_inner().name)?;
+        api.counters.namespace(&name).await.map_err(of_call)
+    };
+    answer(api.rpcs.call(request, get).await)
 }
 
 /// Creates a namespace, or changes its configuration.
@@ -256,7 +283,7 @@ pub(crate) async fn get_namespace(
 /// The body has the parameters to change. The others keep their values; in a new namespace they have their defaults.
 #[utoipa::path(put, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path)), request_body(content = NamespaceConfig, description = "the parameters to change; the others keep their values"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_namespace(
-    State(api): ApiState,
+    ApiState(api): ApiState,
     PathParams(name): PathParams<String>,
     JsonBody(body): JsonBody,
 ) -> HttpResult<NamespaceBody> {
@@ -272,7 +299,12 @@ pub(crate) async fn put_namespace(
         config.extend(change);
         serde_json::from_value(serde_json::Value::Object(config)).map_err(refused)
     });
-    answer(api.rpcs.observe("PutNamespace", async { put.await.map_err(of_call) }).await)
+    answer(api.rpcs.call(put_request(&api, &name), async |_| put.await.map_err(of_call)).await)
+}
+
+/// The RPC that a change of a namespace is checked and counted as.
+fn put_request(api: &Api, name: &NamespaceName) -> Request<wire::PutNamespaceRequest> {
+    api.with_access(Request::new(wire::PutNamespaceRequest { name: name.to_string(), ..Default::default() }))
 }
 
 /// The answer of a deletion.
@@ -288,7 +320,7 @@ pub(crate) struct DeletedBody {
 /// name begins empty.
 #[utoipa::path(delete, path = "/v1/namespaces/{namespace}", params(("namespace" = String, Path), ("incarnation" = Option<i64>, Query, description = "deletes only this incarnation; the call can then be repeated")), responses((status = 200, body = DeletedBody), Faults))]
 pub(crate) async fn delete_namespace(
-    State(api): ApiState,
+    ApiState(api): ApiState,
     PathParams(name): PathParams<String>,
     RawQuery(query): RawQuery,
 ) -> HttpResult<DeletedBody> {
@@ -307,12 +339,12 @@ pub(crate) async fn delete_namespace(
 /// key.
 #[utoipa::path(put, path = "/v1/namespaces/{namespace}/persistence_configuration", params(("namespace" = String, Path)), request_body(content = String, content_type = "application/json", description = "a control plane's persistence_configuration: JSON with comments"), responses((status = 200, body = NamespaceBody), Faults))]
 pub(crate) async fn put_persistence_configuration(
-    State(api): ApiState,
+    ApiState(api): ApiState,
     PathParams(name): PathParams<String>,
     JsonBody(body): JsonBody,
 ) -> HttpResult<NamespaceBody> {
     let name = namespaces::name(name)?;
     let text = str::from_utf8(&body).map_err(FaultBody::malformed)?;
     let put = api.counters.put_namespace(&name, |_| NamespaceConfig::of_persistence_configuration(text));
-    answer(api.rpcs.observe("PutNamespace", async { put.await.map_err(of_call) }).await)
+    answer(api.rpcs.call(put_request(&api, &name), async |_| put.await.map_err(of_call)).await)
 }

@@ -1,12 +1,13 @@
 //! The accept loop, and the connections that it makes.
 
 use super::admission::{Admission, Bounds, Caller, Closed, Refused};
+use crate::tls::{Handshake, Tls, Wire};
 use futures::Stream;
 use futures::stream::unfold;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,14 +24,16 @@ const FIRST_BYTES: usize = 24;
 pub(crate) fn accept(
     listener: TcpListener,
     bounds: Arc<Bounds>,
+    tls: Option<Arc<Tls>>,
 ) -> impl Stream<Item = io::Result<Connection>> + Send + 'static {
-    unfold((listener, bounds), |(listener, bounds)| async move {
-        let connection = next(&listener, &bounds).await;
-        Some((Ok(connection), (listener, bounds)))
+    unfold((listener, bounds, tls), |(listener, bounds, tls)| async move {
+        let (tcp, admission) = next(&listener, &bounds).await;
+        let wire = Wire::new(tcp, tls.as_ref().map(|tls| tls.acceptor()));
+        Some((Ok(Connection::new(wire, admission)), (listener, bounds, tls)))
     })
 }
 
-async fn next(listener: &TcpListener, bounds: &Arc<Bounds>) -> Connection {
+async fn next(listener: &TcpListener, bounds: &Arc<Bounds>) -> (TcpStream, Admission) {
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => match bounds.admit(peer.ip()) {
@@ -38,7 +41,7 @@ async fn next(listener: &TcpListener, bounds: &Arc<Bounds>) -> Connection {
                     if let Err(error) = tcp.set_nodelay(true) {
                         tracing::debug!(%error, "a connection that was closed at once");
                     }
-                    return Connection::new(tcp, admission);
+                    return (tcp, admission);
                 }
                 // Closes it.
                 Err(why) => bounds.note_refused(why),
@@ -62,7 +65,7 @@ fn is_without_files(error: &io::Error) -> bool {
 /// An admitted connection. It ends when no bytes come in time, and when it has made no request and another connection
 /// needs its place.
 pub(crate) struct Connection {
-    tcp: TcpStream,
+    wire: Wire,
     admission: Admission,
     /// `None` once a request was made.
     quiet: Option<Quiet>,
@@ -76,10 +79,10 @@ struct Quiet {
 }
 
 impl Connection {
-    fn new(tcp: TcpStream, admission: Admission) -> Connection {
+    fn new(wire: Wire, admission: Admission) -> Connection {
         let too_late = Box::pin(sleep(admission.caller.bounds().limits.first_bytes()));
         let evicted = Box::pin(admission.evicted.clone().cancelled_owned());
-        Connection { tcp, admission, quiet: Some(Quiet { read_bytes: 0, too_late, evicted }) }
+        Connection { wire, admission, quiet: Some(Quiet { read_bytes: 0, too_late, evicted }) }
     }
 
     /// An error if the connection must end.
@@ -97,6 +100,21 @@ impl Connection {
         }
         Poll::Pending
     }
+
+    /// Goes on with the TLS handshake.
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let caller = &self.admission.caller;
+        match ready!(self.wire.poll_handshake(cx)) {
+            Ok(Handshake::Done) => {}
+            Ok(Handshake::Certificate(names)) => caller.shows(names),
+            Err(error) => {
+                caller.bounds().note_closed(Closed::Handshake);
+                tracing::debug!(%error, "a TLS handshake has failed");
+                return Poll::Ready(Err(error));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl AsyncRead for Connection {
@@ -106,8 +124,9 @@ impl AsyncRead for Connection {
         {
             return Poll::Ready(Err(end));
         }
+        ready!(self.poll_handshake(cx))?;
         let before = into.filled().len();
-        let read = Pin::new(&mut self.tcp).poll_read(cx, into);
+        let read = self.wire.poll_read(cx, into);
         if let Some(quiet) = &mut self.quiet {
             quiet.read_bytes += into.filled().len() - before;
         }
@@ -116,8 +135,8 @@ impl AsyncRead for Connection {
 }
 
 impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write(cx, bytes)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -125,19 +144,20 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write_vectored(cx, slices)
+        ready!(self.poll_handshake(cx))?;
+        self.wire.poll_write(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_flush(cx)
+        self.wire.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        self.wire.poll_shutdown(cx)
     }
 }
 

@@ -7,7 +7,7 @@ use ::metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +47,8 @@ pub(super) enum Closed {
     Silent,
     /// It had made no request, and another one needed its place.
     Evicted,
+    /// The TLS handshake has failed.
+    Handshake,
 }
 
 /// The state of one port: what is open, and its limits.
@@ -77,6 +79,7 @@ struct Metrics {
     unfinished: Gauge,
     silent: Counter,
     evicted: Counter,
+    handshake: Counter,
 }
 
 impl Metrics {
@@ -91,6 +94,7 @@ impl Metrics {
             unfinished: gauge!(UNFINISHED),
             silent: counter!(CLOSED, "reason" => "silent"),
             evicted: counter!(CLOSED, "reason" => "evicted"),
+            handshake: counter!(CLOSED, "reason" => "handshake"),
         }
     }
 }
@@ -124,8 +128,8 @@ impl Bounds {
         open.quiet.insert(number, Quiet { peer, evicted: evicted.clone() });
         drop(open);
         self.metrics.connections.increment(1.0);
-        let (has_called, unfinished) = (AtomicBool::new(false), AtomicU64::new(0));
-        let caller = Arc::new(Caller { bounds: self.clone(), number, has_called, unfinished });
+        let (has_called, unfinished, certificate) = (AtomicBool::new(false), AtomicU64::new(0), OnceLock::new());
+        let caller = Arc::new(Caller { bounds: self.clone(), number, has_called, unfinished, certificate });
         Ok(Admission { caller, peer, evicted, _file: file })
     }
 
@@ -163,6 +167,7 @@ impl Bounds {
         match why {
             Closed::Silent => self.metrics.silent.increment(1),
             Closed::Evicted => self.metrics.evicted.increment(1),
+            Closed::Handshake => self.metrics.handshake.increment(1),
         }
     }
 
@@ -216,6 +221,8 @@ pub(crate) struct Caller {
     has_called: AtomicBool,
     /// Bytes of its requests that have not arrived in full.
     unfinished: AtomicU64,
+    /// The names in its certificate.
+    certificate: OnceLock<Vec<String>>,
 }
 
 impl Caller {
@@ -228,6 +235,15 @@ impl Caller {
         if !self.has_called.load(Ordering::Relaxed) && !self.has_called.swap(true, Ordering::Relaxed) {
             self.bounds.open().quiet.remove(&self.number);
         }
+    }
+
+    /// The names in the certificate that the connection has shown.
+    pub(crate) fn certificate(&self) -> &[String] {
+        self.certificate.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn shows(&self, certificate: Vec<String>) {
+        let _ = self.certificate.set(certificate);
     }
 
     pub(super) fn has_called(&self) -> bool {

@@ -13,6 +13,6 @@ mod refusal;
 mod requests;
 
 pub(crate) use accept::accept;
-pub(crate) use admission::Bounds;
+pub(crate) use admission::{Bounds, Caller};
 pub use limits::Limits;
 pub(crate) use requests::{BoundRequest, client_streams};

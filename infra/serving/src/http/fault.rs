@@ -121,6 +121,8 @@ impl FaultBody {
         let violation = details.bad_request().and_then(|bad| bad.field_violations.first());
         let status = match code {
             Code::NotFound => StatusCode::NOT_FOUND,
+            Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Code::PermissionDenied => StatusCode::FORBIDDEN,
             Code::AlreadyExists | Code::Aborted => StatusCode::CONFLICT,
             Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
@@ -167,6 +169,6 @@ pub async fn unknown_path(headers: HeaderMap) -> Response {
 }
 
 /// Whether the headers are those of a gRPC call.
-pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/grpc"))
 }

@@ -27,6 +27,11 @@ struct Answer {
 /// Where it is served.
 pub(crate) const HEALTH: &str = "/health";
 
+/// Whether a request to this path is a health probe, over HTTP or gRPC.
+pub(crate) fn is_probe(path: &str) -> bool {
+    path == HEALTH || path.starts_with("/grpc.health.v1.Health/")
+}
+
 /// The path, with 200 for SERVING, 404 for a service that is not here, and 503 for every other status.
 pub(crate) fn health_path(reporter: HealthReporter) -> Router {
     Router::new().route(HEALTH, get(health)).with_state(reporter)

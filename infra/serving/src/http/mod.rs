@@ -11,8 +11,9 @@ mod hosts;
 mod origin;
 
 pub use extract::{JsonBody, PathParams};
+pub(crate) use fault::is_grpc;
 pub use fault::{Fault, FaultBody, Faults, unknown_path};
 pub(crate) use guard::GuardLayer;
-pub(crate) use health::{HEALTH, health_path};
+pub(crate) use health::{HEALTH, health_path, is_probe};
 pub(crate) use hosts::HostNames;
 pub use hosts::check_host_names;

@@ -9,7 +9,7 @@ use crate::own_threads::{OwnThreads, serve};
 use crate::rig::Rig;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::time::{Duration, Instant};
-use tallystone_assembly::{RollupWorker, attach_counters, connect_namespaces, queue_client};
+use tallystone_assembly::{ClientConfig, RollupWorker, attach_counters, connect_namespaces, queue_client};
 use tallystone_client::{Client, CounterClient, NamespaceConfig, connector};
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
 use tallystone_counters::{Checkpoints, CounterName, CountersConfig, NamespaceName};
@@ -216,7 +216,7 @@ async fn connect(redis_url: &str) -> Result<RedisNamespaces> {
 }
 
 fn client(queue: &str) -> Result<Client> {
-    Ok(queue_client("queue", queue)?)
+    Ok(queue_client("queue", queue, &ClientConfig::default())?)
 }
 
 /// One caller.

@@ -5,7 +5,7 @@ use crate::testing::*;
 use futures::{StreamExt, stream};
 use std::sync::atomic::Ordering;
 use tallystone_proto::queue::v1 as pb;
-use tallystone_serving::{Host, Limits};
+use tallystone_serving::{Host, Ports};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -59,7 +59,7 @@ async fn health_follows_the_store() {
 async fn metrics_are_served() {
     // Any free port: the exporter binds what it is given, so it is found first.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let host = Host::with_metrics(Some(port), crate::BUCKETS, Limits::default()).unwrap();
+    let host = Host::with_metrics(Some(port), crate::BUCKETS, &Ports::default()).unwrap();
     let mut server = TestServer::start_with(host, TestStore::new(), QueueTemplates::default()).await;
     server.enqueue("q", &["a"]).await;
     assert!(server.queue.enqueue(pb::EnqueueRequest::default()).await.is_err());

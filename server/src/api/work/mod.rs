@@ -24,8 +24,8 @@ use tallystone_model::{QueueName, Refusal, Store};
 use tallystone_proto::RpcStatus;
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::status::from_call;
-use tallystone_serving::{ObservedCall, refused_in_full};
-use tonic::{Code, Status, Streaming};
+use tallystone_serving::{Access, ObservedCall, refused_in_full};
+use tonic::{Code, Request, Status, Streaming};
 
 /// With this many items without a result, no further request is read.
 const PENDING_MAX: usize = 4 * BATCH_ITEMS_MAX;
@@ -39,13 +39,20 @@ pub(super) type Responses = Pin<Box<dyn Stream<Item = Result<pb::WorkResponse, S
 /// Returns before the first request has arrived: if that request is invalid, the stream ends with a status.
 pub(super) fn handle<S: Store>(
     engine: &Arc<Engine<S>>,
-    requests: Streaming<pb::WorkRequest>,
+    requests: Request<Streaming<pb::WorkRequest>>,
     observed: ObservedCall,
 ) -> Responses {
+    let access = Access::of(requests.extensions());
+    let withdrawn = Box::pin({
+        let access = access.clone();
+        async move { access.withdrawn().await }
+    });
     engine.context.metrics.streams.increment(1);
     let session = Session {
         engine: engine.clone(),
-        requests,
+        requests: requests.into_inner(),
+        access,
+        withdrawn,
         observed,
         phase: Phase::Reading,
         events: WorkEvents::new(),
@@ -64,6 +71,9 @@ pub(super) fn handle<S: Store>(
 struct Session<S: Store> {
     engine: Arc<Engine<S>>,
     requests: Streaming<pb::WorkRequest>,
+    access: Access,
+    /// Ends when the stream must end, because its caller has lost its access.
+    withdrawn: Pin<Box<dyn Future<Output = Status> + Send>>,
     observed: ObservedCall,
     phase: Phase,
     events: WorkEvents,
@@ -188,6 +198,7 @@ impl<S: Store> Session<S> {
                 None => self.close(Ok(())),
             },
             () = self.engine.context.stopping.cancelled(), if reading => self.close(Err(status::stopping())),
+            status = &mut self.withdrawn, if reading => self.close(Err(status)),
         }
         Ok(())
     }
@@ -251,6 +262,7 @@ impl<S: Store> Session<S> {
 
     fn subscribe(&mut self, number: u32, start: pb::WorkStart) -> Result<(), Status> {
         self.last = Some(number);
+        self.access.check(&start)?;
         let release_on_close = start.release_on_close;
         let (queue, options) = parse_start(start)?;
         let session = self.engine.work(&queue, options, release_on_close, self.events.sender(number));

@@ -1,0 +1,76 @@
+//! Certificates of a CA of the test, in files.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType, date_time_ymd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// A CA.
+pub(super) struct Ca {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    pub(super) file: PathBuf,
+}
+
+/// The files of a certificate and its key.
+pub(super) struct Files {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+}
+
+impl Ca {
+    /// A CA, whose certificate is in `NAME.pem`.
+    pub(super) fn new(dir: &Path, name: &str) -> Ca {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a CA");
+        let file = dir.join(format!("{name}.pem"));
+        std::fs::write(&file, issuer.pem()).expect("a file");
+        Ca { issuer, file }
+    }
+
+    /// The certificate of a server on this machine.
+    pub(super) fn server(&self, dir: &Path) -> Files {
+        self.sign(
+            dir,
+            "server",
+            CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).expect("names"),
+        )
+    }
+
+    /// The certificate of a client with this subject and, if it is not empty, this URI.
+    pub(super) fn client(&self, dir: &Path, name: &str, uri: &str) -> Files {
+        self.sign(dir, name, client(name, uri))
+    }
+
+    /// The same, but expired.
+    pub(super) fn expired_client(&self, dir: &Path, name: &str) -> Files {
+        let mut params = client(name, "");
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));
+        self.sign(dir, &format!("expired-{name}"), params)
+    }
+
+    fn sign(&self, dir: &Path, file: &str, params: CertificateParams) -> Files {
+        let key = KeyPair::generate().expect("a key");
+        let signed = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let files = Files { certificate: dir.join(format!("{file}.crt")), key: dir.join(format!("{file}.key")) };
+        write_private(&files.key, &key.serialize_pem());
+        std::fs::write(&files.certificate, signed.pem()).expect("a file");
+        files
+    }
+}
+
+fn client(name: &str, uri: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    if !uri.is_empty() {
+        params.subject_alt_names.push(SanType::URI(uri.try_into().expect("ASCII")));
+    }
+    params
+}
+
+/// Writes a file that only its owner reads.
+pub(super) fn write_private(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("a file");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("our file");
+}

@@ -1,0 +1,142 @@
+//! S3: who calls. Tokens expire, are withdrawn, and are replaced while clients go on.
+
+use super::secured::{Listening, Place, Principals};
+use crate::system::program::{self, SOON};
+use std::path::Path;
+use std::time::Duration;
+use tallystone_client::{Client, Code, Dequeue, Error, NewMessage, QueueConfig};
+use tallystone_proto::queue::v1 as pb;
+use tallystone_proto::queue::v1::queue_client::QueueClient;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+
+const ALL: &[&str] = &["admin:*"];
+
+/// The code and the reason of a refusal.
+fn refused<T: std::fmt::Debug>(answer: Result<T, Error>) -> (Code, String) {
+    match answer {
+        Err(Error::Refused(refused)) => (refused.code, refused.reason),
+        other => panic!("no refusal: {other:?}"),
+    }
+}
+
+async fn start(place: &Place, principals: &Principals) -> (Listening, String) {
+    let path = place.path("principals.toml");
+    principals.write(Path::new(&path));
+    (place.start("server", &["--principals", &path]).await, path)
+}
+
+#[tokio::test]
+async fn s3_every_call_needs_a_token_that_is_known_and_valid() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let good = principals.add("good", ALL, ["", "expires_at = '2999-01-01T00:00:00Z'"]);
+    let late = principals.add("late", ALL, ["", "expires_at = '2020-01-01T00:00:00Z'"]);
+    let poor = principals.add("poor", &["read:a/*"], ["", ""]);
+    let (server, _) = start(&place, &principals).await;
+    server.client(&good).list_queues("", 1, "").await.expect("a list");
+    let anonymous = Client::builder(format!("http://{}", server.address)).connect_lazy().expect("an address");
+    for (client, reason) in [
+        (anonymous, "NO_CREDENTIAL"),
+        (server.client("ts_unknown_secret"), "BAD_CREDENTIAL"),
+        (server.client(&format!("{}x", &good[..good.len() - 1])), "BAD_CREDENTIAL"),
+        (server.client(&late), "EXPIRED"),
+    ] {
+        let refused = refused(client.list_queues("", 1, "").await);
+        assert_eq!(refused, (Code::Unauthenticated, reason.to_owned()));
+    }
+    // Health is for probes, which have no token. Everything else on the port is not.
+    let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let status = async |url: &str, token: &str| {
+        let request = http.get(url).bearer_auth(token);
+        let request = if token.is_empty() { http.get(url) } else { request };
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    let [health, other] = ["health", "other"].map(|path| format!("http://{}/{path}", server.address));
+    assert_eq!((status(&health, "").await, status(&other, "").await, status(&other, &good).await), (200, 401, 404));
+    let metrics = format!("http://{}/metrics", server.metrics);
+    assert_eq!(
+        (status(&metrics, "").await, status(&metrics, &poor).await, status(&metrics, &good).await),
+        (401, 403, 200)
+    );
+    // The command line has the token in a file.
+    let (url, token) = (format!("http://{}", server.address), place.token_file("token", &good));
+    let args = ["queue", "ls", "--server", &url, "--token-file", &token];
+    assert_eq!(program::run(program::command(&args), "").await.code, Some(0));
+    let without = program::run(program::command(&args[..4]), "").await;
+    assert!(without.stderr.contains("--token-file"), "{without:?}");
+    assert_eq!(without.code, Some(1), "{without:?}");
+}
+
+/// Opens a Work stream with this token.
+async fn work(server: &Listening, token: &str) -> tonic::Streaming<pb::WorkResponse> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).expect("an address");
+    let mut queue = QueueClient::new(endpoint.connect().await.expect("a connection"));
+    let (requests, receiver) = tokio::sync::mpsc::channel(1);
+    let start = pb::WorkStart { queue: "q".to_owned(), ..Default::default() };
+    requests.send(pb::WorkRequest { start: Some(start), credits: 1, ..Default::default() }).await.expect("room");
+    let mut request = tonic::Request::new(ReceiverStream::new(receiver));
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("a header"));
+    let responses = queue.work(request).await.expect("a stream").into_inner();
+    // The stream stays open as long as its requests may come.
+    tokio::spawn(async move { requests.closed().await });
+    responses
+}
+
+#[tokio::test]
+async fn s3_a_withdrawn_token_ends_streams_and_waiting_calls_within_a_second() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let stays = principals.add("stays", ALL, ["", ""]);
+    let without = Principals::clone(&principals);
+    let goes = principals.add("goes", ALL, ["", ""]);
+    let (server, path) = start(&place, &principals).await;
+    server.client(&stays).enqueue("q", vec![NewMessage::new("a", "")]).await.expect("an Enqueue");
+    server.client(&stays).create_queue("none", QueueConfig::simple()).await.expect("a queue");
+    let mut streams = [work(&server, &goes).await, work(&server, &stays).await];
+    // One of them leases the message; the other waits.
+    let waiting = server.client(&goes);
+    let dequeue = tokio::spawn(async move { waiting.dequeue(Dequeue::new("none").wait_ms(60_000)).await });
+    let [goes_stream, stays_stream] = &mut streams;
+    tokio::select! {
+        first = goes_stream.message() => first.expect("a lease"),
+        first = stays_stream.message() => first.expect("a lease"),
+    };
+    without.write(Path::new(&path));
+    let at = tokio::time::Instant::now();
+    let ended = timeout(SOON, async {
+        loop {
+            if let Err(status) = goes_stream.message().await.map(|response| response.expect("no end without a status"))
+            {
+                return status;
+            }
+        }
+    });
+    assert_eq!(ended.await.expect("an end").code(), Code::Unauthenticated);
+    let refused = refused(timeout(SOON, dequeue).await.expect("an answer").expect("no panic"));
+    assert_eq!(refused.0, Code::Unauthenticated);
+    // The files are compared twice a second; a busy machine may take longer to read them.
+    assert!(at.elapsed() < Duration::from_secs(5), "{:?}", at.elapsed());
+    assert!(timeout(Duration::from_millis(100), stays_stream.message()).await.is_err(), "it goes on");
+    server.client(&stays).list_queues("", 1, "").await.expect("a list");
+}
+
+#[tokio::test]
+async fn s3_a_client_goes_on_with_a_new_token_in_its_file() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let first = principals.add("first", ALL, ["", ""]);
+    let (server, path) = start(&place, &principals).await;
+    let token_file = place.token_file("token", &first);
+    let client = Client::builder(format!("http://{}", server.address)).token_file(&token_file);
+    let client = client.connect().await.expect("a server");
+    client.list_queues("", 1, "").await.expect("a list");
+    let mut principals = Principals::default();
+    let second = principals.add("second", ALL, ["", ""]);
+    place.token_file("token", &second);
+    principals.write(Path::new(&path));
+    let give_up_at = tokio::time::Instant::now() + SOON;
+    // Until both sides have read their files, the client may be refused.
+    while server.client(&first).list_queues("", 1, "").await.is_ok() || client.list_queues("", 1, "").await.is_err() {
+        assert!(tokio::time::Instant::now() < give_up_at, "the new token is not used");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

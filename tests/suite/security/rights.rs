@@ -1,0 +1,291 @@
+//! S4: what a caller may do. The calls of every service are made with and without their right.
+
+use super::secured::{Listening, Place, Principals};
+use bytes::Bytes;
+use std::path::Path;
+use std::time::Duration;
+use tallystone_client::{
+    Cancellation, Code, Completion, CounterClient, Dequeue, Error, NamespaceConfig, NewAdd, NewMessage,
+};
+use tallystone_client::{Client, QueueConfig};
+use tallystone_serving::{METHODS, Right};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// Messages as their bytes.
+#[derive(Clone, Copy, Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Raw;
+    type Decoder = Raw;
+
+    fn encoder(&mut self) -> Raw {
+        Raw
+    }
+
+    fn decoder(&mut self) -> Raw {
+        Raw
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put(into, item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        let length = bytes::Buf::remaining(from);
+        Ok(Some(bytes::Buf::copy_to_bytes(from, length)))
+    }
+}
+
+/// The request of an RPC about the queue or the namespace `own/q`; in most, that is the text of field 1.
+fn request(rpc: &str) -> Bytes {
+    let named = [&[0x0a, 5][..], b"own/q"].concat();
+    Bytes::from(match rpc {
+        // The start of the stream, and a message to repair, are messages whose field 1 is the queue.
+        "Work" | "RepairMessages" => [&[0x0a, 7][..], &named].concat(),
+        _ => named,
+    })
+}
+
+async fn code(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) -> Code {
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.expect("a connection");
+    let mut request = Request::new(tokio_stream::once(request(rpc)));
+    request.set_timeout(Duration::from_secs(10));
+    if let Some(token) = token {
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("a header"));
+    }
+    let path = format!("/{service}/{rpc}").parse().expect("a path");
+    let answered = match grpc.streaming(request, path, Raw).await {
+        Err(status) => Err(status),
+        Ok(response) => response.into_inner().message().await,
+    };
+    answered.err().map_or(Code::Ok, |status| status.code())
+}
+
+async fn channel(server: &Listening) -> Channel {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).expect("an address");
+    endpoint.connect().await.expect("a connection")
+}
+
+#[tokio::test]
+async fn s4_every_rpc_needs_a_credential_and_its_right_on_what_it_is_about() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let admin = principals.add("admin", &["admin:own/*"], ["", ""]);
+    let other = principals.add("other", &["admin:other/*", "admin:own", "admin:own/q/*"], ["", ""]);
+    let tokens: Vec<(Right, [String; 2])> = Right::ALL
+        .into_iter()
+        .filter(|right| *right != Right::Admin)
+        .map(|right| {
+            let only = principals.add(&format!("only-{right}"), &[&format!("{right}:own/*")], ["", ""]);
+            let rules = ["admin:*".to_owned(), format!("deny:{right}:own/*")];
+            let all_but = principals.add(&format!("all-but-{right}"), &[&rules[0], &rules[1]], ["", ""]);
+            (right, [only, all_but])
+        })
+        .collect();
+    let path = place.path("principals.toml");
+    principals.write(Path::new(&path));
+    let history = place.path("history.db");
+    let queue = place.start("server", &["--principals", &path, "--history-file", &history]).await;
+    let counters = place.start("counters", &["--principals", &path]).await;
+    let [queue, counters] = [channel(&queue).await, channel(&counters).await];
+    for (service, rpc, right) in METHODS {
+        let channel = if service.contains("counter") { &counters } else { &queue };
+        let code = async |token| code(channel, service, rpc, token).await;
+        let of = |right: Right, which: usize| {
+            let of_right = tokens.iter().find(|(of, _)| *of == right).expect("every right has tokens");
+            of_right.1[which].as_str()
+        };
+        assert_eq!(code(None).await, Code::Unauthenticated, "{rpc} without a token");
+        assert_eq!(code(Some("ts_a_b")).await, Code::Unauthenticated, "{rpc} with an unknown token");
+        let is_list = ["ListQueues", "ListNamespaces"].contains(rpc);
+        let denied = if is_list { Code::Ok } else { Code::PermissionDenied };
+        assert_eq!(code(Some(&other)).await, denied, "{rpc} with rights on other names");
+        assert_eq!(code(Some(of(*right, 1))).await, denied, "{rpc} with all rights but {right}");
+        // What a repair writes has fencing tokens.
+        if *rpc != "RepairMessages" {
+            assert_ne!(code(Some(of(*right, 0))).await, Code::PermissionDenied, "{rpc} with {right} alone");
+        }
+        for (of_other, [only, _]) in tokens.iter().filter(|(of_other, _)| of_other != right) {
+            assert_eq!(code(Some(only)).await, denied, "{rpc} with {of_other}, not {right}");
+        }
+        let allowed = code(Some(&admin)).await;
+        assert!(![Code::PermissionDenied, Code::Unauthenticated].contains(&allowed), "{rpc} with admin: {allowed:?}");
+    }
+}
+
+#[test]
+fn s4_the_documents_table_of_rights_is_the_programs() {
+    let page = include_str!("../../../docs/operations/security.md");
+    let row = |right: &Right| {
+        let begin = format!("| `{right}` | ");
+        let rows: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix(begin.as_str())).collect();
+        assert_eq!(rows.len(), 1, "{right}");
+        // Its first sentence is the list.
+        let list = rows[0].split('.').next().expect("some text").trim_end_matches(" |");
+        list.split(", ").map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (_, rpc, right) in METHODS {
+        assert!(row(right).iter().any(|listed| listed == rpc), "{rpc} is not in the row of {right}");
+    }
+    let listed: usize = Right::ALL.iter().map(|right| row(right).len()).sum();
+    // Three rows have words instead of RPCs.
+    assert_eq!(
+        listed,
+        METHODS.len() + row(&Right::Payload).len() + row(&Right::Metrics).len() + row(&Right::Admin).len()
+    );
+}
+
+fn reason<T: std::fmt::Debug>(answer: Result<T, Error>) -> (Code, String) {
+    match answer {
+        Err(Error::Refused(refused)) => (refused.code, refused.reason),
+        other => panic!("no refusal: {other:?}"),
+    }
+}
+
+fn denied() -> (Code, String) {
+    (Code::PermissionDenied, "NO_RIGHT".to_owned())
+}
+
+async fn start(place: &Place, principals: &Principals, more: &[&str]) -> Listening {
+    let path = place.path("principals.toml");
+    principals.write(Path::new(&path));
+    place.start("server", &[&["--principals", &path], more].concat()).await
+}
+
+async fn enqueue(client: &Client, queue: &str, id: &str) -> Result<(), Error> {
+    client
+        .enqueue(queue, vec![NewMessage::new(id, "secret payload")])
+        .await?
+        .remove(0)
+        .map(drop)
+        .map_err(Error::Refused)
+}
+
+#[tokio::test]
+async fn s4_who_may_only_read_sees_no_fencing_token_and_no_payload() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let reader = principals.add("reader", &["read:*"], ["", ""]);
+    let worker = principals.add("worker", &["consume:*", "read:*", "payload:*", "produce:*", "create:*"], ["", ""]);
+    let history = place.path("history.db");
+    let server = start(&place, &principals, &["--history-file", &history]).await;
+    let (reader, worker) = (server.client(&reader), server.client(&worker));
+    enqueue(&worker, "q", "a").await.expect("an Enqueue");
+    let lease = worker.dequeue(Dequeue::new("q")).await.expect("a lease").remove(0);
+    let (seen, own) = (reader.get_message("q", "a").await.unwrap(), worker.get_message("q", "a").await.unwrap());
+    assert_eq!((own.fencing_token, own.payload.is_empty()), (lease.fencing_token, false));
+    assert_eq!((seen.fencing_token, seen.payload.is_empty(), &seen.id), (0, true, &own.id));
+    let listed = reader.list_messages("q", tallystone_client::State::Running, 10, "").await.unwrap();
+    assert_eq!((listed.items[0].fencing_token, listed.items[0].payload.is_empty()), (0, true));
+    assert_eq!(reader.explain("q", "a").await.unwrap().message.fencing_token, 0);
+    // History, once it has the lease.
+    let give_up_at = tokio::time::Instant::now() + crate::system::program::SOON;
+    loop {
+        let trace = async |client: &Client| client.trace_message("q", "a", 0, 0, "").await;
+        if let (Ok(seen), Ok(own)) = (trace(&reader).await, trace(&worker).await) {
+            assert!(seen.transitions.iter().all(|transition| transition.fencing_token == 0));
+            assert!(seen.message.is_none_or(|message| message.fencing_token == 0));
+            if own.transitions.iter().any(|transition| transition.fencing_token == lease.fencing_token) {
+                break;
+            }
+        }
+        assert!(tokio::time::Instant::now() < give_up_at, "history has no lease");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // The token of another's lease is of no use without the right, either.
+    let complete = reader.complete("q", vec![Completion::of(lease.lease_ref())]).await;
+    assert_eq!(reason(complete), denied());
+}
+
+#[tokio::test]
+async fn s4_a_producer_creates_queues_of_templates_only() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let producer = principals.add("producer", &["produce:*"], ["", ""]);
+    let creator = principals.add("creator", &["produce:*", "create:*"], ["", ""]);
+    let config = place.path("t.toml");
+    std::fs::write(&config, "[[queue_templates]]\nprefix = 'known/'\nconfig = {}\n").expect("a file");
+    let server = start(&place, &principals, &["--config", &config]).await;
+    let (producer, creator) = (server.client(&producer), server.client(&creator));
+    assert_eq!(reason(enqueue(&producer, "free", "a").await).1, "QUEUE_NOT_FOUND");
+    enqueue(&producer, "known/a", "a").await.expect("a queue of the template");
+    enqueue(&creator, "free", "a").await.expect("a queue");
+    enqueue(&producer, "free", "b").await.expect("the queue is there now");
+    let force = Cancellation::of("a").force();
+    assert_eq!(reason(producer.cancel("free", vec![force]).await), denied());
+    producer.cancel("free", vec![Cancellation::of("a")]).await.expect("a Cancel")[0].as_ref().unwrap();
+}
+
+#[tokio::test]
+async fn s4_lists_have_what_the_caller_may_read() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let admin = principals.add("admin", &["admin:*"], ["", ""]);
+    let reader = principals.add("reader", &["read:a/*", "deny:read:a/2"], ["", ""]);
+    let server = start(&place, &principals, &[]).await;
+    for queue in ["a/1", "a/2", "b/1"] {
+        server.client(&admin).create_queue(queue, QueueConfig::simple()).await.expect("a queue");
+    }
+    let names = async |token: &str| {
+        let page = server.client(token).list_queues("", 100, "").await.expect("a list");
+        page.items.into_iter().map(|summary| summary.queue.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&admin).await, ["a/1", "a/2", "b/1"]);
+    assert_eq!(names(&reader).await, ["a/1"]);
+    // A queue that cannot be read and one that is absent are answered alike.
+    let of = async |queue: &str| match server.client(&reader).get_queue(queue).await {
+        Err(Error::Refused(refused)) => (refused.reason, refused.message.replace(queue, "NAME")),
+        other => panic!("no refusal: {other:?}"),
+    };
+    assert_eq!(of("b/1").await, of("b/9").await);
+}
+
+#[tokio::test]
+async fn s4_only_the_counters_reach_their_queues_and_the_counts_arrive() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let attacker = principals.add("attacker", &["admin:*"], ["", ""]);
+    let internal = principals.add("counters", &["admin:rollup/*"], ["", ""]);
+    let counting = principals.add("counting", &["count:views", "count-read:views", "count-admin:views"], ["", ""]);
+    let path = place.path("principals.toml");
+    principals.write(Path::new(&path));
+    // All of it with TLS.
+    let tls = place.tls();
+    let flags = [&tls[..], &["--principals", &path]].concat();
+    let queue = place.start("server", &flags).await;
+    let (url, ca, token) = (queue.https(), place.ca.file.to_str().expect("text"), place.token_file("t", &internal));
+    let calls = ["--server", &url, "--ca", ca, "--token-file", &token];
+    let counters = place.start("counters", &[&flags[..], &calls].concat()).await;
+    let _worker = place.start("rollup-worker", &[&flags[..], &calls].concat()).await;
+    let builder = |token: &str| CounterClient::builder(counters.https()).ca_file(ca).token(token);
+    let client = builder(&counting).connect().await.expect("the counters");
+    let config = NamespaceConfig { coalesce_ms: Some(100), ..NamespaceConfig::default() };
+    client.put_namespace("views", config).await.expect("a namespace");
+    client.add("views", NewAdd::new("cats", 3)).await.expect("an add");
+    let give_up_at = tokio::time::Instant::now() + crate::system::program::SOON;
+    while client.get("views", "cats").await.expect("a count").count != 3 {
+        assert!(tokio::time::Instant::now() < give_up_at, "no rollup");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let none = builder(&internal).connect().await.expect("the counters");
+    assert_eq!(reason(none.add("views", NewAdd::new("cats", 1)).await), denied());
+    // A year of invisibility would freeze a counter.
+    let attacker = Client::builder(queue.https()).ca_file(ca).token(attacker).connect().await.expect("the queue");
+    let queues = attacker.list_queues("", 100, "").await.expect("a list");
+    assert!(queues.items.is_empty(), "{queues:?}");
+    let freeze = NewMessage::new("cats", "").invisibility_ms(365 * 24 * 3_600_000);
+    assert_eq!(reason(attacker.enqueue("rollup/views/0", vec![freeze]).await), denied());
+    assert_eq!(reason(attacker.dequeue(Dequeue::new("rollup/views/0")).await), denied());
+}

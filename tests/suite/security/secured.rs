@@ -1,0 +1,111 @@
+//! A process with certificates and principals.
+
+use super::certificates::{Ca, Files};
+use crate::system::program::{self, Running, SOON};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Stdio;
+use tallystone_client::Client;
+use tallystone_serving::Token;
+use tallystone_tests::{TestRedis, lasting_port};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::time::{Duration, Instant, sleep};
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// Principals with a token each, as the file has them.
+#[derive(Clone, Default)]
+pub(super) struct Principals {
+    text: String,
+}
+
+impl Principals {
+    /// Adds a principal, and returns its token. `rest` is more TOML of the principal, and then of its token.
+    pub(super) fn add(&mut self, name: &str, rights: &[&str], [of_principal, of_token]: [&str; 2]) -> String {
+        let Token { text, id, sha256 } = Token::new().expect("random numbers");
+        let (rights, entry) = (serde_json::to_string(rights).expect("text"), "[[principal.tokens]]");
+        self.text += &format!("[[principal]]\nname = '{name}'\nrights = {rights}\n{of_principal}\n");
+        self.text += &format!("{entry}\nid = '{id}'\nsha256 = '{sha256}'\n{of_token}\n");
+        text
+    }
+
+    /// Writes them to a file.
+    pub(super) fn write(&self, path: &Path) {
+        std::fs::write(path, &self.text).expect("a file");
+    }
+}
+
+/// A folder, and the processes that a test starts with files in it.
+pub(super) struct Place {
+    pub(super) dir: TempDir,
+    pub(super) redis: TestRedis,
+    pub(super) ca: Ca,
+    pub(super) server: Files,
+}
+
+/// A process that listens.
+pub(super) struct Listening {
+    pub(super) address: SocketAddr,
+    pub(super) metrics: SocketAddr,
+    pub(super) process: Running,
+}
+
+impl Place {
+    pub(super) async fn new() -> Place {
+        let (redis, dir) = (TestRedis::start().await, TempDir::new().expect("a temporary folder"));
+        let ca = Ca::new(dir.path(), "ca");
+        let server = ca.server(dir.path());
+        Place { dir, redis, ca, server }
+    }
+
+    pub(super) fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().expect("text").to_owned()
+    }
+
+    /// Writes a token to a file, and returns its path.
+    pub(super) fn token_file(&self, name: &str, token: &str) -> String {
+        let path = self.path(name);
+        super::certificates::write_private(Path::new(&path), token);
+        path
+    }
+
+    /// The flags of a server's certificate.
+    pub(super) fn tls(&self) -> Vec<&str> {
+        let Files { certificate, key } = &self.server;
+        vec!["--tls-cert", certificate.to_str().expect("text"), "--tls-key", key.to_str().expect("text")]
+    }
+
+    /// Starts a verb on the Redis of this place, and waits until it listens.
+    pub(super) async fn start(&self, verb: &str, args: &[&str]) -> Listening {
+        let [address, metrics] = [(); 2].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port())));
+        let mut command = program::command(&[verb, "--allow-volatile", "--log", "warn", "--redis-url"]);
+        command.arg(self.redis.url()).args(["--metrics-listen", &metrics.to_string()]).args(args).stdin(Stdio::null());
+        // A rollup worker has only the port of metrics.
+        let waits_for = if verb == "rollup-worker" { metrics } else { address };
+        if verb != "rollup-worker" {
+            command.args(["--listen", &address.to_string()]);
+        }
+        let mut process = Running::start(command);
+        let give_up_at = Instant::now() + SOON;
+        while TcpStream::connect(waits_for).await.is_err() {
+            assert!(!process.has_ended(), "it has ended: {}", process.last_words().await);
+            assert!(Instant::now() < give_up_at, "it does not listen");
+            sleep(POLL).await;
+        }
+        Listening { address, metrics, process }
+    }
+}
+
+impl Listening {
+    /// Its address for clients with TLS.
+    pub(super) fn https(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// A client in plain text with this token.
+    pub(super) fn client(&self, token: &str) -> Client {
+        let builder = Client::builder(format!("http://{}", self.address)).retry_for(Duration::ZERO).token(token);
+        builder.connect_lazy().expect("a good address")
+    }
+}

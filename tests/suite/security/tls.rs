@@ -1,0 +1,157 @@
+//! S2: TLS on every port, and what is refused.
+
+use super::certificates::Ca;
+use super::secured::{Listening, Place, Principals};
+use crate::system::program::{self, SOON};
+use std::path::Path;
+use std::time::Duration;
+use tallystone_client::{Client, ClientBuilder, NewMessage};
+use tokio::time::{Instant, sleep};
+
+const POLL: Duration = Duration::from_millis(10);
+
+fn builder(server: &Listening, ca: &Path) -> ClientBuilder<Client> {
+    Client::builder(server.https()).call_timeout(Duration::from_secs(5)).retry_for(Duration::ZERO).ca_file(ca)
+}
+
+async fn works(client: &Client, id: &str) {
+    let enqueued = client.enqueue("q", vec![NewMessage::new(id, "payload")]).await.expect("an Enqueue");
+    assert!(enqueued.iter().all(Result::is_ok), "{enqueued:?}");
+}
+
+/// Why a client cannot connect.
+async fn refusal(builder: ClientBuilder<Client>) -> String {
+    let client = match builder.connect().await {
+        Err(error) => return error.to_string(),
+        // A server refuses a certificate after the client has ended its handshake.
+        Ok(client) => client,
+    };
+    client.list_queues("", 1, "").await.expect_err("a refusal").to_string()
+}
+
+#[tokio::test]
+async fn s2_every_port_serves_tls_to_clients_that_trust_it() {
+    let place = Place::new().await;
+    let other = Ca::new(place.dir.path(), "other");
+    let server = place.start("server", &place.tls()).await;
+    works(&builder(&server, &place.ca.file).connect().await.expect("TLS"), "a").await;
+    assert!(refusal(builder(&server, &other.file)).await.contains("UnknownIssuer"));
+    // Clients trust the CAs of the system; this one is none.
+    assert!(refusal(Client::builder(server.https())).await.contains("UnknownIssuer"));
+    let plain = Client::builder(format!("http://{}", server.address)).retry_for(Duration::ZERO);
+    refusal(plain).await;
+    // HTTP/1, and the port of the metrics.
+    let ca = reqwest::Certificate::from_pem(&std::fs::read(&place.ca.file).expect("a file")).expect("PEM");
+    let http = reqwest::Client::builder().no_proxy().http1_only().add_root_certificate(ca).build().expect("a client");
+    for url in [format!("{}/health", server.https()), format!("https://{}/metrics", server.metrics)] {
+        assert_eq!(http.get(&url).send().await.expect("an answer").status(), 200, "{url}");
+    }
+    assert!(http.get(format!("http://{}/metrics", server.metrics)).send().await.is_err());
+    // The command line.
+    let (ca, url) = (place.ca.file.to_str().expect("text"), server.https());
+    let listed = program::run(program::command(&["queue", "ls", "--server", &url, "--ca", ca, "--json"]), "").await;
+    assert_eq!(listed.object()["name"], "q", "{listed:?}");
+    let refused = program::run(program::command(&["queue", "ls", "--server", &url]), "").await;
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.stderr.contains("UnknownIssuer"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn s2_a_certificate_is_replaced_without_the_loss_of_a_connection() {
+    let place = Place::new().await;
+    let server = place.start("server", &place.tls()).await;
+    let before = builder(&server, &place.ca.file).connect().await.expect("TLS");
+    works(&before, "a").await;
+    let next = Ca::new(place.dir.path(), "next");
+    // The same files: first a certificate that does not fit the key, then both.
+    next.server(place.dir.path());
+    let give_up_at = Instant::now() + SOON;
+    let after = loop {
+        match builder(&server, &next.file).connect().await {
+            Ok(client) => break client,
+            Err(error) => assert!(Instant::now() < give_up_at, "{error}"),
+        }
+        sleep(POLL).await;
+    };
+    works(&after, "b").await;
+    works(&before, "c").await;
+    // A faulty file changes nothing.
+    std::fs::write(&place.server.certificate, "nonsense").expect("a file");
+    for id in ["d", "e", "f"] {
+        sleep(Duration::from_millis(300)).await;
+        works(&builder(&server, &next.file).connect().await.expect("TLS"), id).await;
+    }
+    assert_eq!(server.process.stop().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn s2_clients_show_a_certificate_of_the_ca() {
+    let place = Place::new().await;
+    let (dir, other) = (place.dir.path(), Ca::new(place.dir.path(), "other"));
+    let mut flags = place.tls();
+    flags.extend(["--tls-client-ca", place.ca.file.to_str().expect("text")]);
+    let server = place.start("server", &flags).await;
+    let with = |files: super::certificates::Files| {
+        builder(&server, &place.ca.file).certificate_files(files.certificate, files.key)
+    };
+    works(&with(place.ca.client(dir, "worker", "")).connect().await.expect("TLS"), "a").await;
+    refusal(builder(&server, &place.ca.file)).await;
+    refusal(with(other.client(dir, "foreign", ""))).await;
+    refusal(with(place.ca.expired_client(dir, "late"))).await;
+}
+
+#[tokio::test]
+async fn s3_a_certificate_identifies_its_principal() {
+    let place = Place::new().await;
+    let (dir, path) = (place.dir.path(), place.path("principals.toml"));
+    let mut principals = Principals::default();
+    let token = principals.add("by-subject", &["produce:q", "create:q"], ["certificates = ['CN=worker']", ""]);
+    principals.add("by-uri", &["produce:q"], ["certificates = ['spiffe://acme/worker']", ""]);
+    principals.write(Path::new(&path));
+    let config = place.path("t.toml");
+    std::fs::write(&config, "[tls]\nclient_certificates = 'optional'\n").expect("a file");
+    let mut flags = place.tls();
+    flags.extend(["--tls-client-ca", place.ca.file.to_str().expect("text"), "--principals", &path]);
+    flags.extend(["--config", &config]);
+    let server = place.start("server", &flags).await;
+    let with = |files: super::certificates::Files| {
+        builder(&server, &place.ca.file).certificate_files(files.certificate, files.key)
+    };
+    works(&with(place.ca.client(dir, "worker", "")).connect().await.expect("TLS"), "a").await;
+    works(&with(place.ca.client(dir, "any", "spiffe://acme/worker")).connect().await.expect("TLS"), "b").await;
+    works(&builder(&server, &place.ca.file).token(&token).connect().await.expect("TLS"), "c").await;
+    let unknown = with(place.ca.client(dir, "stranger", ""));
+    assert!(refusal(unknown).await.contains("does not know"), "a certificate that no principal has");
+    assert!(refusal(builder(&server, &place.ca.file)).await.contains("needs a token"));
+}
+
+#[tokio::test]
+async fn s2_plain_text_is_served_on_loopback_only_unless_it_is_allowed() {
+    for args in [
+        ["server", "--listen", "0.0.0.0:0"],
+        ["server", "--metrics-listen", "[::]:0"],
+        ["counters", "--listen", "0.0.0.0:0"],
+        ["rollup-worker", "--metrics-listen", "0.0.0.0:0"],
+    ] {
+        let refused = program::run(program::command(&args), "").await;
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("plain text") && refused.stderr.contains("--insecure"), "{refused:?}");
+        // Then it is only Redis that is away.
+        let mut command = program::command(&args);
+        command.args(["--insecure", "--redis-url", "redis://127.0.0.1:1"]);
+        let allowed = program::run(command, "").await;
+        assert_eq!(allowed.code, Some(3), "{allowed:?}");
+    }
+}
+
+#[tokio::test]
+async fn s2_a_key_that_others_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new().await;
+    std::fs::set_permissions(&place.server.key, std::fs::Permissions::from_mode(0o644)).expect("our file");
+    let mut command = program::command(&["server", "--listen", "127.0.0.1:0", "--allow-volatile", "--redis-url"]);
+    command.arg(place.redis.url()).args(place.tls());
+    let refused = program::run(command, "").await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("tls.key_file") && refused.stderr.contains("chmod"), "{refused:?}");
+}
