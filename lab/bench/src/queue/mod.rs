@@ -12,6 +12,7 @@ mod memory;
 mod overload;
 mod plan;
 mod rounds;
+mod secured;
 mod unary;
 mod work;
 
@@ -70,6 +71,7 @@ impl Suite for QueueSuite {
             QueueFigure::Memory => memory::measure(plan, &rig).await,
             QueueFigure::Idle => idle::measure(plan, &rig).await,
             QueueFigure::Overload => overload::measure(plan, &rig).await,
+            QueueFigure::Secured => secured::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows

@@ -37,6 +37,8 @@ pub enum QueueFigure {
     Idle,
     /// Enqueue and Work streams with 1 to 4000 callers
     Overload,
+    /// Enqueue, Dequeue and Complete with TLS and tokens; reference: without
+    Secured,
 }
 
 /// Arguments of `tallystone bench queue`.
