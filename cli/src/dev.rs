@@ -46,6 +46,9 @@ pub(crate) struct DevArgs {
     /// The folder for the data [default: tallystone/dev in $XDG_DATA_HOME or ~/.local/share]
     #[arg(long, value_name = "DIR", env = "TALLYSTONE_DATA_DIR")]
     data_dir: Option<PathBuf>,
+    /// Serve plain text, to every caller, on an address that other machines can reach
+    #[arg(long)]
+    insecure: bool,
     /// The port of the private Redis [default: a free one]
     #[arg(long, value_name = "PORT")]
     redis_port: Option<u16>,
@@ -70,7 +73,8 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
     let flags = Overrides::default()
         .set("server.listen", args.listen)
         .set("server.metrics_listen", args.metrics.metrics_listen)
-        .set("counters.listen", args.counters_listen);
+        .set("counters.listen", args.counters_listen)
+        .set("tls.insecure", args.insecure.then_some(true));
     let mut config = load(args.file.path.as_deref(), args.history.set(flags))?;
     check(&config, args.full)?;
     // From here on, a signal stops all that was started.
@@ -125,9 +129,15 @@ fn check(config: &Config, full: bool) -> Result<(), CliError> {
     }
     config.check_queue().and_then(|()| config.check_counters()).map_err(CliError::usage)?;
     config.check_indexer().map_err(CliError::usage)?;
-    if config.redis.url != RedisConfig::default().url {
-        return Err(CliError::usage("redis.url is set, but `dev` starts its own Redis")
+    let default = RedisConfig::default();
+    if config.redis.url != default.url || config.redis.access() != default.access() {
+        return Err(CliError::usage("redis.url or a key of its access is set, but `dev` starts its own Redis")
             .hint("`tallystone server` uses an existing Redis"));
+    }
+    // It would be served without what the keys promise.
+    if config.tls.cert_file.is_some() || config.auth.principals_file.is_some() {
+        return Err(CliError::usage("`dev` serves plain text to every caller, but [tls] or [auth] is set")
+            .hint("`tallystone server` and `tallystone counters` use both"));
     }
     if full && config.history.file.is_some() {
         return Err(CliError::usage("history.file is set together with --full, but history has only one store"));

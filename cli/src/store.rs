@@ -42,9 +42,9 @@ struct Accepted {
 pub(crate) async fn run(verb: StoreVerb, output: Output) -> Result<(), CliError> {
     let StoreVerb::Accept(args) = verb;
     let config = load(args.file.path.as_deref(), args.redis.set(Overrides::default()))?;
-    let (url, shown) = (&config.redis.url, without_password(&config.redis.url));
+    let shown = without_password(&config.redis.url);
     consent_to(&format!("Go on with the data that {shown} has now, without the data that it had before"), args.yes)?;
-    let AcceptedStore { queues, counters } = accept_store(url).await.map_err(cannot_connect)?;
+    let AcceptedStore { queues, counters } = accept_store(&config.redis).await.map_err(cannot_connect)?;
     let accepted = Accepted { queues, counters };
     output.one(&accepted, |accepted| {
         let which = match (&accepted.queues, &accepted.counters) {

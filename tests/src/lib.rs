@@ -22,7 +22,7 @@ pub use history::{HeldStore, HistoryFixture, HistoryUnderTest};
 pub use ports::lasting_port;
 pub use probe::Probe;
 pub use queue::TestQueue;
-pub use redis::TestRedis;
+pub use redis::{TestRedis, volatile};
 pub use service::{TestElasticsearch, TestKafka};
 pub use shift::ClockShift;
 pub use stage::Stage;

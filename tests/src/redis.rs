@@ -2,10 +2,16 @@
 
 use crate::shift::ClockShift;
 use std::sync::{Arc, Weak};
+use tallystone_link::RedisConfig;
 use tallystone_local::{Fsync, PrivateRedis, PrivateRedisOptions};
 use tallystone_server::store::{Clock, OutboxBound, RedisOptions, RedisStore};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
+
+/// The section `[redis]` for a Redis without durability.
+pub fn volatile(url: &str) -> RedisConfig {
+    RedisConfig { url: url.to_owned(), allow_volatile: true, ..RedisConfig::default() }
+}
 
 static SHARED: Mutex<Weak<TestRedis>> = Mutex::const_new(Weak::new());
 

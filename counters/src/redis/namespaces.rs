@@ -9,7 +9,9 @@ use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
 use std::sync::Arc;
-use tallystone_link::{Clock, ConnectError, Format, Identity, Link, ReplicaWait, ScriptReply, StoreStatus};
+use tallystone_link::{
+    Clock, ConnectError, Format, Identity, Link, RedisConfig, ReplicaWait, ScriptReply, StoreStatus,
+};
 use tallystone_lua::counter::{CounterAnswer, CounterScript, DELETED_FIELD, INCARNATION_FIELD, NAMESPACES};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -38,14 +40,10 @@ impl RedisNamespaces {
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
-    pub async fn connect(
-        url: &str,
-        allow_volatile: bool,
-        replicas: ReplicaWait,
-        clock: Clock,
-    ) -> Result<RedisNamespaces, ConnectError> {
-        let client = tallystone_link::client(url)?;
-        let shown = tallystone_model::without_password(url);
+    pub async fn connect(redis: &RedisConfig, clock: Clock) -> Result<RedisNamespaces, ConnectError> {
+        let client = redis.access().client(&redis.url)?;
+        let (replicas, allow_volatile) = (redis.replicas(), redis.allow_volatile);
+        let shown = tallystone_model::without_password(&redis.url);
         let link = || Link::new(client.clone(), replicas, scripts());
         let first = link();
         tallystone_link::preflight(&first, &shown, allow_volatile).await?;
@@ -60,9 +58,9 @@ impl RedisNamespaces {
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
     /// it. Returns its new mark; `None`: no process has noticed a loss.
-    pub async fn accept(url: &str) -> Result<Option<String>, ConnectError> {
-        let shown = tallystone_model::without_password(url);
-        Identity::accept(tallystone_link::client(url)?, MARK, &shown).await
+    pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
+        let shown = tallystone_model::without_password(&redis.url);
+        Identity::accept(redis.access().client(&redis.url)?, MARK, &shown).await
     }
 
     /// What the last probe of the store found, and every change of that. `None`: it is not probed.

@@ -37,7 +37,7 @@ pub fn attach_counters(host: Host, namespaces: RedisNamespaces, queue: Option<Cl
 
 /// Connects to the counters of a Redis.
 pub async fn connect_namespaces(redis: &RedisConfig) -> Result<RedisNamespaces, AssemblyError> {
-    Ok(RedisNamespaces::connect(&redis.url, redis.allow_volatile, redis.replicas(), redis.clock("counters")).await?)
+    Ok(RedisNamespaces::connect(redis, redis.clock("counters")).await?)
 }
 
 /// A client of the queue, which may start later than its client. `field` names the address in the error.

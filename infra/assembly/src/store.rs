@@ -1,7 +1,7 @@
 //! `tallystone store accept`: takes a Redis over as it is.
 
 use tallystone_counters::redis::RedisNamespaces;
-use tallystone_link::ConnectError;
+use tallystone_link::{ConnectError, RedisConfig};
 use tallystone_server::store::RedisStore;
 
 /// What was accepted.
@@ -15,7 +15,7 @@ pub struct AcceptedStore {
 
 /// Accepts the data that a Redis has now, after it was deleted or is older than it was (X7). Running processes go on with
 /// it.
-pub async fn accept_store(redis_url: &str) -> Result<AcceptedStore, ConnectError> {
-    let queues = RedisStore::accept(redis_url).await?;
-    Ok(AcceptedStore { queues, counters: RedisNamespaces::accept(redis_url).await? })
+pub async fn accept_store(redis: &RedisConfig) -> Result<AcceptedStore, ConnectError> {
+    let queues = RedisStore::accept(redis).await?;
+    Ok(AcceptedStore { queues, counters: RedisNamespaces::accept(redis).await? })
 }

@@ -1,16 +1,28 @@
 //! `[redis]`: which Redis, and how durable it must be.
 
+use crate::access::RedisAccess;
 use crate::{Clock, ReplicaWait, Witness};
 use redis::IntoConnectionInfo;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use tallystone_model::ConfigError;
 
 /// `[redis]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedisConfig {
-    /// `redis://HOST:PORT/DATABASE`.
+    /// `redis://HOST:PORT/DATABASE`; `rediss://`: with TLS.
     pub url: String,
+    /// The ACL user; `None`: that of the address, or the default user.
+    pub user: Option<String>,
+    /// The file with the password.
+    pub password_file: Option<PathBuf>,
+    /// The CAs of a `rediss://` address, PEM; `None`: those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate to show to Redis, PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key, PEM.
+    pub key_file: Option<PathBuf>,
     /// Accept a Redis that may lose acknowledged writes (Q16).
     pub allow_volatile: bool,
     /// Replicas that must have each write before it is acknowledged (Q16); 0: none.
@@ -25,6 +37,11 @@ impl Default for RedisConfig {
     fn default() -> Self {
         RedisConfig {
             url: "redis://127.0.0.1:6379".to_owned(),
+            user: None,
+            password_file: None,
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
             allow_volatile: false,
             replicas_min: 0,
             replica_wait_ms: 1_000,
@@ -41,6 +58,7 @@ impl RedisConfig {
             let why = format!("is no address: {error}; must be like redis://127.0.0.1:6379");
             return Err(ConfigError::new("redis.url", why));
         }
+        self.access().check(&self.url)?;
         ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;
         ConfigError::unless_within("redis.replica_wait_ms", self.replica_wait_ms, 1..=60_000)?;
         // Less than what calls of a healthy Redis wait now and then would refuse calls for no reason.
@@ -51,6 +69,12 @@ impl RedisConfig {
                 Err(ConfigError::new("redis.clock_skew_max_ms", why))
             }
         }
+    }
+
+    /// The user and the files with which Redis is reached.
+    pub fn access(&self) -> RedisAccess {
+        let RedisConfig { user, password_file, ca_file, cert_file, key_file, .. } = self.clone();
+        RedisAccess { user, password_file, ca_file, cert_file, key_file }
     }
 
     /// The clock of the scripts. `what` names the data: "queues" or "counters".

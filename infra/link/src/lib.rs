@@ -1,12 +1,13 @@
 //! The connection to Redis: one multiplexed connection, opened again when it breaks, and errors that say whether the
 //! failed write took effect.
 //!
-//! What lives here: [`Link`] and its [`LinkError`], one connection and the notice that it is lost (`connection`), the check
+//! What lives here: [`Link`] and its [`LinkError`], one connection and the notice that it is lost (`connection`), its user and files (`access`), the check
 //! of a Redis before use (`preflight`), the wait until it has loaded its data (`loading`), the check of its data's format
 //! (`format`), the mark by which a process knows that it still is the same store (`identity`, `state`), the clock of the
 //! scripts (`clock`) and what this process's clock says of it (`witness`), and the decoder of script replies
 //! (`script_reply`). What may not: which scripts and keys there are, and what their replies mean.
 
+mod access;
 mod clock;
 mod config;
 mod connection;
@@ -20,13 +21,14 @@ mod script_reply;
 mod state;
 mod witness;
 
+pub use access::RedisAccess;
 pub use clock::Clock;
 pub use config::RedisConfig;
 pub use error::LinkError;
 pub use format::Format;
 pub use identity::Identity;
 pub use link::{Link, ReplicaWait};
-pub use preflight::{ConnectError, client, preflight};
+pub use preflight::{ConnectError, preflight};
 pub use script_reply::ScriptReply;
 pub use state::{DataLoss, StoreState, StoreStatus};
 pub use witness::{Verdict, Witness, wall_ms};

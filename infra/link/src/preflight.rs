@@ -15,6 +15,14 @@ pub enum ConnectError {
     /// The address cannot be parsed.
     #[error("redis.url: {0}")]
     Address(String),
+    /// A file of `[redis]` cannot be used.
+    #[error("redis.{key}: {why}")]
+    File {
+        /// The key that names it.
+        key: &'static str,
+        /// Why.
+        why: String,
+    },
     /// No answer.
     #[error("no Redis answers at {url}: {why}")]
     Unreachable {
@@ -78,11 +86,6 @@ impl ConnectError {
             false => ConnectError::Unreachable { url, why: Refusal::from(error).to_string() },
         }
     }
-}
-
-/// The client of an address.
-pub fn client(url: &str) -> Result<redis::Client, ConnectError> {
-    redis::Client::open(url).map_err(|error| ConnectError::Address(error.to_string()))
 }
 
 /// Waits until Redis has loaded its data. Refuses a Redis that is too old or, unless `allow_volatile`, may lose

@@ -1,13 +1,15 @@
 //! The options of the store.
 
 use super::bound::OutboxBound;
-use tallystone_link::{Clock, RedisConfig};
+use tallystone_link::{Clock, RedisAccess, RedisConfig};
 
 /// How to reach Redis, and what is required of it.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
     /// `redis://host:port/db`.
     pub url: String,
+    /// The user and the files with which it is reached.
+    pub access: RedisAccess,
     /// Work with a Redis that may lose acknowledged writes (Q16).
     pub allow_volatile: bool,
     /// The number of replicas that must hold each write before the caller gets its answer; 0: none (Q16).
@@ -26,6 +28,7 @@ impl Default for RedisOptions {
     fn default() -> Self {
         RedisOptions {
             url: "redis://127.0.0.1:6379".to_owned(),
+            access: RedisAccess::default(),
             allow_volatile: false,
             replicas_min: 0,
             replica_wait_ms: 1_000,
@@ -39,8 +42,17 @@ impl Default for RedisOptions {
 impl RedisOptions {
     /// The options that a configuration gives.
     pub fn new(redis: &RedisConfig, outbox: OutboxBound) -> RedisOptions {
-        let clock = redis.clock("queues");
+        let (clock, access) = (redis.clock("queues"), redis.access());
         let RedisConfig { url, allow_volatile, replicas_min, replica_wait_ms, .. } = redis.clone();
-        RedisOptions { clock, url, allow_volatile, replicas_min, replica_wait_ms, outbox, ..RedisOptions::default() }
+        RedisOptions {
+            clock,
+            url,
+            access,
+            allow_volatile,
+            replicas_min,
+            replica_wait_ms,
+            outbox,
+            ..RedisOptions::default()
+        }
     }
 }

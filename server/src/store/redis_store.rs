@@ -7,7 +7,7 @@ use super::wake::{self, Wakes};
 use redis::Value;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
-use tallystone_link::{ConnectError, Format, Identity, Link, ReplicaWait};
+use tallystone_link::{ConnectError, Format, Identity, Link, RedisConfig, ReplicaWait};
 use tallystone_lua::{Script, keys};
 use tallystone_model::store::Page;
 use tallystone_model::{Refusal, Shard};
@@ -28,7 +28,7 @@ const FORMAT: Format = Format { what: "queues", key: "ts:format", used: keys::QU
 impl RedisStore {
     /// Connects, checks version and durability, and loads the scripts.
     pub async fn connect(options: RedisOptions) -> Result<RedisStore, ConnectError> {
-        let client = tallystone_link::client(&options.url)?;
+        let client = options.access.client(&options.url)?;
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
         let link = Link::new(client, replicas, Script::ALL.iter().map(|script| script.source()));
         let shown = tallystone_model::without_password(&options.url);
@@ -53,9 +53,9 @@ impl RedisStore {
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
     /// it. Returns its new mark; `None`: no process has noticed a loss.
-    pub async fn accept(url: &str) -> Result<Option<String>, ConnectError> {
-        let shown = tallystone_model::without_password(url);
-        Identity::accept(tallystone_link::client(url)?, MARK, &shown).await
+    pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
+        let shown = tallystone_model::without_password(&redis.url);
+        Identity::accept(redis.access().client(&redis.url)?, MARK, &shown).await
     }
 
     /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.

@@ -7,8 +7,8 @@ use tallystone_counters::redis::RedisNamespaces;
 use tallystone_counters::{
     Change, CounterName, Events, NamespaceConfig, NamespaceName, NewEvent, Refusal, RollupLog, Token,
 };
-use tallystone_link::{Clock, ReplicaWait};
-use tallystone_tests::{ClockShift, TestRedis};
+use tallystone_link::Clock;
+use tallystone_tests::{ClockShift, TestRedis, volatile};
 
 async fn call(redis: &TestRedis, more: &[&str]) -> Ended {
     let url = redis.url();
@@ -23,7 +23,7 @@ async fn x6_the_command_shows_how_far_counters_are_ahead_and_sets_them_back() {
     let redis = TestRedis::shifted(&shift).await;
     // The clocks of all servers are wrong, too: no witness refuses.
     let clock = Clock::redis("counters", 0);
-    let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default(), clock).await;
+    let connected = RedisNamespaces::connect(&volatile(&redis.url()), clock).await;
     let namespaces = connected.expect("the redis-server of the test");
     let name = NamespaceName::parse("ns").expect("a name");
     let counter = CounterName::parse("c").expect("a counter");

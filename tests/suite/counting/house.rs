@@ -13,9 +13,9 @@ use tallystone_counters::CountersConfig;
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
-use tallystone_server::store::{Clock, RedisStore, ReplicaWait};
+use tallystone_server::store::{Clock, RedisStore};
 use tallystone_serving::{Host, Running};
-use tallystone_tests::TestRedis;
+use tallystone_tests::{TestRedis, volatile};
 use tallystone_workers::{Record, Records, WorkerOptions};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -149,7 +149,7 @@ impl House {
 }
 
 async fn connect(redis: &TestRedis) -> RedisNamespaces {
-    let connected = RedisNamespaces::connect(&redis.url(), true, ReplicaWait::default(), Clock::default()).await;
+    let connected = RedisNamespaces::connect(&volatile(&redis.url()), Clock::default()).await;
     connected.expect("the redis-server of the test")
 }
 

@@ -14,7 +14,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tallystone_client::{CounterClient, CounterEntry};
 use tallystone_counters::NamespaceName;
 use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
-use tallystone_link::{Clock, ReplicaWait};
+use tallystone_link::Clock;
+use tallystone_tests::volatile;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -136,8 +137,7 @@ impl Machines {
 
     /// A namespace past all servers.
     pub(super) async fn store(&self, namespace: &str) -> RedisNamespace {
-        let namespaces =
-            RedisNamespaces::connect(&self.redis.url(), true, ReplicaWait::default(), Clock::default()).await;
+        let namespaces = RedisNamespaces::connect(&volatile(&self.redis.url()), Clock::default()).await;
         let namespaces = namespaces.expect("a connection to Redis");
         let name = NamespaceName::parse(namespace).expect("a name");
         let namespace = namespaces.get(&name).await.expect("an answer").expect("a namespace");

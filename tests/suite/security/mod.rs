@@ -9,6 +9,7 @@ mod commands;
 mod identities;
 mod local;
 mod output;
+mod redis;
 mod rights;
 mod secrets;
 mod secured;

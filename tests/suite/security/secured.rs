@@ -78,9 +78,15 @@ impl Place {
 
     /// Starts a verb on the Redis of this place, and waits until it listens.
     pub(super) async fn start(&self, verb: &str, args: &[&str]) -> Listening {
+        let url = self.redis.url();
+        self.start_with(verb, &[&["--allow-volatile", "--redis-url", &url], args].concat()).await
+    }
+
+    /// The same on a Redis that the arguments name.
+    pub(super) async fn start_with(&self, verb: &str, args: &[&str]) -> Listening {
         let [address, metrics] = [(); 2].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, lasting_port())));
-        let mut command = program::command(&[verb, "--allow-volatile", "--log", "warn", "--redis-url"]);
-        command.arg(self.redis.url()).args(["--metrics-listen", &metrics.to_string()]).args(args).stdin(Stdio::null());
+        let mut command = program::command(&[verb, "--log", "warn"]);
+        command.args(["--metrics-listen", &metrics.to_string()]).args(args).stdin(Stdio::null());
         // A rollup worker has only the port of metrics.
         let waits_for = if verb == "rollup-worker" { metrics } else { address };
         if verb != "rollup-worker" {

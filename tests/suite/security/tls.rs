@@ -145,6 +145,22 @@ async fn s2_plain_text_is_served_on_loopback_only_unless_it_is_allowed() {
 }
 
 #[tokio::test]
+async fn s2_dev_does_not_start_without_what_its_configuration_promises() {
+    let dir = tempfile::TempDir::new().expect("a temporary folder");
+    let dev = ["dev", "--data-dir", dir.path().to_str().expect("text")];
+    for (args, variable, words) in
+        [(&[][..], "TALLYSTONE_AUTH_PRINCIPALS_FILE", "[auth]"), (&["--listen", "0.0.0.0:0"][..], "", "--insecure")]
+    {
+        let mut command = program::command(&[&dev[..], args].concat());
+        if !variable.is_empty() {
+            command.env(variable, "principals.toml");
+        }
+        let refused = program::run(command, "").await;
+        assert!(refused.code == Some(2) && refused.stderr.contains(words), "{refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn s2_a_key_that_others_can_read_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
     let place = Place::new().await;

@@ -1,0 +1,124 @@
+//! S6: Redis by TLS, as the user with the least rights that the documents name.
+
+use super::secured::Place;
+use crate::system::program;
+use std::path::PathBuf;
+use std::time::Duration;
+use tallystone_client::{Completion, CounterClient, Dequeue, NamespaceConfig, NewAdd, NewMessage, QueueConfig};
+use tallystone_local::{PrivateRedis, PrivateRedisOptions};
+use tallystone_tests::lasting_port;
+
+const PASSWORD: &str = "S3cretPW";
+
+/// The line for the ACL of Redis, as the documents have it, with the password of the test.
+fn user() -> Vec<String> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations/security.md");
+    let page = std::fs::read_to_string(page).expect("a page");
+    let begin = page.find("user tallystone on").expect("the documents name the user");
+    let line = page[begin..].split("```").next().expect("a block").replace("\\\n", " ");
+    let rules = line.split_whitespace().skip(2).map(str::to_owned);
+    let rules = rules.map(|rule| if rule.starts_with('>') { format!(">{PASSWORD}") } else { rule });
+    let rules: Vec<String> = rules.collect();
+    assert!(rules.iter().any(|rule| rule == "-@all"), "{rules:?}");
+    rules
+}
+
+/// A Redis with TLS for clients that show a certificate, and with this user alone; the port of its tests has no TLS.
+async fn redis(place: &Place) -> (PrivateRedis, u16) {
+    let (dir, port) = (place.dir.path().join("redis"), lasting_port());
+    std::fs::create_dir(&dir).expect("a folder");
+    let path = |path: &PathBuf| path.to_str().expect("text").to_owned();
+    let tls = [
+        ("--tls-port", port.to_string()),
+        ("--tls-cert-file", path(&place.server.certificate)),
+        ("--tls-key-file", path(&place.server.key)),
+        ("--tls-ca-cert-file", path(&place.ca.file)),
+    ];
+    let extra_args = tls.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
+    let redis = PrivateRedis::start(PrivateRedisOptions { extra_args, ..PrivateRedisOptions::new(&dir) });
+    let redis = redis.await.expect("a Redis with TLS");
+    let mut acl = redis::cmd("ACL");
+    acl.arg("SETUSER").arg("tallystone").arg(user());
+    acl.query_async::<()>(&mut connection(&redis).await).await.expect("rules that Redis knows");
+    (redis, port)
+}
+
+async fn connection(redis: &PrivateRedis) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(redis.url()).expect("an address");
+    client.get_multiplexed_async_connection().await.expect("a connection")
+}
+
+#[tokio::test]
+async fn s6_redis_is_reached_by_tls_as_a_user_with_few_rights() {
+    let place = Place::new().await;
+    let (redis, port) = redis(&place).await;
+    let client = place.ca.client(place.dir.path(), "tallystone", "");
+    let url = format!("rediss://127.0.0.1:{port}");
+    let text = |path: &PathBuf| serde_json::to_string(path).expect("text");
+    let config = place.path("t.toml");
+    let password = place.token_file("password", PASSWORD);
+    let section =
+        |rest: &str| format!("[redis]\nurl = '{url}'\nuser = 'tallystone'\npassword_file = '{password}'\n{rest}");
+    let files = format!(
+        "ca_file = {}\ncert_file = {}\nkey_file = {}\n",
+        text(&place.ca.file),
+        text(&client.certificate),
+        text(&client.key)
+    );
+    std::fs::write(&config, section(&files)).expect("a file");
+    let history = place.path("history.db");
+    let server = place.start_with("server", &["--config", &config, "--history-file", &history]).await;
+    let queue = server.address.to_string();
+    let counters = place.start_with("counters", &["--config", &config, "--server", &queue]).await;
+    let _worker = place.start_with("rollup-worker", &["--config", &config, "--server", &queue]).await;
+
+    // The calls of the queue, once each.
+    let client = tallystone_client::Client::connect(format!("http://{queue}")).await.expect("the server");
+    client.create_queue("q", QueueConfig::exclusive("k")).await.expect("a queue");
+    let messages = ["a", "b"].map(|id| NewMessage::new(id, "p").metadata("k", id)).to_vec();
+    client.enqueue("q", messages).await.expect("an Enqueue");
+    let filter = tallystone_client::Filter::equals("k", "a");
+    let lease = client.dequeue(Dequeue::new("q").filter(filter).wait_ms(10_000)).await.expect("a lease").remove(0);
+    client.complete("q", vec![Completion::of(lease.lease_ref())]).await.expect("a Complete")[0].as_ref().expect("done");
+    client.explain("q", "b").await.expect("an explanation");
+    client.list_messages("q", tallystone_client::State::Pending, 10, "").await.expect("messages");
+    let address = format!("http://{queue}");
+    for verb in [&["check"][..], &["queue", "ls"], &["history", "check"], &["queue", "pause", "q"]] {
+        let ran = program::run(program::command(&[verb, &["--server", &address]].concat()), "").await;
+        assert_eq!(ran.code, Some(0), "{verb:?}: {ran:?}");
+    }
+    client.update_queue("q", QueueConfig { max_depth: Some(9), ..QueueConfig::default() }).await.expect("an update");
+    client.purge_queue("q", true).await.expect("a purge");
+    client.delete_queue("q", true).await.expect("a deletion");
+
+    // Those of the counters, until a rollup worker has done its part.
+    let counting = CounterClient::connect(format!("http://{}", counters.address)).await.expect("the counters");
+    counting.put_namespace("n", NamespaceConfig { coalesce_ms: Some(100), ..Default::default() }).await.expect("one");
+    counting.add("n", NewAdd::new("c", 2)).await.expect("an add");
+    let give_up_at = tokio::time::Instant::now() + program::SOON;
+    while counting.get("n", "c").await.expect("a count").count != 2 {
+        assert!(tokio::time::Instant::now() < give_up_at, "no rollup");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    counting.clear("n", tallystone_client::NewClear::new("c")).await.expect("a clear");
+    let deleted = ["counter", "--counters", &counters.address.to_string(), "namespace", "delete", "n", "--yes"];
+    assert_eq!(program::run(program::command(&deleted), "").await.code, Some(0));
+
+    // Redis has a log of what it has denied.
+    let denied: redis::Value =
+        redis::cmd("ACL").arg("LOG").query_async(&mut connection(&redis).await).await.expect("a log");
+    assert_eq!(denied, redis::Value::Array(Vec::new()));
+
+    // What is wrong is an error that names it.
+    let refused = async |text: String, words: &str| {
+        std::fs::write(&config, text).expect("a file");
+        let ended =
+            program::run(program::command(&["server", "--listen", "127.0.0.1:0", "--config", &config]), "").await;
+        assert!([Some(2), Some(3)].contains(&ended.code), "{ended:?}");
+        assert!(ended.stderr.contains(words) && !ended.stderr.contains(PASSWORD), "{ended:?}");
+    };
+    refused(section(""), "UnknownIssuer").await;
+    refused(section(&files).replace("password'", "none'"), "redis.password_file").await;
+    std::fs::write(&password, "wrong").expect("a file");
+    refused(section(&files), "denies access").await;
+}
