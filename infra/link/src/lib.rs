@@ -1,13 +1,15 @@
 //! The connection to Redis: one multiplexed connection, opened again when it breaks, and errors that say whether the
 //! failed write took effect.
 //!
-//! What lives here: [`Link`] and its [`LinkError`], one connection and the notice that it is lost (`connection`), its user and files (`access`), the check
-//! of a Redis before use (`preflight`), the wait until it has loaded its data (`loading`), the check of its data's format
-//! (`format`), the mark by which a process knows that it still is the same store (`identity`, `state`), the clock of the
-//! scripts (`clock`) and what this process's clock says of it (`witness`), and the decoder of script replies
-//! (`script_reply`). What may not: which scripts and keys there are, and what their replies mean.
+//! What lives here: [`Link`] and its [`LinkError`], one connection and the notice that it is lost (`connection`), its user
+//! and files (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`), the wait until it has loaded its
+//! data (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the
+//! same store (`identity`, `state`), the clock of the scripts (`clock`) and what this process's clock says of it
+//! (`witness`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys there are, and
+//! what their replies mean.
 
 mod access;
+mod acl;
 mod clock;
 mod config;
 mod connection;
@@ -17,6 +19,7 @@ mod identity;
 mod link;
 mod loading;
 mod preflight;
+mod reply;
 mod script_reply;
 mod state;
 mod witness;

@@ -1,8 +1,10 @@
 //! The preflight check of a Redis (Q15, Q16): a server works only with one that is recent, durable and never evicts.
 
+use crate::acl::{Loading, loading};
 use crate::loading::until_loaded;
+use crate::reply::field;
 use crate::{Link, LinkError};
-use redis::{ErrorKind, Value};
+use redis::ErrorKind;
 use std::collections::BTreeMap;
 use tallystone_model::Refusal;
 
@@ -73,6 +75,14 @@ pub enum ConnectError {
         /// The settings that make it so.
         settings: String,
     },
+    /// It would drop acknowledged writes at its next start.
+    #[error(
+        "this Redis would lose its data at its next start: it loads the append-only file as the user 'default', whose rights are '{rights}', and drops every transaction that this user may not execute. Write `user default off ~* &* +@all` in its ACL instead (off: no client can log in as it), or accept the loss with --allow-volatile"
+    )]
+    Unloadable {
+        /// The rights of the default user.
+        rights: String,
+    },
 }
 
 impl ConnectError {
@@ -89,7 +99,7 @@ impl ConnectError {
 }
 
 /// Waits until Redis has loaded its data. Refuses a Redis that is too old or, unless `allow_volatile`, may lose
-/// acknowledged writes. `url` is shown in errors: pass it [`without_password`](tallystone_model::without_password).
+/// acknowledged writes, by its settings or by the rights of the user with which it loads them. `url` is shown in errors: pass it [`without_password`](tallystone_model::without_password).
 pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
     let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
     until_loaded(link, url).await.map_err(unreachable)?;
@@ -105,7 +115,7 @@ pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(
     let mut found = BTreeMap::new();
     for name in ["appendonly", "appendfsync", "maxmemory-policy"] {
         let reply = link.call(redis::cmd("CONFIG").arg("GET").arg(name)).await.map_err(unreachable)?;
-        found.insert(name, pair_value(&reply));
+        found.insert(name, field(&reply, name));
     }
     let wanted = [("appendonly", "yes"), ("appendfsync", "always"), ("maxmemory-policy", "noeviction")];
     let wrong: Vec<String> = wanted
@@ -113,21 +123,18 @@ pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(
         .filter(|(name, value)| found[name] != *value)
         .map(|(name, _)| format!("{name} is '{}'", found[name]))
         .collect();
-    if wrong.is_empty() { Ok(()) } else { Err(ConnectError::Volatile { settings: wrong.join(", ") }) }
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
-        _ => String::new(),
+    if !wrong.is_empty() {
+        return Err(ConnectError::Volatile { settings: wrong.join(", ") });
     }
-}
-
-fn pair_value(reply: &Value) -> String {
-    match reply {
-        Value::Array(parts) => parts.get(1).map(text).unwrap_or_default(),
-        Value::Map(pairs) => pairs.first().map(|(_, value)| text(value)).unwrap_or_default(),
-        _ => String::new(),
+    match loading(link).await.map_err(unreachable)? {
+        Loading::Allowed => Ok(()),
+        Loading::Denied { rights } => Err(ConnectError::Unloadable { rights }),
+        Loading::Unknown { why } => {
+            tracing::warn!(
+                %why,
+                "cannot check whether this Redis can load its data again: its ACL needs `user default … ~* &* +@all`. The right `+acl|getuser` makes the check possible"
+            );
+            Ok(())
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! What lives here: attacks against the built program, which is also run with secrets and with hostile text. What may
 //! not: refusals of single calls, which each service tests.
 
+mod acl;
 mod bounds;
 mod certificates;
 mod commands;
