@@ -43,7 +43,7 @@ pub(super) struct QueueShard {
     /// What the last ticket of each server's slot gave (Q10).
     pub(super) tickets: BTreeMap<(u64, u8), TicketMemory>,
     /// Filter indexes that filters created, without being declared.
-    pub(super) on_demand: BTreeSet<IndexKeys>,
+    pub(super) on_demand: Vec<IndexKeys>,
     /// The events of the current call.
     pub(super) events: Vec<Event>,
     /// A caller got no message and waits.
@@ -64,7 +64,7 @@ impl QueueShard {
             remembered: BTreeMap::new(),
             requests: BTreeMap::new(),
             tickets: BTreeMap::new(),
-            on_demand: BTreeSet::new(),
+            on_demand: Vec::new(),
             events: Vec::new(),
             waiting: false,
             revoked: Vec::new(),
@@ -213,9 +213,10 @@ impl QueueShard {
 
     pub(super) fn update_queue(&mut self, patch: &QueuePatch) -> Result<Queue, Refusal> {
         let config = self.queue.config.patched(patch)?;
-        let indexes: BTreeSet<&IndexKeys> = config.indexes.iter().chain(&self.on_demand).collect();
-        if indexes.len() > INDEXES_MAX {
-            return Err(self.too_many_indexes());
+        // A declared index takes the place of one that is not.
+        while config.indexes.iter().chain(&self.on_demand).collect::<BTreeSet<_>>().len() > INDEXES_MAX {
+            let evicted = self.on_demand.iter().position(|keys| !config.indexes.contains(keys));
+            self.on_demand.remove(evicted.ok_or_else(|| self.too_many_indexes())?);
         }
         if config != self.queue.config {
             if config.id_window_ms == 0 {
@@ -230,7 +231,12 @@ impl QueueShard {
     /// Creates the indexes that these filters need: all of them or none.
     pub(super) fn admit_indexes(&mut self, filters: &[Filter]) -> Result<(), Refusal> {
         let wanted = filters.iter().map(Filter::index_keys).filter(|keys| !self.queue.config.indexes.contains(keys));
-        let on_demand: BTreeSet<IndexKeys> = self.on_demand.iter().cloned().chain(wanted).collect();
+        let mut on_demand = self.on_demand.clone();
+        for keys in wanted {
+            if !on_demand.contains(&keys) {
+                on_demand.push(keys);
+            }
+        }
         let all: BTreeSet<&IndexKeys> = self.queue.config.indexes.iter().chain(&on_demand).collect();
         if all.len() > INDEXES_MAX {
             return Err(self.too_many_indexes());

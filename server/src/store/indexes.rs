@@ -5,9 +5,11 @@ use super::view::{Stored, StoredIndex, View};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 use tallystone_link::wall_ms;
 use tallystone_lua::{Script, ShardKeys};
 use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// How many build steps run while the caller waits, enough for a small queue. A larger one is indexed in the background.
@@ -15,6 +17,8 @@ const STEPS_AT_ONCE: usize = 8;
 /// How many chunks of 250 messages a background step examines. A step delays other callers of the queue by a few ms; larger
 /// ones would save little.
 const CHUNKS: u8 = 4;
+/// How often a build that waits checks whether its index has been declared.
+const DECLARED_POLL: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// Reads the current configuration if a filter seems to need a new index: which of several requests gets the last
@@ -94,17 +98,34 @@ impl Shared {
         let refusal = building();
         tokio::spawn(async move {
             let _done = done;
-            let result = async {
-                while !shared.build_step(&shard, &keys, CHUNKS, &mut cursor).await? {}
-                shared.finish(&shard, &keys).await
-            };
-            match result.await {
+            match shared.build_on(&shard, &keys, cursor).await {
                 Ok(()) => tracing::info!(queue = %shard.queue, index = %keys, "filter index built"),
                 // The next use of this filter starts the build again; covered messages stay covered.
                 Err(error) => tracing::warn!(queue = %shard.queue, index = %keys, %error, "filter index not built"),
             }
         });
         Err(refusal)
+    }
+
+    /// Builds the rest of an index in the background. A declared index is built at once, and at the full rate; the
+    /// others are built one after another, at the rate of [`Pace`](super::pace::Pace).
+    async fn build_on(&self, shard: &Shard, keys: &IndexKeys, mut cursor: String) -> Result<(), Refusal> {
+        let mut turn = None;
+        loop {
+            let is_declared = self.view(shard).await?.stored.config.indexes.contains(keys);
+            if !is_declared && turn.is_none() {
+                // An index may be declared while it waits.
+                turn = timeout(DECLARED_POLL, self.pace.turn()).await.ok();
+                continue;
+            }
+            let began = Instant::now();
+            if self.build_step(shard, keys, CHUNKS, &mut cursor).await? {
+                return self.finish(shard, keys).await;
+            }
+            if !is_declared {
+                sleep(self.pace.pause(began.elapsed()).min(DECLARED_POLL)).await;
+            }
+        }
     }
 
     /// One step of a build. `true`: every older message is covered, or the index is complete or dropped already.

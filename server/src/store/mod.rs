@@ -13,6 +13,7 @@ mod entry;
 mod indexes;
 mod marks;
 mod options;
+mod pace;
 mod queues;
 mod reader;
 mod reads;

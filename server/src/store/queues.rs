@@ -47,12 +47,12 @@ impl Shared {
             let config = stored.config.patched(&patch)?;
             // An index that is no longer declared is dropped, unless filters used it before it was declared.
             stored.indexes.retain(|index| index.used_at_ms > 0 || config.indexes.contains(&index.keys));
-            for keys in &config.indexes {
-                if !stored.add_index(keys.clone(), true, 0) {
+            stored.config = config;
+            for keys in stored.config.indexes.clone() {
+                if !stored.declare_index(keys) {
                     return Err(Refusal::TooManyIndexes { queue: name.to_string() });
                 }
             }
-            stored.config = config;
             Ok(())
         };
         let shard = Shard::first(name);

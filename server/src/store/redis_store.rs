@@ -2,6 +2,7 @@
 
 use super::marks;
 use super::options::RedisOptions;
+use super::pace::Pace;
 use super::shared::Shared;
 use super::wake::{self, Wakes};
 use redis::Value;
@@ -45,8 +46,8 @@ impl RedisStore {
         tasks.spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
         tasks.spawn(wake::wake_when_lost(identity.watch(), Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
-        let (views, builds) = (RwLock::default(), Mutex::default());
-        let shared = Arc::new(Shared { link, identity, options, server_id, views, wakes, builds });
+        let (views, builds, pace) = (RwLock::default(), Mutex::default(), Pace::new());
+        let shared = Arc::new(Shared { link, identity, options, server_id, views, wakes, builds, pace });
         tasks.spawn(marks::check_often(shared.clone()));
         Ok(RedisStore { shared, _tasks: tasks })
     }

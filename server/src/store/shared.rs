@@ -1,6 +1,7 @@
 //! What every verb uses: the link, the cached view of each shard, the call of a script.
 
 use super::options::RedisOptions;
+use super::pace::Pace;
 use super::reply::{Reply, defect, unreadable};
 use super::view::View;
 use super::wake::Wakes;
@@ -25,6 +26,8 @@ pub(super) struct Shared {
     /// The index builds that this server runs, so that another use of a filter does not start a second one. Cancelled: the
     /// build goes on in the background.
     pub(super) builds: Mutex<HashMap<(Shard, IndexKeys), CancellationToken>>,
+    /// The pace of the builds that go on in the background.
+    pub(super) pace: Pace,
 }
 
 /// What a deleted queue was.

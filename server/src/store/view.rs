@@ -91,6 +91,18 @@ impl Stored {
         true
     }
 
+    /// Adds a declared index, unless it exists. If no slot is free, it takes that of the index without declaration which was
+    /// not used for the longest time. `false`: all are declared.
+    pub(super) fn declare_index(&mut self, keys: IndexKeys) -> bool {
+        while !self.add_index(keys.clone(), true, 0) {
+            let declared = &self.config.indexes;
+            let others = self.indexes.iter().enumerate().filter(|(_, index)| !declared.contains(&index.keys));
+            let Some((at, _)) = others.min_by_key(|(_, index)| index.used_at_ms) else { return false };
+            self.indexes.remove(at);
+        }
+        true
+    }
+
     /// Adds the index in a free slot, unless it exists. `false`: no slot is free.
     pub(super) fn add_index(&mut self, keys: IndexKeys, building: bool, now_ms: u64) -> bool {
         if self.indexes.iter().any(|index| index.keys == keys) {

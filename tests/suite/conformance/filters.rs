@@ -15,6 +15,7 @@ over_both_stores!(
     q8_declared_indexes_and_those_made_on_demand_answer_alike,
     q8_four_keys_have_an_index_for_each_of_their_sets,
     q8_one_index_too_many_is_refused_alone,
+    q8_a_declared_index_takes_the_place_of_an_undeclared_one,
     q9_depth_by_filter_follows_every_transition,
     q9_depth_counts_every_state_by_every_filter,
     q9_a_filter_that_no_message_passes_counts_nothing,
@@ -147,8 +148,6 @@ async fn q8_one_index_too_many_is_refused_alone<S: Probe>(stage: &Stage<S>) {
     let one_more = filter(&[("one more", "v")]);
     let refusal = Refusal::TooManyIndexes { queue: queue.name().to_string() };
     assert_eq!(queue.try_depth_of(&one_more).await, Err(refusal.clone()));
-    let patch = QueuePatch { indexes: Some(vec![index(&["declared"]), index(&["more"])]), ..QueuePatch::default() };
-    assert_eq!(stage.store.update_queue(queue.name(), patch).await, Err(refusal.clone()));
     // The other requests of the same call are answered.
     let by = |filters: Vec<Filter>| DequeueRequest { filters, ..request(1) };
     let known = filter(&[("k1", "v"), ("k2", "v")]);
@@ -157,6 +156,33 @@ async fn q8_one_index_too_many_is_refused_alone<S: Probe>(stage: &Stage<S>) {
     let answer = queue.dequeue(requests).await.expect("an open queue");
     assert_eq!(answer.leases[..3], [Err(refusal.clone()), Err(refusal.clone()), Err(refusal)]);
     assert_eq!(answer.leases[3].as_ref().map(Vec::len), Ok(1));
+}
+
+async fn q8_a_declared_index_takes_the_place_of_an_undeclared_one<S: Probe>(stage: &Stage<S>) {
+    let queue = stage.queue(simple()).await;
+    queue.put([tagged("m", 1, &[("k1", "v"), ("declared", "v")])]).await;
+    // Undeclared ones take all places.
+    for n in 0..INDEXES_MAX {
+        queue.depth_of(&filter(&[(&format!("k{n}"), "v")])).await;
+    }
+    let declared = filter(&[("declared", "v")]);
+    let refusal = Refusal::TooManyIndexes { queue: queue.name().to_string() };
+    assert_eq!(queue.try_depth_of(&declared).await, Err(refusal.clone()));
+    let patch = QueuePatch { indexes: Some(vec![index(&["declared"])]), ..QueuePatch::default() };
+    stage.store.update_queue(queue.name(), patch).await.expect("a place");
+    assert_eq!(queue.depth_of(&declared).await.pending, 1);
+    // The one that was used first has made room; the others are there.
+    assert_eq!(queue.try_depth_of(&filter(&[("k0", "v")])).await, Err(refusal.clone()));
+    for n in 1..INDEXES_MAX {
+        queue.depth_of(&filter(&[(&format!("k{n}"), "v")])).await;
+    }
+    // A declared index makes room for none.
+    let all = (0..INDEXES_MAX).map(|n| index(&[&format!("d{n}")])).collect();
+    let patch = QueuePatch { indexes: Some(all), ..QueuePatch::default() };
+    stage.store.update_queue(queue.name(), patch).await.expect("all places");
+    assert_eq!(queue.try_depth_of(&filter(&[("k1", "v")])).await, Err(refusal));
+    assert_eq!(queue.depth_of(&filter(&[("d15", "v")])).await.pending, 0);
+    assert_eq!(queue.take(1).await.len(), 1);
 }
 
 /// Every arrow, the depth of all and of two filters before and after.

@@ -1,0 +1,79 @@
+//! How fast indexes that were not declared are built (S1). A caller who filters by other keys each time must not take the
+//! time of Redis from the others: one build at a time, at its full rate as long as there is credit, then slowly.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// The time of Redis that such builds may take at once: enough for an index over a million messages.
+const CREDIT_S_MAX: f64 = 10.0;
+/// The share of the time that they may take in the long run.
+const SHARE: f64 = 0.1;
+
+/// The pace of one server.
+pub(super) struct Pace {
+    turn: Semaphore,
+    credit: Mutex<Credit>,
+}
+
+/// What is left, as of a time; negative: a pause has to earn it.
+struct Credit {
+    left_s: f64,
+    at: Instant,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Pace { turn: Semaphore::new(1), credit: Mutex::new(Credit { left_s: CREDIT_S_MAX, at: Instant::now() }) }
+    }
+
+    /// Waits until no other build runs, and keeps others out until the permit is dropped.
+    pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
+        self.turn.acquire().await.expect("never closed")
+    }
+
+    /// A step took so long: the pause before the next.
+    pub(super) fn pause(&self, took: Duration) -> Duration {
+        self.credit.lock().unwrap_or_else(PoisonError::into_inner).spend(took, Instant::now())
+    }
+}
+
+impl Credit {
+    fn spend(&mut self, took: Duration, now: Instant) -> Duration {
+        let earned_s = now.saturating_duration_since(self.at).as_secs_f64() * SHARE;
+        self.at = now;
+        self.left_s = (self.left_s + earned_s).min(CREDIT_S_MAX) - took.as_secs_f64();
+        Duration::from_secs_f64((-self.left_s).max(0.0) / SHARE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps of 10 ms one after another; returns how many ran within the time.
+    fn steps(credit: &mut Credit, now: &mut Instant, within: Duration) -> u32 {
+        const STEP: Duration = Duration::from_millis(10);
+        let (end, mut steps) = (*now + within, 0);
+        while *now < end {
+            *now += STEP;
+            *now += credit.spend(STEP, *now);
+            steps += 1;
+        }
+        steps
+    }
+
+    #[test]
+    fn s1_builds_run_at_full_rate_at_first_and_then_take_a_small_share() {
+        let mut now = Instant::now();
+        let mut credit = Credit { left_s: CREDIT_S_MAX, at: now };
+        let first = steps(&mut credit, &mut now, Duration::from_secs(10));
+        assert_eq!(first, 1_000, "a build has all of the first ten seconds");
+        let second = steps(&mut credit, &mut now, Duration::from_secs(100));
+        assert!((1_000..=1_200).contains(&second), "{second} steps of 10 ms in 100 s");
+        let third = steps(&mut credit, &mut now, Duration::from_secs(100));
+        assert!((950..=1_050).contains(&third), "{third} steps of 10 ms in 100 s");
+        now += Duration::from_secs(1_000);
+        assert_eq!(steps(&mut credit, &mut now, Duration::from_secs(10)), 1_000, "a pause gives the credit back");
+    }
+}
