@@ -108,6 +108,16 @@ pub enum Refusal {
         /// The queue.
         queue: String,
     },
+    /// Too many callers wait for messages of the queue (S1).
+    #[error("queue '{queue}' already has the maximum of {max} {what}; call again without a wait, or later")]
+    TooManyWaiters {
+        /// The queue.
+        queue: String,
+        /// What there are too many of: waiting calls, or the distinct filters of them.
+        what: &'static str,
+        /// The bound.
+        max: u32,
+    },
     /// The index of a filter is being built; call again.
     #[error("the index over [{keys}] is being built; call again shortly")]
     IndexBuilding {
@@ -188,6 +198,7 @@ impl Refusal {
             Refusal::OutboxFull { .. } => "OUTBOX_FULL",
             Refusal::StoreFull => "STORE_FULL",
             Refusal::TooManyIndexes { .. } => "TOO_MANY_INDEXES",
+            Refusal::TooManyWaiters { .. } => "TOO_MANY_WAITERS",
             Refusal::IndexBuilding { .. } => "INDEX_BUILDING",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
             Refusal::DataLoss { .. } => "DATA_LOSS",

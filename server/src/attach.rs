@@ -2,7 +2,7 @@
 
 use crate::api::{Api, RPCS};
 use crate::config::{QueueTemplates, ServerConfig};
-use crate::engine::{Context, Engine};
+use crate::engine::{Context, Engine, WaitLimits};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::outbox::{OutboxHealth, Relay, RelayOptions};
@@ -42,6 +42,7 @@ pub fn attach_queue<S: SweepTimes + LeaderLease>(
     let metrics = Arc::new(Metrics::new());
     let health = StoreHealth::new();
     let schedule = Arc::new(Schedule::default());
+    let limits = host.bounds();
     let engine = Engine::new(Context {
         store: store.clone(),
         templates,
@@ -49,6 +50,7 @@ pub fn attach_queue<S: SweepTimes + LeaderLease>(
         sweeper: schedule.clone(),
         health: health.clone(),
         metrics: metrics.clone(),
+        wait_limits: WaitLimits { waiters_max: limits.queue_waiters_max, filters_max: limits.queue_filters_max },
         stopping: host.stopping(),
     });
     let sweeper = Sweeper {

@@ -5,6 +5,8 @@ use tallystone_serving::Buckets;
 
 const COMBINED_ITEMS: &str = "tallystone_combined_items";
 const WAITING: &str = "tallystone_waiting_dequeues";
+const LANES: &str = "tallystone_lanes";
+const WAITERS_REFUSED: &str = "tallystone_waiters_refused_total";
 const STREAMS: &str = "tallystone_work_streams";
 const SWEEPS: &str = "tallystone_sweeps_total";
 const SWEPT: &str = "tallystone_swept_messages_total";
@@ -22,6 +24,10 @@ pub(crate) struct Metrics {
     pub(crate) combined: Combined,
     /// Dequeues and Work streams that wait for messages.
     pub(crate) waiting: Gauge,
+    /// Queue shards for which the server holds calls, or did until recently.
+    pub(crate) lanes: Gauge,
+    /// Dequeues and subscriptions that were not allowed to wait, because too many do.
+    pub(crate) waiters_refused: Counter,
     /// Open Work streams.
     pub(crate) streams: Gauge,
     /// Sweeps of one shard.
@@ -63,6 +69,8 @@ impl Metrics {
                 dequeue: combined("dequeue"),
             },
             waiting: gauge!(WAITING),
+            lanes: gauge!(LANES),
+            waiters_refused: counter!(WAITERS_REFUSED),
             streams: gauge!(STREAMS),
             sweeps: counter!(SWEEPS),
             promoted: swept("promoted"),

@@ -2,6 +2,7 @@
 
 use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
+use crate::bounds::Limits;
 use crate::http::{GuardLayer, HostNames, health_path, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
 use crate::ports::Ports;
@@ -63,6 +64,11 @@ impl Host {
     pub fn ports(mut self, ports: &Ports) -> Host {
         self.ports = ports.clone();
         self
+    }
+
+    /// What the callers of this host may take.
+    pub fn bounds(&self) -> Limits {
+        self.ports.limits
     }
 
     /// A host that also serves `/metrics`, if there is an address, both as these ports. It comes before all

@@ -4,10 +4,14 @@
 //! programs. The status of a malformed request also carries `google.rpc.BadRequest` with the field.
 
 use std::collections::HashMap;
+use std::time::Duration;
 use tallystone_model::{Applied, Refusal};
 use tallystone_proto::RpcStatus;
-use tallystone_proto::status::{rpc_status, to_call};
+use tallystone_proto::status::{rpc_status, to_call, with_retry_delay};
 use tonic::{Code, Status};
+
+/// When a caller that was not allowed to wait should call again.
+const WAIT_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The status of a refused call.
 pub(crate) fn of_call(refusal: Refusal) -> Status {
@@ -97,6 +101,11 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
             put("queue", queue);
             Code::ResourceExhausted
         }
+        Refusal::TooManyWaiters { queue, max, .. } => {
+            put("queue", queue);
+            put("max", &max.to_string());
+            Code::ResourceExhausted
+        }
         Refusal::StoreFull => Code::ResourceExhausted,
         Refusal::Unavailable { applied, .. } => {
             put(
@@ -122,6 +131,10 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
             let field = field.unwrap_or_else(|| (*own).to_owned());
             let message = format!("{field}: {why}");
             rpc_status(code, message, refusal.reason(), metadata, Some((field, why.clone())))
+        }
+        Refusal::TooManyWaiters { .. } => {
+            let status = rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None);
+            with_retry_delay(status, WAIT_AGAIN_AFTER)
         }
         _ => rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None),
     }

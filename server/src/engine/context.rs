@@ -1,5 +1,6 @@
 //! What the lanes and the verbs of one server share.
 
+use super::places::WaitLimits;
 use crate::config::{CreateOnEnqueue, QueueTemplates};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
@@ -15,6 +16,7 @@ pub(crate) struct Context<S> {
     pub(crate) sweeper: Arc<Schedule>,
     pub(crate) health: StoreHealth,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) wait_limits: WaitLimits,
     /// Cancelled when the server stops.
     pub(crate) stopping: CancellationToken,
 }

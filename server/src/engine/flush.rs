@@ -4,6 +4,7 @@ use super::context::Context;
 use super::gather::{Batch, Parts};
 use super::waiting::DequeueBatch;
 use crate::config::CreateOnEnqueue;
+use futures::FutureExt;
 use futures::future::OptionFuture;
 use std::sync::Arc;
 use tallystone_model::message::Enqueued;
@@ -62,36 +63,70 @@ impl Flush {
     }
 }
 
+impl Outcome {
+    /// Whether the store has answered a call that there is no such queue.
+    pub(super) fn finds_no_queue(&self) -> bool {
+        fn by<P, T>(answer: &Option<(P, Result<T, Refusal>)>) -> bool {
+            matches!(answer, Some((_, Err(Refusal::QueueNotFound { .. }))))
+        }
+        by(&self.complete)
+            || by(&self.release)
+            || by(&self.extend)
+            || by(&self.cancel)
+            || by(&self.enqueue)
+            || by(&self.dequeue)
+    }
+}
+
 /// Sends a flush. The store calls do not wait for each other. They are polled in this order and so reach the store's
-/// connection in this order: the dequeue comes after the calls that may make messages runnable.
+/// connection in this order: the dequeue comes after the calls that may make messages runnable. Most flushes have one or two
+/// of the six calls: each is boxed, so that a flush does not reserve the memory of all.
 pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, flush: Flush) -> Outcome {
     let (store, shard) = (&*context.store, &shard);
     let mut overtaken = false;
-    let complete = flush.complete.map(|batch| async {
-        let answer = store.complete(shard, batch.items).await;
-        (batch.parts, answer)
+    let complete = flush.complete.map(|batch| {
+        let call = async {
+            let answer = store.complete(shard, batch.items).await;
+            (batch.parts, answer)
+        };
+        call.boxed()
     });
-    let release = flush.release.map(|batch| async {
-        let answer = store.release(shard, batch.items).await;
-        (batch.parts, answer)
+    let release = flush.release.map(|batch| {
+        let call = async {
+            let answer = store.release(shard, batch.items).await;
+            (batch.parts, answer)
+        };
+        call.boxed()
     });
-    let extend = flush.extend.map(|batch| async {
-        let answer = store.extend_lease(shard, batch.items).await;
-        (batch.parts, answer)
+    let extend = flush.extend.map(|batch| {
+        let call = async {
+            let answer = store.extend_lease(shard, batch.items).await;
+            (batch.parts, answer)
+        };
+        call.boxed()
     });
-    let cancel = flush.cancel.map(|batch| async {
-        let answer = store.cancel(shard, batch.items).await;
-        (batch.parts, answer)
+    let cancel = flush.cancel.map(|batch| {
+        let call = async {
+            let answer = store.cancel(shard, batch.items).await;
+            (batch.parts, answer)
+        };
+        call.boxed()
     });
     let (context, overtaken_by) = (&context, &mut overtaken);
-    let enqueue = flush.enqueue.map(|Batch { items, parts, may_create }| async move {
-        let (answer, created) = enqueue_or_create(context, shard, items, may_create).await;
-        *overtaken_by = created;
-        (parts, answer)
+    let enqueue = flush.enqueue.map(|Batch { items, parts, may_create }| {
+        let call = async move {
+            let (answer, created) = enqueue_or_create(context, shard, items, may_create).await;
+            *overtaken_by = created;
+            (parts, answer)
+        };
+        call.boxed()
     });
-    let dequeue = flush.dequeue.map(|batch| async {
-        let answer = store.dequeue(shard, &batch.requests, batch.wait, Some(batch.ticket)).await;
-        (batch, answer)
+    let dequeue = flush.dequeue.map(|batch| {
+        let call = async {
+            let answer = store.dequeue(shard, &batch.requests, batch.wait, Some(batch.ticket)).await;
+            (batch, answer)
+        };
+        call.boxed()
     });
     let (complete, release, extend, cancel, enqueue, dequeue) = futures::join!(
         OptionFuture::from(complete),

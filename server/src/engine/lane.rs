@@ -13,11 +13,13 @@ use super::flush::{Flush, Outcome, perform};
 use super::gather::{Gather, Parts, split};
 use super::granted::Granted;
 use super::lanes::Lanes;
+use super::places::Places;
 use super::subscription::{Submission, WorkEvent};
 use super::timers::{IDLE, Timers};
 use super::waiting::{SLOTS, Waiting};
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
+use metrics::Gauge;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +48,24 @@ struct Lane<S> {
     notified_due_ms: u64,
     /// The number of waiting callers in the metrics.
     measured_held: usize,
+    /// Since the last flush was formed, the store has answered that there is no such queue.
+    absent: bool,
+}
+
+/// Counts a lane in the metrics until it ends, also if it panics.
+struct Counted(Gauge);
+
+impl Counted {
+    fn new(lanes: Gauge) -> Self {
+        lanes.increment(1);
+        Counted(lanes)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
 }
 
 /// Runs the lane of a shard until it is idle.
@@ -57,6 +77,9 @@ pub(super) async fn run<S: Store>(
 ) {
     let stopping = context.stopping.clone();
     let now = Instant::now();
+    let refusals = context.metrics.waiters_refused.clone();
+    let places = Places::new(shard.queue.clone(), context.wait_limits, refusals);
+    let _counted = Counted::new(context.metrics.lanes.clone());
     let mut lane = Lane {
         context: context.clone(),
         lanes: lanes.clone(),
@@ -66,10 +89,11 @@ pub(super) async fn run<S: Store>(
         extend: Gather::default(),
         cancel: Gather::default(),
         enqueue: Gather::default(),
-        waiting: Waiting::new(lanes.server),
+        waiting: Waiting::new(lanes.server, places),
         timers: Timers::new(now),
         notified_due_ms: 0,
         measured_held: 0,
+        absent: false,
     };
     let mut in_flight = FuturesOrdered::new();
     // The number of items of each.
@@ -113,7 +137,10 @@ pub(super) async fn run<S: Store>(
                 timer.as_mut().reset(Instant::now() + IDLE);
             }
         }
-        if stopped && in_flight.is_empty() && lane.is_idle() && lanes.close(&shard, &commands) {
+        // The lane of a queue that does not exist costs no memory after its calls, however many names callers invent. The
+        // next call of that name starts a lane again, and the store answers it: a queue that was created meanwhile is found.
+        let is_over = stopped || lane.absent;
+        if is_over && in_flight.is_empty() && lane.is_idle() && lanes.close(&shard, &commands) {
             break;
         }
     }
@@ -128,7 +155,7 @@ impl<S: Store> Lane<S> {
             Command::Extend(call) => self.extend.push(call),
             Command::Cancel(call) => self.cancel.push(call),
             Command::Dequeue(waiter) => self.waiting.arrive(waiter),
-            Command::Subscribe(id, subscription) => self.waiting.subscribe(id, *subscription),
+            Command::Subscribe(id, subscription) => self.waiting.subscribe(id, *subscription, Instant::now()),
             Command::Submit(id, submission) => self.submit(id, *submission),
             Command::StopSubscription(id) => self.waiting.stop_subscription(id),
             Command::Unsubscribe(id) => self.waiting.unsubscribe(id),
@@ -176,12 +203,14 @@ impl<S: Store> Lane<S> {
             return None;
         }
         self.timers.flushed(flush.dequeue.is_some(), now);
+        self.absent = false;
         Some(flush)
     }
 
     /// Sends every caller its results.
     fn settle(&mut self, outcome: Outcome) {
         let now = Instant::now();
+        self.absent |= outcome.finds_no_queue();
         let Outcome { complete, release, extend, cancel, enqueue, dequeue, overtaken } = outcome;
         let wrote = complete.is_some() || release.is_some() || cancel.is_some() || enqueue.is_some();
         self.answer(complete, |event| Some(&mut event.completed));
@@ -204,11 +233,15 @@ impl<S: Store> Lane<S> {
             });
             self.timers.retry(retry, now);
         }
-        if wrote {
+        if wrote && !self.absent {
             // An invisibility, a retention or a lease may have begun, and the results do not say so.
             self.context.sweeper.touch(&self.shard);
         }
         self.waiting.send_events();
+        self.measure_held();
+    }
+
+    fn measure_held(&mut self) {
         let held = self.waiting.held();
         if held != self.measured_held {
             self.context.metrics.waiting.increment(held as f64 - self.measured_held as f64);
@@ -271,6 +304,7 @@ impl<S: Store> Lane<S> {
         }
         if self.waiting.expire_at().is_some_and(|at| at <= now) {
             self.waiting.expire(now);
+            self.measure_held();
         }
         fired.idle && self.is_idle()
     }

@@ -13,6 +13,7 @@ mod gather;
 mod granted;
 mod lane;
 mod lanes;
+mod places;
 mod purge;
 mod session;
 mod subscription;
@@ -28,6 +29,7 @@ mod tests;
 
 pub(crate) use context::Context;
 pub(crate) use lanes::Lanes;
+pub(crate) use places::WaitLimits;
 pub(crate) use session::WorkSession;
 pub(crate) use subscription::{Submission, WorkEvent, WorkEvents};
 

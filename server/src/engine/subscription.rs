@@ -2,6 +2,7 @@
 //! one subscription or more.
 
 use super::granted::Granted;
+use super::places::Place;
 use tallystone_model::Refusal;
 use tallystone_model::store::{Completion, DequeueRequest, Extended, Extension, LeaseRef, Release, Transition};
 use tokio::sync::mpsc;
@@ -100,6 +101,8 @@ pub(crate) struct Subscription {
     pub(super) queued: bool,
     /// It accepts no more leases.
     pub(super) stopped: bool,
+    /// Among those that wait for its queue; `None`: it was refused.
+    pub(super) place: Option<Place>,
     /// The results of the current flush so far.
     event: Option<Box<WorkEvent>>,
     events: EventSender,
@@ -108,7 +111,7 @@ pub(crate) struct Subscription {
 impl Subscription {
     /// A subscription without credits.
     pub(super) fn new(request: DequeueRequest, events: EventSender) -> Self {
-        Subscription { request, credits: 0, queued: false, stopped: false, event: None, events }
+        Subscription { request, credits: 0, queued: false, stopped: false, place: None, event: None, events }
     }
 
     /// The results of the current flush, to be added to; [`Subscription::send`] sends them.

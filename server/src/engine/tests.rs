@@ -35,6 +35,7 @@ impl Rig {
             sweeper: Arc::default(),
             health: StoreHealth::new(),
             metrics: Arc::new(Metrics::new()),
+            wait_limits: WaitLimits { waiters_max: 10_000, filters_max: 256 },
             stopping: CancellationToken::new(),
         };
         Rig { store: store.clone(), engine: Engine::new(context) }

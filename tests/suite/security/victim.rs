@@ -5,11 +5,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;
 use std::time::Duration;
 use tallystone_client::{Client, NewMessage};
+use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tallystone_tests::{TestRedis, lasting_port};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
+use tonic::transport::{Channel, Endpoint};
 
 const POLL: Duration = Duration::from_millis(10);
 
@@ -47,6 +49,12 @@ impl Victim {
     /// A client on a new connection.
     pub(super) fn innocent(&self) -> Client {
         Client::builder(format!("http://{}", self.address)).connect_lazy().expect("a good address")
+    }
+
+    /// The calls as they are on the wire, on a new connection.
+    pub(super) async fn calls(&self) -> QueueClient<Channel> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).expect("an address");
+        QueueClient::new(endpoint.connect().await.expect("a connection"))
     }
 
     /// Its resident memory.

@@ -22,6 +22,10 @@ pub struct Limits {
     pub connection_unfinished_bytes_max: u64,
     /// The same, of one port.
     pub unfinished_bytes_max: u64,
+    /// The Dequeues and subscriptions that wait for messages of one queue.
+    pub queue_waiters_max: u32,
+    /// The distinct filters for which they wait.
+    pub queue_filters_max: u32,
 }
 
 impl Default for Limits {
@@ -33,6 +37,8 @@ impl Default for Limits {
             request_ms: 15_000,
             connection_unfinished_bytes_max: 32 * 1024 * 1024,
             unfinished_bytes_max: 256 * 1024 * 1024,
+            queue_waiters_max: 10_000,
+            queue_filters_max: 256,
         }
     }
 }
@@ -51,7 +57,9 @@ impl Limits {
         within("request_ms", self.request_ms, 100..=600_000)?;
         let bytes = UNFINISHED_BYTES_MIN..=UNFINISHED_BYTES_MAX;
         within("connection_unfinished_bytes_max", self.connection_unfinished_bytes_max, bytes.clone())?;
-        within("unfinished_bytes_max", self.unfinished_bytes_max, bytes)
+        within("unfinished_bytes_max", self.unfinished_bytes_max, bytes)?;
+        within("queue_waiters_max", self.queue_waiters_max.into(), 1..=1_000_000)?;
+        within("queue_filters_max", self.queue_filters_max.into(), 1..=100_000)
     }
 
     pub(crate) fn first_bytes(&self) -> Duration {
@@ -78,6 +86,8 @@ mod tests {
             ("limits.request_ms", Limits { request_ms: 0, ..good }),
             ("limits.connection_unfinished_bytes_max", Limits { connection_unfinished_bytes_max: 0, ..good }),
             ("limits.unfinished_bytes_max", Limits { unfinished_bytes_max: 0, ..good }),
+            ("limits.queue_waiters_max", Limits { queue_waiters_max: 0, ..good }),
+            ("limits.queue_filters_max", Limits { queue_filters_max: 0, ..good }),
         ] {
             assert_eq!(limits.check().unwrap_err().field, field);
         }

@@ -69,6 +69,7 @@ impl Waiting {
             held += group.waiting.len();
         }
         self.held = held;
+        self.forget_unused();
         self.prune_at = (2 * held).max(PRUNE_MIN);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::engine::call::SubscriptionId;
 use crate::engine::command::DequeueCall;
+use crate::engine::places::Place;
 use crate::engine::subscription::Subscription;
 use std::collections::{HashMap, VecDeque};
 use tallystone_model::{Filter, Refusal};
@@ -19,6 +20,8 @@ pub(super) struct Waiter {
     /// Why its last request was refused. It has a request id, under which a call elsewhere may have got leases: an empty
     /// answer to others does not speak for it.
     pub(super) refused: Option<Refusal>,
+    /// Of a caller that got nothing so far, and waits. A subscription has its own.
+    pub(super) place: Option<Place>,
 }
 
 pub(super) enum WaiterKind {
@@ -28,7 +31,7 @@ pub(super) enum WaiterKind {
 
 impl Waiter {
     pub(super) fn new(arrival: u64, kind: WaiterKind) -> Self {
-        Waiter { arrival, kind, refused: None }
+        Waiter { arrival, kind, refused: None, place: None }
     }
 
     /// How many leases it accepts now; 0: it has disconnected, or has enough.
@@ -61,6 +64,10 @@ pub(super) struct Group {
     pub(super) waiting: VecDeque<Waiter>,
     /// Its requests that are in the store.
     pub(super) in_flight: usize,
+    /// Subscriptions with these filters, waiting or not.
+    pub(super) subscriptions: usize,
+    /// Its filters count among those for which callers wait.
+    pub(super) is_counted: bool,
     /// The epoch of its last request.
     pub(super) requested_in: u64,
     /// Runnable messages that the last result left for it.
@@ -88,7 +95,7 @@ impl Group {
 
     /// It has no state that matters.
     pub(super) fn is_unused(&self) -> bool {
-        self.waiting.is_empty() && self.in_flight == 0
+        self.waiting.is_empty() && self.in_flight == 0 && self.subscriptions == 0
     }
 }
 

@@ -22,6 +22,7 @@
 //! it was until the store answers (`lost`); a caller whose wait ends before that learns that the store may have acted.
 //! An empty answer is the store's word, given after its last absence: see [`Group::refused`] and [`Waiter::refused`].
 
+mod admission;
 mod batch;
 mod expiry;
 mod group;
@@ -33,6 +34,7 @@ pub(super) use settle::Retry;
 
 use super::call::SubscriptionId;
 use super::command::DequeueCall;
+use super::places::Places;
 use super::subscription::{Subscription, WorkEvent};
 use batch::LostBatch;
 use group::{Group, Groups, Subscriptions, Waiter, WaiterKind, group_of};
@@ -66,6 +68,9 @@ pub(super) struct Waiting {
     /// Subscriptions with results of the current flush.
     touched: Vec<SubscriptionId>,
     stopping: bool,
+    places: Places,
+    /// When disconnected callers were last removed to make room.
+    pruned_at: Option<Instant>,
 }
 
 /// How many dequeues of one lane may be without an answer at once.
@@ -75,7 +80,7 @@ pub(super) const SLOTS: usize = 2;
 const PRUNE_MIN: usize = 1_024;
 
 impl Waiting {
-    pub(super) fn new(server: u64) -> Self {
+    pub(super) fn new(server: u64, places: Places) -> Self {
         Waiting {
             server,
             taken: [false; SLOTS],
@@ -91,6 +96,8 @@ impl Waiting {
             prune_at: PRUNE_MIN,
             touched: Vec::new(),
             stopping: false,
+            places,
+            pruned_at: None,
         }
     }
 
@@ -101,7 +108,19 @@ impl Waiting {
     }
 
     /// A new subscription, without credits.
-    pub(super) fn subscribe(&mut self, id: SubscriptionId, subscription: Subscription) {
+    pub(super) fn subscribe(&mut self, id: SubscriptionId, mut subscription: Subscription, now: Instant) {
+        let filters = &subscription.request.filters;
+        match self.admit(filters, now) {
+            Ok(place) => {
+                group_of(&mut self.groups, filters).subscriptions += 1;
+                subscription.place = Some(place);
+            }
+            Err(full) => {
+                subscription.stopped = true;
+                subscription.event().end = Some(full);
+                subscription.send();
+            }
+        }
         self.subscriptions.insert(id, subscription);
     }
 
@@ -115,7 +134,14 @@ impl Waiting {
 
     /// The subscription has closed.
     pub(super) fn unsubscribe(&mut self, id: SubscriptionId) {
-        self.subscriptions.remove(&id);
+        let Some(subscription) = self.subscriptions.remove(&id) else { return };
+        let filters = &subscription.request.filters;
+        if subscription.place.is_some()
+            && let Some(group) = self.groups.get_mut(filters)
+        {
+            group.subscriptions -= 1;
+            self.forget_if_unused(filters);
+        }
     }
 
     /// The subscription accepts so many more leases.

@@ -209,6 +209,15 @@ impl Waiting {
                 drop(call.reply.send(answer));
             }
             WaiterKind::Caller(ref call) => {
+                if waiter.place.is_none() {
+                    let filters = call.request.filters.clone();
+                    match self.admit(&filters, now) {
+                        Ok(place) => waiter.place = Some(place),
+                        // Why it would wait says more than that it may not.
+                        Err(full) => return self.refuse(waiter, refusal.unwrap_or(full)),
+                    }
+                }
+                let WaiterKind::Caller(call) = &waiter.kind else { return };
                 waiter.refused = refusal.filter(|_| !call.request.request_id.is_empty());
                 self.wait_on(waiter);
             }
@@ -264,15 +273,5 @@ impl Waiting {
         let group = self.groups.get_mut(filters).expect("a group stays while a request of it is in flight");
         group.in_flight -= 1;
         group
-    }
-
-    fn forget_if_unused(&mut self, filters: &[Filter]) {
-        if !filters.is_empty() && self.groups.get(filters).is_some_and(Group::is_unused) {
-            self.groups.remove(filters);
-        }
-    }
-
-    pub(super) fn forget_unused(&mut self) {
-        self.groups.retain(|filters, group| filters.is_empty() || !group.is_unused());
     }
 }

@@ -1,0 +1,63 @@
+//! How many may wait for messages of one queue (S1). Each group of waiters with the same filters costs a part of a script
+//! call whenever a message may have become runnable, and each waiter costs memory.
+
+use metrics::Counter;
+use std::sync::Arc;
+use tallystone_model::{QueueName, Refusal};
+
+/// The bounds of each queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitLimits {
+    /// Waiting Dequeues and subscriptions.
+    pub(crate) waiters_max: u32,
+    /// The distinct filters for which they wait; to wait without a filter is always possible.
+    pub(crate) filters_max: u32,
+}
+
+/// The place of one waiter. It is free again when it is dropped.
+pub(super) struct Place {
+    _taken: Arc<()>,
+}
+
+/// The places of one queue.
+pub(super) struct Places {
+    queue: QueueName,
+    limits: WaitLimits,
+    taken: Arc<()>,
+    /// The distinct filters for which there are waiters.
+    filters: usize,
+    refusals: Counter,
+}
+
+impl Places {
+    pub(super) fn new(queue: QueueName, limits: WaitLimits, refusals: Counter) -> Self {
+        Places { queue, limits, taken: Arc::new(()), filters: 0, refusals }
+    }
+
+    pub(super) fn are_full(&self) -> bool {
+        Arc::strong_count(&self.taken) > self.limits.waiters_max as usize
+    }
+
+    pub(super) fn are_filters_full(&self) -> bool {
+        self.filters >= self.limits.filters_max as usize
+    }
+
+    /// A place for a waiter whose filters are `new` if no other waits for them.
+    pub(super) fn take(&mut self, new: bool) -> Result<Place, Refusal> {
+        let (what, max) = match (self.are_full(), new && self.are_filters_full()) {
+            (true, _) => ("waiting calls", self.limits.waiters_max),
+            (false, true) => ("distinct filters of waiting calls", self.limits.filters_max),
+            (false, false) => {
+                self.filters += usize::from(new);
+                return Ok(Place { _taken: self.taken.clone() });
+            }
+        };
+        self.refusals.increment(1);
+        Err(Refusal::TooManyWaiters { queue: self.queue.to_string(), what, max })
+    }
+
+    /// No waiter has these filters any more.
+    pub(super) fn forget_filters(&mut self) {
+        self.filters -= 1;
+    }
+}

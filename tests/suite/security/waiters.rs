@@ -1,0 +1,97 @@
+//! S1: callers that wait are bounded for each queue, by number and by distinct filters.
+
+use super::victim::{Victim, works};
+use crate::system::program::SOON;
+use tallystone_proto::queue::v1 as pb;
+use tallystone_proto::queue::v1::queue_client::QueueClient;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+const FILES: u32 = 4_096;
+const WAITING: &str = "tallystone_waiting_dequeues";
+const REFUSED: &str = "tallystone_waiters_refused_total";
+
+fn filter(value: &str) -> Vec<pb::Filter> {
+    vec![pb::Filter { equals: [("k".to_owned(), value.to_owned())].into() }]
+}
+
+fn dequeue(wait_ms: i64, filters: Vec<pb::Filter>) -> pb::DequeueRequest {
+    let (queue, worker) = ("q".to_owned(), "w".to_owned());
+    pb::DequeueRequest { queue, worker, limit: 1, wait_ms, filters, ..Default::default() }
+}
+
+/// A Dequeue that waits for a minute.
+fn wait(calls: &QueueClient<Channel>, filters: Vec<pb::Filter>) -> JoinHandle<Result<usize, Status>> {
+    let mut calls = calls.clone();
+    let request = dequeue(60_000, filters);
+    tokio::spawn(async move { calls.dequeue(request).await.map(|response| response.into_inner().leases.len()) })
+}
+
+/// A refused waiter learns why, and when to call again.
+fn is_refused(status: &Status) {
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert_eq!(status.get_details_error_info().expect("details").reason, "TOO_MANY_WAITERS");
+    assert!(status.get_details_retry_info().and_then(|info| info.retry_delay).is_some_and(|delay| !delay.is_zero()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_distinct_filters_of_waiting_callers_are_bounded() {
+    let victim = Victim::start("queue_filters_max = 3", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    let drained = innocent.dequeue(tallystone_client::Dequeue::new("q")).await.expect("a lease");
+    assert_eq!(drained.len(), 1);
+    let calls = victim.calls().await;
+    let mut kept: Vec<_> = (0..3).map(|n| wait(&calls, filter(&n.to_string()))).collect();
+    victim.until(WAITING, 3.0).await;
+    is_refused(&wait(&calls, filter("new")).await.unwrap().expect_err("a fourth filter"));
+    assert_eq!(victim.metric(REFUSED).await, 1.0);
+    // A filter that others wait for costs nothing more, and neither does none.
+    kept.push(wait(&calls, filter("1")));
+    kept.push(wait(&calls, Vec::new()));
+    victim.until(WAITING, 5.0).await;
+    // A call that need not wait is served, whatever its filter.
+    let message = tallystone_client::NewMessage::new("there", "payload").metadata("k", "new");
+    innocent.enqueue("q", vec![message]).await.expect("an Enqueue");
+    victim.until(WAITING, 4.0).await;
+    for waiter in kept {
+        waiter.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s1_waiting_callers_are_bounded_and_those_that_left_make_room() {
+    let victim = Victim::start("queue_waiters_max = 4", FILES).await;
+    let innocent = victim.innocent();
+    works(&innocent, "before").await;
+    assert_eq!(innocent.dequeue(tallystone_client::Dequeue::new("q")).await.expect("a lease").len(), 1);
+    let calls = victim.calls().await;
+    let kept: Vec<_> = (0..4).map(|_| wait(&calls, Vec::new())).collect();
+    victim.until(WAITING, 4.0).await;
+    is_refused(&wait(&calls, Vec::new()).await.unwrap().expect_err("a fifth waiter"));
+    // A subscription waits too.
+    let (requests, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let start = pb::WorkStart { queue: "q".to_owned(), worker: "w".to_owned(), ..Default::default() };
+    requests.send(pb::WorkRequest { start: Some(start), credits: 1, ..Default::default() }).expect("a stream");
+    let stream = tokio_stream::wrappers::UnboundedReceiverStream::new(receiver);
+    let mut responses = calls.clone().work(stream).await.expect("a stream").into_inner();
+    is_refused(&responses.message().await.expect_err("a sixth waiter"));
+    // Those that wait are served as before.
+    works(&innocent, "for-one").await;
+    victim.until(WAITING, 3.0).await;
+    let again = wait(&calls, Vec::new());
+    victim.until(WAITING, 4.0).await;
+    // Who has disconnected makes room for another.
+    for waiter in kept {
+        waiter.abort();
+    }
+    again.abort();
+    let give_up_at = Instant::now() + SOON;
+    while let Err(status) = calls.clone().dequeue(dequeue(1, Vec::new())).await {
+        is_refused(&status);
+        assert!(Instant::now() < give_up_at, "the others have left");
+    }
+}
