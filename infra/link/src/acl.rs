@@ -5,7 +5,7 @@ use crate::reply::{field, text};
 use crate::{Link, LinkError};
 
 /// Categories that a default user may lack: no script writes with their commands.
-const NOT_NEEDED: [&str; 4] = ["-@admin", "-@dangerous", "-@blocking", "-@connection"];
+const NOT_NEEDED: [&str; 3] = ["-@admin", "-@dangerous", "-@blocking"];
 
 /// What the ACL says of the user that loads the append-only file.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ fn judge(commands: &str, keys: &str) -> Loading {
         return Loading::Unknown { why: "it names no rights of the user 'default'".to_owned() };
     }
     let mut rules = commands.split_whitespace();
-    let all_commands = rules.next() == Some("+@all") && rules.all(|rule| is_harmless(rule));
+    let all_commands = rules.next() == Some("+@all") && rules.all(is_harmless);
     match all_commands && keys.split_whitespace().any(|pattern| pattern == "~*") {
         true => Loading::Allowed,
         false => Loading::Denied { rights: format!("{keys} {commands}").trim().to_owned() },

@@ -99,7 +99,8 @@ impl ConnectError {
 }
 
 /// Waits until Redis has loaded its data. Refuses a Redis that is too old or, unless `allow_volatile`, may lose
-/// acknowledged writes, by its settings or by the rights of the user with which it loads them. `url` is shown in errors: pass it [`without_password`](tallystone_model::without_password).
+/// acknowledged writes, by its settings or by the rights of the user with which it loads them. `url` is shown in errors:
+/// pass it [`without_password`](tallystone_model::without_password).
 pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(), ConnectError> {
     let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
     until_loaded(link, url).await.map_err(unreachable)?;

@@ -37,7 +37,10 @@ impl Waiting {
 
     pub(super) fn forget_if_unused(&mut self, filters: &[Filter]) {
         if !filters.is_empty() && self.groups.get(filters).is_some_and(Group::is_unused) {
-            self.groups.remove(filters).filter(|group| group.is_counted).map(|_| self.places.forget_filters());
+            let group = self.groups.remove(filters);
+            if group.is_some_and(|group| group.is_counted) {
+                self.places.forget_filters();
+            }
         }
     }
 
