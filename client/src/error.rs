@@ -77,7 +77,7 @@ pub struct Refused {
     pub field: Option<String>,
     /// Details of the reason, such as the state of the message.
     pub metadata: BTreeMap<String, String>,
-    /// With `OVERLOADED`: the same call may succeed after this time. The client has repeated it already.
+    /// With `OVERLOADED`, `TOO_MANY_WAITERS` and `WITHDRAWN`: the same call may succeed after this time. The client has repeated it already.
     pub retry_after: Option<Duration>,
 }
 

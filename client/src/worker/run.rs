@@ -423,17 +423,18 @@ async fn room(requests: &Option<Requests>) -> Option<Room> {
     }
 }
 
-/// Whether opening another stream is pointless.
+/// Whether opening another stream is pointless. A refusal with a delay says that it is not.
 fn is_final(error: &Error) -> bool {
     use tonic::Code;
     error.refused().is_some_and(|refused| {
-        matches!(
+        let is_final = matches!(
             refused.code,
             Code::InvalidArgument
                 | Code::NotFound
                 | Code::PermissionDenied
                 | Code::Unauthenticated
                 | Code::Unimplemented
-        )
+        );
+        is_final && refused.retry_after.is_none()
     })
 }

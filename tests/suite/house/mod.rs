@@ -4,7 +4,9 @@
 
 mod circles;
 mod crates;
+mod dependencies;
 mod links;
+mod metadata;
 mod modules;
 mod rows;
 mod rust_version;

@@ -1,9 +1,8 @@
 //! Each crate's `rust-version` is true: no dependency needs a later Rust.
 
+use super::metadata::metadata;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::process::Command;
 
 /// 1.88 and 1.88.0 are the same.
 fn version(package: &Value) -> Vec<u32> {
@@ -17,23 +16,9 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// The platform that Rust compiles for here. The packages of others need not have been downloaded.
-fn host() -> String {
-    let rustc = Path::new(env!("CARGO")).with_file_name("rustc");
-    let output = Command::new(rustc).arg("-vV").output().expect("rustc runs");
-    let text = String::from_utf8(output.stdout).expect("text");
-    text.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host").to_owned()
-}
-
 #[test]
 fn no_dependency_needs_a_later_rust_than_its_crate_claims() {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--offline", "--locked", "--format-version", "1", "--filter-platform", &host()])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let metadata = metadata();
     let id = |value: &Value| value["id"].as_str().expect("an id").to_owned();
     let packages: BTreeMap<_, _> = list(&metadata["packages"]).map(|package| (id(package), package)).collect();
     let nodes: BTreeMap<_, _> = list(&metadata["resolve"]["nodes"]).map(|node| (id(node), node)).collect();

@@ -4,7 +4,7 @@ use super::secured::{Listening, Place, Principals};
 use crate::system::program::{self, SOON};
 use std::path::Path;
 use std::time::Duration;
-use tallystone_client::{Client, Code, Dequeue, Error, NewMessage, QueueConfig};
+use tallystone_client::{Client, Code, Dequeue, Error, Failure, Lease, NewMessage, QueueConfig, Worker};
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tokio::time::timeout;
@@ -118,6 +118,42 @@ async fn s3_a_withdrawn_token_ends_streams_and_waiting_calls_within_a_second() {
     assert!(at.elapsed() < Duration::from_secs(5), "{:?}", at.elapsed());
     assert!(timeout(Duration::from_millis(100), stays_stream.message()).await.is_err(), "it goes on");
     server.client(&stays).list_queues("", 1, "").await.expect("a list");
+}
+
+#[tokio::test]
+async fn s3_a_worker_goes_on_with_its_new_rights() {
+    let (place, mut principals) = (Place::new().await, Principals::default());
+    let token = principals.add("worker", ALL, ["", ""]);
+    let (server, path) = start(&place, &principals).await;
+    let client = server.client(&token);
+    client.enqueue("q", vec![NewMessage::new("a", "")]).await.expect("an Enqueue");
+    let (handled, mut all) = tokio::sync::mpsc::unbounded_channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = tokio::spawn({
+        let worker = Worker::new(client.clone(), "q");
+        let handler = async move |lease: Lease| {
+            handled.send(lease.id).expect("the test listens");
+            Ok::<_, Failure>(())
+        };
+        async move { worker.run_until(async { drop(stopped.await) }, handler).await }
+    });
+    assert_eq!(timeout(SOON, all.recv()).await.expect("a message").as_deref(), Some("a"));
+    principals.change("admin:*", "consume:q");
+    principals.write(Path::new(&path));
+    let give_up_at = tokio::time::Instant::now() + SOON;
+    while client.list_queues("", 1, "").await.expect("a list").items.len() == 1 {
+        assert!(tokio::time::Instant::now() < give_up_at, "the rights stay");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    principals.change("consume:q", r#"consume:*", "produce:*"#);
+    principals.write(Path::new(&path));
+    while client.enqueue("q", vec![NewMessage::new("b", "")]).await.is_err() {
+        assert!(tokio::time::Instant::now() < give_up_at, "the rights stay");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(timeout(SOON, all.recv()).await.expect("a message").as_deref(), Some("b"));
+    drop(stop);
+    timeout(SOON, worker).await.expect("an end").expect("no panic").expect("the worker ends well");
 }
 
 #[tokio::test]

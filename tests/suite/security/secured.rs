@@ -30,6 +30,11 @@ impl Principals {
         text
     }
 
+    /// Puts this in place of that, in all of them.
+    pub(super) fn change(&mut self, this: &str, that: &str) {
+        self.text = self.text.replace(this, that);
+    }
+
     /// Writes them to a file.
     pub(super) fn write(&self, path: &Path) {
         std::fs::write(path, &self.text).expect("a file");

@@ -3,7 +3,9 @@
 use super::book::Unknown;
 use super::right::Right;
 use std::collections::HashMap;
-use tallystone_proto::status::{rpc_status, to_call};
+use std::time::Duration;
+use tallystone_proto::RpcStatus;
+use tallystone_proto::status::{rpc_status, to_call, with_retry_delay};
 use tonic::{Code, Status};
 
 pub(super) fn unknown_caller(why: Unknown) -> Status {
@@ -12,16 +14,17 @@ pub(super) fn unknown_caller(why: Unknown) -> Status {
         Unknown::Bad => ("BAD_CREDENTIAL", "this server does not know the token or the client certificate"),
         Unknown::Expired => ("EXPIRED", "the token has expired"),
     };
-    unauthenticated(reason, message)
+    to_call(unauthenticated(reason, message))
 }
 
-/// Ends a stream.
+/// Ends a stream or a wait. To call again makes sense at once: the caller may have other rights now, or a new token.
 pub(super) fn withdrawn() -> Status {
-    unauthenticated("WITHDRAWN", "the token or the client certificate has expired, or its rights have changed")
+    let message = "the token or the client certificate has expired, or its rights have changed: call again";
+    to_call(with_retry_delay(unauthenticated("WITHDRAWN", message), Duration::ZERO))
 }
 
-fn unauthenticated(reason: &str, message: &str) -> Status {
-    to_call(rpc_status(Code::Unauthenticated, message.to_owned(), reason, HashMap::new(), None))
+fn unauthenticated(reason: &str, message: &str) -> RpcStatus {
+    rpc_status(Code::Unauthenticated, message.to_owned(), reason, HashMap::new(), None)
 }
 
 /// The answer is the same whether or not something of that name exists.

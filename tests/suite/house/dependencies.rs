@@ -1,0 +1,41 @@
+//! What deny.toml says of dependencies holds: licences, bans, sources.
+
+use super::metadata::metadata;
+use spdx::{Expression, ParseMode};
+use toml::Table;
+
+fn texts<'a>(table: &'a Table, section: &str, key: &str) -> Vec<&'a str> {
+    let list = table[section][key].as_array().expect("a list");
+    let text = |entry: &'a toml::Value| entry.as_str().or_else(|| entry["crate"].as_str()).expect("a text");
+    list.iter().map(text).collect()
+}
+
+#[test]
+fn licences_bans_and_sources_are_those_of_deny_toml() {
+    let deny = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../deny.toml")).expect("deny.toml");
+    let deny: Table = deny.parse().expect("TOML");
+    let (allowed, banned) = (texts(&deny, "licenses", "allow"), texts(&deny, "bans", "deny"));
+    let is_allowed = |license: &str| {
+        let parsed =
+            Expression::parse_mode(license, ParseMode::LAX).unwrap_or_else(|error| panic!("{license}: {error}"));
+        parsed.evaluate(|one| allowed.contains(&one.to_string().as_str()))
+    };
+    let mut wrong = Vec::new();
+    let metadata = metadata();
+    for package in metadata["packages"].as_array().expect("a list") {
+        let name = package["name"].as_str().expect("a name");
+        let license = package["license"].as_str().unwrap_or_default();
+        if !is_allowed(license) {
+            wrong.push(format!("{name}: the licence {license:?} is not allowed"));
+        }
+        if banned.contains(&name) {
+            wrong.push(format!("{name} is banned"));
+        }
+        // `null`: a package of ours.
+        if package["source"].as_str().is_some_and(|source| !source.ends_with("/crates.io-index")) {
+            wrong.push(format!("{name}: {} is no source of packages", package["source"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(!is_allowed("GPL-3.0-only") && !is_allowed("MIT AND GPL-3.0-only") && is_allowed("GPL-3.0-only OR MIT"));
+}
