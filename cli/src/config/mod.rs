@@ -121,6 +121,15 @@ mod tests {
         file
     }
 
+    /// Runs a test while no other one sets variables of the environment, which all tests share.
+    #[expect(clippy::result_large_err, reason = "figment's closure, figment's error")]
+    fn undisturbed(test: impl FnOnce()) {
+        figment::Jail::expect_with(|_| {
+            test();
+            Ok(())
+        });
+    }
+
     fn refused(text: &str) -> String {
         let error = load(Some(file(text).path()), Overrides::default()).unwrap_err();
         serde_json::to_string(&error).unwrap()
@@ -128,16 +137,18 @@ mod tests {
 
     #[test]
     fn later_layers_win_and_one_file_serves_every_verb() {
-        let toml = file(
-            "[server]\nlisten = '127.0.0.1:1'\nsweeper_leader_lease_ms = 7\n[counters]\nlisten = '127.0.0.1:3'\n\
+        undisturbed(|| {
+            let toml = file(
+                "[server]\nlisten = '127.0.0.1:1'\nsweeper_leader_lease_ms = 7\n[counters]\nlisten = '127.0.0.1:3'\n\
              [indexer]\ngroup = 'g'\n[rollup_worker]\nqueue_url = 'http://q:7600'\n\
              [[queue_templates]]\nprefix = 'a'\nconfig = { lease_ms = 5000 }",
-        );
-        let flags = Overrides::default().set("server.listen", Some("127.0.0.1:2"));
-        let config = load(Some(toml.path()), flags).unwrap();
-        assert_eq!((config.server.listen.port(), config.counters.listen.port()), (2, 3));
-        assert_eq!((config.server.sweeper_leader_lease_ms, config.indexer.group.as_str()), (7, "g"));
-        assert_eq!(config.queue_templates.0[0].config.lease_ms, 5_000);
+            );
+            let flags = Overrides::default().set("server.listen", Some("127.0.0.1:2"));
+            let config = load(Some(toml.path()), flags).unwrap();
+            assert_eq!((config.server.listen.port(), config.counters.listen.port()), (2, 3));
+            assert_eq!((config.server.sweeper_leader_lease_ms, config.indexer.group.as_str()), (7, "g"));
+            assert_eq!(config.queue_templates.0[0].config.lease_ms, 5_000);
+        });
     }
 
     #[test]
@@ -195,24 +206,26 @@ mod tests {
 
     #[test]
     fn wrong_names_and_values_are_named() {
-        for (text, words) in [
-            ("[server]\nlisten_on = 'x'", "unknown key `server.listen_on`"),
-            ("[server]\nlisten_on = 'x'", "did you mean `server.listen`?"),
-            ("[counters]\nlistten = 'x'", "did you mean `counters.listen`?"),
-            ("[rollup_worker]\nlisten = 'x'", "unknown key `rollup_worker.listen`"),
-            ("[sever]\nlisten = 'x'", "did you mean `[server]`?"),
-            ("quite_else = 1", "unknown key `quite_else`"),
-            ("[outbox]\nrelay_leader_lease_ms = 'x'", "`outbox.relay_leader_lease_ms`"),
-            ("redis_url = 'redis://r'", "`redis_url` in"),
-            ("redis_url = 'redis://r'", "is now `url` in [redis]"),
-            ("kafka = 'k:9092'", "is now `brokers` in [kafka]"),
-            ("[[queue_templates]]\nconfig = { lease = 1 }", "lease"),
-        ] {
-            let error = refused(text);
-            assert!(error.contains(words), "{text}: {error}");
-        }
-        let error = refused("[server]\nlisten = 'x\n");
-        assert!(error.contains("line 2") && !error.contains('|'), "{error}");
-        assert!(load(Some(Path::new("/no/such/file")), Overrides::default()).is_err());
+        undisturbed(|| {
+            for (text, words) in [
+                ("[server]\nlisten_on = 'x'", "unknown key `server.listen_on`"),
+                ("[server]\nlisten_on = 'x'", "did you mean `server.listen`?"),
+                ("[counters]\nlistten = 'x'", "did you mean `counters.listen`?"),
+                ("[rollup_worker]\nlisten = 'x'", "unknown key `rollup_worker.listen`"),
+                ("[sever]\nlisten = 'x'", "did you mean `[server]`?"),
+                ("quite_else = 1", "unknown key `quite_else`"),
+                ("[outbox]\nrelay_leader_lease_ms = 'x'", "`outbox.relay_leader_lease_ms`"),
+                ("redis_url = 'redis://r'", "`redis_url` in"),
+                ("redis_url = 'redis://r'", "is now `url` in [redis]"),
+                ("kafka = 'k:9092'", "is now `brokers` in [kafka]"),
+                ("[[queue_templates]]\nconfig = { lease = 1 }", "lease"),
+            ] {
+                let error = refused(text);
+                assert!(error.contains(words), "{text}: {error}");
+            }
+            let error = refused("[server]\nlisten = 'x\n");
+            assert!(error.contains("line 2") && !error.contains('|'), "{error}");
+            assert!(load(Some(Path::new("/no/such/file")), Overrides::default()).is_err());
+        });
     }
 }
