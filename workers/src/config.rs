@@ -36,7 +36,7 @@ mod tests {
     fn each_bad_field_is_named() {
         let config = RollupWorkerConfig::default();
         assert_eq!(config.check(), Ok(()));
-        let bad = RollupWorkerConfig { queue_url: "https://queue".to_owned(), ..config };
+        let bad = RollupWorkerConfig { queue_url: "ftp://queue".to_owned(), ..config };
         assert_eq!(bad.check().unwrap_err().field, "rollup_worker.queue_url");
     }
 }

@@ -140,7 +140,7 @@ async fn a_server_that_is_not_there() {
     drop(listener);
     assert!(matches!(Client::connect(&url).await, Err(Error::Connect { .. })));
     assert!(matches!(Client::builder("not a url").connect_lazy(), Err(Error::Connect { .. })));
-    for url in ["https://127.0.0.1:7600", "ftp://127.0.0.1"] {
+    for url in ["ftp://127.0.0.1:7600", "httpx://127.0.0.1"] {
         let refused = Client::connect(url).await;
         assert!(matches!(&refused, Err(Error::Connect { message, .. }) if message.contains("http://")), "{refused:?}");
     }
