@@ -12,6 +12,11 @@ may_install() {
   if can_apt && [ "$(id -u)" -ne 0 ] && [ -t 0 ]; then sudo -v; fi
 }
 
+# Fetches the package lists; as root or by sudo.
+apt_update() {
+  if [ "$(id -u)" -eq 0 ]; then apt-get update; elif have sudo; then sudo -n apt-get update; else return 1; fi
+}
+
 apt_install() {
   local as_root=()
   if [ "$(id -u)" -ne 0 ]; then

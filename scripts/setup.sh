@@ -15,6 +15,8 @@ missing_packages() {
   have cc || packages+=(build-essential)
   have setpriv || packages+=(util-linux)
   have "${TALLYSTONE_REDIS_SERVER:-redis-server}" || packages+=(redis-server)
+  # OpenSSL for the TLS of the Kafka client.
+  { have pkg-config && pkg-config --exists openssl; } || packages+=(libssl-dev pkg-config)
   echo "${packages[*]}"
 }
 
@@ -25,8 +27,8 @@ install_packages() {
   if ! can_apt; then
     say "Missing: $missing (names of Debian's packages). Please install:"
     say "  Debian, Ubuntu: sudo apt-get install $missing"
-    say "  Fedora:         sudo dnf install gcc redis util-linux"
-    say "  Arch:           sudo pacman -S gcc valkey util-linux   # and: export TALLYSTONE_REDIS_SERVER=valkey-server"
+    say "  Fedora:         sudo dnf install gcc redis util-linux openssl-devel pkgconf"
+    say "  Arch:           sudo pacman -S gcc valkey util-linux openssl pkgconf   # and: export TALLYSTONE_REDIS_SERVER=valkey-server"
     return 1
   fi
   read -ra packages <<<"$missing"

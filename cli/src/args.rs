@@ -10,6 +10,7 @@ use crate::demo::FlightsArgs;
 use crate::dev::DevArgs;
 use crate::error::EXIT_CODES;
 use crate::global::Global;
+use crate::health::HealthArgs;
 use crate::history::HistoryVerb;
 use crate::indexer::IndexerArgs;
 use crate::msg::MsgVerb;
@@ -56,6 +57,10 @@ pub(crate) enum Verb {
     History(HistoryVerb),
     /// Check the invariants of queues; safe while they are in use
     Check(CheckArgs),
+    /// Show whether a server serves calls
+    ///
+    /// The exit status is 0 if it does, 1 if it does not, and 3 if it does not answer.
+    Health(HealthArgs),
     /// Accept a Redis that has lost its data or has an older copy of it
     #[command(subcommand)]
     Store(StoreVerb),

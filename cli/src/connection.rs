@@ -118,7 +118,9 @@ pub(crate) fn refusal(refused: &Refused) -> CliError {
         "QUEUE_FULL" => failure.hint("`tallystone queue update --max-depth` changes the limit"),
         "OUTBOX_FULL" => failure
             .hint("history is too slow or unavailable: see `tallystone_outbox_*` and `tallystone_relay_*` in /metrics"),
-        "STORE_FULL" => failure.hint("give Redis more memory (maxmemory), or purge messages that are not needed"),
+        "STORE_FULL" => {
+            failure.hint("give Redis more room, memory (maxmemory) or disk, or purge messages that are not needed")
+        }
         _ => failure,
     }
 }

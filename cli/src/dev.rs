@@ -92,6 +92,7 @@ pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
     let options = PrivateRedisOptions { port: args.redis_port, password: true, ..PrivateRedisOptions::new(&data_dir) };
     let redis = PrivateRedis::start(options).await.map_err(|error| cannot_serve(&error))?;
     config.redis.url = redis.url();
+    config.redis.data_dir = Some(data_dir.clone());
     let full = match args.full {
         true => Some(Full::start(&data_dir).await?),
         false => None,
@@ -130,14 +131,22 @@ fn check(config: &Config, full: bool) -> Result<(), CliError> {
     config.check_queue().and_then(|()| config.check_counters()).map_err(CliError::usage)?;
     config.check_indexer().map_err(CliError::usage)?;
     let default = RedisConfig::default();
-    if config.redis.url != default.url || config.redis.access() != default.access() {
-        return Err(CliError::usage("redis.url or a key of its access is set, but `dev` starts its own Redis")
-            .hint("`tallystone server` uses an existing Redis"));
+    let is_other = config.redis.url != default.url || config.redis.access() != default.access();
+    if is_other || config.redis.data_dir.is_some() {
+        return Err(CliError::usage(
+            "redis.url, data_dir or a key of its access is set, but `dev` starts its own Redis",
+        )
+        .hint("`tallystone server` uses an existing Redis"));
     }
     // It would be served without what the keys promise.
-    if config.tls.cert_file.is_some() || config.auth.principals_file.is_some() {
-        return Err(CliError::usage("`dev` serves plain text to every caller, but [tls] or [auth] is set")
-            .hint("`tallystone server` and `tallystone counters` use both"));
+    let has_identities = config.auth.principals_file.is_some() || config.jwt.issuer.is_some();
+    if config.tls.cert_file.is_some() || has_identities {
+        return Err(CliError::usage("`dev` serves plain text to every caller, but [tls], [auth] or [jwt] is set")
+            .hint("`tallystone server` and `tallystone counters` use them"));
+    }
+    if config.audit.file.is_some() {
+        return Err(CliError::usage("audit.file is set, but `dev` knows no callers and keeps no audit log")
+            .hint("`tallystone server` and `tallystone counters` keep one"));
     }
     if full && config.history.file.is_some() {
         return Err(CliError::usage("history.file is set together with --full, but history has only one store"));

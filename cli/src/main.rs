@@ -20,6 +20,7 @@ mod duration;
 mod error;
 mod flag_names;
 mod global;
+mod health;
 mod history;
 mod indexer;
 mod limits;
@@ -152,6 +153,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         Verb::WorkGuard => Ok(()), // ended before the runtime started
         Verb::Work(args) => work::run(args, &connect().await?).await,
         Verb::Check(args) => check::run(args, &connect().await?).await,
+        Verb::Health(args) => health::run(args, &global, output).await,
         Verb::Store(verb) => store::run(verb, output).await,
         Verb::Token(verb) => token::run(verb, output),
         Verb::Auth(verb) => auth::run(verb, output),

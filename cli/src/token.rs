@@ -58,12 +58,13 @@ pub(crate) fn run(verb: TokenVerb, output: Output) -> Result<(), CliError> {
         write(path, &token.text).map_err(|error| CliError::usage(format!("--out {}: {error}", path.display())))?;
     }
     let made = Made { token: args.out.is_none().then_some(token.text), id: token.id, entry };
-    output.one(&made, |made| {
-        let shown = match &made.token {
-            Some(token) => format!("The token; it is shown only now:\n\n{token}\n"),
-            None => "The token is in the file.\n".to_owned(),
-        };
-        format!("{shown}\nIts entry for the file of principals:\n\n{}", made.entry)
+    output.one(&made, |made| match &made.token {
+        Some(token) => format!(
+            "The token; it is shown only now:\n\n{token}\n\nIts entry for the file of principals:\n\n{}",
+            made.entry
+        ),
+        // It can be appended to the file of principals as it is.
+        None => format!("# The token is in the file of --out.\n{}", made.entry),
     })
 }
 

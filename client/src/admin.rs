@@ -4,7 +4,7 @@ use crate::calls::rpc;
 use crate::client::Client;
 use crate::config::{QueueConfig, QueueInfo};
 use crate::error::{Items, Result};
-use crate::inspect::{CheckStep, Depth, Explanation, Message, MessagePatch, Page, Purged, QueueSummary};
+use crate::inspect::{Ages, CheckStep, Depth, Explanation, Message, MessagePatch, Page, Purged, QueueSummary};
 use crate::lease::Transition;
 use crate::message::{Filter, State};
 use crate::queue::items;
@@ -45,6 +45,7 @@ impl Client {
         let summary = |summary: wire::QueueSummary| QueueSummary {
             queue: QueueInfo::from_wire(summary.queue.unwrap_or_default()),
             depth: Depth::from_wire(summary.depth.unwrap_or_default()),
+            ages: Ages::from_wire(summary.ages.unwrap_or_default()),
         };
         let items = response.queues.into_iter().map(summary).collect();
         Ok(Page { items, next_page_token: response.next_page_token })
@@ -84,6 +85,13 @@ impl Client {
         let request = wire::DepthRequest { queue: queue.to_owned(), filter: filter.map(Filter::into_wire) };
         let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
         Ok(Depth::from_wire(response.counts.unwrap_or_default()))
+    }
+
+    /// Reads the ages of the oldest runnable message and of the oldest lease of a queue.
+    pub async fn ages(&self, queue: &str) -> Result<Ages> {
+        let request = wire::DepthRequest { queue: queue.to_owned(), filter: None };
+        let response = self.calls.send(Duration::ZERO, request, rpc!(self.admin, depth)).await?;
+        Ok(Ages::from_wire(response.ages.unwrap_or_default()))
     }
 
     /// Reads one message.

@@ -53,18 +53,14 @@ impl Credentials {
     /// The token that calls to this address carry.
     pub(crate) fn token(&self, url: &str) -> Result<Option<Token>> {
         let Some(source) = &self.token else { return Ok(None) };
-        let header = match source {
-            TokenSource::Text(text) => header(text),
-            TokenSource::File(path) => header(&String::from_utf8_lossy(&read(url, path)?)),
+        let (header, path) = match source {
+            TokenSource::Text(text) => (header(text), None),
+            TokenSource::File(path) => (header(&String::from_utf8_lossy(&read(url, path)?)), Some(path.clone())),
         };
         let header = header.ok_or_else(|| Error::Connect {
             url: url.to_owned(),
             message: "the token must be one line of visible ASCII characters".to_owned(),
         })?;
-        let path = match source {
-            TokenSource::File(path) => Some(path.clone()),
-            TokenSource::Text(_) => None,
-        };
         let modified = path.as_deref().and_then(modified);
         Ok(Some(Token { path, current: Mutex::new(Current { header, modified, checked_at: Instant::now() }) }))
     }

@@ -27,6 +27,25 @@ pub struct QueueSummary {
     pub queue: QueueInfo,
     /// Its messages by state.
     pub depth: Depth,
+    /// The ages of its oldest runnable message and of its oldest lease.
+    pub ages: Ages,
+}
+
+/// The ages of the oldest runnable message and of the oldest lease of a queue, at the time of the call. Exact with at
+/// most 32 different priorities and 128 leases; with more, older messages or leases may exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Ages {
+    /// The time since the Enqueue of the oldest message that a worker could lease now; `None`: there is none.
+    pub oldest_pending_ms: Option<u64>,
+    /// The time since the oldest lease began; `None`: there is none.
+    pub oldest_lease_ms: Option<u64>,
+}
+
+impl Ages {
+    pub(crate) fn from_wire(ages: wire::Ages) -> Self {
+        let wire::Ages { oldest_pending_ms, oldest_lease_ms } = ages;
+        Ages { oldest_pending_ms: oldest_pending_ms.map(from_wire), oldest_lease_ms: oldest_lease_ms.map(from_wire) }
+    }
 }
 
 /// Numbers of messages by state.

@@ -91,6 +91,7 @@ mod connector;
 mod counter;
 mod credentials;
 mod error;
+mod health;
 mod hedge;
 mod history;
 mod indexed_depth;
@@ -116,6 +117,7 @@ pub use counter::{
     IdempotencyToken, Namespace, NamespaceConfig, NewAdd, NewClear,
 };
 pub use error::{Applied, Error, Items, Refused, Result};
+pub use health::HealthClient;
 pub use hedge::Hedge;
 pub use history::{
     Activity, Found, Gap, IndexedMessage, QueueStats, ReasonCount, Search, StateActivity, Trace, TracedTransition,
@@ -123,7 +125,7 @@ pub use history::{
 };
 pub use indexed_depth::{DepthGroup, DepthQuery, GroupBy, IndexedDepth, Loss, Queues};
 pub use inspect::{
-    Attempt, CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged,
+    Ages, Attempt, CheckStep, Depth, Explanation, Hindrance, HindranceKind, Message, MessagePatch, Page, Purged,
     QueueSummary, Violation,
 };
 pub use lease::{

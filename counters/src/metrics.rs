@@ -2,37 +2,64 @@
 
 use crate::log::Appended;
 use crate::names::NamespaceName;
+use crate::refusal::REASONS;
 use crate::refusal::Refusal;
-use metrics::{counter, gauge};
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+
+const ADDS: &str = "tallystone_counter_adds_total";
+const DUPLICATES: &str = "tallystone_counter_duplicates_total";
+const REFUSED: &str = "tallystone_counter_refused_total";
+const DIRTY: &str = "tallystone_counter_dirty";
+const WAITING_ITEMS: &str = "tallystone_counter_waiting_items";
+const WAITING_BYTES: &str = "tallystone_counter_waiting_bytes";
+const JOBS: &str = "tallystone_counter_jobs_total";
+
+/// Describes the metrics, and begins the counters at 0, so that the first event is a rise, which alerts see.
+pub(crate) fn describe() {
+    describe_counter!(ADDS, "adds and clears that counted");
+    describe_counter!(DUPLICATES, "adds and clears whose token had counted before");
+    describe_counter!(REFUSED, "refused calls, and refused items of batches, by reason");
+    describe_gauge!(DIRTY, "counters that wait for a rollup, by namespace; once for each shard in which they wait");
+    describe_gauge!(WAITING_ITEMS, "adds and clears that wait for Redis");
+    describe_gauge!(WAITING_BYTES, Unit::Bytes, "memory of the adds and clears that wait for Redis");
+    describe_counter!(JOBS, "rollup jobs that were enqueued");
+    for counted in [ADDS, DUPLICATES, JOBS] {
+        counter!(counted).absolute(0);
+    }
+    for reason in REASONS {
+        counter!(REFUSED, "reason" => reason).absolute(0);
+    }
+    waiting(0, 0);
+}
 
 /// Counts adds and clears, and duplicates among them. Refused ones are counted where they become a status.
 pub(crate) fn added(results: &[Result<Appended, Refusal>]) {
     let appended = results.iter().flatten();
     let duplicates = appended.clone().filter(|appended| appended.duplicate).count();
-    counter!("tallystone_counter_adds_total").increment((appended.count() - duplicates) as u64);
+    counter!(ADDS).increment((appended.count() - duplicates) as u64);
     if duplicates > 0 {
-        counter!("tallystone_counter_duplicates_total").increment(duplicates as u64);
+        counter!(DUPLICATES).increment(duplicates as u64);
     }
 }
 
 /// Counts a refused call or item of a batch.
 pub(crate) fn refused(refusal: &Refusal) {
-    counter!("tallystone_counter_refused_total", "reason" => refusal.reason()).increment(1);
+    counter!(REFUSED, "reason" => refusal.reason()).increment(1);
 }
 
 /// The number of dirty counters of a namespace, summed over its shards: a counter that is dirty in several counts several
 /// times.
 pub(crate) fn dirty(namespace: &NamespaceName, dirty: u64) {
-    gauge!("tallystone_counter_dirty", "namespace" => namespace.to_string()).set(dirty as f64);
+    gauge!(DIRTY, "namespace" => namespace.to_string()).set(dirty as f64);
 }
 
 /// What waits for the store, in all namespaces together.
 pub(crate) fn waiting(items: usize, bytes: usize) {
-    gauge!("tallystone_counter_waiting_items").set(items as f64);
-    gauge!("tallystone_counter_waiting_bytes").set(bytes as f64);
+    gauge!(WAITING_ITEMS).set(items as f64);
+    gauge!(WAITING_BYTES).set(bytes as f64);
 }
 
 /// Counts rollup jobs that were enqueued.
 pub(crate) fn jobs(enqueued: usize) {
-    counter!("tallystone_counter_jobs_total").increment(enqueued as u64);
+    counter!(JOBS).increment(enqueued as u64);
 }

@@ -2,6 +2,23 @@
 
 use tallystone_model::Applied;
 
+/// All reasons of refusals, as [`Refusal::reason`] returns them.
+pub(crate) const REASONS: [&str; 13] = [
+    "INVALID_ARGUMENT",
+    "NAMESPACE_NOT_FOUND",
+    "TOO_OLD",
+    "TOO_EARLY",
+    "OVERFLOW",
+    "TOKEN_CONFLICT",
+    "TOKEN_EXPIRED",
+    "NAMESPACE_CHANGED",
+    "OVERLOADED",
+    "STORE_UNAVAILABLE",
+    "DATA_LOSS",
+    "CLOCK_SKEW",
+    "INTERNAL",
+];
+
 /// One reason for each thing that a caller can do about it. Nothing has changed, except that it is unknown for
 /// [`Refusal::Unavailable`] with [`Applied::Unknown`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,9 +147,22 @@ impl From<tallystone_model::Refusal> for Refusal {
             Queue::Invalid { field, why } => Refusal::Invalid { field, why },
             Queue::Unavailable { applied, why } => Refusal::Unavailable { applied, why },
             Queue::ClockSkew { offset_ms, skew_max_ms } => Refusal::ClockSkew { offset_ms, skew_max_ms },
-            Queue::StoreFull => Refusal::Unavailable { applied: Applied::No, why: "it is out of memory".to_owned() },
+            Queue::StoreFull { of } => Refusal::Unavailable { applied: Applied::No, why: format!("it is out of {of}") },
             Queue::DataLoss { why } => Refusal::DataLoss { why },
             other => Refusal::Internal(other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o1_every_reason_is_in_the_list() {
+        let (_, arms) = include_str!("refusal.rs").split_once("pub fn reason(&self)").unwrap();
+        let (arms, _) = arms.split_once("\n    }\n").unwrap();
+        let named: Vec<&str> = arms.lines().filter_map(|line| line.split('"').nth(1)).collect();
+        assert_eq!(named, REASONS);
     }
 }

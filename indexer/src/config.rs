@@ -1,6 +1,6 @@
 //! The sections of the configuration that belong to history: `[history]`, `[elasticsearch]`, `[indexer]`.
 
-use crate::elastic::{ElasticGroup, ElasticOptions, Rollover, check_prefix, index_days, parse_url};
+use crate::elastic::{ElasticAccess, ElasticGroup, ElasticOptions, Rollover, check_prefix, index_days, parse_url};
 use crate::embedded::EmbeddedOptions;
 use crate::groups::{HistoryGroup, check, check_index_prefixes};
 use crate::kafka::IndexerOptions;
@@ -64,6 +64,14 @@ impl HistoryConfig {
 pub struct ElasticsearchConfig {
     /// Elasticsearch or OpenSearch. A server reads history from it, an indexer also writes it. `None`: neither.
     pub url: Option<String>,
+    /// The file with an encoded API key.
+    pub api_key_file: Option<PathBuf>,
+    /// The user.
+    pub user: Option<String>,
+    /// The file with the password of the user.
+    pub password_file: Option<PathBuf>,
+    /// The CAs that the server may have in addition to the public ones, PEM.
+    pub ca_file: Option<PathBuf>,
     /// The prefix of every index name.
     pub index_prefix: String,
     /// Primary shards of a new index.
@@ -83,6 +91,10 @@ impl Default for ElasticsearchConfig {
         let Rollover { documents_max, bytes_max, .. } = Rollover::default();
         ElasticsearchConfig {
             url: None,
+            api_key_file: None,
+            user: None,
+            password_file: None,
+            ca_file: None,
             index_prefix: "tallystone".to_owned(),
             shards: 1,
             replicas: 1,
@@ -98,6 +110,7 @@ impl ElasticsearchConfig {
     pub fn check(&self, groups: &[HistoryGroup]) -> Result<(), ConfigError> {
         if let Some(url) = &self.url {
             parse_url(url).map_err(|why| ConfigError::new("elasticsearch.url", why))?;
+            self.access().check(url)?;
         }
         check_prefix(&self.index_prefix).map_err(|why| ConfigError::new("elasticsearch.index_prefix", why))?;
         check_index_prefixes(groups, &self.index_prefix)?;
@@ -108,6 +121,11 @@ impl ElasticsearchConfig {
         let documents = 1..=1_000_000_000;
         ConfigError::unless_within("elasticsearch.shard_documents_max", self.shard_documents_max, documents)?;
         ConfigError::unless_within("elasticsearch.shard_bytes_max", self.shard_bytes_max, 1 << 20..=1 << 40)
+    }
+
+    fn access(&self) -> ElasticAccess {
+        let ElasticsearchConfig { api_key_file, user, password_file, ca_file, .. } = self.clone();
+        ElasticAccess { api_key_file, user, password_file, ca_file }
     }
 
     /// The options of the store; `None`: none is configured.
@@ -125,6 +143,7 @@ impl ElasticsearchConfig {
             }
         };
         Some(ElasticOptions {
+            access: self.access(),
             groups: history.groups.iter().map(group).collect(),
             prefix: self.index_prefix.clone(),
             shards: self.shards,

@@ -18,7 +18,7 @@ pub mod store;
 pub mod wire;
 
 pub use config::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
-pub use elastic::{Elastic, ElasticGroup, ElasticOptions, Rollover};
+pub use elastic::{Elastic, ElasticAccess, ElasticGroup, ElasticOptions, Rollover};
 pub use embedded::{Embedded, EmbeddedError, EmbeddedOptions};
 pub use groups::HistoryGroup;
 pub use store::{

@@ -1,10 +1,11 @@
 -- due: the transitions that time alone causes: the end of an invisibility, the end of a lease. At most DUE_MAX of each
 -- in one call.
--- move_due RETURNS whether more may be due, leases expired, messages promoted from invisible to pending.
+-- move_due RETURNS whether more may be due, leases expired, messages promoted from invisible to pending, how many of the leases
+-- leave an errored message.
 local DUE_MAX = 256
 
 local function move_due()
-  local ids, expired = {}, {}
+  local ids, expired, errored = {}, {}, 0
   if S[COUNT + INVISIBLE] > 0 then
     ids = call('ZRANGEBYSCORE', K_INVISIBLE, '-inf', now, 'LIMIT', 0, DUE_MAX)
     for _, id in ipairs(ids) do
@@ -17,13 +18,15 @@ local function move_due()
   if S[COUNT + RUNNING] > 0 then
     expired = call('ZRANGEBYSCORE', K_RUNNING, '-inf', now, 'LIMIT', 0, DUE_MAX)
     for _, id in ipairs(expired) do
-      end_run(load_message(id), ENDED_LAPSE, BY_LEASE_EXPIRED, 'lease expired')
+      local m = load_message(id)
+      end_run(m, ENDED_LAPSE, BY_LEASE_EXPIRED, 'lease expired')
+      if m.state == ERRORED then errored = errored + 1 end
     end
   end
   -- The calling server is notified too (`*` stands for every server): it may call for the sweeper, not for its waiting
   -- callers.
   if became_ready > 0 and S[WAIT_UNTIL] > now then waiter = '*' end
-  return #ids == DUE_MAX or #expired == DUE_MAX, #expired, #ids
+  return #ids == DUE_MAX or #expired == DUE_MAX, #expired, #ids, errored
 end
 
 -- RETURNS when the next invisibility or lease ends; 0: never.

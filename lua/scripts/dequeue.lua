@@ -2,9 +2,9 @@
 -- dequeue: leases the most urgent runnable messages, for several requests in one call (Q4, Q8, Q10, Q11).
 -- KEYS all of the shard   ARGV head, wait (1: callers may wait on this server after the call), ticket
 --      (lib/dequeue/ticket), then each request packed (lib/dequeue/requests)
--- RETURNS {OK, now, ready, next_due (0: none), then of each request: number of leases, why it ended before its limit
+-- RETURNS {OK, leases expired, errored by that, now, ready, next_due (0: none), then of each request: number of leases, why it ended before its limit
 --      (0: nothing is left for it, WORK_BOUND: call again, PAYLOAD_BOUND), and id, head, body of each lease}
---      | {AGAIN}: the call did bounded background work and leased nothing; more such work is due
+--      | {AGAIN, leases expired, errored by that}: the call did bounded background work and leased nothing; more such work is due
 --      | {OVERTAKEN}: a later try of this slot came first; nothing was done
 -- WHY the due work first: a message whose invisibility or lease has ended competes with the pending ones.
 --@include shard
@@ -22,14 +22,18 @@
 --@include dequeue/filtered
 --@include dequeue/reply
 
+local expired, errored = 0, 0
+
 local function again()
   write_events()
   close_shard()
-  return {AGAIN}
+  return {AGAIN, expired, errored}
 end
 
 if ticket.name and ticket.last > ticket.number then return {OVERTAKEN} end
-if move_due() then return again() end
+local more, _
+more, expired, _, errored = move_due()
+if more then return again() end
 local requests, filtered = read_requests()
 if filtered and restore_rest() then return again() end
 replay_ticket(requests)
@@ -64,4 +68,4 @@ remember_ticket(requests)
 if ARGV[5] == '1' then mark_waiting() end
 write_events()
 close_shard()
-return reply_of(requests)
+return reply_of(requests, expired, errored)

@@ -2,7 +2,8 @@
 -- sweep: one bounded step of the background work (Q5): promotes messages whose invisibility has ended, ends expired
 -- leases, collects terminal messages past the retention and the oldest errored ones beyond the queue's bounds, forgets
 -- answered requests whose leases have ended, and ids whose window has ended.
--- KEYS all of the shard   ARGV head. RETURNS {OK, promoted, expired, collected, dropped, next_ms (0: never), now}
+-- KEYS all of the shard   ARGV head. RETURNS {OK, promoted, expired, errored by that, collected,
+--      dropped, next_ms (0: never), now}
 --@include shard
 --@include record
 --@include event
@@ -16,8 +17,8 @@
 
 local COLLECT_MAX, FORGET_EVERY_MS = 256, 30000
 
-local _, expired, promoted = move_due()
-local errored, dropped = collect_errored()
+local _, expired, promoted, errored = move_due()
+local ended_errors, dropped = collect_errored()
 
 -- The list of terminal messages is in the order in which they ended.
 local entries = call('LRANGE', K_DONE, 0, COLLECT_MAX - 1)
@@ -79,4 +80,4 @@ if oldest then next_ms = math.min(next_ms, unpick('>I6', oldest, DONE_AT) + rete
 S[SWEEP_AT], earliest_due = next_ms, FAR
 write_events()
 close_shard()
-return {OK, promoted, expired, collected + errored, dropped, next_ms % FAR, now}
+return {OK, promoted, expired, errored, collected + ended_errors, dropped, next_ms % FAR, now}

@@ -3,7 +3,7 @@
 use crate::answer::answers;
 use crate::keys;
 use std::fmt::Write;
-use tallystone_model::limits::{ATTEMPTS_KEPT, DEQUEUE_PAYLOAD_BYTES};
+use tallystone_model::limits::{AGE_LEASES_MAX, AGE_PRIORITIES_MAX, ATTEMPTS_KEPT, DEQUEUE_PAYLOAD_BYTES};
 use tallystone_model::{Cause, State};
 
 answers! {
@@ -69,6 +69,8 @@ pub fn prelude() -> String {
     local("WAIT_MARK_MS", &WAIT_MARK_MS);
     local("DEQUEUE_PAYLOAD_BYTES", &DEQUEUE_PAYLOAD_BYTES);
     local("ATTEMPTS_KEPT", &ATTEMPTS_KEPT);
+    local("AGE_PRIORITIES_MAX", &AGE_PRIORITIES_MAX);
+    local("AGE_LEASES_MAX", &AGE_LEASES_MAX);
     local("WAKE_CHANNEL", &format!("'{}'", keys::WAKE_CHANNEL));
     text
 }

@@ -116,6 +116,8 @@ scripts! {
     Explain = "explain",
     /// Q9.
     Depth = "depth",
+    /// O1.
+    Ages = "ages",
     /// Q8, Q9.
     BuildIndex = "build_index",
     /// Q5.

@@ -31,7 +31,7 @@ pub use filter::{Filter, IndexKeys};
 pub use message::{Lease, Message, NewMessage};
 pub use names::{MessageId, Metadata, QueueName};
 pub use priority_class::{PriorityClass, PriorityClasses};
-pub use refusal::{Applied, Refusal};
+pub use refusal::{Applied, Refusal, Resource};
 pub use secret::{without_password, without_passwords};
 pub use selection::{Change, ChangeCursor, ChangeRequest, ChangedPage, Selection};
 pub use shard::Shard;

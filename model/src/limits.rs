@@ -57,6 +57,10 @@ pub const PRIORITY_OFFSET_MS_MAX: u64 = 1_000 * DELAY_MS_MAX;
 pub const SHARDS_MAX: u16 = 1;
 /// Entries on one page of a list.
 pub const PAGE_ITEMS_MAX: usize = 1_000;
+/// The most urgent priorities among which the oldest runnable message is searched.
+pub const AGE_PRIORITIES_MAX: usize = 32;
+/// The leases that expire first, among which the oldest lease is searched.
+pub const AGE_LEASES_MAX: usize = 128;
 /// Messages that one script call of the background work moves, of each kind.
 pub const SWEEP_ITEMS_MAX: usize = 256;
 

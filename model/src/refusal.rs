@@ -2,6 +2,7 @@
 //! place (`api/status.rs`).
 
 use crate::state::State;
+use std::time::Duration;
 
 /// Whether a write without a reply took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,59 @@ pub enum Applied {
     /// It may have taken effect. Repeat the call: every call is idempotent.
     Unknown,
 }
+
+/// What a store has no room left in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Its memory.
+    Memory,
+    /// The disk of its data.
+    Disk,
+}
+
+impl Resource {
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Resource::Memory => "memory",
+            Resource::Disk => "disk",
+        }
+    }
+}
+
+impl std::fmt::Display for Resource {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(match self {
+            Resource::Memory => "memory",
+            Resource::Disk => "disk space (redis.disk_free_min_bytes, disk_free_min_percent)",
+        })
+    }
+}
+
+/// All reasons of refusals, as [`Refusal::reason`] returns them.
+pub const REASONS: [&str; 21] = [
+    "INVALID_ARGUMENT",
+    "QUEUE_NOT_FOUND",
+    "MESSAGE_NOT_FOUND",
+    "ID_CONFLICT",
+    "QUEUE_EXISTS",
+    "LEASE_LOST",
+    "WRONG_STATE",
+    "ENQUEUE_BLOCKED",
+    "DEQUEUE_BLOCKED",
+    "QUEUE_NOT_EMPTY",
+    "QUEUE_FULL",
+    "OUTBOX_FULL",
+    "STORE_FULL",
+    "TOO_MANY_INDEXES",
+    "TOO_MANY_WAITERS",
+    "TENANT_QUOTA",
+    "INDEX_BUILDING",
+    "STORE_UNAVAILABLE",
+    "DATA_LOSS",
+    "CLOCK_SKEW",
+    "INTERNAL",
+];
 
 /// A refused call or item. It changed nothing, except possibly [`Refusal::Unavailable`] with [`Applied::Unknown`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,9 +153,12 @@ pub enum Refusal {
         /// The bound.
         events_max: u64,
     },
-    /// The store has no memory left.
-    #[error("the store is out of memory; nothing was written")]
-    StoreFull,
+    /// The store has no room left for more data.
+    #[error("the store is out of {of}; nothing was written")]
+    StoreFull {
+        /// Of what it has none left.
+        of: Resource,
+    },
     /// The queue has the maximum number of filter indexes.
     #[error("queue '{queue}' already has the maximum of {max} filter indexes; filter by the keys of one of them", max = crate::limits::INDEXES_MAX)]
     TooManyIndexes {
@@ -117,6 +174,18 @@ pub enum Refusal {
         what: &'static str,
         /// The bound.
         max: u32,
+    },
+    /// A quota of the tenant does not allow it (S5).
+    #[error("tenant '{tenant}' may not pass its quota {quota} of {max}")]
+    TenantQuota {
+        /// The tenant.
+        tenant: String,
+        /// The key of the quota, as the configuration names it.
+        quota: &'static str,
+        /// Its value.
+        max: u64,
+        /// When the same may be let in; `None`: not by waiting alone.
+        retry_after: Option<Duration>,
     },
     /// The index of a filter is being built; call again.
     #[error("the index over [{keys}] is being built; call again shortly")]
@@ -196,14 +265,28 @@ impl Refusal {
             Refusal::QueueNotEmpty { .. } => "QUEUE_NOT_EMPTY",
             Refusal::QueueFull { .. } => "QUEUE_FULL",
             Refusal::OutboxFull { .. } => "OUTBOX_FULL",
-            Refusal::StoreFull => "STORE_FULL",
+            Refusal::StoreFull { .. } => "STORE_FULL",
             Refusal::TooManyIndexes { .. } => "TOO_MANY_INDEXES",
             Refusal::TooManyWaiters { .. } => "TOO_MANY_WAITERS",
+            Refusal::TenantQuota { .. } => "TENANT_QUOTA",
             Refusal::IndexBuilding { .. } => "INDEX_BUILDING",
             Refusal::Unavailable { .. } => "STORE_UNAVAILABLE",
             Refusal::DataLoss { .. } => "DATA_LOSS",
             Refusal::ClockSkew { .. } => "CLOCK_SKEW",
             Refusal::Internal(_) => "INTERNAL",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn o1_every_reason_is_in_the_list() {
+        let (_, arms) = include_str!("refusal.rs").split_once("pub fn reason(&self)").unwrap();
+        let (arms, _) = arms.split_once("\n    }\n").unwrap();
+        let named: Vec<&str> = arms.lines().filter_map(|line| line.split('"').nth(1)).collect();
+        assert_eq!(named, REASONS);
     }
 }

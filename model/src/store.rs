@@ -92,6 +92,10 @@ pub struct Dequeued {
     pub leases: Vec<Result<Vec<Lease>, Refusal>>,
     /// Some request got fewer leases than its limit although more messages were runnable: the store met a bound.
     pub cut_short: bool,
+    /// Leases that had expired, and that the call has ended first.
+    pub expired: u64,
+    /// How many of these left an errored message.
+    pub errored: u64,
     /// The shard after the call.
     pub outlook: Outlook,
 }
@@ -231,6 +235,11 @@ impl Depth {
         self.invisible + self.pending + self.running
     }
 
+    /// All that the store keeps.
+    pub fn kept(&self) -> u64 {
+        self.live() + self.completed + self.canceled + self.errored
+    }
+
     /// The count of one state.
     pub fn of(&self, state: State) -> u64 {
         match state {
@@ -256,6 +265,20 @@ impl Depth {
     }
 }
 
+/// The ages of the oldest runnable message and of the oldest lease (O1), at the time of the call. Each is exact up to a
+/// bound; beyond the bound, older messages or leases may exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ages {
+    /// The time since the Enqueue of the oldest runnable message; it includes the invisibility and earlier attempts.
+    /// `None`: no message is runnable. The store searches the most urgent
+    /// [`AGE_PRIORITIES_MAX`](crate::limits::AGE_PRIORITIES_MAX) priorities. In an exclusive queue, the first message
+    /// of each free key is runnable.
+    pub pending_ms: Option<u64>,
+    /// The time since the oldest lease began; an extension does not reset it. `None`: no message is running. The store
+    /// searches the [`AGE_LEASES_MAX`](crate::limits::AGE_LEASES_MAX) leases that expire first.
+    pub lease_ms: Option<u64>,
+}
+
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
@@ -275,6 +298,8 @@ pub struct Swept {
     pub promoted: u64,
     /// Leases that had expired.
     pub expired: u64,
+    /// How many of these left an errored message.
+    pub errored: u64,
     /// Terminal messages removed.
     pub collected: u64,
     /// How many of these were errored, and were removed before their retention ended: the queue had too many (Q22).
@@ -430,6 +455,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Exact counts (Q9) of all messages, or of those that pass the filter.
     fn depth(&self, shard: &Shard, filter: Option<&Filter>) -> impl Future<Output = Result<Depth, Refusal>> + Send;
+
+    /// The ages of the oldest runnable message and of the oldest lease (O1). The call does not move due messages.
+    fn ages(&self, shard: &Shard) -> impl Future<Output = Result<Ages, Refusal>> + Send;
 
     /// One bounded step of the background work: promotes messages whose invisibility has ended, ends expired leases,
     /// collects terminal messages past the retention, and the oldest errored ones beyond `max_errored` and

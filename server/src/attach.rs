@@ -1,14 +1,16 @@
 //! The queue becomes a service of a [`Host`].
 
 use crate::api::{Api, RPCS};
-use crate::config::{QueueTemplates, ServerConfig};
-use crate::engine::{Context, Engine, WaitLimits};
+use crate::config::{QueueTemplates, ServerConfig, TenantConfigs};
+use crate::engine::{Context, Engine, FairQueue, WaitLimits};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
 use crate::outbox::{OutboxHealth, Relay, RelayOptions};
+use crate::queue_metrics::{self, Board, QueueStates};
 use crate::schedule::Schedule;
 use crate::store::RedisStore;
 use crate::sweeper::{LeaderLease, SweepTimes, Sweeper};
+use crate::tenants::{KeptMessages, Tenants};
 use std::sync::Arc;
 use tallystone_model::{ConfigError, Sink};
 use tallystone_proto::queue::v1::queue_admin_server::QueueAdminServer;
@@ -25,24 +27,28 @@ pub fn attach_redis_queue(
     store: Arc<RedisStore>,
     config: &ServerConfig,
     templates: QueueTemplates,
+    tenants: &TenantConfigs,
 ) -> Result<Host, ConfigError> {
-    attach_queue(host, store, config, templates)
+    attach_queue(host, store, config, templates, tenants)
 }
 
 /// Adds the queue over a store to a host: its two services, its sweeper and its health. When the host stops, waiting
 /// Dequeues answer empty, Work streams end, and calls in flight are answered before the host ends.
-pub fn attach_queue<S: SweepTimes + LeaderLease>(
+pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
     host: Host,
     store: Arc<S>,
     config: &ServerConfig,
     templates: QueueTemplates,
+    tenants: &TenantConfigs,
 ) -> Result<Host, ConfigError> {
     config.check()?;
     templates.check()?;
+    tenants.check()?;
     let metrics = Arc::new(Metrics::new());
     let health = StoreHealth::new();
     let schedule = Arc::new(Schedule::default());
     let limits = host.bounds();
+    let queues = Board::new(config.metrics_queues_max as usize);
     let engine = Engine::new(Context {
         store: store.clone(),
         templates,
@@ -50,11 +56,20 @@ pub fn attach_queue<S: SweepTimes + LeaderLease>(
         sweeper: schedule.clone(),
         health: health.clone(),
         metrics: metrics.clone(),
+        queues: queues.clone(),
         wait_limits: WaitLimits { waiters_max: limits.queue_waiters_max, filters_max: limits.queue_filters_max },
+        fair_queue: FairQueue::default(),
+        tenants: Tenants::new(tenants, &store),
         stopping: host.stopping(),
     });
+    if host.has_metrics() {
+        host.spawn(queue_metrics::read_often(store.clone(), queues.clone()));
+        let queues = queues.clone();
+        host.collect(move |page| queue_metrics::write(&queues, page));
+    }
     let sweeper = Sweeper {
         store,
+        queues,
         schedule,
         lanes: engine.lanes.clone(),
         metrics: metrics.clone(),

@@ -12,12 +12,18 @@ mod attach;
 mod engine;
 mod health;
 mod metrics;
+mod queue_metrics;
 mod schedule;
 mod sweeper;
+mod tenants;
 #[cfg(test)]
 mod testing;
 
 pub use attach::{attach_queue, attach_redis_queue, attach_relay};
-pub use config::{CreateOnEnqueue, OutboxConfig, QueueTemplate, QueueTemplates, ServerConfig};
+pub use config::{
+    CreateOnEnqueue, OutboxConfig, QueueTemplate, QueueTemplates, ServerConfig, TenantConfig, TenantConfigs,
+};
 pub use metrics::BUCKETS;
+pub use queue_metrics::{QueueState, QueueStates};
 pub use sweeper::{LeaderLease, SweepTime, SweepTimes};
+pub use tenants::KeptMessages;

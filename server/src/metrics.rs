@@ -1,7 +1,10 @@
 //! The metrics of the queue. Every name is here, and every handle is made once, so that the hot path looks up no name.
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
-use tallystone_serving::Buckets;
+use crate::outbox::DELIVER_SECONDS;
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
+use tallystone_serving::{Buckets, SECONDS};
 
 const COMBINED_ITEMS: &str = "tallystone_combined_items";
 const WAITING: &str = "tallystone_waiting_dequeues";
@@ -13,10 +16,10 @@ const SWEPT: &str = "tallystone_swept_messages_total";
 const STORE_AVAILABLE: &str = "tallystone_store_available";
 
 /// The buckets of the queue's histograms, for the metrics listener.
-pub const BUCKETS: &[Buckets] = &[Buckets {
-    metric: COMBINED_ITEMS,
-    bounds: &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_000.0],
-}];
+pub const BUCKETS: &[Buckets] = &[
+    Buckets { metric: COMBINED_ITEMS, bounds: &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_000.0] },
+    Buckets { metric: DELIVER_SECONDS, bounds: SECONDS },
+];
 
 /// The handles of one server.
 pub(crate) struct Metrics {
@@ -57,6 +60,17 @@ pub(crate) struct Combined {
 impl Metrics {
     /// Handles of the recorder that is installed now; without a recorder they do nothing.
     pub(crate) fn new() -> Self {
+        describe_histogram!(COMBINED_ITEMS, "items per store call, by verb");
+        describe_gauge!(WAITING, "Dequeues and Work streams that wait for messages");
+        describe_gauge!(LANES, "queue shards for which the server holds calls, or did within the last minute");
+        describe_counter!(
+            WAITERS_REFUSED,
+            "calls and subscriptions that were not allowed to wait, because too many do"
+        );
+        describe_gauge!(STREAMS, "open Work streams");
+        describe_counter!(SWEEPS, "sweeps of one queue shard");
+        describe_counter!(SWEPT, "messages that sweeps have moved, by kind");
+        describe_gauge!(STORE_AVAILABLE, "1 while Redis answers, has its data, and its clock is within the bound");
         let combined = |verb: &'static str| histogram!(COMBINED_ITEMS, "verb" => verb);
         let swept = |kind: &'static str| counter!(SWEPT, "kind" => kind);
         Metrics {

@@ -10,6 +10,7 @@
 use crate::engine::Lanes;
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
+use crate::queue_metrics::{Board, Counted};
 use crate::schedule::Schedule;
 use crate::store::RedisStore;
 use rand::Rng;
@@ -84,6 +85,7 @@ pub(crate) struct Sweeper<S> {
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) queues: Arc<Board>,
     pub(crate) health: StoreHealth,
     /// The name of this server in the leader lease, unlike that of any other.
     pub(crate) owner: String,
@@ -159,7 +161,7 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
         self.health.saw(&swept);
         match swept {
             Ok(swept) => {
-                self.count(&swept);
+                self.count(shard, &swept);
                 if swept.promoted + swept.expired > 0 {
                     self.lanes.wake(shard);
                 }
@@ -178,12 +180,17 @@ impl<S: SweepTimes + LeaderLease> Sweeper<S> {
         }
     }
 
-    fn count(&self, swept: &Swept) {
+    fn count(&self, shard: &Shard, swept: &Swept) {
         self.metrics.sweeps.increment(1);
         self.metrics.promoted.increment(swept.promoted);
         self.metrics.expired.increment(swept.expired);
         self.metrics.collected.increment(swept.collected);
         self.metrics.dropped.increment(swept.dropped);
+        if swept.expired > 0 {
+            let tally = self.queues.tally(&shard.queue);
+            tally.add(Counted::Lapsed, swept.expired);
+            tally.add(Counted::Errored, swept.errored);
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! Test support of this crate: a store that counts, delays and refuses calls, and a server over it on loopback.
 
 use crate::attach::attach_queue;
-use crate::config::{QueueTemplates, ServerConfig};
+use crate::config::{QueueTemplates, ServerConfig, TenantConfigs};
+use crate::queue_metrics::QueueStates;
 use crate::sweeper::{LeaderLease, SweepTimes};
+use crate::tenants::KeptMessages;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -125,6 +127,10 @@ fn take_one(left: &AtomicU64) -> bool {
 
 impl SweepTimes for TestStore {}
 
+impl QueueStates for TestStore {}
+
+impl KeptMessages for TestStore {}
+
 impl LeaderLease for TestStore {
     async fn acquire_leader_lease(&self, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
         let take = async {
@@ -202,6 +208,7 @@ through! {
     list_messages(shard: &Shard, state: State, cursor: &str, limit: usize) -> Result<Page<Message>, Refusal>;
     explain(shard: &Shard, id: &MessageId) -> Result<Facts, Refusal>;
     depth(shard: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal>;
+    ages(shard: &Shard) -> Result<Ages, Refusal>;
     sweep(shard: &Shard) -> Result<Swept, Refusal>;
     check(shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal>;
 }
@@ -228,7 +235,8 @@ impl TestServer {
         let url = format!("http://{address}");
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move { drop(stopped.await) };
-        let host = attach_queue(host, store.clone(), &ServerConfig::default(), templates).unwrap();
+        let host =
+            attach_queue(host, store.clone(), &ServerConfig::default(), templates, &TenantConfigs::default()).unwrap();
         let served = tokio::spawn(host.serve(listener, shutdown));
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
         TestServer {

@@ -3,9 +3,11 @@
 
 mod clocks;
 mod conformance;
+mod containers;
 mod counters;
 mod counting;
 mod crash;
+mod deploy;
 mod elastic;
 mod histories;
 mod history;

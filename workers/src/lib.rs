@@ -16,6 +16,7 @@ mod rollups;
 mod workers;
 
 pub use config::RollupWorkerConfig;
+pub use metrics::BUCKETS;
 pub use records::{Record, Records, RollupStage};
 pub use rollups::{Rollup, overlapping, rollups};
 pub use workers::{RollupWorkers, WorkerOptions};

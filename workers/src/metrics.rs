@@ -1,8 +1,34 @@
 //! The workers' metrics, through the recorder that the program has installed.
 
-use metrics::{counter, gauge, histogram};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use std::time::Duration;
 use tallystone_counters::{Checkpoint, Refusal, RolledUp};
+
+const ROLLUPS: &str = "tallystone_rollups_total";
+const LAG: &str = "tallystone_rollup_lag_seconds";
+const BATCH_COUNTERS: &str = "tallystone_rollup_batch_counters";
+const BATCH_SECONDS: &str = "tallystone_rollup_batch_seconds";
+const PAUSE: &str = "tallystone_rollup_pause_seconds";
+
+/// The upper bounds of the buckets of each histogram, rising, in the metric's unit.
+pub const BUCKETS: &[(&str, &[f64])] = &[
+    (LAG, &[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 1_800.0]),
+    (BATCH_COUNTERS, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]),
+    (BATCH_SECONDS, &[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]),
+];
+
+/// Describes the metrics, and begins the counters at 0, so that the first event is a rise, which alerts see.
+pub(crate) fn describe() {
+    describe_counter!(ROLLUPS, "rollups, by outcome");
+    describe_histogram!(LAG, Unit::Seconds, "from the last add in a rollup until its checkpoint was committed");
+    describe_histogram!(BATCH_COUNTERS, "counters in one batch");
+    describe_histogram!(BATCH_SECONDS, Unit::Seconds, "how long a batch took");
+    describe_gauge!(PAUSE, Unit::Seconds, "the pause between batches; above 0 the store is slow");
+    for outcome in ["committed", "nothing", "lost", "failed"] {
+        counter!(ROLLUPS, "outcome" => outcome).absolute(0);
+    }
+    gauge!(PAUSE).set(0.0);
+}
 
 /// Counts a rollup by its outcome, and its lag.
 pub(crate) fn rolled_up(result: &Result<RolledUp, Refusal>, now_ms: u64) {
@@ -10,7 +36,7 @@ pub(crate) fn rolled_up(result: &Result<RolledUp, Refusal>, now_ms: u64) {
         Ok(RolledUp::Committed { from_ms, checkpoint }) => {
             if let Some(counted_to_ms) = counted_to_ms(*from_ms, checkpoint) {
                 let lag_ms = now_ms.saturating_sub(counted_to_ms);
-                histogram!("tallystone_rollup_lag_seconds").record(Duration::from_millis(lag_ms));
+                histogram!(LAG).record(Duration::from_millis(lag_ms));
             }
             "committed"
         }
@@ -18,7 +44,7 @@ pub(crate) fn rolled_up(result: &Result<RolledUp, Refusal>, now_ms: u64) {
         Ok(RolledUp::Lost) => "lost",
         Err(_) => "failed",
     };
-    counter!("tallystone_rollups_total", "outcome" => outcome).increment(1);
+    counter!(ROLLUPS, "outcome" => outcome).increment(1);
 }
 
 /// The time of the latest event that a rollup has counted, as far as it is known (Unix ms); `None`: it had none to count,
@@ -30,9 +56,9 @@ fn counted_to_ms(from_ms: u64, checkpoint: &Checkpoint) -> Option<u64> {
 
 /// A batch: its counters, how long it took, and the pause before the next one.
 pub(crate) fn batch(counters: usize, took: Duration, pause: Duration) {
-    histogram!("tallystone_rollup_batch_counters").record(counters as f64);
-    histogram!("tallystone_rollup_batch_seconds").record(took);
-    gauge!("tallystone_rollup_pause_seconds").set(pause);
+    histogram!(BATCH_COUNTERS).record(counters as f64);
+    histogram!(BATCH_SECONDS).record(took);
+    gauge!(PAUSE).set(pause);
 }
 
 #[cfg(test)]

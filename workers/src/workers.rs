@@ -87,6 +87,7 @@ impl RunningNamespace {
 impl RollupWorkers {
     /// Rolls up the counters of a Redis, with jobs of the queue behind this client.
     pub fn new(namespaces: RedisNamespaces, queue: Client, options: WorkerOptions) -> RollupWorkers {
+        crate::metrics::describe();
         RollupWorkers { namespaces, queue, options, stale: Arc::default() }
     }
 

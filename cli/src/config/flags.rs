@@ -39,7 +39,7 @@ impl Overrides {
     }
 }
 
-/// TLS and identities of all ports of a process.
+/// TLS, identities and the audit log of all ports of a process.
 #[derive(Args, Debug)]
 pub(crate) struct PortFlags {
     /// The certificate of this server, PEM [default: none, the ports serve plain text]
@@ -58,19 +58,24 @@ pub(crate) struct PortFlags {
     #[arg(long, value_name = "FILE")]
     principals: Option<PathBuf>,
 
+    /// The audit log: which callers changed what, and which were refused [default: none]
+    #[arg(long, value_name = "FILE")]
+    audit_file: Option<PathBuf>,
+
     /// Serve plain text on an address that other machines can reach
     #[arg(long)]
     insecure: bool,
 }
 
 impl PortFlags {
-    /// Sets the keys of `[tls]` and `[auth]`.
+    /// Sets the keys of `[tls]`, `[auth]` and `[audit]`.
     pub(crate) fn set(self, overrides: Overrides) -> Overrides {
         overrides
             .set("tls.cert_file", self.tls_cert)
             .set("tls.key_file", self.tls_key)
             .set("tls.client_ca_file", self.tls_client_ca)
             .set("auth.principals_file", self.principals)
+            .set("audit.file", self.audit_file)
             .set("tls.insecure", self.insecure.then_some(true))
     }
 }

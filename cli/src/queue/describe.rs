@@ -2,6 +2,7 @@
 
 use super::describe_text::describe_text;
 use crate::connection::Session;
+use crate::duration::format_ago;
 use crate::error::CliError;
 use crate::output::grouped;
 use crate::terminal::colored;
@@ -24,11 +25,16 @@ pub(crate) async fn run(args: DescribeArgs, session: &Session) -> Result<(), Cli
     let filter =
         pairs.next().map(|(key, value)| pairs.fold(Filter::equals(key, value), |filter, (k, v)| filter.and(k, v)));
     let depth = session.call(&args.name, session.client.depth(&args.name, filter)).await?;
-    session.output.one(&QueueSummary { queue, depth }, |summary| {
+    let ages = session.call(&args.name, session.client.ages(&args.name)).await?;
+    session.output.one(&QueueSummary { queue, depth, ages }, |summary| {
         let counts = [depth.invisible, depth.pending, depth.running, depth.completed, depth.canceled, depth.errored];
         let lines = State::ALL.iter().zip(counts);
-        lines.fold(describe_text(&summary.queue), |text, (state, n)| {
+        let text = lines.fold(describe_text(&summary.queue), |text, (state, n)| {
             text + &format!("  {} {}\n", colored(&format!("{state:<15}")), grouped(n))
+        });
+        let ages = [("oldest pending", ages.oldest_pending_ms), ("oldest lease", ages.oldest_lease_ms)];
+        ages.into_iter().fold(text, |text, (name, age_ms)| {
+            text + &format!("  {name:<15} {}\n", age_ms.map_or_else(|| "none".to_owned(), format_ago))
         })
     })
 }

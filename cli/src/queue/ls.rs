@@ -2,6 +2,7 @@
 
 use super::describe_text::type_text;
 use crate::connection::Session;
+use crate::duration::format_ago;
 use crate::error::CliError;
 use crate::output::grouped;
 use crate::table::table;
@@ -27,14 +28,25 @@ pub(crate) async fn run(args: LsArgs, session: &Session) -> Result<(), CliError>
     session.output.many(&queues, |queues| match queues {
         [] => "No queues. `tallystone queue create NAME` creates one; so does the first `msg enqueue`.".to_owned(),
         queues => {
-            let header =
-                ["name", "type", "#invisible", "#pending", "#running", "#completed", "#canceled", "#errored", "state"];
+            let header = [
+                "name",
+                "type",
+                "#invisible",
+                "#pending",
+                "#running",
+                "#completed",
+                "#canceled",
+                "#errored",
+                "#oldest pending",
+                "#oldest lease",
+                "state",
+            ];
             table(&header, queues.iter().map(row))
         }
     })
 }
 
-fn row(QueueSummary { queue, depth }: &QueueSummary) -> Vec<String> {
+fn row(QueueSummary { queue, depth, ages }: &QueueSummary) -> Vec<String> {
     let counts =
         [depth.invisible, depth.pending, depth.running, depth.completed, depth.canceled, depth.errored].map(grouped);
     let state = match (queue.config.enqueue_blocked == Some(true), queue.config.dequeue_blocked == Some(true)) {
@@ -44,6 +56,9 @@ fn row(QueueSummary { queue, depth }: &QueueSummary) -> Vec<String> {
     };
     let mut row = vec![queue.name.clone(), type_text(queue.config.queue_type.as_ref())];
     row.extend(counts);
+    row.extend(
+        [ages.oldest_pending_ms, ages.oldest_lease_ms].map(|age_ms| age_ms.map_or_else(String::new, format_ago)),
+    );
     row.push(state.to_owned());
     row
 }

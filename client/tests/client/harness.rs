@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tallystone_client::{Client, Worker};
 use tallystone_model::oracle::Oracle;
-use tallystone_server::{QueueTemplates, ServerConfig, attach_queue};
+use tallystone_server::{QueueTemplates, ServerConfig, TenantConfigs, attach_queue};
 use tallystone_serving::Host;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -32,7 +32,14 @@ impl World {
         let server = listener.local_addr().unwrap();
         let store = Arc::new(Oracle::new(clock.clone()));
         let mut tasks = JoinSet::new();
-        let host = attach_queue(Host::new(), store, &ServerConfig::default(), QueueTemplates::default()).unwrap();
+        let host = attach_queue(
+            Host::new(),
+            store,
+            &ServerConfig::default(),
+            QueueTemplates::default(),
+            &TenantConfigs::default(),
+        )
+        .unwrap();
         tasks.spawn(async move { host.serve(listener, std::future::pending()).await.unwrap() });
         let wire = Wire::to(server, &mut tasks).await;
         let client = Client::connect(wire.url()).await.unwrap();

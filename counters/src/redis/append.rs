@@ -61,7 +61,7 @@ impl RedisNamespace {
         results.into_iter().map(|result| result.unwrap_or_else(|| Err(defect("too little")))).collect()
     }
 
-    /// Refuses what no state of the store allows.
+    /// Refuses what no state of the store allows, and adds while its disk has no room. A clear makes room.
     fn refused_at_once(&self, event: &NewEvent) -> Option<Refusal> {
         if event.time_ms.is_some_and(|time_ms| time_ms >= TIME_MS_MAX) {
             return Some(Refusal::TooEarly);
@@ -70,6 +70,7 @@ impl RedisNamespace {
             Change::Add(delta) if delta.unsigned_abs() > self.config.pending_max().unsigned_abs() => {
                 Some(Refusal::Overflow)
             }
+            Change::Add(_) => self.room.check().err().map(Refusal::from),
             _ => None,
         }
     }

@@ -44,7 +44,7 @@ use futures::future::try_join_all;
 use layout::LayoutCache;
 use redis::{Cmd, FromRedisValue, from_redis_value};
 use std::sync::Arc;
-use tallystone_link::{Clock, Link, ScriptReply};
+use tallystone_link::{Clock, Link, Room, ScriptReply};
 use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
 
 /// The texts of the scripts that a [`Link`] for these stores must load.
@@ -67,6 +67,7 @@ pub struct RedisNamespace {
     revision: u64,
     incarnation: u64,
     clock: Clock,
+    room: Room,
     /// The store's time, as far as this process knows.
     now: Arc<StoreClock>,
     layouts: Arc<[LayoutCache; SHARDS as usize]>,
@@ -82,13 +83,19 @@ impl RedisNamespace {
         let Namespace { name, config, revision, incarnation } = namespace;
         config.check()?;
         let (now, layouts) = (Arc::new(StoreClock::new(clock.clone())), Arc::default());
-        let namespace =
-            RedisNamespace { links, name, tag, config: Arc::new(config), revision, incarnation, clock, now, layouts };
+        let (config, room) = (Arc::new(config), Room::default());
+        let namespace = RedisNamespace { links, name, tag, config, revision, incarnation, clock, room, now, layouts };
         let configured = (0..SHARDS).map(async |shard| {
             namespace.run(shard, &namespace.log_call(CounterScript::Configure, &namespace.keys(shard).log())).await
         });
         try_join_all(configured).await?;
         Ok(namespace)
+    }
+
+    /// The same, which refuses adds while there is no room for more data.
+    #[must_use]
+    pub(crate) fn within(self, room: Room) -> RedisNamespace {
+        RedisNamespace { room, ..self }
     }
 
     /// Its configuration.

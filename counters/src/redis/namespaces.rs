@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use redis::{Client, Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{
-    Clock, ConnectError, Format, Identity, Link, RedisConfig, ReplicaWait, ScriptReply, StoreStatus,
+    Clock, ConnectError, Format, Identity, Link, RedisConfig, ReplicaWait, Room, ScriptReply, StoreStatus,
 };
 use tallystone_lua::counter::{CounterAnswer, CounterScript, DELETED_FIELD, INCARNATION_FIELD, NAMESPACES};
 use tokio::sync::watch;
@@ -28,6 +28,7 @@ pub struct RedisNamespaces {
     /// `None`: not connected, in tests.
     identity: Option<Arc<Identity>>,
     clock: Clock,
+    room: Room,
     /// Dropped with the last of the clones, it ends them.
     _tasks: Arc<JoinSet<()>>,
 }
@@ -36,12 +37,18 @@ impl RedisNamespaces {
     /// Does not connect yet.
     pub fn new(client: Client, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
         let link = |_| Link::new(client.clone(), replicas, scripts());
-        RedisNamespaces { links: (0..SHARDS).map(link).collect(), identity: None, clock, _tasks: Arc::default() }
+        RedisNamespaces {
+            links: (0..SHARDS).map(link).collect(),
+            identity: None,
+            clock,
+            room: Room::default(),
+            _tasks: Arc::default(),
+        }
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
     pub async fn connect(redis: &RedisConfig, clock: Clock) -> Result<RedisNamespaces, ConnectError> {
-        let client = redis.access().client(&redis.url)?;
+        let (client, room) = (redis.access().client(&redis.url)?, redis.room("counters")?);
         let (replicas, allow_volatile) = (redis.replicas(), redis.allow_volatile);
         let shown = tallystone_model::without_password(&redis.url);
         let link = || Link::new(client.clone(), replicas, scripts());
@@ -52,8 +59,9 @@ impl RedisNamespaces {
         first.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
         let identity = Identity::open(client.clone(), MARK, &shown, allow_volatile).await?;
         let links = (0..SHARDS).map(|_| link().guarded_by(identity.state())).collect();
-        let _tasks = Arc::new(clock.watch(&client));
-        Ok(RedisNamespaces { links, identity: Some(identity), clock, _tasks })
+        let mut tasks = clock.watch(&client);
+        tasks.spawn(room.clone().watch());
+        Ok(RedisNamespaces { links, identity: Some(identity), clock, room, _tasks: Arc::new(tasks) })
     }
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
@@ -170,6 +178,7 @@ impl RedisNamespaces {
     /// died before all of them did.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         self.verify().await?;
-        RedisNamespace::open(self.links.clone(), namespace.clone(), self.clock.clone()).await
+        let opened = RedisNamespace::open(self.links.clone(), namespace.clone(), self.clock.clone()).await?;
+        Ok(opened.within(self.room.clone()))
     }
 }

@@ -102,6 +102,7 @@ pub struct CounterService {
 impl CounterService {
     /// Serves the namespaces of a Redis. Due rollups become jobs in the queue behind this client; without one, none does.
     pub fn new(namespaces: RedisNamespaces, queue: Option<Client>, waiting: WaitingBounds) -> Arc<CounterService> {
+        crate::metrics::describe();
         let directory = Directory::new(namespaces, WaitingRoom::new(waiting));
         Arc::new(CounterService { directory, queue, namespace_deleted: Notify::new() })
     }

@@ -6,12 +6,10 @@ use super::reply::{HttpReply, no_response};
 use super::retry::retry_while_shards_start;
 use crate::store::HistoryError;
 use bytes::Bytes;
-use elasticsearch::auth::Credentials;
 use elasticsearch::http::headers::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, TransportBuilder};
 use elasticsearch::http::{Method, Url};
 use futures::FutureExt;
-use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -27,6 +25,10 @@ pub(super) struct ElasticClient {
 /// The address of a server; the error says what is wrong with it, without the address, which may have a password in it.
 pub(crate) fn parse_url(url: &str) -> Result<Url, String> {
     match Url::parse(url) {
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            Err("has a user or a password; set elasticsearch.user and password_file, or elasticsearch.api_key_file"
+                .to_owned())
+        }
         Ok(url) if matches!(url.scheme(), "http" | "https") && !url.cannot_be_a_base() => Ok(url),
         Ok(_) => Err("it begins with neither http:// nor https://".to_owned()),
         Err(error) => Err(error.to_string()),
@@ -36,12 +38,8 @@ pub(crate) fn parse_url(url: &str) -> Result<Url, String> {
 impl ElasticClient {
     pub(super) fn new(options: &ElasticOptions) -> Result<ElasticClient, HistoryError> {
         let invalid = |why: String| HistoryError::Failed(format!("the address of Elasticsearch: {why}"));
-        let mut url = parse_url(&options.url).map_err(invalid)?;
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let (user, password) = (decoded(url.username()), decoded(url.password().unwrap_or_default()));
-        let credentials = (!user.is_empty()).then_some(Credentials::Basic(user, password));
-        // In the address they would be sent twice, and appear in every error that names it.
-        let _ = (url.set_username(""), url.set_password(None));
+        let url = parse_url(&options.url).map_err(invalid)?;
+        let access = options.access.read().map_err(|error| HistoryError::Failed(error.to_string()))?;
         let agent = HeaderValue::from_static(concat!("tallystone/", env!("CARGO_PKG_VERSION")));
         let mut builder = TransportBuilder::new(SingleNodeConnectionPool::new(url))
             .timeout(options.request_timeout)
@@ -49,8 +47,11 @@ impl ElasticClient {
             .header(USER_AGENT, agent)
             // The proxy of the environment is for addresses outside.
             .disable_proxy();
-        if let Some(credentials) = credentials {
+        if let Some(credentials) = access.credentials {
             builder = builder.auth(credentials);
+        }
+        if let Some(validation) = access.validation {
+            builder = builder.cert_validation(validation);
         }
         let transport = builder.build().map_err(|error| invalid(error.to_string()))?;
         Ok(ElasticClient { transport })
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_refused_address_does_not_show_its_password() {
-        for bad in ["", "search:9200", "ftp://u:secret@x", "http://"] {
+        for bad in ["", "search:9200", "ftp://u:secret@x", "http://u:secret@x", "http://"] {
             let error = ElasticClient::new(&ElasticOptions::new(bad)).err().expect(bad).to_string();
             assert!(!error.contains("secret"), "{error}");
         }

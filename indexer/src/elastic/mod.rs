@@ -13,11 +13,12 @@
 //! - `PREFIX-losses`: one document per shard that has lost transitions since the last repair.
 //!
 //! What lives here: the store (`store`), one file per call of the trait, and what these share: `cluster` (the state of
-//! one store), `group` (the indices of some queues), `places` (which of them have what), `client` (one request), `reply`
+//! one store), `group` (the indices of some queues), `places` (which of them have what), `client` (one request), `access` (its user and files), `reply`
 //! (its response or error), `retry`, `bulk` (many writes), `get` (documents by id), `document` (what is written), `names`,
 //! `hours`, `claims`, `index_list`, `templates`, `refresh`, `filter` and `response` (searches).
 //! What may not: knowledge of Kafka, and features that only one of the two products has.
 
+mod access;
 mod advance;
 mod bulk;
 mod claims;
@@ -47,6 +48,7 @@ mod store;
 mod templates;
 mod trace;
 
+pub use access::ElasticAccess;
 pub(crate) use client::parse_url;
 pub(crate) use names::check_prefix;
 pub(crate) use options::index_days;

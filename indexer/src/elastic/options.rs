@@ -1,5 +1,6 @@
 //! The address of Elasticsearch, and how its indices are created.
 
+use super::access::ElasticAccess;
 use std::fmt;
 use std::time::Duration;
 
@@ -49,8 +50,10 @@ pub struct ElasticGroup {
 /// The options of an [`Elastic`](super::Elastic).
 #[derive(Clone, PartialEq, Eq)]
 pub struct ElasticOptions {
-    /// `http://` or `https://`, with user and password if the server needs them.
+    /// `http://` or `https://`, without user and password.
     pub url: String,
+    /// User, API key and CAs.
+    pub access: ElasticAccess,
     /// The prefix of all index and template names: a-z 0-9 - _.
     pub prefix: String,
     /// Primary shards of a new index of messages or transitions.
@@ -72,6 +75,7 @@ impl ElasticOptions {
     pub fn new(url: impl Into<String>) -> Self {
         ElasticOptions {
             url: url.into(),
+            access: ElasticAccess::default(),
             prefix: "tallystone".to_owned(),
             shards: 1,
             replicas: 1,

@@ -7,5 +7,5 @@
 mod consumer;
 mod sink;
 
-pub use consumer::{IndexerError, IndexerOptions, dead_letter_topic, run};
+pub use consumer::{BUCKETS, IndexerError, IndexerOptions, dead_letter_topic, run};
 pub use sink::{KafkaSink, WATERMARK_EVERY};

@@ -29,12 +29,12 @@ pub struct AllInOne {
 }
 
 impl AllInOne {
-    /// Starts the queue with its history, then the counters, in plain text and for callers without identities. Where Kafka and Elasticsearch are configured, an indexer
-    /// runs in the queue's host.
+    /// Starts the queue with its history, then the counters, in plain text and for callers without identities. Where
+    /// Kafka and Elasticsearch are configured, an indexer runs in the queue's host.
     pub async fn start(config: &Config, listeners: Listeners) -> Result<AllInOne, AssemblyError> {
         config.check_queue()?;
         config.check_counters()?;
-        let store = Arc::new(RedisStore::connect(config.redis_options()).await?);
+        let store = Arc::new(RedisStore::connect(config.redis_options()?).await?);
         let namespaces = connect_namespaces(&config.redis).await?;
         let history = History::open(config)?;
         let elastic = history.elastic.clone();

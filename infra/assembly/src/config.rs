@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use tallystone_counters::CountersConfig;
 use tallystone_indexer::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
 use tallystone_kafka::KafkaConfig;
-use tallystone_link::RedisConfig;
+use tallystone_link::{ConnectError, RedisConfig};
 use tallystone_model::ConfigError;
 use tallystone_server::store::{OutboxBound, RedisOptions};
-use tallystone_server::{OutboxConfig, QueueTemplates, ServerConfig};
-use tallystone_serving::{AuthConfig, Limits, Ports, TlsConfig};
+use tallystone_server::{OutboxConfig, QueueTemplates, ServerConfig, TenantConfigs};
+use tallystone_serving::{AuditConfig, AuthConfig, JwtConfig, Limits, Ports, TlsConfig};
 use tallystone_workers::RollupWorkerConfig;
 
 /// Every section, by its name in the file.
@@ -22,6 +22,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// Configurations of new queues.
     pub queue_templates: QueueTemplates,
+    /// What the queues of each tenant may take.
+    pub tenants: TenantConfigs,
     /// The Redis of queues and counters.
     pub redis: RedisConfig,
     /// What the callers of each port may take.
@@ -30,6 +32,10 @@ pub struct Config {
     pub tls: TlsConfig,
     /// Who may call, and what they may do.
     pub auth: AuthConfig,
+    /// The tokens of an identity provider.
+    pub jwt: JwtConfig,
+    /// Which calls are recorded, and where.
+    pub audit: AuditConfig,
     /// How this process calls servers.
     pub client: ClientConfig,
     /// What shards keep for history, and the relay.
@@ -54,6 +60,7 @@ impl Config {
         self.server.check()?;
         self.check_ports("server", self.server.listen.into(), self.server.metrics_listen)?;
         self.queue_templates.check()?;
+        self.tenants.check()?;
         self.redis.check()?;
         self.outbox.check()?;
         self.check_history()?;
@@ -100,6 +107,7 @@ impl Config {
     ) -> Result<(), ConfigError> {
         self.limits.check()?;
         self.tls.check()?;
+        self.jwt.check()?;
         for (key, address) in [("listen", listen), ("metrics_listen", metrics_listen)] {
             if let Some(address) = address {
                 self.tls.check_address(&format!("{section}.{key}"), address)?;
@@ -108,9 +116,9 @@ impl Config {
         Ok(())
     }
 
-    /// Reads the certificates and the principals of this process.
+    /// Reads the certificates and the principals of this process, and opens its audit log.
     pub fn ports(&self) -> Result<Ports, ConfigError> {
-        Ports::open(self.limits, &self.tls, &self.auth)
+        Ports::open(self.limits, &self.tls, &self.auth, &self.jwt, &self.audit)
     }
 
     fn check_history(&self) -> Result<(), ConfigError> {
@@ -148,7 +156,10 @@ impl Config {
     }
 
     /// How the queue's store reaches Redis.
-    pub fn redis_options(&self) -> RedisOptions {
+    ///
+    /// # Errors
+    /// A file or folder of `[redis]` cannot be used.
+    pub fn redis_options(&self) -> Result<RedisOptions, ConnectError> {
         RedisOptions::new(&self.redis, self.outbox_bound())
     }
 }

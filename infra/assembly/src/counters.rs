@@ -1,5 +1,6 @@
 //! The process `tallystone counters`: the counters of a Redis, over gRPC and HTTP.
 
+use crate::buckets::buckets;
 use crate::client::ClientConfig;
 use crate::{AssemblyError, Config};
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub async fn counters(config: &Config) -> Result<Host, AssemblyError> {
     let ports = config.ports()?;
     let queue = queue_client("counters.queue_url", &config.counters.queue_url, &config.client)?;
     let namespaces = connect_namespaces(&config.redis).await?;
-    let host = Host::with_metrics(config.counters.metrics_listen, &[], &ports)?;
+    let host = Host::with_metrics(config.counters.metrics_listen, &buckets(), &ports)?;
     let host = host.http_hosts(&config.counters.http_hosts);
     Ok(attach_counters(host, namespaces, Some(queue), config.counters.waiting()))
 }

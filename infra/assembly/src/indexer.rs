@@ -1,5 +1,6 @@
 //! The process `tallystone indexer`: events from Kafka into Elasticsearch, and the service `History` over it.
 
+use crate::buckets::buckets;
 use crate::history::attach_pruning;
 use crate::{AssemblyError, Config};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub fn indexer(config: &Config) -> Result<Host, AssemblyError> {
     let kafka = config.kafka.options()?.ok_or_else(|| missing("kafka.brokers"))?;
     let elastic = config.elasticsearch.options(&config.history);
     let elastic = Arc::new(Elastic::new(elastic.ok_or_else(|| missing("elasticsearch.url"))?)?);
-    let host = Host::with_metrics(config.indexer.metrics_listen, &[], &ports)?;
+    let host = Host::with_metrics(config.indexer.metrics_listen, &buckets(), &ports)?;
     let host = host.service(HistoryApi::new(elastic.clone()).service());
     Ok(attach_indexers(host, elastic, config, kafka))
 }

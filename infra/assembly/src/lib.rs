@@ -6,6 +6,7 @@
 //! that a part does.
 
 mod all_in_one;
+mod buckets;
 mod client;
 mod config;
 mod counters;

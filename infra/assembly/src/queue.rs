@@ -1,16 +1,17 @@
 //! The process `tallystone server`: the queue over a Redis, with its relay and its history.
 
+use crate::buckets::buckets;
 use crate::{AssemblyError, Config, History};
 use std::sync::Arc;
+use tallystone_server::attach_redis_queue;
 use tallystone_server::store::RedisStore;
-use tallystone_server::{BUCKETS, attach_redis_queue};
 use tallystone_serving::{Host, Ports};
 
 /// The host of a queue. Nothing is opened before the configuration is checked, and no port before Redis is.
 pub async fn queue(config: &Config) -> Result<Host, AssemblyError> {
     config.check_queue()?;
     let ports = config.ports()?;
-    let store = Arc::new(RedisStore::connect(config.redis_options()).await?);
+    let store = Arc::new(RedisStore::connect(config.redis_options()?).await?);
     queue_over(store, History::open(config)?, config, &ports)
 }
 
@@ -21,7 +22,7 @@ pub fn queue_over(
     config: &Config,
     ports: &Ports,
 ) -> Result<Host, AssemblyError> {
-    let host = Host::with_metrics(config.server.metrics_listen, BUCKETS, ports)?;
+    let host = Host::with_metrics(config.server.metrics_listen, &buckets(), ports)?;
     let host = history.attach(host, &store, config);
-    Ok(attach_redis_queue(host, store, &config.server, config.queue_templates.clone())?)
+    Ok(attach_redis_queue(host, store, &config.server, config.queue_templates.clone(), &config.tenants)?)
 }

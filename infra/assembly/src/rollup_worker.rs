@@ -1,10 +1,11 @@
 //! The process `tallystone rollup-worker`: rollups of counters, taken from the queue.
 
+use crate::buckets::buckets;
 use crate::counters::{connect_namespaces, queue_client};
 use crate::{AssemblyError, Config};
 use tallystone_client::Client;
 use tallystone_counters::redis::RedisNamespaces;
-use tallystone_serving::listen_metrics;
+use tallystone_serving::{Collectors, listen_metrics};
 use tallystone_workers::{RollupWorkers, WorkerOptions};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -15,7 +16,7 @@ pub async fn rollup_worker(config: &Config, options: WorkerOptions) -> Result<Ro
     config.check_rollup_worker()?;
     let queue = queue_client("rollup_worker.queue_url", &config.rollup_worker.queue_url, &config.client)?;
     if let Some(address) = config.rollup_worker.metrics_listen {
-        tokio::spawn(listen_metrics(address, &[], &config.ports()?)?);
+        tokio::spawn(listen_metrics(address, &buckets(), &config.ports()?, &Collectors::default())?);
     }
     Ok(RollupWorkers::new(connect_namespaces(&config.redis).await?, queue, options))
 }

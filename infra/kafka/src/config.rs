@@ -1,8 +1,9 @@
 //! `[kafka]`: which Kafka, and the topic of events.
 
-use crate::{KafkaConfigError, KafkaOptions};
+use crate::{KafkaAccess, KafkaConfigError, KafkaOptions, KafkaSecurity, SaslMechanism};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use tallystone_model::{ConfigError, without_password};
 
 /// `[kafka]`
@@ -19,6 +20,20 @@ pub struct KafkaConfig {
     pub replicas: u32,
     /// Retention of the topic if it is created.
     pub retention_ms: u64,
+    /// The protocol; `None`: that of the properties, or plain text.
+    pub security: Option<KafkaSecurity>,
+    /// How the user is proved.
+    pub sasl_mechanism: Option<SaslMechanism>,
+    /// The user.
+    pub user: Option<String>,
+    /// The file with the password of the user.
+    pub password_file: Option<PathBuf>,
+    /// The CAs of the brokers, PEM; `None`: those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate to show to the brokers, PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key, PEM.
+    pub key_file: Option<PathBuf>,
     /// Further librdkafka properties, each `key=value`.
     pub properties: Vec<String>,
 }
@@ -26,7 +41,21 @@ pub struct KafkaConfig {
 impl Default for KafkaConfig {
     fn default() -> Self {
         let KafkaOptions { topic, partitions, retention_ms, .. } = KafkaOptions::default();
-        KafkaConfig { brokers: None, topic, partitions, replicas: 0, retention_ms, properties: Vec::new() }
+        KafkaConfig {
+            brokers: None,
+            topic,
+            partitions,
+            replicas: 0,
+            retention_ms,
+            security: None,
+            sasl_mechanism: None,
+            user: None,
+            password_file: None,
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
+            properties: Vec::new(),
+        }
     }
 }
 
@@ -37,6 +66,12 @@ impl KafkaConfig {
         ConfigError::unless_within("kafka.replicas", u64::from(self.replicas), 0..=16)?;
         ConfigError::unless_within("kafka.retention_ms", self.retention_ms, 60_000..=3_650 * 86_400_000)?;
         self.options().map(drop)
+    }
+
+    fn access(&self) -> KafkaAccess {
+        let KafkaConfig { security, sasl_mechanism, user, password_file, ca_file, cert_file, key_file, .. } =
+            self.clone();
+        KafkaAccess { security, sasl_mechanism, user, password_file, ca_file, cert_file, key_file }
     }
 
     /// The options of clients; `None`: no Kafka is configured.
@@ -60,6 +95,7 @@ impl KafkaConfig {
             partitions: self.partitions,
             replication_factor: u16::try_from(self.replicas).ok().filter(|replicas| *replicas > 0),
             retention_ms: self.retention_ms,
+            access: self.access(),
             properties: self.properties.iter().enumerate().map(property).collect::<Result<BTreeMap<_, _>, _>>()?,
         };
         options.check().map_err(|error| match error {
@@ -104,6 +140,8 @@ mod tests {
             ("kafka.properties[0]", property("linger.ms")),
             ("kafka.properties[0]", property("sasl.password: S3cretPW=")),
             ("kafka.properties", property("acks=1")),
+            ("kafka.properties", property("sasl.password=S3cretPW")),
+            ("kafka.user", KafkaConfig { user: Some("u".to_owned()), ..kafka() }),
         ] {
             assert_eq!(config.check().unwrap_err().field, field);
         }

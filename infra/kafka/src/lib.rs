@@ -1,14 +1,16 @@
 //! Kafka clients, set up the same way for every part of Tallystone that writes or reads a topic.
 //!
-//! What lives here: the configuration section (`config`), the connection options (`options`), topics (`topic`), an
+//! What lives here: the configuration section (`config`), the connection options (`options`), what is wrong with them (`error`), encryption and user (`access`), topics (`topic`), an
 //! idempotent producer (`producer`) and a consumer-group reader (`reader`; its callbacks are in `context`, how it
 //! notices that librdkafka has stopped reading in `stuck`, how the other clients are replaced when they have failed in
 //! `renewed`, and that the topic was created again in `position` and
 //! `verifier`). What may not: the content of a record. The history sink and
 //! the history consumer are in `tallystone-indexer`; other readers of the topic depend on this crate alone.
 
+mod access;
 mod config;
 mod context;
+mod error;
 #[cfg(test)]
 mod fake_broker;
 mod logging;
@@ -21,9 +23,11 @@ mod stuck;
 mod topic;
 mod verifier;
 
+pub use access::{KafkaAccess, KafkaSecurity, SaslMechanism};
 pub use config::KafkaConfig;
 pub use context::ReaderObserver;
-pub use options::{KafkaConfigError, KafkaOptions};
+pub use error::KafkaConfigError;
+pub use options::KafkaOptions;
 pub use position::{Position, RecordMark};
 pub use producer::{Delivery, Producer, Record};
 pub use reader::GroupReader;

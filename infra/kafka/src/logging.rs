@@ -2,7 +2,11 @@
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// The context of a client that needs no callbacks: it only logs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +33,17 @@ pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
     }
 }
 
-/// Logs an error of the client as a whole. The call that it affects returns its own error.
+/// Logs an error of the client as a whole. The call that it affects returns its own error, which is a timeout where the
+/// brokers refuse the client or it refuses them. That does not heal by itself, so it is a warning, about every ten seconds.
 pub(crate) fn log_client_error(error: &KafkaError, reason: &str) {
-    tracing::debug!(%error, reason, "kafka");
+    static WARNED_AT: Mutex<Option<Instant>> = Mutex::new(None);
+    let is_refusal =
+        matches!(error.rdkafka_error_code(), Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL));
+    let mut warned_at = WARNED_AT.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_refusal && warned_at.is_none_or(|at| at.elapsed() > WARN_EVERY) {
+        *warned_at = Some(Instant::now());
+        tracing::warn!(reason, "no connection to Kafka with this TLS and this user");
+    } else {
+        tracing::debug!(%error, reason, "kafka");
+    }
 }

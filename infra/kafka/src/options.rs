@@ -1,7 +1,8 @@
 //! Which Kafka cluster and topic to use, and how librdkafka is configured for them.
 
+use crate::access::KafkaAccess;
+use crate::error::KafkaConfigError;
 use rdkafka::ClientConfig;
-use rdkafka::error::KafkaError;
 use std::collections::BTreeMap;
 
 /// A Kafka cluster and the events topic in it.
@@ -17,7 +18,9 @@ pub struct KafkaOptions {
     pub replication_factor: Option<u16>,
     /// Retention of the topic if this program creates it, in ms by record timestamp.
     pub retention_ms: u64,
-    /// More librdkafka properties: TLS, SASL, buffer sizes.
+    /// Encryption and user.
+    pub access: KafkaAccess,
+    /// More librdkafka properties, such as buffer sizes.
     pub properties: BTreeMap<String, String>,
 }
 
@@ -29,41 +32,9 @@ impl Default for KafkaOptions {
             partitions: 12,
             replication_factor: None,
             retention_ms: 7 * 86_400_000,
+            access: KafkaAccess::default(),
             properties: BTreeMap::new(),
         }
-    }
-}
-
-/// Why the options cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KafkaConfigError {
-    /// The programs set this property themselves: exactly-once indexing depends on it, or it has its own setting.
-    #[error("the Kafka property {0} cannot be changed: the programs set it themselves")]
-    Fixed(String),
-    /// librdkafka does not know a property, or refuses its value. The value is not shown, because it may be a password.
-    #[error("the Kafka client cannot be set up: {0}")]
-    Refused(String),
-    /// A field is out of range.
-    #[error("{field}: {why}")]
-    Invalid {
-        /// The field.
-        field: &'static str,
-        /// What is wrong with its value.
-        why: String,
-    },
-}
-
-impl From<KafkaError> for KafkaConfigError {
-    /// Why a client could not be created.
-    fn from(error: KafkaError) -> Self {
-        KafkaConfigError::Refused(match error {
-            // The library's own text quotes the value, and so may librdkafka's description.
-            KafkaError::ClientConfig(_, why, name, value) => {
-                let why = if value.is_empty() { why } else { why.replace(&value, "***") };
-                format!("{name}: {why}")
-            }
-            other => other.to_string(),
-        })
     }
 }
 
@@ -107,14 +78,17 @@ impl KafkaOptions {
             return invalid("partitions", format!("is {}; must be from 1 to 10000", self.partitions));
         }
         if self.brokers.contains('@') {
-            return invalid("brokers", "has an @; user and password are properties: sasl.username=…".to_owned());
+            return invalid(
+                "brokers",
+                "has an @; the user is kafka.user, the password is in kafka.password_file".to_owned(),
+            );
         }
         if let Some(bad) = self.brokers.split(',').find(|broker| !is_address(broker.trim())) {
             return invalid("brokers", format!("has {bad:?}; must be like HOST:PORT,HOST:PORT"));
         }
         match self.properties.keys().find(|name| FIXED.contains(&name.as_str())) {
             Some(name) => Err(KafkaConfigError::Fixed(name.clone())),
-            None => Ok(()),
+            None => self.access.check(self.properties.keys()),
         }
     }
 
@@ -137,6 +111,7 @@ impl KafkaOptions {
         for (name, value) in &self.properties {
             config.set(name, value);
         }
+        self.access.apply(&mut config)?;
         config.set("bootstrap.servers", &self.brokers);
         for (name, value) in fixed {
             config.set(*name, *value);

@@ -1,7 +1,8 @@
 //! An idempotent producer that reports when every replica has acknowledged all records of a delivery.
 
+use crate::error::KafkaConfigError;
 use crate::logging::{log_client_error, log_line};
-use crate::options::{KafkaConfigError, KafkaOptions};
+use crate::options::KafkaOptions;
 use crate::renewed::Renewed;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;

@@ -4,7 +4,8 @@
 //! [`GroupReader::store_positions`], and librdkafka commits stored offsets every second.
 
 use crate::context::{KnownPosition, ReaderContext, ReaderObserver};
-use crate::options::{KafkaConfigError, KafkaOptions};
+use crate::error::KafkaConfigError;
+use crate::options::KafkaOptions;
 use crate::position::Position;
 use crate::stuck::{StuckPartition, Trouble};
 use crate::verifier::{Verdict, Verifier};

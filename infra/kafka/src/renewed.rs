@@ -3,7 +3,7 @@
 //! A Kafka that has just started names no broker until it is registered. librdkafka takes that for a cluster without
 //! brokers, drops those that it knows, and never connects again (librdkafka #5301). A new client does.
 
-use crate::options::KafkaConfigError;
+use crate::error::KafkaConfigError;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::FromClientConfigAndContext;

@@ -1,7 +1,8 @@
 //! A topic: created if it is missing, and its current number of partitions.
 
+use crate::error::KafkaConfigError;
 use crate::logging::LogContext;
-use crate::options::{KafkaConfigError, KafkaOptions};
+use crate::options::KafkaOptions;
 use crate::renewed::Renewed;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};

@@ -1,8 +1,9 @@
 //! Reads the records before stored positions again, and compares them: a topic that was deleted and created again has
 //! others there.
 
+use crate::error::KafkaConfigError;
 use crate::logging::LogContext;
-use crate::options::{KafkaConfigError, KafkaOptions};
+use crate::options::KafkaOptions;
 use crate::position::{Position, RecordMark};
 use crate::renewed::Renewed;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};

@@ -1,7 +1,8 @@
 //! `[redis]`: which Redis, and how durable it must be.
 
 use crate::access::RedisAccess;
-use crate::{Clock, ReplicaWait, Witness};
+use crate::room::{Reserve, Room};
+use crate::{Clock, ConnectError, ReplicaWait, Witness};
 use redis::IntoConnectionInfo;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -31,6 +32,12 @@ pub struct RedisConfig {
     pub replica_wait_ms: u64,
     /// Calls are refused where Redis's clock and this machine's differ by more (X6); 0: they are not compared.
     pub clock_skew_max_ms: u32,
+    /// The folder of Redis's data, if it is on this machine; `None`: its disk is not watched.
+    pub data_dir: Option<PathBuf>,
+    /// The reserve: while fewer bytes are free on the disk of that folder, calls that add data are refused (S1).
+    pub disk_free_min_bytes: u64,
+    /// The reserve as a share of the disk, in percent; the larger of both counts.
+    pub disk_free_min_percent: u32,
 }
 
 impl Default for RedisConfig {
@@ -46,6 +53,9 @@ impl Default for RedisConfig {
             replicas_min: 0,
             replica_wait_ms: 1_000,
             clock_skew_max_ms: Witness::SKEW_MAX_MS,
+            data_dir: None,
+            disk_free_min_bytes: 1 << 30,
+            disk_free_min_percent: 5,
         }
     }
 }
@@ -61,6 +71,8 @@ impl RedisConfig {
         self.access().check(&self.url)?;
         ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;
         ConfigError::unless_within("redis.replica_wait_ms", self.replica_wait_ms, 1..=60_000)?;
+        ConfigError::unless_within("redis.disk_free_min_bytes", self.disk_free_min_bytes, 0..=1 << 50)?;
+        ConfigError::unless_within("redis.disk_free_min_percent", self.disk_free_min_percent.into(), 0..=90)?;
         // Less than what calls of a healthy Redis wait now and then would refuse calls for no reason.
         match self.clock_skew_max_ms {
             0 | 100..=3_600_000 => Ok(()),
@@ -82,6 +94,15 @@ impl RedisConfig {
         Clock::redis(what, self.clock_skew_max_ms)
     }
 
+    /// The room on the disk of Redis. `what` names the data: "queues" or "counters".
+    ///
+    /// # Errors
+    /// [`ConnectError::File`]: `data_dir` cannot be used.
+    pub fn room(&self, what: &'static str) -> Result<Room, ConnectError> {
+        let reserve = Reserve { bytes: self.disk_free_min_bytes, percent: self.disk_free_min_percent };
+        self.data_dir.as_deref().map_or(Ok(Room::default()), |folder| Room::of_folder(what, folder, reserve))
+    }
+
     /// The replicas that each write waits for.
     pub fn replicas(&self) -> ReplicaWait {
         ReplicaWait { replicas_min: self.replicas_min, wait_ms: self.replica_wait_ms }
@@ -99,6 +120,8 @@ mod tests {
             ("redis.url", RedisConfig { url: "http://x".to_owned(), ..RedisConfig::default() }),
             ("redis.replicas_min", RedisConfig { replicas_min: 17, ..RedisConfig::default() }),
             ("redis.replica_wait_ms", RedisConfig { replica_wait_ms: 0, ..RedisConfig::default() }),
+            ("redis.disk_free_min_bytes", RedisConfig { disk_free_min_bytes: u64::MAX, ..RedisConfig::default() }),
+            ("redis.disk_free_min_percent", RedisConfig { disk_free_min_percent: 91, ..RedisConfig::default() }),
             ("redis.clock_skew_max_ms", RedisConfig { clock_skew_max_ms: 99, ..RedisConfig::default() }),
         ] {
             assert_eq!(config.check().unwrap_err().field, field);

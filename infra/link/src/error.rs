@@ -1,7 +1,8 @@
 //! A failed command, and whether it took effect.
 
+use metrics::{counter, describe_counter};
 use redis::{ErrorKind, RedisError, ServerError};
-use tallystone_model::{Applied, Refusal};
+use tallystone_model::{Applied, Refusal, Resource};
 
 /// A failed command, and whether it took effect.
 #[derive(Debug)]
@@ -15,6 +16,21 @@ pub struct LinkError {
     pub(crate) is_data_loss: bool,
 }
 
+/// The code of Redis's answer while it cannot write its data to its disk: it refuses every write.
+const DISK_ERROR: &str = "MISCONF";
+const DISK_ERRORS: &str = "tallystone_store_disk_errors_total";
+
+/// Shows the counter of such answers from 0 on.
+pub(crate) fn begin_disk_errors() {
+    describe_counter!(DISK_ERRORS, "calls that Redis refused because it cannot write to its disk (MISCONF)");
+    counter!(DISK_ERRORS).increment(0);
+}
+
+fn disk_error(error: &RedisError) -> String {
+    let why = error.detail().unwrap_or_default();
+    format!("Redis cannot write to its disk, and refuses every write until it can: {why}")
+}
+
 impl LinkError {
     /// No connection could be opened.
     pub(crate) fn before(error: RedisError) -> Self {
@@ -25,6 +41,9 @@ impl LinkError {
     pub(crate) fn after(error: RedisError) -> Self {
         // An answer from the server, even an error, proves that the connection works.
         let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+        if error.code() == Some(DISK_ERROR) {
+            counter!(DISK_ERRORS).increment(1);
+        }
         let applied = if answered { Applied::No } else { Applied::Unknown };
         LinkError { source: error, applied, lost: !answered, is_data_loss: false }
     }
@@ -55,11 +74,13 @@ impl From<LinkError> for Refusal {
         }
         let why = error.source.to_string();
         match error.source.code() {
-            Some("OOM") => Refusal::StoreFull,
-            // Refused before anything was executed: loading, a disk that takes no writes, a replica, an unknown script.
-            Some(
-                "LOADING" | "MISCONF" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN",
-            ) => Refusal::Unavailable { applied: Applied::No, why },
+            Some("OOM") => Refusal::StoreFull { of: Resource::Memory },
+            // Refused before anything was executed.
+            Some(DISK_ERROR) => Refusal::Unavailable { applied: Applied::No, why: disk_error(&error.source) },
+            // The same: loading, a replica, an unknown script.
+            Some("LOADING" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN") => {
+                Refusal::Unavailable { applied: Applied::No, why }
+            }
             // A defect (wrong type, an error in a script): a retry would fail again.
             Some(_) if !error.lost => Refusal::Internal(why),
             _ => Refusal::Unavailable { applied: error.applied, why },

@@ -4,7 +4,7 @@
 //! What lives here: [`Link`] and its [`LinkError`], one connection and the notice that it is lost (`connection`), its user
 //! and files (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`), the wait until it has loaded its
 //! data (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the
-//! same store (`identity`, `state`), the clock of the scripts (`clock`) and what this process's clock says of it
+//! same store (`identity`, `state`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock says of it
 //! (`witness`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys there are, and
 //! what their replies mean.
 
@@ -20,6 +20,7 @@ mod link;
 mod loading;
 mod preflight;
 mod reply;
+mod room;
 mod script_reply;
 mod state;
 mod witness;
@@ -32,6 +33,7 @@ pub use format::Format;
 pub use identity::Identity;
 pub use link::{Link, ReplicaWait};
 pub use preflight::{ConnectError, preflight};
+pub use room::Room;
 pub use script_reply::ScriptReply;
 pub use state::{DataLoss, StoreState, StoreStatus};
 pub use witness::{Verdict, Witness, wall_ms};

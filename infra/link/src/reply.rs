@@ -3,8 +3,8 @@
 use redis::Value;
 
 /// The value of a name in a reply that is a map or, in the older protocol, a list of names and values; empty: it has none.
-pub(crate) fn field(user: &Value, name: &str) -> String {
-    let value = match user {
+pub(crate) fn field(reply: &Value, name: &str) -> String {
+    let value = match reply {
         Value::Map(pairs) => pairs.iter().find(|(key, _)| text(key) == name).map(|(_, value)| value),
         Value::Array(parts) => parts.chunks(2).find(|pair| text(&pair[0]) == name).and_then(|pair| pair.get(1)),
         _ => None,

@@ -2,6 +2,7 @@
 //! anything. The model is the maximum clock offset of CockroachDB and YugabyteDB.
 
 use crate::Link;
+use crate::error::begin_disk_errors;
 use metrics::{Unit, describe_gauge, gauge};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -100,12 +101,14 @@ impl Witness {
     }
 
     fn measured(&self, offset_ms: i64) {
+        // Every time: the connection may be older than the recorder of metrics.
+        describe_gauge!(OFFSET, Unit::Seconds, "by how much Redis's clock is ahead of this machine's");
         gauge!(OFFSET, "store" => self.what).set(offset_ms as f64 / 1_000.0);
+        begin_disk_errors();
     }
 
     /// Measures the offset again and again, for the metric and the log, until `link` or the future is dropped.
     pub async fn watch(self: Arc<Self>, link: Link) {
-        describe_gauge!(OFFSET, Unit::Seconds, "by how much Redis's clock is ahead of this machine's");
         loop {
             let sent_ms = wall_ms();
             if let Ok(store_ms) = link.time_ms().await {

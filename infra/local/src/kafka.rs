@@ -34,12 +34,20 @@ pub struct PrivateKafkaOptions {
     pub heap_mib: u32,
     /// More properties of the broker: `("log.retention.ms", "60000")`.
     pub properties: Vec<(String, String)>,
+    /// More arguments of the format of a new data folder: `["--add-scram", "SCRAM-SHA-256=[name=u,password=p]"]`.
+    pub format_args: Vec<String>,
 }
 
 impl PrivateKafkaOptions {
     /// The defaults, in this folder.
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        PrivateKafkaOptions { data_dir: data_dir.into(), port: None, heap_mib: 256, properties: Vec::new() }
+        PrivateKafkaOptions {
+            data_dir: data_dir.into(),
+            port: None,
+            heap_mib: 256,
+            properties: Vec::new(),
+            format_args: Vec::new(),
+        }
     }
 }
 
@@ -60,7 +68,7 @@ impl PrivateKafka {
             let controller_port = free_port().map_err(unusable(&dir))?;
             configure(&options, &dir, port, controller_port).map_err(unusable(&dir))?;
             let java = Java { program: java(&java_home), libs: service.join("libs").join("*"), dir: dir.clone() };
-            format(&java).await?;
+            format(&java, &options.format_args).await?;
             let heap = format!("-Xmx{}m", options.heap_mib);
             let mut command = vec!["--".into(), java.program.clone().into_os_string()];
             command.extend(java.arguments(&[&heap, "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]));
@@ -151,7 +159,7 @@ impl Java {
 }
 
 /// Gives a new data folder its cluster id, once.
-async fn format(java: &Java) -> Result<(), LocalError> {
+async fn format(java: &Java, more_args: &[String]) -> Result<(), LocalError> {
     let formatted = java.dir.join("formatted");
     if formatted.exists() {
         return Ok(());
@@ -159,7 +167,7 @@ async fn format(java: &Java) -> Result<(), LocalError> {
     let mut command = tokio::process::Command::new(&java.program);
     command.args(java.arguments(&["-XX:TieredStopAtLevel=1"])).arg("kafka.tools.StorageTool");
     // Half done by one that was killed is done again.
-    command.args(["format", "--ignore-formatted", "-t", CLUSTER_ID, "-c"]).arg(java.dir.join(CONFIG));
+    command.args(["format", "--ignore-formatted", "-t", CLUSTER_ID, "-c"]).arg(java.dir.join(CONFIG)).args(more_args);
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await.map_err(unusable(&java.dir))?;
     if !output.status.success() {
         let log_tail = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().replace('\n', " | ");

@@ -3,7 +3,8 @@
 use crate::ServeError;
 use crate::background::{BackgroundTask, BackgroundTasks};
 use crate::bounds::Limits;
-use crate::http::{GuardLayer, HostNames, health_path, unknown_path};
+use crate::collectors::Collectors;
+use crate::http::{GuardLayer, HostNames, health_paths, unknown_path};
 use crate::metrics::{Buckets, listen_metrics};
 use crate::ports::Ports;
 use crate::transport::transport;
@@ -21,6 +22,7 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
 use tonic::service::Routes;
+use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 use tower::util::MapResponseLayer;
 
@@ -30,12 +32,17 @@ const WELL_FORMED: &str = "descriptor sets made by the build are well-formed";
 
 /// One port and what is served on it. Services are added first, then [`Host::serve`] runs it.
 ///
-/// Every host speaks gRPC and HTTP/1, answers `grpc.health.v1`, `GET /health` and server reflection, and has limits.
+/// Every host speaks gRPC and HTTP/1, answers `grpc.health.v1`, `GET /health`, `/livez`, `/readyz` and server
+/// reflection, and has limits.
 pub struct Host {
     router: Router,
     ports: Ports,
     names: HostNames,
+    /// Of the metrics page, if there is one.
+    collectors: Option<Collectors>,
     health: HealthReporter,
+    /// The names of the services, for their health.
+    services: Vec<&'static str>,
     tasks: Vec<BackgroundTask>,
     drains: Vec<(&'static str, BoxFuture<'static, ()>)>,
     stopping: CancellationToken,
@@ -56,7 +63,18 @@ impl Host {
         let _stop_when_dropped = stopping.clone().drop_guard();
         let router = Routes::from(Router::new()).add_service(health_service).into_axum_router();
         let (ports, names) = (Ports::default(), HostNames::default());
-        Host { router, ports, names, health, tasks: Vec::new(), drains: Vec::new(), stopping, _stop_when_dropped }
+        Host {
+            router,
+            ports,
+            names,
+            collectors: None,
+            health,
+            services: vec![""],
+            tasks: Vec::new(),
+            drains: Vec::new(),
+            stopping,
+            _stop_when_dropped,
+        }
     }
 
     /// The limits of this host, its TLS and the identities of its callers. Without them it has the default limits, and
@@ -74,12 +92,25 @@ impl Host {
     /// A host that also serves `/metrics`, if there is an address, both as these ports. It comes before all
     /// services: metric handles that are made before the recorder is installed do nothing.
     pub fn with_metrics(address: Option<SocketAddr>, buckets: &[Buckets], ports: &Ports) -> Result<Host, ServeError> {
-        let host = Host::new().ports(ports);
+        let mut host = Host::new().ports(ports);
         if let Some(address) = address {
-            let listener = listen_metrics(address, buckets, ports)?;
+            let collectors = host.collectors.insert(Collectors::default());
+            let listener = listen_metrics(address, buckets, ports, collectors)?;
             host.spawn(listener);
         }
         Ok(host)
+    }
+
+    /// Whether there is a metrics page: without one, nothing need be read for it.
+    pub fn has_metrics(&self) -> bool {
+        self.collectors.is_some()
+    }
+
+    /// Calls this for every metrics page. It appends series in Prometheus's text format, whose names no recorded metric has.
+    pub fn collect(&self, series: impl Fn(&mut String) + Send + Sync + 'static) {
+        if let Some(collectors) = &self.collectors {
+            collectors.add(series);
+        }
     }
 
     /// Cancelled as soon as the host stops: what waits ends its wait, and new work is refused.
@@ -99,6 +130,7 @@ impl Host {
         S::Response: IntoResponse,
         S::Future: Send + 'static,
     {
+        self.services.push(S::NAME);
         self.router = Routes::from(self.router).add_service(service).into_axum_router();
         self
     }
@@ -134,8 +166,8 @@ impl Host {
         self
     }
 
-    /// Serves on a bound listener until `shutdown` ends, then stops in order: waiting calls end and the port closes; what
-    /// must drain drains; background tasks end.
+    /// Serves on a bound listener until `shutdown` ends, then stops in order: health becomes NOT_SERVING; waiting calls
+    /// end and the port closes; what must drain drains; background tasks end.
     ///
     /// # Errors
     /// [`ServeError::BackgroundTask`] as soon as a task fails; [`ServeError::Grpc`] when the transport fails.
@@ -157,12 +189,12 @@ impl Host {
     }
 
     async fn run(self, listener: TcpListener, shutdown: BoxFuture<'_, ()>) -> Result<(), ServeError> {
-        let Host { router, ports, names, tasks, drains, stopping, _stop_when_dropped, health } = self;
+        let Host { router, ports, names, tasks, drains, stopping, _stop_when_dropped, health, services, .. } = self;
         let mut tasks = BackgroundTasks::start(tasks, &stopping);
         let address = listener.local_addr().map_err(ServeError::Listener)?;
         let router = router
             .merge(reflection())
-            .merge(health_path(health))
+            .merge(health_paths(health.clone(), stopping.clone()))
             .fallback(unknown_path)
             .layer((GuardLayer(names), MapResponseLayer::new(refuse_in_full::<axum::body::Body>)));
         tracing::info!(%address, "serving");
@@ -172,6 +204,10 @@ impl Host {
             why = tasks.failed() => return Err(ServeError::BackgroundTask(why)),
             () = shutdown => {
                 tracing::info!(%address, "stopping");
+                // A client that watches the health sends its next call to another server.
+                for service in services {
+                    health.set_service_status(service, ServingStatus::NotServing).await;
+                }
                 stopping.cancel();
                 // A client that keeps its connection open does not keep the host.
                 if let Ok(served) = tokio::time::timeout(STOP_WAIT, server).await {

@@ -9,6 +9,7 @@
 mod access;
 mod background;
 mod bounds;
+mod collectors;
 mod dedicated_thread;
 mod error;
 mod host;
@@ -18,24 +19,25 @@ mod metrics;
 mod ports;
 mod rpc;
 mod running;
-mod stamp;
 mod tls;
 mod transport;
 mod unread;
+mod watched;
 
 pub use access::{
-    Access, AuthConfig, Book, FileError, Guarded, METHODS, PrincipalSummary, Resource, Right, Rule, Rules, Token,
-    Verdict,
+    Access, AuditConfig, AuditedCall, AuthConfig, Book, FileError, Guarded, JwtConfig, METHODS, OnAuditFailure,
+    PrincipalSummary, Resource, Right, Rule, Rules, Token, Verdict,
 };
 pub use background::{BackgroundTask, BackgroundTasks};
 pub use bounds::Limits;
+pub use collectors::Collectors;
 pub use dedicated_thread::dedicated_thread;
 pub use error::ServeError;
 pub use host::Host;
 pub use listen::Listen;
 pub use metrics::{Buckets, listen_metrics};
 pub use ports::Ports;
-pub use rpc::{ObservedCall, RpcMetrics};
+pub use rpc::{ObservedCall, RpcMetrics, SECONDS};
 pub use running::Running;
 pub use tls::{ClientCertificates, TlsConfig};
 pub use unread::refused_in_full;

@@ -2,9 +2,10 @@
 
 use crate::ServeError;
 use crate::access::{Access, Right};
-use crate::http::{FaultBody, unknown_path};
+use crate::collectors::Collectors;
+use crate::http::{FaultBody, live_path, unknown_path};
 use crate::ports::Ports;
-use crate::rpc::{RPC_SECONDS, RPC_SECONDS_BUCKETS};
+use crate::rpc::{RPC_SECONDS, SECONDS};
 use crate::transport::transport;
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
@@ -40,23 +41,23 @@ pub fn listen_metrics(
     address: SocketAddr,
     buckets: &[Buckets],
     ports: &Ports,
+    collectors: &Collectors,
 ) -> Result<impl Future<Output = ()> + Send + use<>, ServeError> {
     let failed = |why: String| ServeError::Metrics { address, why };
     let listener = bind(address).map_err(|error| failed(error.to_string()))?;
     let mut builder = PrometheusBuilder::new();
-    for Buckets { metric, bounds } in
-        [&Buckets { metric: RPC_SECONDS, bounds: RPC_SECONDS_BUCKETS }].into_iter().chain(buckets)
-    {
+    for Buckets { metric, bounds } in [&Buckets { metric: RPC_SECONDS, bounds: SECONDS }].into_iter().chain(buckets) {
         builder = builder
             .set_buckets_for_metric(Matcher::Full((*metric).to_owned()), bounds)
             .map_err(|error| failed(error.to_string()))?;
     }
     let recorder = builder.build_recorder();
     let metrics = recorder.handle();
-    let ports = ports.clone();
+    let (ports, collectors) = (ports.clone(), collectors.clone());
     ::metrics::set_global_recorder(recorder).map_err(|error| failed(error.to_string()))?;
+    ports.audit.iter().for_each(|audit| audit.begin_metrics());
     Ok(async move {
-        let served = transport(listener, pages(metrics.clone()), ports, CancellationToken::new());
+        let served = transport(listener, pages(metrics.clone(), collectors), ports, CancellationToken::new());
         tokio::select! {
             served = served => tracing::error!(%address, ?served, "the metrics listener has ended"),
             never = keep_up(metrics) => match never {},
@@ -70,12 +71,16 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-fn pages(metrics: PrometheusHandle) -> Router {
+fn pages(metrics: PrometheusHandle, collectors: Collectors) -> Router {
     let page = async move |access: Access| match access.require(Right::Metrics, METRICS) {
-        Ok(()) => ([(CONTENT_TYPE, TEXT)], metrics.render()).into_response(),
+        Ok(()) => {
+            let mut page = metrics.render();
+            collectors.append_to(&mut page);
+            ([(CONTENT_TYPE, TEXT)], page).into_response()
+        }
         Err(refused) => FaultBody::from(refused).into_response(),
     };
-    Router::new().route(METRICS, get(page)).fallback(unknown_path)
+    Router::new().route(METRICS, get(page)).merge(live_path()).fallback(unknown_path)
 }
 
 async fn keep_up(metrics: PrometheusHandle) -> std::convert::Infallible {

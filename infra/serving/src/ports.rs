@@ -1,6 +1,6 @@
-//! What all ports of a process share: limits, TLS, and the identities of callers.
+//! What all ports of a process share: limits, TLS, the identities of callers, and the audit log.
 
-use crate::access::{AuthConfig, Identities};
+use crate::access::{AuditConfig, AuditLog, AuthConfig, Identities, JwtConfig};
 use crate::bounds::Limits;
 use crate::tls::{Tls, TlsConfig};
 use std::sync::{Arc, Weak};
@@ -16,6 +16,7 @@ pub struct Ports {
     pub(crate) limits: Limits,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) identities: Option<Arc<Identities>>,
+    pub(crate) audit: Option<Arc<AuditLog>>,
 }
 
 impl Ports {
@@ -24,13 +25,17 @@ impl Ports {
     ///
     /// # Errors
     /// A file cannot be used; the field is the key that names it.
-    pub fn open(limits: Limits, tls: &TlsConfig, auth: &AuthConfig) -> Result<Ports, ConfigError> {
+    pub fn open(
+        limits: Limits,
+        tls: &TlsConfig,
+        auth: &AuthConfig,
+        jwt: &JwtConfig,
+        audit: &AuditConfig,
+    ) -> Result<Ports, ConfigError> {
         let tls = Tls::open(tls)?.map(Arc::new);
-        let identities = auth.principals_file.as_deref().map(|path| {
-            let why = |error| ConfigError::new("auth.principals_file", format!("{}: {error}", path.display()));
-            Identities::open(path).map(Arc::new).map_err(why)
-        });
-        let ports = Ports { limits, tls, identities: identities.transpose()? };
+        let identities = Identities::open(auth, jwt)?.map(Arc::new);
+        let audit = AuditLog::open(audit)?.map(Arc::new);
+        let ports = Ports { limits, tls, identities, audit };
         if ports.tls.is_some() || ports.identities.is_some() {
             let tls = ports.tls.as_ref().map_or_else(Weak::new, Arc::downgrade);
             let identities = ports.identities.as_ref().map_or_else(Weak::new, Arc::downgrade);

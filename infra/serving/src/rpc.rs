@@ -1,7 +1,7 @@
 //! The observation of calls: how many, how long, with which code; the same for every service.
 
 use crate::access::{Access, Guarded};
-use ::metrics::{Counter, Histogram, Unit, counter, describe_histogram, histogram};
+use ::metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use tracing::Instrument;
 
 const RPC_CALLS: &str = "tallystone_rpc_calls_total";
 pub(crate) const RPC_SECONDS: &str = "tallystone_rpc_seconds";
-/// A fast call takes a millisecond; the longest wait is five minutes.
-pub(crate) const RPC_SECONDS_BUCKETS: &[f64] =
+/// The buckets of times: a fast call takes a millisecond; the longest wait is five minutes.
+pub const SECONDS: &[f64] =
     &[0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// The metrics of a service's RPCs. Handles are made once, so that a call looks up no metric by name.
@@ -28,6 +28,7 @@ struct Handles {
 impl RpcMetrics {
     /// Handles for these RPCs, of the recorder that is installed now; without a recorder they do nothing.
     pub fn new(rpcs: &[&'static str]) -> Arc<RpcMetrics> {
+        describe_counter!(RPC_CALLS, "calls that have ended, by RPC and gRPC status");
         describe_histogram!(RPC_SECONDS, Unit::Seconds, "from the decoded request to the answer, waits included");
         let handles = |rpc: &&'static str| {
             let ok = counter!(RPC_CALLS, "rpc" => *rpc, "code" => code_name(Code::Ok));
@@ -51,10 +52,15 @@ impl RpcMetrics {
         R: Guarded,
         F: Future<Output = Result<T, Status>>,
     {
-        let allowed = Access::of(request.extensions()).check(request.get_ref());
+        let access = Access::of(request.extensions());
+        let allowed = access.check(request.get_ref()).and_then(|()| access.audit(request.get_ref()));
         let call = async {
-            allowed?;
-            call(request).await
+            let audited = allowed?;
+            let outcome = call(request).await;
+            if let Some(audited) = audited {
+                audited.end(outcome.as_ref());
+            }
+            outcome
         };
         self.observe(R::RPC, call).await
     }

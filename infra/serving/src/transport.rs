@@ -33,8 +33,9 @@ pub(crate) async fn transport(
     stopping: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
     let bound = BoundRequest { client_streams: Arc::new(client_streams()) };
-    let Ports { limits, tls, identities } = ports;
-    let router = router.layer((MapRequestLayer::new(move |request| bound.apply(request)), IdentifyLayer(identities)));
+    let Ports { limits, tls, identities, audit } = ports;
+    let identify = IdentifyLayer { identities, audit };
+    let router = router.layer((MapRequestLayer::new(move |request| bound.apply(request)), identify));
     Server::builder()
         .accept_http1(true)
         .http2_keepalive_interval(Some(KEEPALIVE))

@@ -27,9 +27,9 @@ local function mark_waiting()
   S[WAIT_UNTIL] = now + WAIT_MARK_MS
 end
 
-local function reply_of(requests)
-  local reply = {OK, now, call('ZCARD', K_READY), next_due()}
-  local n = 4
+local function reply_of(requests, expired, errored)
+  local reply = {OK, expired, errored, now, call('ZCARD', K_READY), next_due()}
+  local n = 6
   for _, r in ipairs(requests) do
     reply[n + 1], reply[n + 2] = r.found, r.ended
     n = n + 2

@@ -19,14 +19,15 @@ fn due_ms(record: &Record, config: &QueueConfig) -> Option<u64> {
 
 impl QueueShard {
     pub(super) fn sweep(&mut self) -> Swept {
-        let (promoted, expired) = (self.promote_due(SWEEP_ITEMS_MAX), self.expire_due(SWEEP_ITEMS_MAX));
-        let (errored, dropped) = self.collect_errored(SWEEP_ITEMS_MAX);
-        let collected = self.collect_due(SWEEP_ITEMS_MAX) + errored;
+        let promoted = self.promote_due(SWEEP_ITEMS_MAX);
+        let (expired, errored) = self.expire_due(SWEEP_ITEMS_MAX);
+        let (ended_errors, dropped) = self.collect_errored(SWEEP_ITEMS_MAX);
+        let collected = self.collect_due(SWEEP_ITEMS_MAX) + ended_errors;
         let next_ms = match self.has_too_many_errored() {
             true => Some(self.now_ms),
             false => self.messages.values().filter_map(|record| due_ms(record, &self.queue.config)).min(),
         };
-        Swept { promoted, expired, collected, dropped, next_ms, now_ms: self.now_ms }
+        Swept { promoted, expired, errored, collected, dropped, next_ms, now_ms: self.now_ms }
     }
 
     /// Promotes messages whose invisibility has ended to pending. Returns how many.
@@ -38,14 +39,16 @@ impl QueueShard {
         due.len() as u64
     }
 
-    /// Ends expired leases. Returns how many.
-    pub(super) fn expire_due(&mut self, limit: usize) -> u64 {
+    /// Ends expired leases. Returns how many, and how many of these left an errored message.
+    pub(super) fn expire_due(&mut self, limit: usize) -> (u64, u64) {
         let due = self.due(limit, |state| state == State::Running);
+        let mut errored = 0;
         for id in &due {
             let to = self.after_attempt(&self.messages[id], None);
             self.end_lease(id, to, Cause::LeaseExpired, "lease expired");
+            errored += u64::from(self.messages[id].state == State::Errored);
         }
-        due.len() as u64
+        (due.len() as u64, errored)
     }
 
     fn collect_due(&mut self, limit: usize) -> u64 {

@@ -34,7 +34,7 @@ impl QueueShard {
             }
         }
         self.promote_due(usize::MAX);
-        self.expire_due(usize::MAX);
+        let (expired, errored) = self.expire_due(usize::MAX);
         let mut cut_short = false;
         let mut leases = Vec::with_capacity(requests.len());
         for (at, request) in requests.iter().enumerate() {
@@ -58,7 +58,7 @@ impl QueueShard {
             self.tickets.insert((ticket.server, ticket.slot), TicketMemory { number: ticket.number, ..memory });
         }
         self.waiting |= wait && !blocked;
-        Ok(Dequeued { leases, cut_short, outlook: self.outlook() })
+        Ok(Dequeued { leases, cut_short, expired, errored, outlook: self.outlook() })
     }
 
     fn dequeue_blocked(&self) -> Refusal {

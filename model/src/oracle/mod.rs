@@ -258,6 +258,10 @@ impl Store for Oracle {
         })
     }
 
+    async fn ages(&self, shard: &Shard) -> Result<Ages, Refusal> {
+        self.on(shard, |state| Ok(state.ages()))
+    }
+
     async fn sweep(&self, shard: &Shard) -> Result<Swept, Refusal> {
         self.on(shard, |state| Ok(state.sweep()))
     }

@@ -4,11 +4,12 @@ use super::record::Record;
 use super::shard::QueueShard;
 use crate::explain::{Facts, Holder};
 use crate::invariants::Violation;
+use crate::limits::{AGE_LEASES_MAX, AGE_PRIORITIES_MAX};
 use crate::message::Message;
 use crate::names::MessageId;
 use crate::refusal::Refusal;
 use crate::state::State;
-use crate::store::{Depth, Page};
+use crate::store::{Ages, Depth, Page};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl QueueShard {
@@ -88,6 +89,21 @@ impl QueueShard {
             *depth.of_mut(record.state) += 1;
         }
         depth
+    }
+
+    pub(super) fn ages(&self) -> Ages {
+        // The most urgent message of each priority came first.
+        let mut oldest = self.heads();
+        oldest.dedup_by_key(|record| record.priority);
+        oldest.truncate(AGE_PRIORITIES_MAX);
+        let oldest = oldest.into_iter().min_by_key(|record| record.sequence);
+        let mut running: Vec<&Record> =
+            self.messages.values().filter(|record| record.state == State::Running).collect();
+        running.sort_by_key(|record| (record.due_ms, &record.content.id));
+        running.truncate(AGE_LEASES_MAX);
+        let leased_at_ms = running.into_iter().map(|record| record.state_since_ms).min();
+        let age_ms = |at_ms: u64| self.now_ms.saturating_sub(at_ms);
+        Ages { pending_ms: oldest.map(|record| age_ms(record.enqueued_at_ms)), lease_ms: leased_at_ms.map(age_ms) }
     }
 
     /// The oracle has no redundant state that could disagree: only the locks are to be checked.

@@ -14,6 +14,6 @@ pub(super) async fn handle<S: Store>(
     let template = engine.context.templates.config_of(&name);
     let config = queue_config::parse(request.config.unwrap_or_default(), template)
         .map_err(|refusal| status::within("config", refusal))?;
-    let queue = engine.context.store.create_queue(&name, config).await.map_err(status::of_call)?;
+    let queue = engine.create_queue(&name, config).await.map_err(status::of_call)?;
     Ok(pb::CreateQueueResponse { queue: Some(queue_config::to_info(queue)) })
 }

@@ -15,7 +15,11 @@ pub(super) async fn handle<S: Store>(
     let queue = wire::queue(&request.queue)?;
     let request_id = wire::text("request_id", request.request_id, REQUEST_ID_BYTES_MAX).map_err(status::of_call)?;
     let ids: Vec<String> = request.extensions.iter().map(|extension| extension.id.clone()).collect();
-    let parse = |extension| wire::lease_extension(extension, &request_id);
+    let parse = |extension| {
+        let extension = wire::lease_extension(extension, &request_id)?;
+        engine.context.tenants.check_lease(&queue, extension.lease_ms)?;
+        Ok(extension)
+    };
     let extensions = Parsed::new("extensions", request.extensions, parse)?;
     let results = extensions.through(|extensions| engine.extend_lease(&queue, extensions)).await?;
     let results = std::iter::zip(ids, results).map(|(id, result)| wire::to_extension_result(id, result));

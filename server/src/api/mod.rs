@@ -40,7 +40,7 @@ use tallystone_model::limits::BATCH_BYTES_MAX;
 use tallystone_proto::queue::v1::queue_admin_server::{QueueAdmin, QueueAdminServer};
 use tallystone_proto::queue::v1::queue_server::{Queue, QueueServer};
 use tallystone_proto::queue::v1::*;
-use tallystone_serving::RpcMetrics;
+use tallystone_serving::{Guarded, Resource, RpcMetrics};
 use tonic::{Request, Response, Status};
 
 /// The largest request that is read. A larger batch than 4 MiB, up to this, gets a status that names the field.
@@ -71,6 +71,9 @@ pub(crate) const RPCS: &[&str] = &[
     "CheckQueue",
 ];
 
+/// A refusal of these would cost more than the call: the lease would expire, and the message would run again.
+const UNCOUNTED: [&str; 3] = ["Complete", "ExtendLease", "Release"];
+
 /// Both services of `tallystone.queue.v1`.
 pub(crate) struct Api<S> {
     engine: Arc<Engine<S>>,
@@ -93,6 +96,27 @@ impl<S: Store> Api<S> {
         QueueServer::new(self.clone()).max_decoding_message_size(REQUEST_BYTES_MAX)
     }
 
+    /// A unary call: counted against the quota of its queue's tenant (S5), and observed.
+    async fn call<R, T, F>(
+        &self,
+        request: Request<R>,
+        handle: impl FnOnce(Request<R>) -> F,
+    ) -> Result<Response<T>, Status>
+    where
+        R: Guarded,
+        F: Future<Output = Result<T, Status>>,
+    {
+        let counted = async |request: Request<R>| {
+            if let Resource::One(queue) = request.get_ref().resource()
+                && !UNCOUNTED.contains(&R::RPC)
+            {
+                self.engine.context.tenants.take_call(queue).map_err(status::of_call)?;
+            }
+            handle(request).await
+        };
+        self.rpcs.call(request, counted).await
+    }
+
     /// The operator's verbs.
     pub(crate) fn admin(&self) -> QueueAdminServer<Self> {
         QueueAdminServer::new(self.clone()).max_decoding_message_size(REQUEST_BYTES_MAX)
@@ -104,30 +128,30 @@ impl<S: Store> Queue for Api<S> {
     type WorkStream = work::Responses;
 
     async fn enqueue(&self, request: Request<EnqueueRequest>) -> Result<Response<EnqueueResponse>, Status> {
-        self.rpcs.call(request, |request| enqueue::handle(&self.engine, request)).await
+        self.call(request, |request| enqueue::handle(&self.engine, request)).await
     }
 
     async fn dequeue(&self, request: Request<DequeueRequest>) -> Result<Response<DequeueResponse>, Status> {
-        self.rpcs.call(request, |request| dequeue::handle(&self.engine, request)).await
+        self.call(request, |request| dequeue::handle(&self.engine, request)).await
     }
 
     async fn complete(&self, request: Request<CompleteRequest>) -> Result<Response<CompleteResponse>, Status> {
-        self.rpcs.call(request, |request| complete::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| complete::handle(&self.engine, request.into_inner())).await
     }
 
     async fn extend_lease(
         &self,
         request: Request<ExtendLeaseRequest>,
     ) -> Result<Response<ExtendLeaseResponse>, Status> {
-        self.rpcs.call(request, |request| extend_lease::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| extend_lease::handle(&self.engine, request.into_inner())).await
     }
 
     async fn release(&self, request: Request<ReleaseRequest>) -> Result<Response<ReleaseResponse>, Status> {
-        self.rpcs.call(request, |request| release::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| release::handle(&self.engine, request.into_inner())).await
     }
 
     async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
-        self.rpcs.call(request, |request| cancel::handle(&self.engine, request)).await
+        self.call(request, |request| cancel::handle(&self.engine, request)).await
     }
 
     async fn work(
@@ -144,73 +168,73 @@ impl<S: Store> QueueAdmin for Api<S> {
         &self,
         request: Request<CreateQueueRequest>,
     ) -> Result<Response<CreateQueueResponse>, Status> {
-        self.rpcs.call(request, |request| create_queue::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| create_queue::handle(&self.engine, request.into_inner())).await
     }
 
     async fn update_queue(
         &self,
         request: Request<UpdateQueueRequest>,
     ) -> Result<Response<UpdateQueueResponse>, Status> {
-        self.rpcs.call(request, |request| update_queue::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| update_queue::handle(&self.engine, request.into_inner())).await
     }
 
     async fn get_queue(&self, request: Request<GetQueueRequest>) -> Result<Response<GetQueueResponse>, Status> {
-        self.rpcs.call(request, |request| get_queue::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| get_queue::handle(&self.engine, request.into_inner())).await
     }
 
     async fn list_queues(&self, request: Request<ListQueuesRequest>) -> Result<Response<ListQueuesResponse>, Status> {
-        self.rpcs.call(request, |request| list_queues::handle(&self.engine, request)).await
+        self.call(request, |request| list_queues::handle(&self.engine, request)).await
     }
 
     async fn delete_queue(
         &self,
         request: Request<DeleteQueueRequest>,
     ) -> Result<Response<DeleteQueueResponse>, Status> {
-        self.rpcs.call(request, |request| delete_queue::handle(&self.engine, request)).await
+        self.call(request, |request| delete_queue::handle(&self.engine, request)).await
     }
 
     async fn purge_queue(&self, request: Request<PurgeQueueRequest>) -> Result<Response<PurgeQueueResponse>, Status> {
-        self.rpcs.call(request, |request| purge_queue::handle(&self.engine, request)).await
+        self.call(request, |request| purge_queue::handle(&self.engine, request)).await
     }
 
     async fn depth(&self, request: Request<DepthRequest>) -> Result<Response<DepthResponse>, Status> {
-        self.rpcs.call(request, |request| depth::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| depth::handle(&self.engine, request.into_inner())).await
     }
 
     async fn get_message(&self, request: Request<GetMessageRequest>) -> Result<Response<GetMessageResponse>, Status> {
-        self.rpcs.call(request, |request| get_message::handle(&self.engine, request)).await
+        self.call(request, |request| get_message::handle(&self.engine, request)).await
     }
 
     async fn list_messages(
         &self,
         request: Request<ListMessagesRequest>,
     ) -> Result<Response<ListMessagesResponse>, Status> {
-        self.rpcs.call(request, |request| list_messages::handle(&self.engine, request)).await
+        self.call(request, |request| list_messages::handle(&self.engine, request)).await
     }
 
     async fn update_message(
         &self,
         request: Request<UpdateMessageRequest>,
     ) -> Result<Response<UpdateMessageResponse>, Status> {
-        self.rpcs.call(request, |request| update_message::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| update_message::handle(&self.engine, request.into_inner())).await
     }
 
     async fn redrive(&self, request: Request<RedriveRequest>) -> Result<Response<RedriveResponse>, Status> {
-        self.rpcs.call(request, |request| redrive::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| redrive::handle(&self.engine, request.into_inner())).await
     }
 
     async fn change_messages(
         &self,
         request: Request<ChangeMessagesRequest>,
     ) -> Result<Response<ChangeMessagesResponse>, Status> {
-        self.rpcs.call(request, |request| change_messages::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| change_messages::handle(&self.engine, request.into_inner())).await
     }
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
-        self.rpcs.call(request, |request| explain::handle(&self.engine, request)).await
+        self.call(request, |request| explain::handle(&self.engine, request)).await
     }
 
     async fn check_queue(&self, request: Request<CheckQueueRequest>) -> Result<Response<CheckQueueResponse>, Status> {
-        self.rpcs.call(request, |request| check_queue::handle(&self.engine, request.into_inner())).await
+        self.call(request, |request| check_queue::handle(&self.engine, request.into_inner())).await
     }
 }

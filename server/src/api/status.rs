@@ -106,7 +106,16 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
             put("max", &max.to_string());
             Code::ResourceExhausted
         }
-        Refusal::StoreFull => Code::ResourceExhausted,
+        Refusal::TenantQuota { tenant, quota, max, .. } => {
+            put("tenant", tenant);
+            put("quota", quota);
+            put("max", &max.to_string());
+            Code::ResourceExhausted
+        }
+        Refusal::StoreFull { of } => {
+            put("resource", of.name());
+            Code::ResourceExhausted
+        }
         Refusal::Unavailable { applied, .. } => {
             put(
                 "applied",
@@ -126,16 +135,21 @@ fn of_refusal(refusal: &Refusal, field: Option<String>) -> RpcStatus {
         }
         Refusal::Internal(_) => Code::Internal,
     };
-    match refusal {
+    let status = match refusal {
         Refusal::Invalid { field: own, why } => {
             let field = field.unwrap_or_else(|| (*own).to_owned());
             let message = format!("{field}: {why}");
             rpc_status(code, message, refusal.reason(), metadata, Some((field, why.clone())))
         }
-        Refusal::TooManyWaiters { .. } => {
-            let status = rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None);
-            with_retry_delay(status, WAIT_AGAIN_AFTER)
-        }
         _ => rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None),
+    };
+    let retry_after = match refusal {
+        Refusal::TooManyWaiters { .. } => Some(WAIT_AGAIN_AFTER),
+        Refusal::TenantQuota { retry_after, .. } => *retry_after,
+        _ => None,
+    };
+    match retry_after {
+        Some(delay) => with_retry_delay(status, delay),
+        None => status,
     }
 }

@@ -1,7 +1,7 @@
 //! rpc UpdateQueue (Q2). A field in the mask without a value in the request is reset to its default.
 
 use super::{queue_config, status, wire};
-use crate::engine::{Engine, shard};
+use crate::engine::Engine;
 use tallystone_model::{QueueConfig, QueuePatch, Refusal, Store};
 use tallystone_proto::queue::v1 as pb;
 use tonic::Status;
@@ -21,9 +21,7 @@ pub(super) async fn handle<S: Store>(
     let requested = pb::QueueConfig { r#type: 0, exclusivity_key: String::new(), shards: None, ..requested };
     let config = queue_config::parse(requested, template).map_err(|refusal| status::within("config", refusal))?;
     let patch = patch(&paths, config).map_err(status::of_call)?;
-    let queue = engine.context.store.update_queue(&name, patch).await.map_err(status::of_call)?;
-    // A resumed queue, or one with new limits, may have messages for the waiting callers.
-    engine.lanes.wake(&shard(&name));
+    let queue = engine.update_queue(&name, patch).await.map_err(status::of_call)?;
     Ok(pb::UpdateQueueResponse { queue: Some(queue_config::to_info(queue)) })
 }
 

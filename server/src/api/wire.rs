@@ -5,7 +5,7 @@ use tallystone_model::limits::*;
 use tallystone_model::message::Attempt;
 use tallystone_model::names::{check_range, check_text};
 use tallystone_model::store::{
-    Completion, Depth, Extended, Extension, LeaseRef, MessagePatch, Release, Transition, Verdict,
+    Ages, Completion, Depth, Extended, Extension, LeaseRef, MessagePatch, Release, Transition, Verdict,
 };
 use tallystone_model::{Filter, Lease, Message, MessageId, QueueName, Refusal, State};
 use tallystone_proto::RpcStatus;
@@ -179,6 +179,10 @@ pub(super) fn to_extension_result(id: String, result: Result<Extended, RpcStatus
 pub(super) fn to_counts(depth: Depth) -> pb::StateCounts {
     let Depth { invisible, pending, running, completed, canceled, errored } = depth;
     pb::StateCounts { invisible, pending, running, completed, canceled, errored }
+}
+
+pub(super) fn to_ages(ages: Ages) -> pb::Ages {
+    pb::Ages { oldest_pending_ms: ages.pending_ms.map(to_i64), oldest_lease_ms: ages.lease_ms.map(to_i64) }
 }
 
 pub(super) fn to_message(message: Message) -> pb::Message {

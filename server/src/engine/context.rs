@@ -1,10 +1,13 @@
 //! What the lanes and the verbs of one server share.
 
+use super::fair_queue::FairQueue;
 use super::places::WaitLimits;
 use crate::config::{CreateOnEnqueue, QueueTemplates};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
+use crate::queue_metrics::Board;
 use crate::schedule::Schedule;
+use crate::tenants::Tenants;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +19,10 @@ pub(crate) struct Context<S> {
     pub(crate) sweeper: Arc<Schedule>,
     pub(crate) health: StoreHealth,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) queues: Arc<Board>,
     pub(crate) wait_limits: WaitLimits,
+    pub(crate) fair_queue: FairQueue,
+    pub(crate) tenants: Tenants,
     /// Cancelled when the server stops.
     pub(crate) stopping: CancellationToken,
 }

@@ -1,11 +1,12 @@
 //! One flush: the gathered calls of a lane as one store call per verb, all sent at once.
 
 use super::context::Context;
+use super::fair_queue::Permit;
 use super::gather::{Batch, Parts};
 use super::waiting::DequeueBatch;
 use crate::config::CreateOnEnqueue;
 use futures::FutureExt;
-use futures::future::OptionFuture;
+use futures::future::{BoxFuture, OptionFuture};
 use std::sync::Arc;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{Cancellation, Completion, Dequeued, Extended, Extension, Items, Release, Transition};
@@ -64,54 +65,45 @@ impl Flush {
 }
 
 impl Outcome {
-    /// Whether the store has answered a call that there is no such queue.
+    /// Whether the store has answered a call that there is no such queue. (A quota refuses a whole call only if it would have
+    /// to create its queue.)
     pub(super) fn finds_no_queue(&self) -> bool {
-        fn by<P, T>(answer: &Option<(P, Result<T, Refusal>)>) -> bool {
-            matches!(answer, Some((_, Err(Refusal::QueueNotFound { .. }))))
+        self.has(|refusal| matches!(refusal, Refusal::QueueNotFound { .. } | Refusal::TenantQuota { .. }))
+    }
+
+    /// Whether a call as a whole was refused so.
+    fn has(&self, is: fn(&Refusal) -> bool) -> bool {
+        fn refusal<P, T>(answer: &Option<(P, Result<T, Refusal>)>) -> Option<&Refusal> {
+            answer.as_ref().and_then(|(_, answer)| answer.as_ref().err())
         }
-        by(&self.complete)
-            || by(&self.release)
-            || by(&self.extend)
-            || by(&self.cancel)
-            || by(&self.enqueue)
-            || by(&self.dequeue)
+        let refusals = [
+            refusal(&self.complete),
+            refusal(&self.release),
+            refusal(&self.extend),
+            refusal(&self.cancel),
+            refusal(&self.enqueue),
+            refusal(&self.dequeue),
+        ];
+        refusals.into_iter().flatten().any(is)
     }
 }
 
 /// Sends a flush. The store calls do not wait for each other. They are polled in this order and so reach the store's
 /// connection in this order: the dequeue comes after the calls that may make messages runnable. Most flushes have one or two
 /// of the six calls: each is boxed, so that a flush does not reserve the memory of all.
-pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, flush: Flush) -> Outcome {
+pub(super) async fn perform<S: Store>(
+    context: Arc<Context<S>>,
+    shard: Shard,
+    flush: Flush,
+    mut permit: Permit,
+) -> Outcome {
+    permit.set_items(flush.items());
     let (store, shard) = (&*context.store, &shard);
     let mut overtaken = false;
-    let complete = flush.complete.map(|batch| {
-        let call = async {
-            let answer = store.complete(shard, batch.items).await;
-            (batch.parts, answer)
-        };
-        call.boxed()
-    });
-    let release = flush.release.map(|batch| {
-        let call = async {
-            let answer = store.release(shard, batch.items).await;
-            (batch.parts, answer)
-        };
-        call.boxed()
-    });
-    let extend = flush.extend.map(|batch| {
-        let call = async {
-            let answer = store.extend_lease(shard, batch.items).await;
-            (batch.parts, answer)
-        };
-        call.boxed()
-    });
-    let cancel = flush.cancel.map(|batch| {
-        let call = async {
-            let answer = store.cancel(shard, batch.items).await;
-            (batch.parts, answer)
-        };
-        call.boxed()
-    });
+    let complete = sent(flush.complete, |items| store.complete(shard, items));
+    let release = sent(flush.release, |items| store.release(shard, items));
+    let extend = sent(flush.extend, |items| store.extend_lease(shard, items));
+    let cancel = sent(flush.cancel, |items| store.cancel(shard, items));
     let (context, overtaken_by) = (&context, &mut overtaken);
     let enqueue = flush.enqueue.map(|Batch { items, parts, may_create }| {
         let call = async move {
@@ -128,15 +120,27 @@ pub(super) async fn perform<S: Store>(context: Arc<Context<S>>, shard: Shard, fl
         };
         call.boxed()
     });
-    let (complete, release, extend, cancel, enqueue, dequeue) = futures::join!(
-        OptionFuture::from(complete),
-        OptionFuture::from(release),
-        OptionFuture::from(extend),
-        OptionFuture::from(cancel),
-        OptionFuture::from(enqueue),
-        OptionFuture::from(dequeue),
-    );
-    Outcome { complete, release, extend, cancel, enqueue, dequeue, overtaken }
+    let (complete, release, extend, cancel, enqueue, dequeue) =
+        futures::join!(complete, release, extend, cancel, OptionFuture::from(enqueue), OptionFuture::from(dequeue),);
+    if let Some((_, Ok(dequeued))) = &dequeue {
+        permit.leased(dequeued.leases.iter().flatten().map(Vec::len).sum());
+    }
+    let outcome = Outcome { complete, release, extend, cancel, enqueue, dequeue, overtaken };
+    permit.set_store_away(outcome.has(|refusal| matches!(refusal, Refusal::Unavailable { .. })));
+    outcome
+}
+
+/// The store call of a batch, with what its results belong to.
+fn sent<'a, I, O, F>(
+    batch: Option<Batch<I, O>>,
+    call: impl FnOnce(Vec<I>) -> F,
+) -> OptionFuture<BoxFuture<'a, (Parts<O>, Items<O>)>>
+where
+    O: Send + 'a,
+    F: Future<Output = Items<O>> + Send + 'a,
+{
+    let with_parts = |Batch { items, parts, .. }: Batch<I, O>| call(items).map(|answer| (parts, answer)).boxed();
+    batch.map(with_parts).into()
 }
 
 /// Enqueues; the first Enqueue creates the queue from its template (Q1). Returns whether it came after the dequeue of its
@@ -157,6 +161,13 @@ async fn enqueue_or_create<S: Store>(
         Ok(Some(config)) => config,
         Ok(None) => return (Err(not_found), false),
         Err(refusal) => return (Err(refusal), false),
+    };
+    let _creating = match context.tenants.of(&shard.queue) {
+        Some(tenant) => match tenant.create(&config).await {
+            Ok(creating) => Some(creating),
+            Err(refusal) => return (Err(refusal), false),
+        },
+        None => None,
     };
     let answer = match context.store.create_queue(&shard.queue, config).await {
         Ok(_) => {

@@ -3,8 +3,12 @@
 use super::call::{Call, Recipient, SubscriptionId};
 use std::collections::VecDeque;
 use tallystone_model::Refusal;
-use tallystone_model::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
+use tallystone_model::limits::BATCH_BYTES_MAX;
 use tallystone_model::store::Items;
+
+/// A flush takes calls up to so many items of each verb, since the store executes nothing else meanwhile
+/// (docs/decisions/0070).
+pub(super) const FLUSH_ITEMS: usize = 128;
 
 /// The calls of one verb that wait to be sent to the store.
 pub(super) struct Gather<I, O> {
@@ -46,14 +50,13 @@ impl<I, O> Gather<I, O> {
         self.items
     }
 
-    /// Takes as many whole calls as the limits of one store call allow, and at least one. Calls whose callers have
-    /// disconnected are dropped.
+    /// Takes as many whole calls as one flush may have, and at least one. Calls whose callers have disconnected are dropped.
     pub(super) fn take(&mut self) -> Option<Batch<I, O>> {
         let mut batch: Option<Batch<I, O>> = None;
         let mut bytes = 0;
         while let Some(call) = self.calls.front() {
             let so_far = batch.as_ref().map_or(0, |batch| batch.items.len());
-            let fits = so_far + call.items.len() <= BATCH_ITEMS_MAX && bytes + call.bytes <= BATCH_BYTES_MAX;
+            let fits = so_far + call.items.len() <= FLUSH_ITEMS && bytes + call.bytes <= BATCH_BYTES_MAX;
             if so_far > 0 && !fits {
                 break;
             }
@@ -110,6 +113,7 @@ pub(super) fn split<O>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tallystone_model::Resource;
     use tokio::sync::oneshot;
 
     fn call(items: std::ops::Range<usize>, bytes: usize) -> (Call<usize, usize>, oneshot::Receiver<Items<usize>>) {
@@ -121,19 +125,22 @@ mod tests {
     fn calls_combine_in_order_up_to_the_limits_and_never_split() {
         let mut gather = Gather::default();
         let mut receivers = Vec::new();
-        for (range, bytes) in [(0..600, 0), (600..900, 0), (900..1_001, 0), (2_000..2_001, BATCH_BYTES_MAX)] {
+        for (range, bytes) in
+            [(0..100, 0), (100..128, 0), (128..228, 0), (2_000..2_001, BATCH_BYTES_MAX), (0..1_000, 0)]
+        {
             let (call, receiver) = call(range, bytes);
             gather.push(call);
             receivers.push(receiver);
         }
         let first = gather.take().unwrap();
-        assert_eq!(first.items, (0..900).collect::<Vec<_>>(), "a third call would pass 1,000 items");
+        assert_eq!(first.items, (0..FLUSH_ITEMS).collect::<Vec<_>>(), "a third call would pass the items of a flush");
         let second = gather.take().unwrap();
-        assert_eq!(second.items.len(), 102, "bytes at the bound still fit");
+        assert_eq!(second.items.len(), 101, "bytes at the bound still fit");
         split(first.parts, Ok(first.items.into_iter().map(Ok).collect()), |_, _, _| unreachable!());
-        assert_eq!(receivers[1].try_recv().unwrap().unwrap()[0], Ok(600));
-        split(second.parts, Err(Refusal::StoreFull), |_, _, _| unreachable!());
-        assert_eq!(receivers[3].try_recv().unwrap(), Err(Refusal::StoreFull));
+        assert_eq!(receivers[1].try_recv().unwrap().unwrap()[0], Ok(100));
+        split(second.parts, Err(Refusal::StoreFull { of: Resource::Memory }), |_, _, _| unreachable!());
+        assert_eq!(receivers[3].try_recv().unwrap(), Err(Refusal::StoreFull { of: Resource::Memory }));
+        assert_eq!(gather.take().unwrap().items.len(), 1_000, "a call is never split");
         assert!(gather.take().is_none());
     }
 

@@ -5,10 +5,14 @@
 //! first call at once. A further flush is sent when it has as many items as those in flight, or when they have
 //! returned: otherwise the first callers to get their results would form a small flush, and a small flush costs as many
 //! scripts, outbox entries and fsyncs as a large one (docs/decisions/0013). Results arrive in the order of the flushes.
+//!
+//! Each flush needs a permit, so that no lane takes the store from the others (`fair_queue`).
 
 use super::call::{Call, SubscriptionId};
 use super::command::Command;
 use super::context::Context;
+use super::count::count;
+use super::fair_queue::Entrance;
 use super::flush::{Flush, Outcome, perform};
 use super::gather::{Gather, Parts, split};
 use super::granted::Granted;
@@ -17,6 +21,7 @@ use super::places::Places;
 use super::subscription::{Submission, WorkEvent};
 use super::timers::{IDLE, Timers};
 use super::waiting::{SLOTS, Waiting};
+use crate::queue_metrics::Tally;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
 use metrics::Gauge;
@@ -50,6 +55,7 @@ struct Lane<S> {
     measured_held: usize,
     /// Since the last flush was formed, the store has answered that there is no such queue.
     absent: bool,
+    tally: Arc<Tally>,
 }
 
 /// Counts a lane in the metrics until it ends, also if it panics.
@@ -77,7 +83,8 @@ pub(super) async fn run<S: Store>(
 ) {
     let stopping = context.stopping.clone();
     let now = Instant::now();
-    let refusals = context.metrics.waiters_refused.clone();
+    let tally = context.queues.tally(&shard.queue);
+    let refusals = tally.refusals("TOO_MANY_WAITERS", context.metrics.waiters_refused.clone());
     let places = Places::new(shard.queue.clone(), context.wait_limits, refusals);
     let _counted = Counted::new(context.metrics.lanes.clone());
     let mut lane = Lane {
@@ -94,7 +101,12 @@ pub(super) async fn run<S: Store>(
         notified_due_ms: 0,
         measured_held: 0,
         absent: false,
+        tally,
     };
+    // The queues of a tenant share its part.
+    let flow = context.tenants.of(&shard.queue).map_or(shard.queue.as_str(), |tenant| tenant.prefix());
+    let mut entrance = Entrance::new(&context.fair_queue, flow);
+    let mut permit = None;
     let mut in_flight = FuturesOrdered::new();
     // The number of items of each.
     let mut sizes = VecDeque::new();
@@ -108,12 +120,21 @@ pub(super) async fn run<S: Store>(
         while let Ok(command) = commands.try_recv() {
             lane.accept(command);
         }
-        if in_flight.len() < IN_FLIGHT
-            && lane.gathered() >= sizes.iter().sum()
+        let may_flush = in_flight.len() < IN_FLIGHT && lane.gathered() >= sizes.iter().sum() && lane.has_work();
+        if may_flush && permit.is_none() {
+            permit = entrance.enter(lane.gathered());
+        }
+        if let Some(permit) = permit.take()
             && let Some(flush) = lane.flush()
         {
             sizes.push_back(flush.items());
-            in_flight.push_back(perform(context.clone(), shard.clone(), flush));
+            in_flight.push_back(perform(context.clone(), shard.clone(), flush, permit));
+        }
+        // The lane of a queue that does not exist costs no memory after its calls, however many names callers invent. The
+        // next call of that name starts a lane again, and the store answers it: a queue that was created meanwhile is found.
+        let is_over = stopped || lane.absent;
+        if is_over && in_flight.is_empty() && lane.is_idle() && lanes.close(&shard, &commands) {
+            break;
         }
         lane.timers.arm(timer.as_mut(), lane.waiting.expire_at(), lane.waiting.held() > 0);
         tokio::select! {
@@ -123,6 +144,7 @@ pub(super) async fn run<S: Store>(
                 sizes.pop_front();
                 lane.settle(outcome);
             }
+            given = entrance.permit() => permit = Some(given),
             Some(command) = commands.recv() => lane.accept(command),
             () = stopping.cancelled(), if !stopped => {
                 stopped = true;
@@ -137,12 +159,12 @@ pub(super) async fn run<S: Store>(
                 timer.as_mut().reset(Instant::now() + IDLE);
             }
         }
-        // The lane of a queue that does not exist costs no memory after its calls, however many names callers invent. The
-        // next call of that name starts a lane again, and the store answers it: a queue that was created meanwhile is found.
-        let is_over = stopped || lane.absent;
-        if is_over && in_flight.is_empty() && lane.is_idle() && lanes.close(&shard, &commands) {
-            break;
-        }
+    }
+    let (is_absent, tally) = (lane.absent, lane.tally.clone());
+    // The places of waiters hold the tally, too.
+    drop(lane);
+    if is_absent {
+        context.queues.forget(&shard.queue, tally);
     }
 }
 
@@ -154,7 +176,7 @@ impl<S: Store> Lane<S> {
             Command::Release(call) => self.release.push(call),
             Command::Extend(call) => self.extend.push(call),
             Command::Cancel(call) => self.cancel.push(call),
-            Command::Dequeue(waiter) => self.waiting.arrive(waiter),
+            Command::Dequeue(waiter) => self.waiting.arrive(waiter, Instant::now()),
             Command::Subscribe(id, subscription) => self.waiting.subscribe(id, *subscription, Instant::now()),
             Command::Submit(id, submission) => self.submit(id, *submission),
             Command::StopSubscription(id) => self.waiting.stop_subscription(id),
@@ -180,6 +202,11 @@ impl<S: Store> Lane<S> {
             + self.cancel.items()
             + self.enqueue.items()
             + self.waiting.fresh()
+    }
+
+    /// Whether a flush may have anything to send.
+    fn has_work(&self) -> bool {
+        self.gathered() > 0 || self.waiting.held() > 0
     }
 
     /// Forms the next flush.
@@ -211,6 +238,7 @@ impl<S: Store> Lane<S> {
     fn settle(&mut self, outcome: Outcome) {
         let now = Instant::now();
         self.absent |= outcome.finds_no_queue();
+        count(&outcome, &self.tally);
         let Outcome { complete, release, extend, cancel, enqueue, dequeue, overtaken } = outcome;
         let wrote = complete.is_some() || release.is_some() || cancel.is_some() || enqueue.is_some();
         self.answer(complete, |event| Some(&mut event.completed));

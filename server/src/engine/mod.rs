@@ -1,13 +1,16 @@
 //! Between the wire and the store: the engine combines the calls of many callers, holds callers that wait for messages,
 //! and runs long verbs in bounded steps.
 //!
-//! What lives here: `lanes` and `lane` (one task for each queue shard), `call`, `gather` and `flush` (combining),
-//! `waiting` and `granted` (waiting callers and their leases), `subscription` and `session` (the two ends of a subscription),
-//! `purge`. What may not: gRPC types, and Redis. The engine uses the types of the model and works on any [`Store`].
+//! What lives here: `lanes` and `lane` (one task for each queue shard), `call`, `gather` and `flush` (combining), `count`
+//! (metrics), `fair_queue` (fair shares), `waiting` and `granted` (waiting callers and their leases), `subscription` and
+//! `session` (the two ends of a subscription), `purge`. What may not: gRPC types, and Redis. The engine uses the types of
+//! the model and works on any [`Store`].
 
 mod call;
 mod command;
 mod context;
+mod count;
+mod fair_queue;
 mod flush;
 mod gather;
 mod granted;
@@ -25,9 +28,12 @@ mod lost_replies;
 #[cfg(test)]
 mod new_queues;
 #[cfg(test)]
+mod quotas;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use context::Context;
+pub(crate) use fair_queue::FairQueue;
 pub(crate) use lanes::Lanes;
 pub(crate) use places::WaitLimits;
 pub(crate) use session::WorkSession;
@@ -40,9 +46,9 @@ use std::sync::Arc;
 use subscription::EventSender;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{
-    Cancellation, Completion, DequeueRequest, Extended, Extension, Items, Release, Transition,
+    Cancellation, Completion, DequeueRequest, Extended, Extension, Items, Queue, Release, Transition,
 };
-use tallystone_model::{Lease, NewMessage, QueueName, Refusal, Shard, Store};
+use tallystone_model::{Lease, NewMessage, QueueConfig, QueueName, QueuePatch, Refusal, Shard, Store};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -85,15 +91,25 @@ impl<S: Store> Engine<S> {
         self.tasks.wait().await;
     }
 
-    /// Adds messages (Q3); `bytes` is their encoded size. A queue of a template is created, if it is absent; another one
-    /// only with `may_create`.
+    /// Adds messages (Q3), as far as the quotas of the queue's tenant let them in (S5); `bytes` is their encoded size. A
+    /// queue of a template is created, if it is absent; another one only with `may_create`.
     pub(crate) async fn enqueue(
         &self,
         queue: &QueueName,
-        items: Vec<NewMessage>,
+        mut items: Vec<NewMessage>,
         bytes: usize,
         may_create: bool,
     ) -> Items<Enqueued> {
+        let Some(tenant) = self.context.tenants.of(queue) else {
+            return self.add(queue, items, bytes, may_create).await;
+        };
+        let admission = tenant.admit(&items).await?;
+        admission.filter(&mut items);
+        let answers = if items.is_empty() { Vec::new() } else { self.add(queue, items, bytes, may_create).await? };
+        Ok(admission.merge(answers))
+    }
+
+    async fn add(&self, queue: &QueueName, items: Vec<NewMessage>, bytes: usize, may_create: bool) -> Items<Enqueued> {
         let call = |recipient| Command::Enqueue(Call { items, bytes, may_create, recipient });
         self.through_lane(queue, call).await
     }
@@ -132,9 +148,20 @@ impl<S: Store> Engine<S> {
         request: DequeueRequest,
         until: Instant,
     ) -> Result<Vec<Lease>, Refusal> {
+        let (until, place, may_not_wait) = match self.context.tenants.of(queue) {
+            Some(tenant) if until > Instant::now() => match tenant.waiter() {
+                Ok(place) => (until, Some(place), None),
+                // It still gets what is runnable now.
+                Err(refusal) => (Instant::now(), None, Some(refusal)),
+            },
+            _ => (until, None, None),
+        };
+        self.context.tenants.check_lease(queue, request.lease_ms)?;
         let (reply, answer) = oneshot::channel();
         self.lanes.send(&shard(queue), Command::Dequeue(Box::new(DequeueCall { request, until, reply })));
-        answer.await.unwrap_or_else(|_| Err(lane_failed())).map(Granted::take)
+        let leases = answer.await.unwrap_or_else(|_| Err(lane_failed())).map(Granted::take)?;
+        drop(place);
+        may_not_wait.filter(|_| leases.is_empty()).map_or(Ok(leases), Err)
     }
 
     /// Subscribes to a queue. The limit in the request is not used.
@@ -144,8 +171,37 @@ impl<S: Store> Engine<S> {
         request: DequeueRequest,
         release_on_close: bool,
         events: EventSender,
-    ) -> WorkSession {
-        WorkSession::open(&self.lanes, shard(queue), request, release_on_close, events)
+    ) -> Result<WorkSession, Refusal> {
+        self.context.tenants.check_lease(queue, request.lease_ms)?;
+        let place = self.context.tenants.of(queue).map(|tenant| tenant.subscription()).transpose()?;
+        Ok(WorkSession::open(&self.lanes, shard(queue), request, release_on_close, events, place))
+    }
+
+    /// Creates a queue (Q1). A repeated call takes nothing of the tenant's quotas.
+    pub(crate) async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
+        let store = &self.context.store;
+        let _creating = match self.context.tenants.of(name) {
+            Some(tenant) if is_absent(store.get_queue(name).await)? => Some(tenant.create(&config).await?),
+            _ => None,
+        };
+        store.create_queue(name, config).await
+    }
+
+    /// Changes the configuration of a queue (Q2).
+    pub(crate) async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
+        let store = &self.context.store;
+        let _updating = match self.context.tenants.of(name) {
+            Some(tenant) => {
+                let declared = store.get_queue(name).await?.config.indexes.len();
+                let more = patch.indexes.as_ref().map_or(0, |indexes| indexes.len().saturating_sub(declared));
+                Some(tenant.update(patch.lease_ms, more as u64).await?)
+            }
+            None => None,
+        };
+        let queue = store.update_queue(name, patch).await?;
+        // A resumed queue, or one with new limits, may have messages for the waiting callers.
+        self.lanes.wake(&shard(name));
+        Ok(queue)
     }
 
     async fn through_lane<O>(&self, queue: &QueueName, command: impl FnOnce(Recipient<O>) -> Command) -> Items<O> {
@@ -158,6 +214,15 @@ impl<S: Store> Engine<S> {
 /// The shard of a queue. Today every queue has one; with more, [`Shard::route`] will choose one for each message.
 pub(crate) fn shard(queue: &QueueName) -> Shard {
     Shard::first(queue)
+}
+
+/// Whether there is no such queue.
+fn is_absent(found: Result<Queue, Refusal>) -> Result<bool, Refusal> {
+    match found {
+        Ok(_) => Ok(false),
+        Err(Refusal::QueueNotFound { .. }) => Ok(true),
+        Err(refusal) => Err(refusal),
+    }
 }
 
 /// The task of a lane ended before it answered: it panicked, and the panic is logged.

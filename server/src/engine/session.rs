@@ -5,6 +5,7 @@ use super::command::Command;
 use super::granted::LeaseReturn;
 use super::lanes::Lanes;
 use super::subscription::{EventSender, Submission, Subscription};
+use crate::tenants::Taken;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tallystone_model::store::{DequeueRequest, LeaseRef};
@@ -20,6 +21,8 @@ pub(crate) struct WorkSession {
     held: HashMap<MessageId, u64>,
     /// Whether they are released when the subscription ends; otherwise they stay until they expire.
     release_on_close: bool,
+    /// Among the subscriptions of the queue's tenant.
+    _place: Option<Taken>,
 }
 
 impl WorkSession {
@@ -30,10 +33,11 @@ impl WorkSession {
         request: DequeueRequest,
         release_on_close: bool,
         events: EventSender,
+        place: Option<Taken>,
     ) -> Self {
         let id = SubscriptionId::next();
         lanes.send(&shard, Command::Subscribe(id, Box::new(Subscription::new(request, events))));
-        WorkSession { lanes: lanes.clone(), shard, id, held: HashMap::new(), release_on_close }
+        WorkSession { lanes: lanes.clone(), shard, id, held: HashMap::new(), release_on_close, _place: place }
     }
 
     /// Sends a request to the lane.

@@ -2,10 +2,12 @@
 //! jumps to the next timer when none can.
 
 use super::*;
-use crate::config::{CreateOnEnqueue, QueueTemplates};
+use crate::config::{CreateOnEnqueue, QueueTemplates, TenantConfigs};
 use crate::health::StoreHealth;
 use crate::metrics::Metrics;
+use crate::queue_metrics::Board;
 use crate::sweeper::Sweeper;
+use crate::tenants::Tenants;
 use crate::testing::{TestStore, shard_of};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -28,6 +30,15 @@ impl Rig {
         create_on_enqueue: CreateOnEnqueue,
         templates: QueueTemplates,
     ) -> Self {
+        Rig::with(store, create_on_enqueue, templates, TenantConfigs::default())
+    }
+
+    pub(super) fn with(
+        store: &Arc<TestStore>,
+        create_on_enqueue: CreateOnEnqueue,
+        templates: QueueTemplates,
+        tenants: TenantConfigs,
+    ) -> Self {
         let context = Context {
             store: store.clone(),
             templates,
@@ -35,7 +46,10 @@ impl Rig {
             sweeper: Arc::default(),
             health: StoreHealth::new(),
             metrics: Arc::new(Metrics::new()),
+            queues: Board::new(100),
             wait_limits: WaitLimits { waiters_max: 10_000, filters_max: 256 },
+            fair_queue: FairQueue::default(),
+            tenants: Tenants::new(&tenants, store),
             stopping: CancellationToken::new(),
         };
         Rig { store: store.clone(), engine: Engine::new(context) }
@@ -56,6 +70,7 @@ impl Rig {
             schedule: context.sweeper.clone(),
             lanes: self.engine.lanes.clone(),
             metrics: context.metrics.clone(),
+            queues: context.queues.clone(),
             health: context.health.clone(),
             owner: owner.to_owned(),
             leader_lease_ms: 5_000,
@@ -259,4 +274,38 @@ async fn an_index_that_is_being_built_is_waited_for() {
     assert!(matches!(building, Err(Refusal::IndexBuilding { .. })), "who does not wait hears of it");
     let leases = rig.wait("q", HOUR).await.unwrap().unwrap();
     assert_eq!(leases.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn q18_a_lane_ends_with_its_last_subscription_while_the_server_stops() {
+    let rig = Rig::with_queues(&["q"]).await;
+    for pauses in 0..20 {
+        let rig = Rig::new(&rig.store);
+        let events = WorkEvents::new();
+        let session = rig.engine.work(&queue("q"), request(0), false, events.sender(0)).unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        rig.engine.context.stopping.cancel();
+        // The subscription ends at each moment of the lane's end.
+        for _ in 0..pauses {
+            tokio::task::yield_now().await;
+        }
+        drop(session);
+        let drained = tokio::time::timeout(Duration::from_secs(1), rig.engine.drained()).await;
+        assert!(drained.is_ok(), "after {pauses} pauses");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn o1_a_call_of_an_absent_queue_leaves_no_series() {
+    let rig = Rig::with_queues(&["there"]).await;
+    let lost = LeaseRef { id: id_of("m"), fencing_token: 1 };
+    for name in ["absent", "there"] {
+        let _refused = rig.engine.complete(&queue(name), vec![lost.clone().into()]).await;
+    }
+    // The lane of an absent queue ends at once.
+    rig.pass(Duration::from_secs(1)).await;
+    let mut page = String::new();
+    crate::queue_metrics::write(&rig.engine.context.queues, &mut page);
+    let refused: Vec<&str> = page.lines().filter(|line| line.starts_with("tallystone_queue_refused_total")).collect();
+    assert_eq!(refused, ["tallystone_queue_refused_total{queue=\"there\",reason=\"MESSAGE_NOT_FOUND\"} 1"]);
 }

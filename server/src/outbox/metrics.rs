@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Events that a sink has acknowledged.
 const RELAYED: &str = "tallystone_relay_events_total";
-const DELIVER_SECONDS: &str = "tallystone_relay_deliver_seconds";
+pub(crate) const DELIVER_SECONDS: &str = "tallystone_relay_deliver_seconds";
 const FAILURES: &str = "tallystone_relay_failures_total";
 const LOST: &str = "tallystone_outbox_lost_events_total";
 const ACTIVE: &str = "tallystone_relay_active";

@@ -16,6 +16,7 @@ pub use fill::OutboxHealth;
 
 use crate::store::{OutboxReader, Read, RedisStore};
 use fill::FillSampler;
+pub(crate) use metrics::DELIVER_SECONDS;
 use metrics::RelayMetrics;
 use std::sync::Arc;
 use std::time::Duration;

@@ -83,6 +83,7 @@ impl Shared {
     }
 
     pub(super) async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
+        self.options.room.check()?;
         self.ensure(shard, not_closed).await?;
         let mut results = Vec::with_capacity(messages.len());
         for messages in messages.chunks(BATCH_ITEMS_MAX) {

@@ -27,6 +27,8 @@ pub(super) struct Dequeue<'a> {
     /// The leases of each request so far.
     leases: Vec<Result<Vec<Lease>, Refusal>>,
     cut_short: bool,
+    expired: u64,
+    errored: u64,
     outlook: Option<Outlook>,
 }
 
@@ -39,7 +41,19 @@ impl<'a> Dequeue<'a> {
         ticket: Option<Ticket>,
     ) -> Self {
         let (open, leases) = ((0..requests.len()).collect(), vec![Ok(Vec::new()); requests.len()]);
-        Dequeue { shared, shard, requests, wait, ticket, open, leases, cut_short: false, outlook: None }
+        Dequeue {
+            shared,
+            shard,
+            requests,
+            wait,
+            ticket,
+            open,
+            leases,
+            cut_short: false,
+            expired: 0,
+            errored: 0,
+            outlook: None,
+        }
     }
 
     pub(super) async fn run(mut self) -> Result<Dequeued, Refusal> {
@@ -76,8 +90,8 @@ impl<'a> Dequeue<'a> {
         if steps > 1 {
             answer_twins(self.requests, &mut self.leases);
         }
-        let outlook = self.outlook.unwrap_or_default();
-        Ok(Dequeued { leases: self.leases, cut_short: self.cut_short, outlook })
+        let Dequeue { leases, cut_short, expired, errored, .. } = self;
+        Ok(Dequeued { leases, cut_short, expired, errored, outlook: self.outlook.unwrap_or_default() })
     }
 
     /// A repeat collects what an earlier try gave, even if the queue is paused or an index is missing.
@@ -134,10 +148,13 @@ impl<'a> Dequeue<'a> {
             Ok(())
         };
         let (view, mut reply) = self.shared.run(self.shard, Script::Dequeue, Caller::Lane, fill).await?;
-        match reply.answer {
-            Answer::Again => return Ok(()),
-            Answer::Overtaken => return Err(Refusal::overtaken()),
-            _ => {}
+        if reply.answer == Answer::Overtaken {
+            return Err(Refusal::overtaken());
+        }
+        self.expired += reply.number()?;
+        self.errored += reply.number()?;
+        if reply.answer == Answer::Again {
+            return Ok(());
         }
         let (now_ms, ready) = (reply.number()?, reply.number()?);
         let next_due_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);

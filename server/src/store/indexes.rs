@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 /// How many build steps run while the caller waits, enough for a small queue. A larger one is indexed in the background.
 const STEPS_AT_ONCE: usize = 8;
-/// How many chunks of 250 messages a background step examines. A step delays other callers of the queue by a few ms; larger
-/// ones would save little.
+/// How many chunks of 250 messages a background step examines at first and at most. Larger ones would save little.
 const CHUNKS: u8 = 4;
+/// How long a background step may take before the next one becomes smaller: all other callers of Redis wait for it.
+const STEP: Duration = Duration::from_millis(6);
 /// How often a build that waits checks whether its index has been declared.
 const DECLARED_POLL: Duration = Duration::from_secs(1);
 
@@ -110,7 +111,7 @@ impl Shared {
     /// Builds the rest of an index in the background. A declared index is built at once, and at the full rate; the
     /// others are built one after another, at the rate of [`Pace`](super::pace::Pace).
     async fn build_on(&self, shard: &Shard, keys: &IndexKeys, mut cursor: String) -> Result<(), Refusal> {
-        let mut turn = None;
+        let (mut turn, mut chunks) = (None, CHUNKS);
         loop {
             let is_declared = self.view(shard).await?.stored.config.indexes.contains(keys);
             if !is_declared && turn.is_none() {
@@ -119,11 +120,13 @@ impl Shared {
                 continue;
             }
             let began = Instant::now();
-            if self.build_step(shard, keys, CHUNKS, &mut cursor).await? {
+            if self.build_step(shard, keys, chunks, &mut cursor).await? {
                 return self.finish(shard, keys).await;
             }
+            let took = began.elapsed();
+            chunks = if took > STEP { (chunks / 2).max(1) } else { (chunks + 1).min(CHUNKS) };
             if !is_declared {
-                sleep(self.pace.pause(began.elapsed()).min(DECLARED_POLL)).await;
+                sleep(self.pace.pause(took).min(DECLARED_POLL)).await;
             }
         }
     }

@@ -2,34 +2,39 @@
 //! waiting server is still there. So quiet queues cost one command for [`STATES_READ`] of them.
 
 use super::entry::read;
+use super::queues::lexical_range;
+use super::reads::depth_of;
 use super::reply::unreadable;
 use super::shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_lua::{ShardKeys, keys, record};
 use tallystone_model::limits::SHARDS_MAX;
-use tallystone_model::store::Page;
+use tallystone_model::store::{Depth, Page};
 use tallystone_model::{QueueName, Refusal, Shard};
 
 /// States of shards that one command reads.
 pub(super) const STATES_READ: usize = 500;
+/// Messages from which Redis estimates the bytes of a queue's messages.
+const BODY_SAMPLES: usize = 50;
 /// Between two checks of the marks of this server.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
+
+/// What the store keeps for some queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Queues.
+    pub queues: u64,
+    /// Their messages, in all states.
+    pub messages: u64,
+    /// Bytes of the messages' contents; 0 unless they were requested.
+    pub bytes: u64,
+}
 
 impl Shared {
     /// One page of the shards in which something falls due, each with the time until then.
     pub(super) async fn sweep_times(&self, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
-        let from = if cursor.is_empty() { "-".to_owned() } else { format!("({cursor}") };
-        let mut command = redis::cmd("ZRANGEBYLEX");
-        command.arg(keys::QUEUES).arg(from).arg("+").arg("LIMIT").arg(0).arg(STATES_READ);
-        let names: Vec<String> = read(self.link.call(&command).await?)?;
-        let next_cursor =
-            if names.len() == STATES_READ { names.last().cloned().unwrap_or_default() } else { String::new() };
-        let mut shards = Vec::with_capacity(names.len());
-        for name in &names {
-            let queue = QueueName::parse("queue", name)?;
-            shards.extend((0..SHARDS_MAX).map(|number| Shard { queue: queue.clone(), number }));
-        }
+        let Page { items: shards, next_cursor } = self.shards("", cursor).await?;
         let (now_ms, states) = self.states(&shards).await?;
         let mut items = Vec::new();
         for (shard, state) in shards.into_iter().zip(states) {
@@ -37,6 +42,72 @@ impl Shared {
             if let Some(at_ms) = record::decode_marks(&state).map_err(unreadable)?.sweep_at_ms {
                 items.push((shard, Duration::from_millis(at_ms.saturating_sub(now_ms))));
             }
+        }
+        Ok(Page { items, next_cursor })
+    }
+
+    /// One page of all queues with their messages, in order of name.
+    pub(super) async fn queue_depths(&self, cursor: &str) -> Result<Page<(QueueName, Depth)>, Refusal> {
+        let Page { items: shards, next_cursor } = self.shards("", cursor).await?;
+        let states = self.shard_states(&shards).await?;
+        let depths = shards.into_iter().zip(states).filter_map(|(shard, state)| Some((shard.queue, state?.0)));
+        Ok(Page { items: depths.collect(), next_cursor })
+    }
+
+    /// The messages of these shards, in their order, each with the record of its state; `None`: there is no such queue.
+    pub(super) async fn shard_states(&self, shards: &[Shard]) -> Result<Vec<Option<(Depth, Vec<u8>)>>, Refusal> {
+        let mut found = Vec::with_capacity(shards.len());
+        for shards in shards.chunks(STATES_READ) {
+            for state in self.raw_states(shards).await? {
+                let depth = |state: Vec<u8>| {
+                    let counts = record::decode_state(&state).map_err(unreadable)?.counts;
+                    Ok::<_, Refusal>((depth_of(counts), state))
+                };
+                found.push(state.map(depth).transpose()?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What is kept for the queues of this prefix; the bytes only on request: they cost a command for each queue.
+    pub(super) async fn kept(&self, prefix: &str, with_bytes: bool) -> Result<Kept, Refusal> {
+        let (mut kept, mut cursor) = (Kept::default(), String::new());
+        loop {
+            let Page { items: shards, next_cursor } = self.shards(prefix, &cursor).await?;
+            let states = self.shard_states(&shards).await?;
+            let mut measure = redis::pipe();
+            for (shard, (depth, _)) in shards.iter().zip(states).filter_map(|(shard, state)| Some((shard, state?))) {
+                kept.queues += u64::from(*shard == Shard::first(&shard.queue));
+                kept.messages += depth.kept();
+                if with_bytes && depth.kept() > 0 {
+                    let body = ShardKeys::new(shard).key("body");
+                    measure.cmd("MEMORY").arg("USAGE").arg(body).arg("SAMPLES").arg(BODY_SAMPLES);
+                }
+            }
+            if !measure.is_empty() {
+                for bytes in self.link.calls(&measure, false).await? {
+                    kept.bytes += read::<Option<u64>>(bytes)?.unwrap_or(0);
+                }
+            }
+            if next_cursor.is_empty() {
+                return Ok(kept);
+            }
+            cursor = next_cursor;
+        }
+    }
+
+    /// One page of the shards of the queues of this prefix.
+    async fn shards(&self, prefix: &str, cursor: &str) -> Result<Page<Shard>, Refusal> {
+        let (from, to) = lexical_range(prefix, cursor);
+        let mut command = redis::cmd("ZRANGEBYLEX");
+        command.arg(keys::QUEUES).arg(from).arg(to).arg("LIMIT").arg(0).arg(STATES_READ);
+        let names: Vec<String> = read(self.link.call(&command).await?)?;
+        let next_cursor =
+            if names.len() == STATES_READ { names.last().cloned().unwrap_or_default() } else { String::new() };
+        let mut items = Vec::with_capacity(names.len());
+        for name in &names {
+            let queue = QueueName::parse("queue", name)?;
+            items.extend((0..SHARDS_MAX).map(|number| Shard { queue: queue.clone(), number }));
         }
         Ok(Page { items, next_cursor })
     }
@@ -70,14 +141,18 @@ impl Shared {
         if shards.is_empty() {
             return Ok((0, Vec::new()));
         }
-        let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("state")).collect();
-        let states = read(self.link.call(redis::cmd("MGET").arg(keys)).await?)?;
+        let states = self.raw_states(shards).await?;
         // After the states: what is due by this time was due when they were read, or will be soon.
         let now_ms = match self.options.clock.argument() {
             0 => self.link.time_ms().await?,
             test_ms => test_ms,
         };
         Ok((now_ms, states))
+    }
+
+    async fn raw_states(&self, shards: &[Shard]) -> Result<Vec<Option<Vec<u8>>>, Refusal> {
+        let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("state")).collect();
+        if keys.is_empty() { Ok(Vec::new()) } else { read(self.link.call(redis::cmd("MGET").arg(keys)).await?) }
     }
 }
 

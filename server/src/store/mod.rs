@@ -26,6 +26,7 @@ mod view;
 mod wake;
 
 pub use bound::{OutboxBound, OutboxFull};
+pub use marks::Kept;
 pub use options::RedisOptions;
 pub use reader::{OutboxReader, Read};
 pub use redis_store::RedisStore;

@@ -1,7 +1,7 @@
 //! The options of the store.
 
 use super::bound::OutboxBound;
-use tallystone_link::{Clock, RedisAccess, RedisConfig};
+use tallystone_link::{Clock, ConnectError, RedisAccess, RedisConfig, Room};
 
 /// How to reach Redis, and what is required of it.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct RedisOptions {
     pub index_unused_ms: u64,
     /// The clock of the scripts.
     pub clock: Clock,
+    /// The room for more data.
+    pub room: Room,
 }
 
 impl Default for RedisOptions {
@@ -35,17 +37,22 @@ impl Default for RedisOptions {
             outbox: OutboxBound::default(),
             index_unused_ms: 3_600_000,
             clock: Clock::default(),
+            room: Room::default(),
         }
     }
 }
 
 impl RedisOptions {
     /// The options that a configuration gives.
-    pub fn new(redis: &RedisConfig, outbox: OutboxBound) -> RedisOptions {
+    ///
+    /// # Errors
+    /// [`ConnectError::File`]: `redis.data_dir` cannot be used.
+    pub fn new(redis: &RedisConfig, outbox: OutboxBound) -> Result<RedisOptions, ConnectError> {
         let (clock, access) = (redis.clock("queues"), redis.access());
         let RedisConfig { url, allow_volatile, replicas_min, replica_wait_ms, .. } = redis.clone();
-        RedisOptions {
+        Ok(RedisOptions {
             clock,
+            room: redis.room("queues")?,
             url,
             access,
             allow_volatile,
@@ -53,6 +60,6 @@ impl RedisOptions {
             replica_wait_ms,
             outbox,
             ..RedisOptions::default()
-        }
+        })
     }
 }

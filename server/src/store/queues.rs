@@ -16,6 +16,13 @@ const TERMINAL_ONLY: u8 = 2;
 /// Queues of one page that are read at once.
 const READS_AT_ONCE: usize = 64;
 
+/// The begin and the end of a page of the registry: the names that begin with the prefix and follow the cursor.
+pub(super) fn lexical_range(prefix: &str, cursor: &str) -> (String, String) {
+    let from = if cursor.is_empty() { format!("[{prefix}") } else { format!("({cursor}") };
+    let to = if prefix.is_empty() { "+".to_owned() } else { format!("({prefix}\x7f") };
+    (from, to)
+}
+
 impl Shared {
     pub(super) async fn create_queue(
         self: &Arc<Self>,
@@ -23,6 +30,7 @@ impl Shared {
         config: QueueConfig,
     ) -> Result<Queue, Refusal> {
         let config = config.patched(&QueuePatch::default())?;
+        self.options.room.check()?;
         let shard = Shard::first(name);
         // A queue that is made in an emptied store would hide the loss of one that was there.
         self.identity.verify().await?;
@@ -62,7 +70,7 @@ impl Shared {
         for keys in declared {
             match self.build(&shard, keys).await {
                 // Filters that need the index build it; while the store is full, they are refused.
-                Ok(()) | Err(Refusal::IndexBuilding { .. } | Refusal::StoreFull) => {}
+                Ok(()) | Err(Refusal::IndexBuilding { .. } | Refusal::StoreFull { .. }) => {}
                 // The configuration has changed already.
                 Err(other) => return Err(other.after_an_earlier_try()),
             }
@@ -75,8 +83,7 @@ impl Shared {
     }
 
     pub(super) async fn list_queues(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal> {
-        let from = if cursor.is_empty() { format!("[{prefix}") } else { format!("({cursor}") };
-        let to = if prefix.is_empty() { "+".to_owned() } else { format!("({prefix}\x7f") };
+        let (from, to) = lexical_range(prefix, cursor);
         let mut command = redis::cmd("ZRANGEBYLEX");
         command.arg(keys::QUEUES).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
         let names: Vec<String> = redis::from_redis_value(self.link.call(&command).await?)

@@ -11,7 +11,7 @@ use tallystone_model::explain::{Facts, Holder};
 use tallystone_model::invariants::{INVARIANTS, Violation};
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::message::Message;
-use tallystone_model::store::{Depth, Items, Page};
+use tallystone_model::store::{Ages, Depth, Items, Page};
 use tallystone_model::{Filter, MessageId, Refusal, Shard, State};
 
 /// `attempts`: only where one message is read.
@@ -98,13 +98,8 @@ impl Shared {
     }
 
     pub(super) async fn depth(self: &Arc<Self>, shard: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal> {
-        let mut depth = Depth::default();
         let Some(filter) = filter else {
-            let (_, counters) = self.read(shard).await?;
-            for (state, count) in State::ALL.iter().zip(counters.counts) {
-                *depth.of_mut(*state) = count;
-            }
-            return Ok(depth);
+            return Ok(depth_of(self.read(shard).await?.1.counts));
         };
         let fill = |view: &View, command: &mut Cmd| {
             let (position, tuple) = filter_arguments(view, filter)?;
@@ -120,10 +115,18 @@ impl Shared {
                 Err(refusal) => return Err(refusal),
             }
         };
+        let mut depth = Depth::default();
         for state in State::ALL {
             *depth.of_mut(state) = reply.number()?;
         }
         Ok(depth)
+    }
+
+    pub(super) async fn ages(&self, shard: &Shard) -> Result<Ages, Refusal> {
+        let (_, mut reply) = self.run(shard, Script::Ages, Caller::Other, |_, _| Ok(())).await?;
+        let now_ms = reply.number()?;
+        let age_ms = |at_ms: u64| (at_ms > 0).then(|| now_ms.saturating_sub(at_ms));
+        Ok(Ages { pending_ms: age_ms(reply.number()?), lease_ms: age_ms(reply.number()?) })
     }
 
     pub(super) async fn check(&self, shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {
@@ -153,6 +156,15 @@ impl Shared {
         let next_cursor = if phase == 0 && at.is_empty() { String::new() } else { format!("{phase}-{at}") };
         Ok((checked, Page { items, next_cursor }))
     }
+}
+
+/// The numbers of a state record, in the order of the states' numbers.
+pub(super) fn depth_of(counts: [u64; 6]) -> Depth {
+    let mut depth = Depth::default();
+    for (state, count) in State::ALL.iter().zip(counts) {
+        *depth.of_mut(*state) = count;
+    }
+    depth
 }
 
 pub(super) fn encode_cursor(raw: &[u8]) -> String {

@@ -1,6 +1,6 @@
 //! The store: its connection to Redis, and the leader leases.
 
-use super::marks;
+use super::marks::{self, Kept};
 use super::options::RedisOptions;
 use super::pace::Pace;
 use super::shared::Shared;
@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tallystone_link::{ConnectError, Format, Identity, Link, RedisConfig, ReplicaWait};
 use tallystone_lua::{Script, keys};
-use tallystone_model::store::Page;
-use tallystone_model::{Refusal, Shard};
+use tallystone_model::store::{Depth, Page};
+use tallystone_model::{QueueName, Refusal, Shard};
 use tokio::task::JoinSet;
 
 /// The store on Redis. It opens a lost connection again.
@@ -43,6 +43,7 @@ impl RedisStore {
         let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;
         let wakes = Arc::new(Wakes::default());
         let mut tasks = options.clock.watch(link.client());
+        tasks.spawn(options.room.clone().watch());
         tasks.spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
         tasks.spawn(wake::wake_when_lost(identity.watch(), Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
@@ -72,6 +73,22 @@ impl RedisStore {
     /// One page of the shards in which something falls due, each with the time until then.
     pub async fn sweep_times(&self, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
         self.shared.sweep_times(cursor).await
+    }
+
+    /// One page of all queues with their messages, in order of name.
+    pub async fn queue_depths(&self, cursor: &str) -> Result<Page<(QueueName, Depth)>, Refusal> {
+        self.shared.queue_depths(cursor).await
+    }
+
+    /// What is kept for the queues of this prefix. The bytes are an estimate of Redis, and 0 unless they are requested.
+    pub async fn kept(&self, prefix: &str, with_bytes: bool) -> Result<Kept, Refusal> {
+        self.shared.kept(prefix, with_bytes).await
+    }
+
+    /// The messages of these shards, in their order, each with the record of its state, which changes with every
+    /// transition; `None`: there is no such queue.
+    pub async fn shard_states(&self, shards: &[Shard]) -> Result<Vec<Option<(Depth, Vec<u8>)>>, Refusal> {
+        self.shared.shard_states(shards).await
     }
 
     /// Wakes the waiting callers of shards that have lost the mark of this server: a script made something runnable and

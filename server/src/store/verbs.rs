@@ -110,14 +110,18 @@ impl Store for RedisStore {
         self.shared.depth(shard, filter).await
     }
 
+    async fn ages(&self, shard: &Shard) -> Result<Ages, Refusal> {
+        self.shared.ages(shard).await
+    }
+
     async fn sweep(&self, shard: &Shard) -> Result<Swept, Refusal> {
         let (_, mut reply) = self.shared.run(shard, Script::Sweep, Caller::Other, |_, _| Ok(())).await?;
-        let (promoted, expired) = (reply.number()?, reply.number()?);
+        let (promoted, expired, errored) = (reply.number()?, reply.number()?, reply.number()?);
         let (collected, dropped) = (reply.number()?, reply.number()?);
         let next_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
         let now_ms = reply.number()?;
         self.shared.drop_unused(shard).await?;
-        Ok(Swept { promoted, expired, collected, dropped, next_ms, now_ms })
+        Ok(Swept { promoted, expired, errored, collected, dropped, next_ms, now_ms })
     }
 
     async fn check(&self, shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {

@@ -32,6 +32,7 @@ macro_rules! over_both_stores {
     };
 }
 
+mod ages;
 mod arrows;
 mod attempts;
 mod cancel;

@@ -29,7 +29,7 @@ impl Measured {
         Measured { _machines: machines, server, metrics, http }
     }
 
-    /// What has counted so far: adds, duplicates, and refusals by their reason.
+    /// What has counted so far: adds, duplicates, and refusals by their reason. (Each series is there from the start, as 0.)
     async fn seen(&self) -> BTreeMap<String, u64> {
         let page = metrics_page(&self.metrics).await;
         let sample = |line: &str| {
@@ -40,7 +40,7 @@ impl Measured {
             };
             Some((name.to_owned(), value.parse().ok()?))
         };
-        page.lines().filter_map(sample).collect()
+        page.lines().filter_map(sample).filter(|(_, count)| *count > 0).collect()
     }
 
     async fn post(&self, path: &str, body: Value) {

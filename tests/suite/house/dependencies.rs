@@ -2,6 +2,7 @@
 
 use super::metadata::metadata;
 use spdx::{Expression, ParseMode};
+use std::collections::BTreeMap;
 use toml::Table;
 
 fn texts<'a>(table: &'a Table, section: &str, key: &str) -> Vec<&'a str> {
@@ -20,15 +21,36 @@ fn licences_bans_and_sources_are_those_of_deny_toml() {
             Expression::parse_mode(license, ParseMode::LAX).unwrap_or_else(|error| panic!("{license}: {error}"));
         parsed.evaluate(|one| allowed.contains(&one.to_string().as_str()))
     };
+    // A banned package that only these may use.
+    let entries = deny["bans"]["deny"].as_array().expect("a list").iter();
+    let wrappers: BTreeMap<&str, Vec<&str>> = entries
+        .filter_map(|entry| {
+            let only = entry.get("wrappers")?.as_array()?.iter().filter_map(toml::Value::as_str);
+            Some((entry["crate"].as_str()?, only.collect()))
+        })
+        .collect();
     let mut wrong = Vec::new();
     let metadata = metadata();
+    // The id of a package is `SOURCE#NAME@VERSION`.
+    let name_of = |id: &serde_json::Value| {
+        let id = id.as_str().unwrap_or_default();
+        id.rsplit('#').next().and_then(|rest| rest.split('@').next()).unwrap_or_default().to_owned()
+    };
+    for node in metadata["resolve"]["nodes"].as_array().expect("a list") {
+        let user = name_of(&node["id"]);
+        for used in node["dependencies"].as_array().expect("a list").iter().map(name_of) {
+            if wrappers.get(used.as_str()).is_some_and(|only| !only.contains(&user.as_str())) {
+                wrong.push(format!("{used} is used by {user}"));
+            }
+        }
+    }
     for package in metadata["packages"].as_array().expect("a list") {
         let name = package["name"].as_str().expect("a name");
         let license = package["license"].as_str().unwrap_or_default();
         if !is_allowed(license) {
             wrong.push(format!("{name}: the licence {license:?} is not allowed"));
         }
-        if banned.contains(&name) {
+        if banned.contains(&name) && !wrappers.contains_key(name) {
             wrong.push(format!("{name} is banned"));
         }
         // `null`: a package of ours.

@@ -66,6 +66,11 @@ impl Indexer {
         format!("{}\n{metrics}", process.last_words().await)
     }
 
+    /// Where it serves its metrics.
+    pub(super) fn metrics_address(&self) -> String {
+        self.metrics.to_string()
+    }
+
     /// The value of one of its metrics without labels; 0: it does not report the metric yet.
     pub(super) async fn metric(&self, name: &str) -> u64 {
         let page = metrics_page(&self.metrics.to_string()).await;

@@ -221,6 +221,16 @@ impl CallReply {
             other => other,
         }
     }
+
+    /// The answer when the same call comes again: the leases that had expired are ended and counted already.
+    pub(crate) fn repeated(self) -> CallReply {
+        match self {
+            CallReply::Dequeued(Ok(dequeued)) => {
+                CallReply::Dequeued(Ok(Dequeued { expired: 0, errored: 0, ..dequeued }))
+            }
+            other => other,
+        }
+    }
 }
 
 /// Sweeps until nothing is due: which messages a bounded step takes first is open where they are due alike.
@@ -230,8 +240,9 @@ async fn sweep<S: Store>(store: &S, shard: &Shard) -> Result<Swept, Refusal> {
     for _ in 0..STEPS_MAX {
         let step = store.sweep(shard).await?;
         let (promoted, expired) = (all.promoted + step.promoted, all.expired + step.expired);
+        let errored = all.errored + step.errored;
         let (collected, dropped) = (all.collected + step.collected, all.dropped + step.dropped);
-        all = Swept { promoted, expired, collected, dropped, ..step };
+        all = Swept { promoted, expired, errored, collected, dropped, ..step };
         if step.next_ms.is_none_or(|at_ms| at_ms > step.now_ms) {
             return Ok(all);
         }

@@ -24,6 +24,7 @@ pub(super) async fn compare(oracle: &Oracle, redis: &RedisStore, shard: &Shard) 
     }
     let depth = oracle.depth(shard, None).await;
     same("the depth", &depth, &redis.depth(shard, None).await)?;
+    same("the ages", &oracle.ages(shard).await, &redis.ages(shard).await)?;
     let page_items = if depth.is_ok_and(|depth| depth.live() < 50) { PAGE_ITEMS } else { PAGE_ITEMS_OF_MANY };
     let mut messages = 0;
     for state in State::ALL {

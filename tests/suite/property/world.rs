@@ -156,6 +156,7 @@ impl Play<'_> {
         if step.repeat && call.is_repeatable() {
             self.calls.push("    the same again through the other server".to_owned());
             let events = self.oracle.events(shard).len();
+            let answer = answer.repeated();
             same("the answer of the repetition on the oracle", &answer, &call.on(&self.oracle, shard).await)?;
             same("the number of events", &events, &self.oracle.events(shard).len())?;
             let repeated = call.on(again, shard).await;

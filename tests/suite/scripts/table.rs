@@ -162,6 +162,10 @@ impl Table {
                 Err(refusal) => refused(refusal),
                 Ok(depth) => State::ALL.map(|state| format!("{state} {}", depth.of(state))).join(" "),
             },
+            "ages" => match store.ages(shard).await {
+                Ok(Ages { pending_ms, lease_ms }) => format!("pending {pending_ms:?} lease {lease_ms:?}"),
+                Err(refusal) => refused(refusal),
+            },
             "sweep" => {
                 let swept = store.sweep(shard).await.expect("a sweep");
                 let next = swept.next_ms.map_or("never".to_owned(), |at_ms| (at_ms - self.started_ms).to_string());

@@ -1,10 +1,10 @@
 //! S3: who calls. Tokens expire, are withdrawn, and are replaced while clients go on.
 
-use super::secured::{Listening, Place, Principals};
+use super::secured::{Listening, Place, Principals, refused};
 use crate::system::program::{self, SOON};
 use std::path::Path;
 use std::time::Duration;
-use tallystone_client::{Client, Code, Dequeue, Error, Failure, Lease, NewMessage, QueueConfig, Worker};
+use tallystone_client::{Client, Code, Dequeue, Failure, Lease, NewMessage, QueueConfig, Worker};
 use tallystone_proto::queue::v1 as pb;
 use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tokio::time::timeout;
@@ -14,13 +14,6 @@ use tonic::transport::Endpoint;
 const ALL: &[&str] = &["admin:*"];
 
 /// The code and the reason of a refusal.
-fn refused<T: std::fmt::Debug>(answer: Result<T, Error>) -> (Code, String) {
-    match answer {
-        Err(Error::Refused(refused)) => (refused.code, refused.reason),
-        other => panic!("no refusal: {other:?}"),
-    }
-}
-
 async fn start(place: &Place, principals: &Principals) -> (Listening, String) {
     let path = place.path("principals.toml");
     principals.write(Path::new(&path));
@@ -39,7 +32,8 @@ async fn s3_every_call_needs_a_token_that_is_known_and_valid() {
     for (client, reason) in [
         (anonymous, "NO_CREDENTIAL"),
         (server.client("ts_unknown_secret"), "BAD_CREDENTIAL"),
-        (server.client(&format!("{}x", &good[..good.len() - 1])), "BAD_CREDENTIAL"),
+        (server.client(&format!("{good}x")), "BAD_CREDENTIAL"),
+        (server.client(&good[..good.len() - 1]), "BAD_CREDENTIAL"),
         (server.client(&late), "EXPIRED"),
     ] {
         let refused = refused(client.list_queues("", 1, "").await);

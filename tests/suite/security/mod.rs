@@ -4,10 +4,14 @@
 //! not: refusals of single calls, which each service tests.
 
 mod acl;
+mod audit;
 mod bounds;
 mod certificates;
 mod commands;
+mod disk;
+mod history;
 mod identities;
+mod jwt;
 mod local;
 mod output;
 mod queues;
@@ -15,6 +19,7 @@ mod redis;
 mod rights;
 mod secrets;
 mod secured;
+mod tenants;
 mod tls;
 mod verbs;
 mod victim;

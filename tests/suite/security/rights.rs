@@ -1,6 +1,6 @@
 //! S4: what a caller may do. The calls of every service are made with and without their right.
 
-use super::secured::{Listening, Place, Principals};
+use super::secured::{Listening, Place, Principals, refused};
 use bytes::Bytes;
 use std::path::Path;
 use std::time::Duration;
@@ -9,57 +9,19 @@ use tallystone_client::{
 };
 use tallystone_client::{Client, QueueConfig};
 use tallystone_serving::{METHODS, Right};
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
 
-/// Messages as their bytes.
-#[derive(Clone, Copy, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Raw;
-    type Decoder = Raw;
-
-    fn encoder(&mut self) -> Raw {
-        Raw
-    }
-
-    fn decoder(&mut self) -> Raw {
-        Raw
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        bytes::BufMut::put(into, item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        let length = bytes::Buf::remaining(from);
-        Ok(Some(bytes::Buf::copy_to_bytes(from, length)))
-    }
-}
-
-/// The request of an RPC about the queue or the namespace `own/q`; in most, that is the text of field 1.
+/// The request of an RPC about the queue or the namespace `own/q`, without its outermost tag.
+///
+/// In most RPCs that is the text of field 1. The codec writes bytes as a message whose field 1 they are.
 fn request(rpc: &str) -> Bytes {
-    let named = [&[0x0a, 5][..], b"own/q"].concat();
-    Bytes::from(match rpc {
+    match rpc {
         // The start of the stream, and a message to repair, are messages whose field 1 is the queue.
-        "Work" | "RepairMessages" => [&[0x0a, 7][..], &named].concat(),
-        _ => named,
-    })
+        "Work" | "RepairMessages" => Bytes::from_static(b"\x0a\x05own/q"),
+        _ => Bytes::from_static(b"own/q"),
+    }
 }
 
 async fn code(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) -> Code {
@@ -71,7 +33,7 @@ async fn code(channel: &Channel, service: &str, rpc: &str, token: Option<&str>) 
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("a header"));
     }
     let path = format!("/{service}/{rpc}").parse().expect("a path");
-    let answered = match grpc.streaming(request, path, Raw).await {
+    let answered = match grpc.streaming(request, path, ProstCodec::<Bytes, ()>::default()).await {
         Err(status) => Err(status),
         Ok(response) => response.into_inner().message().await,
     };
@@ -151,13 +113,6 @@ fn s4_the_documents_table_of_rights_is_the_programs() {
     );
 }
 
-fn reason<T: std::fmt::Debug>(answer: Result<T, Error>) -> (Code, String) {
-    match answer {
-        Err(Error::Refused(refused)) => (refused.code, refused.reason),
-        other => panic!("no refusal: {other:?}"),
-    }
-}
-
 fn denied() -> (Code, String) {
     (Code::PermissionDenied, "NO_RIGHT".to_owned())
 }
@@ -209,7 +164,7 @@ async fn s4_who_may_only_read_sees_no_fencing_token_and_no_payload() {
     }
     // The token of another's lease is of no use without the right, either.
     let complete = reader.complete("q", vec![Completion::of(lease.lease_ref())]).await;
-    assert_eq!(reason(complete), denied());
+    assert_eq!(refused(complete), denied());
 }
 
 #[tokio::test]
@@ -221,12 +176,12 @@ async fn s4_a_producer_creates_queues_of_templates_only() {
     std::fs::write(&config, "[[queue_templates]]\nprefix = 'known/'\nconfig = {}\n").expect("a file");
     let server = start(&place, &principals, &["--config", &config]).await;
     let (producer, creator) = (server.client(&producer), server.client(&creator));
-    assert_eq!(reason(enqueue(&producer, "free", "a").await).1, "QUEUE_NOT_FOUND");
+    assert_eq!(refused(enqueue(&producer, "free", "a").await).1, "QUEUE_NOT_FOUND");
     enqueue(&producer, "known/a", "a").await.expect("a queue of the template");
     enqueue(&creator, "free", "a").await.expect("a queue");
     enqueue(&producer, "free", "b").await.expect("the queue is there now");
     let force = Cancellation::of("a").force();
-    assert_eq!(reason(producer.cancel("free", vec![force]).await), denied());
+    assert_eq!(refused(producer.cancel("free", vec![force]).await), denied());
     producer.cancel("free", vec![Cancellation::of("a")]).await.expect("a Cancel")[0].as_ref().unwrap();
 }
 
@@ -280,12 +235,12 @@ async fn s4_only_the_counters_reach_their_queues_and_the_counts_arrive() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let none = builder(&internal).connect().await.expect("the counters");
-    assert_eq!(reason(none.add("views", NewAdd::new("cats", 1)).await), denied());
+    assert_eq!(refused(none.add("views", NewAdd::new("cats", 1)).await), denied());
     // A year of invisibility would freeze a counter.
     let attacker = Client::builder(queue.https()).ca_file(ca).token(attacker).connect().await.expect("the queue");
     let queues = attacker.list_queues("", 100, "").await.expect("a list");
     assert!(queues.items.is_empty(), "{queues:?}");
     let freeze = NewMessage::new("cats", "").invisibility_ms(365 * 24 * 3_600_000);
-    assert_eq!(reason(attacker.enqueue("rollup/views/0", vec![freeze]).await), denied());
-    assert_eq!(reason(attacker.dequeue(Dequeue::new("rollup/views/0")).await), denied());
+    assert_eq!(refused(attacker.enqueue("rollup/views/0", vec![freeze]).await), denied());
+    assert_eq!(refused(attacker.dequeue(Dequeue::new("rollup/views/0")).await), denied());
 }

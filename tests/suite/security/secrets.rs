@@ -118,9 +118,12 @@ async fn s6_errors_do_not_show_the_password_of_a_server() {
 
 #[tokio::test]
 async fn s6_errors_do_not_show_the_secrets_of_history() {
-    for url in
-        ["svc:S3cretPW@es:9200", "ftp://svc:S3cretPW@es:9200", "http://svc:S3cretPW@es:99999", "http://:S3cretPW"]
-    {
+    for url in [
+        "svc:S3cretPW@es:9200",
+        "ftp://svc:S3cretPW@es:9200",
+        "http://svc:S3cretPW@es:99999",
+        "https://svc:S3cretPW@es:1",
+    ] {
         Case::flags(&["indexer", "--kafka-brokers", "127.0.0.1:1", "--elasticsearch-url", url])
             .is_refused_quietly()
             .await;
@@ -132,7 +135,7 @@ async fn s6_errors_do_not_show_the_secrets_of_history() {
         Case::flags(&["server", "--kafka-brokers", brokers]).is_refused_quietly().await;
     }
     let indexer = ["indexer", "--listen", "127.0.0.1:0", "--kafka-brokers", "127.0.0.1:1"];
-    let indexer = [&indexer[..], &["--elasticsearch-url", "http://svc:S3cretPW@127.0.0.1:1"]].concat();
+    let indexer = [&indexer[..], &["--elasticsearch-url", "http://127.0.0.1:1"]].concat();
     for properties in [
         "sasl.password=S3cretPW",
         "['S3cretPW']",
@@ -165,10 +168,17 @@ async fn s6_a_running_server_does_not_show_its_passwords() {
     let metrics = format!("127.0.0.1:{}", lasting_port());
     let mut command = program::command(&["server", "--log", "trace", "--listen", "127.0.0.1:0"]);
     command.args(["--redis-url", &url, "--metrics-listen", &metrics]);
-    command.args(["--elasticsearch-url", "http://svc:S3cretPW@127.0.0.1:1"]);
+    let secret = |name: &str| {
+        let path = dir.path().join(name);
+        super::certificates::write_private(&path, MARKER);
+        path
+    };
+    command.args(["--elasticsearch-url", "http://127.0.0.1:1"]);
+    command.env("TALLYSTONE_ELASTICSEARCH_API_KEY_FILE", secret("api-key"));
     command.args(["--kafka-brokers", "127.0.0.1:1"]);
-    let properties = r#"["sasl.username=svc", "sasl.password=S3cretPW", "sasl.mechanism=PLAIN", "debug=all"]"#;
-    command.env("TALLYSTONE_KAFKA_PROPERTIES", properties);
+    command.env("TALLYSTONE_KAFKA_PROPERTIES", r#"["debug=all"]"#);
+    command.env("TALLYSTONE_KAFKA_PASSWORD_FILE", secret("kafka-password")).env("TALLYSTONE_KAFKA_USER", "svc");
+    command.env("TALLYSTONE_KAFKA_SECURITY", "sasl_ssl").env("TALLYSTONE_KAFKA_SASL_MECHANISM", "PLAIN");
     let mut server = Running::start_logged(command);
     let mut serves = false;
     while !serves {

@@ -1,18 +1,16 @@
 //! A process with certificates and principals.
 
 use super::certificates::{Ca, Files};
-use crate::system::program::{self, Running, SOON};
+use crate::system::program::{self, Running};
+use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
-use tallystone_client::Client;
+use tallystone_client::{Client, Code, Error};
 use tallystone_serving::Token;
 use tallystone_tests::{TestRedis, lasting_port};
 use tempfile::TempDir;
-use tokio::net::TcpStream;
-use tokio::time::{Duration, Instant, sleep};
-
-const POLL: Duration = Duration::from_millis(10);
+use tokio::time::Duration;
 
 /// Principals with a token each, as the file has them.
 #[derive(Clone, Default)]
@@ -98,12 +96,7 @@ impl Place {
             command.args(["--listen", &address.to_string()]);
         }
         let mut process = Running::start(command);
-        let give_up_at = Instant::now() + SOON;
-        while TcpStream::connect(waits_for).await.is_err() {
-            assert!(!process.has_ended(), "it has ended: {}", process.last_words().await);
-            assert!(Instant::now() < give_up_at, "it does not listen");
-            sleep(POLL).await;
-        }
+        process.listens(waits_for).await;
         Listening { address, metrics, process }
     }
 }
@@ -118,5 +111,13 @@ impl Listening {
     pub(super) fn client(&self, token: &str) -> Client {
         let builder = Client::builder(format!("http://{}", self.address)).retry_for(Duration::ZERO).token(token);
         builder.connect_lazy().expect("a good address")
+    }
+}
+
+/// The code and the reason of a refusal.
+pub(super) fn refused<T: Debug>(answer: Result<T, Error>) -> (Code, String) {
+    match answer {
+        Err(Error::Refused(refused)) => (refused.code, refused.reason),
+        other => panic!("no refusal: {other:?}"),
     }
 }

@@ -8,7 +8,6 @@ use tallystone_client::{Client, NewMessage};
 use tallystone_proto::queue::v1::queue_client::QueueClient;
 use tallystone_tests::{TestRedis, lasting_port};
 use tempfile::TempDir;
-use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 use tonic::transport::{Channel, Endpoint};
@@ -37,12 +36,7 @@ impl Victim {
         command.arg(&config).args(["--listen", &address.to_string(), "--metrics-listen", &metrics.to_string()]);
         command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
         let mut process = Running::start(command);
-        let give_up_at = Instant::now() + SOON;
-        while TcpStream::connect(address).await.is_err() {
-            assert!(!process.has_ended(), "it has ended: {}", process.last_words().await);
-            assert!(Instant::now() < give_up_at, "it does not listen");
-            sleep(POLL).await;
-        }
+        process.listens(address).await;
         Victim { address, metrics, process, _redis: redis, _dir: dir }
     }
 

@@ -2,17 +2,21 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long a test waits for something that takes much less, since the machine may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+const POLL: Duration = Duration::from_millis(10);
 
 /// The path of the program. It is built first, since an old one would prove nothing. The environment variable
 /// `TALLYSTONE_PROGRAM` names another program to test.
@@ -161,6 +165,16 @@ impl Running {
     /// Whether it has ended, without waiting.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_some()
+    }
+
+    /// Waits until it accepts connections at this address. If it ends instead, this panics with its last words.
+    pub(crate) async fn listens(&mut self, address: SocketAddr) {
+        let give_up_at = Instant::now() + SOON;
+        while TcpStream::connect(address).await.is_err() {
+            assert!(!self.has_ended(), "it has ended: {}", self.last_words().await);
+            assert!(Instant::now() < give_up_at, "it does not listen");
+            sleep(POLL).await;
+        }
     }
 
     /// Its process id.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_kafka::ReaderObserver;
+use tallystone_serving::{Buckets, SECONDS};
 
 const EVENTS: &str = "tallystone_indexer_events_total";
 const DEAD_LETTERS: &str = "tallystone_indexer_dead_letters_total";
@@ -16,6 +17,14 @@ const STORE_RETRIES: &str = "tallystone_indexer_store_retries_total";
 const PARTITIONS: &str = "tallystone_indexer_partitions";
 const REBALANCES: &str = "tallystone_indexer_rebalances_total";
 const LAG: &str = "tallystone_indexer_lag_records";
+
+/// The buckets of the indexer's histograms, for the metrics listener.
+pub const BUCKETS: &[Buckets] = &[
+    Buckets { metric: BATCH_EVENTS, bounds: &[1.0, 4.0, 16.0, 64.0, 256.0, 1_000.0, 4_000.0, 16_000.0] },
+    Buckets { metric: BATCH_SECONDS, bounds: SECONDS },
+];
+/// Why a record can never be indexed.
+const DEAD: [&str; 4] = ["malformed", "invalid", "unknown_type", "rejected"];
 
 /// Handles of the metrics, so that counting needs no lookup.
 #[derive(Clone)]
@@ -43,6 +52,10 @@ impl Metrics {
         describe_gauge!(PARTITIONS, "partitions that the consumer group has given to this indexer");
         describe_counter!(REBALANCES, "how often the consumer group distributed its partitions");
         describe_gauge!(LAG, "records of an assigned partition that are not indexed yet");
+        // So that the first one is a rise, which alerts see.
+        for reason in DEAD {
+            counter!(DEAD_LETTERS, "reason" => reason).absolute(0);
+        }
         Metrics {
             topic: topic.into(),
             events: counter!(EVENTS),

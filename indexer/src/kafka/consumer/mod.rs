@@ -22,4 +22,5 @@ mod topic_check;
 
 pub use dead_letters::dead_letter_topic;
 pub use indexer::run;
+pub use metrics::BUCKETS;
 pub use options::{IndexerError, IndexerOptions};

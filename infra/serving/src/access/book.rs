@@ -55,6 +55,8 @@ pub(super) enum Unknown {
     Bad,
     /// It was valid until some time ago.
     Expired,
+    /// The key of the token is unknown, and the server fetches the keys of the provider.
+    KeyPending,
 }
 
 impl Book {

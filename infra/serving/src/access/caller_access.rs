@@ -1,5 +1,6 @@
 //! The access of one caller, as services check it.
 
+use super::audit::{AuditLog, Line, reason};
 use super::book::Grant;
 use super::refusal;
 use super::right::Right;
@@ -8,13 +9,39 @@ use axum::extract::FromRequestParts;
 use axum::http::Extensions;
 use axum::http::request::Parts;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tonic::Status;
+use tonic::{Code, Status};
 
-/// What the caller of a request may do. Without `auth.principals_file` every caller may do everything.
-#[derive(Clone, Debug, Default)]
-pub struct Access(Option<Arc<Grant>>);
+/// What the caller of a request may do. Without identities every caller may do everything.
+#[derive(Clone, Default)]
+pub struct Access {
+    grant: Option<Arc<Grant>>,
+    audit: Option<Audited>,
+}
+
+/// Where the calls of a caller are recorded.
+#[derive(Clone)]
+pub(super) struct Audited {
+    pub(super) log: Arc<AuditLog>,
+    pub(super) peer: Option<IpAddr>,
+}
+
+/// A call that the audit log will record when it has ended.
+pub struct AuditedCall {
+    log: Arc<AuditLog>,
+    line: Line,
+}
+
+impl AuditedCall {
+    /// The call has ended so.
+    pub fn end<T>(self, outcome: Result<&T, &Status>) {
+        let (code, reason) =
+            outcome.map_or_else(|status| (status.code(), reason(status)), |_| (Code::Ok, String::new()));
+        self.log.write(self.line.ended(code, reason));
+    }
+}
 
 impl Access {
     /// The access of a request's caller, from the extensions of the request. The host identifies the caller of every
@@ -23,18 +50,18 @@ impl Access {
         extensions.get::<Access>().cloned().unwrap_or_default()
     }
 
-    pub(super) fn granted(grant: Arc<Grant>) -> Access {
-        Access(Some(grant))
+    pub(super) fn new(grant: Option<Arc<Grant>>, audit: Option<Audited>) -> Access {
+        Access { grant, audit }
     }
 
     /// Whether the caller may do everything.
     pub fn is_unlimited(&self) -> bool {
-        self.0.is_none()
+        self.grant.is_none()
     }
 
     /// Whether the caller has the right on the queue or the namespace.
     pub fn allows(&self, right: Right, name: &str) -> bool {
-        self.0.as_ref().is_none_or(|grant| grant.rules.on(right, name).is_granted())
+        self.grant.as_ref().is_none_or(|grant| grant.rules.on(right, name).is_granted())
     }
 
     /// Refuses a caller that does not have the right on the queue or the namespace.
@@ -42,8 +69,8 @@ impl Access {
     /// # Errors
     /// PERMISSION_DENIED with the reason NO_RIGHT.
     pub fn require(&self, right: Right, name: &str) -> Result<(), Status> {
-        match &self.0 {
-            Some(grant) if !self.allows(right, name) => Err(refusal::no_right(&grant.principal, right, name)),
+        match &self.grant {
+            Some(grant) if !self.allows(right, name) => Err(self.denied(grant, None, right, name)),
             _ => Ok(()),
         }
     }
@@ -53,20 +80,57 @@ impl Access {
     /// # Errors
     /// As [`require`](Access::require).
     pub fn check<R: Guarded>(&self, request: &R) -> Result<(), Status> {
-        let Some(grant) = &self.0 else { return Ok(()) };
+        let Some(grant) = &self.grant else { return Ok(()) };
+        let each = |name: &str| match self.allows(R::RIGHT, name) {
+            true => Ok(()),
+            false => Err(self.denied(grant, Some(R::RPC), R::RIGHT, name)),
+        };
         match request.resource() {
-            Resource::One(name) => self.require(R::RIGHT, name),
-            Resource::Each(names) => names.into_iter().try_for_each(|name| self.require(R::RIGHT, name)),
+            Resource::One(name) => each(name),
+            Resource::Each(names) => names.into_iter().try_for_each(each),
             Resource::AllOf(prefix) if !grant.rules.on_all_of(R::RIGHT, prefix).is_granted() => {
-                Err(refusal::no_right(&grant.principal, R::RIGHT, &format!("{prefix}*")))
+                Err(self.denied(grant, Some(R::RPC), R::RIGHT, &format!("{prefix}*")))
             }
             Resource::AllOf(_) | Resource::Listed => Ok(()),
         }
     }
 
+    fn denied(&self, grant: &Grant, rpc: Option<&str>, right: Right, name: &str) -> Status {
+        let status = refusal::no_right(&grant.principal, right, name);
+        if let Some(Audited { log, .. }) = &self.audit {
+            log.write(self.line(rpc).on(right, [name.to_owned()]).ended(status.code(), reason(&status)));
+        }
+        status
+    }
+
+    /// The record of this call in the audit log, to be ended with it; `None`: it is not recorded.
+    ///
+    /// # Errors
+    /// UNAVAILABLE with the reason AUDIT_FAILED: the log cannot be written, and so the call may not be executed.
+    pub fn audit<R: Guarded>(&self, request: &R) -> Result<Option<AuditedCall>, Status> {
+        let Some(Audited { log, .. }) = &self.audit else { return Ok(None) };
+        if !log.records(R::RIGHT) {
+            return Ok(None);
+        }
+        log.ready()?;
+        let names = match request.resource() {
+            Resource::One(name) => vec![name.to_owned()],
+            Resource::Each(names) => names.into_iter().map(str::to_owned).collect(),
+            Resource::AllOf(prefix) => vec![format!("{prefix}*")],
+            Resource::Listed => Vec::new(),
+        };
+        let line = self.line(Some(R::RPC)).on(R::RIGHT, names);
+        Ok(Some(AuditedCall { log: log.clone(), line }))
+    }
+
+    fn line(&self, rpc: Option<&str>) -> Line {
+        let principal = self.grant.as_ref().map(|grant| grant.principal.clone());
+        Line::new(principal, self.audit.as_ref().and_then(|audit| audit.peer), rpc.map(str::to_owned))
+    }
+
     /// Ends when the credential expires, is withdrawn or gets other rights: with the status that ends a stream.
     pub async fn withdrawn(&self) -> Status {
-        let Some(grant) = &self.0 else { return std::future::pending().await };
+        let Some(grant) = &self.grant else { return std::future::pending().await };
         let expired = async {
             match grant.expires_at {
                 Some(at) => tokio::time::sleep(at.duration_since(SystemTime::now()).unwrap_or_default()).await,

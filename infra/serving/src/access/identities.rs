@@ -1,70 +1,74 @@
-//! The file of principals, read again when it changes.
+//! Who a caller is, by its token or its certificate. The files behind that are read again when they change.
 
-use super::book::{Book, Unknown};
-use super::caller_access::Access;
+use super::book::{Book, Grant, Unknown};
+use super::config::AuthConfig;
 use super::file::FileError;
+use super::jwt::{JwtConfig, JwtVerifier};
 use super::refusal::unknown_caller;
-use crate::stamp::Stamp;
+use super::token::is_of_principal;
+use crate::watched::Watched;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
+use tallystone_model::ConfigError;
 use tonic::Status;
 
-/// The principals of this moment.
+/// Who may call at this moment.
 pub(crate) struct Identities {
-    path: PathBuf,
-    current: RwLock<Current>,
-}
-
-struct Current {
-    stamp: Stamp,
-    book: Arc<Book>,
+    file: Option<(PathBuf, Watched<Book>)>,
+    jwt: Option<JwtVerifier>,
 }
 
 impl Identities {
-    pub(crate) fn open(path: &Path) -> Result<Identities, FileError> {
-        // The stamp is older than what is read: a change in between is read again.
-        let stamp = Stamp::of([path]);
-        let book = Arc::new(Book::read(path)?);
-        Ok(Identities { path: path.to_owned(), current: RwLock::new(Current { stamp, book }) })
+    /// The principals of the file, and the callers with tokens of the provider; `None`: neither is configured.
+    pub(crate) fn open(auth: &AuthConfig, jwt: &JwtConfig) -> Result<Option<Identities>, ConfigError> {
+        let file = auth.principals_file.as_ref().map(|path| {
+            let why = |error| ConfigError::new("auth.principals_file", format!("{}: {error}", path.display()));
+            let book = Watched::open(vec![path.clone()], || Book::read(path)).map_err(why)?;
+            Ok::<_, ConfigError>((path.clone(), book))
+        });
+        let (file, jwt) = (file.transpose()?, JwtVerifier::open(jwt)?);
+        Ok((file.is_some() || jwt.is_some()).then_some(Identities { file, jwt }))
     }
 
-    /// Reads the file again if it has changed. A file with a fault changes nothing.
+    /// Reads the files again that have changed. A file with a fault changes nothing.
     pub(crate) fn refresh(&self) {
-        let stamp = Stamp::of([&self.path]);
-        if self.current.read().unwrap_or_else(PoisonError::into_inner).stamp == stamp {
-            return;
+        if let Some((path, book)) = &self.file {
+            book.refresh("principals", |before| {
+                let mut book = Book::read(path)?;
+                book.replace(before);
+                Ok::<_, FileError>(book)
+            });
         }
-        let read = Book::read(&self.path);
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        current.stamp = stamp;
-        match read {
-            Ok(mut book) => {
-                book.replace(&current.book);
-                current.book = Arc::new(book);
-                tracing::info!(file = %self.path.display(), "the principals were read again");
-            }
-            Err(error) => {
-                tracing::warn!(file = %self.path.display(), %error, "the principals stay as they were: the file is faulty");
-            }
-        }
+        self.jwt.iter().for_each(JwtVerifier::refresh);
     }
 
-    /// The access of a caller with these headers, whose certificate has these names.
-    pub(super) fn identify(&self, headers: &HeaderMap, certificate: &[String]) -> Result<Access, Status> {
-        let book = self.current.read().unwrap_or_else(PoisonError::into_inner).book.clone();
+    /// What a caller with these headers, whose certificate has these names, may do.
+    pub(super) fn identify(&self, headers: &HeaderMap, certificate: &[String]) -> Result<Arc<Grant>, Status> {
         let mut credentials = headers.get_all(AUTHORIZATION).into_iter();
         let grant = match (credentials.next(), credentials.next()) {
-            (None, _) => book.by_certificate(certificate),
-            (Some(value), None) => match value.to_str().ok().and_then(bearer) {
-                Some(token) => book.by_token(token, SystemTime::now()),
-                None => Err(Unknown::Bad),
+            (None, _) => match &self.file {
+                Some((_, book)) => book.get().by_certificate(certificate),
+                None => Err(Unknown::Missing),
             },
+            (Some(value), None) => {
+                value.to_str().ok().and_then(bearer).ok_or(Unknown::Bad).and_then(|token| self.by_token(token))
+            }
             (Some(_), Some(_)) => Err(Unknown::Bad),
         };
-        grant.map(Access::granted).map_err(unknown_caller)
+        grant.map_err(unknown_caller)
+    }
+
+    /// Tokens of principals have an own form; all others are those of the provider.
+    fn by_token(&self, token: &str) -> Result<Arc<Grant>, Unknown> {
+        let now = SystemTime::now();
+        match (&self.file, &self.jwt) {
+            (_, Some(jwt)) if !is_of_principal(token) => jwt.verify(token, now),
+            (Some((_, book)), _) => book.get().by_token(token, now),
+            (None, _) => Err(Unknown::Bad),
+        }
     }
 }
 
@@ -77,13 +81,18 @@ fn bearer(value: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::{Right, Token};
+    use crate::access::{Access, Right, Token};
     use std::time::Duration;
 
     fn file(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         file
+    }
+
+    fn open(file: &tempfile::NamedTempFile) -> Identities {
+        let auth = AuthConfig { principals_file: Some(file.path().to_owned()) };
+        Identities::open(&auth, &JwtConfig::default()).unwrap().unwrap()
     }
 
     fn principal(token: &Token, rest: &str) -> String {
@@ -98,7 +107,11 @@ mod tests {
         values.iter().map(|value| (AUTHORIZATION, value.parse().unwrap())).collect()
     }
 
-    fn reason(identified: Result<Access, Status>) -> String {
+    fn access(grant: Arc<Grant>) -> Access {
+        Access::new(Some(grant), None)
+    }
+
+    fn reason(identified: Result<Arc<Grant>, Status>) -> String {
         use tonic_types::StatusExt as _;
         let refused = identified.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unauthenticated);
@@ -113,10 +126,10 @@ mod tests {
             expired.id, expired.sha256
         );
         let file = file(&principal(&token, &more));
-        let identities = Identities::open(file.path()).unwrap();
+        let identities = open(&file);
         let by = |values: &[&str]| identities.identify(&headers(values), &[]);
         for scheme in ["Bearer", "bearer", "BEARER"] {
-            let access = by(&[&format!("{scheme} {}", token.text)]).unwrap();
+            let access = access(by(&[&format!("{scheme} {}", token.text)]).unwrap());
             assert!(access.allows(Right::Read, "q") && !access.allows(Right::Produce, "q"));
         }
         let good = format!("Bearer {}", token.text);
@@ -140,9 +153,9 @@ mod tests {
         let [stays, goes] = [Token::new().unwrap(), Token::new().unwrap()];
         let more = format!("[[principal.tokens]]\nid = '{}'\nsha256 = '{}'", goes.id, goes.sha256);
         let file = file(&principal(&stays, &more));
-        let identities = Identities::open(file.path()).unwrap();
+        let identities = open(&file);
         let by = |token: &Token| identities.identify(&headers(&[&format!("Bearer {}", token.text)]), &[]);
-        let [stayed, gone] = [by(&stays).unwrap(), by(&goes).unwrap()];
+        let [stayed, gone] = [&stays, &goes].map(|token| access(by(token).unwrap()));
         let rewrite = |text: &str| {
             std::fs::write(file.path(), text).unwrap();
             identities.refresh();
@@ -155,15 +168,15 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_millis(20), stayed.withdrawn()).await.is_err());
         rewrite(&principal(&stays, "").replace("read:*", "read:a"));
         stayed.withdrawn().await;
-        assert!(!by(&stays).unwrap().allows(Right::Read, "b"));
+        assert!(!access(by(&stays).unwrap()).allows(Right::Read, "b"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn s3_a_token_expires_while_a_stream_is_open() {
         let token = Token::new().unwrap();
         let file = file(&principal(&token, "expires_at = '2999-01-01T00:00:00Z'"));
-        let identities = Identities::open(file.path()).unwrap();
-        let access = identities.identify(&headers(&[&format!("Bearer {}", token.text)]), &[]).unwrap();
-        access.withdrawn().await;
+        let identities = open(&file);
+        let grant = identities.identify(&headers(&[&format!("Bearer {}", token.text)]), &[]).unwrap();
+        access(grant).withdrawn().await;
     }
 }

@@ -1,6 +1,7 @@
 //! Identifies the caller of every request, before a service sees it.
 
-use super::caller_access::Access;
+use super::audit::{AuditLog, Line, reason};
+use super::caller_access::{Access, Audited};
 use super::identities::Identities;
 use crate::bounds::Caller;
 use crate::http::{FaultBody, is_grpc, is_probe};
@@ -15,15 +16,21 @@ use std::task::{Context, Poll};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
+/// How much of the path of a refused request the audit log has.
+const PATH_CHARS_MAX: usize = 200;
+
 /// Identifies the callers of a service. Without identities every caller may do everything.
 #[derive(Clone)]
-pub(crate) struct IdentifyLayer(pub(crate) Option<Arc<Identities>>);
+pub(crate) struct IdentifyLayer {
+    pub(crate) identities: Option<Arc<Identities>>,
+    pub(crate) audit: Option<Arc<AuditLog>>,
+}
 
 impl<S> Layer<S> for IdentifyLayer {
     type Service = Identify<S>;
 
     fn layer(&self, inner: S) -> Identify<S> {
-        Identify { inner, identities: self.0.clone() }
+        Identify { inner, of: self.clone() }
     }
 }
 
@@ -31,18 +38,27 @@ impl<S> Layer<S> for IdentifyLayer {
 #[derive(Clone)]
 pub(crate) struct Identify<S> {
     inner: S,
-    identities: Option<Arc<Identities>>,
+    of: IdentifyLayer,
 }
 
-impl<S> Identify<S> {
-    /// Health probes have no credentials, and learn nothing but health.
+impl IdentifyLayer {
+    /// The access of the caller; `None`: the default. Health probes have no credentials, and learn nothing but health.
     fn identify(&self, request: &Request) -> Result<Option<Access>, Status> {
-        let Some(identities) = &self.identities else { return Ok(None) };
-        if is_probe(request.uri().path()) {
+        let IdentifyLayer { identities, audit } = self;
+        if (identities.is_none() && audit.is_none()) || is_probe(request.uri().path()) {
             return Ok(None);
         }
-        let certificate = request.extensions().get::<Arc<Caller>>().map_or(&[][..], |caller| caller.certificate());
-        identities.identify(request.headers(), certificate).map(Some)
+        let caller = request.extensions().get::<Arc<Caller>>();
+        let peer = caller.map(|caller| caller.peer());
+        let certificate = caller.map_or(&[][..], |caller| caller.certificate());
+        let grant = identities.as_ref().map(|identities| identities.identify(request.headers(), certificate));
+        let grant = grant.transpose().inspect_err(|refused| {
+            if let Some(log) = audit {
+                let call = Some(request.uri().path().chars().take(PATH_CHARS_MAX).collect());
+                log.write(Line::new(None, peer, call).ended(refused.code(), reason(refused)));
+            }
+        })?;
+        Ok(Some(Access::new(grant, audit.clone().map(|log| Audited { log, peer }))))
     }
 }
 
@@ -59,7 +75,7 @@ where
     }
 
     fn call(&mut self, mut request: Request) -> Self::Future {
-        match self.identify(&request) {
+        match self.of.identify(&request) {
             Ok(access) => {
                 if let Some(access) = access {
                     request.extensions_mut().insert(access);

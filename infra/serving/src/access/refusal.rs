@@ -8,8 +8,21 @@ use tallystone_proto::RpcStatus;
 use tallystone_proto::status::{rpc_status, to_call, with_retry_delay};
 use tonic::{Code, Status};
 
+/// The metadata of an UNAVAILABLE whose call has changed nothing.
+pub(super) fn not_applied() -> HashMap<String, String> {
+    HashMap::from([("applied".to_owned(), "no".to_owned())])
+}
+
+/// How long an identity provider may take.
+const KEY_RETRY: Duration = Duration::from_secs(1);
+
 pub(super) fn unknown_caller(why: Unknown) -> Status {
     let (reason, message) = match why {
+        Unknown::KeyPending => {
+            let message = "the key that has signed the token is not known yet: call again".to_owned();
+            let status = rpc_status(Code::Unavailable, message, "KEY_PENDING", not_applied(), None);
+            return to_call(with_retry_delay(status, KEY_RETRY));
+        }
         Unknown::Missing => ("NO_CREDENTIAL", "this server needs a token, or a client certificate"),
         Unknown::Bad => ("BAD_CREDENTIAL", "this server does not know the token or the client certificate"),
         Unknown::Expired => ("EXPIRED", "the token has expired"),

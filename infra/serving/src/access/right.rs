@@ -52,6 +52,15 @@ impl Right {
         Right::Admin,
     ];
 
+    /// Whether it is a right of operators: the audit log always records calls that need it.
+    pub(super) fn is_for_operators(self) -> bool {
+        match self {
+            Right::Create | Right::Configure | Right::Operate | Right::Purge | Right::CountAdmin | Right::Admin => true,
+            Right::Produce | Right::Consume | Right::Read | Right::Payload => false,
+            Right::Count | Right::CountRead | Right::Metrics => false,
+        }
+    }
+
     /// The name in rules, such as `count-read`.
     pub fn name(self) -> &'static str {
         match self {

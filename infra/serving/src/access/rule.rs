@@ -94,26 +94,26 @@ impl fmt::Display for Rule {
 pub struct Rules(Vec<Rule>);
 
 /// Whether a right is granted, and by which rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<'a> {
     /// This rule grants it.
-    Granted(Rule),
+    Granted(&'a Rule),
     /// This rule denies it.
-    Denied(Rule),
+    Denied(&'a Rule),
     /// No rule grants it.
     NotGranted,
 }
 
-impl Verdict {
+impl Verdict<'_> {
     /// Whether the right is granted.
-    pub fn is_granted(&self) -> bool {
+    pub fn is_granted(self) -> bool {
         matches!(self, Verdict::Granted(_))
     }
 }
 
 impl Rules {
     /// The right on a queue or a namespace.
-    pub fn on(&self, right: Right, name: &str) -> Verdict {
+    pub fn on(&self, right: Right, name: &str) -> Verdict<'_> {
         self.decide(right, |rule| match rule.is_denial {
             true => rule.pattern.matches(name),
             false => rule.pattern.matches(name) && rule.may_grant(name),
@@ -121,18 +121,18 @@ impl Rules {
     }
 
     /// The right on every name that begins so. With all names, it leaves out internal queues, whose history is not kept.
-    pub fn on_all_of(&self, right: Right, prefix: &str) -> Verdict {
+    pub fn on_all_of(&self, right: Right, prefix: &str) -> Verdict<'_> {
         self.decide(right, |rule| match rule.is_denial {
             true => rule.pattern.matches_any_of(prefix),
             false => rule.pattern.matches_all_of(prefix) && rule.may_grant(prefix),
         })
     }
 
-    fn decide(&self, right: Right, matches: impl Fn(&Rule) -> bool) -> Verdict {
+    fn decide(&self, right: Right, matches: impl Fn(&Rule) -> bool) -> Verdict<'_> {
         let mut matching = self.0.iter().filter(|rule| rule.concerns(right) && matches(rule));
         match (matching.clone().find(|rule| rule.is_denial), matching.next()) {
-            (Some(denial), _) => Verdict::Denied(denial.clone()),
-            (None, Some(grant)) => Verdict::Granted(grant.clone()),
+            (Some(denial), _) => Verdict::Denied(denial),
+            (None, Some(grant)) => Verdict::Granted(grant),
             (None, None) => Verdict::NotGranted,
         }
     }

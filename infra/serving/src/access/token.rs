@@ -1,17 +1,16 @@
 //! Tokens: `ts_ID_SECRET`. A secret has 256 random bits, so a plain SHA-256 of the token protects it as well as a slow
 //! hash would.
 
-use rand::TryRngCore as _;
-use rand::rngs::OsRng;
+use rand::distr::Alphanumeric;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use ring::digest::{SHA256, digest};
-use std::fmt::Write as _;
 use subtle::ConstantTimeEq as _;
 
 const PREFIX: &str = "ts_";
 const ID_CHARS: usize = 10;
 /// 43 characters of 62 have 256 bits.
 const SECRET_CHARS: usize = 43;
-const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// A new token.
 pub struct Token {
@@ -29,27 +28,18 @@ impl Token {
     /// # Errors
     /// The system has no random numbers.
     pub fn new() -> std::io::Result<Token> {
-        let (id, secret) = (random_text(ID_CHARS)?, random_text(SECRET_CHARS)?);
+        let mut random = StdRng::try_from_os_rng().map_err(std::io::Error::other)?;
+        let mut text = |chars| (&mut random).sample_iter(Alphanumeric).take(chars).map(char::from).collect::<String>();
+        let (id, secret) = (text(ID_CHARS), text(SECRET_CHARS));
         let text = format!("{PREFIX}{id}_{secret}");
-        let sha256 = TokenHash::of(&text).0.iter().fold(String::new(), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
+        let sha256 = hex::encode(TokenHash::of(&text).0);
         Ok(Token { text, id, sha256 })
     }
 }
 
-fn random_text(chars: usize) -> std::io::Result<String> {
-    let mut text = String::new();
-    while text.len() < chars {
-        let mut bytes = [0; 64];
-        OsRng.try_fill_bytes(&mut bytes).map_err(std::io::Error::other)?;
-        // Only multiples of 62 give each character the same chance.
-        let even =
-            bytes.into_iter().filter(|byte| *byte < 248).map(|byte| char::from(ALPHABET[usize::from(byte) % 62]));
-        text.extend(even.take(chars - text.len()));
-    }
-    Ok(text)
+/// Whether this has the form of a principal's token. A token of an identity provider has not.
+pub(super) fn is_of_principal(token: &str) -> bool {
+    token.starts_with(PREFIX)
 }
 
 /// The id of a token; `None`: it is no token.
@@ -68,12 +58,10 @@ impl TokenHash {
     }
 
     /// Reads 64 hexadecimal digits.
-    pub(super) fn parse(hex: &str) -> Option<TokenHash> {
-        let digits: Option<Vec<u8>> =
-            hex.chars().map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
-        let bytes: Vec<u8> =
-            digits?.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect();
-        (hex.len() == 64).then_some(TokenHash(bytes.try_into().ok()?))
+    pub(super) fn parse(text: &str) -> Option<TokenHash> {
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(text, &mut bytes).ok()?;
+        Some(TokenHash(bytes))
     }
 
     /// Whether this is the hash of a token. How long it takes says nothing about the hash.

@@ -89,6 +89,10 @@ impl Metrics {
         describe_counter!(CLOSED, "connections that were closed before they had made a request");
         describe_gauge!(UNFINISHED, "bytes of requests that have not arrived in full");
         describe_counter!(REQUESTS_REFUSED, "requests that were refused before they had arrived in full");
+        // So that the first refusal is a rise, which alerts see.
+        for limit in [Refused::Connections, Refused::PeerConnections, Refused::Files] {
+            counter!(REFUSED, "reason" => limit.name()).absolute(0);
+        }
         Metrics {
             connections: gauge!(CONNECTIONS),
             unfinished: gauge!(UNFINISHED),
@@ -129,7 +133,7 @@ impl Bounds {
         drop(open);
         self.metrics.connections.increment(1.0);
         let (has_called, unfinished, certificate) = (AtomicBool::new(false), AtomicU64::new(0), OnceLock::new());
-        let caller = Arc::new(Caller { bounds: self.clone(), number, has_called, unfinished, certificate });
+        let caller = Arc::new(Caller { bounds: self.clone(), number, peer, has_called, unfinished, certificate });
         Ok(Admission { caller, peer, evicted, _file: file })
     }
 
@@ -218,6 +222,7 @@ impl Drop for Admission {
 pub(crate) struct Caller {
     bounds: Arc<Bounds>,
     number: u64,
+    peer: IpAddr,
     has_called: AtomicBool,
     /// Bytes of its requests that have not arrived in full.
     unfinished: AtomicU64,
@@ -235,6 +240,11 @@ impl Caller {
         if !self.has_called.load(Ordering::Relaxed) && !self.has_called.swap(true, Ordering::Relaxed) {
             self.bounds.open().quiet.remove(&self.number);
         }
+    }
+
+    /// Its address.
+    pub(crate) fn peer(&self) -> IpAddr {
+        self.peer
     }
 
     /// The names in the certificate that the connection has shown.

@@ -6,7 +6,7 @@ use super::fault::is_grpc;
 use super::headers::restrict;
 use super::hosts::HostNames;
 use super::origin::is_of_other_origin;
-use super::{FaultBody, HEALTH};
+use super::{FaultBody, is_http_probe};
 use axum::extract::Request;
 use axum::http::Version;
 use axum::response::{IntoResponse, Response};
@@ -39,7 +39,7 @@ impl<S> Guard<S> {
     /// A health probe may use any name; its answer is one word.
     fn check(&self, request: &Request) -> Result<(), FaultBody> {
         let (headers, uri) = (request.headers(), request.uri());
-        if uri.path() == HEALTH {
+        if is_http_probe(uri.path()) {
             return Ok(());
         }
         self.hosts.check(headers, uri)?;

@@ -1,4 +1,5 @@
-//! `GET /health`: what the gRPC health service answers, for probes that speak HTTP only.
+//! Health for probes that speak HTTP only: `GET /health` says what the gRPC health service answers, `GET /livez` whether
+//! the process is to be restarted, `GET /readyz` whether it is to get calls.
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -6,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health;
@@ -24,29 +26,93 @@ struct Answer {
     status: &'static str,
 }
 
-/// Where it is served.
-pub(crate) const HEALTH: &str = "/health";
+const HEALTH: &str = "/health";
+/// 200 as long as the process answers at all. It does not depend on the store: a restart would not repair that.
+const LIVE: &str = "/livez";
+/// 200 while the process can use its store, which has its data, and does not stop; else 503.
+const READY: &str = "/readyz";
+
+/// Whether a request to this path is a health probe over HTTP.
+pub(crate) fn is_http_probe(path: &str) -> bool {
+    [HEALTH, LIVE, READY].contains(&path)
+}
 
 /// Whether a request to this path is a health probe, over HTTP or gRPC.
 pub(crate) fn is_probe(path: &str) -> bool {
-    path == HEALTH || path.starts_with("/grpc.health.v1.Health/")
+    is_http_probe(path) || path.starts_with("/grpc.health.v1.Health/")
 }
 
-/// The path, with 200 for SERVING, 404 for a service that is not here, and 503 for every other status.
-pub(crate) fn health_path(reporter: HealthReporter) -> Router {
-    Router::new().route(HEALTH, get(health)).with_state(reporter)
+#[derive(Clone)]
+struct Probed {
+    reporter: HealthReporter,
+    stopping: CancellationToken,
 }
 
-async fn health(State(reporter): State<HealthReporter>, Query(target): Query<Target>) -> Response {
-    let request = tonic::Request::new(HealthCheckRequest { service: target.service });
-    let status = match HealthService::from_health_reporter(reporter).check(request).await {
-        Ok(answer) => answer.into_inner().status(),
-        Err(_) => ServingStatus::ServiceUnknown,
-    };
+/// The paths of a host. [`HEALTH`]: 200 for SERVING, 404 for a service that is not here, and 503 for every other status.
+pub(crate) fn health_paths(reporter: HealthReporter, stopping: CancellationToken) -> Router {
+    let probed = Probed { reporter, stopping };
+    Router::new().route(HEALTH, get(health)).route(READY, get(ready)).with_state(probed).merge(live_path())
+}
+
+/// [`LIVE`], for a port without a host.
+pub(crate) fn live_path() -> Router {
+    Router::new().route(LIVE, get(async || answer(ServingStatus::Serving)))
+}
+
+async fn health(State(probed): State<Probed>, Query(target): Query<Target>) -> Response {
+    answer(probed.status(target.service).await)
+}
+
+async fn ready(State(probed): State<Probed>) -> Response {
+    answer(match probed.stopping.is_cancelled() {
+        true => ServingStatus::NotServing,
+        false => probed.status(String::new()).await,
+    })
+}
+
+impl Probed {
+    async fn status(self, service: String) -> ServingStatus {
+        let request = tonic::Request::new(HealthCheckRequest { service });
+        match HealthService::from_health_reporter(self.reporter).check(request).await {
+            Ok(answer) => answer.into_inner().status(),
+            Err(_) => ServingStatus::ServiceUnknown,
+        }
+    }
+}
+
+fn answer(status: ServingStatus) -> Response {
     let code = match status {
         ServingStatus::Serving => StatusCode::OK,
         ServingStatus::ServiceUnknown => StatusCode::NOT_FOUND,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     (code, Json(Answer { status: status.as_str_name() })).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use axum::http::Request;
+    use tower::ServiceExt as _;
+
+    #[tokio::test]
+    async fn o3_a_process_is_live_without_its_store_and_ready_only_with_it_until_it_stops() {
+        let (reporter, _service) = tonic_health::server::health_reporter();
+        let stopping = CancellationToken::new();
+        let paths = health_paths(reporter.clone(), stopping.clone());
+        let codes = async || {
+            let get = async |path: &str| {
+                let request = Request::get(path).body(Body::empty()).unwrap();
+                paths.clone().oneshot(request).await.unwrap().status().as_u16()
+            };
+            [get(LIVE).await, get(READY).await, get(HEALTH).await, get("/live").await]
+        };
+        assert_eq!(codes().await, [200, 200, 200, 404]);
+        reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        assert_eq!(codes().await, [200, 503, 503, 404]);
+        reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
+        stopping.cancel();
+        assert_eq!(codes().await, [200, 503, 200, 404]);
+    }
 }

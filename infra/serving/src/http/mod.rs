@@ -14,6 +14,6 @@ pub use extract::{JsonBody, PathParams};
 pub(crate) use fault::is_grpc;
 pub use fault::{Fault, FaultBody, Faults, unknown_path};
 pub(crate) use guard::GuardLayer;
-pub(crate) use health::{HEALTH, health_path, is_probe};
+pub(crate) use health::{health_paths, is_http_probe, is_probe, live_path};
 pub(crate) use hosts::HostNames;
 pub use hosts::check_host_names;

@@ -15,9 +15,11 @@ use tallystone_model::ConfigError;
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 const READABLE_BY_OTHERS: u32 = 0o007;
 
-/// How a port encrypts; `None`: it does not.
-pub(super) fn server_config(tls: &TlsConfig) -> Result<Option<ServerConfig>, ConfigError> {
-    let (Some(cert_file), Some(key_file)) = (&tls.cert_file, &tls.key_file) else { return Ok(None) };
+/// How a port encrypts. The configuration has been [checked](TlsConfig::check).
+pub(super) fn server_config(tls: &TlsConfig) -> Result<ServerConfig, ConfigError> {
+    let (Some(cert_file), Some(key_file)) = (&tls.cert_file, &tls.key_file) else {
+        return Err(ConfigError::new("tls.cert_file", "is not set"));
+    };
     let certificates = certificates("tls.cert_file", cert_file)?;
     let key = private_key(key_file)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -33,7 +35,7 @@ pub(super) fn server_config(tls: &TlsConfig) -> Result<Option<ServerConfig>, Con
         ConfigError::new("tls.cert_file", why)
     })?;
     config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
-    Ok(Some(config))
+    Ok(config)
 }
 
 fn verifier(

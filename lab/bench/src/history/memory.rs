@@ -89,7 +89,7 @@ async fn relay(services: &Services, dir: &Path, events: u64) -> Result<f64> {
     let events_max = events_max.to_string();
     let environment = [("TALLYSTONE_KAFKA_TOPIC", topic.topic.as_str()), ("TALLYSTONE_OUTBOX_EVENTS_MAX", &events_max)];
     let mut server = Program::start(dir, &arguments, &environment)?;
-    let store = RedisStore::connect(config.redis_options()).await?;
+    let store = RedisStore::connect(config.redis_options()?).await?;
     if events == 0 {
         tokio::time::sleep(SETTLE).await;
     }

@@ -112,7 +112,7 @@ async fn sample(plan: &HistoryPlan, services: &Services, rig: &Rig, into: Into) 
     total.add(&drain(clients, messages, BATCH).await?.1);
     let cpu = Cpu::now(services).await?.since(&cpu);
 
-    let store = RedisStore::connect(config.redis_options()).await?;
+    let store = RedisStore::connect(config.redis_options()?).await?;
     let (behind, catch_up) = match &into {
         Into::Nowhere => (0, Duration::ZERO),
         _ => catch_up(&store, messages).await?,

@@ -2,10 +2,14 @@
 //!
 //! A figure gets a fresh Redis, measures both sides alternately, and returns its rows. It neither judges nor prints.
 
+mod attacked;
+mod attacks;
 mod batches;
 mod depth;
+mod fair;
 mod filter;
 mod idle;
+mod innocent;
 mod latency;
 mod locked;
 mod memory;
@@ -72,6 +76,8 @@ impl Suite for QueueSuite {
             QueueFigure::Idle => idle::measure(plan, &rig).await,
             QueueFigure::Overload => overload::measure(plan, &rig).await,
             QueueFigure::Secured => secured::measure(plan, &rig).await,
+            QueueFigure::Fair => fair::measure(plan, &rig).await,
+            QueueFigure::Attacked => attacked::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows

@@ -39,6 +39,10 @@ pub enum QueueFigure {
     Overload,
     /// Enqueue, Dequeue and Complete with TLS and tokens; reference: without
     Secured,
+    /// Latency of a queue while callers flood another; reference: while they flood an unrelated server
+    Fair,
+    /// Latency of a queue during attacks that the bounds limit; reference: before each attack
+    Attacked,
 }
 
 /// Arguments of `tallystone bench queue`.
@@ -117,6 +121,8 @@ pub(super) struct QueueSizes {
     pub(super) idle: Duration,
     /// How long each number of callers goes on.
     pub(super) overload: Duration,
+    /// How long a queue is flooded or attacked.
+    pub(super) fair: Duration,
 }
 
 impl QueueSizes {
@@ -142,6 +148,7 @@ impl QueueSizes {
             settle: Duration::from_secs(if quick { 2 } else { 115 }),
             idle: Duration::from_secs(if quick { 2 } else { 180 }),
             overload: Duration::from_millis(if quick { 200 } else { scaled(4_000, 400) }),
+            fair: Duration::from_secs(if quick { 1 } else { scaled(5, 1) }),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! completed and replaced, which is not measured.
 
 use crate::load::{LoadClient, Traffic, enqueue_all, take};
-use crate::ours::Ours;
+use crate::ours::{Ours, clients_of};
 use crate::sample::Sample;
 use crate::shape::{BATCH, CLIENTS};
 use anyhow::Result;
@@ -13,9 +13,14 @@ const FILL_BATCH: usize = 500;
 
 /// Enqueues this many messages.
 pub(super) async fn fill(ours: &Ours, queue: &str, messages: u64, traffic: &Traffic) -> Result<()> {
+    fill_at(&ours.url(), queue, messages, traffic).await
+}
+
+/// The same through the server at this URL.
+pub(super) async fn fill_at(url: &str, queue: &str, messages: u64, traffic: &Traffic) -> Result<()> {
     /// Messages between two lines of progress.
     const STEP: u64 = 1_000_000;
-    let mut clients = ours.clients(queue, CLIENTS, CLIENTS).await?;
+    let mut clients = clients_of(url, queue, CLIENTS, CLIENTS).await?;
     let mut filled = 0;
     while filled < messages {
         let end = messages.min(filled + STEP);

@@ -1,6 +1,6 @@
 //! Health, reflection, metrics, an orderly stop.
 
-use crate::config::{QueueTemplates, ServerConfig};
+use crate::config::{QueueTemplates, ServerConfig, TenantConfigs};
 use crate::testing::*;
 use futures::{StreamExt, stream};
 use std::sync::atomic::Ordering;
@@ -92,7 +92,13 @@ async fn a_stop_answers_who_waits() {
 #[tokio::test]
 async fn bad_configurations_are_refused() {
     let config = ServerConfig { sweeper_leader_lease_ms: 0, ..ServerConfig::default() };
-    let attached = crate::attach_queue(Host::new(), TestStore::new(), &config, QueueTemplates::default());
+    let attached = crate::attach_queue(
+        Host::new(),
+        TestStore::new(),
+        &config,
+        QueueTemplates::default(),
+        &TenantConfigs::default(),
+    );
     assert!(attached.is_err_and(|error| error.field == "server.sweeper_leader_lease_ms"));
 }
 

@@ -263,10 +263,17 @@ impl<S: Store> Session<S> {
     fn subscribe(&mut self, number: u32, start: pb::WorkStart) -> Result<(), Status> {
         self.last = Some(number);
         self.access.check(&start)?;
+        if let Some(audited) = self.access.audit(&start)? {
+            audited.end(Ok(&()));
+        }
         let release_on_close = start.release_on_close;
         let (queue, options) = parse_start(start)?;
+        let tenants = &self.engine.context.tenants;
+        tenants.take_call(queue.as_str()).map_err(status::of_call)?;
+        let lease_bound = tenants.of(&queue).cloned();
         let session = self.engine.work(&queue, options, release_on_close, self.events.sender(number));
-        self.subscriptions.insert(number, Subscription::new(session));
+        let session = session.map_err(status::of_call)?;
+        self.subscriptions.insert(number, Subscription::new(session, lease_bound));
         Ok(())
     }
 

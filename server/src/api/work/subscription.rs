@@ -3,7 +3,9 @@
 use super::pending::Pending;
 use crate::api::{status, wire};
 use crate::engine::{Submission, WorkEvent, WorkSession};
+use crate::tenants::Tenant;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::store::LeaseRef;
 use tallystone_model::{Lease, Refusal};
@@ -19,6 +21,8 @@ const RESPONSE_PAYLOAD_BYTES: usize = 1024 * 1024;
 /// A worker's subscription to one queue.
 pub(super) struct Subscription {
     session: WorkSession,
+    /// Bounds the leases.
+    tenant: Option<Arc<Tenant>>,
     /// It is in the stream's list of subscriptions that may have something to send.
     pub(super) is_listed: bool,
     /// It reads no requests and sends no leases: it sends the outstanding results, then ends with this status.
@@ -37,9 +41,10 @@ pub(super) struct Subscription {
 }
 
 impl Subscription {
-    pub(super) fn new(session: WorkSession) -> Self {
+    pub(super) fn new(session: WorkSession, tenant: Option<Arc<Tenant>>) -> Self {
         Subscription {
             session,
+            tenant,
             is_listed: false,
             end: None,
             credits: 0,
@@ -82,7 +87,11 @@ impl Subscription {
             extend: self.extends.add(
                 request.extend,
                 |extension| &extension.id,
-                |extension| wire::lease_extension(extension, ""),
+                |extension| {
+                    let extension = wire::lease_extension(extension, "")?;
+                    self.tenant.as_ref().map_or(Ok(()), |tenant| tenant.check_lease(extension.lease_ms))?;
+                    Ok(extension)
+                },
                 |extension| &extension.lease,
             )?,
         };

@@ -5,6 +5,7 @@
 
 use super::Waiting;
 use super::group::{Group, group_of};
+use crate::engine::command::DequeueCall;
 use crate::engine::places::Place;
 use std::time::Duration;
 use tallystone_model::{Filter, Refusal};
@@ -14,12 +15,46 @@ use tokio::time::Instant;
 /// visits every waiter.
 const PRUNE_EVERY: Duration = Duration::from_millis(100);
 
+/// Callers that may not wait, but get what is runnable, in each [`TRIES_EVERY`]. More of them are refused without a call of the
+/// store: otherwise callers with ever other filters would cost the queue as much as if they waited.
+const TRIES_MAX: u32 = 16;
+const TRIES_EVERY: Duration = Duration::from_millis(100);
+
+/// The callers of the current interval that would not be allowed to wait.
+#[derive(Default)]
+pub(super) struct Tries {
+    began: Option<Instant>,
+    number: u32,
+}
+
+impl Tries {
+    fn take(&mut self, now: Instant) -> bool {
+        if self.began.is_none_or(|began| began + TRIES_EVERY <= now) {
+            *self = Tries { began: Some(now), number: 0 };
+        }
+        self.number += 1;
+        self.number <= TRIES_MAX
+    }
+}
+
 impl Waiting {
+    /// Whether a new caller may try its request; its place, if that had to be found out.
+    pub(super) fn admit_try(&mut self, call: &DequeueCall, now: Instant) -> Result<Option<Place>, Refusal> {
+        let filters = &call.request.filters;
+        if call.until <= now || !self.is_full_for(self.is_new(filters)) || self.tries.take(now) {
+            return Ok(None);
+        }
+        self.admit(filters, now).map(Some)
+    }
+
+    fn is_full_for(&self, is_new: bool) -> bool {
+        self.places.are_full() || is_new && self.places.are_filters_full()
+    }
+
     /// A place for one more that waits for these filters.
     pub(super) fn admit(&mut self, filters: &[Filter], now: Instant) -> Result<Place, Refusal> {
         let mut is_new = self.is_new(filters);
-        let is_full = self.places.are_full() || is_new && self.places.are_filters_full();
-        if is_full && self.pruned_at.is_none_or(|at| at + PRUNE_EVERY <= now) {
+        if self.is_full_for(is_new) && self.pruned_at.is_none_or(|at| at + PRUNE_EVERY <= now) {
             self.pruned_at = Some(now);
             self.prune();
             is_new = self.is_new(filters);
@@ -53,5 +88,33 @@ impl Waiting {
             }
             stays
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::granted::Granted;
+    use crate::engine::places::{Places, WaitLimits};
+    use crate::engine::tests::{HOUR, queue, request};
+    use metrics::Counter;
+    use tokio::sync::oneshot;
+
+    #[tokio::test(start_paused = true)]
+    async fn s1_of_many_callers_that_may_not_wait_a_few_reach_the_store() {
+        let limits = WaitLimits { waiters_max: 0, filters_max: 0 };
+        let mut waiting = Waiting::new(0, Places::new(queue("q"), limits, Counter::noop()));
+        let mut arrive = |wait: Duration| {
+            let (reply, answer) = oneshot::channel::<Result<Granted, Refusal>>();
+            let until = Instant::now() + wait;
+            waiting.arrive(Box::new(DequeueCall { request: request(1), until, reply }), Instant::now());
+            (waiting.fresh(), answer)
+        };
+        let answers: Vec<_> = (0..TRIES_MAX + 10).map(|_| arrive(HOUR).1).collect();
+        let refused = answers.into_iter().filter_map(|mut answer| answer.try_recv().ok()).count();
+        assert_eq!(refused, 10);
+        assert_eq!(arrive(Duration::ZERO).0, TRIES_MAX as usize + 1, "a caller that does not wait is no part of it");
+        tokio::time::advance(TRIES_EVERY).await;
+        assert_eq!(arrive(HOUR).0, TRIES_MAX as usize + 2);
     }
 }

@@ -32,14 +32,16 @@ mod settle;
 pub(super) use batch::DequeueBatch;
 pub(super) use settle::Retry;
 
+use admission::Tries;
+
 use super::call::SubscriptionId;
 use super::command::DequeueCall;
+use super::gather::FLUSH_ITEMS;
 use super::places::Places;
 use super::subscription::{Subscription, WorkEvent};
 use batch::LostBatch;
 use group::{Group, Groups, Subscriptions, Waiter, WaiterKind, group_of};
 use std::collections::{HashMap, VecDeque};
-use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::store::LeaseRef;
 use tokio::time::Instant;
 
@@ -71,6 +73,7 @@ pub(super) struct Waiting {
     places: Places,
     /// When disconnected callers were last removed to make room.
     pruned_at: Option<Instant>,
+    tries: Tries,
 }
 
 /// How many dequeues of one lane may be without an answer at once.
@@ -98,13 +101,19 @@ impl Waiting {
             stopping: false,
             places,
             pruned_at: None,
+            tries: Tries::default(),
         }
     }
 
-    /// A new caller. Its first request always goes to the store: it must see what another server has just acknowledged.
-    pub(super) fn arrive(&mut self, call: Box<DequeueCall>) {
+    /// A new caller. Its first request goes to the store: it must see what another server has just acknowledged. Only a flood
+    /// of callers that would not be allowed to wait is refused at once.
+    pub(super) fn arrive(&mut self, call: Box<DequeueCall>, now: Instant) {
+        let place = match self.admit_try(&call, now) {
+            Ok(place) => place,
+            Err(full) => return drop(call.reply.send(Err(full))),
+        };
         let arrival = self.arrival();
-        self.fresh.push_back(Waiter::new(arrival, WaiterKind::Caller(call)));
+        self.fresh.push_back(Waiter { place, ..Waiter::new(arrival, WaiterKind::Caller(call)) });
     }
 
     /// A new subscription, without credits.
@@ -205,7 +214,7 @@ impl Waiting {
     }
 
     /// Forms the next dequeue: a lost call again, or from each group that a signal concerns as many waiters as may get
-    /// messages, then all fresh waiters; at most [`BATCH_ITEMS_MAX`] leases.
+    /// messages, then all fresh waiters; at most [`FLUSH_ITEMS`] leases, or the first waiter's.
     pub(super) fn dispatch(&mut self, now: Instant) -> Option<DequeueBatch> {
         if let Some(batch) = self.next_repeat(now) {
             return Some(batch);
@@ -218,7 +227,7 @@ impl Waiting {
         let (epoch, hint) = (self.epoch, std::mem::take(&mut self.hint));
         let Waiting { groups, fresh, subscriptions, held, .. } = self;
         let mut batch = DequeueBatch::new(ticket);
-        let mut room = BATCH_ITEMS_MAX;
+        let mut room = FLUSH_ITEMS;
         let mut concerned: Vec<&mut Group> = match *held {
             0 => Vec::new(),
             _ => groups.values_mut().filter(|group| group.wanted(epoch, hint) > 0).collect(),
@@ -230,13 +239,13 @@ impl Waiting {
                 && let Some(waiter) = group.waiting.front()
             {
                 let limit = waiter.limit(subscriptions);
-                if limit > room {
+                if limit > room && !batch.requests.is_empty() {
                     break;
                 }
                 let Some(waiter) = group.waiting.pop_front() else { break };
                 *held -= 1;
                 if limit > 0 {
-                    room -= limit;
+                    room = room.saturating_sub(limit);
                     wanted = wanted.saturating_sub(limit);
                     group.requested(epoch);
                     batch.add(waiter, limit, subscriptions, now);
@@ -246,12 +255,12 @@ impl Waiting {
         }
         while let Some(waiter) = fresh.front() {
             let limit = waiter.limit(subscriptions);
-            if limit > room {
+            if limit > room && !batch.requests.is_empty() {
                 break;
             }
             let Some(waiter) = fresh.pop_front() else { break };
             if limit > 0 {
-                room -= limit;
+                room = room.saturating_sub(limit);
                 group_of(groups, waiter.filters(subscriptions)).requested(epoch);
                 batch.add(waiter, limit, subscriptions, now);
             }

@@ -43,10 +43,10 @@ async fn q16_a_full_redis_takes_nothing_new_and_lets_work_go_on() {
     raw::<()>(&redis, "CONFIG SET maxmemory 1mb").await;
     let before = queue.snapshot().await;
     for batch in [vec![keyed("new", 1, "k")], vec![keyed("m7", 7, "k7"), keyed("new", 1, "k")]] {
-        assert_eq!(queue.store.enqueue(&queue.shard, batch).await, Err(Refusal::StoreFull));
+        assert_eq!(queue.store.enqueue(&queue.shard, batch).await, Err(Refusal::StoreFull { of: Resource::Memory }));
     }
     let name = stage.queue_name();
-    assert_eq!(stage.store.create_queue(&name, simple()).await, Err(Refusal::StoreFull));
+    assert_eq!(stage.store.create_queue(&name, simple()).await, Err(Refusal::StoreFull { of: Resource::Memory }));
     assert_eq!(queue.snapshot().await, before);
     // All that makes room, or ends work, goes on, also through a server that starts now.
     drop(redis.store(store::Clock::default()).await);

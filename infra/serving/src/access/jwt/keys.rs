@@ -1,0 +1,90 @@
+//! The public keys of a provider (JWKS, RFC 7517).
+
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// With more keys, a set is faulty.
+const KEYS_MAX: usize = 100;
+
+/// The keys of one moment.
+#[derive(Default)]
+pub(super) struct KeySet {
+    by_id: HashMap<String, Arc<Key>>,
+}
+
+/// One key.
+pub(super) struct Key {
+    jwk: Jwk,
+    pub(super) decoding: DecodingKey,
+    /// What it may sign with. Never a shared secret: a server that verifies could sign.
+    pub(super) algorithms: Vec<Algorithm>,
+    /// Cancelled once the provider has withdrawn the key.
+    pub(super) withdrawn: CancellationToken,
+}
+
+impl KeySet {
+    /// Reads a set. Keys for other uses than signatures, and of unknown kinds, are left out.
+    pub(super) fn parse(text: &str) -> Result<KeySet, String> {
+        let set: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let keys = set.get("keys").and_then(serde_json::Value::as_array).ok_or("it has no list \"keys\"")?;
+        if keys.len() > KEYS_MAX {
+            return Err(format!("it has {} keys, more than {KEYS_MAX}", keys.len()));
+        }
+        // A provider may have keys of kinds that are not known here.
+        let known = keys.iter().filter_map(|key| serde_json::from_value(key.clone()).ok()).collect();
+        let JwkSet { keys } = JwkSet { keys: known };
+        let mut by_id = HashMap::new();
+        for jwk in keys {
+            let id = jwk.common.key_id.clone().unwrap_or_default();
+            let (algorithms, decoding) = (algorithms(&jwk), DecodingKey::from_jwk(&jwk));
+            if let (false, Ok(decoding)) = (algorithms.is_empty(), decoding) {
+                let withdrawn = CancellationToken::new();
+                by_id.insert(id, Arc::new(Key { jwk, decoding, algorithms, withdrawn }));
+            }
+        }
+        match by_id.is_empty() {
+            true => Err("it has no key that verifies signatures".to_owned()),
+            false => Ok(KeySet { by_id }),
+        }
+    }
+
+    /// The key of a token: that of this id, or the only one.
+    pub(super) fn find(&self, id: Option<&str>) -> Option<&Arc<Key>> {
+        match id {
+            Some(id) => self.by_id.get(id),
+            None if self.by_id.len() == 1 => self.by_id.values().next(),
+            None => None,
+        }
+    }
+
+    /// Keeps the keys of `before` that are the same here, and withdraws the others.
+    pub(super) fn replace(&mut self, before: &KeySet) {
+        for (id, old) in &before.by_id {
+            match self.by_id.get_mut(id) {
+                Some(new) if new.jwk == old.jwk => *new = old.clone(),
+                _ => old.withdrawn.cancel(),
+            }
+        }
+    }
+}
+
+fn algorithms(jwk: &Jwk) -> Vec<Algorithm> {
+    use Algorithm::*;
+    let of_kind = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => vec![RS256, RS384, RS512, PS256, PS384, PS512],
+        AlgorithmParameters::EllipticCurve(key) => match key.curve {
+            EllipticCurve::P256 => vec![ES256],
+            EllipticCurve::P384 => vec![ES384],
+            _ => Vec::new(),
+        },
+        AlgorithmParameters::OctetKeyPair(_) => vec![EdDSA],
+        AlgorithmParameters::OctetKey(_) => Vec::new(),
+    };
+    match jwk.common.key_algorithm {
+        Some(only) => of_kind.into_iter().filter(|algorithm| format!("{algorithm:?}") == only.to_string()).collect(),
+        None => of_kind,
+    }
+}

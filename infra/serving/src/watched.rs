@@ -1,0 +1,65 @@
+//! A value that is read from files, and read again when they change.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+
+/// The value of some files.
+pub(crate) struct Watched<T> {
+    files: Vec<PathBuf>,
+    current: RwLock<Current<T>>,
+}
+
+struct Current<T> {
+    stamp: Stamp,
+    value: Arc<T>,
+}
+
+/// What shows that a file has changed, or was replaced: time, inode and length of each; `None`: it cannot be read.
+type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
+
+impl<T> Watched<T> {
+    /// Reads the value.
+    pub(crate) fn open<E>(files: Vec<PathBuf>, read: impl FnOnce() -> Result<T, E>) -> Result<Watched<T>, E> {
+        // The stamp is older than what is read: a change in between is read again.
+        let stamp = stamp(&files);
+        let current = Current { stamp, value: Arc::new(read()?) };
+        Ok(Watched { files, current: RwLock::new(current) })
+    }
+
+    /// The value of this moment.
+    pub(crate) fn get(&self) -> Arc<T> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).value.clone()
+    }
+
+    /// Reads the value again if a file has changed; `read` gets the last one. Files with a fault change nothing. `what`
+    /// names the value in the log.
+    pub(crate) fn refresh<E: Display>(&self, what: &str, read: impl FnOnce(&T) -> Result<T, E>) {
+        let stamp = stamp(&self.files);
+        if self.current.read().unwrap_or_else(PoisonError::into_inner).stamp == stamp {
+            return;
+        }
+        let read = read(&self.get());
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        current.stamp = stamp;
+        match read {
+            Ok(value) => {
+                current.value = Arc::new(value);
+                tracing::info!(files = ?self.files, "the {what} were read again");
+            }
+            Err(error) => {
+                tracing::warn!(files = ?self.files, %error, "the {what} stay as they were: the files are faulty");
+            }
+        }
+    }
+}
+
+fn stamp(files: &[PathBuf]) -> Stamp {
+    use std::os::unix::fs::MetadataExt as _;
+    let stamp = |path: &PathBuf| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.ino(), metadata.len()))
+    };
+    files.iter().map(stamp).collect()
+}

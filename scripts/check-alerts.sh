@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Checks the alerts of Prometheus and runs their tests with `promtool`, which comes from Debian's package `prometheus`: unpacked
+# below target/, not installed, so no service starts. Where it is missing and apt-get cannot fetch it, nothing is checked.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/lib.sh
+source scripts/lib.sh
+
+tools="${CARGO_TARGET_DIR:-target}/promtool"
+promtool=$(command -v promtool || true)
+unpack() {
+  have apt-get && have dpkg-deb && mkdir -p "$tools" && (
+    cd "$tools" &&
+      # The package lists may be absent or old: fetch them only if the download fails without.
+      { apt-get download prometheus >/dev/null 2>&1 || { apt_update >/dev/null 2>&1 && apt-get download prometheus >&2; }; } &&
+      dpkg-deb --fsys-tarfile prometheus_*.deb | tar --extract --file - ./usr/bin/promtool &&
+      rm prometheus_*.deb
+  )
+}
+if [ -z "$promtool" ]; then
+  promtool="$tools/usr/bin/promtool"
+  if ! [ -x "$promtool" ] && ! unpack; then
+    say "promtool is missing (Debian's package prometheus): the alerts are not checked."
+    exit 0
+  fi
+fi
+"$promtool" check rules deploy/prometheus/alerts.yml
+"$promtool" test rules deploy/prometheus/alerts_test.yml

@@ -1,0 +1,209 @@
+//! How much the store keeps for a tenant, as one server knows it: what it has read, plus what it has let in since.
+//!
+//! A message counts from its admission until a reading that began after its Enqueue was answered. So one server alone does not
+//! pass the bounds. What other servers have let in counts with the next reading, usually within [`EVERY`]. Before a message is
+//! refused, a reading is made, unless the last one is too recent.
+
+use super::source::Source;
+use crate::store::Kept;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tallystone_model::Refusal;
+use tokio::time::Instant;
+
+/// Between two readings while messages come in.
+const EVERY: Duration = Duration::from_secs(1);
+/// Between two readings while messages are refused.
+const EVERY_WHEN_FULL: Duration = Duration::from_millis(100);
+/// Readings take at most one part in so many of the time.
+const SHARE_OF_TIME: u32 = 20;
+/// What Redis needs for a message beyond its id, metadata and payload: the estimate of bytes until the next reading.
+pub(super) const OVERHEAD_BYTES: u64 = 120;
+
+/// So many messages, with so many bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amount {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+}
+
+/// The stock of one tenant.
+pub(super) struct Stock {
+    prefix: String,
+    bounds: Bounds,
+    source: Arc<dyn Source>,
+    state: Mutex<State>,
+    /// Held by the one that reads.
+    reading: tokio::sync::Mutex<()>,
+    shown: Box<dyn Fn(&Kept) + Send + Sync>,
+}
+
+/// `None`: no bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds {
+    pub(super) messages: Option<u64>,
+    pub(super) bytes: Option<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    read: Option<Reading>,
+    /// When the store was last not read, and why.
+    failed: Option<(Instant, Refusal)>,
+    /// Let in, and not answered yet.
+    in_flight: Amount,
+    /// Accepted by the store since the last reading began.
+    since: Amount,
+}
+
+#[derive(Clone, Copy)]
+struct Reading {
+    kept: Kept,
+    ended: Instant,
+    took: Duration,
+}
+
+/// A part of the stock that an Enqueue takes until it is answered.
+pub(super) struct Reservation {
+    stock: Arc<Stock>,
+    amount: Amount,
+    /// How much of it the store has accepted, or may have: all of it, until an answer says otherwise.
+    accepted: Amount,
+}
+
+impl Stock {
+    pub(super) fn new(
+        prefix: &str,
+        bounds: Bounds,
+        source: Arc<dyn Source>,
+        shown: impl Fn(&Kept) + Send + Sync + 'static,
+    ) -> Arc<Stock> {
+        let (state, reading, shown) = (Mutex::default(), tokio::sync::Mutex::default(), Box::new(shown));
+        Arc::new(Stock { prefix: prefix.to_owned(), bounds, source, state, reading, shown })
+    }
+
+    /// Takes a part of the stock for each of these messages, in order, given their bytes: for all, or for those that there is
+    /// room for after a reading. Returns which of them, or the quota that the others would pass.
+    ///
+    /// # Errors
+    /// The store has not been read yet, and does not answer.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        sizes: &[u64],
+    ) -> Result<(Reservation, Vec<Option<&'static str>>), Refusal> {
+        if self.state().read.is_none() {
+            self.read_after(Duration::MAX).await?;
+        } else if self.age().is_some_and(|age| age >= EVERY) {
+            let stock = self.clone();
+            tokio::spawn(async move { stock.read_after(EVERY).await });
+        }
+        if !self.has_room(sizes) {
+            // A store that does not answer now refuses the Enqueue itself.
+            self.read_after(EVERY_WHEN_FULL).await?;
+        }
+        let mut state = self.state();
+        let mut amount = Amount::default();
+        let refused = sizes.iter().map(|bytes| {
+            let with = Amount { messages: amount.messages + 1, bytes: amount.bytes + bytes };
+            let passed = state.passed(&self.bounds, &with);
+            if passed.is_none() {
+                amount = with;
+            }
+            passed
+        });
+        let refused = refused.collect();
+        state.in_flight.add(&amount);
+        drop(state);
+        Ok((Reservation { stock: self.clone(), amount, accepted: amount }, refused))
+    }
+
+    fn has_room(&self, sizes: &[u64]) -> bool {
+        let all = Amount { messages: sizes.len() as u64, bytes: sizes.iter().sum() };
+        self.state().passed(&self.bounds, &all).is_none()
+    }
+
+    fn age(&self) -> Option<Duration> {
+        self.state().read.map(|reading| reading.ended.elapsed())
+    }
+
+    /// Reads the store, unless that was done within `every`, or has taken too long for another reading now. Those that wait
+    /// for one reading share its failure: otherwise each would wait for a store that hangs after the other.
+    async fn read_after(&self, every: Duration) -> Result<(), Refusal> {
+        let arrived = Instant::now();
+        let _reads_alone = self.reading.lock().await;
+        {
+            let state = self.state();
+            if let Some((at, refusal)) = &state.failed
+                && *at > arrived
+            {
+                return Err(refusal.clone());
+            }
+            if let Some(Reading { ended, took, .. }) = state.read
+                && ended.elapsed() < every.max(took * SHARE_OF_TIME)
+            {
+                return Ok(());
+            }
+        }
+        let began = Instant::now();
+        let before = std::mem::take(&mut self.state().since);
+        let read = self.source.kept(&self.prefix, self.bounds.bytes.is_some()).await;
+        let mut state = self.state();
+        match read {
+            Ok(kept) => {
+                let ended = Instant::now();
+                state.read = Some(Reading { kept, ended, took: ended - began });
+                drop(state);
+                (self.shown)(&kept);
+                Ok(())
+            }
+            Err(refusal) => {
+                state.since.add(&before);
+                state.failed = Some((Instant::now(), refusal.clone()));
+                Err(refusal)
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No holder of the lock panics with the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The quota that so much more would pass.
+    fn passed(&self, bounds: &Bounds, more: &Amount) -> Option<&'static str> {
+        let kept = self.read.map(|reading| reading.kept).unwrap_or_default();
+        let passes = |bound: Option<u64>, kept: u64, part: fn(&Amount) -> u64| {
+            bound.is_some_and(|bound| kept + part(&self.in_flight) + part(&self.since) + part(more) > bound)
+        };
+        match () {
+            () if passes(bounds.messages, kept.messages, |amount| amount.messages) => Some("messages_max"),
+            () if passes(bounds.bytes, kept.bytes, |amount| amount.bytes) => Some("bytes_max"),
+            () => None,
+        }
+    }
+}
+
+impl Amount {
+    pub(super) fn add(&mut self, other: &Amount) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+}
+
+impl Reservation {
+    /// The store has accepted this part of it.
+    pub(super) fn settle(mut self, accepted: Amount) {
+        self.accepted = accepted;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut state = self.stock.state();
+        state.in_flight.messages -= self.amount.messages;
+        state.in_flight.bytes -= self.amount.bytes;
+        state.since.add(&self.accepted);
+    }
+}

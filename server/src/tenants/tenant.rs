@@ -1,0 +1,213 @@
+//! One tenant: its quotas, and what this server has given out of them.
+
+use super::admission::{Admission, bytes_of};
+use super::rate::Rate;
+use super::source::Source;
+use super::stock::{Bounds, Stock};
+use crate::config::TenantConfig;
+use metrics::{Counter, counter, gauge};
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_model::{NewMessage, QueueConfig, Refusal};
+use tokio::sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore};
+
+/// When a message or a call that a full stock has refused may be let in.
+const RETRY_FULL: Duration = Duration::from_secs(1);
+
+pub(super) const REFUSED: &str = "tallystone_tenant_refused_total";
+pub(super) const QUEUES: &str = "tallystone_tenant_queues";
+pub(super) const MESSAGES: &str = "tallystone_tenant_messages";
+pub(super) const BYTES: &str = "tallystone_tenant_bytes";
+
+/// One tenant.
+pub(crate) struct Tenant {
+    config: TenantConfig,
+    source: Arc<dyn Source>,
+    enqueues: Option<Rate>,
+    calls: Option<Rate>,
+    waiters: Places,
+    subscriptions: Places,
+    /// `None`: neither messages nor bytes are bounded.
+    stock: Option<Arc<Stock>>,
+    /// Held while a queue is created or changed, so that two calls do not take the same room.
+    creating: Mutex<()>,
+    /// Those that are set: name, bound, refusals.
+    quotas: Vec<(&'static str, u64, Counter)>,
+}
+
+/// Held while a call waits, or while a subscription lasts.
+pub(crate) struct Taken {
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Held until the queue is created or changed.
+pub(crate) struct Creating<'a> {
+    _alone: MutexGuard<'a, ()>,
+}
+
+/// So many at once.
+struct Places {
+    free: Option<Arc<Semaphore>>,
+}
+
+impl Places {
+    /// `None`: without a bound.
+    fn new(max: Option<u32>) -> Places {
+        Places { free: max.map(|max| Arc::new(Semaphore::new(max as usize))) }
+    }
+
+    fn take(&self) -> Option<Taken> {
+        match &self.free {
+            None => Some(Taken { _permit: None }),
+            Some(free) => Some(Taken { _permit: Some(free.clone().try_acquire_owned().ok()?) }),
+        }
+    }
+}
+
+impl Tenant {
+    pub(super) fn new(config: TenantConfig, source: Arc<dyn Source>) -> Arc<Tenant> {
+        let name = config.name.clone();
+        let (queues, messages, bytes) = (
+            gauge!(QUEUES, "tenant" => name.clone()),
+            gauge!(MESSAGES, "tenant" => name.clone()),
+            gauge!(BYTES, "tenant" => name.clone()),
+        );
+        let bounds = Bounds { messages: config.messages_max, bytes: config.bytes_max };
+        let has_stock = bounds.messages.is_some() || bounds.bytes.is_some();
+        let stock = has_stock.then(|| {
+            Stock::new(&config.prefix, bounds, source.clone(), move |kept| {
+                queues.set(kept.queues as f64);
+                messages.set(kept.messages as f64);
+                bytes.set(kept.bytes as f64);
+            })
+        });
+        let counted = |(quota, max)| (quota, max, counter!(REFUSED, "tenant" => name.clone(), "quota" => quota));
+        let quotas = config.quotas().map(counted).collect();
+        Arc::new(Tenant {
+            source,
+            enqueues: config.enqueue_per_s.map(Rate::new),
+            calls: config.calls_per_s.map(Rate::new),
+            waiters: Places::new(config.waiters_max),
+            subscriptions: Places::new(config.subscriptions_max),
+            stock,
+            creating: Mutex::default(),
+            quotas,
+            config,
+        })
+    }
+
+    /// The beginning of the names of its queues.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.config.prefix
+    }
+
+    /// Counts one call.
+    pub(crate) fn take_call(&self) -> Result<(), Refusal> {
+        self.take_of(&self.calls, "calls_per_s")
+    }
+
+    fn take_of(&self, rate: &Option<Rate>, quota: &'static str) -> Result<(), Refusal> {
+        match rate {
+            Some(rate) => rate.take().map_err(|wait| self.refusal(quota, Some(wait))),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets in the messages of an Enqueue for which there is room, in their order.
+    ///
+    /// # Errors
+    /// The store must be read first, and does not answer.
+    pub(crate) async fn admit(&self, messages: &[NewMessage]) -> Result<Admission, Refusal> {
+        let of_message = |message: &NewMessage| {
+            self.check_lease(message.lease_ms)?;
+            self.take_of(&self.enqueues, "enqueue_per_s")
+        };
+        let mut refused: Vec<_> = messages.iter().map(|message| of_message(message).err()).collect();
+        let Some(stock) = &self.stock else { return Ok(Admission { refused, reserved: None }) };
+        let open: Vec<usize> = (0..refused.len()).filter(|i| refused[*i].is_none()).collect();
+        let sizes: Vec<u64> = open.iter().map(|i| bytes_of(&messages[*i])).collect();
+        let (reservation, passed) = stock.take(&sizes).await?;
+        let mut admitted = Vec::with_capacity(sizes.len());
+        for ((at, bytes), passed) in open.into_iter().zip(sizes).zip(passed) {
+            match passed {
+                None => admitted.push(bytes),
+                Some(quota) => refused[at] = Some(self.refusal(quota, Some(RETRY_FULL))),
+            }
+        }
+        Ok(Admission { refused, reserved: Some((reservation, admitted)) })
+    }
+
+    /// The place of a Dequeue that may wait.
+    pub(crate) fn waiter(&self) -> Result<Taken, Refusal> {
+        self.waiters.take().ok_or_else(|| self.refusal("waiters_max", Some(RETRY_FULL)))
+    }
+
+    /// The place of a subscription of a Work stream.
+    pub(crate) fn subscription(&self) -> Result<Taken, Refusal> {
+        self.subscriptions.take().ok_or_else(|| self.refusal("subscriptions_max", Some(RETRY_FULL)))
+    }
+
+    /// A lease of so many ms; `None`: as long as the queue says.
+    pub(crate) fn check_lease(&self, lease_ms: Option<u64>) -> Result<(), Refusal> {
+        match (lease_ms, self.config.lease_ms_max) {
+            (Some(lease_ms), Some(max)) if lease_ms > max => Err(self.refusal("lease_ms_max", None)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A queue that does not exist yet, with this configuration.
+    pub(crate) async fn create(&self, config: &QueueConfig) -> Result<Creating<'_>, Refusal> {
+        self.check_lease(Some(config.lease_ms))?;
+        let alone = self.creating.lock().await;
+        if let Some(max) = self.config.queues_max
+            && self.source.kept(&self.config.prefix, false).await?.queues >= max
+        {
+            return Err(self.refusal("queues_max", None));
+        }
+        self.declare(config.indexes.len() as u64, alone).await
+    }
+
+    /// Another configuration of a queue that declares so many indexes more than before.
+    pub(crate) async fn update(&self, lease_ms: Option<u64>, more_indexes: u64) -> Result<Creating<'_>, Refusal> {
+        self.check_lease(lease_ms)?;
+        let alone = self.creating.lock().await;
+        self.declare(more_indexes, alone).await
+    }
+
+    async fn declare<'a>(&self, more: u64, alone: MutexGuard<'a, ()>) -> Result<Creating<'a>, Refusal> {
+        if let Some(max) = self.config.indexes_max
+            && more > 0
+            && self.source.declared_indexes(&self.config.prefix).await? + more > max
+        {
+            return Err(self.refusal("indexes_max", None));
+        }
+        Ok(Creating { _alone: alone })
+    }
+
+    fn refusal(&self, quota: &'static str, retry_after: Option<Duration>) -> Refusal {
+        let known = self.quotas.iter().find(|(known, _, _)| *known == quota);
+        let max = known.map_or(0, |(_, max, refused)| {
+            refused.increment(1);
+            *max
+        });
+        Refusal::TenantQuota { tenant: self.config.name.clone(), quota, max, retry_after }
+    }
+}
+
+impl TenantConfig {
+    /// The quotas that are set, with their bounds.
+    fn quotas(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [
+            ("queues_max", self.queues_max),
+            ("messages_max", self.messages_max),
+            ("bytes_max", self.bytes_max),
+            ("indexes_max", self.indexes_max),
+            ("enqueue_per_s", self.enqueue_per_s.map(u64::from)),
+            ("calls_per_s", self.calls_per_s.map(u64::from)),
+            ("waiters_max", self.waiters_max.map(u64::from)),
+            ("subscriptions_max", self.subscriptions_max.map(u64::from)),
+            ("lease_ms_max", self.lease_ms_max),
+        ];
+        all.into_iter().filter_map(|(quota, max)| Some((quota, max?)))
+    }
+}

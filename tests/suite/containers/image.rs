@@ -1,0 +1,33 @@
+//! The image.
+
+use super::engine::{Container, Network, image, podman};
+use tallystone_client::{Client, Completion, Dequeue, NewMessage};
+
+#[tokio::test]
+#[ignore = "needs a container engine: ./test --containers"]
+async fn o4_the_image_serves_without_root_and_stops_in_order() {
+    let network = Network::new("image");
+    let redis = Container::redis(&network);
+    let (server, url) = Container::server(&[&network], &redis).await;
+    let client = Client::connect(&url).await.expect("the server");
+    client.enqueue("q", vec![NewMessage::new("a", "payload")]).await.expect("an Enqueue")[0]
+        .as_ref()
+        .expect("a message");
+    let lease = client.dequeue(Dequeue::new("q").wait_ms(5_000)).await.expect("a Dequeue").remove(0);
+    client.complete("q", vec![Completion::of(lease.lease_ref())]).await.expect("a Complete")[0].as_ref().expect("done");
+
+    assert_eq!(podman(&["exec", &server.0, "id", "-u"]), "7600");
+    let bytes: u64 =
+        podman(&["exec", &server.0, "stat", "-c", "%s", "/usr/local/bin/tallystone"]).parse().expect("a size");
+    assert!(bytes < 60 << 20, "the program has {bytes} bytes: is it stripped?");
+    // A server without its Redis is up, but not healthy.
+    podman(&["pause", &redis.0]);
+    assert!(client.with_retry_for(std::time::Duration::ZERO).get_queue("q").await.is_err());
+    server.is_unhealthy().await;
+    podman(&["unpause", &redis.0]);
+    server.is_healthy().await;
+    // SIGTERM ends it in order, long before podman would kill it.
+    podman(&["stop", "--time", "60", &server.0]);
+    assert_eq!(podman(&["inspect", "--format", "{{.State.ExitCode}}", &server.0]), "0", "{}", server.logs());
+    assert!(podman(&["inspect", "--format", "{{.Config.User}}", image()]).starts_with("7600"));
+}

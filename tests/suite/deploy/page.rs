@@ -1,0 +1,142 @@
+//! Every command of `docs/deploy.md`, in its order, on three addresses of this machine in the place of three machines.
+
+use crate::system::pages::blocks;
+use crate::system::program::{self, SOON};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tallystone_tests::lasting_port;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+const HOSTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
+
+/// What the reader sets, and where the commands run.
+struct Reader {
+    dir: TempDir,
+    /// What step 1 defines, for the shells of the later steps.
+    settings: String,
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Reader {
+    fn new(settings: String, variables: Vec<(&'static str, String)>) -> Reader {
+        let dir = TempDir::new().expect("a temporary folder");
+        std::os::unix::fs::symlink(program::path(), dir.path().join("tallystone")).expect("a link");
+        Reader { dir, settings, variables }
+    }
+
+    fn shell(&self, commands: &str) -> Command {
+        let mut shell = Command::new("bash");
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell.args(["-euc", &format!("{}\n{commands}", self.settings)]).current_dir(self.dir.path()).env_clear();
+        shell.env("PATH", format!("{}:{path}", self.dir.path().display()));
+        shell.envs(self.variables.iter().map(|(name, value)| (*name, value)));
+        shell
+    }
+
+    /// Runs commands to their end, and returns what they print.
+    async fn run(&self, commands: &str) -> String {
+        let mut shell = self.shell(commands);
+        let ended = tokio::task::spawn_blocking(move || shell.output()).await.expect("no panic").expect("a shell");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(ended.status.success(), "{commands}\n{}\n{}", text(&ended.stdout), text(&ended.stderr));
+        text(&ended.stdout)
+    }
+
+    /// Starts a program that goes on, with `HOST` set.
+    fn start(&self, commands: &str, host: &str) -> Started {
+        use std::os::unix::process::CommandExt as _;
+        let log =
+            std::fs::File::create(self.dir.path().join(format!("log-{}-{host}", commands.len()))).expect("a file");
+        let mut shell = self.shell(commands);
+        shell.env("HOST", host).process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        Started(shell.spawn().expect("a shell"))
+    }
+
+    async fn listens(&self, host: &str, port: &str) {
+        let give_up_at = Instant::now() + SOON;
+        while TcpStream::connect(format!("{host}:{port}")).await.is_err() {
+            assert!(Instant::now() < give_up_at, "{host}:{port} does not listen: {}", self.logs());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn logs(&self) -> String {
+        let files = std::fs::read_dir(self.dir.path()).expect("a folder").map(|file| file.expect("a file").path());
+        let is_log =
+            |path: &std::path::PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("log-"));
+        files.filter(is_log).map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
+    }
+}
+
+/// A process group; dropping it ends it.
+struct Started(Child);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = killpg(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGKILL);
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn o7_the_page_installs_three_servers_as_it_is_written() {
+    let page = "docs/deploy.md";
+    let step = |heading: &str, count: usize| {
+        let found = blocks(page, heading);
+        assert_eq!(found.len(), count, "{heading}");
+        found
+    };
+    let [port, counters_port, redis_port] = [(); 3].map(|()| lasting_port().to_string());
+    let variables = vec![
+        ("REDIS_HOST", HOSTS[0].to_owned()),
+        ("REDIS_PORT", redis_port.clone()),
+        ("HOSTS", HOSTS.join(" ")),
+        ("PORT", port.clone()),
+        ("COUNTERS_PORT", counters_port.clone()),
+        ("NAME", "localhost".to_owned()),
+    ];
+    let reader = Reader::new(step("## 1. Names and addresses", 1).remove(0), variables);
+    reader.run(&step("## 2. Certificates", 1)[0]).await;
+    let redis = step("## 3. Redis", 2);
+    reader.run(&redis[0]).await;
+    let _redis = reader.start(&redis[1], HOSTS[0]);
+    reader.listens(HOSTS[0], &redis_port).await;
+    reader.run(&step("## 4. Principals", 1)[0]).await;
+    reader.run(&step("## 5. The configuration", 1)[0]).await;
+    let programs = step("## 6. The servers", 3);
+    let mut servers = Vec::new();
+    for host in HOSTS {
+        servers.push(reader.start(&programs[0], host));
+        reader.listens(host, &port).await;
+    }
+    let _counters = reader.start(&programs[1], HOSTS[0]);
+    let _worker = reader.start(&programs[2], HOSTS[0]);
+    reader.listens(HOSTS[0], &counters_port).await;
+    let works = step("## 7. See that it works", 2);
+    let printed = reader.run(&works[0]).await;
+    assert_eq!(printed.matches("serving\n").count(), 3, "{printed}");
+    assert!(printed.contains("hello") && printed.contains("orders/eu"), "{printed}");
+    // The second block continues the first one's shell.
+    let printed = reader.run(&format!("{}\n{}", exports(&works[0]), works[1])).await;
+    assert!(!printed.contains("orders/us"), "{printed}");
+    // With one server killed, the others go on.
+    drop(servers.pop());
+    let one =
+        format!("{}\ntallystone msg enqueue orders/eu --server \"https://{}:$PORT\"", exports(&works[0]), HOSTS[1]);
+    reader.run(&one).await;
+    // Secrets are for their owner.
+    for file in ["ca.key", "server.key", "redis.password", "users.acl", "operator.token"] {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(reader.dir.path().join(Path::new(file))).expect(file).permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{file}");
+    }
+}
+
+fn exports(block: &str) -> String {
+    block.lines().filter(|line| line.starts_with("export ")).map(|line| format!("{line}\n")).collect()
+}
