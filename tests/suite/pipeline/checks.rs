@@ -8,7 +8,7 @@ use tallystone_client::{Client, DepthQuery, Queues};
 use tokio::time::Instant;
 
 /// How long the index may take to catch up with everything: after Kafka was killed several times, minutes.
-const CATCH_UP: Duration = Duration::from_secs(180);
+const CATCH_UP: Duration = Duration::from_secs(300);
 const TRACES_AT_ONCE: usize = 8;
 /// Traces that are read of each queue; `TALLYSTONE_TEST_LONG`: all. `history check` compares every message anyway.
 const TRACES: usize = 2_000;

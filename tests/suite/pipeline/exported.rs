@@ -107,7 +107,8 @@ impl Installation {
             "[elasticsearch]\nurl = \"{}\"\nindex_prefix = \"{name}\"\nreplicas = 0\n",
             elasticsearch.address()
         );
-        std::fs::write(&config, kafka_section + "partitions = 4\n" + &search).expect("a file");
+        let audit = format!("[audit]\nfile = \"{}\"\n", dir.path().join("audit.log").display());
+        std::fs::write(&config, kafka_section + "partitions = 4\n" + &search + &audit).expect("a file");
         let path = config.to_str().expect("text");
         let of_redis = ["--redis-url", url.as_str(), "--allow-volatile"];
         let args = [&["server", "--config", path, "--metrics-listen", &queue], &of_redis[..]].concat();

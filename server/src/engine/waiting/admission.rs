@@ -15,28 +15,6 @@ use tokio::time::Instant;
 /// visits every waiter.
 const PRUNE_EVERY: Duration = Duration::from_millis(100);
 
-/// Callers that may not wait, but get what is runnable, in each [`TRIES_EVERY`]. More of them are refused without a call of the
-/// store: otherwise callers with ever other filters would cost the queue as much as if they waited.
-const TRIES_MAX: u32 = 16;
-const TRIES_EVERY: Duration = Duration::from_millis(100);
-
-/// The callers of the current interval that would not be allowed to wait.
-#[derive(Default)]
-pub(super) struct Tries {
-    began: Option<Instant>,
-    number: u32,
-}
-
-impl Tries {
-    fn take(&mut self, now: Instant) -> bool {
-        if self.began.is_none_or(|began| began + TRIES_EVERY <= now) {
-            *self = Tries { began: Some(now), number: 0 };
-        }
-        self.number += 1;
-        self.number <= TRIES_MAX
-    }
-}
-
 impl Waiting {
     /// Whether a new caller may try its request; its place, if that had to be found out.
     pub(super) fn admit_try(&mut self, call: &DequeueCall, now: Instant) -> Result<Option<Place>, Refusal> {
@@ -93,6 +71,7 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tries::{TRIES_EVERY, TRIES_MAX};
     use super::*;
     use crate::engine::granted::Granted;
     use crate::engine::places::{Places, WaitLimits};

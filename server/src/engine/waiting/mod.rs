@@ -28,11 +28,10 @@ mod expiry;
 mod group;
 mod lost;
 mod settle;
+mod tries;
 
 pub(super) use batch::DequeueBatch;
 pub(super) use settle::Retry;
-
-use admission::Tries;
 
 use super::call::SubscriptionId;
 use super::command::DequeueCall;
@@ -44,6 +43,7 @@ use group::{Group, Groups, Subscriptions, Waiter, WaiterKind, group_of};
 use std::collections::{HashMap, VecDeque};
 use tallystone_model::store::LeaseRef;
 use tokio::time::Instant;
+use tries::Tries;
 
 /// All that wait for messages of one shard.
 pub(super) struct Waiting {
