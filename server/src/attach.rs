@@ -48,7 +48,7 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
     let health = StoreHealth::new();
     let schedule = Arc::new(Schedule::default());
     let limits = host.bounds();
-    let queues = Board::new(config.metrics_queues_max as usize);
+    let queues = Board::new(host.has_metrics().then_some(config.metrics_queues_max as usize));
     let engine = Engine::new(Context {
         store: store.clone(),
         templates,

@@ -6,7 +6,7 @@ use tallystone_model::limits::{PAGE_ITEMS_MAX, REASON_BYTES_MAX, RESULT_BYTES_MA
 use tallystone_model::names::check_range;
 use tallystone_model::{Loss, Shard};
 use tallystone_proto::history::v1 as pb;
-use tallystone_serving::{Access, Right};
+use tallystone_serving::{Access, Guarded as _, Right};
 use tonic::{Request, Status};
 
 pub(super) async fn handle(
@@ -16,7 +16,10 @@ pub(super) async fn handle(
     let access = Access::of(request.extensions());
     let request = request.into_inner();
     // A caller that sees no fencing tokens would write zeros.
-    request.messages.iter().try_for_each(|message| access.require(Right::Consume, &message.queue))?;
+    request
+        .messages
+        .iter()
+        .try_for_each(|message| access.require(pb::RepairMessagesRequest::RPC, Right::Consume, &message.queue))?;
     for (field, items) in [("messages", request.messages.len()), ("settled", request.settled.len())] {
         if items > PAGE_ITEMS_MAX {
             return Err(status::invalid(field, format!("has {items} items; at most {PAGE_ITEMS_MAX} are possible")));

@@ -2,7 +2,9 @@
 //! (decision 0057).
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
+};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// For the connection and the node's answer whether it is a primary.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
 /// After so long without a reply the connection counts as lost. Generous, because an fsync can stall for seconds.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
 /// After so long without a reply a new connection finds out whether Redis answers at all.
@@ -30,9 +34,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects. `blocked`: how long a command may keep Redis from replies to the commands behind it.
+    /// Connects to a primary. `blocked`: how long a command may keep Redis from replies to the commands behind it.
+    ///
+    /// # Errors
+    /// No node answers, or it is a replica: its reads may be old, and it takes no writes.
     pub(crate) async fn open(client: &Client, blocked: Duration) -> RedisResult<Connection> {
-        let multiplexed = Box::pin(connect(client)).await?;
+        let opened = timeout(OPEN_TIMEOUT, Box::pin(connect_to_primary(client))).await;
+        let multiplexed = opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "Redis does not answer"))??;
         let (client, silence) = (client.clone(), SILENCE + blocked);
         let lost = Lost { client, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new() };
         Ok(Connection { multiplexed, lost: Arc::new(lost) })
@@ -46,6 +54,21 @@ impl Connection {
     /// Sends a pipeline and waits for all of its replies.
     pub(crate) async fn calls(&mut self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
         self.lost.unless(Box::pin(self.multiplexed.send_packed_commands(commands, 0, commands.len()))).await
+    }
+}
+
+async fn connect_to_primary(client: &Client) -> RedisResult<MultiplexedConnection> {
+    let mut connection = connect(client).await?;
+    let info =
+        connection.send_packed_command(redis::cmd("INFO").arg("replication")).await.and_then(Value::extract_error);
+    // A Redis that does not answer that says with the next command what is wrong.
+    let is_replica = info.is_ok_and(|info| {
+        redis::from_redis_value::<InfoDict>(info)
+            .is_ok_and(|info| info.get::<String>("role").as_deref() == Some("slave"))
+    });
+    match is_replica {
+        true => Err(RedisError::from((ErrorKind::Server(ServerErrorKind::ReadOnly), "this Redis is a replica"))),
+        false => Ok(connection),
     }
 }
 

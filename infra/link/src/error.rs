@@ -10,7 +10,7 @@ pub struct LinkError {
     /// The error of the client or of the server.
     pub source: RedisError,
     pub(crate) applied: Applied,
-    /// The connection is of no more use.
+    /// The connection is of no more use: it broke, or leads to a node that has become a replica.
     pub(crate) lost: bool,
     /// Nothing was sent: the store is not what it was (X7).
     pub(crate) is_data_loss: bool,
@@ -24,6 +24,11 @@ const DISK_ERRORS: &str = "tallystone_store_disk_errors_total";
 pub(crate) fn begin_disk_errors() {
     describe_counter!(DISK_ERRORS, "calls that Redis refused because it cannot write to its disk (MISCONF)");
     counter!(DISK_ERRORS).increment(0);
+}
+
+/// Whether Redis has answered as a replica does. Its address may already lead to the new primary.
+pub(crate) fn is_of_a_replica(code: Option<&str>) -> bool {
+    matches!(code, Some("READONLY" | "MASTERDOWN"))
 }
 
 fn disk_error(error: &RedisError) -> String {
@@ -45,7 +50,8 @@ impl LinkError {
             counter!(DISK_ERRORS).increment(1);
         }
         let applied = if answered { Applied::No } else { Applied::Unknown };
-        LinkError { source: error, applied, lost: !answered, is_data_loss: false }
+        let is_replica = is_of_a_replica(error.code());
+        LinkError { source: error, applied, lost: !answered || is_replica, is_data_loss: false }
     }
 
     /// The store has no memory left for what the command would write.
@@ -78,9 +84,10 @@ impl From<LinkError> for Refusal {
             // Refused before anything was executed.
             Some(DISK_ERROR) => Refusal::Unavailable { applied: Applied::No, why: disk_error(&error.source) },
             // The same: loading, a replica, an unknown script.
-            Some("LOADING" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN") => {
-                Refusal::Unavailable { applied: Applied::No, why }
-            }
+            Some(
+                "LOADING" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN" | "MOVED"
+                | "TRYAGAIN",
+            ) => Refusal::Unavailable { applied: Applied::No, why },
             // A defect (wrong type, an error in a script): a retry would fail again.
             Some(_) if !error.lost => Refusal::Internal(why),
             _ => Refusal::Unavailable { applied: error.applied, why },

@@ -2,10 +2,11 @@
 
 use crate::LinkError;
 use crate::connection::Connection;
+use crate::error::is_of_a_replica;
 use crate::state::StoreState;
 use redis::{Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tallystone_model::Applied;
 use tokio::sync::Mutex;
 
@@ -42,6 +43,8 @@ pub struct Link {
 struct Current {
     connection: Option<Connection>,
     generation: u64,
+    /// When the last attempt to connect has failed, and why.
+    failed: Option<(Instant, RedisError)>,
 }
 
 impl Link {
@@ -71,14 +74,28 @@ impl Link {
     }
 
     async fn connection(&self) -> Result<(Connection, u64), RedisError> {
+        let arrived = Instant::now();
         let mut current = self.current.lock().await;
         if let Some(connection) = &current.connection {
             return Ok((connection.clone(), current.generation));
         }
-        let connection = Connection::open(&self.client, self.replicas.longest()).await?;
-        current.generation += 1;
-        current.connection = Some(connection.clone());
-        Ok((connection, current.generation))
+        // One attempt speaks for all that waited for it: otherwise each would wait for a Redis that hangs after the other.
+        if let Some((at, error)) = &current.failed
+            && *at > arrived
+        {
+            return Err(error.clone());
+        }
+        match Connection::open(&self.client, self.replicas.longest()).await {
+            Ok(connection) => {
+                current.generation += 1;
+                (current.connection, current.failed) = (Some(connection.clone()), None);
+                Ok((connection, current.generation))
+            }
+            Err(error) => {
+                current.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 
     async fn drop_connection(&self, generation: u64) {
@@ -136,6 +153,11 @@ impl Link {
                 return Err(error);
             }
         };
+        let is_refused =
+            |answer: &Value| matches!(answer, Value::ServerError(error) if is_of_a_replica(Some(error.code())));
+        if answers.iter().any(is_refused) {
+            self.drop_connection(generation).await;
+        }
         if writes && self.replicas.replicas_min > 0 {
             self.wait_for_replicas().await?;
         }
@@ -180,5 +202,36 @@ impl Link {
             self.call(redis::cmd("SCRIPT").arg("LOAD").arg(*script)).await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn q16_callers_of_a_redis_that_hangs_fail_together() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("redis://{}", listener.local_addr().expect("a bound port"));
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = attempts.clone();
+        tokio::spawn(async move {
+            let mut silent = Vec::new();
+            while let Ok((connection, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                silent.push(connection);
+            }
+        });
+        let link = Arc::new(Link::new(Client::open(url).expect("a good address"), ReplicaWait::default(), []));
+        let call = |_| {
+            let link = link.clone();
+            tokio::spawn(async move { link.call(&redis::cmd("PING")).await })
+        };
+        for answer in (0..20).map(call).collect::<Vec<_>>() {
+            assert!(answer.await.expect("no panic").is_err_and(|error| error.applied == Applied::No));
+        }
+        assert_eq!(attempts.load(Ordering::Relaxed), 1, "they wait for one attempt");
     }
 }

@@ -1,6 +1,7 @@
 //! The preflight check of a Redis (Q15, Q16): a server works only with one that is recent, durable and never evicts.
 
 use crate::acl::{Loading, loading};
+use crate::error::is_of_a_replica;
 use crate::loading::until_loaded;
 use crate::reply::field;
 use crate::{Link, LinkError};
@@ -10,6 +11,15 @@ use tallystone_model::Refusal;
 
 /// The oldest Redis whose scripts can declare their flags.
 const VERSION_MIN: (u64, u64) = (7, 0);
+
+/// The settings without which acknowledged writes may be lost. With `no-appendfsync-on-rewrite yes` there is no fsync while
+/// Redis rewrites its file.
+const WANTED: [(&str, &str); 4] = [
+    ("appendonly", "yes"),
+    ("appendfsync", "always"),
+    ("no-appendfsync-on-rewrite", "no"),
+    ("maxmemory-policy", "noeviction"),
+];
 
 /// Why the preflight check refused a Redis.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +51,18 @@ pub enum ConnectError {
         /// Its answer.
         why: String,
     },
+    /// It is a replica.
+    #[error("the Redis at {url} is a replica: give the address of the primary")]
+    Replica {
+        /// The address.
+        url: String,
+    },
+    /// It is a node of a Redis Cluster.
+    #[error("the Redis at {url} is a node of a Redis Cluster: Tallystone needs a single primary (cluster-enabled no)")]
+    Cluster {
+        /// The address.
+        url: String,
+    },
     /// Too old.
     #[error("Redis {found} is too old: 7.0 or later is needed")]
     Version {
@@ -69,7 +91,7 @@ pub enum ConnectError {
     },
     /// It would lose acknowledged writes.
     #[error(
-        "this Redis may lose acknowledged writes: {settings}. Set appendonly yes, appendfsync always and maxmemory-policy noeviction, or accept the loss with --allow-volatile"
+        "this Redis may lose acknowledged writes: {settings}. Set appendonly yes, appendfsync always, no-appendfsync-on-rewrite no and maxmemory-policy noeviction, or accept the loss with --allow-volatile"
     )]
     Volatile {
         /// The settings that make it so.
@@ -89,6 +111,9 @@ impl ConnectError {
     /// The error for a Redis that did not answer, or answered with an error.
     pub fn unreachable(url: &str, error: LinkError) -> ConnectError {
         let url = url.to_owned();
+        if is_of_a_replica(error.source.code()) {
+            return ConnectError::Replica { url };
+        }
         let is_denied = matches!(error.source.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM" | "DENIED"))
             || error.source.kind() == ErrorKind::AuthenticationFailed;
         match is_denied {
@@ -110,16 +135,19 @@ pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(
     if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < VERSION_MIN {
         return Err(ConnectError::Version { found: version });
     }
+    let cluster = link.info("cluster").await.map_err(unreachable)?;
+    if cluster.get("cluster_enabled") == Some(1) {
+        return Err(ConnectError::Cluster { url: url.to_owned() });
+    }
     if allow_volatile {
         return Ok(());
     }
     let mut found = BTreeMap::new();
-    for name in ["appendonly", "appendfsync", "maxmemory-policy"] {
+    for name in WANTED.map(|(name, _)| name) {
         let reply = link.call(redis::cmd("CONFIG").arg("GET").arg(name)).await.map_err(unreachable)?;
         found.insert(name, field(&reply, name));
     }
-    let wanted = [("appendonly", "yes"), ("appendfsync", "always"), ("maxmemory-policy", "noeviction")];
-    let wrong: Vec<String> = wanted
+    let wrong: Vec<String> = WANTED
         .iter()
         .filter(|(name, value)| found[name] != *value)
         .map(|(name, _)| format!("{name} is '{}'", found[name]))

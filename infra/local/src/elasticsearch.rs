@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const SERVICE: &str = "elasticsearch-8.19.21";
 /// Two JVMs' start, on a machine that does much else, and the log of what was not yet on the disk.
-const ANSWER_WAIT: Duration = Duration::from_secs(120);
+const ANSWER_WAIT: Duration = Duration::from_secs(300);
 const STOP_WAIT: Duration = Duration::from_secs(30);
 /// The user and group `nobody`, on every Linux.
 const NOBODY: u32 = 65_534;

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 const SERVICE: &str = "kafka-4.1.0";
 /// One JVM's start, on a machine that does much else.
-const ANSWER_WAIT: Duration = Duration::from_secs(90);
+const ANSWER_WAIT: Duration = Duration::from_secs(240);
 const STOP_WAIT: Duration = Duration::from_secs(20);
 /// Any 16 bytes; it never meets another cluster.
 const CLUSTER_ID: &str = "dGFsbHlzdG9uZS1sb2NhbA";

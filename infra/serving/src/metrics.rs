@@ -72,7 +72,7 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 fn pages(metrics: PrometheusHandle, collectors: Collectors) -> Router {
-    let page = async move |access: Access| match access.require(Right::Metrics, METRICS) {
+    let page = async move |access: Access| match access.require(METRICS, Right::Metrics, METRICS) {
         Ok(()) => {
             let mut page = metrics.render();
             collectors.append_to(&mut page);

@@ -7,7 +7,7 @@ use tallystone_model::limits::REASON_BYTES_MAX;
 use tallystone_model::store::Cancellation;
 use tallystone_model::{Refusal, Store};
 use tallystone_proto::queue::v1 as pb;
-use tallystone_serving::{Access, Right};
+use tallystone_serving::{Access, Guarded as _, Right};
 use tonic::{Request, Status};
 
 pub(super) async fn handle<S: Store>(
@@ -16,12 +16,22 @@ pub(super) async fn handle<S: Store>(
 ) -> Result<pb::CancelResponse, Status> {
     let access = Access::of(request.extensions());
     let request = request.into_inner();
+    let mut audited = None;
     if request.cancellations.iter().any(|cancellation| cancellation.force) {
-        access.require(Right::Operate, &request.queue)?;
+        access.require(pb::CancelRequest::RPC, Right::Operate, &request.queue)?;
+        audited = access.audit_as(pb::CancelRequest::RPC, Right::Operate, || vec![request.queue.clone()])?;
     }
     if request.cancellations.iter().any(|cancellation| cancellation.fencing_token != 0) {
-        access.require(Right::Consume, &request.queue)?;
+        access.require(pb::CancelRequest::RPC, Right::Consume, &request.queue)?;
     }
+    let outcome = cancel(engine, request).await;
+    if let Some(audited) = audited {
+        audited.end(outcome.as_ref());
+    }
+    outcome
+}
+
+async fn cancel<S: Store>(engine: &Engine<S>, request: pb::CancelRequest) -> Result<pb::CancelResponse, Status> {
     let queue = wire::queue(&request.queue)?;
     let ids: Vec<String> = request.cancellations.iter().map(|cancellation| cancellation.id.clone()).collect();
     let cancellations = Parsed::new("cancellations", request.cancellations, parse)?;

@@ -89,25 +89,27 @@ impl Outcome {
 }
 
 /// Sends a flush. The store calls do not wait for each other. They are polled in this order and so reach the store's
-/// connection in this order: the dequeue comes after the calls that may make messages runnable. Most flushes have one or two
+/// connection in this order: the dequeue comes after the calls that may make messages runnable. `leases`: about how many
+/// messages it will lease. Most flushes have one or two
 /// of the six calls: each is boxed, so that a flush does not reserve the memory of all.
 pub(super) async fn perform<S: Store>(
     context: Arc<Context<S>>,
     shard: Shard,
     flush: Flush,
+    leases: usize,
     mut permit: Permit,
 ) -> Outcome {
-    permit.set_items(flush.items());
+    permit.set_items(flush.items(), leases);
     let (store, shard) = (&*context.store, &shard);
     let mut overtaken = false;
     let complete = sent(flush.complete, |items| store.complete(shard, items));
     let release = sent(flush.release, |items| store.release(shard, items));
     let extend = sent(flush.extend, |items| store.extend_lease(shard, items));
     let cancel = sent(flush.cancel, |items| store.cancel(shard, items));
-    let (context, overtaken_by) = (&context, &mut overtaken);
+    let (context, overtaken_by, permit_of_enqueue) = (&context, &mut overtaken, &mut permit);
     let enqueue = flush.enqueue.map(|Batch { items, parts, may_create }| {
         let call = async move {
-            let (answer, created) = enqueue_or_create(context, shard, items, may_create).await;
+            let (answer, created) = enqueue_or_create(context, shard, items, may_create, permit_of_enqueue).await;
             *overtaken_by = created;
             (parts, answer)
         };
@@ -150,6 +152,7 @@ async fn enqueue_or_create<S: Store>(
     shard: &Shard,
     messages: Vec<NewMessage>,
     may_create: bool,
+    permit: &mut Permit,
 ) -> (Items<Enqueued>, bool) {
     // The store consumes the messages, and only the store knows whether the queue (still) exists.
     let again = messages.clone();
@@ -162,13 +165,15 @@ async fn enqueue_or_create<S: Store>(
         Ok(None) => return (Err(not_found), false),
         Err(refusal) => return (Err(refusal), false),
     };
-    let _creating = match context.tenants.of(&shard.queue) {
-        Some(tenant) => match tenant.create(&config).await {
-            Ok(creating) => Some(creating),
-            Err(refusal) => return (Err(refusal), false),
-        },
-        None => None,
-    };
+    let mut creating = None;
+    if let Some(tenant) = context.tenants.of(&shard.queue) {
+        // A tenant creates one queue after the other. Other lanes do not wait for that.
+        permit.give_back();
+        let alone = creating.insert(tenant.creating().await);
+        if let Err(refusal) = alone.check_new(&config).await {
+            return (Err(refusal), false);
+        }
+    }
     let answer = match context.store.create_queue(&shard.queue, config).await {
         Ok(_) => {
             // The queue is there now, whatever becomes of the messages.

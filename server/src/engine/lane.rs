@@ -20,7 +20,7 @@ use super::lanes::Lanes;
 use super::places::Places;
 use super::subscription::{Submission, WorkEvent};
 use super::timers::{IDLE, Timers};
-use super::waiting::{SLOTS, Waiting};
+use super::waiting::{DequeueBatch, SLOTS, Waiting};
 use crate::queue_metrics::Tally;
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
@@ -53,6 +53,8 @@ struct Lane<S> {
     notified_due_ms: u64,
     /// The number of waiting callers in the metrics.
     measured_held: usize,
+    /// How many messages the last dequeue has leased.
+    leased_last: usize,
     /// Since the last flush was formed, the store has answered that there is no such queue.
     absent: bool,
     tally: Arc<Tally>,
@@ -100,6 +102,7 @@ pub(super) async fn run<S: Store>(
         timers: Timers::new(now),
         notified_due_ms: 0,
         measured_held: 0,
+        leased_last: 0,
         absent: false,
         tally,
     };
@@ -127,8 +130,10 @@ pub(super) async fn run<S: Store>(
         if let Some(permit) = permit.take()
             && let Some(flush) = lane.flush()
         {
+            entrance.flushed(flush.items());
             sizes.push_back(flush.items());
-            in_flight.push_back(perform(context.clone(), shard.clone(), flush, permit));
+            let leases = lane.expected_leases(&flush);
+            in_flight.push_back(perform(context.clone(), shard.clone(), flush, leases, permit));
         }
         // The lane of a queue that does not exist costs no memory after its calls, however many names callers invent. The
         // next call of that name starts a lane again, and the store answers it: a queue that was created meanwhile is found.
@@ -204,6 +209,12 @@ impl<S: Store> Lane<S> {
             + self.waiting.fresh()
     }
 
+    /// How many messages the flush will lease, by what the last one with a dequeue did.
+    fn expected_leases(&self, flush: &Flush) -> usize {
+        let limit = flush.dequeue.as_ref().map_or(0, DequeueBatch::limit);
+        limit.min(self.leased_last)
+    }
+
     /// Whether a flush may have anything to send.
     fn has_work(&self) -> bool {
         self.gathered() > 0 || self.waiting.held() > 0
@@ -251,8 +262,9 @@ impl<S: Store> Lane<S> {
         }
         if let Some((batch, answer)) = dequeue {
             self.context.health.saw(&answer);
-            if let Ok(Dequeued { outlook, .. }) = &answer {
+            if let Ok(Dequeued { outlook, leases, .. }) = &answer {
                 self.note_due(outlook, now);
+                self.leased_last = leases.iter().flatten().map(Vec::len).sum();
             }
             let (lanes, shard) = (&self.lanes, &self.shard);
             let retry = self.waiting.settle(batch, answer, now, |leases, has_request_id| match has_request_id {

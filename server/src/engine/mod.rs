@@ -39,6 +39,7 @@ pub(crate) use places::WaitLimits;
 pub(crate) use session::WorkSession;
 pub(crate) use subscription::{Submission, WorkEvent, WorkEvents};
 
+use crate::tenants::Creating;
 use call::{Call, Recipient};
 use command::{Command, DequeueCall};
 use granted::Granted;
@@ -180,28 +181,35 @@ impl<S: Store> Engine<S> {
     /// Creates a queue (Q1). A repeated call takes nothing of the tenant's quotas.
     pub(crate) async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
         let store = &self.context.store;
-        let _creating = match self.context.tenants.of(name) {
-            Some(tenant) if is_absent(store.get_queue(name).await)? => Some(tenant.create(&config).await?),
-            _ => None,
-        };
+        let creating = self.creating(name).await;
+        if let Some(creating) = &creating
+            && is_absent(store.get_queue(name).await)?
+        {
+            creating.check_new(&config).await?;
+        }
         store.create_queue(name, config).await
     }
 
     /// Changes the configuration of a queue (Q2).
     pub(crate) async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
         let store = &self.context.store;
-        let _updating = match self.context.tenants.of(name) {
-            Some(tenant) => {
-                let declared = store.get_queue(name).await?.config.indexes.len();
-                let more = patch.indexes.as_ref().map_or(0, |indexes| indexes.len().saturating_sub(declared));
-                Some(tenant.update(patch.lease_ms, more as u64).await?)
-            }
-            None => None,
-        };
+        let changing = self.creating(name).await;
+        if let Some(changing) = &changing {
+            let declared = store.get_queue(name).await?.config.indexes.len();
+            let more = patch.indexes.as_ref().map_or(0, |indexes| indexes.len().saturating_sub(declared));
+            changing.check_changed(patch.lease_ms, more as u64).await?;
+        }
         let queue = store.update_queue(name, patch).await?;
         // A resumed queue, or one with new limits, may have messages for the waiting callers.
         self.lanes.wake(&shard(name));
         Ok(queue)
+    }
+
+    async fn creating(&self, queue: &QueueName) -> Option<Creating<'_>> {
+        match self.context.tenants.of(queue) {
+            Some(tenant) => Some(tenant.creating().await),
+            None => None,
+        }
     }
 
     async fn through_lane<O>(&self, queue: &QueueName, command: impl FnOnce(Recipient<O>) -> Command) -> Items<O> {

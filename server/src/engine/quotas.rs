@@ -73,6 +73,18 @@ async fn s5_calls_at_once_do_not_pass_the_bound_together() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s5_a_caller_that_leaves_during_a_reading_makes_no_room() {
+    let rig = rig(TenantConfig { messages_max: Some(10), ..TenantConfig::default() });
+    assert_eq!(rig.refused("t/a", 0..10).await, results(10, "", 0));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    rig.store.gate.send_replace(false);
+    let leaves = tokio::time::timeout(Duration::from_millis(1), rig.refused("t/a", 10..11));
+    assert!(leaves.await.is_err(), "it reads how much there is");
+    rig.store.gate.send_replace(true);
+    assert_eq!(rig.refused("t/a", 11..12).await, results(0, "messages_max", 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn s5_bytes_are_bounded_by_the_size_of_the_messages_until_they_are_read() {
     let rig = rig(TenantConfig { bytes_max: Some(10_000), ..TenantConfig::default() });
     let large = |id: &str| NewMessage { payload: vec![0; 3_000].into(), ..NewMessage::new(id_of(id), 0) };

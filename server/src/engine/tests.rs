@@ -46,7 +46,7 @@ impl Rig {
             sweeper: Arc::default(),
             health: StoreHealth::new(),
             metrics: Arc::new(Metrics::new()),
-            queues: Board::new(100),
+            queues: Board::new(Some(100)),
             wait_limits: WaitLimits { waiters_max: 10_000, filters_max: 256 },
             fair_queue: FairQueue::default(),
             tenants: Tenants::new(&tenants, store),

@@ -71,14 +71,19 @@ pub(super) struct Shown {
 /// The queues of one server.
 pub(crate) struct Board {
     queues: Mutex<Queues>,
-    /// The most queues with separate series.
-    series_max: usize,
+    /// The most queues with separate series; `None`: without a metrics port no queue is known.
+    series_max: Option<usize>,
 }
 
 impl Entry {
     fn new(tally: Arc<Tally>, has_series: bool) -> Self {
         let (settled, reading) = (Totals::default(), None);
         Entry { tally, settled, has_series, calls_when_ranked: 0, calls_when_read: 0, reading }
+    }
+
+    /// Whether a lane counts for it, or will: tallies are given under the lock.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.tally) > 1
     }
 
     /// What was counted since the last call, for a sum.
@@ -98,6 +103,19 @@ impl Queues {
         for (queue, entry) in self.entries.iter_mut().filter(|(_, entry)| !entry.has_series) {
             let sum = if queue.is_internal() { &mut self.internal } else { &mut self.others };
             sum.totals.add(&entry.settle());
+        }
+    }
+
+    /// The queue does not exist. A lane that still counts for it goes on when it is created again.
+    fn gone(&mut self, queue: &QueueName) {
+        match self.entries.get_mut(queue) {
+            Some(entry) if entry.is_in_use() => {
+                entry.reading = None;
+                if entry.has_series {
+                    self.show(queue, false);
+                }
+            }
+            _ => self.remove(queue),
         }
     }
 
@@ -125,18 +143,21 @@ impl Queues {
 }
 
 impl Board {
-    pub(crate) fn new(series_max: usize) -> Arc<Self> {
+    pub(crate) fn new(series_max: Option<usize>) -> Arc<Self> {
         Arc::new(Board { queues: Mutex::default(), series_max })
     }
 
     /// The tally of a queue, which its lane keeps.
     pub(crate) fn tally(&self, queue: &QueueName) -> Arc<Tally> {
+        let Some(series_max) = self.series_max else { return Arc::default() };
         let mut queues = self.lock();
         if let Some(entry) = queues.entries.get(queue) {
             return entry.tally.clone();
         }
         let tally = Arc::new(Tally::default());
-        self.insert(&mut queues, queue, tally.clone());
+        let has_series = !queue.is_internal() && queues.shown < series_max;
+        queues.shown += usize::from(has_series);
+        queues.entries.insert(queue.clone(), Entry::new(tally.clone(), has_series));
         tally
     }
 
@@ -173,7 +194,7 @@ impl Board {
                     entry.reading = Some(reading);
                 }
             }
-            None => queues.remove(queue),
+            None => queues.gone(queue),
         }
     }
 
@@ -185,12 +206,8 @@ impl Board {
     pub(super) fn rank(&self, stored: &BTreeMap<QueueName, Depth>) {
         let queues = &mut *self.lock();
         queues.settle();
-        let gone = |(queue, entry): (&QueueName, &Entry)| {
-            let is_in_use = Arc::strong_count(&entry.tally) > 1;
-            (!stored.contains_key(queue) && (entry.has_series || !is_in_use)).then(|| queue.clone())
-        };
-        let gone: Vec<QueueName> = queues.entries.iter().filter_map(gone).collect();
-        gone.iter().for_each(|queue| queues.remove(queue));
+        let gone: Vec<QueueName> = queues.entries.keys().filter(|queue| !stored.contains_key(queue)).cloned().collect();
+        gone.iter().for_each(|queue| queues.gone(queue));
 
         let (mut shown, mut others) = (Vec::new(), Vec::new());
         for (queue, depth) in stored.iter().filter(|(queue, _)| !queue.is_internal()) {
@@ -207,7 +224,7 @@ impl Board {
         // The lightest of the shown ones against the heaviest of the others.
         shown.sort();
         others.sort_by(|a, b| b.cmp(a));
-        let free = self.series_max.saturating_sub(queues.shown);
+        let free = self.series_max.unwrap_or(0).saturating_sub(queues.shown);
         let mut shown = shown.into_iter();
         for (at, (weight, queue)) in others.into_iter().enumerate() {
             if at >= free {
@@ -253,12 +270,6 @@ impl Board {
         };
         let shown = queues.entries.iter().filter_map(of).collect();
         Shown { queues: shown, others: queues.others, internal: queues.internal, read_at: queues.read_at }
-    }
-
-    fn insert(&self, queues: &mut Queues, queue: &QueueName, tally: Arc<Tally>) {
-        let has_series = !queue.is_internal() && queues.shown < self.series_max;
-        queues.shown += usize::from(has_series);
-        queues.entries.insert(queue.clone(), Entry::new(tally, has_series));
     }
 
     fn lock(&self) -> MutexGuard<'_, Queues> {

@@ -42,7 +42,7 @@ fn named(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 
 #[test]
 fn o1_series_are_bounded_and_the_sum_of_all_never_falls() {
-    let board = Board::new(2);
+    let board = Board::new(Some(2));
     let [a, b, c, jobs] = ["a", "b", "c", "rollup/n"].map(|name| board.tally(&queue(name)));
     for (tally, number) in [(&a, 10), (&b, 20), (&c, 30), (&jobs, 5)] {
         tally.add(Counted::Enqueued, number);
@@ -62,7 +62,7 @@ fn o1_series_are_bounded_and_the_sum_of_all_never_falls() {
 
 #[test]
 fn o1_a_queue_that_is_gone_has_no_series_and_its_place_is_free() {
-    let board = Board::new(1);
+    let board = Board::new(Some(1));
     let a = board.tally(&queue("a"));
     a.add(Counted::Enqueued, 1);
     board.rank(&stored(&[("a", 1), ("deep", 2)]));
@@ -79,7 +79,7 @@ fn o1_a_queue_that_is_gone_has_no_series_and_its_place_is_free() {
 
 #[test]
 fn o1_refusals_are_counted_by_reason() {
-    let board = Board::new(1);
+    let board = Board::new(Some(1));
     let tally = board.tally(&queue("a"));
     tally.refused(&Refusal::StoreFull { of: tallystone_model::Resource::Memory });
     tally.refusals("TOO_MANY_WAITERS", metrics::Counter::noop()).increment(2);
@@ -91,7 +91,7 @@ fn o1_refusals_are_counted_by_reason() {
 #[tokio::test(start_paused = true)]
 async fn o1_depths_and_ages_follow_the_store_and_a_queue_at_rest_is_not_read() {
     let store = TestStore::new();
-    let board = Board::new(10);
+    let board = Board::new(Some(10));
     for name in ["empty", "used"] {
         store.oracle.create_queue(&queue(name), QueueConfig::default()).await.unwrap();
     }

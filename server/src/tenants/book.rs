@@ -28,7 +28,7 @@ impl Tenants {
             describe_gauge!(
                 BYTES,
                 Unit::Bytes,
-                "bytes of these messages' contents, as Redis estimates them; 0 without bytes_max"
+                "bytes of these messages' contents, as Redis estimates them; only with bytes_max"
             );
         }
         let tenant =

@@ -13,4 +13,4 @@ mod tenant;
 
 pub(crate) use book::Tenants;
 pub use source::KeptMessages;
-pub(crate) use tenant::{Taken, Tenant};
+pub(crate) use tenant::{Creating, Taken, Tenant};

@@ -63,6 +63,12 @@ struct Reading {
     took: Duration,
 }
 
+/// What was let in before a reading began. It counts again unless the reading ends well.
+struct Before<'a> {
+    stock: &'a Stock,
+    amount: Amount,
+}
+
 /// A part of the stock that an Enqueue takes until it is answered.
 pub(super) struct Reservation {
     stock: Arc<Stock>,
@@ -145,20 +151,18 @@ impl Stock {
             }
         }
         let began = Instant::now();
-        let before = std::mem::take(&mut self.state().since);
-        let read = self.source.kept(&self.prefix, self.bounds.bytes.is_some()).await;
-        let mut state = self.state();
-        match read {
+        // The caller that reads may go away before the store answers.
+        let before = Before { stock: self, amount: std::mem::take(&mut self.state().since) };
+        match self.source.kept(&self.prefix, self.bounds.bytes.is_some()).await {
             Ok(kept) => {
                 let ended = Instant::now();
-                state.read = Some(Reading { kept, ended, took: ended - began });
-                drop(state);
+                self.state().read = Some(Reading { kept, ended, took: ended - began });
+                before.is_read();
                 (self.shown)(&kept);
                 Ok(())
             }
             Err(refusal) => {
-                state.since.add(&before);
-                state.failed = Some((Instant::now(), refusal.clone()));
+                self.state().failed = Some((Instant::now(), refusal.clone()));
                 Err(refusal)
             }
         }
@@ -189,6 +193,19 @@ impl Amount {
     pub(super) fn add(&mut self, other: &Amount) {
         self.messages += other.messages;
         self.bytes += other.bytes;
+    }
+}
+
+impl Before<'_> {
+    /// The reading has it.
+    fn is_read(mut self) {
+        self.amount = Amount::default();
+    }
+}
+
+impl Drop for Before<'_> {
+    fn drop(&mut self) {
+        self.stock.state().since.add(&self.amount);
     }
 }
 

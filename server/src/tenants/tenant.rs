@@ -5,6 +5,7 @@ use super::rate::Rate;
 use super::source::Source;
 use super::stock::{Bounds, Stock};
 use crate::config::TenantConfig;
+use crate::store::Kept;
 use metrics::{Counter, counter, gauge};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +41,9 @@ pub(crate) struct Taken {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Held until the queue is created or changed.
+/// Held from before what exists is read until the queue is created or changed.
 pub(crate) struct Creating<'a> {
+    tenant: &'a Tenant,
     _alone: MutexGuard<'a, ()>,
 }
 
@@ -64,23 +66,25 @@ impl Places {
     }
 }
 
+/// Shows what a tenant has. Without a bound of bytes, no reading counts them.
+fn shown(config: &TenantConfig) -> impl Fn(&Kept) + Send + Sync + use<> {
+    let gauge = |name| gauge!(name, "tenant" => config.name.clone());
+    let (queues, messages, bytes) = (gauge(QUEUES), gauge(MESSAGES), config.bytes_max.map(|_| gauge(BYTES)));
+    move |kept| {
+        queues.set(kept.queues as f64);
+        messages.set(kept.messages as f64);
+        if let Some(bytes) = &bytes {
+            bytes.set(kept.bytes as f64);
+        }
+    }
+}
+
 impl Tenant {
     pub(super) fn new(config: TenantConfig, source: Arc<dyn Source>) -> Arc<Tenant> {
         let name = config.name.clone();
-        let (queues, messages, bytes) = (
-            gauge!(QUEUES, "tenant" => name.clone()),
-            gauge!(MESSAGES, "tenant" => name.clone()),
-            gauge!(BYTES, "tenant" => name.clone()),
-        );
         let bounds = Bounds { messages: config.messages_max, bytes: config.bytes_max };
         let has_stock = bounds.messages.is_some() || bounds.bytes.is_some();
-        let stock = has_stock.then(|| {
-            Stock::new(&config.prefix, bounds, source.clone(), move |kept| {
-                queues.set(kept.queues as f64);
-                messages.set(kept.messages as f64);
-                bytes.set(kept.bytes as f64);
-            })
-        });
+        let stock = has_stock.then(|| Stock::new(&config.prefix, bounds, source.clone(), shown(&config)));
         let counted = |(quota, max)| (quota, max, counter!(REFUSED, "tenant" => name.clone(), "quota" => quota));
         let quotas = config.quotas().map(counted).collect();
         Arc::new(Tenant {
@@ -155,33 +159,9 @@ impl Tenant {
         }
     }
 
-    /// A queue that does not exist yet, with this configuration.
-    pub(crate) async fn create(&self, config: &QueueConfig) -> Result<Creating<'_>, Refusal> {
-        self.check_lease(Some(config.lease_ms))?;
-        let alone = self.creating.lock().await;
-        if let Some(max) = self.config.queues_max
-            && self.source.kept(&self.config.prefix, false).await?.queues >= max
-        {
-            return Err(self.refusal("queues_max", None));
-        }
-        self.declare(config.indexes.len() as u64, alone).await
-    }
-
-    /// Another configuration of a queue that declares so many indexes more than before.
-    pub(crate) async fn update(&self, lease_ms: Option<u64>, more_indexes: u64) -> Result<Creating<'_>, Refusal> {
-        self.check_lease(lease_ms)?;
-        let alone = self.creating.lock().await;
-        self.declare(more_indexes, alone).await
-    }
-
-    async fn declare<'a>(&self, more: u64, alone: MutexGuard<'a, ()>) -> Result<Creating<'a>, Refusal> {
-        if let Some(max) = self.config.indexes_max
-            && more > 0
-            && self.source.declared_indexes(&self.config.prefix).await? + more > max
-        {
-            return Err(self.refusal("indexes_max", None));
-        }
-        Ok(Creating { _alone: alone })
+    /// Waits until no other queue of the tenant is created or changed.
+    pub(crate) async fn creating(&self) -> Creating<'_> {
+        Creating { tenant: self, _alone: self.creating.lock().await }
     }
 
     fn refusal(&self, quota: &'static str, retry_after: Option<Duration>) -> Refusal {
@@ -191,6 +171,37 @@ impl Tenant {
             *max
         });
         Refusal::TenantQuota { tenant: self.config.name.clone(), quota, max, retry_after }
+    }
+}
+
+impl Creating<'_> {
+    /// Checks a queue that does not exist yet, with this configuration.
+    pub(crate) async fn check_new(&self, config: &QueueConfig) -> Result<(), Refusal> {
+        let tenant = self.tenant;
+        tenant.check_lease(Some(config.lease_ms))?;
+        if let Some(max) = tenant.config.queues_max
+            && tenant.source.kept(&tenant.config.prefix, false).await?.queues >= max
+        {
+            return Err(tenant.refusal("queues_max", None));
+        }
+        self.check_indexes(config.indexes.len() as u64).await
+    }
+
+    /// Checks another configuration of a queue, which declares so many indexes more than before.
+    pub(crate) async fn check_changed(&self, lease_ms: Option<u64>, more_indexes: u64) -> Result<(), Refusal> {
+        self.tenant.check_lease(lease_ms)?;
+        self.check_indexes(more_indexes).await
+    }
+
+    async fn check_indexes(&self, more: u64) -> Result<(), Refusal> {
+        let tenant = self.tenant;
+        if let Some(max) = tenant.config.indexes_max
+            && more > 0
+            && tenant.source.declared_indexes(&tenant.config.prefix).await? + more > max
+        {
+            return Err(tenant.refusal("indexes_max", None));
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! that happens. What may not: a fault that is only pretended.
 
 mod data_loss;
+mod demoted;
 mod healing;
 mod judge;
 pub(crate) mod load;

@@ -3,6 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -26,6 +27,8 @@ enum Mode {
 pub(crate) struct Proxy {
     address: SocketAddr,
     mode: Arc<watch::Sender<Mode>>,
+    /// Where new connections lead to.
+    redis_port: Arc<AtomicU16>,
     task: JoinHandle<()>,
 }
 
@@ -40,9 +43,14 @@ impl Proxy {
     pub(crate) async fn start(redis_port: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("a bound port");
-        let mode = Arc::new(watch::Sender::default());
-        let task = tokio::spawn(accept(listener, redis_port, mode.clone()));
-        Proxy { address, mode, task }
+        let (mode, redis_port) = (Arc::new(watch::Sender::default()), Arc::new(AtomicU16::new(redis_port)));
+        let task = tokio::spawn(accept(listener, redis_port.clone(), mode.clone()));
+        Proxy { address, mode, redis_port, task }
+    }
+
+    /// New connections lead to another Redis, as those to a name do that has another address now.
+    pub(crate) fn lead_to(&self, redis_port: u16) {
+        self.redis_port.store(redis_port, Ordering::Relaxed);
     }
 
     /// Where a server connects to.
@@ -77,14 +85,14 @@ impl Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, redis_port: u16, mode: Arc<watch::Sender<Mode>>) {
+async fn accept(listener: TcpListener, redis_port: Arc<AtomicU16>, mode: Arc<watch::Sender<Mode>>) {
     loop {
         let Ok((client, _)) = listener.accept().await else { return };
         if *mode.borrow() == Mode::Shut {
             continue;
         }
         let is_new = matches!(*mode.borrow(), Mode::Silent { .. });
-        let mode = mode.clone();
+        let (mode, redis_port) = (mode.clone(), redis_port.load(Ordering::Relaxed));
         tokio::spawn(async move {
             let Ok(redis) = TcpStream::connect((Ipv4Addr::LOCALHOST, redis_port)).await else { return };
             // An error is the end of the connection, like the loss.

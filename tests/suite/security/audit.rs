@@ -3,7 +3,9 @@
 use super::secured::{Listening, Place, Principals, refused};
 use serde_json::Value;
 use std::path::Path;
-use tallystone_client::{Applied, Client, Code, CounterClient, Error, NamespaceConfig, NewMessage, QueueConfig};
+use tallystone_client::{
+    Applied, Cancellation, Client, Code, CounterClient, Error, NamespaceConfig, NewMessage, QueueConfig,
+};
 
 fn lines(path: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(path).expect("the audit log");
@@ -56,6 +58,8 @@ async fn s5_the_audit_log_says_who_changed_what_and_who_was_refused() {
     producer.enqueue("q", vec![NewMessage::new("a", "secret payload")]).await.expect("an Enqueue");
     producer.get_queue("q").await.expect("a queue");
     assert_eq!(refused(producer.purge_queue("q", false).await).0, Code::PermissionDenied);
+    let by_force = vec![Cancellation::of("a").force()];
+    assert_eq!(refused(producer.cancel("q", by_force).await).0, Code::PermissionDenied);
     operator.purge_queue("q", false).await.expect("a purge");
     assert_eq!(refused(operator.delete_queue("absent", false).await).0, Code::NotFound);
     let stranger = server.client("ts_a_b");
@@ -63,6 +67,7 @@ async fn s5_the_audit_log_says_who_changed_what_and_who_was_refused() {
     let expected = [
         ["operator", "CreateQueue", "create", "q", "OK", "-"],
         ["producer", "PurgeQueue", "purge", "q", "PERMISSION_DENIED", "NO_RIGHT"],
+        ["producer", "Cancel", "operate", "q", "PERMISSION_DENIED", "NO_RIGHT"],
         ["operator", "PurgeQueue", "purge", "q", "OK", "-"],
         ["operator", "DeleteQueue", "purge", "absent", "NOT_FOUND", "QUEUE_NOT_FOUND"],
         ["-", "/tallystone.queue.v1.QueueAdmin/GetQueue", "-", "-", "UNAUTHENTICATED", "BAD_CREDENTIAL"],

@@ -30,6 +30,8 @@ pub struct PrincipalSummary {
 #[derive(Debug)]
 pub(super) struct Grant {
     pub(super) principal: String,
+    /// Of a token of a provider, whose principals are others than those of the file.
+    pub(super) issuer: Option<Arc<str>>,
     pub(super) rules: Rules,
     pub(super) expires_at: Option<SystemTime>,
     /// Cancelled once the file has another grant for the credential, or none.
@@ -38,7 +40,8 @@ pub(super) struct Grant {
 
 impl Grant {
     pub(super) fn new(principal: &str, rules: Rules, expires_at: Option<SystemTime>) -> Arc<Grant> {
-        Arc::new(Grant { principal: principal.to_owned(), rules, expires_at, withdrawn: CancellationToken::new() })
+        let (principal, withdrawn) = (principal.to_owned(), CancellationToken::new());
+        Arc::new(Grant { principal, issuer: None, rules, expires_at, withdrawn })
     }
 
     fn is_same(&self, other: &Grant) -> bool {

@@ -28,18 +28,31 @@ pub(super) struct Audited {
     pub(super) peer: Option<IpAddr>,
 }
 
-/// A call that the audit log will record when it has ended.
+/// A call that the audit log records when it has ended. Dropped before that, its caller has gone: what it has changed until
+/// then stays changed.
 pub struct AuditedCall {
     log: Arc<AuditLog>,
-    line: Line,
+    line: Option<Line>,
 }
 
 impl AuditedCall {
     /// The call has ended so.
-    pub fn end<T>(self, outcome: Result<&T, &Status>) {
+    pub fn end<T>(mut self, outcome: Result<&T, &Status>) {
         let (code, reason) =
             outcome.map_or_else(|status| (status.code(), reason(status)), |_| (Code::Ok, String::new()));
-        self.log.write(self.line.ended(code, reason));
+        self.write(code, reason);
+    }
+
+    fn write(&mut self, code: Code, reason: String) {
+        if let Some(line) = self.line.take() {
+            self.log.write(line.ended(code, reason));
+        }
+    }
+}
+
+impl Drop for AuditedCall {
+    fn drop(&mut self) {
+        self.write(Code::Cancelled, String::new());
     }
 }
 
@@ -64,13 +77,14 @@ impl Access {
         self.grant.as_ref().is_none_or(|grant| grant.rules.on(right, name).is_granted())
     }
 
-    /// Refuses a caller that does not have the right on the queue or the namespace.
+    /// Refuses a caller that does not have the right on the queue or the namespace. `call` is the RPC or the path, for the
+    /// audit log.
     ///
     /// # Errors
     /// PERMISSION_DENIED with the reason NO_RIGHT.
-    pub fn require(&self, right: Right, name: &str) -> Result<(), Status> {
+    pub fn require(&self, call: &str, right: Right, name: &str) -> Result<(), Status> {
         match &self.grant {
-            Some(grant) if !self.allows(right, name) => Err(self.denied(grant, None, right, name)),
+            Some(grant) if !self.allows(right, name) => Err(self.denied(grant, call, right, name)),
             _ => Ok(()),
         }
     }
@@ -83,22 +97,22 @@ impl Access {
         let Some(grant) = &self.grant else { return Ok(()) };
         let each = |name: &str| match self.allows(R::RIGHT, name) {
             true => Ok(()),
-            false => Err(self.denied(grant, Some(R::RPC), R::RIGHT, name)),
+            false => Err(self.denied(grant, R::RPC, R::RIGHT, name)),
         };
         match request.resource() {
             Resource::One(name) => each(name),
             Resource::Each(names) => names.into_iter().try_for_each(each),
             Resource::AllOf(prefix) if !grant.rules.on_all_of(R::RIGHT, prefix).is_granted() => {
-                Err(self.denied(grant, Some(R::RPC), R::RIGHT, &format!("{prefix}*")))
+                Err(self.denied(grant, R::RPC, R::RIGHT, &format!("{prefix}*")))
             }
             Resource::AllOf(_) | Resource::Listed => Ok(()),
         }
     }
 
-    fn denied(&self, grant: &Grant, rpc: Option<&str>, right: Right, name: &str) -> Status {
+    fn denied(&self, grant: &Grant, call: &str, right: Right, name: &str) -> Status {
         let status = refusal::no_right(&grant.principal, right, name);
         if let Some(Audited { log, .. }) = &self.audit {
-            log.write(self.line(rpc).on(right, [name.to_owned()]).ended(status.code(), reason(&status)));
+            log.write(self.line(call).on(right, [name.to_owned()]).ended(status.code(), reason(&status)));
         }
         status
     }
@@ -108,24 +122,38 @@ impl Access {
     /// # Errors
     /// UNAVAILABLE with the reason AUDIT_FAILED: the log cannot be written, and so the call may not be executed.
     pub fn audit<R: Guarded>(&self, request: &R) -> Result<Option<AuditedCall>, Status> {
-        let Some(Audited { log, .. }) = &self.audit else { return Ok(None) };
-        if !log.records(R::RIGHT) {
-            return Ok(None);
-        }
-        log.ready()?;
-        let names = match request.resource() {
+        let names = || match request.resource() {
             Resource::One(name) => vec![name.to_owned()],
             Resource::Each(names) => names.into_iter().map(str::to_owned).collect(),
             Resource::AllOf(prefix) => vec![format!("{prefix}*")],
             Resource::Listed => Vec::new(),
         };
-        let line = self.line(Some(R::RPC)).on(R::RIGHT, names);
+        self.audit_as(R::RPC, R::RIGHT, names)
+    }
+
+    /// The same, for a call that needs a further right.
+    ///
+    /// # Errors
+    /// As [`audit`](Access::audit).
+    pub fn audit_as(
+        &self,
+        call: &str,
+        right: Right,
+        names: impl FnOnce() -> Vec<String>,
+    ) -> Result<Option<AuditedCall>, Status> {
+        let Some(Audited { log, .. }) = &self.audit else { return Ok(None) };
+        if !log.records(right) {
+            return Ok(None);
+        }
+        log.ready()?;
+        let line = Some(self.line(call).on(right, names()));
         Ok(Some(AuditedCall { log: log.clone(), line }))
     }
 
-    fn line(&self, rpc: Option<&str>) -> Line {
+    fn line(&self, call: &str) -> Line {
         let principal = self.grant.as_ref().map(|grant| grant.principal.clone());
-        Line::new(principal, self.audit.as_ref().and_then(|audit| audit.peer), rpc.map(str::to_owned))
+        let issuer = self.grant.as_ref().and_then(|grant| grant.issuer.as_deref());
+        Line::new(principal, self.audit.as_ref().and_then(|audit| audit.peer), Some(call.to_owned())).signed_by(issuer)
     }
 
     /// Ends when the credential expires, is withdrawn or gets other rights: with the status that ends a stream.

@@ -31,6 +31,11 @@ impl DequeueBatch {
         DequeueBatch { requests: Vec::new(), wait: false, ticket, waiters: Vec::new() }
     }
 
+    /// How many messages it may lease.
+    pub(in crate::engine) fn limit(&self) -> usize {
+        self.requests.iter().map(|request| request.limit).sum()
+    }
+
     /// Adds a waiter. The credits of a subscription move into the request; those that are not used return with its result.
     pub(super) fn add(&mut self, waiter: Waiter, limit: usize, subscriptions: &mut Subscriptions, now: Instant) {
         let request = match &waiter.kind {

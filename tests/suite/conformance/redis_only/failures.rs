@@ -11,6 +11,7 @@ use tallystone_model::*;
 use tallystone_server::store::{self, ConnectError, RedisOptions, RedisStore};
 use tallystone_tests::queue::{to, went};
 use tallystone_tests::*;
+use tempfile::TempDir;
 
 #[tokio::test]
 async fn q15_scripts_that_redis_has_forgotten_are_loaded_again() {
@@ -77,10 +78,12 @@ async fn q16_a_volatile_redis_is_refused_by_each_setting_that_makes_it_so() {
     let wrong = [
         ("appendonly", "no", "yes"),
         ("appendfsync", "everysec", "always"),
+        ("no-appendfsync-on-rewrite", "yes", "no"),
         ("maxmemory-policy", "allkeys-lru", "noeviction"),
     ];
-    for only in [Some(0), Some(1), Some(2), None] {
-        let chosen: Vec<_> = (0..3).filter(|at| only.is_none_or(|only| only == *at)).map(|at| wrong[at]).collect();
+    for only in [Some(0), Some(1), Some(2), Some(3), None] {
+        let chosen: Vec<_> =
+            (0..wrong.len()).filter(|at| only.is_none_or(|only| only == *at)).map(|at| wrong[at]).collect();
         for (name, value, _) in &chosen {
             raw::<()>(&redis, &format!("CONFIG SET {name} {value}")).await;
         }
@@ -102,6 +105,28 @@ async fn q16_a_volatile_redis_is_refused_by_each_setting_that_makes_it_so() {
     RedisStore::connect(options).await.map(drop).expect("durable again");
     // Redis does not stop while it writes the first append-only file.
     while !raw::<String>(&redis, "INFO persistence").await.contains("aof_rewrite_in_progress:0") {}
+}
+
+#[tokio::test]
+async fn q16_a_replica_and_a_node_of_a_cluster_are_refused() {
+    let primary = TestRedis::start().await;
+    let replica = TestRedis::start().await;
+    let port = primary.url().rsplit_once(':').expect("a port").1.to_owned();
+    raw::<()>(&replica, &format!("REPLICAOF 127.0.0.1 {port}")).await;
+    let connect = async |url: String| {
+        let options = RedisOptions { url, allow_volatile: true, ..RedisOptions::default() };
+        RedisStore::connect(options).await.map(drop)
+    };
+    let refused = connect(replica.url()).await;
+    assert!(matches!(refused, Err(ConnectError::Replica { .. })), "{refused:?}");
+
+    let dir = TempDir::new().expect("a temporary folder");
+    let extra_args = ["--cluster-enabled", "yes"].map(str::to_owned).to_vec();
+    let options = PrivateRedisOptions { extra_args, ..PrivateRedisOptions::new(dir.path()) };
+    let node = PrivateRedis::start(options).await.expect("a redis-server");
+    let refused = connect(node.url()).await;
+    assert!(matches!(refused, Err(ConnectError::Cluster { .. })), "{refused:?}");
+    node.stop().await;
 }
 
 #[tokio::test]

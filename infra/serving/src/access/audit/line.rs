@@ -20,6 +20,9 @@ pub(in crate::access) struct Line {
     /// Absent: without identities, or unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     principal: Option<String>,
+    /// Who has signed the token of the principal; absent: it is a principal of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issuer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<IpAddr>,
     /// The RPC, or the path of a request that was refused before it was read.
@@ -51,6 +54,7 @@ impl Line {
         Line {
             time: OffsetDateTime::now_utc(),
             principal,
+            issuer: None,
             peer,
             call,
             right: None,
@@ -61,6 +65,12 @@ impl Line {
             omitted: 0,
             lost: 0,
         }
+    }
+
+    /// Who has signed the token of the principal.
+    pub(in crate::access) fn signed_by(mut self, issuer: Option<&str>) -> Line {
+        self.issuer = issuer.map(str::to_owned);
+        self
     }
 
     /// What the right is on.
@@ -79,9 +89,9 @@ impl Line {
         self
     }
 
-    /// Whether the caller was refused for what it is or may do.
+    /// Whether the caller was refused for what it is or may do. Without a right, it was refused before the call was read.
     pub(super) fn is_denial(&self) -> bool {
-        matches!(self.code, Code::Unauthenticated | Code::PermissionDenied)
+        self.right.is_none() || self.code == Code::PermissionDenied
     }
 
     /// The line, with its end.

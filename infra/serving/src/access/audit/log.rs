@@ -187,10 +187,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let log = log(&path, OnAuditFailure::Refuse);
-        let denial = || Line::new(None, None, None).ended(Code::Unauthenticated, "BAD_CREDENTIAL".to_owned());
+        // As UNAVAILABLE a token is refused while its provider does not answer.
+        let code = |n| if n % 2 == 0 { Code::Unauthenticated } else { Code::Unavailable };
+        let denial = |n| Line::new(None, None, None).ended(code(n), String::new());
         log.state().window_began = Instant::now() + Duration::from_secs(60);
-        (0..1_000).for_each(|_| log.write(denial()));
-        log.write(Line::new(None, None, None).ended(Code::Ok, String::new()));
+        (0..1_000).for_each(|n| log.write(denial(n)));
+        log.write(Line::new(None, None, None).on(Right::Purge, []).ended(Code::Ok, String::new()));
         let lines = lines(&path);
         assert_eq!(lines.len(), DENIALS_MAX + 1);
         assert_eq!(lines[DENIALS_MAX]["omitted"].as_u64(), Some(1_000 - DENIALS_MAX as u64));

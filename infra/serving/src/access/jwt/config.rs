@@ -1,6 +1,7 @@
 //! The section `[jwt]` of the configuration.
 
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use tallystone_model::ConfigError;
 
@@ -54,6 +55,9 @@ impl JwtConfig {
             (Some(url), None) => check_url(url)?,
             (None, Some(_)) => {}
         }
+        if self.keys_ca_file.is_some() && !self.keys_url.as_ref().is_some_and(|url| url.starts_with("https://")) {
+            return error("keys_ca_file", "is set, but jwt.keys_url is no https:// address");
+        }
         for (key, value) in [("audience", &self.audience), ("rights_claim", &self.rights_claim)] {
             if value.is_empty() {
                 return error(key, "is empty");
@@ -63,12 +67,20 @@ impl JwtConfig {
     }
 }
 
-/// An address may have a password: the error does not show it.
+/// A host on the way that replaces the keys can grant every right. An address may have a password: the error does not show it.
 fn check_url(url: &str) -> Result<(), ConfigError> {
+    let error = |why: &str| Err(ConfigError::new("jwt.keys_url", why));
     match reqwest::Url::parse(url) {
-        Ok(url) if ["http", "https"].contains(&url.scheme()) && url.has_host() => Ok(()),
-        _ => Err(ConfigError::new("jwt.keys_url", "is no http:// or https:// address")),
+        Ok(url) if url.scheme() == "https" && url.has_host() => Ok(()),
+        Ok(url) if url.scheme() == "http" && is_loopback(&url) => Ok(()),
+        Ok(url) if url.scheme() == "http" => error("must be an https:// address, except for this machine"),
+        _ => error("is no https:// address"),
     }
+}
+
+fn is_loopback(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -87,6 +99,11 @@ mod tests {
             ("jwt.issuer", JwtConfig { issuer: None, ..good.clone() }),
             ("jwt.keys_url", JwtConfig { keys_url: None, ..good.clone() }),
             ("jwt.keys_url", JwtConfig { keys_url: Some("idp/keys".to_owned()), ..good.clone() }),
+            ("jwt.keys_url", JwtConfig { keys_url: Some("http://idp/keys".to_owned()), ..good.clone() }),
+            ("jwt.keys_ca_file", {
+                let keys_url = Some("http://[::1]/keys".to_owned());
+                JwtConfig { keys_url, keys_ca_file: Some("ca.pem".into()), ..good.clone() }
+            }),
             ("jwt.keys_file", JwtConfig { keys_file: Some("keys.json".into()), ..good.clone() }),
             ("jwt.audience", JwtConfig { audience: String::new(), ..good.clone() }),
             ("jwt.rights_claim", JwtConfig { rights_claim: String::new(), ..good.clone() }),

@@ -1,8 +1,7 @@
 //! The public keys of a provider (JWKS, RFC 7517).
 
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
-use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +11,7 @@ const KEYS_MAX: usize = 100;
 /// The keys of one moment.
 #[derive(Default)]
 pub(super) struct KeySet {
-    by_id: HashMap<String, Arc<Key>>,
+    keys: Vec<Arc<Key>>,
 }
 
 /// One key.
@@ -36,38 +35,44 @@ impl KeySet {
         // A provider may have keys of kinds that are not known here.
         let known = keys.iter().filter_map(|key| serde_json::from_value(key.clone()).ok()).collect();
         let JwkSet { keys } = JwkSet { keys: known };
-        let mut by_id = HashMap::new();
+        let mut known = Vec::new();
         for jwk in keys {
-            let id = jwk.common.key_id.clone().unwrap_or_default();
+            if jwk.common.public_key_use.as_ref().is_some_and(|of| *of != PublicKeyUse::Signature) {
+                continue;
+            }
             let (algorithms, decoding) = (algorithms(&jwk), DecodingKey::from_jwk(&jwk));
             if let (false, Ok(decoding)) = (algorithms.is_empty(), decoding) {
                 let withdrawn = CancellationToken::new();
-                by_id.insert(id, Arc::new(Key { jwk, decoding, algorithms, withdrawn }));
+                known.push(Arc::new(Key { jwk, decoding, algorithms, withdrawn }));
             }
         }
-        match by_id.is_empty() {
+        match known.is_empty() {
             true => Err("it has no key that verifies signatures".to_owned()),
-            false => Ok(KeySet { by_id }),
+            false => Ok(KeySet { keys: known }),
         }
     }
 
-    /// The key of a token: that of this id, or the only one.
-    pub(super) fn find(&self, id: Option<&str>) -> Option<&Arc<Key>> {
-        match id {
-            Some(id) => self.by_id.get(id),
-            None if self.by_id.len() == 1 => self.by_id.values().next(),
-            None => None,
-        }
+    /// The keys that may have signed a token: those of its id, or all. Several keys may have the same id, or none.
+    pub(super) fn find(&self, id: Option<&str>) -> impl Iterator<Item = &Arc<Key>> {
+        self.keys.iter().filter(move |key| id.is_none() || key.jwk.common.key_id.as_deref() == id)
     }
 
     /// Keeps the keys of `before` that are the same here, and withdraws the others.
     pub(super) fn replace(&mut self, before: &KeySet) {
-        for (id, old) in &before.by_id {
-            match self.by_id.get_mut(id) {
-                Some(new) if new.jwk == old.jwk => *new = old.clone(),
-                _ => old.withdrawn.cancel(),
+        for old in &before.keys {
+            match self.keys.iter_mut().find(|new| new.is_same(old)) {
+                Some(new) => *new = old.clone(),
+                None => old.withdrawn.cancel(),
             }
         }
+    }
+}
+
+impl Key {
+    /// Its certificates may differ.
+    fn is_same(&self, other: &Key) -> bool {
+        let of = |key: &Key| (key.jwk.common.key_id.clone(), key.jwk.algorithm.clone());
+        of(self) == of(other) && self.algorithms == other.algorithms
     }
 }
 

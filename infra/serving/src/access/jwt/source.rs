@@ -204,19 +204,19 @@ mod tests {
         assert!(source.note_unknown(), "the provider is down: the token may be a good one");
         let source = KeySource::fetch(&config, periods).unwrap();
         let known = async |id: &str| {
-            while source.get().find(Some(id)).is_none() {
+            while source.get().find(Some(id)).next().is_none() {
                 source.note_unknown();
                 tokio::time::sleep(short).await;
             }
         };
         *served.lock().unwrap() = Some(Provider::keys(&[&first]));
         known("a").await;
-        let of_first = source.get().find(Some("a")).unwrap().withdrawn.clone();
+        let of_first = source.get().find(Some("a")).next().unwrap().withdrawn.clone();
         *served.lock().unwrap() = None;
         tokio::time::sleep(short).await;
         source.note_unknown();
         *served.lock().unwrap() = Some(Provider::keys(&[&second]));
         known("b").await;
-        assert!(of_first.is_cancelled() && source.get().find(Some("a")).is_none());
+        assert!(of_first.is_cancelled() && source.get().find(Some("a")).next().is_none());
     }
 }

@@ -22,7 +22,7 @@ const PRINCIPAL_BYTES_MAX: usize = 128;
 /// Verifies tokens.
 pub(in crate::access) struct JwtVerifier {
     keys: KeySource,
-    issuer: String,
+    issuer: Arc<str>,
     audience: String,
     rights_claim: String,
     leeway: Duration,
@@ -36,7 +36,7 @@ impl JwtVerifier {
         let Some(issuer) = config.issuer.clone() else { return Ok(None) };
         Ok(Some(JwtVerifier {
             keys: KeySource::open(config)?,
-            issuer,
+            issuer: issuer.into(),
             audience: config.audience.clone(),
             rights_claim: config.rights_claim.clone(),
             leeway: Duration::from_millis(config.leeway_ms),
@@ -84,15 +84,25 @@ impl JwtVerifier {
     fn read(&self, token: &str) -> Result<Arc<Grant>, Unknown> {
         let header = decode_header(token).map_err(|_| Unknown::Bad)?;
         let keys = self.keys.get();
-        let Some(key) = keys.find(header.kid.as_deref()) else {
+        let mut found = keys.find(header.kid.as_deref()).peekable();
+        if found.peek().is_none() {
             return Err(if self.keys.note_unknown() { Unknown::KeyPending } else { Unknown::Bad });
-        };
-        if !key.algorithms.contains(&header.alg) {
+        }
+        let mut read = Err(Unknown::Bad);
+        for key in found.filter(|key| key.algorithms.contains(&header.alg)) {
+            read = self.claims(token, key).map(|claims| (key, claims));
+            if !matches!(read, Err(Unknown::Bad)) {
+                break;
+            }
+        }
+        let (key, claims) = read?;
+        let expires_at = claims.get("exp").and_then(Value::as_f64).ok_or(Unknown::Bad)?;
+        let expires_at = Duration::try_from_secs_f64(expires_at).map_err(|_| Unknown::Bad)?;
+        let expires_at = SystemTime::UNIX_EPOCH.checked_add(expires_at).and_then(|at| at.checked_add(self.leeway));
+        let expires_at = Some(expires_at.ok_or(Unknown::Bad)?);
+        if claims.get("nbf").is_some_and(|nbf| !nbf.is_number()) {
             return Err(Unknown::Bad);
         }
-        let claims = self.claims(token, key)?;
-        let expires_at = claims.get("exp").and_then(Value::as_f64).ok_or(Unknown::Bad)?;
-        let expires_at = SystemTime::UNIX_EPOCH + Duration::try_from_secs_f64(expires_at).map_err(|_| Unknown::Bad)?;
         let principal = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
         if principal.is_empty() || principal.len() > PRINCIPAL_BYTES_MAX {
             return Err(Unknown::Bad);
@@ -104,8 +114,9 @@ impl JwtVerifier {
         let withdrawn = key.withdrawn.child_token();
         Ok(Arc::new(Grant {
             principal: principal.to_owned(),
+            issuer: Some(self.issuer.clone()),
             rules,
-            expires_at: Some(expires_at + self.leeway),
+            expires_at,
             withdrawn,
         }))
     }
@@ -195,6 +206,8 @@ mod tests {
             ("sub", Value::Null),
             ("sub", json!("")),
             ("nbf", json!(seconds(60))),
+            ("nbf", json!(seconds(60).to_string())),
+            ("exp", json!(u64::MAX)),
             ("tallystone", Value::Null),
             ("tallystone", json!("read:*")),
             ("tallystone", json!(["fly:*"])),

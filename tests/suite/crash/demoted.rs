@@ -1,0 +1,68 @@
+//! A primary that becomes a replica while connections to it stay open, as after a failover by hand (Q16).
+
+use super::machines::Redis;
+use super::proxy::Proxy;
+use crate::histories::pair::Server;
+use crate::system::program::SOON;
+use std::time::Duration;
+use tallystone_client::{Applied, Client, Error, NewMessage, QueueConfig};
+use tokio::time::{Instant, sleep};
+
+const QUEUE: &str = "orders";
+const POLL: Duration = Duration::from_millis(20);
+
+async fn command(redis: &Redis, words: &[&str]) -> redis::Value {
+    let client = redis::Client::open(redis.url()).expect("a good address");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.expect("an answer")
+}
+
+/// Makes one the replica of the other, and waits until it has its data.
+async fn follows(redis: &Redis, primary: &Redis) {
+    command(redis, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).await;
+    let give_up_at = Instant::now() + SOON;
+    loop {
+        let info: redis::InfoDict =
+            redis::from_redis_value(command(redis, &["INFO", "replication"]).await).expect("INFO");
+        if info.get::<String>("master_link_status").as_deref() == Some("up") {
+            return;
+        }
+        assert!(Instant::now() < give_up_at, "the replica does not connect");
+        sleep(POLL).await;
+    }
+}
+
+async fn enqueue(client: &Client, id: &str) -> Result<(), Error> {
+    let results = client.enqueue(QUEUE, vec![NewMessage::new(id, "")]).await?;
+    Ok(results.into_iter().next().expect("a result").map(drop)?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q16_a_primary_that_becomes_a_replica_is_left_for_the_new_one() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    let proxy = Proxy::start(old.port()).await;
+    let server = Server::start(&proxy.url()).await;
+    let client = Client::connect(server.url()).await.expect("a client").with_retry_for(Duration::ZERO);
+    client.create_queue(QUEUE, QueueConfig::simple()).await.expect("a queue");
+    enqueue(&client, "before").await.expect("an Enqueue");
+    follows(&new, &old).await;
+    command(&old, &["WAIT", "1", "0"]).await;
+
+    command(&new, &["REPLICAOF", "NO", "ONE"]).await;
+    follows(&old, &new).await;
+    // The address still leads to the old one.
+    let refused = enqueue(&client, "early").await.expect_err("a replica takes no writes");
+    assert!(matches!(refused, Error::Unavailable { applied: Applied::No, .. }), "{refused:?}");
+    let stale = client.depth(QUEUE, None).await.expect_err("a replica may be behind");
+    assert!(matches!(stale, Error::Unavailable { .. }), "{stale:?}");
+
+    proxy.lead_to(new.port());
+    let give_up_at = Instant::now() + SOON;
+    while let Err(error) = enqueue(&client, "after").await {
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(Instant::now() < give_up_at, "the server stays with the old primary: {error:?}");
+        sleep(POLL).await;
+    }
+    assert_eq!(client.depth(QUEUE, None).await.expect("a depth").pending, 2, "before and after");
+    server.stop().await;
+}
