@@ -5,7 +5,7 @@
 -- later, for the reason of slots (lib/requests).
 -- WHY in `requests`: an Enqueue whose queue has no window reads none of it, and no script gets more keys.
 -- WHY the block: a script may have 200 local names.
-local remember_ids, remembered_ids, first_result, forget_id, forget_ids
+local remember_ids, remembered_ids, first_result, forget_id, forget_ids, without_trace
 do
   local IDS, EPOCH, FIRST_EPOCH = 2 * FAR, '\2', '\0\0\0\0'
 
@@ -13,8 +13,27 @@ do
     return '\1' .. id
   end
 
+  -- RETURNS the content without its trace context (O2): a repetition may belong to another trace. In an exclusive queue the first
+  -- pair decides where the message waits, whatever its key.
+  function without_trace(content)
+    local last = 10 + byte(content, 9) * 256 + byte(content, 10)
+    local fixed = sub(content, 1, last)
+    local _, _, _, metadata_at = options_of(fixed)
+    local kept, at = sub(fixed, 11, metadata_at - 1), metadata_at
+    while at <= last do
+      local key, _, after = unpick('Bc0Bc0', fixed, at)
+      if key ~= 'traceparent' and key ~= 'tracestate' or exclusive and at == metadata_at then
+        kept = kept .. sub(fixed, at, after - 1)
+      end
+      at = after
+    end
+    if kept == '\0' then kept = '' end
+    return sub(content, 1, 8) .. pack('>I2', #kept) .. kept .. sub(content, last + 1)
+  end
+
   -- WHY the deadline of a class (Q28) does not count: a repetition comes later.
   local function digest_of(content)
+    content = without_trace(content)
     local options = byte(content, 9) * 256 + byte(content, 10)
     if options > 0 and byte(content, 11) > 7 then content = sub(content, 9) end
     local hex = redis.sha1hex(content)

@@ -34,7 +34,11 @@ local function again(id, content, kind)
   local m = load_message(id)
   if kind % 2 == 0 then
     local from = kind >= 4 and 9 or 1 -- the deadline of a class is of the first call
-    if sub(call('HGET', K_BODY, id), 13 + from) ~= sub(content, from) then return ID_CONFLICT, 0 end
+    local stored = sub(call('HGET', K_BODY, id), 14)
+    if sub(stored, from) ~= sub(content, from)
+      and sub(without_trace(stored), from) ~= sub(without_trace(content), from) then
+      return ID_CONFLICT, 0
+    end
     return OK, m.enqueued
   end
   if m.state <= RUNNING then return coalesce(m, content) end

@@ -6,8 +6,8 @@ use crate::refusal::Refusal;
 use crate::state::State;
 use bytes::Bytes;
 
-/// A message as its sender describes it. All but `coalesce` is its *content*: the same id with the same content
-/// is the same message (Q10).
+/// A message as its sender describes it. All but `coalesce` and the trace context is its *content*: the same id with the
+/// same content is the same message (Q10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMessage {
     /// Unique in its queue until collected.
@@ -31,6 +31,16 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
+    /// Whether this message, sent with the same id, has the same content. A repetition may belong to another trace (O2); but the
+    /// exclusivity value is content, whatever its key.
+    pub fn is_repeated_by(&self, other: &NewMessage, exclusivity_key: Option<&str>) -> bool {
+        let content = |message: &NewMessage| NewMessage {
+            metadata: message.metadata.without_trace(exclusivity_key),
+            ..message.clone()
+        };
+        content(self) == content(other)
+    }
+
     /// A message with an id and a priority only; other fields can be set afterwards.
     pub fn new(id: MessageId, priority: i64) -> Self {
         NewMessage {

@@ -71,6 +71,9 @@ impl std::fmt::Display for MessageId {
 #[serde(transparent)]
 pub struct Metadata(BTreeMap<String, String>);
 
+/// The keys of the pairs that say to which trace a message belongs (O2).
+pub const TRACE_KEYS: [&str; 2] = ["traceparent", "tracestate"];
+
 impl Metadata {
     /// Parses pairs; the refusal names the field `metadata`.
     pub fn parse(pairs: BTreeMap<String, String>) -> Result<Self, Refusal> {
@@ -90,6 +93,12 @@ impl Metadata {
     /// The pairs, sorted by key.
     pub fn pairs(&self) -> &BTreeMap<String, String> {
         &self.0
+    }
+
+    /// The pairs without the trace context. A pair with the key `but` stays.
+    pub(crate) fn without_trace(&self, but: Option<&str>) -> Metadata {
+        let stays = |key: &str| !TRACE_KEYS.contains(&key) || Some(key) == but;
+        Metadata(self.0.iter().filter(|(key, _)| stays(key)).map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
     /// Consumes it and returns the pairs.

@@ -26,7 +26,7 @@ impl QueueShard {
                 && remembered.until_ms > self.now_ms
                 && !coalesce
             {
-                return match remembered.content == message {
+                return match remembered.content.is_repeated_by(&message, self.queue.config.queue_type.key()) {
                     true => {
                         let enqueued_at_ms = remembered.enqueued_at_ms;
                         Ok(Enqueued { id: message.id, enqueued_at_ms, queue_created: false })
@@ -41,7 +41,8 @@ impl QueueShard {
         let first = Enqueued { id: message.id.clone(), enqueued_at_ms: known.enqueued_at_ms, queue_created: false };
         let conflict = Refusal::IdConflict { id: message.id.to_string() };
         if !coalesce {
-            return if known.content == message { Ok(first) } else { Err(conflict) };
+            let is_repeated = known.content.is_repeated_by(&message, self.queue.config.queue_type.key());
+            return if is_repeated { Ok(first) } else { Err(conflict) };
         }
         if known.state.is_terminal() {
             self.has_room()?;

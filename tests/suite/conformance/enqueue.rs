@@ -21,6 +21,7 @@ over_both_stores!(
     q10_an_id_is_free_again_after_collection,
     q2_a_full_queue_takes_what_it_knows_and_nothing_new,
     q3_a_full_batch_is_taken,
+    o2_the_trace_context_is_not_content,
 );
 
 /// The message as it stands when it was just accepted, without invisibility.
@@ -295,4 +296,48 @@ async fn q3_a_full_batch_is_taken<S: Probe>(stage: &Stage<S>) {
         assert_eq!(ids.len(), BATCH_ITEMS_MAX);
         assert!(ids.is_sorted());
     }
+}
+
+/// A producer that repeats an Enqueue may be in another trace. Other metadata, and the exclusivity value, are content.
+async fn o2_the_trace_context_is_not_content<S: Probe>(stage: &Stage<S>) {
+    let plain = &[("k", "v"), ("z", "1")][..];
+    let traced = &[("k", "v"), ("traceparent", "a"), ("tracestate", "b"), ("z", "1")];
+    let other = &[("k", "v"), ("traceparent", "c"), ("z", "1")];
+    let only_trace = &[("traceparent", "a")];
+    let by = |key: &str| QueueType::Exclusive { key: key.to_owned() };
+    for (queue_type, cases) in [
+        (
+            QueueType::Simple,
+            &[(plain, plain), (plain, traced), (traced, other), (traced, plain), (&[], only_trace)][..],
+        ),
+        (by("k"), &[(plain, traced), (traced, other), (traced, plain)]),
+    ] {
+        for (case, (first, again)) in cases.iter().enumerate() {
+            let windowed = QueueConfig { terminal_retention_ms: 1_000, id_window_ms: 9_000, ..simple() };
+            let queue = stage.queue(QueueConfig { queue_type: queue_type.clone(), ..windowed }).await;
+            let accepted = queue.put([tagged("m", 1, first)]).await.remove(0);
+            let changed = [*again, &[("y", "1")][..]].concat();
+            let repeat = async |pairs: &[(&str, &str)]| {
+                let answer = queue.try_put(tagged("m", 1, pairs)).await;
+                answer.map(|enqueued| enqueued.enqueued_at_ms)
+            };
+            let conflict = Err(Refusal::IdConflict { id: "m".to_owned() });
+            assert_eq!(repeat(again).await, Ok(accepted.enqueued_at_ms), "case {case} of {queue_type:?}");
+            assert_eq!(queue.get("m").await.metadata, tagged("m", 1, first).metadata, "the first stays");
+            let changed = &changed[changed.len().saturating_sub(METADATA_PAIRS_MAX)..];
+            if queue_type == QueueType::Simple {
+                assert_eq!(repeat(changed).await, conflict, "case {case}");
+            }
+            queue.cancel(no_lease("m"), "").await.expect("a pending message");
+            queue.pass(1_000).await;
+            assert_eq!(repeat(again).await, Ok(accepted.enqueued_at_ms), "remembered: case {case} of {queue_type:?}");
+            if queue_type == QueueType::Simple {
+                assert_eq!(repeat(changed).await, conflict, "remembered: case {case}");
+            }
+        }
+    }
+    let queue = stage.queue(QueueConfig { queue_type: by("traceparent"), ..simple() }).await;
+    queue.put([tagged("m", 1, &[("traceparent", "a")])]).await;
+    let refused = queue.try_put(tagged("m", 1, &[("traceparent", "b")])).await;
+    assert_eq!(refused, Err(Refusal::IdConflict { id: "m".to_owned() }));
 }

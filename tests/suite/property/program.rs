@@ -279,6 +279,10 @@ impl Drawer {
         if self.is_bulk && content.chance(0.8) {
             pairs.iter_mut().filter(|(key, _)| *key == KEY).for_each(|(_, value)| *value = &many);
         }
+        // The same message may come again in another trace (O2).
+        if pairs.len() < limits::METADATA_PAIRS_MAX && self.chance(0.2) {
+            pairs.push(("traceparent", self.pick(&["a", "b"])));
+        }
         NewMessage {
             payload: content.pick(&[&b""[..], b"payload", b"\xff\x00\xfe"]).into(),
             lease_ms: content.maybe(0.2, |_| 1_500),
