@@ -4,9 +4,11 @@
 use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, load};
 use crate::data_dir::{data_dir_of, earlier_data_dir_of};
 use crate::error::CliError;
+use crate::global::Global;
 use crate::output::Output;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
 use crate::shutdown::Shutdown;
+use crate::traces;
 use clap::Args;
 use nix::sys::stat::{Mode, umask};
 use serde::Serialize;
@@ -69,13 +71,15 @@ struct Running {
     process_id: u32,
 }
 
-pub(crate) async fn run(args: DevArgs, output: Output) -> Result<(), CliError> {
+pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Result<(), CliError> {
     let flags = Overrides::default()
+        .set_telemetry(&global.telemetry)
         .set("server.listen", args.listen)
         .set("server.metrics_listen", args.metrics.metrics_listen)
         .set("counters.listen", args.counters_listen)
         .set("tls.insecure", args.insecure.then_some(true));
     let mut config = load(args.file.path.as_deref(), args.history.set(flags))?;
+    traces::start(&config.telemetry, "tallystone-dev")?;
     check(&config, args.full)?;
     // From here on, a signal stops all that was started.
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;

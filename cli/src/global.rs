@@ -3,7 +3,7 @@
 use crate::logs::LogFormat;
 use clap::Args;
 use std::path::PathBuf;
-use tallystone_assembly::ClientConfig;
+use tallystone_assembly::{ClientConfig, TelemetryConfig};
 
 /// Options of every command.
 #[derive(Args, Debug)]
@@ -28,6 +28,9 @@ pub(crate) struct Global {
 
     #[command(flatten)]
     pub(crate) credentials: Credentials,
+
+    #[command(flatten)]
+    pub(crate) telemetry: Telemetry,
 }
 
 /// Which servers a command trusts, and how it proves who it is. The variables are those of `[client]`.
@@ -56,6 +59,34 @@ impl Credentials {
     pub(crate) fn config(&self) -> ClientConfig {
         let Credentials { ca, cert, key, token_file } = self.clone();
         ClientConfig { ca_file: ca, cert_file: cert, key_file: key, token_file }
+    }
+}
+
+/// Where a command sends its traces. The variables are those of `[telemetry]`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of every command")]
+pub(crate) struct Telemetry {
+    /// The collector that gets traces, OTLP over gRPC, such as http://127.0.0.1:4317 [default: none, no traces]
+    #[arg(long, global = true, env = "TALLYSTONE_TELEMETRY_OTLP_ENDPOINT", value_name = "URL", hide_env_values = true)]
+    pub(crate) otlp_endpoint: Option<String>,
+
+    /// Which part of the traces that begin here is recorded, from 0 to 1 [default: 1]
+    #[arg(
+        long,
+        global = true,
+        env = "TALLYSTONE_TELEMETRY_SAMPLE_RATIO",
+        value_name = "RATIO",
+        hide_env_values = true
+    )]
+    pub(crate) sample_ratio: Option<f64>,
+}
+
+impl Telemetry {
+    /// The same as a section of the configuration.
+    pub(crate) fn config(&self) -> TelemetryConfig {
+        let default = TelemetryConfig::default();
+        let sample_ratio = self.sample_ratio.unwrap_or(default.sample_ratio);
+        TelemetryConfig { otlp_endpoint: self.otlp_endpoint.clone(), sample_ratio }
     }
 }
 

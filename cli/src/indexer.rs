@@ -2,8 +2,10 @@
 
 use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, PortFlags, load};
 use crate::error::CliError;
+use crate::global::Global;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
 use crate::shutdown::Shutdown;
+use crate::traces;
 use clap::Args;
 use std::net::SocketAddr;
 
@@ -29,13 +31,15 @@ pub(crate) struct IndexerArgs {
     instance: Option<String>,
 }
 
-pub(crate) async fn run(args: IndexerArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: IndexerArgs, global: &Global) -> Result<(), CliError> {
     let flags = Overrides::default()
+        .set_telemetry(&global.telemetry)
         .set("indexer.listen", args.listen)
         .set("indexer.metrics_listen", args.metrics.metrics_listen)
         .set("indexer.group", args.group)
         .set("indexer.instance", args.instance);
     let config = load(args.file.path.as_deref(), args.history.set(args.ports.set(flags)))?;
+    traces::start(&config.telemetry, "tallystone-indexer")?;
     if config.kafka.brokers.is_none() {
         return Err(CliError::usage("kafka.brokers is not set: an indexer reads events from Kafka")
             .hint("set it with --kafka-brokers HOST:PORT"));

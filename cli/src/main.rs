@@ -39,6 +39,7 @@ mod table;
 mod terminal;
 mod text;
 mod token;
+mod traces;
 mod work;
 
 use args::{Cli, Demo, Verb};
@@ -75,7 +76,11 @@ fn main() -> ExitCode {
         }
     }
     let done = match runtime.enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(cli, output)),
+        Ok(runtime) => {
+            let done = runtime.block_on(traces::within_environment(run(cli, output)));
+            traces::end();
+            done
+        }
         Err(error) => Err(CliError::unavailable(format_args!("cannot start threads: {error}"))),
     };
     match done {
@@ -115,21 +120,20 @@ fn threads() -> usize {
 
 async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     let global = cli.global;
-    let filter = global.log.as_deref().unwrap_or(
-        if matches!(cli.verb, Verb::Server(_) | Verb::Indexer(_) | Verb::Counters(_) | Verb::RollupWorker(_)) {
-            "info"
-        } else {
-            "warn"
-        },
-    );
+    let serves = matches!(cli.verb, Verb::Server(_) | Verb::Indexer(_) | Verb::Counters(_) | Verb::RollupWorker(_));
+    let filter = global.log.as_deref().unwrap_or(if serves { "info" } else { "warn" });
     logs::start(filter, global.log_format)?;
+    if !serves && !matches!(cli.verb, Verb::Dev(_)) {
+        // The others start their traces when they have read their configuration.
+        traces::start(&global.telemetry.config(), "tallystone")?;
+    }
     let connect = async || Session::connect(&global, output).await;
     match cli.verb {
-        Verb::Server(args) => server::run(args).await,
-        Verb::Indexer(args) => indexer::run(args).await,
+        Verb::Server(args) => server::run(args, &global).await,
+        Verb::Indexer(args) => indexer::run(args, &global).await,
         Verb::Counters(args) => counters::run(args, &global, output).await,
         Verb::RollupWorker(args) => rollup_worker::run(args, &global).await,
-        Verb::Dev(args) => dev::run(args, output).await,
+        Verb::Dev(args) => dev::run(args, &global, output).await,
         Verb::Queue(QueueVerb::Depth(args)) => {
             let session = args.history.session(&global, output).await?;
             queue::depth(args, &session).await

@@ -5,6 +5,7 @@ use crate::error::CliError;
 use crate::global::Global;
 use crate::serving::cannot_assemble;
 use crate::shutdown::Shutdown;
+use crate::traces;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,8 +46,10 @@ pub(crate) async fn run(args: RollupWorkerArgs, global: &Global) -> Result<(), C
     let flags = Overrides::default()
         .set("rollup_worker.metrics_listen", args.metrics.metrics_listen)
         .set_server("rollup_worker.queue_url", global.server.clone())
-        .set_credentials(&global.credentials);
+        .set_credentials(&global.credentials)
+        .set_telemetry(&global.telemetry);
     let config = load(args.file.path.as_deref(), args.redis.set(args.ports.set(flags)))?;
+    traces::start(&config.telemetry, "tallystone-rollup-worker")?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let name = args.name.unwrap_or_else(tallystone_assembly::own_name);
     let options = WorkerOptions { name: name.clone(), records: args.records.as_deref().map(open).transpose()? };

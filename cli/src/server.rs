@@ -2,8 +2,10 @@
 
 use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, PortFlags, RedisFlags, load};
 use crate::error::CliError;
+use crate::global::Global;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
 use crate::shutdown::Shutdown;
+use crate::traces;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,13 +30,15 @@ pub(crate) struct ServerArgs {
     history_file: Option<PathBuf>,
 }
 
-pub(crate) async fn run(args: ServerArgs) -> Result<(), CliError> {
+pub(crate) async fn run(args: ServerArgs, global: &Global) -> Result<(), CliError> {
     let flags = Overrides::default()
+        .set_telemetry(&global.telemetry)
         .set("server.listen", args.listen)
         .set("server.metrics_listen", args.metrics.metrics_listen)
         .set("history.file", args.history_file);
     let flags = args.history.set(args.redis.set(args.ports.set(flags)));
     let config = load(args.file.path.as_deref(), flags)?;
+    traces::start(&config.telemetry, "tallystone-server")?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let host = tallystone_assembly::queue(&config).await.map_err(cannot_assemble)?;
     let listener = listen(config.server.listen).await?;

@@ -112,6 +112,8 @@ impl Calls {
         if let Some(token) = &self.token {
             token.add_to(&mut attempt);
         }
+        #[cfg(feature = "telemetry")]
+        crate::trace::add_to(attempt.metadata_mut());
         let error = match timeout(limit, rpc(server, attempt)).await {
             Ok(Ok(response)) => return Ok(response.into_inner()),
             Ok(Err(status)) => Error::from_status(&status),

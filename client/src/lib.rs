@@ -80,6 +80,12 @@
 //! systems that the work writes to should do the same: pass the token on, and let them refuse a token lower than the
 //! highest that they have seen.
 
+//!
+//! # Traces
+//! With the feature `telemetry`, unary calls carry the context of the caller's OpenTelemetry span, which a message takes along to its
+//! worker. A [`Worker`] runs each handler in a span `process <queue>`, as a part of that trace. Spans go to the global tracer
+//! provider that is installed when the worker starts.
+
 // What lives here: the client's types, one method per RPC, and the worker runtime, on top of the generated code of
 // tallystone-proto. What may not: code or types of the server and the store.
 mod admin;
@@ -104,6 +110,8 @@ mod repair;
 mod selection;
 mod servers;
 mod shared_streams;
+#[cfg(feature = "telemetry")]
+mod trace;
 mod wire;
 mod work_connections;
 mod worker;

@@ -1,7 +1,8 @@
 //! The gRPC protocol of Tallystone. The protocol files in `proto/` define and explain it; this crate has the code that
 //! tonic and prost generate from them.
 //!
-//! It also has what client and servers share of the transport: [`Corked`], [`answer_by`], [`code_name`], [`status`]. What
+//! It also has what client and servers share of the transport: [`Corked`], [`answer_by`], [`code_name`], [`status`],
+//! [`TraceContext`]. What
 //! may not live here: validation, conversion, domain types.
 #![allow(missing_docs, reason = "generated code carries the comments of the protocol files")]
 
@@ -10,10 +11,14 @@ mod corked;
 mod deadline;
 mod outcome;
 pub mod status;
+mod trace_context;
+#[cfg(feature = "telemetry")]
+mod trace_span;
 
 pub use code_name::code_name;
 pub use corked::Corked;
 pub use deadline::answer_by;
+pub use trace_context::{TRACEPARENT, TRACESTATE, TraceContext};
 
 /// `tallystone.queue.v1`: the services `Queue` and `QueueAdmin`.
 pub mod queue {

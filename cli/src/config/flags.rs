@@ -1,6 +1,6 @@
 //! The flags that set keys of the configuration, shared by the verbs that read it.
 
-use crate::global::{Credentials, SERVER_VARIABLE};
+use crate::global::{Credentials, SERVER_VARIABLE, Telemetry};
 use clap::Args;
 use figment::value::Value;
 use serde::Serialize;
@@ -30,6 +30,12 @@ impl Overrides {
             .set("client.cert_file", credentials.cert.as_ref())
             .set("client.key_file", credentials.key.as_ref())
             .set("client.token_file", credentials.token_file.as_ref())
+    }
+
+    /// Sets the keys of `[telemetry]`.
+    pub(crate) fn set_telemetry(self, telemetry: &Telemetry) -> Overrides {
+        self.set("telemetry.otlp_endpoint", telemetry.otlp_endpoint.as_ref())
+            .set("telemetry.sample_ratio", telemetry.sample_ratio)
     }
 
     /// Sets the key of the queue's server: the flag `--server`, or else its variable.

@@ -8,6 +8,7 @@ use crate::global::Global;
 use crate::output::Output;
 use crate::serving::{cannot_assemble, cannot_serve, listen};
 use crate::shutdown::Shutdown;
+use crate::traces;
 use clap::{Args, Subcommand};
 use std::net::SocketAddr;
 
@@ -57,8 +58,10 @@ pub(crate) async fn run(mut args: CountersArgs, global: &Global, output: Output)
         return clock::run(args, output).await;
     }
     let file = args.file.path.take();
-    let flags = args.set(global.server.clone()).set_credentials(&global.credentials);
+    let flags = args.set(global.server.clone());
+    let flags = flags.set_credentials(&global.credentials).set_telemetry(&global.telemetry);
     let config = load(file.as_deref(), flags)?;
+    traces::start(&config.telemetry, "tallystone-counters")?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let host = tallystone_assembly::counters(&config).await.map_err(cannot_assemble)?;
     tracing::info!(queue = config.counters.queue_url, "serving counters");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use tallystone_client::Lease;
+use tallystone_proto::{TRACEPARENT, TRACESTATE, TraceContext};
 
 /// The variables of this program that a command keeps: where the servers are, what a verb in a command needs, and paths.
 /// All others with the prefix are withheld: they configure servers, and may have the password of a Redis or a Kafka
@@ -24,11 +25,13 @@ pub(super) fn withheld() -> impl Iterator<Item = OsString> {
     std::env::vars_os().map(|(name, _)| name).filter(|name| is_withheld(&name.to_string_lossy()))
 }
 
+/// The trace of a command is that of its message, never that of the worker.
 fn is_withheld(name: &str) -> bool {
-    name.starts_with("TALLYSTONE_") && !KEPT.contains(&name)
+    let is_of_trace = [TRACEPARENT, TRACESTATE].iter().any(|of_trace| name == of_trace.to_uppercase());
+    is_of_trace || (name.starts_with("TALLYSTONE_") && !KEPT.contains(&name))
 }
 
-/// The variables of a message. `key` is the queue's exclusivity key.
+/// The variables of a message, and of the span in which its command runs. `key` is the queue's exclusivity key.
 pub(super) fn environment(queue: &str, key: Option<&str>, lease: &Lease) -> BTreeMap<String, String> {
     let mut environment = metadata(&lease.metadata);
     let mut set = |name: &str, value: String| environment.insert(format!("TALLYSTONE_{name}"), value);
@@ -42,6 +45,10 @@ pub(super) fn environment(queue: &str, key: Option<&str>, lease: &Lease) -> BTre
     set("METADATA", serde_json::to_string(&lease.metadata).unwrap_or_default());
     if let Some(value) = key.and_then(|key| lease.metadata.get(key)) {
         set("KEY", value.clone());
+    }
+    if let Some(context) = TraceContext::current() {
+        environment.insert(TRACEPARENT.to_uppercase(), context.traceparent);
+        environment.extend(context.tracestate.map(|tracestate| (TRACESTATE.to_uppercase(), tracestate)));
     }
     environment
 }
@@ -104,12 +111,20 @@ mod tests {
 
     #[test]
     fn s6_what_configures_a_server_is_withheld() {
-        for name in ["TALLYSTONE_REDIS_URL", "TALLYSTONE_KAFKA_PROPERTIES", "TALLYSTONE_META_A"] {
+        for name in ["TALLYSTONE_REDIS_URL", "TALLYSTONE_KAFKA_PROPERTIES", "TALLYSTONE_META_A", "TRACEPARENT"] {
             assert!(is_withheld(name), "{name}");
         }
         for name in ["TALLYSTONE_SERVER", "PATH", "HOME", "AWS_PROFILE", "MY_TALLYSTONE_REDIS_URL"] {
             assert!(!is_withheld(name), "{name}");
         }
+    }
+
+    #[test]
+    fn o2_a_command_gets_the_trace_context_in_which_it_runs() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let _current = TraceContext::parse(parent, Some("a=1")).unwrap().remote().attach();
+        let environment = environment("q", None, &lease(&[]));
+        assert_eq!((environment["TRACEPARENT"].as_str(), environment["TRACESTATE"].as_str()), (parent, "a=1"));
     }
 
     #[test]

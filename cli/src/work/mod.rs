@@ -55,7 +55,8 @@ if two keys share a NAME, such as a-b and a_b
   TALLYSTONE_ATTEMPT        the number of this attempt; 1 for the first
   TALLYSTONE_MAX_ATTEMPTS   the number of attempts after which the message is errored
   TALLYSTONE_DEADLINE_MS    Unix ms at which the lease ends unless it is extended
-  TALLYSTONE_FENCING_TOKEN  rises with every lease; pass it to the systems that CMD writes to")]
+  TALLYSTONE_FENCING_TOKEN  rises with every lease; pass it to the systems that CMD writes to
+  TRACEPARENT, TRACESTATE   the trace context of this attempt, if its message belongs to a trace or --otlp-endpoint is set")]
 pub(crate) struct WorkArgs {
     /// The queue
     queue: String,

@@ -6,6 +6,8 @@ mod outcome;
 mod outgoing;
 mod run;
 mod settings;
+#[cfg(feature = "telemetry")]
+mod spans;
 mod stream;
 
 pub use outcome::{Failure, Lost, Outcome, Success, WorkerStats};

@@ -8,6 +8,8 @@ use super::held::{self, HeldLeases};
 use super::outcome::{Failure, Lost, Outcome, Success};
 use super::outgoing::{Outgoing, Unanswered};
 use super::settings::Settings;
+#[cfg(feature = "telemetry")]
+use super::spans::Spans;
 use super::stream::{self, Requests, Responses, Room, Stream};
 use crate::calls::next_delay;
 use crate::error::{Error, Refused, Result};
@@ -68,6 +70,8 @@ pub(super) struct WorkerLoop<'w, F> {
     hold_until: Option<Instant>,
     /// While stopping: handlers may run until this time.
     grace_ends: Option<Instant>,
+    #[cfg(feature = "telemetry")]
+    spans: Spans,
 }
 
 impl<'w, F, Fut, T> WorkerLoop<'w, F>
@@ -91,6 +95,8 @@ where
             delays: None,
             hold_until: None,
             grace_ends: None,
+            #[cfg(feature = "telemetry")]
+            spans: Spans::new(),
         }
     }
 
@@ -269,14 +275,19 @@ where
         self.credits = self.credits.saturating_sub(1);
         let (held, length) = (lease.lease_ref(), held::length(&lease));
         let handler = self.handler.clone();
+        #[cfg(feature = "telemetry")]
+        let span = self.spans.begin(&self.settings.queue, &lease);
         // The task also catches a panic in the handler's first, synchronous part.
-        let task = self.handlers.spawn(async move { handler(lease).await.map(Into::into) });
+        let running = async move { handler(lease).await.map(Into::into) };
+        #[cfg(feature = "telemetry")]
+        let running = opentelemetry::trace::FutureExt::with_context(running, span);
+        let task = self.handlers.spawn(running);
         self.held.insert(task, held, length, received);
     }
 
     fn lose(&mut self, lease: LeaseRef, handler: &task::AbortHandle, cause: Lost) {
         handler.abort();
-        self.settings.settle(&lease, Outcome::Lost(cause));
+        self.settle(&lease, Outcome::Lost(cause));
     }
 
     /// The results of what was sent, each kind in the order in which it was sent.
@@ -323,6 +334,13 @@ where
         Ok(())
     }
 
+    /// Ends what this worker knows of a lease.
+    fn settle(&mut self, lease: &LeaseRef, outcome: Outcome) {
+        #[cfg(feature = "telemetry")]
+        self.spans.end(lease, &outcome);
+        self.settings.settle(lease, outcome);
+    }
+
     fn settled(
         &mut self,
         lease: &LeaseRef,
@@ -332,13 +350,13 @@ where
         match result {
             Ok(transition) => {
                 self.delays = None;
-                self.settings.settle(lease, ok(transition));
+                self.settle(lease, ok(transition));
             }
             Err(refused) if refused.is_unavailable() => {
                 self.hold();
                 return Settled::Retry;
             }
-            Err(refused) => self.settings.settle(lease, Outcome::Lost(Lost::Refused(refused))),
+            Err(refused) => self.settle(lease, Outcome::Lost(Lost::Refused(refused))),
         }
         Settled::Done
     }

@@ -2,6 +2,7 @@
 //! it uses.
 
 use crate::client::ClientConfig;
+use crate::telemetry::TelemetryConfig;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use tallystone_counters::CountersConfig;
@@ -15,7 +16,7 @@ use tallystone_serving::{AuditConfig, AuthConfig, JwtConfig, Limits, Ports, TlsC
 use tallystone_workers::RollupWorkerConfig;
 
 /// Every section, by its name in the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The queue's server.
@@ -38,6 +39,8 @@ pub struct Config {
     pub audit: AuditConfig,
     /// How this process calls servers.
     pub client: ClientConfig,
+    /// Where traces go.
+    pub telemetry: TelemetryConfig,
     /// What shards keep for history, and the relay.
     pub outbox: OutboxConfig,
     /// The embedded history store, and retention.

@@ -16,6 +16,7 @@ mod indexer;
 mod queue;
 mod rollup_worker;
 mod store;
+mod telemetry;
 
 pub use all_in_one::{AllInOne, Listeners, create_namespace};
 pub use client::ClientConfig;
@@ -27,3 +28,4 @@ pub use indexer::{attach_indexer, indexer};
 pub use queue::{queue, queue_over};
 pub use rollup_worker::{RollupWorker, own_name, rollup_worker};
 pub use store::{AcceptedStore, accept_store};
+pub use telemetry::TelemetryConfig;

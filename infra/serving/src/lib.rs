@@ -1,7 +1,7 @@
 //! Everything that opens a port.
 //!
 //! What lives here: the [`Host`] of gRPC and HTTP services with its limits, health, reflection and orderly stop; the
-//! metrics listener; the observation of calls ([`RpcMetrics`]); background tasks on dedicated threads; the HTTP error
+//! metrics listener; the observation of calls ([`RpcMetrics`]) and their spans; background tasks on dedicated threads; the HTTP error
 //! body and extractors ([`http`]); what all ports of a process share ([`Ports`]): the bounds on callers ([`Limits`]), TLS
 //! ([`TlsConfig`]), and who may do what ([`Access`]).
 //! What may not: anything that knows what a service does.
@@ -19,6 +19,7 @@ mod metrics;
 mod ports;
 mod rpc;
 mod running;
+mod spans;
 mod tls;
 mod transport;
 mod unread;
@@ -39,5 +40,6 @@ pub use metrics::{Buckets, listen_metrics};
 pub use ports::Ports;
 pub use rpc::{ObservedCall, RpcMetrics, SECONDS};
 pub use running::Running;
+pub use spans::{start_spans, trace_context, trace_items};
 pub use tls::{ClientCertificates, TlsConfig};
 pub use unread::refused_in_full;

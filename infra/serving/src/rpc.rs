@@ -1,7 +1,10 @@
 //! The observation of calls: how many, how long, with which code; the same for every service.
 
 use crate::access::{Access, Guarded};
+use crate::spans;
 use ::metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
+use opentelemetry::Context;
+use opentelemetry::trace::FutureExt;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,6 +56,7 @@ impl RpcMetrics {
         F: Future<Output = Result<T, Status>>,
     {
         let access = Access::of(request.extensions());
+        let span = spans::begin(&request);
         let allowed = access.check(request.get_ref()).and_then(|()| access.audit(request.get_ref()));
         let call = async {
             let audited = allowed?;
@@ -62,18 +66,26 @@ impl RpcMetrics {
             }
             outcome
         };
-        self.observe(R::RPC, call).await
+        self.observe(R::RPC, span, call).await
     }
 
     /// Runs a unary call, and counts, times and traces it.
     async fn observe<T>(
         self: &Arc<Self>,
         rpc: &'static str,
+        span: Option<Context>,
         call: impl Future<Output = Result<T, Status>>,
     ) -> Result<Response<T>, Status> {
         let mut observed = self.begin(rpc);
-        let answer = call.instrument(tracing::debug_span!("rpc", method = rpc)).await;
+        let call = call.instrument(tracing::debug_span!("rpc", method = rpc));
+        let answer = match &span {
+            Some(span) => call.with_context(span.clone()).await,
+            None => call.await,
+        };
         observed.code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        if let Some(span) = span {
+            spans::end(&span, observed.code);
+        }
         answer.map(Response::new)
     }
 

@@ -5,6 +5,7 @@ use tallystone_model::Refusal;
 use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::store::Items;
 use tallystone_proto::RpcStatus;
+use tallystone_serving::trace_items;
 use tonic::Status;
 
 /// Refuses a list that is empty or has too many items; `list` is its field.
@@ -34,6 +35,7 @@ impl<I> Parsed<I> {
         parse: impl Fn(W) -> Result<I, Refusal>,
     ) -> Result<Self, Status> {
         check_count(list, items.len())?;
+        trace_items(items.len());
         let mut parsed = Parsed { list, good: Vec::with_capacity(items.len()), slots: Vec::with_capacity(items.len()) };
         for item in items {
             parsed.slots.push(match parse(item) {

@@ -8,7 +8,7 @@ use tallystone_model::limits::*;
 use tallystone_model::names::check_range;
 use tallystone_model::store::DequeueRequest;
 use tallystone_proto::queue::v1 as pb;
-use tallystone_serving::Access;
+use tallystone_serving::{Access, trace_items};
 use tokio::time::Instant;
 use tonic::{Request, Status};
 
@@ -39,5 +39,6 @@ pub(super) async fn handle<S: Store>(
         // As if the caller had disconnected: what it has leased is released.
         withdrawn = access.withdrawn() => return Err(withdrawn),
     };
+    trace_items(leases.len());
     Ok(pb::DequeueResponse { leases: leases.into_iter().map(wire::to_lease).collect() })
 }

@@ -22,8 +22,12 @@ pub enum Resource<'a> {
 
 /// The request of an RPC.
 pub trait Guarded {
+    /// The service of the RPC, with its package.
+    const SERVICE: &'static str;
     /// The name of the RPC, as in metrics.
     const RPC: &'static str;
+    /// Service and RPC, as in traces.
+    const METHOD: &'static str;
     /// The right that its caller needs.
     const RIGHT: Right;
 
@@ -34,7 +38,9 @@ pub trait Guarded {
 macro_rules! rights {
     ($($service:literal { $($rpc:literal: $request:ty => $right:ident, $resource:expr;)* })*) => {
         $($(impl Guarded for $request {
+            const SERVICE: &'static str = $service;
             const RPC: &'static str = $rpc;
+            const METHOD: &'static str = concat!($service, "/", $rpc);
             const RIGHT: Right = Right::$right;
 
             fn resource(&self) -> Resource<'_> {

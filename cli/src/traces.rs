@@ -1,0 +1,94 @@
+//! Traces over OTLP (O2): the exporter of this process, if the configuration names a collector.
+
+use crate::error::CliError;
+use opentelemetry::trace::FutureExt;
+use opentelemetry::{Context, global};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter as Export};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tallystone_assembly::TelemetryConfig;
+use tallystone_proto::{TRACEPARENT, TRACESTATE, TraceContext};
+
+/// One attempt to send spans, and at the end of the process all of them.
+const SEND_FOR: Duration = Duration::from_secs(3);
+/// How often the log says that the collector takes no spans.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+
+static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
+
+/// Starts to record and send spans under this name of a service, if a collector is configured. Call it within the runtime.
+pub(crate) fn start(config: &TelemetryConfig, service: &'static str) -> Result<(), CliError> {
+    config.check().map_err(CliError::usage)?;
+    let Some(endpoint) = &config.otlp_endpoint else { return Ok(()) };
+    let exporter = exporter(endpoint)
+        .map_err(|error| CliError::usage(format!("configuration field telemetry.otlp_endpoint: {error}")))?;
+    // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before the name.
+    let resource = Resource::builder();
+    let resource = match std::env::var_os("OTEL_SERVICE_NAME") {
+        Some(_) => resource,
+        None => resource.with_service_name(service),
+    };
+    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.sample_ratio)));
+    let provider = SdkTracerProvider::builder()
+        .with_resource(resource.build())
+        .with_sampler(sampler)
+        .with_batch_exporter(Reporting { exporter, reported_at: Mutex::default() })
+        .build();
+    global::set_tracer_provider(provider.clone());
+    tallystone_serving::start_spans();
+    // The runtime starts one verb.
+    let _ = PROVIDER.set(provider);
+    Ok(())
+}
+
+fn exporter(endpoint: &str) -> Result<SpanExporter, ExporterBuildError> {
+    SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(SEND_FOR).build()
+}
+
+/// Sends the spans that are left. A collector that does not answer delays the end of the process by a few seconds at most.
+pub(crate) fn end() {
+    if let Some(provider) = PROVIDER.get() {
+        // Failures are reported where they happen.
+        let _ = provider.shutdown_with_timeout(SEND_FOR);
+    }
+}
+
+/// Runs a verb as a part of the trace that the environment names, such as that of the message whose command runs it.
+pub(crate) async fn within_environment<T>(verb: impl Future<Output = T>) -> T {
+    let text = |name: &str| std::env::var(name.to_uppercase()).ok();
+    let sent = text(TRACEPARENT).and_then(|parent| TraceContext::parse(&parent, text(TRACESTATE).as_deref()));
+    verb.with_context(sent.map_or_else(Context::new, |sent| sent.remote())).await
+}
+
+/// An exporter that reports its failures in the log, at a bounded pace. The spans of a failed batch are dropped.
+#[derive(Debug)]
+struct Reporting {
+    exporter: SpanExporter,
+    reported_at: Mutex<Option<Instant>>,
+}
+
+impl Export for Reporting {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        let sent = self.exporter.export(batch).await;
+        if let Err(error) = &sent {
+            let mut reported_at = self.reported_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if reported_at.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+                *reported_at = Some(Instant::now());
+                tracing::warn!(%error, spans, "the collector took no spans; they are dropped");
+            }
+        }
+        sent
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
