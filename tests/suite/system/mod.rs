@@ -22,6 +22,7 @@ mod results;
 mod rolling;
 mod selection;
 mod terminal;
+mod traces;
 mod upgrade;
 mod views;
 mod wire;
