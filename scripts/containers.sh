@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# What the tests of `./test --containers` need: podman, and the images debian:bookworm-slim and redis:7. Where no registry
-# answers, both are made from Debian's packages.
+# What the tests of `./test --containers` need: podman, docker-compose, and the images of Debian, Redis, Kafka and
+# Elasticsearch. Where no registry answers, images with the same names are made from Debian's packages and from what
+# scripts/services.sh installs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/lib.sh
 source scripts/lib.sh
 
+have docker-compose || apt_install docker-compose
 # The names of containers resolve by one of the plugins, as podman has chosen its network.
-{ have podman && have runc && have catatonit; } ||
-  apt_install podman runc catatonit netavark aardvark-dns golang-github-containernetworking-plugin-dnsname
+{ have podman && have runc && have catatonit && have iptables; } ||
+  apt_install podman runc catatonit iptables netavark aardvark-dns golang-github-containernetworking-plugin-dnsname
 # In a virtual machine without systemd only runc starts, and only within the limits of this shell.
 if [ -n "${CONTAINERS_CONF:-}" ]; then
   mkdir -p "$(dirname "$CONTAINERS_CONF")"
@@ -20,22 +22,71 @@ default_ulimits = ["nofile=$(ulimit -Hn):$(ulimit -Hn)", "nproc=4096:4096"]
 END
 fi
 has_image() { podman image exists "$1"; }
-pull() { timeout 120 podman pull --quiet "docker.io/library/$1" >/dev/null 2>&1; }
+pull() { timeout 300 podman pull --quiet "$1" >/dev/null 2>&1; }
 
+aside=$(mktemp -d)
+trap 'rm -rf "$aside"' EXIT
 base=docker.io/library/debian:bookworm-slim
-if ! has_image "$base" && ! pull debian:bookworm-slim; then
+if ! has_image "$base" && ! pull "$base"; then
   have mmdebstrap || apt_install mmdebstrap
-  dir=$(mktemp -d)
-  trap 'rm -rf "$dir"' EXIT
   # The sources of this machine reach a mirror.
   mapfile -t sources < <(find /etc/apt/sources.list.d -name '*.sources')
-  mmdebstrap --variant=minbase --include=ca-certificates,libssl3,redis-server bookworm "$dir/root.tar" "${sources[@]}"
-  podman import --quiet "$dir/root.tar" "$base"
+  mmdebstrap --variant=minbase --include=ca-certificates,libssl3,redis-server bookworm "$aside/root.tar" "${sources[@]}"
+  podman import --quiet "$aside/root.tar" "$base"
 fi
-if ! has_image docker.io/library/redis:7 && ! pull redis:7; then
-  podman build --quiet --tag docker.io/library/redis:7 - <<'END'
-FROM debian:bookworm-slim
+
+redis=docker.io/library/redis:7
+if ! has_image $redis && ! pull $redis; then
+  podman build --quiet --tag $redis - <<END
+FROM $base
 RUN command -v redis-server || { apt-get update && apt-get install -y --no-install-recommends redis-server; }
+WORKDIR /data
 CMD ["redis-server"]
+END
+fi
+
+# Builds an image on Java, with a folder of scripts/services.sh and a script that starts the service: NAME FOLDER SCRIPT
+java_image() {
+  local name=$1 folder=$2 script=$3 java=localhost/tallystone-java
+  if ! has_image $java; then
+    podman build --quiet --tag $java - <<END
+FROM $base
+RUN apt-get update && apt-get install -y --no-install-recommends curl openjdk-17-jre-headless && rm -rf /var/lib/apt/lists/*
+END
+  fi
+  cp -r "${TALLYSTONE_SERVICES_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tallystone/services}/$folder" "$aside/service"
+  cp "scripts/images/$script" "$aside/start.sh"
+  podman build --quiet --file - --tag "$name" "$aside"
+  rm -r "$aside/service" "$aside/start.sh"
+}
+
+kafka=docker.io/apache/kafka:4.1.0
+if ! has_image $kafka && ! pull $kafka; then
+  scripts/services.sh
+  java_image $kafka kafka-4.1.0 kafka.sh <<'END'
+FROM localhost/tallystone-java
+RUN useradd --uid 1000 --create-home --home-dir /var/lib/kafka appuser && mkdir /var/lib/kafka/data \
+    && chown appuser: /var/lib/kafka/data
+COPY service /opt/kafka
+COPY start.sh /start.sh
+USER appuser
+EXPOSE 9092
+ENTRYPOINT ["/start.sh"]
+END
+fi
+
+elasticsearch=docker.elastic.co/elasticsearch/elasticsearch:8.19.21
+if ! has_image $elasticsearch && ! pull $elasticsearch; then
+  scripts/services.sh
+  java_image $elasticsearch elasticsearch-8.19.21 elasticsearch.sh <<'END'
+FROM localhost/tallystone-java
+RUN useradd --uid 1000 --no-create-home --home-dir /usr/share/elasticsearch elasticsearch
+COPY --chown=elasticsearch:elasticsearch service /usr/share/elasticsearch
+COPY start.sh /start.sh
+USER elasticsearch
+WORKDIR /usr/share/elasticsearch
+RUN echo 'network.host: 0.0.0.0' >>config/elasticsearch.yml && mkdir -p data
+EXPOSE 9200
+ENTRYPOINT ["/start.sh"]
 END
 fi

@@ -1,10 +1,15 @@
 //! The harness of the whole-system tests: a clock that only tests move, a private Redis, Kafka and Elasticsearch, a stage on which one test
 //! plays against one store, and builders for what goes into a queue.
 //!
+//! Services come from the first of these that is there: addresses in the environment (`TALLYSTONE_TEST_KAFKA`,
+//! `TALLYSTONE_TEST_ELASTICSEARCH`), containers (`TALLYSTONE_TEST_PROVIDER=containers`), local processes. A service that a
+//! test kills, or whose clock or environment it sets, is a local process in any case.
+//!
 //! What lives here: what more than one test module needs. What may not: a test, or anything the product uses.
 
 pub mod build;
 pub mod clock;
+pub mod container;
 pub mod events;
 pub mod history;
 pub mod ports;

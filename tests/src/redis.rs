@@ -1,6 +1,9 @@
-//! A real Redis for tests: started in a temporary folder, gone with its last user.
+//! A real Redis for tests: started in a temporary folder or in a container, gone with its last user.
 
+use crate::container::{self, ContainerOptions, ServiceContainer};
+use crate::ports::lasting_port;
 use crate::shift::ClockShift;
+use std::ffi::OsString;
 use std::sync::{Arc, Weak};
 use tallystone_link::RedisConfig;
 use tallystone_local::{Fsync, PrivateRedis, PrivateRedisOptions};
@@ -17,27 +20,55 @@ static SHARED: Mutex<Weak<TestRedis>> = Mutex::const_new(Weak::new());
 
 /// A redis-server without fsync: its tests are about answers, not about crashes.
 pub struct TestRedis {
-    // Before the folder, so that it stops before the folder goes.
-    redis: PrivateRedis,
-    _dir: TempDir,
+    url: String,
+    kept: Kept,
+}
+
+/// Where it runs.
+enum Kept {
+    Process {
+        // Before the folder, so that it stops before the folder goes.
+        process: PrivateRedis,
+        _dir: TempDir,
+    },
+    Container {
+        _container: ServiceContainer,
+    },
 }
 
 impl TestRedis {
-    /// A separate one for one test.
+    /// A separate one for one test: in a container if `TALLYSTONE_TEST_PROVIDER` chooses those, else a local process.
     pub async fn start() -> Self {
-        let dir = TempDir::new().expect("a temporary folder");
-        let options = PrivateRedisOptions { fsync: Fsync::No, ..PrivateRedisOptions::new(dir.path()) };
-        let redis = PrivateRedis::start(options).await.expect("a redis-server");
-        TestRedis { redis, _dir: dir }
+        if container::is_chosen() { TestRedis::contained().await } else { TestRedis::process(Vec::new()).await }
     }
 
-    /// A separate one whose clock the test sets.
+    /// A separate one whose clock the test sets: a local process.
     pub async fn shifted(shift: &ClockShift) -> Self {
+        TestRedis::process(shift.environment()).await
+    }
+
+    async fn process(environment: Vec<(&'static str, OsString)>) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
-        let environment = shift.environment();
         let options = PrivateRedisOptions { fsync: Fsync::No, environment, ..PrivateRedisOptions::new(dir.path()) };
-        let redis = PrivateRedis::start(options).await.expect("a redis-server");
-        TestRedis { redis, _dir: dir }
+        let process = PrivateRedis::start(options).await.expect("a redis-server");
+        TestRedis { url: process.url(), kept: Kept::Process { process, _dir: dir } }
+    }
+
+    async fn contained() -> Self {
+        let port = lasting_port();
+        let url = format!("redis://127.0.0.1:{port}");
+        let durable = ["redis-server", "--appendonly", "yes", "--appendfsync", "no", "--save", ""];
+        let policy = ["--maxmemory-policy", "noeviction", "--protected-mode", "no", "--bind", "0.0.0.0"];
+        let command = [&durable[..], &policy].concat();
+        let options =
+            ContainerOptions { image: ("redis", "7"), inner_port: 6379, port, environment: Vec::new(), command };
+        let client = redis::Client::open(url.as_str()).expect("a valid address");
+        let answers = async || match client.get_multiplexed_async_connection().await {
+            Ok(mut connection) => redis::cmd("PING").exec_async(&mut connection).await.is_ok(),
+            Err(_) => false,
+        };
+        let container = ServiceContainer::start(options, answers).await;
+        TestRedis { url, kept: Kept::Container { _container: container } }
     }
 
     /// The one that all tests of this process share; queue names keep the tests separate.
@@ -51,14 +82,17 @@ impl TestRedis {
         redis
     }
 
-    /// Its process.
+    /// Its process, which is a local one: [`TestRedis::shifted`].
     pub fn pid(&self) -> u32 {
-        self.redis.pid()
+        match &self.kept {
+            Kept::Process { process, .. } => process.pid(),
+            Kept::Container { .. } => panic!("a container has no process of this test"),
+        }
     }
 
     /// Where it listens.
     pub fn url(&self) -> String {
-        self.redis.url()
+        self.url.clone()
     }
 
     /// A server's store on it. Its outbox keeps everything.

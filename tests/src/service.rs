@@ -1,8 +1,14 @@
-//! A real Kafka and a real Elasticsearch for tests: those of the environment, or started in temporary folders and gone
-//! with their last users. Tests stay separate by their names of topics and indices.
+//! A real Kafka and a real Elasticsearch for tests: those of the environment, else containers if these are chosen, else
+//! local processes in temporary folders. What was started is gone with its last user. Tests stay separate by their names
+//! of topics and indices.
 
+use crate::container::{self, ContainerOptions, ServiceContainer};
 use crate::ports::lasting_port;
+use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tallystone_local::{
     Elasticsearch, Kafka, LocalError, PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka,
     PrivateKafkaOptions, Running,
@@ -24,6 +30,13 @@ pub trait Service: Sized + 'static {
 
     /// The one that all tests of this process share.
     fn shared() -> &'static Mutex<Weak<TestService<Self>>>;
+    /// As a container, on this port.
+    fn container(port: u16) -> ContainerOptions;
+    /// The address of one on this port.
+    fn address_on(port: u16) -> String;
+    /// Whether the one there serves.
+    #[allow(async_fn_in_trait, reason = "of this crate, and never spawned")]
+    async fn answers(address: &str) -> bool;
     /// In this folder, on this port.
     fn options(dir: &TempDir, port: u16) -> Self::Options;
     /// Starts one.
@@ -40,6 +53,41 @@ impl Service for Kafka {
     fn shared() -> &'static Mutex<Weak<TestKafka>> {
         static SHARED: Mutex<Weak<TestKafka>> = Mutex::const_new(Weak::new());
         &SHARED
+    }
+
+    fn container(port: u16) -> ContainerOptions {
+        let environment = vec![
+            ("KAFKA_NODE_ID", "1".to_owned()),
+            ("KAFKA_PROCESS_ROLES", "broker,controller".to_owned()),
+            ("KAFKA_CONTROLLER_QUORUM_VOTERS", "1@localhost:9093".to_owned()),
+            ("KAFKA_LISTENERS", "PLAINTEXT://:9092,CONTROLLER://:9093".to_owned()),
+            ("KAFKA_ADVERTISED_LISTENERS", format!("PLAINTEXT://127.0.0.1:{port}")),
+            ("KAFKA_CONTROLLER_LISTENER_NAMES", "CONTROLLER".to_owned()),
+            ("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned()),
+            ("KAFKA_LOG_DIRS", "/var/lib/kafka/data".to_owned()),
+            ("KAFKA_AUTO_CREATE_TOPICS_ENABLE", "false".to_owned()),
+            ("KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS", "4".to_owned()),
+            ("KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR", "1".to_owned()),
+            ("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", "1".to_owned()),
+            ("KAFKA_TRANSACTION_STATE_LOG_MIN_ISR", "1".to_owned()),
+            ("KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS", "0".to_owned()),
+            ("KAFKA_HEAP_OPTS", "-Xmx256m".to_owned()),
+        ];
+        ContainerOptions { image: ("apache/kafka", "4.1.0"), inner_port: 9092, port, environment, command: Vec::new() }
+    }
+
+    fn address_on(port: u16) -> String {
+        format!("127.0.0.1:{port}")
+    }
+
+    async fn answers(address: &str) -> bool {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", address).set_log_level(RDKafkaLogLevel::Emerg);
+        let read = move || {
+            let consumer: BaseConsumer = config.create().expect("a consumer");
+            consumer.fetch_metadata(None, PROBE_WAIT).is_ok_and(|metadata| !metadata.brokers().is_empty())
+        };
+        tokio::task::spawn_blocking(read).await.expect("it does not panic")
     }
 
     fn options(dir: &TempDir, port: u16) -> PrivateKafkaOptions {
@@ -64,6 +112,28 @@ impl Service for Elasticsearch {
         &SHARED
     }
 
+    fn container(port: u16) -> ContainerOptions {
+        let environment = vec![
+            ("discovery.type", "single-node".to_owned()),
+            ("xpack.security.enabled", "false".to_owned()),
+            ("cluster.routing.allocation.disk.threshold_enabled", "false".to_owned()),
+            ("indices.breaker.total.use_real_memory", "false".to_owned()),
+            ("ES_JAVA_OPTS", "-Xms512m -Xmx512m".to_owned()),
+        ];
+        let image = ("docker.elastic.co/elasticsearch/elasticsearch", "8.19.21");
+        ContainerOptions { image, inner_port: 9200, port, environment, command: Vec::new() }
+    }
+
+    fn address_on(port: u16) -> String {
+        format!("http://127.0.0.1:{port}")
+    }
+
+    async fn answers(address: &str) -> bool {
+        let health = format!("{address}/_cluster/health?wait_for_status=yellow&timeout=1s");
+        let client = reqwest::Client::builder().no_proxy().timeout(PROBE_WAIT).build().expect("a client");
+        client.get(health).send().await.is_ok_and(|response| response.status().is_success())
+    }
+
     fn options(dir: &TempDir, port: u16) -> PrivateElasticsearchOptions {
         PrivateElasticsearchOptions { port: Some(port), ..PrivateElasticsearchOptions::new(dir.path()) }
     }
@@ -77,10 +147,23 @@ impl Service for Elasticsearch {
     }
 }
 
+/// How long one probe may take.
+const PROBE_WAIT: Duration = Duration::from_secs(5);
+
 /// One that tests use.
 pub struct TestService<S: Service> {
     address: String,
-    own: Option<Own<S>>,
+    kept: Kept<S>,
+}
+
+/// Where it runs.
+enum Kept<S: Service> {
+    /// Where the environment says.
+    Elsewhere,
+    Container {
+        _container: ServiceContainer,
+    },
+    Process(Own<S>),
 }
 
 struct Own<S: Service> {
@@ -91,24 +174,34 @@ struct Own<S: Service> {
 }
 
 impl<S: Service> TestService<S> {
-    /// A separate one, which the test may kill.
+    /// A separate one, which the test may kill: a local process.
     pub async fn start() -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let options = S::options(&dir, lasting_port());
         let process = S::start(options.clone()).await.expect("a service");
         let address = S::address(&process);
-        TestService { address, own: Some(Own { options, process: Mutex::new(Some(process)), _dir: dir }) }
+        let own = Own { options, process: Mutex::new(Some(process)), _dir: dir };
+        TestService { address, kept: Kept::Process(own) }
+    }
+
+    async fn contained() -> Self {
+        let port = lasting_port();
+        let address = S::address_on(port);
+        let container = ServiceContainer::start(S::container(port), async || S::answers(&address).await).await;
+        TestService { address, kept: Kept::Container { _container: container } }
     }
 
     /// The one that all tests of this process share: that of the environment (`TALLYSTONE_TEST_KAFKA`, HOST:PORT;
-    /// `TALLYSTONE_TEST_ELASTICSEARCH`, a URL), or one started for them.
+    /// `TALLYSTONE_TEST_ELASTICSEARCH`, a URL), else one in a container if `TALLYSTONE_TEST_PROVIDER` chooses those,
+    /// else a local process.
     pub async fn shared() -> Arc<Self> {
         let mut shared = S::shared().lock().await;
         if let Some(service) = shared.upgrade() {
             return service;
         }
         let service = Arc::new(match std::env::var(S::VARIABLE) {
-            Ok(address) => TestService { address, own: None },
+            Ok(address) => TestService { address, kept: Kept::Elsewhere },
+            Err(_) if container::is_chosen() => TestService::contained().await,
             Err(_) => TestService::start().await,
         });
         *shared = Arc::downgrade(&service);
@@ -137,6 +230,9 @@ impl<S: Service> TestService<S> {
     }
 
     fn own(&self) -> &Own<S> {
-        self.own.as_ref().expect("a service that was started here")
+        match &self.kept {
+            Kept::Process(own) => own,
+            _ => panic!("only a service that was started here as a process is killed"),
+        }
     }
 }
