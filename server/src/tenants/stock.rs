@@ -157,7 +157,7 @@ impl Stock {
             Ok(kept) => {
                 let ended = Instant::now();
                 self.state().read = Some(Reading { kept, ended, took: ended - began });
-                before.is_read();
+                before.count_as_read();
                 (self.shown)(&kept);
                 Ok(())
             }
@@ -198,7 +198,7 @@ impl Amount {
 
 impl Before<'_> {
     /// The reading has it.
-    fn is_read(mut self) {
+    fn count_as_read(mut self) {
         self.amount = Amount::default();
     }
 }
