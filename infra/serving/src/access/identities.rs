@@ -135,7 +135,9 @@ mod tests {
         let good = format!("Bearer {}", token.text);
         assert_eq!(reason(by(&[])), "NO_CREDENTIAL");
         assert_eq!(reason(by(&[&format!("Bearer {}", expired.text)])), "EXPIRED");
-        let forged = format!("Bearer {}x", &token.text[..token.text.len() - 1]);
+        let (id, secret) = token.text.rsplit_once('_').unwrap();
+        let first = if secret.starts_with('x') { 'y' } else { 'x' };
+        let forged = format!("Bearer {id}_{first}{}", &secret[1..]);
         let of_other = format!("Bearer ts_{}_{}", token.id, expired.text.rsplit_once('_').unwrap().1);
         for bad in ["", "Bearer", "Bearer ts_a_b", &token.text, &forged, &of_other, "Basic YTpi"] {
             assert_eq!(reason(by(&[bad])), "BAD_CREDENTIAL", "{bad}");
