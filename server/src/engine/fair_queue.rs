@@ -220,23 +220,22 @@ impl Flow {
 impl Permit {
     /// The flush has so many items, and may lease about so many messages.
     pub(super) fn set_items(&mut self, items: usize, leases: usize) {
-        let items = items as u64;
-        self.queue.lock().charge(&self.flow, self.charged, items);
-        self.charged = items;
-        self.hold(items + leases as u64);
+        self.set(items as u64, (items + leases) as u64);
     }
 
     /// The flush waits for something else than the store.
     pub(super) fn give_back(&mut self) {
-        self.hold(0);
+        self.set(self.charged, 0);
     }
 
-    fn hold(&mut self, items: u64) {
-        let before = std::mem::replace(&mut self.held, items);
+    fn set(&mut self, charged: u64, held: u64) {
         let mut state = self.queue.lock();
-        state.in_flight = state.in_flight + items - before;
+        state.charge(&self.flow, self.charged, charged);
+        state.in_flight = state.in_flight + held - self.held;
         drop(state);
-        if items < before {
+        let has_freed = held < self.held;
+        (self.charged, self.held) = (charged, held);
+        if has_freed {
             self.queue.proceed();
         }
     }

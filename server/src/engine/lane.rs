@@ -130,8 +130,9 @@ pub(super) async fn run<S: Store>(
         if let Some(permit) = permit.take()
             && let Some(flush) = lane.flush()
         {
-            entrance.flushed(flush.items());
-            sizes.push_back(flush.items());
+            let items = flush.items();
+            entrance.flushed(items);
+            sizes.push_back(items);
             let leases = lane.expected_leases(&flush);
             in_flight.push_back(perform(context.clone(), shard.clone(), flush, leases, permit));
         }
