@@ -99,7 +99,7 @@ pub struct QueueInfo {
     pub name: String,
     /// Its configuration, with every field.
     pub config: QueueConfig,
-    /// 1 at first; rises by one with every change of the configuration.
+    /// 1 at first; rises with every change of the configuration: by one, except after a start of Redis or a failover.
     pub revision: u32,
     /// When it was created, Unix ms.
     pub created_at_ms: u64,

@@ -1,6 +1,6 @@
 -- clock: the store's time, with the caller's clock as its witness (X6).
--- ARGV now_ms, one of: 0: Redis TIME | a number: a test's own clock | 'W', sent_ms I6, skew_max_ms I4: Redis TIME, which may
---      differ from sent_ms by skew_max_ms at most
+-- ARGV now_ms, one of: 0: Redis TIME | a number: a test's own clock | 'W', sent_ms I6, skew_max_ms I4, timeline(4): Redis
+--      TIME, which may differ from sent_ms by skew_max_ms at most (0: by any time)
 -- RETURNS from the including script: {-1, now_ms} if it differs by more, before anything else is read or written
 -- WHY the script refuses a call that has waited for long, too: only its caller can know that (infra/link/src/clock.rs).
 local now, micros = tonumber(ARGV[1]), 0
@@ -9,6 +9,6 @@ if not now or now == 0 then
   now, micros = time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000
   if has_witness then
     local sent_ms, skew_max_ms = struct.unpack('>I6I4', ARGV[1], 2)
-    if math.abs(now - sent_ms) > skew_max_ms then return {-1, now} end
+    if skew_max_ms > 0 and math.abs(now - sent_ms) > skew_max_ms then return {-1, now} end
   end
 end

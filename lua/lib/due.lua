@@ -2,7 +2,7 @@
 -- in one call.
 -- move_due RETURNS whether more may be due, leases expired, messages promoted from invisible to pending, how many of the leases
 -- leave an errored message.
-local DUE_MAX = 256
+local DUE_MAX, DUE_MANY = 256, 2000
 
 local function move_due()
   local ids, expired, errored = {}, {}, 0
@@ -27,6 +27,11 @@ local function move_due()
   -- callers.
   if became_ready > 0 and S[WAIT_UNTIL] > now then waiter = '*' end
   return #ids == DUE_MAX or #expired == DUE_MAX, #expired, #ids, errored
+end
+
+-- RETURNS whether so many are due that they do not all move before the next lease.
+local function many_due()
+  return call('ZCOUNT', K_INVISIBLE, '-inf', now) + call('ZCOUNT', K_RUNNING, '-inf', now) > DUE_MANY
 end
 
 -- RETURNS when the next invisibility or lease ends; 0: never.

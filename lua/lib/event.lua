@@ -42,6 +42,14 @@ local function write_events()
   S[ADDED] = added
   -- Beyond this bound the oldest events are dropped, acknowledged or not (docs/operations/history.md).
   if added - S[ACKED] > outbox_keep then
-    call('XTRIM', K_OUTBOX, 'MINID', string.format('%.0f', added - outbox_keep))
+    local from = added - outbox_keep
+    local begin = #on_timeline > 0 and unpick('>I7', on_timeline, 6) or 0
+    if from < begin then
+      -- Between the events of two timelines no offsets are used (lib/timeline).
+      local id = string.format('%.0f-0', begin)
+      local mark = call('XRANGE', K_OUTBOX, id, id)[1]
+      if mark then from = unpick('>I7', mark[2][4], 2) - (begin - from) end
+    end
+    if from > 0 then call('XTRIM', K_OUTBOX, 'MINID', string.format('%.0f', from)) end
   end
 end

@@ -21,16 +21,18 @@ local function living(lease)
   if m and m.state == RUNNING and m.fencing_token == lease.fencing_token then return head, m.due end
 end
 
--- `base`: 0 forgets request ids, FAR slots.
+-- `base`: 0 forgets request ids, FAR slots. Of remembered leases it reads a bounded number.
+local FORGET_LEASES_MAX = 1024
 local function forget(base, limit)
-  local due = call('ZRANGEBYSCORE', K_REQUEST_DUE, base, base + now, 'LIMIT', 0, limit)
+  local due, read = call('ZRANGEBYSCORE', K_REQUEST_DUE, base, base + now, 'LIMIT', 0, limit), 0
   for _, name in ipairs(due) do
+    if read >= FORGET_LEASES_MAX then return end
     local raw = call('HGET', K_REQUESTS, name)
     local lives_until = (unpick('>I6', raw))
     if lives_until <= now and base == 0 then
       for _, lease in ipairs(remembered(raw)) do
         local _, ends = living(lease)
-        lives_until = math.max(lives_until, ends or 0)
+        lives_until, read = math.max(lives_until, ends or 0), read + 1
       end
     end
     if lives_until > now then

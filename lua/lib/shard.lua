@@ -9,12 +9,14 @@ local byte, char, sub = string.byte, string.char, string.sub
 
 -- S: revision sequence counts(1..6) wait_until sweep_at parked popped created added acked; then the waiting server's id
 -- (STATE is their layout). added: the next offset of the outbox; acked: the offset of the first event that no sink has
--- acknowledged.
+-- acknowledged. Behind the layout: the timeline, which version 0.1 does not have (lib/timeline).
 local SEQ, COUNT, WAIT_UNTIL, SWEEP_AT, PARKED, POPPED, CREATED, ADDED, ACKED = 2, 2, 9, 10, 11, 12, 13, 14, 15
 local state_raw = call('GET', K_STATE)
 if not state_raw then return {NO_QUEUE} end
 local S = {unpick(STATE, state_raw)}
-local waiter = sub(state_raw, S[16])
+local on_timeline, waiter = '', sub(state_raw, S[16])
+if byte(waiter) == 1 then on_timeline, waiter = sub(waiter, 1, 18), sub(waiter, 19) end
+--@include timeline
 if S[1] ~= tonumber(ARGV[2]) then return {STALE, call('GET', K_CONFIG), state_raw} end
 
 local exclusive, default_lease_ms, default_invisibility_ms, default_max_attempts, retention_ms,
@@ -55,7 +57,7 @@ local function close_shard()
     S[WAIT_UNTIL], waiter, publish = 0, '', true
   end
   if earliest_due < S[SWEEP_AT] then S[SWEEP_AT], publish = earliest_due, true end
-  local packed = pack(STATE, unpack(S, 1, 15)) .. waiter
+  local packed = pack(STATE, unpack(S, 1, 15)) .. on_timeline .. waiter
   if packed ~= state_raw then call('SET', K_STATE, packed) end
   if publish then call('PUBLISH', WAKE_CHANNEL, K_STATE) end
 end

@@ -6,7 +6,8 @@
 --      (0: nothing is left for it, WORK_BOUND: call again, PAYLOAD_BOUND), and id, head, body of each lease}
 --      | {AGAIN, leases expired, errored by that}: the call did bounded background work and leased nothing; more such work is due
 --      | {OVERTAKEN}: a later try of this slot came first; nothing was done
--- WHY the due work first: a message whose invisibility or lease has ended competes with the pending ones.
+-- WHY the due work first: a message whose invisibility or lease has ended competes with the pending ones. WHY not all of it where
+-- more than DUE_MANY are due: callers get what is runnable meanwhile. Only who found too few calls again.
 --@include shard
 --@include record
 --@include event
@@ -33,7 +34,7 @@ end
 if ticket.name and ticket.last > ticket.number then return {OVERTAKEN} end
 local more, _
 more, expired, _, errored = move_due()
-if more then return again() end
+if more and not many_due() then return again() end
 local requests, filtered = read_requests()
 if filtered and restore_rest() then return again() end
 replay_ticket(requests)
@@ -60,6 +61,11 @@ while i <= #requests do
       r = requests[i]
     until not r or r.replayed or r.twin or #r.filters > 0
     lease_ready(requests, from, i - 1, wanted)
+  end
+end
+if more then
+  for _, r in ipairs(requests) do
+    if r.found < r.limit and r.ended == 0 and not r.replayed then r.ended = WORK_BOUND end
   end
 end
 

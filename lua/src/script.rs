@@ -73,7 +73,7 @@ pub(crate) fn load(name: &str, file: &'static str, prelude: &str, parts: &[(&str
 const SHARED_PARTS: &[(&str, &str)] = parts!["lib": "clock"];
 
 const PARTS: &[(&str, &str)] = parts!["lib":
-    "shard", "record", "event", "exclusive", "errored", "attempts", "index", "move", "due", "requests", "ids", "page",
+    "shard", "timeline", "record", "event", "exclusive", "errored", "attempts", "index", "move", "due", "requests", "ids", "page",
     "build_index/scan", "build_index/tuple", "build_index/walk",
     "change/cancel", "change/redrive", "change/selection", "change/update",
     "check/index", "check/key", "check/message", "check/walk", "complete/batch",

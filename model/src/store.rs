@@ -375,7 +375,9 @@ pub trait Store: Send + Sync + 'static {
     fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> impl Future<Output = Items<Enqueued>> + Send;
 
     /// Q4, Q8, Q10, Q11. If dequeue is blocked, refuses the whole call. First, everything that is due moves: messages
-    /// whose invisibility has ended, then expired leases, each by due time. Then the requests act in order. A known
+    /// whose invisibility has ended, then expired leases, each by due time. (Where more than 2,000 are due, a store may move
+    /// them in batches. A request then gets what is runnable after a batch, and continues with the next only while it has fewer
+    /// than its limit.) Then the requests act in order. A known
     /// request id with live leases gets those. Any other request gets up to `limit` of the most urgent runnable messages
     /// that pass any of its filters, and no further one once their payloads reach `DEQUEUE_PAYLOAD_BYTES`.
     ///

@@ -9,6 +9,7 @@
 
 pub mod build;
 pub mod clock;
+pub mod connection;
 pub mod container;
 pub mod events;
 pub mod history;
@@ -22,6 +23,7 @@ pub mod stage;
 
 pub use build::*;
 pub use clock::Clock;
+pub use connection::TestConnection;
 pub use events::{BEGIN_MS, Life, events_of};
 pub use history::{HeldStore, HistoryFixture, HistoryUnderTest};
 pub use ports::lasting_port;

@@ -1,13 +1,16 @@
-//! A real Redis for tests: started in a temporary folder or in a container, gone with its last user.
+//! A Redis for tests: a real one, started in a temporary folder or in a container and gone with its last user, or a
+//! simulated one in the process.
 
+use crate::connection::TestConnection;
 use crate::container::{self, ContainerOptions, ServiceContainer};
 use crate::ports::lasting_port;
 use crate::shift::ClockShift;
 use std::ffi::OsString;
 use std::sync::{Arc, Weak};
-use tallystone_link::RedisConfig;
+use tallystone_link::{Node, RedisConfig, Source};
 use tallystone_local::{Fsync, PrivateRedis, PrivateRedisOptions};
 use tallystone_server::store::{Clock, OutboxBound, RedisOptions, RedisStore};
+use tallystone_simulator::SimulatedRedis;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
@@ -18,7 +21,7 @@ pub fn volatile(url: &str) -> RedisConfig {
 
 static SHARED: Mutex<Weak<TestRedis>> = Mutex::const_new(Weak::new());
 
-/// A redis-server without fsync: its tests are about answers, not about crashes.
+/// A redis-server without fsync, or a simulated one: its tests are about answers, not about crashes.
 pub struct TestRedis {
     url: String,
     kept: Kept,
@@ -34,12 +37,18 @@ enum Kept {
     Container {
         _container: ServiceContainer,
     },
+    Simulated(Arc<SimulatedRedis>),
 }
 
 impl TestRedis {
     /// A separate one for one test: in a container if `TALLYSTONE_TEST_PROVIDER` chooses those, else a local process.
     pub async fn start() -> Self {
         if container::is_chosen() { TestRedis::contained().await } else { TestRedis::process(Vec::new()).await }
+    }
+
+    /// A separate one in the process.
+    pub fn simulated() -> Self {
+        TestRedis { url: "simulated".to_owned(), kept: Kept::Simulated(Arc::new(SimulatedRedis::new(0))) }
     }
 
     /// A separate one whose clock the test sets: a local process.
@@ -86,7 +95,7 @@ impl TestRedis {
     pub fn pid(&self) -> u32 {
         match &self.kept {
             Kept::Process { process, .. } => process.pid(),
-            Kept::Container { .. } => panic!("a container has no process of this test"),
+            Kept::Container { .. } | Kept::Simulated(_) => panic!("it has no process of this test"),
         }
     }
 
@@ -104,12 +113,31 @@ impl TestRedis {
             clock,
             ..RedisOptions::default()
         };
-        RedisStore::connect(options).await.expect("a store on the redis-server of the test")
+        let Kept::Simulated(node) = &self.kept else {
+            return RedisStore::connect(options).await.expect("a store on the redis-server of the test");
+        };
+        let store = RedisStore::within_process(node.clone(), options, rand::random::<u64>().to_string());
+        node.subscribe(Box::new(store.wake_ups()));
+        store
+    }
+
+    /// Where a link to it leads.
+    pub fn source(&self) -> Source {
+        match &self.kept {
+            Kept::Simulated(node) => Source::Node(node.clone() as Arc<dyn Node>),
+            _ => Source::from(redis::Client::open(self.url()).expect("a valid address")),
+        }
     }
 
     /// A connection that bypasses the store, to read keys.
-    pub async fn connection(&self) -> redis::aio::MultiplexedConnection {
-        let client = redis::Client::open(self.url()).expect("a valid address");
-        client.get_multiplexed_async_connection().await.expect("a connection to the redis-server of the test")
+    pub async fn connection(&self) -> TestConnection {
+        match &self.kept {
+            Kept::Simulated(node) => TestConnection::Simulated(node.clone()),
+            _ => {
+                let client = redis::Client::open(self.url()).expect("a valid address");
+                let connection = client.get_multiplexed_async_connection().await;
+                TestConnection::Network(connection.expect("a connection to the redis-server of the test"))
+            }
+        }
     }
 }

@@ -39,7 +39,17 @@ impl Stage<Oracle> {
 impl Stage<RedisStore> {
     /// A stage on the Redis that the tests share.
     pub async fn redis(test: &str) -> Self {
-        let (clock, redis) = (Clock::new(), TestRedis::shared().await);
+        Stage::on_redis(test, TestRedis::shared().await).await
+    }
+
+    /// A stage on a simulated Redis.
+    pub async fn simulated(test: &str) -> Self {
+        Stage::on_redis(test, Arc::new(TestRedis::simulated())).await
+    }
+
+    /// A stage on this Redis.
+    pub async fn on_redis(test: &str, redis: Arc<TestRedis>) -> Self {
+        let clock = Clock::new();
         let store = Arc::new(redis.store(store::Clock::Test(clock.shared())).await);
         let other = Arc::new(redis.store(store::Clock::Test(clock.shared())).await);
         Stage { redis: Some(redis), ..Stage::on(store, other, clock, test) }

@@ -19,4 +19,5 @@ mod property;
 mod relay;
 mod scripts;
 mod security;
+mod simulator;
 mod system;

@@ -7,10 +7,11 @@ use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::redis::RedisNamespace;
 use crate::refusal::Refusal;
-use redis::{Client, Value, from_redis_value};
+use redis::{Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{
-    Clock, ConnectError, Format, Identity, Link, RedisConfig, ReplicaWait, Room, ScriptReply, StoreStatus,
+    Clock, ConnectError, Demands, Format, Identity, Link, RedisConfig, ReplicaWait, Room, ScriptReply, Source,
+    StoreStatus,
 };
 use tallystone_lua::counter::{CounterAnswer, CounterScript, DELETED_FIELD, INCARNATION_FIELD, NAMESPACES};
 use tokio::sync::watch;
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 /// The identity mark of the counters' store.
 const MARK: &str = "tc:store";
 /// The format of the counters' keys and records.
-const FORMAT: Format = Format { what: "counters", key: "tc:format", used: NAMESPACES, number: 2 };
+static FORMAT: Format = Format { what: "counters", key: "tc:format", used: NAMESPACES, number: 2 };
 
 /// All namespaces of a Redis.
 #[derive(Clone)]
@@ -35,8 +36,9 @@ pub struct RedisNamespaces {
 
 impl RedisNamespaces {
     /// Does not connect yet.
-    pub fn new(client: Client, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
-        let link = |_| Link::new(client.clone(), replicas, scripts());
+    pub fn new(source: impl Into<Source>, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
+        let source = source.into();
+        let link = |_| Link::new(source.clone(), replicas, scripts());
         RedisNamespaces {
             links: (0..SHARDS).map(link).collect(),
             identity: None,
@@ -51,11 +53,10 @@ impl RedisNamespaces {
         let (client, room) = (redis.access().client(&redis.url)?, redis.room("counters")?);
         let (replicas, allow_volatile) = (redis.replicas(), redis.allow_volatile);
         let shown = tallystone_model::without_password(&redis.url);
-        let link = || Link::new(client.clone(), replicas, scripts());
+        let demands = Demands::open(client.clone(), &shown, replicas, allow_volatile, (MARK, &FORMAT)).await?;
+        let condition = demands.condition();
+        let link = || Link::new(client.clone(), replicas, scripts()).on(condition.clone());
         let first = link();
-        tallystone_link::preflight(&first, &shown, allow_volatile).await?;
-        Identity::check(&first, MARK, &shown, allow_volatile).await?;
-        FORMAT.check(&first, &shown).await?;
         first.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
         let identity = Identity::open(client.clone(), MARK, &shown, allow_volatile).await?;
         let links = (0..SHARDS).map(|_| link().guarded_by(identity.state())).collect();

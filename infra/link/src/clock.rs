@@ -1,7 +1,8 @@
 //! The clock of the scripts.
 
+use crate::timeline::Timeline;
 use crate::witness::{Verdict, Witness, wall_ms};
-use crate::{Link, ReplicaWait};
+use crate::{Link, LinkError, ReplicaWait};
 use redis::{Arg, Client, Cmd, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,16 +56,12 @@ impl Clock {
     }
 
     /// Adds the clock argument of a script that changes something: as [`argument`](Clock::argument), with this process's
-    /// clock as the witness.
+    /// clock as the witness, and the timeline that the script may act on.
     pub fn stamp(&self, command: &mut Cmd) {
         match self {
-            Clock::Redis(witness) if witness.skew_max_ms() > 0 => {
-                command.arg(&stamp(wall_ms(), witness.skew_max_ms())[..]);
-            }
-            _ => {
-                command.arg(self.argument());
-            }
-        }
+            Clock::Redis(witness) => command.arg(&stamp(witness)[..]),
+            Clock::Test(_) => command.arg(self.argument()),
+        };
     }
 
     /// Redis's time in Unix ms.
@@ -113,23 +110,31 @@ impl Clock {
                 return Ok(value);
             }
             if let Clock::Redis(witness) = self {
-                again = Some(restamped(sent, witness.skew_max_ms()));
+                again = Some(restamped(sent, witness));
             }
         }
         let why = format!("{TRIES} times in a row the call waited for longer than redis.clock_skew_max_ms");
         Err(Refusal::Unavailable { applied: Applied::No, why })
     }
 
-    /// As [`eval`](Clock::eval), but sends the call once. `None`: it has waited for longer than the bound, so nothing has
-    /// changed. Whether to send it again is up to the caller.
+    /// As [`eval`](Clock::eval), but sends the call once. `None`: it has waited for longer than the bound, or Redis was
+    /// replaced since the call was made, so nothing has changed. Whether to send it again is up to the caller.
     pub async fn eval_once(&self, link: &Link, command: &Cmd, writes: bool) -> Result<Option<Value>, Refusal> {
-        let value = link.eval(command, writes).await?;
-        let Clock::Redis(witness) = self else { return Ok(Some(value)) };
+        let Clock::Redis(witness) = self else { return Ok(Some(link.eval(command, writes).await?)) };
+        let stamp = stamp_of(command);
+        let timeline = stamp.map(|stamp| stamp.timeline);
+        let value = match link.eval_on(timeline, command, writes).await {
+            Err(LinkError { timeline: Some(found), .. }) => {
+                witness.set_timeline(found);
+                return Ok(None);
+            }
+            value => value?,
+        };
         let Some(store_ms) = refused_at(&value) else {
             witness.agrees();
             return Ok(Some(value));
         };
-        let (Some((_, sent_ms)), received_ms) = (stamp_of(command), wall_ms()) else {
+        let (Some(Stamp { sent_ms, .. }), received_ms) = (stamp, wall_ms()) else {
             return Err(Refusal::Internal("a script refused a call without a stamp for its time".to_owned()));
         };
         match witness.judge(sent_ms, store_ms, received_ms) {
@@ -139,11 +144,22 @@ impl Clock {
     }
 }
 
-fn stamp(sent_ms: u64, skew_max_ms: u32) -> [u8; 11] {
-    let mut bytes = [STAMP; 11];
-    bytes[1..7].copy_from_slice(&sent_ms.to_be_bytes()[2..]);
-    bytes[7..].copy_from_slice(&skew_max_ms.to_be_bytes());
+/// What `lib/clock.lua` reads.
+fn stamp(witness: &Witness) -> [u8; 15] {
+    let mut bytes = [STAMP; 15];
+    bytes[1..7].copy_from_slice(&wall_ms().to_be_bytes()[2..]);
+    bytes[7..11].copy_from_slice(&witness.skew_max_ms().to_be_bytes());
+    bytes[11..].copy_from_slice(&witness.timeline().0.to_be_bytes());
     bytes
+}
+
+/// The stamp of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    /// Its position among the arguments of the EVALSHA.
+    at: usize,
+    sent_ms: u64,
+    timeline: Timeline,
 }
 
 /// Redis's time in Unix ms, if a script has refused the call for it.
@@ -165,22 +181,22 @@ fn arguments(command: &Cmd) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The position of the stamp of an EVALSHA among its arguments, and the time that it carries.
-fn stamp_of(command: &Cmd) -> Option<(usize, u64)> {
+fn stamp_of(command: &Cmd) -> Option<Stamp> {
     let keys: usize = std::str::from_utf8(arguments(command).nth(2)?).ok()?.parse().ok()?;
     let at = 3 + keys;
     let (&STAMP, rest) = arguments(command).nth(at)?.split_first()? else { return None };
-    let sent_ms = rest.get(..6)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    Some((at, sent_ms))
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let timeline = Timeline(number(rest.get(10..14)?) as u32);
+    Some(Stamp { at, sent_ms: number(&rest[..6]), timeline })
 }
 
-/// The same call with this process's time of now.
-fn restamped(command: &Cmd, skew_max_ms: u32) -> Cmd {
-    let at = stamp_of(command).map(|(at, _)| at);
+/// The same call with this process's time of now, for the timeline of now.
+fn restamped(command: &Cmd, witness: &Witness) -> Cmd {
+    let at = stamp_of(command).map(|stamp| stamp.at);
     let mut again = Cmd::new();
     for (number, argument) in arguments(command).enumerate() {
         if Some(number) == at {
-            again.arg(&stamp(wall_ms(), skew_max_ms)[..]);
+            again.arg(&stamp(witness)[..]);
         } else {
             again.arg(argument);
         }
@@ -194,20 +210,23 @@ mod tests {
 
     #[test]
     fn x6_a_repeated_call_has_a_new_stamp_and_is_otherwise_the_same() {
-        let clock = Clock::redis("queues", 7);
+        let witness = Arc::new(Witness::new("queues", 7));
+        let clock = Clock::Redis(witness.clone());
         let mut command = redis::cmd("EVALSHA");
         command.arg("sha").arg(2).arg(&["W1", "W2"]);
         clock.stamp(&mut command);
         command.arg(5).arg(&[0_u8, 255, b'W'][..]).arg("");
-        let (at, sent_ms) = stamp_of(&command).expect("a stamp");
-        assert!(at == 5 && wall_ms() - sent_ms < 60_000, "{at} {sent_ms}");
-        let again = restamped(&command, 7);
+        let Stamp { at, sent_ms, timeline } = stamp_of(&command).expect("a stamp");
+        assert!(at == 5 && wall_ms() - sent_ms < 60_000 && timeline == Timeline::UNKNOWN, "{at} {sent_ms}");
+        witness.set_timeline(Timeline(0x0102_0304));
+        let again = restamped(&command, &witness);
         let (of_first, of_again): (Vec<&[u8]>, Vec<&[u8]>) =
             (arguments(&command).collect(), arguments(&again).collect());
         assert_eq!((of_first.len(), of_again.len()), (9, 9));
         assert!((0..9).all(|number| number == at || of_first[number] == of_again[number]), "{of_again:?}");
-        assert!(stamp_of(&again).expect("a stamp").1 >= sent_ms);
-        assert_eq!(of_again[at][7..], [0, 0, 0, 7]);
+        let stamp = stamp_of(&again).expect("a stamp");
+        assert!(stamp.sent_ms >= sent_ms && stamp.timeline == Timeline(0x0102_0304), "{stamp:?}");
+        assert_eq!(of_again[at][7..], [0, 0, 0, 7, 1, 2, 3, 4]);
     }
 
     #[test]
@@ -220,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn x6_without_a_bound_no_call_is_stamped() {
+    fn x6_a_test_s_clock_is_no_stamp() {
         let mut command = redis::cmd("EVALSHA");
         command.arg("sha").arg(0);
-        Clock::redis("queues", 0).stamp(&mut command);
-        assert_eq!((stamp_of(&command), arguments(&command).last()), (None, Some(&b"0"[..])));
+        Clock::Test(Arc::new(AtomicU64::new(5))).stamp(&mut command);
+        assert_eq!((stamp_of(&command), arguments(&command).last()), (None, Some(&b"5"[..])));
     }
 }

@@ -1,6 +1,8 @@
 //! One connection, and how its loss is noticed when no error says so: a network that lost it keeps it open and silent
 //! (decision 0057).
 
+use crate::source::{Node, Source};
+use crate::timeline::Lineage;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
@@ -28,9 +30,9 @@ const RETRY: Duration = Duration::from_millis(200);
 /// A connection that many callers share. Its clones are the same connection. The futures of its replies are large, so they
 /// are boxed: every caller up to the RPC would contain them.
 #[derive(Clone)]
-pub(crate) struct Connection {
-    multiplexed: MultiplexedConnection,
-    lost: Arc<Lost>,
+pub(crate) enum Connection {
+    Network { multiplexed: MultiplexedConnection, lost: Arc<Lost>, lineage: Lineage },
+    Node { node: Arc<dyn Node>, lineage: Lineage },
 }
 
 impl Connection {
@@ -38,38 +40,77 @@ impl Connection {
     ///
     /// # Errors
     /// No node answers, or it is a replica: its reads may be old, and it takes no writes.
-    pub(crate) async fn open(client: &Client, blocked: Duration) -> RedisResult<Connection> {
+    pub(crate) async fn open(source: &Source, blocked: Duration) -> RedisResult<Connection> {
+        let client = match source {
+            Source::Network(client) => &**client,
+            Source::Node(node) => {
+                let node = node.clone().open();
+                let lineage = lineage(node.call(redis::cmd("INFO").arg("replication")).await)?;
+                return Ok(Connection::Node { node, lineage });
+            }
+        };
         let opened = timeout(OPEN_TIMEOUT, Box::pin(connect_to_primary(client))).await;
-        let multiplexed = opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "Redis does not answer"))??;
+        let opened = opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "Redis does not answer"));
+        let (multiplexed, lineage) = opened??;
         let (client, silence) = (client.clone(), SILENCE + blocked);
         let lost = Lost { client, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new() };
-        Ok(Connection { multiplexed, lost: Arc::new(lost) })
+        Ok(Connection::Network { multiplexed, lost: Arc::new(lost), lineage })
+    }
+
+    /// The timeline of the node that it leads to. A node that leaves its timeline refuses writes in between, and then the
+    /// connection is dropped.
+    pub(crate) fn lineage(&self) -> Lineage {
+        match self {
+            Connection::Network { lineage, .. } | Connection::Node { lineage, .. } => *lineage,
+        }
     }
 
     /// Sends one command and waits for its reply.
     pub(crate) async fn call(&mut self, command: &Cmd) -> RedisResult<Value> {
-        self.lost.unless(Box::pin(self.multiplexed.send_packed_command(command))).await
+        match self {
+            Connection::Network { multiplexed, lost, .. } => {
+                lost.unless(Box::pin(multiplexed.send_packed_command(command))).await
+            }
+            Connection::Node { node, .. } => node.call(command).await,
+        }
     }
 
     /// Sends a pipeline and waits for all of its replies.
     pub(crate) async fn calls(&mut self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        self.lost.unless(Box::pin(self.multiplexed.send_packed_commands(commands, 0, commands.len()))).await
+        match self {
+            Connection::Network { multiplexed, lost, .. } => {
+                lost.unless(Box::pin(multiplexed.send_packed_commands(commands, 0, commands.len()))).await
+            }
+            Connection::Node { node, .. } => {
+                let mut replies = Vec::with_capacity(commands.len());
+                for command in commands.cmd_iter() {
+                    replies.push(node.call(command).await?);
+                }
+                Ok(replies)
+            }
+        }
     }
 }
 
-async fn connect_to_primary(client: &Client) -> RedisResult<MultiplexedConnection> {
+async fn connect_to_primary(client: &Client) -> RedisResult<(MultiplexedConnection, Lineage)> {
     let mut connection = connect(client).await?;
-    let info =
-        connection.send_packed_command(redis::cmd("INFO").arg("replication")).await.and_then(Value::extract_error);
-    // A Redis that does not answer that says with the next command what is wrong.
-    let is_replica = info.is_ok_and(|info| {
-        redis::from_redis_value::<InfoDict>(info)
-            .is_ok_and(|info| info.get::<String>("role").as_deref() == Some("slave"))
-    });
-    match is_replica {
-        true => Err(RedisError::from((ErrorKind::Server(ServerErrorKind::ReadOnly), "this Redis is a replica"))),
-        false => Ok(connection),
+    let lineage = lineage(connection.send_packed_command(redis::cmd("INFO").arg("replication")).await)?;
+    Ok((connection, lineage))
+}
+
+/// Reads the lineage of a primary from its `INFO replication`.
+///
+/// # Errors
+/// It is a replica.
+fn lineage(info: RedisResult<Value>) -> RedisResult<Lineage> {
+    // A Redis that refuses that says with the next command what is wrong.
+    let Ok(info) = redis::from_redis_value::<InfoDict>(info?.extract_error().unwrap_or(Value::Nil)) else {
+        return Ok(Lineage::default());
+    };
+    if info.get::<String>("role").as_deref() == Some("slave") {
+        return Err(RedisError::from((ErrorKind::Server(ServerErrorKind::ReadOnly), "this Redis is a replica")));
     }
+    Ok(Lineage::of(&info))
 }
 
 async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
@@ -79,7 +120,7 @@ async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
 }
 
 /// Finds out that a connection is lost.
-struct Lost {
+pub(crate) struct Lost {
     client: Client,
     silence: Duration,
     /// How many replies have arrived.

@@ -1,5 +1,6 @@
 //! A failed command, and whether it took effect.
 
+use crate::timeline::Timeline;
 use metrics::{counter, describe_counter};
 use redis::{ErrorKind, RedisError, ServerError};
 use tallystone_model::{Applied, Refusal, Resource};
@@ -14,6 +15,8 @@ pub struct LinkError {
     pub(crate) lost: bool,
     /// Nothing was sent: the store is not what it was (X7).
     pub(crate) is_data_loss: bool,
+    /// Nothing was sent: the connection leads to this timeline, and the call was made for another.
+    pub(crate) timeline: Option<Timeline>,
 }
 
 /// The code of Redis's answer while it cannot write its data to its disk: it refuses every write.
@@ -39,7 +42,7 @@ fn disk_error(error: &RedisError) -> String {
 impl LinkError {
     /// No connection could be opened.
     pub(crate) fn before(error: RedisError) -> Self {
-        LinkError { source: error, applied: Applied::No, lost: true, is_data_loss: false }
+        LinkError { source: error, applied: Applied::No, lost: true, is_data_loss: false, timeline: None }
     }
 
     /// The command was sent.
@@ -51,7 +54,7 @@ impl LinkError {
         }
         let applied = if answered { Applied::No } else { Applied::Unknown };
         let is_replica = is_of_a_replica(error.code());
-        LinkError { source: error, applied, lost: !answered || is_replica, is_data_loss: false }
+        LinkError { source: error, applied, lost: !answered || is_replica, is_data_loss: false, timeline: None }
     }
 
     /// The store has no memory left for what the command would write.
@@ -62,7 +65,13 @@ impl LinkError {
     /// The store is not what it was.
     pub(crate) fn data_loss(why: String) -> Self {
         let error = RedisError::from((ErrorKind::Client, "data loss", why));
-        LinkError { source: error, applied: Applied::No, lost: false, is_data_loss: true }
+        LinkError { source: error, applied: Applied::No, lost: false, is_data_loss: true, timeline: None }
+    }
+
+    /// The connection leads to this timeline, and the call was made for another.
+    pub(crate) fn other_timeline(timeline: Timeline) -> Self {
+        let error = RedisError::from((ErrorKind::Client, "Redis was replaced since the call was made"));
+        LinkError { source: error, applied: Applied::No, lost: false, is_data_loss: false, timeline: Some(timeline) }
     }
 }
 

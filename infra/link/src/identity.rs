@@ -4,7 +4,9 @@
 //! operator has replaced by this one; `lost`, the mark that a process missed: no process starts on such a store.
 
 use crate::state::{DataLoss, StoreState, StoreStatus};
+use crate::timeline::Timeline;
 use crate::{ConnectError, Link, LinkError, ReplicaWait};
+use metrics::{counter, describe_counter};
 use redis::{Client, Cmd, from_redis_value};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,6 +16,7 @@ use uuid::Uuid;
 
 /// A loss is noticed within a second.
 const PROBE_EVERY: Duration = Duration::from_millis(800);
+const LOST_WRITES: &str = "tallystone_store_failovers_with_lost_writes_total";
 
 /// The identity of a store, as this process knows it.
 pub struct Identity {
@@ -32,6 +35,7 @@ pub struct Identity {
 struct Known {
     id: String,
     beat: u64,
+    timeline: Timeline,
 }
 
 /// The fields of a mark.
@@ -61,6 +65,8 @@ impl Identity {
         url: &str,
         is_volatile: bool,
     ) -> Result<Arc<Identity>, ConnectError> {
+        describe_counter!(LOST_WRITES, "replicas that became the primary without the last writes");
+        counter!(LOST_WRITES).increment(0);
         let link = Link::new(client, ReplicaWait::default(), []);
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
         let mut mark = read(&link, key).await.map_err(unreachable)?;
@@ -68,7 +74,8 @@ impl Identity {
             choose(&link, key).await.map_err(unreachable)?;
             mark = read(&link, key).await.map_err(unreachable)?;
         }
-        let known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat };
+        let timeline = link.lineage().await.map_err(unreachable)?.current;
+        let known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat, timeline };
         let state = Arc::new(StoreState::new());
         let identity = Identity { link, key, url: url.to_owned(), is_volatile, known: Mutex::new(known), state };
         let identity = Arc::new(identity);
@@ -111,11 +118,19 @@ impl Identity {
                 return Ok(Some(DataLoss::Foreign { expected: known.id.clone(), found: id }));
             }
             tracing::warn!(redis = self.url, "an operator has accepted the store as it is");
-            *known = Known { id, beat: mark.beat };
+            *known = Known { id, beat: mark.beat, ..*known };
         }
+        let lineage = self.link.lineage().await?;
         if mark.beat < known.beat {
-            return self.lost(known, DataLoss::Older).await;
+            // A replica may become the primary without the last writes. That is no older copy of the data: it says whose
+            // replica it was.
+            if known.timeline == Timeline::UNKNOWN || lineage.before != Some(known.timeline) {
+                return self.lost(known, DataLoss::Older).await;
+            }
+            counter!(LOST_WRITES).increment(1);
+            tracing::warn!(redis = self.url, "a replica has become the primary without the last writes: they are lost");
         }
+        known.timeline = lineage.current;
         if mark.lost.is_some() && !self.is_volatile {
             return Ok(Some(DataLoss::Noticed));
         }
@@ -141,7 +156,7 @@ impl Identity {
         tracing::warn!(redis = self.url, %loss, "the store is not what it was: going on, because it may be volatile");
         choose(&self.link, self.key).await?;
         let mark = read(&self.link, self.key).await?;
-        *known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat };
+        *known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat, ..*known };
         Ok(None)
     }
 

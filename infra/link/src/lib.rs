@@ -1,7 +1,7 @@
 //! The connection to Redis: one multiplexed connection, opened again when it breaks, and errors that say whether the
 //! failed write took effect.
 //!
-//! What lives here: [`Link`] and its [`LinkError`], one connection and the notice that it is lost (`connection`), its user
+//! What lives here: [`Link`] and its [`LinkError`], where it leads (`source`), one connection and the notice that it is lost (`connection`), its user
 //! and files (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`), the wait until it has loaded its
 //! data (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the
 //! same store (`identity`, `state`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock says of it
@@ -11,8 +11,10 @@
 mod access;
 mod acl;
 mod clock;
+mod condition;
 mod config;
 mod connection;
+mod demands;
 mod error;
 mod format;
 mod identity;
@@ -22,12 +24,17 @@ mod preflight;
 mod reply;
 mod room;
 mod script_reply;
+mod slot;
+mod source;
 mod state;
+mod timeline;
 mod witness;
 
 pub use access::RedisAccess;
 pub use clock::Clock;
+pub use condition::Condition;
 pub use config::RedisConfig;
+pub use demands::Demands;
 pub use error::LinkError;
 pub use format::Format;
 pub use identity::Identity;
@@ -35,5 +42,6 @@ pub use link::{Link, ReplicaWait};
 pub use preflight::{ConnectError, preflight};
 pub use room::Room;
 pub use script_reply::ScriptReply;
+pub use source::{Node, NodeReply, Source};
 pub use state::{DataLoss, StoreState, StoreStatus};
-pub use witness::{Verdict, Witness, wall_ms};
+pub use witness::{Verdict, Witness, set_virtual_wall_ms, wall_ms};

@@ -1,14 +1,18 @@
-//! One multiplexed connection, opened again when it breaks.
+//! The connections to one Redis: commands, scripts, and the wait for replicas.
 
 use crate::LinkError;
+use crate::condition::Condition;
 use crate::connection::Connection;
 use crate::error::is_of_a_replica;
+use crate::slot::{Open, Slot};
+use crate::source::Source;
 use crate::state::StoreState;
-use redis::{Client, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, ServerErrorKind, Value};
+use crate::timeline::{Lineage, Timeline};
+use redis::{Arg, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, ServerErrorKind, Value};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tallystone_model::Applied;
-use tokio::sync::Mutex;
 
 /// How many replicas must hold a write before the caller gets its answer (Q16, WAIT).
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,37 +30,47 @@ impl ReplicaWait {
     }
 }
 
-/// The connection to one Redis. Many callers share it.
+/// Connections for calls that wait for replicas. WAIT keeps back the replies behind it, so calls on different queues do not
+/// share one; those on one queue do, and stay in order.
+const WAITING_SLOTS: usize = 8;
+
+/// The connections to one Redis. Many callers share them.
 pub struct Link {
-    client: Client,
+    source: Source,
     replicas: ReplicaWait,
     /// The texts of the scripts that [`Link::eval`] calls by their hashes.
     scripts: Vec<&'static str>,
-    current: Mutex<Current>,
+    /// The first is for calls that do not wait for replicas.
+    slots: Vec<Slot>,
     /// Nothing is sent while the store is not what it was.
     store: Option<Arc<StoreState>>,
-}
-
-/// The current connection and its number. When many calls see one connection fail, the number makes only the first of
-/// them drop it.
-#[derive(Default)]
-struct Current {
-    connection: Option<Connection>,
-    generation: u64,
-    /// When the last attempt to connect has failed, and why.
-    failed: Option<(Instant, RedisError)>,
+    /// Nothing is sent to a Redis that does not meet it.
+    condition: Option<Condition>,
 }
 
 impl Link {
     /// A link that connects with its first call. `scripts`: the texts of all scripts that [`Link::eval`] will call.
-    pub fn new(client: Client, replicas: ReplicaWait, scripts: impl IntoIterator<Item = &'static str>) -> Self {
-        Link { client, replicas, scripts: scripts.into_iter().collect(), current: Mutex::default(), store: None }
+    pub fn new(
+        source: impl Into<Source>,
+        replicas: ReplicaWait,
+        scripts: impl IntoIterator<Item = &'static str>,
+    ) -> Self {
+        let waiting = if replicas.replicas_min > 0 { WAITING_SLOTS } else { 0 };
+        let slots = (0..=waiting).map(|_| Slot::default()).collect();
+        let scripts = scripts.into_iter().collect();
+        Link { source: source.into(), replicas, scripts, slots, store: None, condition: None }
     }
 
     /// The same link, which refuses every call while the store is not what it was.
     #[must_use]
     pub fn guarded_by(self, store: Arc<StoreState>) -> Self {
         Link { store: Some(store), ..self }
+    }
+
+    /// The same link, which sends calls only to a Redis that meets this condition.
+    #[must_use]
+    pub fn on(self, condition: Condition) -> Self {
+        Link { condition: Some(condition), ..self }
     }
 
     /// Called before anything is sent.
@@ -68,57 +82,48 @@ impl Link {
         store.check()
     }
 
-    /// The Redis client, for connections of another kind (Pub/Sub).
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// The number of replicas that a write waits for.
+    pub(crate) fn replicas_min(&self) -> u32 {
+        self.replicas.replicas_min
     }
 
-    async fn connection(&self) -> Result<(Connection, u64), RedisError> {
-        let arrived = Instant::now();
-        let mut current = self.current.lock().await;
-        if let Some(connection) = &current.connection {
-            return Ok((connection.clone(), current.generation));
-        }
-        // One attempt speaks for all that waited for it: otherwise each would wait for a Redis that hangs after the other.
-        if let Some((at, error)) = &current.failed
-            && *at > arrived
-        {
-            return Err(error.clone());
-        }
-        match Connection::open(&self.client, self.replicas.longest()).await {
-            Ok(connection) => {
-                current.generation += 1;
-                (current.connection, current.failed) = (Some(connection.clone()), None);
-                Ok((connection, current.generation))
-            }
-            Err(error) => {
-                current.failed = Some((Instant::now(), error.clone()));
-                Err(error)
-            }
-        }
+    /// Where it leads, for another link.
+    pub fn source(&self) -> &Source {
+        &self.source
     }
 
-    async fn drop_connection(&self, generation: u64) {
-        let mut current = self.current.lock().await;
-        if current.generation == generation {
-            current.connection = None;
+    async fn open(&self, slot: usize) -> Result<Open<'_>, LinkError> {
+        let blocked = if slot == 0 { Duration::ZERO } else { self.replicas.longest() };
+        let connect = async {
+            let connection = Connection::open(&self.source, blocked).await?;
+            if let Some(condition) = &self.condition {
+                condition.check(connection.lineage().current).await?;
+            }
+            Ok(connection)
+        };
+        self.slots[slot].open(connect).await.map_err(LinkError::before)
+    }
+
+    /// The slot for a call that writes, and waits for replicas if the link does. `key`: calls with the same key stay in
+    /// order.
+    fn slot_of(&self, writes: bool, key: &[u8]) -> usize {
+        if !writes || self.slots.len() == 1 {
+            return 0;
         }
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        1 + hasher.finish() as usize % WAITING_SLOTS
     }
 
     /// Sends one command. If no connection could be opened, the command certainly did not take effect.
     pub async fn call(&self, command: &Cmd) -> Result<Value, LinkError> {
         self.check_store(false)?;
-        let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
-        match connection.call(command).await.and_then(Value::extract_error) {
-            Ok(value) => Ok(value),
-            Err(error) => {
-                let error = LinkError::after(error);
-                if error.lost {
-                    self.drop_connection(generation).await;
-                }
-                Err(error)
-            }
-        }
+        call_over(&self.open(0).await?, command).await
+    }
+
+    /// The lineage of the node that it is connected to.
+    pub(crate) async fn lineage(&self) -> Result<Lineage, LinkError> {
+        Ok(self.open(0).await?.connection.lineage())
     }
 
     /// Reads one section of `INFO`.
@@ -142,13 +147,13 @@ impl Link {
             return Ok(Vec::new());
         }
         self.check_store(writes)?;
-        let (mut connection, generation) = self.connection().await.map_err(LinkError::before)?;
-        let answers = match connection.calls(commands).await {
+        let open = self.open(self.slot_of(writes, b"")).await?;
+        let answers = match open.connection.clone().calls(commands).await {
             Ok(answers) => answers,
             Err(error) => {
                 let error = LinkError::after(error);
                 if error.lost {
-                    self.drop_connection(generation).await;
+                    open.abandon().await;
                 }
                 return Err(error);
             }
@@ -156,10 +161,10 @@ impl Link {
         let is_refused =
             |answer: &Value| matches!(answer, Value::ServerError(error) if is_of_a_replica(Some(error.code())));
         if answers.iter().any(is_refused) {
-            self.drop_connection(generation).await;
+            open.abandon().await;
         }
         if writes && self.replicas.replicas_min > 0 {
-            self.wait_for_replicas().await?;
+            self.wait_for_replicas(&open).await?;
         }
         Ok(answers)
     }
@@ -167,23 +172,40 @@ impl Link {
     /// Calls a script by its hash (EVALSHA). Loads all scripts if Redis does not have it (after a restart or SCRIPT
     /// FLUSH). `writes`: wait for the replicas behind it.
     pub async fn eval(&self, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
+        self.eval_on(None, command, writes).await
+    }
+
+    /// As [`eval`](Link::eval), for a call that was made for this timeline: where the connection leads to another one, the
+    /// call is not sent.
+    pub(crate) async fn eval_on(
+        &self,
+        timeline: Option<Timeline>,
+        command: &Cmd,
+        writes: bool,
+    ) -> Result<Value, LinkError> {
         self.check_store(writes)?;
-        let answer = match self.call(command).await {
+        let open = self.open(self.slot_of(writes, first_key(command))).await?;
+        let found = open.connection.lineage().current;
+        if timeline.is_some_and(|timeline| timeline != found) {
+            return Err(LinkError::other_timeline(found));
+        }
+        // All over one connection: WAIT covers only what was written over its own.
+        let answer = match call_over(&open, command).await {
             Err(error) if error.source.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.load_scripts().await?;
-                self.call(command).await?
+                self.load_scripts_over(&open).await?;
+                call_over(&open, command).await?
             }
             other => other?,
         };
         if writes && self.replicas.replicas_min > 0 {
-            self.wait_for_replicas().await?;
+            self.wait_for_replicas(&open).await?;
         }
         Ok(answer)
     }
 
-    async fn wait_for_replicas(&self) -> Result<(), LinkError> {
+    async fn wait_for_replicas(&self, open: &Open<'_>) -> Result<(), LinkError> {
         let wait = redis::cmd("WAIT").arg(self.replicas.replicas_min).arg(self.replicas.wait_ms).take();
-        let reached = match self.call(&wait).await {
+        let reached = match call_over(open, &wait).await {
             Ok(Value::Int(reached)) => reached,
             Ok(_) => 0,
             Err(error) => return Err(LinkError { applied: Applied::Unknown, ..error }),
@@ -193,21 +215,47 @@ impl Link {
         }
         let detail = format!("{reached} of {} replicas have the write", self.replicas.replicas_min);
         let error = RedisError::from((ErrorKind::Client, "too few replicas", detail));
-        Err(LinkError { source: error, applied: Applied::Unknown, lost: false, is_data_loss: false })
+        Err(LinkError { applied: Applied::Unknown, lost: false, ..LinkError::after(error) })
     }
 
     /// Loads all scripts into Redis.
     pub async fn load_scripts(&self) -> Result<(), LinkError> {
+        self.load_scripts_over(&self.open(0).await?).await
+    }
+
+    async fn load_scripts_over(&self, open: &Open<'_>) -> Result<(), LinkError> {
         for script in &self.scripts {
-            self.call(redis::cmd("SCRIPT").arg("LOAD").arg(*script)).await?;
+            call_over(open, redis::cmd("SCRIPT").arg("LOAD").arg(*script)).await?;
         }
         Ok(())
+    }
+}
+
+async fn call_over(open: &Open<'_>, command: &Cmd) -> Result<Value, LinkError> {
+    match open.connection.clone().call(command).await.and_then(Value::extract_error) {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            let error = LinkError::after(error);
+            if error.lost {
+                open.abandon().await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The first key of an EVALSHA; empty: it has none.
+fn first_key(command: &Cmd) -> &[u8] {
+    match command.args_iter().nth(3) {
+        Some(Arg::Simple(key)) => key,
+        _ => b"",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redis::Client;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::net::TcpListener;
 

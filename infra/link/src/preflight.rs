@@ -21,6 +21,10 @@ const WANTED: [(&str, &str); 4] = [
     ("maxmemory-policy", "noeviction"),
 ];
 
+/// Without it, a Redis whose replicas are away executes a call that then waits for them in vain: each try to lease a message
+/// costs it an attempt.
+const REPLICAS_MIN: &str = "min-replicas-to-write";
+
 /// Why the preflight check refused a Redis.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -97,6 +101,16 @@ pub enum ConnectError {
         /// The settings that make it so.
         settings: String,
     },
+    /// It accepts writes although too few replicas are there for the wait behind them.
+    #[error(
+        "this Redis accepts writes that too few replicas can get: min-replicas-to-write is '{found}'. Set it to {replicas_min}, as redis.replicas_min, or accept what follows with --allow-volatile"
+    )]
+    Replicas {
+        /// The setting.
+        found: String,
+        /// What the configuration of this process has.
+        replicas_min: u32,
+    },
     /// It would drop acknowledged writes at its next start.
     #[error(
         "this Redis would lose its data at its next start: it loads the append-only file as the user 'default', whose rights are '{rights}', and drops every transaction that this user may not execute. Write `user default off ~* &* +@all` in its ACL instead (off: no client can log in as it), or accept the loss with --allow-volatile"
@@ -154,6 +168,12 @@ pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(
         .collect();
     if !wrong.is_empty() {
         return Err(ConnectError::Volatile { settings: wrong.join(", ") });
+    }
+    let replicas_min = link.replicas_min();
+    let reply = link.call(redis::cmd("CONFIG").arg("GET").arg(REPLICAS_MIN)).await.map_err(unreachable)?;
+    let found = field(&reply, REPLICAS_MIN);
+    if found.parse::<u32>().unwrap_or(0) < replicas_min {
+        return Err(ConnectError::Replicas { found, replicas_min });
     }
     match loading(link).await.map_err(unreachable)? {
         Loading::Allowed => Ok(()),

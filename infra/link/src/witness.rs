@@ -3,8 +3,10 @@
 
 use crate::Link;
 use crate::error::begin_disk_errors;
+use crate::timeline::Timeline;
 use metrics::{Unit, describe_gauge, gauge};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -22,6 +24,8 @@ pub struct Witness {
     /// The last line of the log said that the clocks differ.
     is_warned: AtomicBool,
     logged_at: Mutex<Option<Instant>>,
+    /// The timeline of the connection, as the last call found it.
+    timeline: AtomicU32,
 }
 
 /// Whether Redis's clock and this process's agree within the bound.
@@ -36,9 +40,20 @@ pub enum Verdict {
     },
 }
 
+thread_local! {
+    static VIRTUAL_MS: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Sets the time that [`wall_ms`] returns on this thread; `None`: the machine's. A simulator runs all of its servers on one
+/// thread, each with a clock that may be wrong.
+pub fn set_virtual_wall_ms(ms: Option<u64>) {
+    VIRTUAL_MS.set(ms);
+}
+
 /// This machine's time in Unix ms.
 pub fn wall_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    VIRTUAL_MS.get().unwrap_or_else(now_ms)
 }
 
 /// By how much a time of Redis is ahead of the span in which it was read (negative: behind), in ms.
@@ -52,12 +67,21 @@ impl Witness {
     pub const SKEW_MAX_MS: u32 = 10_000;
 
     pub(crate) fn new(what: &'static str, skew_max_ms: u32) -> Witness {
-        Witness { what, skew_max_ms, is_warned: AtomicBool::new(false), logged_at: Mutex::new(None) }
+        let (is_warned, logged_at) = (AtomicBool::new(false), Mutex::new(None));
+        Witness { what, skew_max_ms, is_warned, logged_at, timeline: AtomicU32::new(Timeline::UNKNOWN.0) }
     }
 
     /// By how much the clocks may differ, in ms; 0: they are not compared.
     pub fn skew_max_ms(&self) -> u32 {
         self.skew_max_ms
+    }
+
+    pub(crate) fn timeline(&self) -> Timeline {
+        Timeline(self.timeline.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_timeline(&self, timeline: Timeline) {
+        self.timeline.store(timeline.0, Ordering::Relaxed);
     }
 
     /// Judges a time of Redis that was read between two times of this process (all Unix ms), and logs if the verdict is

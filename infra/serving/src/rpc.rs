@@ -1,6 +1,6 @@
 //! The observation of calls: how many, how long, with which code; the same for every service.
 
-use crate::access::{Access, Guarded};
+use crate::access::{Access, AuditedCall, Guarded};
 use crate::spans;
 use ::metrics::{Counter, Histogram, Unit, counter, describe_counter, describe_histogram, histogram};
 use opentelemetry::Context;
@@ -59,12 +59,8 @@ impl RpcMetrics {
         let span = spans::begin(&request);
         let allowed = access.check(request.get_ref()).and_then(|()| access.audit(request.get_ref()));
         let call = async {
-            let audited = allowed?;
-            let outcome = call(request).await;
-            if let Some(audited) = audited {
-                audited.end(outcome.as_ref());
-            }
-            outcome
+            let record = allowed?;
+            AuditedCall::around(record, call(request)).await
         };
         self.observe(R::RPC, span, call).await
     }

@@ -41,7 +41,7 @@ local function best_of(filters)
 end
 
 local function lease_filtered(r)
-  if reply_bytes > REPLY_BYTES_MAX then
+  if is_full() then
     r.ended = WORK_BOUND
     return
   end

@@ -1,7 +1,12 @@
 -- dequeue/leases: the leases of this call, and the repetition of answered requests (Q10).
-local REPLY_BYTES_MAX = 4 * 1024 * 1024
+local REPLY_BYTES_MAX, LEASES_MAX = 4194304, 2048
 -- id, head, body of every lease. Those of one request are neighbours, from r.first on.
 local leases, leases_end, reply_bytes = {}, 0, 0
+
+-- Whether this call has given what one call may (X5): requests that are left continue in the next.
+local function is_full()
+  return reply_bytes > REPLY_BYTES_MAX or leases_end >= 3 * LEASES_MAX
+end
 
 -- Leases of one request that end at the same time are a run. The first one is in the request itself; of each further one
 -- `runs` has the position of its first lease and the time (ms).
@@ -47,7 +52,9 @@ local function replay_answered(requests)
   end
   if #ids == 0 then return end
   for i, raw in ipairs(call('HMGET', K_REQUESTS, unpack(ids))) do
-    if raw then replay(with_id[i], remembered(raw)) end
+    local r = with_id[i]
+    if raw and is_full() then r.ended, r.limit = WORK_BOUND, 0
+    elseif raw then replay(r, remembered(raw)) end
   end
   forget(0, 2 * #ids)
 end

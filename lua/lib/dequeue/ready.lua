@@ -76,7 +76,7 @@ end
 -- Leases up to `wanted` messages to the requests from `from` to `to`.
 local function lease_ready(requests, from, to, wanted)
   while wanted > 0 do
-    if reply_bytes > REPLY_BYTES_MAX then
+    if is_full() then
       for short = from, to do
         local r = requests[short]
         if r.found < r.limit and r.ended == 0 then r.ended = WORK_BOUND end

@@ -10,6 +10,17 @@ use tallystone_model::{Cause, Event, State};
 /// In the cause of an event that carries a payload, or a result.
 const PAYLOAD_FLAG: u8 = 128;
 
+/// The begin of an entry that is the mark of a new timeline; no state has this number.
+const TIMELINE_MARK: u8 = 255;
+
+/// The offset that the next event of the earlier timeline would have had; `None`: the entry is no mark of a new one.
+pub fn decode_timeline_mark(entry: &[u8]) -> Option<u64> {
+    match entry.split_first()? {
+        (&TIMELINE_MARK, rest) => Reader(rest).number(7).ok(),
+        _ => None,
+    }
+}
+
 /// Decodes the events of one outbox entry, whose time is `at_ms`.
 pub fn decode_events(at_ms: u64, entry: &[u8]) -> Result<Vec<Event>, Unreadable> {
     let mut reader = Reader(entry);

@@ -13,7 +13,7 @@ mod request;
 mod state;
 
 pub use content::{encode_content, encode_priority};
-pub use event::decode_events;
+pub use event::{decode_events, decode_timeline_mark};
 pub use id::{decode_id, encode_id, stored_id};
 pub use message::{decode_holder, decode_lease, decode_message};
 pub use reader::Unreadable;
@@ -32,5 +32,9 @@ mod tests {
             assert!(decode_state(rubbish).is_err());
         }
         assert!(decode_events(0, b"\x09\x00\x01").is_err());
+        for no_mark in [&b""[..], b"\xff", b"\xff\x00\x00\x00\x00\x00\x00", b"\x00\x01\x02\x03\x04\x05\x06\x07"] {
+            assert_eq!(decode_timeline_mark(no_mark), None);
+        }
+        assert_eq!(decode_timeline_mark(b"\xff\x00\x00\x00\x00\x00\x01\x02"), Some(258));
     }
 }

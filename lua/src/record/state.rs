@@ -5,6 +5,9 @@ use crate::constants::FAR_MS;
 #[cfg(test)]
 use crate::constants::STATE_LAYOUT;
 
+/// What a timeline behind the layout begins with; `lib/timeline.lua` has it. No server's id begins so.
+const TIMELINE_FOLLOWS: u8 = 1;
+
 /// The fields of a shard's state that Rust reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardState {
@@ -20,6 +23,9 @@ pub struct ShardState {
     pub added: u64,
     /// The offset of the first event that no sink has acknowledged.
     pub acked: u64,
+    /// The sequence at which the shard's timeline began; 0: with the queue. It exceeds every number that was handed out
+    /// before (`lib/timeline.lua`).
+    pub timeline_begin: u64,
 }
 
 /// Decodes the state record; `lib/shard.lua` has its layout.
@@ -33,7 +39,20 @@ pub fn decode_state(raw: &[u8]) -> Result<ShardState, Unreadable> {
     }
     let _wait_sweep_parked_popped = reader.bytes(6 + 6 + 4 + 6)?;
     let created_at_ms = reader.number(6)?;
-    Ok(ShardState { revision, sequence, counts, created_at_ms, added: reader.number(7)?, acked: reader.number(7)? })
+    let (added, acked) = (reader.number(7)?, reader.number(7)?);
+    let timeline_begin = read_timeline(&mut reader)?;
+    Ok(ShardState { revision, sequence, counts, created_at_ms, added, acked, timeline_begin })
+}
+
+/// The begin of the timeline, if the state has one.
+fn read_timeline(reader: &mut Reader<'_>) -> Result<u64, Unreadable> {
+    if reader.0.first() != Some(&TIMELINE_FOLLOWS) {
+        return Ok(0);
+    }
+    let _which = reader.bytes(1 + 4)?;
+    let begin = reader.number(7)?;
+    let _began_at_ms = reader.number(6)?;
+    Ok(begin)
 }
 
 /// The fields of a shard's state that say what happens without a call.
@@ -54,6 +73,7 @@ pub fn decode_marks(raw: &[u8]) -> Result<ShardMarks<'_>, Unreadable> {
     let (wait_until_ms, sweep_at_ms) = (reader.number(6)?, reader.number(6)?);
     let _parked_popped_created_added_acked = reader.bytes(4 + 6 + 6 + 7 + 7)?;
     let sweep_at_ms = Some(sweep_at_ms).filter(|at_ms| *at_ms < FAR_MS);
+    read_timeline(&mut reader)?;
     Ok(ShardMarks { wait_until_ms, sweep_at_ms, waiter: reader.0 })
 }
 
@@ -72,6 +92,11 @@ mod tests {
         raw.extend(b"server");
         let marks = ShardMarks { wait_until_ms: 5_000, sweep_at_ms: Some(6_000), waiter: b"server" };
         assert_eq!(decode_marks(&raw), Ok(marks));
+        let timeline = [1, 0xAA, 0xBB, 0xCC, 0xDD, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 8];
+        let end = raw.len() - b"server".len();
+        raw.splice(end..end, timeline);
+        assert_eq!(decode_marks(&raw), Ok(marks), "behind a timeline");
+        assert_eq!(decode_state(&raw).map(|state| state.timeline_begin), Ok(9));
         raw[53..59].copy_from_slice(&FAR_MS.to_be_bytes()[2..]);
         assert_eq!(decode_marks(&raw), Ok(ShardMarks { sweep_at_ms: None, ..marks }));
         assert!(decode_marks(&raw[..60]).is_err());

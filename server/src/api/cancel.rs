@@ -7,7 +7,7 @@ use tallystone_model::limits::REASON_BYTES_MAX;
 use tallystone_model::store::Cancellation;
 use tallystone_model::{Refusal, Store};
 use tallystone_proto::queue::v1 as pb;
-use tallystone_serving::{Access, Guarded as _, Right};
+use tallystone_serving::{Access, AuditedCall, Guarded as _, Right};
 use tonic::{Request, Status};
 
 pub(super) async fn handle<S: Store>(
@@ -24,11 +24,7 @@ pub(super) async fn handle<S: Store>(
     if request.cancellations.iter().any(|cancellation| cancellation.fencing_token != 0) {
         access.require(pb::CancelRequest::RPC, Right::Consume, &request.queue)?;
     }
-    let outcome = cancel(engine, request).await;
-    if let Some(audited) = audited {
-        audited.end(outcome.as_ref());
-    }
-    outcome
+    AuditedCall::around(audited, cancel(engine, request)).await
 }
 
 async fn cancel<S: Store>(engine: &Engine<S>, request: pb::CancelRequest) -> Result<pb::CancelResponse, Status> {

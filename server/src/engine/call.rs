@@ -1,5 +1,6 @@
 //! The calls of one verb, and the recipients of their results.
 
+use super::cost::Load;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::store::Items;
 use tokio::sync::oneshot;
@@ -28,6 +29,10 @@ pub(crate) struct Call<I, O> {
 }
 
 impl<I, O> Call<I, O> {
+    pub(super) fn load(&self) -> Load {
+        Load { items: self.items.len(), bytes: self.bytes }
+    }
+
     /// A call of a subscription; `None` without items.
     pub(super) fn of_subscription(id: SubscriptionId, items: Vec<I>) -> Option<Self> {
         (!items.is_empty()).then_some(Call {

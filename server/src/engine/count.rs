@@ -29,7 +29,7 @@ pub(super) fn count(outcome: &Outcome, tally: &Tally) {
         Some((_, Ok(dequeued))) => {
             let refused = dequeued.leases.iter().filter_map(|leases| leases.as_ref().err());
             refused.for_each(|refusal| tally.refused(refusal));
-            tally.add(Counted::Leased, dequeued.leases.iter().flatten().map(|leases| leases.len() as u64).sum());
+            tally.add(Counted::Leased, outcome.leased.items as u64);
             tally.add(Counted::Lapsed, dequeued.expired);
             tally.add(Counted::Errored, dequeued.errored);
         }

@@ -1,8 +1,10 @@
 //! One flush: the gathered calls of a lane as one store call per verb, all sent at once.
 
 use super::context::Context;
+use super::cost::Load;
 use super::fair_queue::Permit;
 use super::gather::{Batch, Parts};
+use super::steps;
 use super::waiting::DequeueBatch;
 use crate::config::CreateOnEnqueue;
 use futures::FutureExt;
@@ -10,7 +12,7 @@ use futures::future::{BoxFuture, OptionFuture};
 use std::sync::Arc;
 use tallystone_model::message::Enqueued;
 use tallystone_model::store::{Cancellation, Completion, Dequeued, Extended, Extension, Items, Release, Transition};
-use tallystone_model::{NewMessage, QueueConfig, QueueName, Refusal, Shard, Store};
+use tallystone_model::{Lease, NewMessage, QueueConfig, QueueName, Refusal, Shard, Store};
 
 /// The store calls of one flush.
 #[derive(Default)]
@@ -31,22 +33,36 @@ pub(super) struct Outcome {
     pub(super) cancel: Option<(Parts<Transition>, Items<Transition>)>,
     pub(super) enqueue: Option<(Parts<Enqueued>, Items<Enqueued>)>,
     pub(super) dequeue: Option<(DequeueBatch, Result<Dequeued, Refusal>)>,
-    /// The enqueue had to create its queue first, so the dequeue was executed before it.
+    /// The messages that the dequeue has leased.
+    pub(super) leased: Load,
+    /// The dequeue was executed before a part of the other calls: the enqueue had to create its queue first, or a call had
+    /// several steps.
     pub(super) overtaken: bool,
 }
 
 impl Flush {
-    /// The number of items; each request of the dequeue counts as one.
-    pub(super) fn items(&self) -> usize {
-        fn of<I, O>(batch: &Option<Batch<I, O>>) -> usize {
+    /// What is sent to the store; each request of the dequeue counts as one item.
+    pub(super) fn load(&self) -> Load {
+        fn of<I, O>(batch: &Option<Batch<I, O>>) -> Load {
+            batch.as_ref().map(Batch::load).unwrap_or_default()
+        }
+        let requests = self.dequeue.as_ref().map_or(0, |batch| batch.requests.len());
+        of(&self.complete)
+            .plus(of(&self.release))
+            .plus(of(&self.extend))
+            .plus(of(&self.cancel))
+            .plus(of(&self.enqueue))
+            .plus(Load { items: requests, bytes: 0 })
+    }
+
+    /// Whether a call has several steps of so many items.
+    fn has_steps(&self, step: Option<usize>) -> bool {
+        fn length<I, O>(batch: &Option<Batch<I, O>>) -> usize {
             batch.as_ref().map_or(0, |batch| batch.items.len())
         }
-        of(&self.complete)
-            + of(&self.release)
-            + of(&self.extend)
-            + of(&self.cancel)
-            + of(&self.enqueue)
-            + self.dequeue.as_ref().map_or(0, |batch| batch.requests.len())
+        let Flush { complete, release, extend, cancel, enqueue, .. } = self;
+        let lengths = [length(complete), length(release), length(extend), length(cancel), length(enqueue)];
+        step.is_some_and(|step| lengths.into_iter().any(|length| length > step))
     }
 
     /// Whether there is nothing to send.
@@ -65,10 +81,22 @@ impl Flush {
 }
 
 impl Outcome {
-    /// Whether the store has answered a call that there is no such queue. (A quota refuses a whole call only if it would have
-    /// to create its queue.)
-    pub(super) fn finds_no_queue(&self) -> bool {
-        self.has(|refusal| matches!(refusal, Refusal::QueueNotFound { .. } | Refusal::TenantQuota { .. }))
+    /// Whether the queue exists, as the store has answered; `None`: no answer says so. (A quota refuses a whole call only if
+    /// it would have to create its queue.)
+    pub(super) fn finds_queue(&self) -> Option<bool> {
+        if self.has(|refusal| matches!(refusal, Refusal::QueueNotFound { .. } | Refusal::TenantQuota { .. })) {
+            return Some(false);
+        }
+        fn is_executed<P, T>(answer: &Option<(P, Result<T, Refusal>)>) -> bool {
+            matches!(answer, Some((_, Ok(_))))
+        }
+        let is_executed = is_executed(&self.complete)
+            || is_executed(&self.release)
+            || is_executed(&self.extend)
+            || is_executed(&self.cancel)
+            || is_executed(&self.enqueue)
+            || is_executed(&self.dequeue);
+        is_executed.then_some(true)
     }
 
     /// Whether a call as a whole was refused so.
@@ -89,29 +117,30 @@ impl Outcome {
 }
 
 /// Sends a flush. The store calls do not wait for each other. They are polled in this order and so reach the store's
-/// connection in this order: the dequeue comes after the calls that may make messages runnable. `leases`: about how many
-/// messages it will lease. Most flushes have one or two
-/// of the six calls: each is boxed, so that a flush does not reserve the memory of all.
+/// connection in this order: the dequeue comes after the calls that may make messages runnable. `leases`: about what it will
+/// lease. Most flushes have one or two of the six calls: each is boxed, so that a flush does not reserve the memory of all.
 pub(super) async fn perform<S: Store>(
     context: Arc<Context<S>>,
     shard: Shard,
     flush: Flush,
-    leases: usize,
+    leases: Load,
     mut permit: Permit,
 ) -> Outcome {
-    permit.set_items(flush.items(), leases);
+    permit.set_cost(flush.load().cost(), leases.cost());
+    let step = permit.step_items();
+    let mut overtaken = flush.has_steps(step);
     let (store, shard) = (&*context.store, &shard);
-    let mut overtaken = false;
-    let complete = sent(flush.complete, |items| store.complete(shard, items));
-    let release = sent(flush.release, |items| store.release(shard, items));
-    let extend = sent(flush.extend, |items| store.extend_lease(shard, items));
-    let cancel = sent(flush.cancel, |items| store.cancel(shard, items));
+    let complete = sent(flush.complete, step, |items| store.complete(shard, items));
+    let release = sent(flush.release, step, |items| store.release(shard, items));
+    let extend = sent(flush.extend, step, |items| store.extend_lease(shard, items));
+    let cancel = sent(flush.cancel, step, |items| store.cancel(shard, items));
     let (context, overtaken_by, permit_of_enqueue) = (&context, &mut overtaken, &mut permit);
-    let enqueue = flush.enqueue.map(|Batch { items, parts, may_create }| {
+    let enqueue = flush.enqueue.map(|Batch { mut items, parts, may_create, .. }| {
         let call = async move {
+            let later = items.split_off(items.len().min(step.unwrap_or(usize::MAX)));
             let (answer, created) = enqueue_or_create(context, shard, items, may_create, permit_of_enqueue).await;
-            *overtaken_by = created;
-            (parts, answer)
+            *overtaken_by |= created;
+            (parts, steps::go_on(answer, later, step, |items| store.enqueue(shard, items)).await)
         };
         call.boxed()
     });
@@ -124,25 +153,40 @@ pub(super) async fn perform<S: Store>(
     });
     let (complete, release, extend, cancel, enqueue, dequeue) =
         futures::join!(complete, release, extend, cancel, OptionFuture::from(enqueue), OptionFuture::from(dequeue),);
-    if let Some((_, Ok(dequeued))) = &dequeue {
-        permit.leased(dequeued.leases.iter().flatten().map(Vec::len).sum());
-    }
-    let outcome = Outcome { complete, release, extend, cancel, enqueue, dequeue, overtaken };
+    let leased = dequeue.as_ref().map_or(Load::default(), |(_, answer)| leased(answer));
+    permit.leased(leased.cost());
+    let outcome = Outcome { complete, release, extend, cancel, enqueue, dequeue, leased, overtaken };
     permit.set_store_away(outcome.has(|refusal| matches!(refusal, Refusal::Unavailable { .. })));
     outcome
 }
 
-/// The store call of a batch, with what its results belong to.
+/// The store call of a batch, or its steps, with what the results belong to.
 fn sent<'a, I, O, F>(
     batch: Option<Batch<I, O>>,
-    call: impl FnOnce(Vec<I>) -> F,
+    step: Option<usize>,
+    call: impl Fn(Vec<I>) -> F + Send + 'a,
 ) -> OptionFuture<BoxFuture<'a, (Parts<O>, Items<O>)>>
 where
+    I: Send + 'a,
     O: Send + 'a,
     F: Future<Output = Items<O>> + Send + 'a,
 {
-    let with_parts = |Batch { items, parts, .. }: Batch<I, O>| call(items).map(|answer| (parts, answer)).boxed();
+    let with_parts = |Batch { mut items, parts, .. }: Batch<I, O>| {
+        let later = items.split_off(items.len().min(step.unwrap_or(usize::MAX)));
+        let call = async move {
+            let answer = call(items).await;
+            (parts, steps::go_on(answer, later, step, call).await)
+        };
+        call.boxed()
+    };
     batch.map(with_parts).into()
+}
+
+/// The messages that a dequeue has leased.
+fn leased(answer: &Result<Dequeued, Refusal>) -> Load {
+    let leases = answer.iter().flat_map(|dequeued| dequeued.leases.iter().flatten().flatten());
+    let load = |lease: &Lease| Load { items: 1, bytes: lease.payload.len() };
+    leases.map(load).fold(Load::default(), Load::plus)
 }
 
 /// Enqueues; the first Enqueue creates the queue from its template (Q1). Returns whether it came after the dequeue of its

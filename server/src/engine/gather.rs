@@ -1,24 +1,27 @@
 //! Combines the calls of many callers into one store call, and splits its results among them.
 
 use super::call::{Call, Recipient, SubscriptionId};
+use super::cost::{ITEM_BYTES, Load};
 use std::collections::VecDeque;
 use tallystone_model::Refusal;
-use tallystone_model::limits::BATCH_BYTES_MAX;
 use tallystone_model::store::Items;
 
 /// A flush takes calls up to so many items of each verb, since the store executes nothing else meanwhile
 /// (docs/decisions/0070).
 pub(super) const FLUSH_ITEMS: usize = 128;
 
+/// The same for the bytes of messages: they cost the store as much as so many items.
+const FLUSH_BYTES: usize = FLUSH_ITEMS * ITEM_BYTES;
+
 /// The calls of one verb that wait to be sent to the store.
 pub(super) struct Gather<I, O> {
     calls: VecDeque<Call<I, O>>,
-    items: usize,
+    load: Load,
 }
 
 impl<I, O> Default for Gather<I, O> {
     fn default() -> Self {
-        Gather { calls: VecDeque::new(), items: 0 }
+        Gather { calls: VecDeque::new(), load: Load::default() }
     }
 }
 
@@ -26,6 +29,8 @@ impl<I, O> Default for Gather<I, O> {
 pub(super) struct Batch<I, O> {
     /// The items of all calls, in order.
     pub(super) items: Vec<I>,
+    /// Their encoded size, where it is known (Enqueue).
+    pub(super) bytes: usize,
     /// The calls that the items belong to.
     pub(super) parts: Parts<O>,
     /// Whether one of the calls may create the queue without a template: it does so as if it had come first.
@@ -37,7 +42,7 @@ pub(super) type Parts<O> = Vec<(usize, Recipient<O>)>;
 
 impl<I, O> Gather<I, O> {
     pub(super) fn push(&mut self, call: Call<I, O>) {
-        self.items += call.items.len();
+        self.load = self.load.plus(call.load());
         self.calls.push_back(call);
     }
 
@@ -45,38 +50,46 @@ impl<I, O> Gather<I, O> {
         self.calls.is_empty()
     }
 
-    /// The number of items of all calls.
-    pub(super) fn items(&self) -> usize {
-        self.items
+    /// The load of all calls.
+    pub(super) fn load(&self) -> Load {
+        self.load
     }
 
     /// Takes as many whole calls as one flush may have, and at least one. Calls whose callers have disconnected are dropped.
     pub(super) fn take(&mut self) -> Option<Batch<I, O>> {
         let mut batch: Option<Batch<I, O>> = None;
-        let mut bytes = 0;
         while let Some(call) = self.calls.front() {
-            let so_far = batch.as_ref().map_or(0, |batch| batch.items.len());
-            let fits = so_far + call.items.len() <= FLUSH_ITEMS && bytes + call.bytes <= BATCH_BYTES_MAX;
-            if so_far > 0 && !fits {
+            let fits = |batch: &Batch<I, O>| {
+                let load = batch.load().plus(call.load());
+                load.items <= FLUSH_ITEMS && load.bytes <= FLUSH_BYTES
+            };
+            if batch.as_ref().is_some_and(|batch| !fits(batch)) {
                 break;
             }
             let Some(call) = self.calls.pop_front() else { break };
-            self.items -= call.items.len();
+            self.load = self.load.minus(call.load());
             if call.recipient.is_gone() {
                 continue;
             }
-            bytes += call.bytes;
-            let part = (call.items.len(), call.recipient);
+            let Call { items, bytes, may_create, recipient } = call;
+            let part = (items.len(), recipient);
             match &mut batch {
-                None => batch = Some(Batch { items: call.items, parts: vec![part], may_create: call.may_create }),
+                None => batch = Some(Batch { items, bytes, parts: vec![part], may_create }),
                 Some(batch) => {
-                    batch.items.extend(call.items);
+                    batch.items.extend(items);
+                    batch.bytes += bytes;
                     batch.parts.push(part);
-                    batch.may_create |= call.may_create;
+                    batch.may_create |= may_create;
                 }
             }
         }
         batch
+    }
+}
+
+impl<I, O> Batch<I, O> {
+    pub(super) fn load(&self) -> Load {
+        Load { items: self.items.len(), bytes: self.bytes }
     }
 }
 
@@ -114,6 +127,7 @@ pub(super) fn split<O>(
 mod tests {
     use super::*;
     use tallystone_model::Resource;
+    use tallystone_model::limits::BATCH_BYTES_MAX;
     use tokio::sync::oneshot;
 
     fn call(items: std::ops::Range<usize>, bytes: usize) -> (Call<usize, usize>, oneshot::Receiver<Items<usize>>) {
@@ -126,7 +140,7 @@ mod tests {
         let mut gather = Gather::default();
         let mut receivers = Vec::new();
         for (range, bytes) in
-            [(0..100, 0), (100..128, 0), (128..228, 0), (2_000..2_001, BATCH_BYTES_MAX), (0..1_000, 0)]
+            [(0..100, 0), (100..128, 0), (128..228, 0), (2_000..2_001, FLUSH_BYTES), (0..1_000, BATCH_BYTES_MAX)]
         {
             let (call, receiver) = call(range, bytes);
             gather.push(call);
@@ -142,6 +156,22 @@ mod tests {
         assert_eq!(receivers[3].try_recv().unwrap(), Err(Refusal::StoreFull { of: Resource::Memory }));
         assert_eq!(gather.take().unwrap().items.len(), 1_000, "a call is never split");
         assert!(gather.take().is_none());
+    }
+
+    #[test]
+    fn s5_a_flush_is_short_in_bytes_too() {
+        let mut gather = Gather::default();
+        let _callers: Vec<_> = (0..4)
+            .map(|n| {
+                let (call, caller) = call(n..n + 1, FLUSH_BYTES / 2);
+                gather.push(call);
+                caller
+            })
+            .collect();
+        assert_eq!(gather.load(), Load { items: 4, bytes: 2 * FLUSH_BYTES });
+        assert_eq!(gather.take().unwrap().items, [0, 1]);
+        assert_eq!(gather.take().unwrap().load(), Load { items: 2, bytes: FLUSH_BYTES });
+        assert_eq!(gather.load(), Load::default());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 use super::call::{Call, SubscriptionId};
 use super::command::Command;
 use super::context::Context;
+use super::cost::Load;
 use super::count::count;
 use super::fair_queue::Entrance;
 use super::flush::{Flush, Outcome, perform};
@@ -53,8 +54,8 @@ struct Lane<S> {
     notified_due_ms: u64,
     /// The number of waiting callers in the metrics.
     measured_held: usize,
-    /// How many messages the last dequeue has leased.
-    leased_last: usize,
+    /// What the last dequeue has leased.
+    leased_last: Load,
     /// Since the last flush was formed, the store has answered that there is no such queue.
     absent: bool,
     tally: Arc<Tally>,
@@ -102,13 +103,14 @@ pub(super) async fn run<S: Store>(
         timers: Timers::new(now),
         notified_due_ms: 0,
         measured_held: 0,
-        leased_last: 0,
+        leased_last: Load::default(),
         absent: false,
         tally,
     };
-    // The queues of a tenant share its part.
-    let flow = context.tenants.of(&shard.queue).map_or(shard.queue.as_str(), |tenant| tenant.prefix());
-    let mut entrance = Entrance::new(&context.fair_queue, flow);
+    let mut entrance = match context.tenants.of(&shard.queue) {
+        Some(tenant) => Entrance::of_tenant(&context.fair_queue, tenant.prefix()),
+        None => Entrance::of_queue(&context.fair_queue, shard.queue.as_str()),
+    };
     let mut permit = None;
     let mut in_flight = FuturesOrdered::new();
     // The number of items of each.
@@ -123,16 +125,16 @@ pub(super) async fn run<S: Store>(
         while let Ok(command) = commands.try_recv() {
             lane.accept(command);
         }
-        let may_flush = in_flight.len() < IN_FLIGHT && lane.gathered() >= sizes.iter().sum() && lane.has_work();
+        let may_flush = in_flight.len() < IN_FLIGHT && lane.gathered().items >= sizes.iter().sum() && lane.has_work();
         if may_flush && permit.is_none() {
-            permit = entrance.enter(lane.gathered());
+            permit = entrance.enter(lane.gathered().cost());
         }
         if let Some(permit) = permit.take()
             && let Some(flush) = lane.flush()
         {
-            let items = flush.items();
-            entrance.flushed(items);
-            sizes.push_back(items);
+            let load = flush.load();
+            entrance.flushed(load.cost());
+            sizes.push_back(load.items);
             let leases = lane.expected_leases(&flush);
             in_flight.push_back(perform(context.clone(), shard.clone(), flush, leases, permit));
         }
@@ -148,6 +150,9 @@ pub(super) async fn run<S: Store>(
             biased;
             Some(outcome) = in_flight.next() => {
                 sizes.pop_front();
+                if let Some(exists) = outcome.finds_queue() {
+                    entrance.saw(exists);
+                }
                 lane.settle(outcome);
             }
             given = entrance.permit() => permit = Some(given),
@@ -200,25 +205,20 @@ impl<S: Store> Lane<S> {
         self.waiting.credit(id, credits);
     }
 
-    /// The number of items that wait to be sent.
-    fn gathered(&self) -> usize {
-        self.complete.items()
-            + self.release.items()
-            + self.extend.items()
-            + self.cancel.items()
-            + self.enqueue.items()
-            + self.waiting.fresh()
+    /// What waits to be sent.
+    fn gathered(&self) -> Load {
+        let writes = self.complete.load().plus(self.release.load()).plus(self.extend.load()).plus(self.cancel.load());
+        writes.plus(self.enqueue.load()).plus(Load { items: self.waiting.fresh(), bytes: 0 })
     }
 
-    /// How many messages the flush will lease, by what the last one with a dequeue did.
-    fn expected_leases(&self, flush: &Flush) -> usize {
-        let limit = flush.dequeue.as_ref().map_or(0, DequeueBatch::limit);
-        limit.min(self.leased_last)
+    /// What the flush will lease, by what the last one with a dequeue did.
+    fn expected_leases(&self, flush: &Flush) -> Load {
+        self.leased_last.at_most(flush.dequeue.as_ref().map_or(0, DequeueBatch::limit))
     }
 
     /// Whether a flush may have anything to send.
     fn has_work(&self) -> bool {
-        self.gathered() > 0 || self.waiting.held() > 0
+        self.gathered().items > 0 || self.waiting.held() > 0
     }
 
     /// Forms the next flush.
@@ -249,9 +249,9 @@ impl<S: Store> Lane<S> {
     /// Sends every caller its results.
     fn settle(&mut self, outcome: Outcome) {
         let now = Instant::now();
-        self.absent |= outcome.finds_no_queue();
+        self.absent |= outcome.finds_queue() == Some(false);
         count(&outcome, &self.tally);
-        let Outcome { complete, release, extend, cancel, enqueue, dequeue, overtaken } = outcome;
+        let Outcome { complete, release, extend, cancel, enqueue, dequeue, leased, overtaken } = outcome;
         let wrote = complete.is_some() || release.is_some() || cancel.is_some() || enqueue.is_some();
         self.answer(complete, |event| Some(&mut event.completed));
         self.answer(release, |event| Some(&mut event.released));
@@ -263,9 +263,9 @@ impl<S: Store> Lane<S> {
         }
         if let Some((batch, answer)) = dequeue {
             self.context.health.saw(&answer);
-            if let Ok(Dequeued { outlook, leases, .. }) = &answer {
+            if let Ok(Dequeued { outlook, .. }) = &answer {
                 self.note_due(outlook, now);
-                self.leased_last = leases.iter().flatten().map(Vec::len).sum();
+                self.leased_last = leased;
             }
             let (lanes, shard) = (&self.lanes, &self.shard);
             let retry = self.waiting.settle(batch, answer, now, |leases, has_request_id| match has_request_id {

@@ -1,14 +1,15 @@
 //! Between the wire and the store: the engine combines the calls of many callers, holds callers that wait for messages,
 //! and runs long verbs in bounded steps.
 //!
-//! What lives here: `lanes` and `lane` (one task for each queue shard), `call`, `gather` and `flush` (combining), `count`
-//! (metrics), `fair_queue` (fair shares), `waiting` and `granted` (waiting callers and their leases), `subscription` and
-//! `session` (the two ends of a subscription), `purge`. What may not: gRPC types, and Redis. The engine uses the types of
-//! the model and works on any [`Store`].
+//! What lives here: `lanes` and `lane` (one task for each queue shard), `call`, `gather`, `flush` and `steps` (combining),
+//! `count` (metrics), `fair_queue` and `cost` (fair shares), `waiting` and `granted` (waiting callers and their leases),
+//! `subscription` and `session` (the two ends of a subscription), `purge`. What may not: gRPC types, and Redis. The engine
+//! uses the types of the model and works on any [`Store`].
 
 mod call;
 mod command;
 mod context;
+mod cost;
 mod count;
 mod fair_queue;
 mod flush;
@@ -19,10 +20,13 @@ mod lanes;
 mod places;
 mod purge;
 mod session;
+mod steps;
 mod subscription;
 mod timers;
 mod waiting;
 
+#[cfg(test)]
+mod fair_shares;
 #[cfg(test)]
 mod lost_replies;
 #[cfg(test)]

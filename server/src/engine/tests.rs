@@ -21,7 +21,7 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    fn new(store: &Arc<TestStore>) -> Self {
+    pub(super) fn new(store: &Arc<TestStore>) -> Self {
         Rig::creating(store, CreateOnEnqueue::default(), QueueTemplates::default())
     }
 

@@ -9,6 +9,7 @@ const RELAYED: &str = "tallystone_relay_events_total";
 pub(crate) const DELIVER_SECONDS: &str = "tallystone_relay_deliver_seconds";
 const FAILURES: &str = "tallystone_relay_failures_total";
 const LOST: &str = "tallystone_outbox_lost_events_total";
+const UNDONE: &str = "tallystone_relay_undone_events_total";
 const ACTIVE: &str = "tallystone_relay_active";
 const WAITING: &str = "tallystone_outbox_events";
 const WATERMARK: &str = "tallystone_relay_watermark_seconds";
@@ -20,6 +21,7 @@ pub(super) struct RelayMetrics {
     deliver_seconds: Histogram,
     pub(super) failures: Counter,
     pub(super) lost: Counter,
+    pub(super) undone: Counter,
     pub(super) active: Gauge,
     pub(super) waiting: Gauge,
     pub(super) fullest: Gauge,
@@ -32,6 +34,7 @@ impl RelayMetrics {
         describe_histogram!(DELIVER_SECONDS, Unit::Seconds, "from giving events to history to its acknowledgement");
         describe_counter!(FAILURES, "tries that history did not take");
         describe_counter!(LOST, "events given up at the outbox's bound before they were relayed");
+        describe_counter!(UNDONE, "events in history whose writes Redis has lost since");
         describe_gauge!(ACTIVE, "1 where this server relays");
         describe_gauge!(WAITING, "events that wait in all outboxes");
         describe_gauge!(WATERMARK, Unit::Seconds, "Unix time up to which history has everything, by the store's clock");
@@ -41,6 +44,7 @@ impl RelayMetrics {
             deliver_seconds: histogram!(DELIVER_SECONDS),
             failures: counter!(FAILURES),
             lost: counter!(LOST),
+            undone: counter!(UNDONE),
             active: gauge!(ACTIVE),
             waiting: gauge!(WAITING),
             fullest: gauge!(FULLEST),

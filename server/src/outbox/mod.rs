@@ -145,6 +145,7 @@ impl<K: Sink> Relay<K> {
                 tracing::warn!(events = lost, "events were dropped from a full outbox before they were relayed");
                 self.metrics.lost.increment(lost);
             }
+            self.metrics.undone.increment(reader.take_undone());
             if !read.losses.is_empty() && !self.report_losses(&mut renewal, &read).await? {
                 return Ok(());
             }

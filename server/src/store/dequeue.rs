@@ -88,6 +88,8 @@ impl<'a> Dequeue<'a> {
             }
         }
         if steps > 1 {
+            // What fell due in a later step may be more urgent than what an earlier one gave.
+            self.leases.iter_mut().flatten().for_each(|leases| leases.sort_by_key(|lease| lease.priority));
             answer_twins(self.requests, &mut self.leases);
         }
         let Dequeue { leases, cut_short, expired, errored, .. } = self;

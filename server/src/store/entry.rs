@@ -12,8 +12,10 @@ pub(super) struct Entry {
     /// The offset of its first event.
     pub(super) offset: u64,
     pub(super) count: u64,
-    /// Empty: the entry cannot be decoded.
+    /// Without events, and with a count: the entry cannot be decoded.
     pub(super) events: Vec<Recorded>,
+    /// A new timeline begins with this entry: the offset that the next event of the earlier one would have had.
+    pub(super) continues: Option<u64>,
 }
 
 /// Decodes the reply of XRANGE or XREAD for one stream.
@@ -24,6 +26,10 @@ pub(super) fn decode(shard: &Shard, entries: Value) -> Result<Vec<Entry>, Refusa
     let entry = |(id, (_, at_ms, _, packed)): Raw| {
         let numbers = id.split_once('-').and_then(|(offset, count)| Some((offset.parse().ok()?, count.parse().ok()?)));
         let (offset, count) = numbers.ok_or_else(|| defect("an entry without offset"))?;
+        let continues = record::decode_timeline_mark(&packed);
+        if continues.is_some() {
+            return Ok(Entry { id, at_ms, offset, count, events: Vec::new(), continues });
+        }
         let events = record::decode_events(at_ms, &packed).unwrap_or_else(|error| {
             // A retry would fail again, and later entries must not wait for this one.
             tracing::error!(shard = shard.tag(), id, %error, "an outbox entry cannot be decoded; its events are lost");
@@ -31,7 +37,7 @@ pub(super) fn decode(shard: &Shard, entries: Value) -> Result<Vec<Entry>, Refusa
         });
         let numbered = events.into_iter().zip(offset..);
         let events = numbered.map(|(event, offset)| Recorded { shard: shard.clone(), offset, event }).collect();
-        Ok(Entry { id, at_ms, offset, count, events })
+        Ok(Entry { id, at_ms, offset, count, events, continues })
     };
     raw.into_iter().map(entry).collect()
 }

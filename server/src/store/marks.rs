@@ -6,7 +6,7 @@ use super::queues::lexical_range;
 use super::reads::depth_of;
 use super::reply::unreadable;
 use super::shared::Shared;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tallystone_lua::{ShardKeys, keys, record};
 use tallystone_model::limits::SHARDS_MAX;
@@ -136,6 +136,19 @@ impl Shared {
         Ok(())
     }
 
+    /// Drops what this server keeps of queues that were deleted through another one.
+    async fn forget_deleted(&self) -> Result<(), Refusal> {
+        let cached: Vec<Shard> = self.views.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        for shards in cached.chunks(STATES_READ) {
+            for (shard, state) in shards.iter().zip(self.raw_states(shards).await?) {
+                if state.is_none() {
+                    self.forget(shard);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The store's time (Unix ms), and the states of these shards in their order; `None`: the queue does not exist.
     async fn states(&self, shards: &[Shard]) -> Result<(u64, Vec<Option<Vec<u8>>>), Refusal> {
         if shards.is_empty() {
@@ -156,12 +169,15 @@ impl Shared {
     }
 }
 
-/// Checks the marks of this server every minute.
+/// Checks the marks of this server every minute, and drops the views of queues that are gone.
 pub(super) async fn check_often(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(CHECK_EVERY).await;
         if let Err(refusal) = shared.check_waiting().await {
             tracing::debug!(%refusal, "the marks of this waiting server were not checked");
+        }
+        if let Err(refusal) = shared.forget_deleted().await {
+            tracing::debug!(%refusal, "views of deleted queues were not dropped");
         }
     }
 }

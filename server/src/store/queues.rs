@@ -33,7 +33,7 @@ impl Shared {
         self.options.room.check()?;
         let shard = Shard::first(name);
         // A queue that is made in an emptied store would hide the loss of one that was there.
-        self.identity.verify().await?;
+        self.verify_identity().await?;
         self.register(name, true).await?;
         let stored =
             serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;

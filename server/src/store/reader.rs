@@ -66,6 +66,8 @@ pub struct OutboxReader {
     partial: bool,
     /// Events that were dropped before they were read, or that could not be decoded.
     lost: u64,
+    /// Events that were read, and whose writes Redis has lost since.
+    undone: u64,
 }
 
 impl RedisStore {
@@ -79,14 +81,18 @@ impl RedisStore {
     /// A reader that starts at the oldest event of every shard.
     pub fn outbox_reader(&self) -> OutboxReader {
         let scripts = Script::ALL.iter().map(|script| script.source());
+        let link = Link::new(self.shared.link.source().clone(), ReplicaWait::default(), scripts);
         OutboxReader {
             shared: self.shared.clone(),
-            link: Link::new(self.shared.link.client().clone(), ReplicaWait::default(), scripts)
-                .guarded_by(self.shared.identity.state()),
+            link: match &self.shared.identity {
+                Some(identity) => link.guarded_by(identity.state()),
+                None => link,
+            },
             positions: BTreeMap::new(),
             new_queues: "0".to_owned(),
             partial: false,
             lost: 0,
+            undone: 0,
         }
     }
 
@@ -257,11 +263,19 @@ impl OutboxReader {
         let mut lost_to_ms = None;
         for entry in entries {
             let lost_before = self.lost;
-            if entry.offset > next {
-                // No loss if the queue was created again, or if another relay was faster: then the shard says that the
-                // earlier events were acknowledged.
-                let acked = self.shared.state(shard).await?.map_or(entry.offset, |state| state.acked);
-                self.lost += entry.offset.saturating_sub(acked.max(next));
+            match entry.continues {
+                // The sink has events whose writes are lost.
+                Some(end) if end < next && next < entry.offset => {
+                    tracing::warn!(
+                        shard = shard.tag(),
+                        events = next - end,
+                        "Redis has lost its last writes: history has transitions that the queue no longer knows"
+                    );
+                    self.undone += next - end;
+                    lost_to_ms = lost_to_ms.max(Some(entry.at_ms));
+                }
+                Some(end) => self.lost += self.missing(shard, next, end).await?,
+                None => self.lost += self.missing(shard, next, entry.offset).await?,
             }
             if entry.events.is_empty() {
                 self.lost += entry.count;
@@ -272,6 +286,18 @@ impl OutboxReader {
             next = entry.offset + entry.count;
         }
         Ok(lost_to_ms)
+    }
+
+    /// How many events are missing between the next one and this offset.
+    async fn missing(&self, shard: &Shard, next: u64, offset: u64) -> Result<u64, Refusal> {
+        if offset <= next {
+            return Ok(0);
+        }
+        // None if the queue was created again, or if another relay was faster: then the shard says that the earlier events
+        // were acknowledged. An offset that is ahead is one of a new timeline, whose mark no sink has yet (lib/timeline).
+        let acked = self.shared.state(shard).await?.map_or(offset, |state| state.acked);
+        let from = if acked > offset { next } else { acked.max(next) };
+        Ok(offset - from)
     }
 
     /// A sink has acknowledged every event of these shards that was read so far: removes the events, and stops reading
@@ -294,5 +320,10 @@ impl OutboxReader {
     /// Takes the number of events lost since the last call.
     pub fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
+    }
+
+    /// Takes the number of events whose writes Redis has lost, since the last call.
+    pub fn take_undone(&mut self) -> u64 {
+        std::mem::take(&mut self.undone)
     }
 }

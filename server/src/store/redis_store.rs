@@ -8,7 +8,7 @@ use super::wake::{self, Wakes};
 use redis::Value;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
-use tallystone_link::{ConnectError, Format, Identity, Link, RedisConfig, ReplicaWait};
+use tallystone_link::{ConnectError, Demands, Format, Identity, Link, Node, RedisConfig, ReplicaWait};
 use tallystone_lua::{Script, keys};
 use tallystone_model::store::{Depth, Page};
 use tallystone_model::{QueueName, Refusal, Shard};
@@ -24,33 +24,53 @@ pub struct RedisStore {
 /// The identity mark of the queues' store.
 const MARK: &str = "ts:store";
 /// The format of the queues' data.
-const FORMAT: Format = Format { what: "queues", key: "ts:format", used: keys::QUEUES, number: 2 };
+static FORMAT: Format = Format { what: "queues", key: "ts:format", used: keys::QUEUES, number: 2 };
 
 impl RedisStore {
     /// Connects, checks version and durability, and loads the scripts.
     pub async fn connect(options: RedisOptions) -> Result<RedisStore, ConnectError> {
         let client = options.access.client(&options.url)?;
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
-        let link = Link::new(client, replicas, Script::ALL.iter().map(|script| script.source()));
         let shown = tallystone_model::without_password(&options.url);
-        tallystone_link::preflight(&link, &shown, options.allow_volatile).await?;
-        Identity::check(&link, MARK, &shown, options.allow_volatile).await?;
-        FORMAT.check(&link, &shown).await?;
-        let identity = Identity::open(link.client().clone(), MARK, &shown, options.allow_volatile).await?;
+        let demands = Demands::open(client.clone(), &shown, replicas, options.allow_volatile, (MARK, &FORMAT)).await?;
+        let link = Link::new(client.clone(), replicas, Script::ALL.iter().map(|script| script.source()));
+        let link = link.on(demands.condition());
+        let identity = Identity::open(client.clone(), MARK, &shown, options.allow_volatile).await?;
         let link = link.guarded_by(identity.state());
         let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
-        let subscription = wake::subscribe(link.client()).await.map_err(|error| unreachable(error.to_string()))?;
+        let subscription = wake::subscribe(&client).await.map_err(|error| unreachable(error.to_string()))?;
         let wakes = Arc::new(Wakes::default());
-        let mut tasks = options.clock.watch(link.client());
+        let mut tasks = options.clock.watch(&client);
         tasks.spawn(options.room.clone().watch());
-        tasks.spawn(wake::listen(link.client().clone(), subscription, Arc::downgrade(&wakes)));
+        tasks.spawn(wake::listen(client, subscription, Arc::downgrade(&wakes)));
         tasks.spawn(wake::wake_when_lost(identity.watch(), Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
         let (views, builds, pace) = (RwLock::default(), Mutex::default(), Pace::new());
-        let shared = Arc::new(Shared { link, identity, options, server_id, views, wakes, builds, pace });
+        let shared = Shared { link, identity: Some(identity), options, server_id, views, wakes, builds, pace };
+        let shared = Arc::new(shared);
         tasks.spawn(marks::check_often(shared.clone()));
         Ok(RedisStore { shared, _tasks: tasks })
+    }
+
+    /// A store over a Redis within the process (X8): without the checks of [`connect`](RedisStore::connect), without an
+    /// identity mark and without background tasks. `server_id` names this server; no other has it.
+    pub fn within_process(node: Arc<dyn Node>, options: RedisOptions, server_id: String) -> RedisStore {
+        let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
+        let link = Link::new(node, replicas, Script::ALL.iter().map(|script| script.source()));
+        let (views, builds, pace) = (RwLock::default(), Mutex::default(), Pace::new());
+        let shared = Shared { link, identity: None, options, server_id, views, wakes: Arc::default(), builds, pace };
+        RedisStore { shared: Arc::new(shared), _tasks: JoinSet::new() }
+    }
+
+    /// Delivers to this server one message of the channel of wake-ups, which a Redis within the process has published.
+    pub fn wake_ups(&self) -> impl Fn(&[u8]) + Send + Sync + use<> {
+        let wakes = Arc::downgrade(&self.shared.wakes);
+        move |payload| {
+            if let Some(wakes) = wakes.upgrade() {
+                wake::deliver(payload, &wakes);
+            }
+        }
     }
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with

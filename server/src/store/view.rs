@@ -12,6 +12,8 @@ use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard
 
 /// The last use of an index is recorded at most this often, because each record is a change of the configuration.
 const USE_REFRESH_MS: u64 = 600_000;
+/// The numbers that a revision leaves out at most in a new timeline: 8,000 times on average before they end.
+const REVISION_GAP_MAX: u64 = 1 << 20;
 
 /// The configuration as Redis stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +26,9 @@ pub(super) struct Stored {
     /// Where its errored messages are.
     #[serde(default)]
     pub(super) errored_in: ErroredIn,
+    /// The begin of the timeline of the last change, see [`ShardState`].
+    #[serde(default)]
+    pub(super) timeline_begin: u64,
 }
 
 /// Where the errored messages of a queue are (Q22).
@@ -53,7 +58,8 @@ pub(super) struct StoredIndex {
 impl Stored {
     /// The configuration of a new queue. Its declared indexes are complete, because it has no messages.
     pub(super) fn new(config: QueueConfig) -> Self {
-        let mut stored = Stored { config, revision: 1, indexes: Vec::new(), errored_in: ErroredIn::Set };
+        let errored_in = ErroredIn::Set;
+        let mut stored = Stored { config, revision: 1, indexes: Vec::new(), errored_in, timeline_begin: 0 };
         for keys in stored.config.indexes.clone() {
             stored.add_index(keys, false, 0);
         }
@@ -69,6 +75,15 @@ impl Stored {
             config.errored_retention_ms = config.errored_retention_ms.max(config.terminal_retention_ms);
         }
         Ok(stored)
+    }
+
+    /// The revision of a change: no earlier change had it. One that Redis has lost may have had the next numbers, so the first
+    /// in a new timeline leaves a gap. Its size depends on the time at which the timeline began: two timelines that continue
+    /// the same one leave different gaps (X1).
+    pub(super) fn revise(&mut self, timeline_begin: u64) {
+        let gap = if timeline_begin > self.timeline_begin { timeline_begin % REVISION_GAP_MAX } else { 0 };
+        self.revision = self.revision.saturating_add(1 + gap as u32);
+        self.timeline_begin = timeline_begin;
     }
 
     /// Whether the index exists and is recorded as in use.
@@ -122,6 +137,7 @@ pub(super) struct View {
     /// The revision that scripts compare with the shard's.
     pub(super) revision: u32,
     pub(super) created_at_ms: u64,
+    pub(super) timeline_begin: u64,
     /// KEYS of every script.
     pub(super) keys: Vec<String>,
     /// The third argument of every script.
@@ -135,11 +151,12 @@ impl View {
         let unreadable =
             |why: &dyn std::fmt::Display| Refusal::Internal(format!("configuration of '{}': {why}", shard.queue));
         let stored = Stored::read(stored).map_err(|error| unreadable(&error))?;
-        let ShardState { revision, created_at_ms, .. } =
+        let ShardState { revision, created_at_ms, timeline_begin, .. } =
             record::decode_state(state).map_err(|error| unreadable(&error))?;
         let keys = ShardKeys::new(shard).all(stored.indexes.iter().map(|index| index.slot));
         let parameters = parameters(&shard.queue, &stored, outbox);
-        Ok(View { stored, revision, created_at_ms, keys, parameters, outbox_events_max: outbox.events_max.into() })
+        let outbox_events_max = outbox.events_max.into();
+        Ok(View { stored, revision, created_at_ms, timeline_begin, keys, parameters, outbox_events_max })
     }
 
     pub(super) fn config(&self) -> &QueueConfig {

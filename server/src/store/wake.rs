@@ -132,11 +132,7 @@ async fn forward(subscription: PubSub, wakes: &Weak<Wakes>) {
     let forwarded = async {
         while let Some(message) = messages.next().await {
             let Some(wakes) = wakes.upgrade() else { return };
-            match parse(message.get_payload_bytes()) {
-                Some((shard, None)) => wakes.wake(&shard),
-                Some((shard, Some(lease))) => wakes.revoked(&shard, &lease),
-                None => {}
-            }
+            deliver(message.get_payload_bytes(), &wakes);
         }
     };
     // A connection that is gone without a word looks like one on which nothing is published.
@@ -152,6 +148,15 @@ async fn forward(subscription: PubSub, wakes: &Weak<Wakes>) {
     tokio::select! {
         () = forwarded => {}
         () = probed => {}
+    }
+}
+
+/// Notifies what waits for one message of the channel.
+pub(super) fn deliver(payload: &[u8], wakes: &Wakes) {
+    match parse(payload) {
+        Some((shard, None)) => wakes.wake(&shard),
+        Some((shard, Some(lease))) => wakes.revoked(&shard, &lease),
+        None => {}
     }
 }
 

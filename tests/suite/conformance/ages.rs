@@ -6,7 +6,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::to;
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     o1_the_oldest_message_counts_whatever_its_priority,
     o1_a_lease_is_as_old_as_its_begin_however_often_it_is_extended,
     o1_a_message_whose_value_is_taken_is_not_runnable,

@@ -8,7 +8,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{follow, lease_ref, no_lease, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q5_every_arrow_of_the_table_is_taken_and_no_other,
     q6_q15_each_write_leaves_one_event_of_the_next_version,
     q15_an_event_holds_all_that_history_needs,

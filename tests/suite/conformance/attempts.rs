@@ -8,7 +8,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q22_every_attempt_is_there_with_worker_times_and_reason,
     q22_the_attempt_that_completed_is_the_last,
     q22_attempts_that_were_canceled_are_there,

@@ -6,7 +6,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, lost, missing, no_lease, went, wrong};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q5_cancel_takes_a_waiting_message_out,
     q5_cancel_of_a_running_message_wants_its_lease_or_force,
     q10_a_repeated_cancel_answers_the_same,

@@ -6,7 +6,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, lost, no_lease, went};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q12_a_waiting_message_takes_the_more_urgent_priority,
     q12_what_is_not_more_urgent_writes_nothing,
     q12_the_first_content_stays,

@@ -8,7 +8,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{ids, no_lease};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q8_the_most_urgent_first_and_no_more_than_the_limit,
     q8_requests_of_one_call_act_in_order,
     q8_the_requests_own_lease_goes_before_all,
@@ -16,7 +16,7 @@ over_both_stores!(
     q8_large_messages_come_in_parts_and_none_is_lost,
     q8_an_answer_ends_where_its_payloads_are_large_enough,
     q5_a_dequeue_sees_what_fell_due_this_moment,
-    q5_a_dequeue_moves_all_that_is_due_however_much,
+    q5_a_dequeue_moves_hundreds_that_are_due,
     q5_windows_move_before_leases,
     q11_tokens_rise_with_every_lease_of_the_queue,
 );
@@ -158,7 +158,7 @@ async fn q5_a_dequeue_sees_what_fell_due_this_moment<S: Probe>(stage: &Stage<S>)
     assert!(second.fencing_token > first.fencing_token);
 }
 
-async fn q5_a_dequeue_moves_all_that_is_due_however_much<S: Probe>(stage: &Stage<S>) {
+async fn q5_a_dequeue_moves_hundreds_that_are_due<S: Probe>(stage: &Stage<S>) {
     let some = 3 * SWEEP_ITEMS_MAX / 2;
     for config in [simple(), exclusive()] {
         let queue = stage.queue(config).await;

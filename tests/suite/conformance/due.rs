@@ -7,7 +7,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{missing, no_lease, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q5_a_sweep_moves_what_is_due_and_nothing_else,
     q5_a_sweep_is_bounded_and_says_when_there_is_more,
     q5_a_lapsed_lease_goes_the_way_of_a_failed_attempt,

@@ -8,7 +8,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, no_lease};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q3_a_message_is_kept_as_it_was_sent,
     q3_the_whole_range_of_priorities_sorts_exactly,
     q3_equal_priorities_run_in_order_of_arrival,

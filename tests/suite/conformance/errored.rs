@@ -7,7 +7,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{missing, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q22_errored_messages_outlive_the_others_with_their_payloads,
     q22_beyond_the_number_the_oldest_go,
     q22_beyond_the_bytes_the_oldest_go,

@@ -6,7 +6,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, no_lease, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q4_one_of_a_value_runs_the_others_wait_however_urgent,
     q4_every_way_out_of_running_frees_the_value,
     q4_the_most_urgent_heads_of_the_free_values_run,

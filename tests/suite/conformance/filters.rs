@@ -7,7 +7,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, no_lease, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q8_a_filter_is_a_conjunction,
     q8_any_of_several_filters_takes_the_most_urgent_over_all,
     q8_a_message_that_passes_two_filters_is_leased_once,

@@ -5,7 +5,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::missing;
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q26_without_a_window_an_id_is_free_when_its_message_is_collected,
     q26_an_id_is_remembered_until_its_window_ends,
     q26_every_way_to_end_is_remembered_and_a_purge_is_not,

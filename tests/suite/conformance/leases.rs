@@ -7,7 +7,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, lost, missing, no_lease, to, went, wrong};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q10_a_repeated_end_of_a_lease_answers_the_same_and_changes_nothing,
     q10_only_the_verb_that_ended_a_lease_is_answered_again,
     q10_a_repetition_is_answered_until_the_next_lease_has_ended,

@@ -1,6 +1,6 @@
 //! The conformance suite: what the rows of the queue's specification say, over every store. A test's name begins
-//! with its row; each runs on the oracle and on a real Redis, on a clock that only the test moves, and ends with a
-//! proof of the invariants of every queue it made.
+//! with its row; each runs on the oracle, on a real Redis and on a simulated one, on a clock that only the test moves, and ends
+//! with a proof of the invariants of every queue it made.
 //!
 //! What lives here: one file per group of verbs, and `redis_only` and `quiet` for what only a Redis can do or be. What may not:
 //! anything above the [`Store`](tallystone_model::Store) trait.
@@ -11,7 +11,7 @@ use tallystone_tests::queue::{lease_ref, no_lease};
 use tallystone_tests::{Probe, Stage, TestQueue, exclusive, keyed, request, simple};
 
 /// Makes a test over each store of every `async fn test<S: Probe>(stage: &Stage<S>)`.
-macro_rules! over_both_stores {
+macro_rules! over_each_store {
     ($($test:ident),+ $(,)?) => {
         mod on_oracle {
             $(#[tokio::test]
@@ -25,6 +25,14 @@ macro_rules! over_both_stores {
             $(#[tokio::test]
             async fn $test() {
                 let stage = tallystone_tests::Stage::redis(stringify!($test)).await;
+                super::$test(&stage).await;
+                stage.assert_sound().await;
+            })+
+        }
+        mod on_simulator {
+            $(#[tokio::test]
+            async fn $test() {
+                let stage = tallystone_tests::Stage::simulated(stringify!($test)).await;
                 super::$test(&stage).await;
                 stage.assert_sound().await;
             })+

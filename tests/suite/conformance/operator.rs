@@ -7,7 +7,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, missing, no_lease, to, went, wrong};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q5_redrive_makes_an_ended_message_run_again,
     q10_a_repeated_redrive_answers_the_same_until_it_runs,
     q5_redrive_refuses_what_needs_none,

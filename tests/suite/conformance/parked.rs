@@ -6,7 +6,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{ids, lease_ref, no_lease, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q8_a_filter_overtakes_the_head_of_a_value,
     q8_locked_heads_come_back_when_their_value_is_free,
     q8_what_changes_while_its_value_is_locked_comes_back_as_it_is,

@@ -3,7 +3,7 @@
 use tallystone_model::*;
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q28_the_deadline_is_the_time_of_the_enqueue_plus_the_offset,
     q28_a_repetition_is_the_same_message_although_time_has_passed,
     q28_metadata_overrides_class_and_priority,

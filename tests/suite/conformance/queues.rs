@@ -7,7 +7,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, lost, missing, no_lease, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q1_create_answers_the_queue_that_is_there,
     q1_every_verb_refuses_a_queue_that_is_not_there,
     q1_queues_are_listed_by_prefix_in_pages,

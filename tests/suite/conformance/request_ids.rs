@@ -6,7 +6,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{ids, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q10_the_same_request_answers_the_same_leases_and_changes_nothing,
     q10_a_request_answers_those_of_its_leases_that_live,
     q10_a_request_whose_leases_are_over_is_a_new_one,

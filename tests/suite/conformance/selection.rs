@@ -6,7 +6,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lost, sorted, to, wrong};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q25_a_redrive_by_selection_goes_page_by_page,
     q25_every_condition_must_be_fulfilled,
     q25_running_messages_are_canceled_if_their_state_is_selected,

@@ -10,7 +10,7 @@ use tallystone_tests::queue::{lease_ref, no_lease, to, went};
 use tallystone_tests::*;
 use tokio::sync::mpsc;
 
-over_both_stores!(
+over_each_store!(
     q13_no_message_and_no_key_is_leased_twice_at_once,
     q13_an_acknowledged_write_is_seen_through_every_server,
     q7_every_server_hears_of_a_lease_that_a_forced_cancel_has_ended,

@@ -6,7 +6,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{ids, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q10_a_repeated_ticket_gets_what_the_lost_reply_gave_and_changes_nothing,
     q10_neighbours_with_like_leases_each_get_their_own_again,
     q10_a_reply_that_is_lost_twice_is_collected,

@@ -7,7 +7,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, lost, to, went};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q23_never_again_is_errored_at_once_with_the_reason,
     q29_a_worker_cancels_its_message_with_the_reason,
     q23_a_verdict_counts_for_a_coalesced_message_too,

@@ -7,7 +7,7 @@ use tallystone_model::*;
 use tallystone_tests::queue::{lease_ref, missing, no_lease, sorted, to};
 use tallystone_tests::*;
 
-over_both_stores!(
+over_each_store!(
     q7_a_message_in_each_state_shows_all_that_is_known,
     q7_get_answers_each_of_many,
     q7_list_pages_through_every_state,

@@ -1,13 +1,13 @@
 //! Events without a time are counted with one call of their shard, also where a window ends meanwhile (N5).
 
 use super::*;
-use redis::aio::MultiplexedConnection;
 use tallystone_counters::log::WINDOW_MS;
+use tallystone_tests::TestConnection;
 
 const BUCKET_MS: u64 = 600_000;
 const EVENTS: usize = 10;
 
-async fn script_calls(redis: &mut MultiplexedConnection) -> u64 {
+async fn script_calls(redis: &mut TestConnection) -> u64 {
     let stats: String = ::redis::cmd("INFO").arg("commandstats").query_async(redis).await.expect("statistics");
     let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     line.and_then(|line| line.split_once(',')).expect("calls of scripts").0.parse().expect("a number")

@@ -11,14 +11,14 @@ use tokio::time::{Instant, sleep};
 const QUEUE: &str = "orders";
 const POLL: Duration = Duration::from_millis(20);
 
-async fn command(redis: &Redis, words: &[&str]) -> redis::Value {
+pub(super) async fn command(redis: &Redis, words: &[&str]) -> redis::Value {
     let client = redis::Client::open(redis.url()).expect("a good address");
     let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
     redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.expect("an answer")
 }
 
 /// Makes one the replica of the other, and waits until it has its data.
-async fn follows(redis: &Redis, primary: &Redis) {
+pub(super) async fn follows(redis: &Redis, primary: &Redis) {
     command(redis, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).await;
     let give_up_at = Instant::now() + SOON;
     loop {
@@ -64,5 +64,34 @@ async fn q16_a_primary_that_becomes_a_replica_is_left_for_the_new_one() {
         sleep(POLL).await;
     }
     assert_eq!(client.depth(QUEUE, None).await.expect("a depth").pending, 2, "before and after");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q16_a_new_primary_that_may_lose_writes_is_not_used() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    let proxy = Proxy::start(old.port()).await;
+    let server = Server::start(&proxy.url()).await;
+    let client = Client::connect(server.url()).await.expect("a client").with_retry_for(Duration::ZERO);
+    client.create_queue(QUEUE, QueueConfig::simple()).await.expect("a queue");
+    follows(&new, &old).await;
+    command(&old, &["WAIT", "1", "0"]).await;
+    command(&new, &["CONFIG", "SET", "appendfsync", "everysec"]).await;
+    command(&new, &["REPLICAOF", "NO", "ONE"]).await;
+    follows(&old, &new).await;
+    proxy.lead_to(new.port());
+
+    let give_up_at = Instant::now() + SOON;
+    loop {
+        let refused = enqueue(&client, "early").await.expect_err("its writes are not durable");
+        assert!(matches!(&refused, Error::Unavailable { applied: Applied::No, .. }), "{refused:?}");
+        if refused.to_string().contains("appendfsync is 'everysec'") {
+            break;
+        }
+        assert!(Instant::now() < give_up_at, "it does not say why: {refused:?}");
+        sleep(POLL).await;
+    }
+    command(&new, &["CONFIG", "SET", "appendfsync", "always"]).await;
+    enqueue(&client, "after").await.expect("it is durable now");
     server.stop().await;
 }

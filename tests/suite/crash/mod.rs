@@ -9,6 +9,7 @@ mod healing;
 mod judge;
 pub(crate) mod load;
 mod lost_replies;
+mod lost_writes;
 pub(crate) mod machines;
 mod proxy;
 mod retries;

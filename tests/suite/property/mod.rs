@@ -1,5 +1,5 @@
 //! The property test: random programs over several queues run on the oracle and through two servers on a real
-//! Redis, on one clock, and every answer is the same; so is all that can be seen of the queues every few steps.
+//! Redis or a simulated one, on one clock, and every answer is the same; so is all that can be seen of the queues every few steps.
 //!
 //! A failure is shrunk and printed with its seed. `TALLYSTONE_PROPERTY_SEED` repeats it, `TALLYSTONE_PROPERTY_STEPS`
 //! sets more steps, `TALLYSTONE_TEST_LONG` many more.
@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use world::{PATIENCE, World};
 
 const STEPS: u64 = 100_000;
+const STEPS_SIMULATED: u64 = 20_000;
 const STEPS_LONG: u64 = 2_000_000;
 /// Steps between two comparisons of everything.
 const STEPS_BETWEEN_COMPARISONS: usize = 50;
@@ -36,15 +37,27 @@ pub(crate) fn setting(name: &str) -> Option<u64> {
 
 #[tokio::test]
 async fn q15_random_programs_answer_alike_on_the_oracle_and_on_redis() {
-    let default_steps = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { STEPS_LONG } else { STEPS };
-    let steps = setting("TALLYSTONE_PROPERTY_STEPS").unwrap_or(default_steps);
+    let redis = Arc::new(TestRedis::start().await);
+    run_programs(|| redis.clone(), steps(STEPS, STEPS_LONG)).await;
+}
+
+#[tokio::test]
+async fn x8_random_programs_answer_alike_on_the_oracle_and_on_the_simulator() {
+    run_programs(|| Arc::new(TestRedis::simulated()), steps(STEPS_SIMULATED, STEPS_LONG)).await;
+}
+
+fn steps(default_steps: u64, long_steps: u64) -> u64 {
+    let steps = if std::env::var_os("TALLYSTONE_TEST_LONG").is_some() { long_steps } else { default_steps };
+    setting("TALLYSTONE_PROPERTY_STEPS").unwrap_or(steps)
+}
+
+async fn run_programs(redis: impl Fn() -> Arc<TestRedis>, steps: u64) {
     let first_seed = setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let programs = steps.div_ceil(program::STEPS as u64);
-    let redis = Arc::new(TestRedis::start().await);
     let drawn = Arc::new(AtomicU64::new(0));
     let mut workers = JoinSet::new();
     for worker in 0..WORKERS {
-        let (redis, drawn) = (redis.clone(), drawn.clone());
+        let (redis, drawn) = (redis(), drawn.clone());
         workers.spawn(async move {
             let mut world = World::new(redis, format!("w{worker}")).await;
             loop {

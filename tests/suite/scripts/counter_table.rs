@@ -8,14 +8,14 @@ use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use tallystone_counters::*;
 use tallystone_link::{Clock, ReplicaWait};
-use tallystone_tests::TestRedis;
+use tallystone_tests::{TestConnection, TestRedis};
 
 /// 2026-11-20, 12:00 UTC: a table begins at its time 0.
 const START_MS: u64 = 1_795_176_000_000;
 
 /// One table while it runs, with a namespace that no other table uses.
-pub(super) struct CounterTable {
-    redis: ::redis::aio::MultiplexedConnection,
+pub(crate) struct CounterTable {
+    redis: TestConnection,
     namespaces: RedisNamespaces,
     name: NamespaceName,
     clock_ms: Arc<AtomicU64>,
@@ -28,11 +28,9 @@ pub(super) struct CounterTable {
 
 impl CounterTable {
     /// The table with the replies and keys that were found in place of those that are written.
-    pub(super) async fn run(number: usize, written: &str) -> String {
-        let redis = TestRedis::shared().await;
-        let client = ::redis::Client::open(redis.url()).expect("an address");
+    pub(crate) async fn run(number: usize, written: &str, redis: Arc<TestRedis>) -> String {
         let clock_ms = Arc::new(AtomicU64::new(START_MS));
-        let namespaces = RedisNamespaces::new(client, ReplicaWait::default(), Clock::Test(clock_ms.clone()));
+        let namespaces = RedisNamespaces::new(redis.source(), ReplicaWait::default(), Clock::Test(clock_ms.clone()));
         let name = format!("table-{number}-{:08x}", rand::random::<u32>());
         let name = NamespaceName::parse(name).expect("a namespace");
         let redis = redis.connection().await;

@@ -2,10 +2,10 @@
 
 use tallystone_model::{QueueName, State, Store};
 use tallystone_server::store::RedisStore;
-use tallystone_tests::TestQueue;
+use tallystone_tests::{TestConnection, TestQueue};
 
 /// One line: `body 2 head 1 ready 1 … | pending 1 running 1`.
-pub(super) async fn shown(queue: &TestQueue<RedisStore>, redis: &mut redis::aio::MultiplexedConnection) -> String {
+pub(super) async fn shown(queue: &TestQueue<RedisStore>, redis: &mut TestConnection) -> String {
     let tag = tag(queue.name());
     let mut found: Vec<String> = redis::cmd("KEYS").arg(format!("{tag}*")).query_async(redis).await.expect("keys");
     found.sort_by(|a, b| place(&a[tag.len()..]).cmp(&place(&b[tag.len()..])));

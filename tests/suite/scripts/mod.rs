@@ -7,38 +7,38 @@ mod counter_table;
 mod keys;
 mod table;
 
-use counter_table::CounterTable;
-use table::Table;
+pub(crate) use counter_table::CounterTable;
+pub(crate) use table::Table;
 use tallystone_lua::Script;
 use tallystone_lua::counter::CounterScript;
 use tallystone_tests::TestRedis;
 
-const TABLES: &str = include_str!("tables.txt");
-const COUNTER_TABLES: &str = include_str!("counter_tables.txt");
+pub(crate) const TABLES: &str = include_str!("tables.txt");
+pub(crate) const COUNTER_TABLES: &str = include_str!("counter_tables.txt");
 
 /// Runs each table and compares it, line by line, with what is written.
 #[tokio::test]
 async fn q15_every_script_does_what_its_tables_say() {
     // Held over all tables: it ends with its last user.
-    let _redis = TestRedis::shared().await;
+    let redis = TestRedis::shared().await;
     let mut differing = Vec::new();
     for (at, written) in tables(TABLES).enumerate() {
-        compare(written, Table::run(at, written).await, &mut differing);
+        compare(written, Table::run(at, written, redis.clone()).await, &mut differing);
     }
     assert!(differing.is_empty(), "{} tables differ\n\n{}", differing.len(), differing.join("\n"));
 }
 
 #[tokio::test]
 async fn n5_every_counter_script_does_what_its_tables_say() {
-    let _redis = TestRedis::shared().await;
+    let redis = TestRedis::shared().await;
     let mut differing = Vec::new();
     for (at, written) in tables(COUNTER_TABLES).enumerate() {
-        compare(written, CounterTable::run(at, written).await, &mut differing);
+        compare(written, CounterTable::run(at, written, redis.clone()).await, &mut differing);
     }
     assert!(differing.is_empty(), "{} tables differ\n\n{}", differing.len(), differing.join("\n"));
 }
 
-fn compare(written: &str, found: String, differing: &mut Vec<String>) {
+pub(crate) fn compare(written: &str, found: String, differing: &mut Vec<String>) {
     if found != written {
         differing.push(format!("written:\n{written}\n\nfound:\n{found}\n"));
     }
@@ -55,6 +55,6 @@ fn q15_every_script_has_a_table() {
 }
 
 /// The tables, the comments at the head left out.
-fn tables(text: &'static str) -> impl Iterator<Item = &'static str> {
+pub(crate) fn tables(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.split("\n\n").map(str::trim).filter(|part| part.starts_with("== "))
 }

@@ -2,6 +2,7 @@
 
 use super::keys;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::explain::hindrances;
 use tallystone_model::names::INTERNAL_QUEUES;
@@ -11,10 +12,10 @@ use tallystone_server::store::RedisStore;
 use tallystone_tests::*;
 
 /// One table while it runs.
-pub(super) struct Table {
+pub(crate) struct Table {
     queue: TestQueue<RedisStore>,
-    store: std::sync::Arc<RedisStore>,
-    redis: ::redis::aio::MultiplexedConnection,
+    store: Arc<RedisStore>,
+    redis: TestConnection,
     started_ms: u64,
     /// The tokens of each message's leases, in order.
     fencing_tokens: HashMap<String, Vec<u64>>,
@@ -24,8 +25,8 @@ pub(super) struct Table {
 
 impl Table {
     /// The table with the replies and keys that were found in place of those that are written.
-    pub(super) async fn run(number: usize, written: &str) -> String {
-        let stage = Stage::redis(&format!("table-{number}")).await;
+    pub(crate) async fn run(number: usize, written: &str, redis: Arc<TestRedis>) -> String {
+        let stage = Stage::on_redis(&format!("table-{number}"), redis).await;
         let redis = stage.redis.as_ref().expect("a Redis").connection().await;
         let queue = TestQueue {
             store: stage.store.clone(),

@@ -36,6 +36,21 @@ pub struct AuditedCall {
 }
 
 impl AuditedCall {
+    /// Runs a call, and ends its record, if it has one.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub async fn around<T>(
+        record: Option<AuditedCall>,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let outcome = call.await;
+        if let Some(record) = record {
+            record.end(outcome.as_ref());
+        }
+        outcome
+    }
+
     /// The call has ended so.
     pub fn end<T>(mut self, outcome: Result<&T, &Status>) {
         let (code, reason) =

@@ -6,6 +6,7 @@ mod attacked;
 mod attacks;
 mod batches;
 mod depth;
+mod due;
 mod fair;
 mod filter;
 mod idle;
@@ -78,6 +79,7 @@ impl Suite for QueueSuite {
             QueueFigure::Secured => secured::measure(plan, &rig).await,
             QueueFigure::Fair => fair::measure(plan, &rig).await,
             QueueFigure::Attacked => attacked::measure(plan, &rig).await,
+            QueueFigure::Due => due::measure(plan, &rig).await,
         };
         rig.stop().await;
         rows

@@ -43,6 +43,8 @@ pub enum QueueFigure {
     Fair,
     /// Latency of a queue during attacks that the bounds limit; reference: before each attack
     Attacked,
+    /// Latency of Dequeue, Enqueue and ExtendLease while a million messages fall due together
+    Due,
 }
 
 /// Arguments of `tallystone bench queue`.
@@ -123,6 +125,9 @@ pub(super) struct QueueSizes {
     pub(super) overload: Duration,
     /// How long a queue is flooded or attacked.
     pub(super) fair: Duration,
+    /// Messages that fall due together, and how long the calls go on from then on.
+    pub(super) due: u64,
+    pub(super) falling_due: Duration,
 }
 
 impl QueueSizes {
@@ -149,6 +154,8 @@ impl QueueSizes {
             idle: Duration::from_secs(if quick { 2 } else { 180 }),
             overload: Duration::from_millis(if quick { 200 } else { scaled(4_000, 400) }),
             fair: Duration::from_secs(if quick { 1 } else { scaled(5, 1) }),
+            due: if quick { 5_000 } else { scaled(1_000_000, 10_000) },
+            falling_due: Duration::from_secs(if quick { 1 } else { scaled(20, 2) }),
         }
     }
 }

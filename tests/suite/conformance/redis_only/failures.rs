@@ -179,8 +179,12 @@ async fn q16_a_write_that_too_few_replicas_have_is_not_acknowledged() {
         ..RedisOptions::default()
     };
     let careful = queue.through(&Arc::new(RedisStore::connect(options).await.expect("a store")));
-    let refused = careful.try_put(message("m", 1)).await;
-    assert!(matches!(refused, Err(Refusal::Unavailable { applied: Applied::Unknown, .. })), "{refused:?}");
+    // The queue was made by a test's clock, which has no timeline: the first call only moves it to that of this Redis.
+    for pending in [0, 1] {
+        let refused = careful.try_put(message("m", 1)).await;
+        assert!(matches!(refused, Err(Refusal::Unavailable { applied: Applied::Unknown, .. })), "{refused:?}");
+        assert_eq!(careful.depth().await.of(State::Pending), pending, "reading does not wait");
+    }
     assert_eq!(careful.get("m").await.state, State::Pending, "reading does not wait");
     let dir = tempfile::TempDir::new().expect("a temporary folder");
     let url = redis.url();
@@ -194,6 +198,51 @@ async fn q16_a_write_that_too_few_replicas_have_is_not_acknowledged() {
         assert!(Instant::now() < deadline, "the replica is there, but {refusal}");
     }
     replica.kill();
+}
+
+#[tokio::test]
+async fn q16_waits_for_replicas_of_many_queues_do_not_follow_each_other() {
+    const QUEUES: u32 = 24;
+    const WAIT: Duration = Duration::from_millis(200);
+    let (redis, stage) = alone("waits").await;
+    let options = RedisOptions {
+        url: redis.url(),
+        allow_volatile: true,
+        replicas_min: 1,
+        replica_wait_ms: WAIT.as_millis() as u64,
+        ..RedisOptions::default()
+    };
+    let careful = Arc::new(RedisStore::connect(options).await.expect("a store"));
+    let mut queues = Vec::new();
+    for _ in 0..QUEUES {
+        queues.push(stage.queue(simple()).await.through(&careful));
+    }
+    let began = Instant::now();
+    let waits = queues.iter().map(async |queue| queue.try_put(message("m", 1)).await);
+    for refused in futures::future::join_all(waits).await {
+        assert!(matches!(refused, Err(Refusal::Unavailable { applied: Applied::Unknown, .. })), "{refused:?}");
+    }
+    assert!(began.elapsed() < WAIT * QUEUES / 2, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn q16_a_redis_must_refuse_writes_that_too_few_replicas_can_get() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.expect("a redis-server");
+    let plain = RedisOptions { url: redis.url(), ..RedisOptions::default() };
+    let options = RedisOptions { replicas_min: 1, ..plain.clone() };
+    // It leaves its marks: a Redis without replicas will not take them.
+    drop(RedisStore::connect(plain).await.expect("a store"));
+    let refused = RedisStore::connect(options.clone()).await.map(drop);
+    assert!(matches!(refused, Err(ConnectError::Replicas { replicas_min: 1, .. })), "{refused:?}");
+    let client = ::redis::Client::open(redis.url()).expect("an address");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let set = ::redis::cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg(1).take();
+    set.exec_async(&mut connection).await.expect("the setting");
+    let store = RedisStore::connect(options).await.expect("a store");
+    let queue = QueueName::parse("queue", "q").expect("a name");
+    let refused = store.create_queue(&queue, simple()).await;
+    assert!(matches!(refused, Err(Refusal::Unavailable { applied: Applied::No, .. })), "{refused:?}");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! What only a Redis can do or be.
 
+mod bounded;
+mod due;
 mod failures;
 mod formats;
 mod indexes;

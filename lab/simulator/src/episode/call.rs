@@ -1,0 +1,96 @@
+//! One call of a store, which can be made again.
+
+use std::time::Duration;
+use tallystone_model::message::Enqueued;
+use tallystone_model::store::{
+    Cancellation, Completion, DequeueRequest, Dequeued, Extension, LeaseRef, MessagePatch, Queue, Release, Ticket,
+    Transition,
+};
+use tallystone_model::{MessageId, NewMessage, QueuePatch, Refusal, Shard, Store};
+use tallystone_server::store::RedisStore;
+
+/// What a caller wants of one shard.
+#[derive(Clone, Debug)]
+pub(super) enum Call {
+    Enqueue(Vec<NewMessage>),
+    Dequeue(DequeueRequest, Option<Ticket>),
+    Complete(LeaseRef),
+    Extend(Extension),
+    Release(Release),
+    Cancel(Cancellation),
+    Redrive(MessageId),
+    Configure(QueuePatch),
+    Describe,
+    Update(MessageId, MessagePatch),
+    Sweep,
+    /// One step of it.
+    Purge,
+    /// Reads the outbox and acknowledges what it has read.
+    Relay,
+}
+
+/// What it got.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Enqueued(Vec<Result<Enqueued, Refusal>>),
+    Dequeued(Dequeued),
+    Went(MessageId, Result<Transition, Refusal>),
+    Queue(Queue),
+    /// Nothing that a judge needs.
+    Done,
+}
+
+fn only<T>(mut items: Vec<Result<T, Refusal>>) -> Result<T, Refusal> {
+    items.pop().unwrap_or_else(|| Err(Refusal::Internal("no item for an item".to_owned())))
+}
+
+impl Call {
+    pub(super) async fn on(self, store: &RedisStore, shard: &Shard) -> Result<Answer, Refusal> {
+        Ok(match self {
+            Call::Enqueue(messages) => Answer::Enqueued(store.enqueue(shard, messages).await?),
+            Call::Dequeue(request, ticket) => Answer::Dequeued(store.dequeue(shard, &[request], false, ticket).await?),
+            Call::Complete(lease) => {
+                let id = lease.id.clone();
+                Answer::Went(id, only(store.complete(shard, vec![Completion::from(lease)]).await?))
+            }
+            Call::Extend(extension) => {
+                store.extend_lease(shard, vec![extension]).await?;
+                Answer::Done
+            }
+            Call::Release(release) => {
+                let id = release.lease.id.clone();
+                Answer::Went(id, only(store.release(shard, vec![release]).await?))
+            }
+            Call::Cancel(cancellation) => {
+                let id = cancellation.id.clone();
+                Answer::Went(id, only(store.cancel(shard, vec![cancellation]).await?))
+            }
+            Call::Redrive(id) => Answer::Went(id.clone(), only(store.redrive(shard, vec![id]).await?)),
+            Call::Configure(patch) => Answer::Queue(store.update_queue(&shard.queue, patch).await?),
+            Call::Describe => Answer::Queue(store.get_queue(&shard.queue).await?),
+            Call::Update(id, patch) => {
+                let went = store.update_message(shard, &id, patch).await;
+                // As the items of a batch: only a refusal of the whole call is repeated.
+                match went {
+                    Err(refusal) if refusal.is_unavailable() => return Err(refusal),
+                    went => Answer::Went(id, went),
+                }
+            }
+            Call::Purge => {
+                store.purge(shard, false, "").await?;
+                Answer::Done
+            }
+            Call::Relay => {
+                let mut reader = store.outbox_reader();
+                reader.watch(shard.clone()).await?;
+                reader.read(Duration::from_millis(1)).await?;
+                reader.ack(&[shard.clone()].into()).await?;
+                Answer::Done
+            }
+            Call::Sweep => {
+                store.sweep(shard).await?;
+                Answer::Done
+            }
+        })
+    }
+}

@@ -1,0 +1,39 @@
+//! Commands and replies in the words of a trace.
+
+use redis::{Arg, Cmd, RedisResult, Value};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use tallystone_lua::Script;
+
+fn word(command: &Cmd, at: usize) -> &[u8] {
+    match command.args_iter().nth(at) {
+        Some(Arg::Simple(word)) => word,
+        _ => &[],
+    }
+}
+
+pub(super) fn is_script(command: &Cmd) -> bool {
+    word(command, 0) == b"EVALSHA"
+}
+
+/// The script's name, or the command's with its key.
+pub(super) fn shown(command: &Cmd) -> String {
+    static NAMES: LazyLock<HashMap<&[u8], &str>> =
+        LazyLock::new(|| Script::ALL.iter().map(|script| (script.sha1().as_bytes(), script.name())).collect());
+    let text = |at| String::from_utf8_lossy(word(command, at)).into_owned();
+    match NAMES.get(word(command, 1)) {
+        Some(name) if is_script(command) => format!("{name} of {}", text(3)),
+        _ if word(command, 0) == b"SCRIPT" => "SCRIPT LOAD".to_owned(),
+        _ => format!("{} {}", text(0), text(1)),
+    }
+}
+
+/// The begin of a reply.
+pub(super) fn reply(reply: &RedisResult<Value>) -> String {
+    const SHOWN: usize = 120;
+    let text = match reply {
+        Ok(value) => format!("{value:?}"),
+        Err(error) => error.to_string(),
+    };
+    text.chars().take(SHOWN).collect()
+}

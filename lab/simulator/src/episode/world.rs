@@ -1,0 +1,267 @@
+//! Everything around the servers of one episode: virtual time, the one Redis, the network, and what goes wrong.
+
+use super::faults::{CLOCK_SKEW_MAX_MS, Fault, SERVERS, Trip};
+use super::journal::Journal;
+use crate::node::SimulatedRedis;
+use crate::scripting::locked;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use redis::{Cmd, RedisResult, Value};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use tallystone_model::Shard;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
+
+/// When an episode begins: a time in 2026, Unix ms.
+const BEGIN_MS: i64 = 1_780_000_000_000;
+/// Steps that a report shows.
+const TRACED: usize = 60;
+/// Steps of a clock keep it within this distance of the right time, so that two clocks stay within the bound.
+const OFFSET_MS_MAX: i64 = CLOCK_SKEW_MAX_MS as i64 / 3;
+
+/// What an episode has met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Failovers.
+    pub failovers: u64,
+    /// Writes that these lost.
+    pub writes_lost: u64,
+    /// Restarts of Redis.
+    pub restarts: u64,
+    /// Servers that died.
+    pub crashes: u64,
+    /// Steps of clocks.
+    pub clock_steps: u64,
+    /// Requests and replies that did not arrive.
+    pub messages_lost: u64,
+    /// Calls of scripts.
+    pub script_calls: u64,
+}
+
+impl Met {
+    /// Adds what another episode has met.
+    pub fn add(&mut self, other: &Met) {
+        self.failovers += other.failovers;
+        self.writes_lost += other.writes_lost;
+        self.restarts += other.restarts;
+        self.crashes += other.crashes;
+        self.clock_steps += other.clock_steps;
+        self.messages_lost += other.messages_lost;
+        self.script_calls += other.script_calls;
+    }
+}
+
+struct State {
+    chance: StdRng,
+    has_faults: bool,
+    redis_offset_ms: i64,
+    server_offsets_ms: [i64; SERVERS],
+    /// By how much Redis's clock is wrong beyond the bound, and until when (virtual ms).
+    skew: Option<(i64, u64)>,
+    /// How often each server has died.
+    deaths: [u64; SERVERS],
+    /// Raised when all connections break.
+    generation: u64,
+    down_until_ms: u64,
+    /// The latest time that Redis has shown, and that at the last failover or restart: Unix ms.
+    shown_ms: i64,
+    shown_before_ms: i64,
+    journal: Journal,
+    met: Met,
+    trace: Option<VecDeque<String>>,
+}
+
+/// See the module.
+pub(super) struct World {
+    redis: Arc<SimulatedRedis>,
+    began: Instant,
+    state: Mutex<State>,
+    /// Notified when a server dies, in the order of the waiters: a watch channel would wake them in a random one.
+    died: [Notify; SERVERS],
+}
+
+impl World {
+    pub(super) fn new(redis: Arc<SimulatedRedis>, seed: u64, shards: &[Shard], is_traced: bool) -> World {
+        let state = State {
+            chance: StdRng::seed_from_u64(seed),
+            has_faults: false,
+            redis_offset_ms: 0,
+            server_offsets_ms: [0; SERVERS],
+            skew: None,
+            deaths: [0; SERVERS],
+            generation: 0,
+            down_until_ms: 0,
+            shown_ms: 0,
+            shown_before_ms: 0,
+            journal: Journal::new(shards),
+            met: Met::default(),
+            trace: is_traced.then(VecDeque::new),
+        };
+        let died = std::array::from_fn(|_| Notify::new());
+        World { redis, began: Instant::now(), state: Mutex::new(state), died }
+    }
+
+    /// Virtual ms since the begin.
+    fn elapsed_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// The clock of a server: Unix ms.
+    pub(super) fn server_ms(&self, server: usize) -> u64 {
+        (BEGIN_MS + self.elapsed_ms() as i64 + locked(&self.state).server_offsets_ms[server]) as u64
+    }
+
+    /// How often a server has died.
+    pub(super) fn deaths(&self, server: usize) -> u64 {
+        locked(&self.state).deaths[server]
+    }
+
+    /// Ends when the server dies.
+    pub(super) fn died(&self, server: usize) -> Notified<'_> {
+        self.died[server].notified()
+    }
+
+    /// From now on things go wrong, or no longer do.
+    pub(super) fn set_faults(&self, has_faults: bool) {
+        let mut state = locked(&self.state);
+        state.has_faults = has_faults;
+        state.skew = None;
+        // What was written before is on every replica.
+        self.redis.keyspace().forget_writes();
+    }
+
+    pub(super) fn met(&self) -> Met {
+        locked(&self.state).met
+    }
+
+    /// Which connections there are: others are broken.
+    pub(super) fn generation(&self) -> u64 {
+        locked(&self.state).generation
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.elapsed_ms() < locked(&self.state).down_until_ms
+    }
+
+    pub(super) fn draw_trip(&self) -> Trip {
+        let mut state = locked(&self.state);
+        if !state.has_faults {
+            return Trip::QUIET;
+        }
+        let trip = Trip::draw(&mut state.chance);
+        state.met.messages_lost += u64::from(trip.loses_request || trip.loses_reply);
+        trip
+    }
+
+    /// Takes what the judge and a report need.
+    pub(super) fn take_journal(&self) -> Journal {
+        std::mem::replace(&mut locked(&self.state).journal, Journal::new(&[]))
+    }
+
+    pub(super) fn take_trace(&self) -> Vec<String> {
+        locked(&self.state).trace.take().into_iter().flatten().collect()
+    }
+
+    /// Adds a line to the trace, if there is one.
+    pub(super) fn trace(&self, line: impl FnOnce() -> String) {
+        self.add_line(&mut locked(&self.state), line);
+    }
+
+    fn add_line(&self, state: &mut State, line: impl FnOnce() -> String) {
+        let at_ms = self.elapsed_ms();
+        if let Some(trace) = &mut state.trace {
+            if trace.len() == TRACED {
+                trace.pop_front();
+            }
+            trace.push_back(format!("{at_ms:>7} ms  {}", line()));
+        }
+    }
+
+    /// Executes a command of a server. Afterwards something may go wrong.
+    pub(super) fn execute(&self, server: usize, command: &Cmd) -> RedisResult<Value> {
+        let elapsed_ms = self.elapsed_ms();
+        let mut state = locked(&self.state);
+        let state = &mut *state;
+        state.skew = state.skew.filter(|(_, until_ms)| elapsed_ms < *until_ms);
+        let offset_ms = state.redis_offset_ms + state.skew.map_or(0, |(by_ms, _)| by_ms);
+        let now_ms = BEGIN_MS + elapsed_ms as i64 + offset_ms;
+        let now_us = now_ms as u64 * 1_000 + state.met.script_calls % 1_000;
+        if state.skew.is_none() {
+            state.shown_ms = state.shown_ms.max(now_ms);
+        }
+        self.redis.keyspace().set_time(now_us);
+        let is_script = super::names::is_script(command);
+        let (reply, has_changed) = self.redis.execute(command);
+        state.met.script_calls += u64::from(is_script);
+        let mut keyspace = self.redis.keyspace();
+        // No caller waits on a server of an episode.
+        drop(keyspace.take_published());
+        if has_changed {
+            state.journal.wrote(&mut keyspace);
+        }
+        drop(keyspace);
+        if state.trace.is_some() {
+            self.add_line(state, || {
+                format!("server {server}: {} → {}", super::names::shown(command), super::names::reply(&reply))
+            });
+        }
+        if state.has_faults
+            && let Some(fault) = Fault::draw(&mut state.chance)
+        {
+            self.add_line(state, || format!("** {fault:?}"));
+            self.suffer(state, fault, elapsed_ms);
+        }
+        reply
+    }
+
+    fn suffer(&self, state: &mut State, fault: Fault, elapsed_ms: u64) {
+        let moved = |offset_ms: i64, step_ms: i64| (offset_ms + step_ms).clamp(-OFFSET_MS_MAX, OFFSET_MS_MAX);
+        match fault {
+            Fault::Failover { writes, clock_step_ms, down_ms } => {
+                let mut keyspace = self.redis.keyspace();
+                let lost = keyspace.lose_writes(writes);
+                state.journal.lost(lost, &mut keyspace);
+                drop(keyspace);
+                self.redis.begin_timeline();
+                state.generation += 1;
+                state.redis_offset_ms = moved(state.redis_offset_ms, clock_step_ms);
+                // The clocks of two primaries in a row differ by less than the first has served (docs/decisions/0076).
+                state.shown_before_ms = state.shown_ms;
+                let behind_ms = state.shown_ms - (BEGIN_MS + elapsed_ms as i64 + state.redis_offset_ms);
+                state.down_until_ms = elapsed_ms + down_ms.max((behind_ms + 1).max(0) as u64);
+                state.met.failovers += 1;
+                state.met.writes_lost += lost as u64;
+            }
+            Fault::Restart { down_ms } => {
+                self.redis.begin_timeline();
+                state.generation += 1;
+                state.shown_before_ms = state.shown_ms;
+                state.down_until_ms = elapsed_ms + down_ms + 1;
+                state.met.restarts += 1;
+            }
+            Fault::Crash { server } => {
+                state.deaths[server] += 1;
+                self.died[server].notify_waiters();
+                state.met.crashes += 1;
+            }
+            Fault::RedisClock { step_ms } => {
+                let offset_ms = moved(state.redis_offset_ms, step_ms);
+                // Nor is one set back so far.
+                if BEGIN_MS + elapsed_ms as i64 + offset_ms > state.shown_before_ms {
+                    state.redis_offset_ms = offset_ms;
+                    state.met.clock_steps += 1;
+                }
+            }
+            Fault::ServerClock { server, step_ms } => {
+                state.server_offsets_ms[server] = moved(state.server_offsets_ms[server], step_ms);
+                state.met.clock_steps += 1;
+            }
+            Fault::Skew { step_ms, lasts_ms } => {
+                state.skew = Some((step_ms, elapsed_ms + lasts_ms));
+                state.met.clock_steps += 1;
+            }
+        }
+    }
+}

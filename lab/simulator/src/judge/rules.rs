@@ -1,0 +1,196 @@
+//! The rules of the judge, one function each. They know nothing of how an episode was made.
+
+use super::history::History;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use tallystone_model::State;
+
+/// What a history must not show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// At most one message of an exclusivity value runs, in the events that survive (Q4).
+    ExclusiveValues,
+    /// No two calls get the same fencing token for a message (Q11, X1).
+    FencingTokensDiffer,
+    /// A fencing token is higher than that of every earlier lease of the message (Q11, X1).
+    FencingTokensRise,
+    /// No two events with one shard, sequence and version differ (Q19, X1).
+    EventVersions,
+    /// No two events with one offset of an outbox differ (Q19, X1).
+    OutboxOffsets,
+    /// No two configurations have one revision (Q2, X1).
+    Revisions,
+    /// What was acknowledged is there, or an event that survives says where it went (X2).
+    AcknowledgedMessages,
+    /// What a caller was answered, Redis wrote (Q10).
+    AnsweredTransitions,
+    /// The counts and structures of the state are those of its messages.
+    SoundState,
+    /// At the end, without faults, everything can be read.
+    Readable,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Rule; 10] = [
+        Rule::ExclusiveValues,
+        Rule::FencingTokensDiffer,
+        Rule::FencingTokensRise,
+        Rule::EventVersions,
+        Rule::OutboxOffsets,
+        Rule::Revisions,
+        Rule::AcknowledgedMessages,
+        Rule::AnsweredTransitions,
+        Rule::SoundState,
+        Rule::Readable,
+    ];
+
+    /// How a history breaks the rule; empty: it does not.
+    pub fn findings(self, history: &History) -> Vec<String> {
+        match self {
+            Rule::ExclusiveValues => exclusive_values(history),
+            Rule::FencingTokensDiffer => fencing_tokens_differ(history),
+            Rule::FencingTokensRise => fencing_tokens_rise(history),
+            Rule::EventVersions => event_versions(history),
+            Rule::OutboxOffsets => outbox_offsets(history),
+            Rule::Revisions => revisions(history),
+            Rule::AcknowledgedMessages => acknowledged_messages(history),
+            Rule::AnsweredTransitions => answered_transitions(history),
+            Rule::SoundState => history.violations.clone(),
+            Rule::Readable => history.failures.clone(),
+        }
+    }
+}
+
+/// The metadata key whose values are exclusive in the queues of an episode. A simple queue's messages do not have it.
+pub const EXCLUSIVITY_KEY: &str = "value";
+
+fn exclusive_values(history: &History) -> Vec<String> {
+    let mut running = HashMap::new();
+    let mut found = Vec::new();
+    for recorded in history.surviving() {
+        let event = &recorded.event;
+        let Some(value) = event.metadata.get(EXCLUSIVITY_KEY) else { continue };
+        let key = (&recorded.shard, value);
+        if event.to == Some(State::Running) {
+            match running.insert(key, &event.id) {
+                Some(other) if *other != event.id => {
+                    found.push(format!("'{other}' and '{}' of value {value} run at once: {event:?}", event.id));
+                }
+                _ => {}
+            }
+        } else if running.get(&key) == Some(&&event.id) {
+            running.remove(&key);
+        }
+    }
+    found
+}
+
+fn fencing_tokens_differ(history: &History) -> Vec<String> {
+    let mut calls = HashMap::new();
+    let differing = history.leases.iter().filter_map(|lease| {
+        let first = *calls.entry((&lease.shard, &lease.id, lease.fencing_token)).or_insert(lease.call);
+        (first != lease.call).then(|| format!("calls {first} and {} got the same lease: {lease:?}", lease.call))
+    });
+    differing.collect()
+}
+
+/// In the order in which Redis granted them, of those that a caller saw.
+fn fencing_tokens_rise(history: &History) -> Vec<String> {
+    let seen: BTreeSet<_> = history.leases.iter().map(|lease| (&lease.shard, &lease.id, lease.fencing_token)).collect();
+    let mut last = HashMap::new();
+    let mut found = Vec::new();
+    for written in &history.written {
+        let event = &written.recorded.event;
+        let grants = event.to == Some(State::Running) && event.from == Some(State::Pending);
+        if !grants || !seen.contains(&(&written.recorded.shard, &event.id, event.fencing_token)) {
+            continue;
+        }
+        let last = last.entry((&written.recorded.shard, &event.id)).or_insert(0);
+        if event.fencing_token <= *last {
+            found.push(format!("message '{}' got token {} after {last}", event.id, event.fencing_token));
+        }
+        *last = event.fencing_token.max(*last);
+    }
+    found
+}
+
+fn event_versions(history: &History) -> Vec<String> {
+    let mut first = HashMap::new();
+    let differing = history.written.iter().filter_map(|written| {
+        let event = &written.recorded.event;
+        // The version of a message that is collected is the one that it had, raised.
+        let earlier = *first.entry((&written.recorded.shard, event.sequence, event.version)).or_insert(event);
+        (earlier != event).then(|| format!("one sequence and version, two events:\n    {earlier:?}\n    {event:?}"))
+    });
+    differing.collect()
+}
+
+fn outbox_offsets(history: &History) -> Vec<String> {
+    let mut first = HashMap::new();
+    let differing = history.written.iter().filter_map(|written| {
+        let recorded = &written.recorded;
+        let earlier = *first.entry((&recorded.shard, recorded.offset)).or_insert(&recorded.event);
+        (*earlier != recorded.event)
+            .then(|| format!("offset {}, two events:\n    {earlier:?}\n    {:?}", recorded.offset, recorded.event))
+    });
+    differing.collect()
+}
+
+fn revisions(history: &History) -> Vec<String> {
+    let mut first = HashMap::new();
+    let differing = history.revisions.iter().filter_map(|seen| {
+        let earlier = *first.entry((&seen.shard, seen.revision)).or_insert(&seen.config);
+        (*earlier != seen.config)
+            .then(|| format!("revision {}, two configurations:\n    {earlier}\n    {}", seen.revision, seen.config))
+    });
+    differing.collect()
+}
+
+fn acknowledged_messages(history: &History) -> Vec<String> {
+    let accepted: BTreeSet<_> = history
+        .written
+        .iter()
+        .filter(|written| written.recorded.event.from.is_none())
+        .map(|written| (&written.recorded.shard, &written.recorded.event.id))
+        .collect();
+    let never = history.acknowledged.iter().filter(|(shard, id)| !accepted.contains(&(shard, id)));
+    let mut found: Vec<String> = never.map(|(_, id)| format!("'{id}' was acknowledged and never written")).collect();
+    let mut last = BTreeMap::new();
+    for recorded in history.surviving() {
+        last.insert((&recorded.shard, &recorded.event.id), recorded.event.to);
+    }
+    for ((shard, id), state) in last {
+        let left = history.left.get(&(shard.clone(), id.clone())).copied();
+        if left != state {
+            found.push(format!("'{id}' of {} is {left:?}; its last event says {state:?}", shard.queue));
+        }
+    }
+    found
+}
+
+fn answered_transitions(history: &History) -> Vec<String> {
+    let written: BTreeSet<_> = history
+        .written
+        .iter()
+        .map(|written| {
+            let event = &written.recorded.event;
+            (&written.recorded.shard, &event.id, event.version, event.to.map(State::name))
+        })
+        .collect();
+    let granted: BTreeSet<_> = history
+        .written
+        .iter()
+        .filter(|written| written.recorded.event.to == Some(State::Running))
+        .map(|written| (&written.recorded.shard, &written.recorded.event.id, written.recorded.event.fencing_token))
+        .collect();
+    let transitions = history
+        .transitions
+        .iter()
+        .filter(|seen| !written.contains(&(&seen.shard, &seen.id, seen.version, Some(seen.state.name()))));
+    let leases =
+        history.leases.iter().filter(|lease| !granted.contains(&(&lease.shard, &lease.id, lease.fencing_token)));
+    transitions
+        .map(|seen| format!("answered, never written: {seen:?}"))
+        .chain(leases.map(|lease| format!("answered, never granted: {lease:?}")))
+        .collect()
+}

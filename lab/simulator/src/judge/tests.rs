@@ -1,0 +1,148 @@
+//! Each rule on the smallest histories that break it, and on ones that only come close.
+
+use super::*;
+use tallystone_model::{Cause, Event, MessageId, Metadata, QueueName, Recorded, Shard, State};
+
+fn shard() -> Shard {
+    Shard::first(&QueueName::parse("queue", "q").expect("a name"))
+}
+
+fn id(id: &str) -> MessageId {
+    MessageId::parse("id", id).expect("an id")
+}
+
+/// An event of a message of the value "v".
+fn event(message: &str, version: u32, from: Option<State>, to: Option<State>) -> Event {
+    let metadata = Metadata::parse([(EXCLUSIVITY_KEY.to_owned(), "v".to_owned())].into()).expect("metadata");
+    Event {
+        id: id(message),
+        version,
+        from,
+        to,
+        by: Cause::Dequeue,
+        at_ms: 1,
+        from_since_ms: 0,
+        since_ms: 1,
+        sequence: u64::from(message.as_bytes()[0]),
+        enqueued_at_ms: 1,
+        priority: 0,
+        metadata,
+        attempts: 0,
+        fencing_token: 0,
+        worker: String::new(),
+        due_ms: 0,
+        reason: String::new(),
+        last_reason: String::new(),
+        coalesced: false,
+        payload: None,
+        result: bytes::Bytes::new(),
+    }
+}
+
+fn granted(message: &str, version: u32, fencing_token: u64) -> Event {
+    Event { fencing_token, ..event(message, version, Some(State::Pending), Some(State::Running)) }
+}
+
+fn accepted(message: &str) -> Event {
+    event(message, 1, None, Some(State::Pending))
+}
+
+/// A history of these events; `lost`: the numbers of those that a failover lost.
+fn history(events: Vec<Event>, lost: &[u64]) -> History {
+    let written = (0..).zip(events).map(|(write, event)| Written {
+        write,
+        is_lost: lost.contains(&write),
+        recorded: Recorded { shard: shard(), offset: write, event },
+    });
+    History { written: written.collect(), ..History::default() }
+}
+
+fn lease(message: &str, fencing_token: u64, call: u64) -> SeenLease {
+    SeenLease { shard: shard(), id: id(message), fencing_token, call }
+}
+
+fn breaks(history: &History) -> Vec<Rule> {
+    Rule::ALL.into_iter().filter(|rule| !rule.findings(history).is_empty()).collect()
+}
+
+#[test]
+fn x8_two_messages_of_a_value_do_not_run_at_once() {
+    let ended = event("a", 3, Some(State::Running), Some(State::Completed));
+    for (events, lost, is_broken) in [
+        (vec![granted("a", 2, 7), granted("b", 2, 8)], &[][..], true),
+        (vec![granted("a", 2, 7), granted("b", 2, 8)], &[0], false),
+        (vec![granted("a", 2, 7), ended.clone(), granted("b", 2, 8)], &[], false),
+        (vec![granted("a", 2, 7), ended, granted("b", 2, 8)], &[1], true),
+    ] {
+        assert_eq!(!Rule::ExclusiveValues.findings(&history(events, lost)).is_empty(), is_broken, "{lost:?}");
+    }
+}
+
+#[test]
+fn x8_a_fencing_token_comes_once_and_rises() {
+    let again = |token| history(vec![granted("a", 2, 7), granted("a", 2, token)], &[0]);
+    let seen = |token, call| vec![lease("a", 7, 1), lease("a", token, call)];
+    let same = History { leases: seen(7, 2), ..again(7) };
+    assert!(breaks(&same).contains(&Rule::FencingTokensDiffer));
+    let lower = History { leases: seen(6, 2), ..again(6) };
+    assert!(breaks(&lower).contains(&Rule::FencingTokensRise) && !breaks(&lower).contains(&Rule::FencingTokensDiffer));
+    let higher = History { leases: seen(8, 2), ..again(8) };
+    let repeated = History { leases: seen(7, 1), ..history(vec![granted("a", 2, 7)], &[]) };
+    for fine in [higher, repeated] {
+        assert!(
+            !breaks(&fine).contains(&Rule::FencingTokensDiffer) && !breaks(&fine).contains(&Rule::FencingTokensRise)
+        );
+    }
+}
+
+#[test]
+fn x8_one_version_and_one_offset_have_one_event() {
+    let mut broken = history(vec![accepted("a"), Event { priority: 5, ..accepted("a") }], &[0]);
+    assert!(breaks(&broken).contains(&Rule::EventVersions) && !breaks(&broken).contains(&Rule::OutboxOffsets));
+    broken.written[1].recorded.offset = 0;
+    assert!(breaks(&broken).contains(&Rule::OutboxOffsets));
+    broken.written[1].recorded.event = accepted("a");
+    assert!(!breaks(&broken).contains(&Rule::EventVersions) && !breaks(&broken).contains(&Rule::OutboxOffsets));
+}
+
+#[test]
+fn x8_one_revision_has_one_configuration() {
+    let seen = |revision, config: &str| SeenRevision { shard: shard(), revision, config: config.to_owned() };
+    let of = |revisions| History { revisions, ..History::default() };
+    assert_eq!(breaks(&of(vec![seen(2, "a"), seen(2, "b")])), [Rule::Revisions]);
+    assert_eq!(breaks(&of(vec![seen(2, "a"), seen(2, "a"), seen(3, "b")])), []);
+}
+
+#[test]
+fn x8_what_was_acknowledged_is_not_lost() {
+    let kept = |lost: &[u64], left: &[(&str, State)]| History {
+        acknowledged: vec![(shard(), id("a"))],
+        left: left.iter().map(|(message, state)| ((shard(), id(message)), *state)).collect(),
+        ..history(vec![accepted("a"), event("a", 2, Some(State::Pending), Some(State::Canceled))], lost)
+    };
+    assert_eq!(breaks(&kept(&[], &[("a", State::Canceled)])), []);
+    assert_eq!(breaks(&kept(&[1], &[("a", State::Pending)])), []);
+    assert_eq!(breaks(&kept(&[0, 1], &[])), [], "a failover lost it");
+    assert_eq!(breaks(&kept(&[], &[])), [Rule::AcknowledgedMessages]);
+    assert_eq!(breaks(&kept(&[1], &[("a", State::Canceled)])), [Rule::AcknowledgedMessages]);
+    let never = History { acknowledged: vec![(shard(), id("b"))], ..History::default() };
+    assert_eq!(breaks(&never), [Rule::AcknowledgedMessages]);
+}
+
+#[test]
+fn x8_what_was_answered_was_written() {
+    let seen = SeenTransition { shard: shard(), id: id("a"), state: State::Completed, version: 3 };
+    let mut answered = History { transitions: vec![seen], ..History::default() };
+    assert_eq!(breaks(&answered), [Rule::AnsweredTransitions]);
+    let done = event("a", 3, Some(State::Running), Some(State::Completed));
+    answered.written = history(vec![done], &[0]).written;
+    assert_eq!(breaks(&answered), [], "lost, but written");
+    assert_eq!(breaks(&History { leases: vec![lease("a", 7, 1)], ..History::default() }), [Rule::AnsweredTransitions]);
+}
+
+#[test]
+fn x8_what_the_scrubber_finds_is_found() {
+    let found = || vec!["I3: a".to_owned()];
+    assert_eq!(breaks(&History { violations: found(), ..History::default() }), [Rule::SoundState]);
+    assert_eq!(breaks(&History { failures: found(), ..History::default() }), [Rule::Readable]);
+}

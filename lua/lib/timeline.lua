@@ -1,0 +1,23 @@
+-- timeline: the shard moves to the timeline of the call, if it is on another one (Q17): this Redis was started again, or
+-- was a replica, and may lack the last writes. Part of lib/shard: it writes the state, and the call is stale then.
+-- Layout, behind STATE: 1(1) timeline(4) begin(7) began_at(6). begin: the sequence at which the timeline began; 0: with the
+-- queue. began_at: when it began (ms).
+-- WHY a gap of as many numbers as microseconds have passed since the timeline began: whatever was lost must not be handed out
+-- again, and numbers rise more slowly than that. Where failovers follow each other, several timelines may continue the same
+-- state: each later one is ahead of the earlier ones.
+-- The revision is another one, as for a new queue, so that no server keeps a configuration whose update was lost.
+-- WHY a mark in the outbox: its offsets leave out the same numbers, and the mark has the offset that would have been next.
+-- A relay that has read beyond it has events of writes that are lost; otherwise nothing is missing.
+local BEGAN_AT = 13
+local timeline = sub(ARGV[1], 12, 15)
+if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0\0' then
+  local began_at = #on_timeline > 0 and unpick('>I6', on_timeline, BEGAN_AT) or S[CREATED]
+  local begin = math.max(S[SEQ], S[ADDED]) + 1 + math.max(0, (now - began_at) * 1000 + micros)
+  if call('EXISTS', K_OUTBOX) == 1 then
+    call('XADD', K_OUTBOX, string.format('%.0f-0', begin), 't', now, 'e', '\255' .. pack('>I7', S[ADDED]))
+  end
+  S[1], S[SEQ], S[ADDED], S[ACKED] = begin % 2 ^ 32, begin, begin, begin - (S[ADDED] - S[ACKED])
+  on_timeline = pack('>Bc4I7I6', 1, timeline, begin, now)
+  state_raw = pack(STATE, unpack(S, 1, 15)) .. on_timeline .. waiter
+  call('SET', K_STATE, state_raw)
+end
