@@ -17,11 +17,14 @@ pub fn without_password(address: &str) -> String {
     }
 }
 
-/// Whether what follows a colon in `HOST:PORT` is a number, if there is one; an IPv6 host is in brackets.
+/// Whether what follows a colon in `HOST:PORT`, or in each of `HOST:PORT,HOST:PORT`, is a number, if there is one; an IPv6
+/// host is in brackets.
 fn has_plain_port(rest: &str) -> bool {
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let after_host = authority.rsplit_once(']').map_or(authority, |(_, port)| port);
-    after_host.split(':').skip(1).all(|port| port.chars().all(|c| c.is_ascii_digit()))
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.split(',').all(|host| {
+        let after_host = host.rsplit_once(']').map_or(host, |(_, port)| port);
+        after_host.split(':').skip(1).all(|port| port.chars().all(|c| c.is_ascii_digit()))
+    })
 }
 
 fn without_query(text: &str) -> String {
@@ -58,6 +61,9 @@ mod tests {
             ("redis://:pass", "redis://***"),
             ("redis://me:pass/1", "redis://***"),
             ("redis://db:6379/1", "redis://db:6379/1"),
+            ("redis-sentinel://a:1,b:2/0#main", "redis-sentinel://a:1,b:2/0#main"),
+            ("redis-sentinel://me:p,ss@a:1,b:2#main", "redis-sentinel://***@a:1,b:2#main"),
+            ("redis-sentinel://me:p,ss", "redis-sentinel://***"),
             ("http://[::1]:7600", "http://[::1]:7600"),
             ("tcp://10.0.0.1:7600:", "tcp://10.0.0.1:7600:"),
             ("nonsense", "nonsense"),

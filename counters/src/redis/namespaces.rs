@@ -50,17 +50,17 @@ impl RedisNamespaces {
 
     /// Connects, checks version, durability and format, and loads the scripts.
     pub async fn connect(redis: &RedisConfig, clock: Clock) -> Result<RedisNamespaces, ConnectError> {
-        let (client, room) = (redis.access().client(&redis.url)?, redis.room("counters")?);
+        let (primary, room) = (redis.access().primary(&redis.url)?, redis.room("counters")?);
         let (replicas, allow_volatile) = (redis.replicas(), redis.allow_volatile);
         let shown = tallystone_model::without_password(&redis.url);
-        let demands = Demands::open(client.clone(), &shown, replicas, allow_volatile, (MARK, &FORMAT)).await?;
+        let demands = Demands::open(primary.clone(), &shown, replicas, allow_volatile, (MARK, &FORMAT)).await?;
         let condition = demands.condition();
-        let link = || Link::new(client.clone(), replicas, scripts()).on(condition.clone());
+        let link = || Link::new(primary.clone(), replicas, scripts()).on(condition.clone());
         let first = link();
         first.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
-        let identity = Identity::open(client.clone(), MARK, &shown, allow_volatile).await?;
+        let identity = Identity::open(primary.clone(), MARK, &shown, allow_volatile).await?;
         let links = (0..SHARDS).map(|_| link().guarded_by(identity.state())).collect();
-        let mut tasks = clock.watch(&client);
+        let mut tasks = clock.watch(&primary);
         tasks.spawn(room.clone().watch());
         Ok(RedisNamespaces { links, identity: Some(identity), clock, room, _tasks: Arc::new(tasks) })
     }
@@ -69,7 +69,7 @@ impl RedisNamespaces {
     /// it. Returns its new mark; `None`: no process has noticed a loss.
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
         let shown = tallystone_model::without_password(&redis.url);
-        Identity::accept(redis.access().client(&redis.url)?, MARK, &shown).await
+        Identity::accept(redis.access().primary(&redis.url)?, MARK, &shown).await
     }
 
     /// What the last probe of the store found, and every change of that. `None`: it is not probed.

@@ -1,7 +1,10 @@
 //! With which user and which files a process reaches Redis (S6).
 
 use crate::ConnectError;
-use redis::{Client, ClientTlsConfig, IntoConnectionInfo, TlsCertificates};
+use crate::address::Address;
+use crate::primary::{NodeAccess, Primary};
+use crate::sentinels::Sentinels;
+use redis::{ClientTlsConfig, ConnectionInfo, RedisError, TlsCertificates};
 use std::path::{Path, PathBuf};
 use tallystone_model::ConfigError;
 
@@ -12,6 +15,10 @@ pub struct RedisAccess {
     pub user: Option<String>,
     /// The file with the password of the user.
     pub password_file: Option<PathBuf>,
+    /// The ACL user of the Sentinels; `None`: the default user.
+    pub sentinel_user: Option<String>,
+    /// The file with the password of the Sentinels; `None`: they need none.
+    pub sentinel_password_file: Option<PathBuf>,
     /// The CAs of a `rediss://` address, PEM; `None`: those that the system trusts.
     pub ca_file: Option<PathBuf>,
     /// The certificate to show, PEM.
@@ -24,15 +31,25 @@ impl RedisAccess {
     /// Checks that the keys fit each other and the address. The error names the first bad key.
     pub(crate) fn check(&self, url: &str) -> Result<(), ConfigError> {
         let bad = |key: &str, why: &str| Err(ConfigError::new(format!("redis.{key}"), why));
-        let info = url.into_connection_info().ok();
-        let has_password = info.is_some_and(|info| info.redis_settings().password().is_some());
+        // What is no address is another error.
+        let address = Address::parse(url).ok();
+        let has_password = address.as_ref().is_some_and(|address| address.node().redis_settings().password().is_some());
         let files = [("ca_file", &self.ca_file), ("cert_file", &self.cert_file), ("key_file", &self.key_file)];
-        if let Some((key, _)) = files.into_iter().find(|(_, file)| file.is_some() && !url.starts_with("rediss://")) {
-            return bad(key, "is set, but redis.url does not begin with rediss://, so the connection has no TLS");
+        if let Some((key, _)) = files.into_iter().find(|(_, file)| file.is_some() && !has_tls(url)) {
+            return bad(key, "is set, but redis.url does not begin with rediss, so the connection has no TLS");
         }
         match (&self.cert_file, &self.key_file) {
             (Some(_), None) => return bad("key_file", "is not set, but redis.cert_file is; set both"),
             (None, Some(_)) => return bad("cert_file", "is not set, but redis.key_file is; set both"),
+            _ => {}
+        }
+        match (&self.sentinel_user, &self.sentinel_password_file) {
+            (Some(_), None) => {
+                return bad("sentinel_password_file", "is not set, but redis.sentinel_user is; set both");
+            }
+            (_, Some(_)) if matches!(address, Some(Address::One(_))) => {
+                return bad("sentinel_password_file", "is set, but redis.url names no Sentinels");
+            }
             _ => {}
         }
         match (&self.user, &self.password_file) {
@@ -42,25 +59,32 @@ impl RedisAccess {
         }
     }
 
-    /// The client of an address. The files are read now.
+    /// Where the primary of an address is. The files are read now.
     ///
     /// # Errors
     /// [`ConnectError::Address`], or [`ConnectError::File`] if a file cannot be used.
-    pub fn client(&self, url: &str) -> Result<Client, ConnectError> {
-        let bad_address = |error: redis::RedisError| ConnectError::Address(error.to_string());
-        let mut info = url.into_connection_info().map_err(bad_address)?;
-        let mut settings = info.redis_settings().clone();
-        if let Some(user) = &self.user {
-            settings = settings.set_username(user);
-        }
-        if let Some(path) = &self.password_file {
-            let password = read("password_file", path)?;
-            settings = settings.set_password(String::from_utf8_lossy(&password).trim_end_matches(['\r', '\n']));
-        }
-        info = info.set_redis_settings(settings);
-        if !url.starts_with("rediss://") {
-            return Client::open(info).map_err(bad_address);
-        }
+    pub fn primary(&self, url: &str) -> Result<Primary, ConnectError> {
+        let bad_address = |error: RedisError| ConnectError::Address(error.to_string());
+        let address = Address::parse(url).map_err(ConnectError::Address)?;
+        let certificates = if has_tls(url) { Some(self.certificates()?) } else { None };
+        let access = |info: ConnectionInfo, login| NodeAccess {
+            info: with_login(info, login),
+            certificates: certificates.clone(),
+        };
+        let password = self.password_file.as_deref().map(|path| password("password_file", path)).transpose()?;
+        let node = access(address.node().clone(), (self.user.as_deref(), password.as_deref()));
+        let Address::Sentinels { sentinels, name, .. } = address else {
+            return Ok(node.client(None).map_err(bad_address)?.into());
+        };
+        let password = self.sentinel_password_file.as_deref();
+        let password = password.map(|path| self::password("sentinel_password_file", path)).transpose()?;
+        let login = (self.sentinel_user.as_deref(), password.as_deref());
+        let clients = sentinels.into_iter().map(|info| access(info, login).client(None));
+        let clients = clients.collect::<Result<Vec<_>, _>>().map_err(bad_address)?;
+        Ok(Primary::named_by(Sentinels::new(clients, &name), node))
+    }
+
+    fn certificates(&self) -> Result<TlsCertificates, ConnectError> {
         let client_tls = match (&self.cert_file, &self.key_file) {
             (Some(certificate), Some(key)) => {
                 let (client_cert, client_key) = (read("cert_file", certificate)?, read("key_file", key)?);
@@ -69,8 +93,29 @@ impl RedisAccess {
             _ => None,
         };
         let root_cert = self.ca_file.as_deref().map(|path| read("ca_file", path)).transpose()?;
-        Client::build_with_tls(info, TlsCertificates { client_tls, root_cert }).map_err(bad_address)
+        Ok(TlsCertificates { client_tls, root_cert })
     }
+}
+
+fn has_tls(url: &str) -> bool {
+    url.starts_with("rediss")
+}
+
+/// The same, with the user and the password that are set.
+fn with_login(info: ConnectionInfo, (user, password): (Option<&str>, Option<&str>)) -> ConnectionInfo {
+    let mut settings = info.redis_settings().clone();
+    if let Some(user) = user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = password {
+        settings = settings.set_password(password);
+    }
+    info.set_redis_settings(settings)
+}
+
+fn password(key: &'static str, path: &Path) -> Result<String, ConnectError> {
+    let password = read(key, path)?;
+    Ok(String::from_utf8_lossy(&password).trim_end_matches(['\r', '\n']).to_owned())
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
@@ -99,12 +144,17 @@ mod tests {
         assert_eq!(bad(tls, half).as_deref(), Some("redis.key_file"));
         let half = RedisAccess { key_file: file(), ..RedisAccess::default() };
         assert_eq!(bad(tls, half).as_deref(), Some("redis.cert_file"));
+        let login = RedisAccess { sentinel_password_file: file(), ..RedisAccess::default() };
+        assert_eq!(bad(plain, login.clone()).as_deref(), Some("redis.sentinel_password_file"));
+        assert_eq!(bad("redis-sentinel://h:1#m", login.clone()), None);
+        let login = RedisAccess { sentinel_user: Some("u".to_owned()), sentinel_password_file: None, ..login };
+        assert_eq!(bad("redis-sentinel://h:1#m", login).as_deref(), Some("redis.sentinel_password_file"));
     }
 
     #[test]
     fn s6_a_file_that_is_missing_is_named() {
         let access = RedisAccess { password_file: Some("/no/such/file".into()), ..RedisAccess::default() };
-        let error = access.client("redis://h:1").unwrap_err().to_string();
+        let error = access.primary("redis://h:1").err().expect("no file").to_string();
         assert!(error.starts_with("redis.password_file: /no/such/file"), "{error}");
     }
 }

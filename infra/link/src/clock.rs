@@ -2,8 +2,8 @@
 
 use crate::timeline::Timeline;
 use crate::witness::{Verdict, Witness, wall_ms};
-use crate::{Link, LinkError, ReplicaWait};
-use redis::{Arg, Client, Cmd, Value};
+use crate::{Link, LinkError, Primary, ReplicaWait};
+use redis::{Arg, Cmd, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_model::{Applied, Refusal};
@@ -39,10 +39,10 @@ impl Clock {
     }
 
     /// Measures how far Redis's clock is off, again and again, until the tasks are dropped.
-    pub fn watch(&self, client: &Client) -> JoinSet<()> {
+    pub fn watch(&self, primary: &Primary) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         if let Clock::Redis(witness) = self {
-            tasks.spawn(witness.clone().watch(Link::new(client.clone(), ReplicaWait::default(), [])));
+            tasks.spawn(witness.clone().watch(Link::new(primary.clone(), ReplicaWait::default(), [])));
         }
         tasks
     }

@@ -1,9 +1,9 @@
 //! `[redis]`: which Redis, and how durable it must be.
 
 use crate::access::RedisAccess;
+use crate::address::Address;
 use crate::room::{Reserve, Room};
 use crate::{Clock, ConnectError, ReplicaWait, Witness};
-use redis::IntoConnectionInfo;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tallystone_model::ConfigError;
@@ -12,12 +12,17 @@ use tallystone_model::ConfigError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedisConfig {
-    /// `redis://HOST:PORT/DATABASE`; `rediss://`: with TLS.
+    /// `redis://HOST:PORT/DATABASE`, or `redis-sentinel://HOST:PORT,HOST:PORT/DATABASE#NAME`: the primary that these
+    /// Sentinels call NAME. `rediss` instead of `redis`: with TLS.
     pub url: String,
     /// The ACL user; `None`: that of the address, or the default user.
     pub user: Option<String>,
     /// The file with the password.
     pub password_file: Option<PathBuf>,
+    /// The ACL user of the Sentinels; `None`: the default user.
+    pub sentinel_user: Option<String>,
+    /// The file with the password of the Sentinels.
+    pub sentinel_password_file: Option<PathBuf>,
     /// The CAs of a `rediss://` address, PEM; `None`: those that the system trusts.
     pub ca_file: Option<PathBuf>,
     /// The certificate to show to Redis, PEM.
@@ -46,6 +51,8 @@ impl Default for RedisConfig {
             url: "redis://127.0.0.1:6379".to_owned(),
             user: None,
             password_file: None,
+            sentinel_user: None,
+            sentinel_password_file: None,
             ca_file: None,
             cert_file: None,
             key_file: None,
@@ -63,9 +70,9 @@ impl Default for RedisConfig {
 impl RedisConfig {
     /// Checks every field; the error names the first bad one.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if let Err(error) = self.url.as_str().into_connection_info() {
+        if let Err(why) = Address::parse(&self.url) {
             // The value is not quoted: a password may be anywhere in what is not an address.
-            let why = format!("is no address: {error}; must be like redis://127.0.0.1:6379");
+            let why = format!("{why}; must be like redis://127.0.0.1:6379 or redis-sentinel://a:26379,b:26379/0#NAME");
             return Err(ConfigError::new("redis.url", why));
         }
         self.access().check(&self.url)?;
@@ -85,8 +92,9 @@ impl RedisConfig {
 
     /// The user and the files with which Redis is reached.
     pub fn access(&self) -> RedisAccess {
-        let RedisConfig { user, password_file, ca_file, cert_file, key_file, .. } = self.clone();
-        RedisAccess { user, password_file, ca_file, cert_file, key_file }
+        let RedisConfig { user, password_file, sentinel_user, sentinel_password_file, .. } = self.clone();
+        let RedisConfig { ca_file, cert_file, key_file, .. } = self.clone();
+        RedisAccess { user, password_file, sentinel_user, sentinel_password_file, ca_file, cert_file, key_file }
     }
 
     /// The clock of the scripts. `what` names the data: "queues" or "counters".

@@ -1,6 +1,7 @@
 //! One connection, and how its loss is noticed when no error says so: a network that lost it keeps it open and silent
 //! (decision 0057).
 
+use crate::primary::Primary;
 use crate::source::{Node, Source};
 use crate::timeline::Lineage;
 use redis::aio::MultiplexedConnection;
@@ -41,19 +42,19 @@ impl Connection {
     /// # Errors
     /// No node answers, or it is a replica: its reads may be old, and it takes no writes.
     pub(crate) async fn open(source: &Source, blocked: Duration) -> RedisResult<Connection> {
-        let client = match source {
-            Source::Network(client) => &**client,
+        let primary = match source {
+            Source::Network(primary) => primary.clone(),
             Source::Node(node) => {
                 let node = node.clone().open();
                 let lineage = lineage(node.call(redis::cmd("INFO").arg("replication")).await)?;
                 return Ok(Connection::Node { node, lineage });
             }
         };
-        let opened = timeout(OPEN_TIMEOUT, Box::pin(connect_to_primary(client))).await;
+        let opened = timeout(OPEN_TIMEOUT, Box::pin(connect_to_primary(&primary))).await;
         let opened = opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "Redis does not answer"));
-        let (multiplexed, lineage) = opened??;
-        let (client, silence) = (client.clone(), SILENCE + blocked);
-        let lost = Lost { client, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new() };
+        let (client, multiplexed, lineage) = opened??;
+        let silence = SILENCE + blocked;
+        let lost = Lost { primary, client, silence, replies: AtomicU64::new(0), overtaken: OnceCell::new() };
         Ok(Connection::Network { multiplexed, lost: Arc::new(lost), lineage })
     }
 
@@ -62,6 +63,14 @@ impl Connection {
     pub(crate) fn lineage(&self) -> Lineage {
         match self {
             Connection::Network { lineage, .. } | Connection::Node { lineage, .. } => *lineage,
+        }
+    }
+
+    /// Whether it leads to the primary, as far as is known.
+    pub(crate) fn is_current(&self) -> bool {
+        match self {
+            Connection::Network { lost, .. } => lost.primary.is_at(&lost.client),
+            Connection::Node { .. } => true,
         }
     }
 
@@ -92,10 +101,11 @@ impl Connection {
     }
 }
 
-async fn connect_to_primary(client: &Client) -> RedisResult<(MultiplexedConnection, Lineage)> {
-    let mut connection = connect(client).await?;
+async fn connect_to_primary(primary: &Primary) -> RedisResult<(Client, MultiplexedConnection, Lineage)> {
+    let client = primary.client().await?;
+    let mut connection = connect(&client).await?;
     let lineage = lineage(connection.send_packed_command(redis::cmd("INFO").arg("replication")).await)?;
-    Ok((connection, lineage))
+    Ok((client, connection, lineage))
 }
 
 /// Reads the lineage of a primary from its `INFO replication`.
@@ -121,6 +131,8 @@ async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {
 
 /// Finds out that a connection is lost.
 pub(crate) struct Lost {
+    primary: Primary,
+    /// Where the connection leads.
     client: Client,
     silence: Duration,
     /// How many replies have arrived.
@@ -146,6 +158,7 @@ impl Lost {
             biased;
             reply = &mut reply => return reply,
             _ = self.overtaken.get_or_init(|| Box::pin(self.overtake())) => "Redis answers a new connection, but not this one",
+            () = self.primary.leaves(&self.client) => "another Redis is the primary",
             () = sleep(REPLY_TIMEOUT.saturating_sub(self.silence)) => "Redis does not answer",
         };
         Err(RedisError::from(io::Error::new(io::ErrorKind::TimedOut, why)))

@@ -2,8 +2,8 @@
 //! other settings.
 
 use crate::timeline::Timeline;
-use crate::{Condition, ConnectError, Format, Identity, Link, ReplicaWait, preflight};
-use redis::{Client, ErrorKind, RedisError, RedisResult};
+use crate::{Condition, ConnectError, Format, Identity, Link, Primary, ReplicaWait, preflight};
+use redis::{ErrorKind, RedisError, RedisResult};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// What a Redis must be, and which one has met it.
 pub struct Demands {
-    client: Client,
+    primary: Primary,
     /// Shown in errors, without its password.
     url: String,
     replicas: ReplicaWait,
@@ -30,14 +30,14 @@ impl Demands {
     /// # Errors
     /// It does not meet them, or does not answer.
     pub async fn open(
-        client: Client,
+        primary: Primary,
         url: &str,
         replicas: ReplicaWait,
         allow_volatile: bool,
         (mark, format): (&'static str, &'static Format),
     ) -> Result<Demands, ConnectError> {
         let met_by = AtomicU32::new(Timeline::UNKNOWN.0);
-        let demands = Demands { client, url: url.to_owned(), replicas, allow_volatile, format, met_by };
+        let demands = Demands { primary, url: url.to_owned(), replicas, allow_volatile, format, met_by };
         let timeline = demands.examine(Some(mark)).await?;
         demands.met_by.store(timeline.0, Ordering::Relaxed);
         Ok(demands)
@@ -59,9 +59,12 @@ impl Demands {
         }
         let refused = |why: String| RedisError::from((ErrorKind::Client, "this Redis cannot be used", why));
         let examined = timeout(CHECK_TIMEOUT, Box::pin(self.examine(None))).await;
-        let timeline = examined
+        let examined = examined
             .map_err(|_| refused("it does not answer in time".to_owned()))?
             .map_err(|error| refused(error.to_string()))?;
+        if examined != timeline {
+            return Err(refused("another one has become the primary meanwhile".to_owned()));
+        }
         self.met_by.store(timeline.0, Ordering::Relaxed);
         Ok(())
     }
@@ -69,7 +72,7 @@ impl Demands {
     /// Returns the timeline of the Redis that meets them. `mark`: its identity is checked, too, which is probed from then on.
     async fn examine(&self, mark: Option<&'static str>) -> Result<Timeline, ConnectError> {
         // Over a separate connection, which makes no demands.
-        let link = Link::new(self.client.clone(), self.replicas, []);
+        let link = Link::new(self.primary.clone(), self.replicas, []);
         preflight(&link, &self.url, self.allow_volatile).await?;
         // A store that has lost its data may seem to have another format.
         if let Some(mark) = mark {

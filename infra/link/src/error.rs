@@ -31,7 +31,7 @@ pub(crate) fn begin_disk_errors() {
 
 /// Whether Redis has answered as a replica does. Its address may already lead to the new primary.
 pub(crate) fn is_of_a_replica(code: Option<&str>) -> bool {
-    matches!(code, Some("READONLY" | "MASTERDOWN"))
+    matches!(code, Some("READONLY" | "MASTERDOWN" | "UNBLOCKED"))
 }
 
 fn disk_error(error: &RedisError) -> String {
@@ -55,6 +55,12 @@ impl LinkError {
         let applied = if answered { Applied::No } else { Applied::Unknown };
         let is_replica = is_of_a_replica(error.code());
         LinkError { source: error, applied, lost: !answered || is_replica, is_data_loss: false, timeline: None }
+    }
+
+    /// The write was executed, and it is not known whether enough replicas have it. `lost`: the connection is of no more use.
+    pub(crate) fn unconfirmed(lost: bool, why: String) -> Self {
+        let error = RedisError::from((ErrorKind::Client, "too few replicas", why));
+        LinkError { source: error, applied: Applied::Unknown, lost, is_data_loss: false, timeline: None }
     }
 
     /// The store has no memory left for what the command would write.

@@ -5,9 +5,9 @@
 
 use crate::state::{DataLoss, StoreState, StoreStatus};
 use crate::timeline::Timeline;
-use crate::{ConnectError, Link, LinkError, ReplicaWait};
+use crate::{ConnectError, Link, LinkError, Primary, ReplicaWait};
 use metrics::{counter, describe_counter};
-use redis::{Client, Cmd, from_redis_value};
+use redis::{Cmd, from_redis_value};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tallystone_model::Applied;
@@ -60,14 +60,14 @@ impl Identity {
     /// Reads the mark of a store that [`check`](Identity::check) has let pass; a store without one gets it. `url` is shown
     /// in the log and in errors: pass it [`without_password`](tallystone_model::without_password).
     pub async fn open(
-        client: Client,
+        primary: Primary,
         key: &'static str,
         url: &str,
         is_volatile: bool,
     ) -> Result<Arc<Identity>, ConnectError> {
         describe_counter!(LOST_WRITES, "replicas that became the primary without the last writes");
         counter!(LOST_WRITES).increment(0);
-        let link = Link::new(client, ReplicaWait::default(), []);
+        let link = Link::new(primary, ReplicaWait::default(), []);
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
         let mut mark = read(&link, key).await.map_err(unreachable)?;
         if mark.id.is_none() {
@@ -190,8 +190,8 @@ impl Identity {
     ///
     /// # Errors
     /// [`ConnectError::Unreachable`], [`ConnectError::Denied`].
-    pub async fn accept(client: Client, key: &'static str, url: &str) -> Result<Option<String>, ConnectError> {
-        let link = Link::new(client, ReplicaWait::default(), []);
+    pub async fn accept(primary: Primary, key: &'static str, url: &str) -> Result<Option<String>, ConnectError> {
+        let link = Link::new(primary, ReplicaWait::default(), []);
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
         let mark = read(&link, key).await.map_err(unreachable)?;
         let Some(lost) = mark.lost else { return Ok(None) };

@@ -1,15 +1,17 @@
 //! The connection to Redis: one multiplexed connection, opened again when it breaks, and errors that say whether the
 //! failed write took effect.
 //!
-//! What lives here: [`Link`] and its [`LinkError`], where it leads (`source`), one connection and the notice that it is lost (`connection`), its user
-//! and files (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`), the wait until it has loaded its
-//! data (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the
-//! same store (`identity`, `state`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock says of it
-//! (`witness`), and the decoder of script replies (`script_reply`). What may not: which scripts and keys there are, and
-//! what their replies mean.
+//! What lives here: [`Link`] and its [`LinkError`], where it leads (`source`, `address`), which Redis is the primary
+//! (`primary`, `sentinels`), one connection and the notice that it is lost (`connection`, `slot`), its user and files
+//! (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`, `demands`), the wait until it has loaded its data
+//! (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the same store
+//! (`identity`, `state`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock
+//! says of it (`witness`), the history of the store that a connection leads to (`timeline`), and the decoder of script
+//! replies (`script_reply`). What may not: which scripts and keys there are, and what their replies mean.
 
 mod access;
 mod acl;
+mod address;
 mod clock;
 mod condition;
 mod config;
@@ -21,9 +23,11 @@ mod identity;
 mod link;
 mod loading;
 mod preflight;
+mod primary;
 mod reply;
 mod room;
 mod script_reply;
+mod sentinels;
 mod slot;
 mod source;
 mod state;
@@ -40,6 +44,7 @@ pub use format::Format;
 pub use identity::Identity;
 pub use link::{Link, ReplicaWait};
 pub use preflight::{ConnectError, preflight};
+pub use primary::Primary;
 pub use room::Room;
 pub use script_reply::ScriptReply;
 pub use source::{Node, NodeReply, Source};

@@ -8,11 +8,10 @@ use crate::slot::{Open, Slot};
 use crate::source::Source;
 use crate::state::StoreState;
 use crate::timeline::{Lineage, Timeline};
-use redis::{Arg, Cmd, ErrorKind, InfoDict, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{Arg, Cmd, ErrorKind, InfoDict, Pipeline, ServerErrorKind, Value};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_model::Applied;
 
 /// How many replicas must hold a write before the caller gets its answer (Q16, WAIT).
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,14 +207,17 @@ impl Link {
         let reached = match call_over(open, &wait).await {
             Ok(Value::Int(reached)) => reached,
             Ok(_) => 0,
-            Err(error) => return Err(LinkError { applied: Applied::Unknown, ..error }),
+            // An answer that is an error comes from a primary that has become a replica since the write.
+            Err(error) => {
+                open.abandon().await;
+                return Err(LinkError::unconfirmed(true, error.source.to_string()));
+            }
         };
         if reached >= i64::from(self.replicas.replicas_min) {
             return Ok(());
         }
-        let detail = format!("{reached} of {} replicas have the write", self.replicas.replicas_min);
-        let error = RedisError::from((ErrorKind::Client, "too few replicas", detail));
-        Err(LinkError { applied: Applied::Unknown, lost: false, ..LinkError::after(error) })
+        let why = format!("{reached} of {} replicas have the write", self.replicas.replicas_min);
+        Err(LinkError::unconfirmed(false, why))
     }
 
     /// Loads all scripts into Redis.
@@ -257,6 +259,7 @@ mod tests {
     use super::*;
     use redis::Client;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use tallystone_model::Applied;
     use tokio::net::TcpListener;
 
     #[tokio::test]

@@ -31,7 +31,7 @@ impl Slot {
     pub(crate) async fn open(&self, connect: impl Future<Output = RedisResult<Connection>>) -> RedisResult<Open<'_>> {
         let arrived = Instant::now();
         let mut current = self.0.lock().await;
-        if let Some(connection) = &current.connection {
+        if let Some(connection) = current.connection.as_ref().filter(|connection| connection.is_current()) {
             return Ok(Open { connection: connection.clone(), generation: current.generation, slot: self });
         }
         // One attempt speaks for all that waited for it: otherwise each would wait for a Redis that hangs after the other.

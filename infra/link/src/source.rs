@@ -1,5 +1,6 @@
 //! Where a link leads: over a network, or to a node within the process.
 
+use crate::primary::Primary;
 use redis::{Client, Cmd, RedisResult, Value};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,14 +22,20 @@ pub trait Node: Send + Sync {
 #[derive(Clone)]
 pub enum Source {
     /// To a Redis over a network.
-    Network(Box<Client>),
+    Network(Primary),
     /// To one within the process.
     Node(Arc<dyn Node>),
 }
 
 impl From<Client> for Source {
     fn from(client: Client) -> Source {
-        Source::Network(Box::new(client))
+        Source::Network(client.into())
+    }
+}
+
+impl From<Primary> for Source {
+    fn from(primary: Primary) -> Source {
+        Source::Network(primary)
     }
 }
 

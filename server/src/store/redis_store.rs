@@ -29,21 +29,21 @@ static FORMAT: Format = Format { what: "queues", key: "ts:format", used: keys::Q
 impl RedisStore {
     /// Connects, checks version and durability, and loads the scripts.
     pub async fn connect(options: RedisOptions) -> Result<RedisStore, ConnectError> {
-        let client = options.access.client(&options.url)?;
+        let primary = options.access.primary(&options.url)?;
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
         let shown = tallystone_model::without_password(&options.url);
-        let demands = Demands::open(client.clone(), &shown, replicas, options.allow_volatile, (MARK, &FORMAT)).await?;
-        let link = Link::new(client.clone(), replicas, Script::ALL.iter().map(|script| script.source()));
+        let demands = Demands::open(primary.clone(), &shown, replicas, options.allow_volatile, (MARK, &FORMAT)).await?;
+        let link = Link::new(primary.clone(), replicas, Script::ALL.iter().map(|script| script.source()));
         let link = link.on(demands.condition());
-        let identity = Identity::open(client.clone(), MARK, &shown, options.allow_volatile).await?;
+        let identity = Identity::open(primary.clone(), MARK, &shown, options.allow_volatile).await?;
         let link = link.guarded_by(identity.state());
         let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
         link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
-        let subscription = wake::subscribe(&client).await.map_err(|error| unreachable(error.to_string()))?;
+        let subscription = wake::subscribe(&primary).await.map_err(|error| unreachable(error.to_string()))?;
         let wakes = Arc::new(Wakes::default());
-        let mut tasks = options.clock.watch(&client);
+        let mut tasks = options.clock.watch(&primary);
         tasks.spawn(options.room.clone().watch());
-        tasks.spawn(wake::listen(client, subscription, Arc::downgrade(&wakes)));
+        tasks.spawn(wake::listen(primary, subscription, Arc::downgrade(&wakes)));
         tasks.spawn(wake::wake_when_lost(identity.watch(), Arc::downgrade(&wakes)));
         let server_id = uuid::Uuid::now_v7().to_string();
         let (views, builds, pace) = (RwLock::default(), Mutex::default(), Pace::new());
@@ -77,7 +77,7 @@ impl RedisStore {
     /// it. Returns its new mark; `None`: no process has noticed a loss.
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
         let shown = tallystone_model::without_password(&redis.url);
-        Identity::accept(redis.access().client(&redis.url)?, MARK, &shown).await
+        Identity::accept(redis.access().primary(&redis.url)?, MARK, &shown).await
     }
 
     /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.

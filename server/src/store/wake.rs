@@ -7,7 +7,7 @@ use redis::aio::PubSub;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use tallystone_link::StoreStatus;
+use tallystone_link::{Primary, StoreStatus};
 use tallystone_lua::keys::WAKE_CHANNEL;
 use tallystone_lua::{record, shard_of_state_key};
 use tallystone_model::Shard;
@@ -79,21 +79,27 @@ impl Wakes {
     }
 }
 
-/// Listens until the store is dropped, and subscribes again whenever the subscription breaks. The `first` one exists
-/// already, because a server must receive wake-ups before it answers calls.
-pub(super) async fn listen(client: redis::Client, first: PubSub, wakes: Weak<Wakes>) {
+/// A subscription, and the node that it was made with.
+pub(super) struct Subscription {
+    messages: PubSub,
+    node: redis::Client,
+}
+
+/// Listens until the store is dropped, and subscribes again whenever the subscription breaks or another node is the
+/// primary. The `first` one exists already, because a server must receive wake-ups before it answers calls.
+pub(super) async fn listen(primary: Primary, first: Subscription, wakes: Weak<Wakes>) {
     const RETRY: Duration = Duration::from_millis(200);
-    forward(first, &wakes).await;
+    forward(&primary, first, &wakes).await;
     let mut broken = false;
     while wakes.strong_count() > 0 {
         if !std::mem::replace(&mut broken, true) {
             tracing::warn!("the wake-up subscription is broken; trying again");
         }
         tokio::time::sleep(RETRY).await;
-        if let Ok(subscription) = subscribe(&client).await {
+        if let Ok(subscription) = subscribe(&primary).await {
             broken = false;
             tracing::info!("listening for wake-ups again");
-            forward(subscription, &wakes).await;
+            forward(&primary, subscription, &wakes).await;
         }
     }
 }
@@ -111,12 +117,13 @@ pub(super) async fn wake_when_lost(mut status: watch::Receiver<StoreStatus>, wak
 }
 
 /// Subscribes, or fails in bounded time: a Redis that dies meanwhile must not block the start of the server.
-pub(super) async fn subscribe(client: &redis::Client) -> redis::RedisResult<PubSub> {
+pub(super) async fn subscribe(primary: &Primary) -> redis::RedisResult<Subscription> {
     const TIMEOUT: Duration = Duration::from_secs(2);
     let subscribed = async {
-        let mut subscription = client.get_async_pubsub().await?;
-        subscription.subscribe(WAKE_CHANNEL).await?;
-        Ok(subscription)
+        let node = primary.client().await?;
+        let mut messages = node.get_async_pubsub().await?;
+        messages.subscribe(WAKE_CHANNEL).await?;
+        Ok(Subscription { messages, node })
     };
     tokio::time::timeout(TIMEOUT, subscribed).await.unwrap_or_else(|_| {
         Err(redis::RedisError::from((redis::ErrorKind::Io, "the subscription was not answered in time")))
@@ -124,11 +131,12 @@ pub(super) async fn subscribe(client: &redis::Client) -> redis::RedisResult<PubS
 }
 
 /// Forwards wake-ups until the subscription breaks. It begins by waking all shards, because earlier wake-ups may be lost.
-async fn forward(subscription: PubSub, wakes: &Weak<Wakes>) {
+async fn forward(primary: &Primary, subscription: Subscription, wakes: &Weak<Wakes>) {
     if let Some(wakes) = wakes.upgrade() {
         wakes.wake_all();
     }
-    let (mut sink, mut messages) = subscription.split();
+    let Subscription { messages, node } = subscription;
+    let (mut sink, mut messages) = messages.split();
     let forwarded = async {
         while let Some(message) = messages.next().await {
             let Some(wakes) = wakes.upgrade() else { return };
@@ -148,6 +156,7 @@ async fn forward(subscription: PubSub, wakes: &Weak<Wakes>) {
     tokio::select! {
         () = forwarded => {}
         () = probed => {}
+        () = primary.leaves(&node) => {}
     }
 }
 

@@ -2,35 +2,18 @@
 
 use super::machines::Redis;
 use super::proxy::Proxy;
+use super::replication::{command, follows, has_replicas};
 use crate::histories::pair::Server;
 use crate::system::program::SOON;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::time::Duration;
 use tallystone_client::{Applied, Client, Error, NewMessage, QueueConfig};
+use tallystone_server::store::{RedisOptions, RedisStore};
 use tokio::time::{Instant, sleep};
 
 const QUEUE: &str = "orders";
 const POLL: Duration = Duration::from_millis(20);
-
-pub(super) async fn command(redis: &Redis, words: &[&str]) -> redis::Value {
-    let client = redis::Client::open(redis.url()).expect("a good address");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
-    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await.expect("an answer")
-}
-
-/// Makes one the replica of the other, and waits until it has its data.
-pub(super) async fn follows(redis: &Redis, primary: &Redis) {
-    command(redis, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).await;
-    let give_up_at = Instant::now() + SOON;
-    loop {
-        let info: redis::InfoDict =
-            redis::from_redis_value(command(redis, &["INFO", "replication"]).await).expect("INFO");
-        if info.get::<String>("master_link_status").as_deref() == Some("up") {
-            return;
-        }
-        assert!(Instant::now() < give_up_at, "the replica does not connect");
-        sleep(POLL).await;
-    }
-}
 
 async fn enqueue(client: &Client, id: &str) -> Result<(), Error> {
     let results = client.enqueue(QUEUE, vec![NewMessage::new(id, "")]).await?;
@@ -94,4 +77,37 @@ async fn q16_a_new_primary_that_may_lose_writes_is_not_used() {
     command(&new, &["CONFIG", "SET", "appendfsync", "always"]).await;
     enqueue(&client, "after").await.expect("it is durable now");
     server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q16_a_write_that_waits_for_replicas_while_its_primary_becomes_one_is_unknown() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    follows(&new, &old).await;
+    command(&old, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    has_replicas(&old, 1).await;
+    let replicas = RedisOptions { replicas_min: 1, replica_wait_ms: 60_000, ..RedisOptions::default() };
+    let store = RedisStore::connect(RedisOptions { url: old.url(), ..replicas }).await.expect("a durable Redis");
+    let server = Server::start_on(store).await;
+    let client = Client::connect(server.url()).await.expect("a client").with_retry_for(Duration::ZERO);
+    client.create_queue(QUEUE, QueueConfig::simple()).await.expect("a queue");
+
+    let replica = Pid::from_raw(new.pid().cast_signed());
+    kill(replica, Signal::SIGSTOP).expect("a process");
+    let waits = tokio::spawn(async move { enqueue(&client, "order").await });
+    let give_up_at = Instant::now() + SOON;
+    while !is_waiting(&old).await {
+        assert!(Instant::now() < give_up_at, "no call waits for the replica");
+        sleep(POLL).await;
+    }
+    command(&old, &["REPLICAOF", "127.0.0.1", &new.port().to_string()]).await;
+    let unknown = waits.await.expect("no panic").expect_err("no replica has it");
+    assert!(matches!(unknown, Error::Unavailable { applied: Applied::Unknown, .. }), "{unknown:?}");
+    kill(replica, Signal::SIGCONT).expect("a process");
+    server.stop().await;
+}
+
+/// Whether a client waits for replicas.
+async fn is_waiting(redis: &Redis) -> bool {
+    let info: redis::InfoDict = redis::from_redis_value(command(redis, &["INFO", "clients"]).await).expect("INFO");
+    info.get("blocked_clients") == Some(1)
 }

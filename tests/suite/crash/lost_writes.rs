@@ -1,8 +1,8 @@
 //! A replica becomes the primary and lacks the last writes (X1): nothing that was handed out with them is handed out again.
 
-use super::demoted::{command, follows};
 use super::machines::Redis;
 use super::proxy::Proxy;
+use super::replication::{command, follows};
 use crate::histories::pair::Server;
 use crate::system::program::SOON;
 use std::collections::BTreeSet;

@@ -3,8 +3,10 @@
 //! What lives here: real processes that are really killed, replies that a proxy really drops, and the load under which
 //! that happens. What may not: a fault that is only pretended.
 
+mod conclude;
 mod data_loss;
 mod demoted;
+mod failover;
 mod healing;
 mod judge;
 pub(crate) mod load;
@@ -12,5 +14,7 @@ mod lost_replies;
 mod lost_writes;
 pub(crate) mod machines;
 mod proxy;
+mod replication;
 mod retries;
 mod rounds;
+mod sentinels;

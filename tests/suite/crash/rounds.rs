@@ -1,20 +1,15 @@
 //! kill -9 of Redis and of servers at random moments under load. `TALLYSTONE_CRASH_SEED` repeats the choices of a run,
 //! `TALLYSTONE_TEST_LONG` makes it ten times as long.
 
-use super::judge::judge;
+use super::conclude::{check_invariants, conclude, progress, until_empty};
 use super::load::{KEY, LEASE_MS, Load, Phase, only};
 use super::machines::Machines;
-use crate::histories::history::{End, What};
 use crate::system::program::SOON;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::*;
-use tallystone_model::{Cause, QueueName, Shard};
-use tallystone_server::store::{RedisOptions, RedisStore};
-use tallystone_tests::queue::follow;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -77,7 +72,7 @@ async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
             progress(&loads, 1).await;
             orphan.found(&machines).await;
             for queue in ["simple", "exclusive", ORPHANS] {
-                check_invariants(&machines, queue).await;
+                check_invariants(&machines.clients, queue).await;
             }
             println!("round {round}: {victim:?}");
         };
@@ -88,22 +83,12 @@ async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
     }
     phase.send_replace(Phase::Drain);
     for load in &loads {
-        until_empty(&machines, &load.queue).await;
+        until_empty(&machines.clients, &load.queue).await;
     }
     phase.send_replace(Phase::Done);
     timeout(SOON, tasks.join_all()).await.expect("every worker ends");
     for load in &loads {
-        conclude(&machines, load).await;
-    }
-}
-
-/// Waits for so many more acknowledged completions in each queue.
-async fn progress(loads: &[Load], completions: usize) {
-    for load in loads {
-        let mut completed = load.completed.subscribe();
-        let wanted = *completed.borrow_and_update() + completions;
-        let reached = timeout(SOON, completed.wait_for(|count| *count >= wanted)).await;
-        assert!(reached.is_ok(), "{}: no progress", load.queue);
+        conclude(&machines.clients, &machines.redis.url(), load).await;
     }
 }
 
@@ -173,81 +158,4 @@ async fn take(client: &Client) -> Lease {
     let request = || Dequeue::new(ORPHANS).worker("an orphan's").lease_ms(LEASE_MS);
     let leases = client.dequeue(request().wait_ms(5_000)).await.expect("a Dequeue");
     leases.into_iter().next().expect("a runnable message")
-}
-
-/// The scrubber finds nothing, under load too.
-async fn check_invariants(machines: &Machines, queue: &str) {
-    let mut cursor = String::new();
-    loop {
-        let step = machines.clients[0].check_queue(queue, &cursor).await;
-        let step = step.expect("a step of the scrubber");
-        assert_eq!(step.violations, [], "{queue}");
-        if step.cursor.is_empty() {
-            return;
-        }
-        cursor = step.cursor;
-    }
-}
-
-async fn until_empty(machines: &Machines, queue: &str) {
-    let give_up_at = Instant::now() + SOON;
-    loop {
-        let depth = machines.clients[0].depth(queue, None).await.expect("a Depth");
-        if depth.live() == 0 {
-            return;
-        }
-        assert!(Instant::now() < give_up_at, "{queue}: still {depth:?}");
-        sleep(POLL).await;
-    }
-}
-
-/// At rest: the record, the servers and the outbox agree.
-async fn conclude(machines: &Machines, load: &Load) {
-    let queue = load.queue.as_str();
-    check_invariants(machines, queue).await;
-    let mut messages = BTreeMap::new();
-    let mut page_token = String::new();
-    loop {
-        let page =
-            machines.clients[1].list_messages(queue, State::Completed, 1_000, &page_token).await.expect("a page");
-        messages.extend(page.items.into_iter().map(|message| (message.id.clone(), message)));
-        page_token = page.next_page_token;
-        if page_token.is_empty() {
-            break;
-        }
-    }
-    let history = load.recorder.history();
-    let fencing_tokens = messages.values().map(|message| (message.id.clone(), message.fencing_token)).collect();
-    let violations = judge(&history, &fencing_tokens);
-    assert!(violations.is_empty(), "{queue}: {} violations: {violations:#?}", violations.len());
-
-    let mut accepted: Vec<&str> = Vec::new();
-    let (mut lost, mut leased) = (0, 0);
-    for op in &history {
-        match &op.what {
-            What::Enqueued { id, .. } => accepted.push(id),
-            What::Leased { .. } => leased += 1,
-            What::Ended { end: End::Lost, .. } => lost += 1,
-            _ => {}
-        }
-    }
-    println!("{queue}: {} accepted, {leased} leased, {lost} leases lost", accepted.len());
-    accepted.sort_unstable();
-    assert!(accepted.iter().eq(messages.keys()), "{queue}: completed is what was accepted, and nothing else");
-    let depth = machines.clients[0].depth(queue, None).await.expect("a Depth");
-    let expected = Depth { completed: messages.len() as u64, ..Depth::default() };
-    assert_eq!(depth, expected, "{queue}");
-
-    let options = RedisOptions { url: machines.redis.url(), ..RedisOptions::default() };
-    let store = RedisStore::connect(options).await.expect("a durable Redis");
-    let shard = Shard::first(&QueueName::parse("queue", queue).expect("a valid name"));
-    let events = store.outbox_events(&shard).await.expect("the outbox");
-    let last = follow(&events);
-    assert_eq!(last.len(), messages.len(), "{queue}: every message has its events");
-    for (id, (version, state)) in last {
-        let message = &messages[id.as_str()];
-        assert_eq!((version, state), (message.version, Some(tallystone_model::State::Completed)), "{id}");
-    }
-    let completions = events.iter().filter(|event| event.by == Cause::Complete).count();
-    assert_eq!(completions, messages.len(), "{queue}: each was completed once");
 }

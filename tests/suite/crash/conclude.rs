@@ -1,0 +1,101 @@
+//! What is true during the load, and when all is over: the record, the servers and the outbox agree.
+
+use super::judge::judge;
+use super::load::Load;
+use crate::histories::history::{End, What};
+use crate::system::program::SOON;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tallystone_client::{Client, Depth, State};
+use tallystone_model::{Cause, QueueName, Shard};
+use tallystone_server::store::{RedisOptions, RedisStore};
+use tallystone_tests::queue::follow;
+use tokio::time::{Instant, sleep, timeout};
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// Waits for so many more acknowledged completions in each queue.
+pub(super) async fn progress(loads: &[Load], completions: usize) {
+    for load in loads {
+        let mut completed = load.completed.subscribe();
+        let wanted = *completed.borrow_and_update() + completions;
+        let reached = timeout(SOON, completed.wait_for(|count| *count >= wanted)).await;
+        assert!(reached.is_ok(), "{}: no progress", load.queue);
+    }
+}
+
+/// The scrubber finds nothing, under load too.
+pub(super) async fn check_invariants(clients: &[Client; 2], queue: &str) {
+    let mut cursor = String::new();
+    loop {
+        let step = clients[0].check_queue(queue, &cursor).await;
+        let step = step.expect("a step of the scrubber");
+        assert_eq!(step.violations, [], "{queue}");
+        if step.cursor.is_empty() {
+            return;
+        }
+        cursor = step.cursor;
+    }
+}
+
+pub(super) async fn until_empty(clients: &[Client; 2], queue: &str) {
+    let give_up_at = Instant::now() + SOON;
+    loop {
+        let depth = clients[0].depth(queue, None).await.expect("a Depth");
+        if depth.live() == 0 {
+            return;
+        }
+        assert!(Instant::now() < give_up_at, "{queue}: still {depth:?}");
+        sleep(POLL).await;
+    }
+}
+
+/// At rest: the record, the servers and the outbox agree.
+pub(super) async fn conclude(clients: &[Client; 2], redis_url: &str, load: &Load) {
+    let queue = load.queue.as_str();
+    check_invariants(clients, queue).await;
+    let mut messages = BTreeMap::new();
+    let mut page_token = String::new();
+    loop {
+        let page = clients[1].list_messages(queue, State::Completed, 1_000, &page_token).await.expect("a page");
+        messages.extend(page.items.into_iter().map(|message| (message.id.clone(), message)));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let history = load.recorder.history();
+    let fencing_tokens = messages.values().map(|message| (message.id.clone(), message.fencing_token)).collect();
+    let violations = judge(&history, &fencing_tokens);
+    assert!(violations.is_empty(), "{queue}: {} violations: {violations:#?}", violations.len());
+
+    let mut accepted: Vec<&str> = Vec::new();
+    let (mut lost, mut leased) = (0, 0);
+    for op in &history {
+        match &op.what {
+            What::Enqueued { id, .. } => accepted.push(id),
+            What::Leased { .. } => leased += 1,
+            What::Ended { end: End::Lost, .. } => lost += 1,
+            _ => {}
+        }
+    }
+    println!("{queue}: {} accepted, {leased} leased, {lost} leases lost", accepted.len());
+    accepted.sort_unstable();
+    assert!(accepted.iter().eq(messages.keys()), "{queue}: completed is what was accepted, and nothing else");
+    let depth = clients[0].depth(queue, None).await.expect("a Depth");
+    let expected = Depth { completed: messages.len() as u64, ..Depth::default() };
+    assert_eq!(depth, expected, "{queue}");
+
+    let options = RedisOptions { url: redis_url.to_owned(), ..RedisOptions::default() };
+    let store = RedisStore::connect(options).await.expect("a durable Redis");
+    let shard = Shard::first(&QueueName::parse("queue", queue).expect("a valid name"));
+    let events = store.outbox_events(&shard).await.expect("the outbox");
+    let last = follow(&events);
+    assert_eq!(last.len(), messages.len(), "{queue}: every message has its events");
+    for (id, (version, state)) in last {
+        let message = &messages[id.as_str()];
+        assert_eq!((version, state), (message.version, Some(tallystone_model::State::Completed)), "{id}");
+    }
+    let completions = events.iter().filter(|event| event.by == Cause::Complete).count();
+    assert_eq!(completions, messages.len(), "{queue}: each was completed once");
+}

@@ -1,0 +1,145 @@
+//! Failovers that Sentinels decide, under load (X2): the primary is killed, or frozen while the Sentinels replace it.
+
+use super::conclude::{check_invariants, conclude, progress, until_empty};
+use super::load::{KEY, Load, Phase};
+use super::machines::{self, Redis};
+use super::sentinels::{NAME, Nodes, Sentinel};
+use crate::system::program::SOON;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::time::Duration;
+use tallystone_client::{Backoff, Client, NewMessage, QueueConfig};
+use tallystone_link::RedisAccess;
+use tallystone_server::store::{RedisOptions, RedisStore};
+use tallystone_tests::lasting_port;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+/// What happens to the primary.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// kill -9. It comes back as a replica.
+    Killed,
+    /// It stops in the middle of what it does, and goes on when another is the primary.
+    Frozen,
+}
+
+/// All replicas have each write before it is acknowledged, so whichever the Sentinels choose has it.
+const REPLICAS: u32 = 2;
+const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n\
+                      [redis]\nreplicas_min = 2\nreplica_wait_ms = 500\n";
+/// The queue of the calls that are timed.
+const TIMED: &str = "timed";
+const POLL: Duration = Duration::from_millis(20);
+
+fn signal(redis: &Redis, signal: Signal) {
+    kill(Pid::from_raw(redis.pid().cast_signed()), signal).expect("a process");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
+    let mut nodes = Nodes::start(REPLICAS).await;
+    let dir = TempDir::new().expect("a temporary folder");
+    let config = dir.path().join("tallystone.toml");
+    std::fs::write(&config, CONFIG).expect("a file");
+    let servers =
+        [machines::Server::start(nodes.url(), &config).await, machines::Server::start(nodes.url(), &config).await];
+    let clients = servers.each_ref().map(|server| {
+        let builder = Client::builder(server.url()).retry_for(Duration::from_secs(90));
+        builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
+    });
+    let (phase, phases) = watch::channel(Phase::Load);
+    let (mut tasks, mut loads) = (JoinSet::new(), Vec::new());
+    clients[0].create_queue(TIMED, QueueConfig::simple()).await.expect("a queue");
+    for (name, exclusive) in [("simple", false), ("exclusive", true)] {
+        let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
+        let config = QueueConfig { max_attempts: Some(1_000), retry_backoff: Some(Backoff::NONE), ..config };
+        clients[0].create_queue(name, config).await.expect("a queue");
+        let load = Load::new(name, exclusive, &clients, &phases);
+        for via in 0..2 {
+            tasks.spawn(load.clone().produce(via, rand::random()));
+            tasks.spawn(load.clone().work(via, rand::random()));
+            tasks.spawn(load.clone().stream(via, rand::random()));
+        }
+        loads.push(load);
+    }
+    let impatient = clients[0].clone().with_retry_for(Duration::ZERO);
+    for fault in [Fault::Killed, Fault::Frozen, Fault::Killed] {
+        let round = async {
+            progress(&loads, 50).await;
+            let before = nodes.primary().await;
+            match fault {
+                Fault::Killed => nodes.redis[before].kill().await,
+                Fault::Frozen => signal(&nodes.redis[before], Signal::SIGSTOP),
+            }
+            let now = nodes.promoted(before).await;
+            match fault {
+                Fault::Killed => nodes.redis[before].restart().await,
+                Fault::Frozen => signal(&nodes.redis[before], Signal::SIGCONT),
+            }
+            nodes.followed(now).await;
+            let stands = Instant::now();
+            until_enqueued(&impatient).await;
+            println!(
+                "{fault:?}: the first call succeeds {:?} after the replicas follow the new primary",
+                stands.elapsed()
+            );
+            progress(&loads, 1).await;
+            for load in &loads {
+                check_invariants(&clients, &load.queue).await;
+            }
+        };
+        tokio::select! {
+            () = round => {}
+            Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
+        }
+    }
+    phase.send_replace(Phase::Drain);
+    for load in &loads {
+        until_empty(&clients, &load.queue).await;
+    }
+    phase.send_replace(Phase::Done);
+    timeout(SOON, tasks.join_all()).await.expect("every worker ends");
+    for load in &loads {
+        conclude(&clients, &nodes.url(), load).await;
+    }
+}
+
+async fn until_enqueued(client: &Client) {
+    let give_up_at = Instant::now() + SOON;
+    let id = format!("{:?}", Instant::now());
+    while let Err(error) = client.enqueue(TIMED, vec![NewMessage::new(&id, "")]).await {
+        assert!(Instant::now() < give_up_at, "the server does not find the new primary: {error}");
+        sleep(POLL).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_one_sentinel_that_answers_is_enough() {
+    let redis = Redis::start().await;
+    let sentinel = Sentinel::start(redis.port(), "requirepass knock\n").await;
+    // It accepts connections, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let silent_port = silent.local_addr().expect("a bound port").port();
+    let dir = TempDir::new().expect("a temporary folder");
+    let [right, wrong] = [("right", "knock\n"), ("wrong", "other")].map(|(name, password)| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, password).expect("a file");
+        path
+    });
+    let connect = async |name: &str, password| {
+        let hosts = format!("127.0.0.1:{},127.0.0.1:{silent_port},127.0.0.1:{}", lasting_port(), sentinel.port);
+        let url = format!("redis-sentinel://{hosts}/0#{name}");
+        let access = RedisAccess { sentinel_password_file: Some(password), ..RedisAccess::default() };
+        RedisStore::connect(RedisOptions { url, access, ..RedisOptions::default() }).await
+    };
+    let refused = async |name, password| connect(name, password).await.err().expect("refused").to_string();
+    connect(NAME, right.clone()).await.expect("the primary");
+    let why = refused("other", right).await;
+    assert!(why.contains("No such master with that name") && why.contains("it does not answer in time"), "{why}");
+    let why = refused(NAME, wrong).await;
+    assert!(why.contains("Password authentication failed"), "{why}");
+}
