@@ -17,7 +17,7 @@ pub struct Primary(Arc<Leads>);
 
 enum Leads {
     To(Box<Client>),
-    By(Named),
+    By(Box<Named>),
 }
 
 /// A primary that Sentinels name.
@@ -66,7 +66,8 @@ impl From<Client> for Primary {
 
 impl Primary {
     pub(crate) fn named_by(sentinels: Sentinels, node: NodeAccess) -> Primary {
-        Primary(Arc::new(Leads::By(Named { sentinels, node, current: watch::Sender::default(), watched: Once::new() })))
+        let (current, watched) = (watch::Sender::default(), Once::new());
+        Primary(Arc::new(Leads::By(Box::new(Named { sentinels, node, current, watched }))))
     }
 
     /// The client of the node that is the primary now, as far as is known.

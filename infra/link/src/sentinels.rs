@@ -45,8 +45,8 @@ impl Sentinels {
     /// No Sentinel answers, or none knows the primary: what each of them said.
     pub(crate) async fn primary(&self) -> RedisResult<(String, u16)> {
         let mut reads = JoinSet::new();
-        for sentinel in self.sentinels.iter().cloned() {
-            let name = self.name.clone();
+        for sentinel in &self.sentinels {
+            let (sentinel, name) = (sentinel.clone(), self.name.clone());
             reads.spawn(async move { sentinel.primary(&name).await });
         }
         let mut newest: Option<Answer> = None;
