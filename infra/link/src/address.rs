@@ -66,7 +66,7 @@ mod tests {
         let address = Address::parse("redis-sentinel://me:p%40ss@a:1,b,[::1],[::2]:3/4#main").unwrap();
         let Address::Sentinels { sentinels, name, node } = address else { unreachable!("Sentinels") };
         let hosts: Vec<String> = sentinels.iter().map(|info| info.addr().to_string()).collect();
-        assert_eq!((hosts.join(" ").as_str(), name.as_str()), ("a:1 b:26379 [::1]:26379 [::2]:3", "main"));
+        assert_eq!((hosts.join(" ").as_str(), name.as_str()), ("a:1 b:26379 ::1:26379 ::2:3", "main"));
         let settings = node.redis_settings();
         assert_eq!((settings.username(), settings.password(), settings.db()), (Some("me"), Some("p@ss"), 4));
         assert!(sentinels.iter().all(|info| info.redis_settings().password().is_none()));
