@@ -1,8 +1,10 @@
 -- requests: the memory of what Dequeue gave, in one hash (Q10):
 --   request id              -> until(6), then fencing token(7) and id of each lease, its length(1) before it
 --   '\0' server(8) slot(1)  -> what the ticket of the slot gave (lib/dequeue/ticket). The next ticket overwrites it.
--- The record of a request id is deleted when its last lease has ended, extensions included; that of a slot when its
--- leases would have ended without extensions. The scores of slots are FAR later: a server of version 0.1, which cannot
+-- The record of a request id is deleted soon after its last lease has ended; that of a slot when its leases would have ended
+-- without extensions. A request id is first examined FORGET_AFTER_MS after the Dequeue, then each time when its oldest lease
+-- has lived as long again: so a lease of an hour that ends at once is remembered for seconds, and one that lives costs few
+-- examinations. The scores of slots are FAR later: a server of version 0.1, which cannot
 -- read their records, never finds them due. The ids of ended messages are in the same hash (lib/ids).
 local function remembered(raw)
   local all, at = {}, 7
@@ -14,29 +16,37 @@ local function remembered(raw)
   return all
 end
 
--- RETURNS the head of a remembered lease, and when the lease ends; nil: it is over.
+-- RETURNS the head of a remembered lease, when the lease ends, and when it began; nil: it is over.
 local function living(lease)
   local head = call('HGET', K_HEAD, lease.id)
   local m = head and decode_head(lease.id, head)
-  if m and m.state == RUNNING and m.fencing_token == lease.fencing_token then return head, m.due end
+  if m and m.state == RUNNING and m.fencing_token == lease.fencing_token then return head, m.due, m.since end
+end
+
+-- WHY no sweep before FORGET_EVERY_MS: a busy queue must not be swept for each of its requests.
+local FORGET_LEASES_MAX, FORGET_AFTER_MS, FORGET_EVERY_MS = 1024, 2000, 30000
+
+-- RETURNS when to examine a request id again, and how many leases that took to find out; nil: its leases are over.
+local function living_until(raw)
+  local leases = remembered(raw)
+  for i, lease in ipairs(leases) do
+    local _, ends, since = living(lease)
+    if ends and ends > now then return math.min(ends, now + math.max(FORGET_AFTER_MS, now - since)), i end
+  end
+  return nil, #leases
 end
 
 -- `base`: 0 forgets request ids, FAR slots. Of remembered leases it reads a bounded number.
-local FORGET_LEASES_MAX = 1024
 local function forget(base, limit)
   local due, read = call('ZRANGEBYSCORE', K_REQUEST_DUE, base, base + now, 'LIMIT', 0, limit), 0
   for _, name in ipairs(due) do
     if read >= FORGET_LEASES_MAX then return end
     local raw = call('HGET', K_REQUESTS, name)
-    local lives_until = (unpick('>I6', raw))
-    if lives_until <= now and base == 0 then
-      for _, lease in ipairs(remembered(raw)) do
-        local _, ends = living(lease)
-        lives_until, read = math.max(lives_until, ends or 0), read + 1
-      end
-    end
-    if lives_until > now then
-      call('ZADD', K_REQUEST_DUE, base + lives_until, name)
+    local again_at, leases = (unpick('>I6', raw)), 0
+    if base == 0 then again_at, leases = living_until(raw) end
+    read = read + leases
+    if again_at and again_at > now then
+      call('ZADD', K_REQUEST_DUE, base + again_at, name)
     else
       call('ZREM', K_REQUEST_DUE, name)
       call('HDEL', K_REQUESTS, name)

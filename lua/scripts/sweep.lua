@@ -15,7 +15,7 @@
 --@include ids
 --@include sweep/errored
 
-local COLLECT_MAX, FORGET_EVERY_MS = 256, 30000
+local COLLECT_MAX = 256
 
 local _, expired, promoted, errored = move_due()
 local ended_errors, dropped = collect_errored()
@@ -72,7 +72,6 @@ forget(FAR, COLLECT_MAX)
 local oldest = call('LINDEX', K_DONE, 0)
 local next_ms = next_due()
 if next_ms == 0 then next_ms = FAR end
--- WHY not before FORGET_EVERY_MS: a busy queue must not be swept for each of its requests.
 local forget_ms = next_forget()
 if forget_ms then next_ms = math.min(next_ms, math.max(forget_ms, now + FORGET_EVERY_MS)) end
 next_ms = math.min(next_ms, next_errored(), forget_ids(COLLECT_MAX, now + FORGET_EVERY_MS) or FAR)

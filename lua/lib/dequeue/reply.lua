@@ -13,12 +13,13 @@ local function remember_requests(requests)
         record[#record + 1] = sub(leases[i + 1], 33, 39) .. char(#id) .. id
       end
       records[#records + 1], records[#records + 2] = r.request_id, table.concat(record)
-      record_due[#record_due + 1], record_due[#record_due + 2] = r.until_ms, r.request_id
+      record_due[#record_due + 1], record_due[#record_due + 2] = math.min(r.until_ms, now + FORGET_AFTER_MS), r.request_id
     end
   end
   if #records == 0 then return end
   call('HSET', K_REQUESTS, unpack(records))
   call('ZADD', K_REQUEST_DUE, unpack(record_due))
+  note_due(now + FORGET_EVERY_MS)
 end
 
 -- Callers may wait on this server: from now on a script of another server that makes a message runnable publishes it.

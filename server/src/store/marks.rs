@@ -169,7 +169,7 @@ impl Shared {
     }
 }
 
-/// Checks the marks of this server every minute, and drops the views of queues that are gone.
+/// Checks the marks of this server every minute, and drops what is kept of queues that are gone.
 pub(super) async fn check_often(shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(CHECK_EVERY).await;
@@ -178,6 +178,9 @@ pub(super) async fn check_often(shared: Arc<Shared>) {
         }
         if let Err(refusal) = shared.forget_deleted().await {
             tracing::debug!(%refusal, "views of deleted queues were not dropped");
+        }
+        if let Err(refusal) = shared.forget_left_outboxes().await {
+            tracing::debug!(%refusal, "the list of left outboxes was not examined");
         }
     }
 }

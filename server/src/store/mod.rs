@@ -11,6 +11,7 @@ mod changes;
 mod dequeue;
 mod entry;
 mod indexes;
+mod left;
 mod marks;
 mod options;
 mod pace;

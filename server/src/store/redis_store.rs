@@ -117,6 +117,12 @@ impl RedisStore {
         self.shared.check_waiting().await
     }
 
+    /// Removes deleted queues from the list of left outboxes whose outboxes no longer exist. Returns how many. A check runs
+    /// every minute.
+    pub async fn forget_left_outboxes(&self) -> Result<usize, Refusal> {
+        self.shared.forget_left_outboxes().await
+    }
+
     /// Ends the leader lease, so that another server need not wait until it runs out.
     pub async fn release_leader_lease(&self, job: &str, owner: &str) -> Result<(), Refusal> {
         // The shortest lease there is: so a release needs no other script.

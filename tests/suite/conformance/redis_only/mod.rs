@@ -3,6 +3,7 @@
 mod bounded;
 mod due;
 mod failures;
+mod forgetting;
 mod formats;
 mod indexes;
 mod outboxes;

@@ -1,0 +1,54 @@
+//! The list of deleted queues whose outboxes are still to be read. A relay removes what it has read. Where there is none, the
+//! outboxes end by themselves, and this removes their names.
+
+use super::entry::read;
+use super::shared::Shared;
+use tallystone_lua::{ShardKeys, keys};
+use tallystone_model::{Refusal, Shard};
+
+/// Names that one command examines.
+const EXAMINED: usize = 500;
+
+impl Shared {
+    /// Removes the names whose outboxes no longer exist. Returns how many.
+    pub(super) async fn forget_left_outboxes(&self) -> Result<usize, Refusal> {
+        let (mut cursor, mut forgotten) = ("0".to_owned(), 0);
+        loop {
+            let mut scan = redis::cmd("SSCAN");
+            scan.arg(keys::LEFT_OUTBOXES).arg(&cursor).arg("COUNT").arg(EXAMINED);
+            let (next, tags): (String, Vec<String>) = read(self.link.call(&scan).await?)?;
+            let gone = self.without_outbox(tags).await?;
+            if !gone.is_empty() {
+                self.link.call(redis::cmd("SREM").arg(keys::LEFT_OUTBOXES).arg(&gone)).await?;
+                // A queue that was created again and deleted meanwhile has an outbox to be read.
+                let still_gone = self.without_outbox(gone.clone()).await?;
+                forgotten += still_gone.len();
+                let back: Vec<String> = gone.into_iter().filter(|tag| !still_gone.contains(tag)).collect();
+                if !back.is_empty() {
+                    self.link.call(redis::cmd("SADD").arg(keys::LEFT_OUTBOXES).arg(back)).await?;
+                }
+            }
+            if next == "0" {
+                return Ok(forgotten);
+            }
+            cursor = next;
+        }
+    }
+
+    /// Those of these names that have no outbox.
+    async fn without_outbox(&self, tags: Vec<String>) -> Result<Vec<String>, Refusal> {
+        let mut exist = redis::pipe();
+        for shard in tags.iter().filter_map(|tag| Shard::of_tag(tag)) {
+            exist.cmd("EXISTS").arg(ShardKeys::new(&shard).key("outbox"));
+        }
+        let mut found = self.link.calls(&exist, false).await?.into_iter();
+        let mut without = Vec::new();
+        for tag in tags {
+            // What is no name is left to those who wrote it.
+            if Shard::of_tag(&tag).is_some() && !found.next().map(read::<bool>).transpose()?.unwrap_or(true) {
+                without.push(tag);
+            }
+        }
+        Ok(without)
+    }
+}
