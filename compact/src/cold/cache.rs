@@ -1,0 +1,163 @@
+//! The records of cold tables that were read last.
+
+use super::FileId;
+use crate::hash::Hash;
+use crate::record::Record;
+
+/// Bytes of the records that share a set. It bounds the work of a look-up, and a record that is larger is not kept.
+const SET_BYTES: usize = 2048;
+/// What the allocator adds to a block, and rounds it up by.
+const BLOCK_BYTES: usize = 12;
+/// Sets that one step gives back.
+const STEP_SETS: usize = 256;
+
+#[derive(Debug)]
+struct Item {
+    file: FileId,
+    id: u64,
+    record: Record,
+}
+
+impl Item {
+    /// Vectors of items double: as much again may be unused.
+    fn bytes(&self) -> usize {
+        2 * size_of::<Item>() + self.record.heap_bytes() + BLOCK_BYTES
+    }
+}
+
+/// The items that a part of the hash leads to; the one that was used last is at the end.
+#[derive(Debug, Default)]
+struct Set {
+    items: Vec<Item>,
+}
+
+/// Records by file and id, in a bounded number of bytes. The hash leads to a small set, in which the record that was not used for the
+/// longest time goes first. So no step depends on the size of the cache, and nothing ever moves as a whole. Records of a file that
+/// was replaced are not asked for again, and go first in time.
+#[derive(Debug, Default)]
+pub(crate) struct RecordCache {
+    sets: Vec<Set>,
+    set_count: usize,
+    bytes: usize,
+    /// Sets of an earlier capacity, to be given back in steps.
+    old: Vec<Set>,
+    old_bytes: usize,
+}
+
+impl RecordCache {
+    /// A cache of this many bytes. It takes no memory before the first record.
+    pub(crate) fn new(capacity: usize) -> RecordCache {
+        RecordCache { set_count: capacity / (SET_BYTES + size_of::<Set>()), ..RecordCache::default() }
+    }
+
+    /// Changes the capacity. The records are forgotten, their memory is given back by [`RecordCache::step`].
+    pub(crate) fn set_capacity(&mut self, capacity: usize) {
+        let next = RecordCache::new(capacity);
+        if next.set_count != self.set_count {
+            let before = std::mem::replace(self, next);
+            self.old = before.old;
+            self.old.extend(before.sets);
+            self.old_bytes = before.old_bytes + before.bytes;
+        }
+    }
+
+    /// Gives a bounded amount of memory back. Returns whether there is more.
+    pub(crate) fn step(&mut self) -> bool {
+        self.old.truncate(self.old.len().saturating_sub(STEP_SETS));
+        if self.old.is_empty() {
+            (self.old, self.old_bytes) = (Vec::new(), 0);
+        }
+        !self.old.is_empty()
+    }
+
+    /// The record of an id, if it is known.
+    pub(crate) fn peek(&self, file: FileId, id: u64) -> Option<&Record> {
+        let set = self.sets.get(self.set_of(file, id))?;
+        set.items.iter().find(|item| item.id == id && item.file == file).map(|item| &item.record)
+    }
+
+    /// The record of an id, if it is known. It is now the last that its set forgets.
+    pub(crate) fn get(&mut self, file: FileId, id: u64) -> Option<&Record> {
+        let place = self.set_of(file, id);
+        let items = &mut self.sets.get_mut(place)?.items;
+        let found = items.iter().position(|item| item.id == id && item.file == file)?;
+        items[found..].rotate_left(1);
+        items.last().map(|item| &item.record)
+    }
+
+    /// Remembers a record.
+    pub(crate) fn insert(&mut self, file: FileId, id: u64, record: Record) {
+        let item = Item { file, id, record };
+        if self.set_count == 0 || item.bytes() > SET_BYTES {
+            return;
+        }
+        if self.sets.is_empty() {
+            self.sets.resize_with(self.set_count, Set::default);
+        }
+        let place = self.set_of(file, id);
+        let items = &mut self.sets[place].items;
+        if let Some(found) = items.iter().position(|item| item.id == id && item.file == file) {
+            self.bytes -= items.remove(found).bytes();
+        }
+        let mut used: usize = items.iter().map(Item::bytes).sum::<usize>() + item.bytes();
+        self.bytes += item.bytes();
+        let gone = items.iter().take_while(|item| {
+            let is_over = used > SET_BYTES;
+            used -= if is_over { item.bytes() } else { 0 };
+            is_over
+        });
+        let gone = gone.count();
+        self.bytes -= items.drain(..gone).map(|item| item.bytes()).sum::<usize>();
+        items.push(item);
+    }
+
+    /// Memory that the cache takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        (self.sets.capacity() + self.old.capacity()) * size_of::<Set>() + self.bytes + self.old_bytes
+    }
+
+    fn set_of(&self, file: FileId, id: u64) -> usize {
+        let hash = Hash::of(id, file.0).bits();
+        ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w3_the_cache_keeps_what_is_used_within_its_bytes() {
+        let mut cache = RecordCache::new(256 << 10);
+        assert_eq!((cache.memory_bytes(), cache.peek(FileId(1), 1)), (0, None));
+        let record = |id: u64| Record::new(vec![id as i64, 1, 2, 3]);
+        for id in 0..100_000 {
+            cache.insert(FileId(id % 3), id, record(id));
+            assert_eq!(cache.get(FileId(0), 0), Some(&record(0)), "used all the time, after {id}");
+            assert_eq!(cache.peek(FileId(id % 3), id), Some(&record(id)));
+        }
+        assert!(cache.memory_bytes() <= 256 << 10 && cache.memory_bytes() > 200 << 10, "{}", cache.memory_bytes());
+        let kept = (0..100_000).filter(|&id| cache.peek(FileId(id % 3), id) == Some(&record(id))).count();
+        assert!(kept > 1_500, "{kept}");
+        assert_eq!(cache.peek(FileId(5), 99_999), None);
+        cache.insert(FileId(0), 0, record(7));
+        assert_eq!(cache.get(FileId(0), 0), Some(&record(7)));
+        let counted: usize = cache.sets.iter().flat_map(|set| &set.items).map(Item::bytes).sum();
+        assert_eq!(cache.bytes, counted);
+    }
+
+    #[test]
+    fn w3_a_smaller_cache_gives_its_memory_back_in_steps() {
+        let mut cache = RecordCache::new(2 << 20);
+        (0..20_000).for_each(|id| cache.insert(FileId(1), id, Record::new(vec![1])));
+        let before = cache.memory_bytes();
+        cache.set_capacity(100);
+        assert!(cache.memory_bytes() >= before && cache.step());
+        while cache.step() {}
+        cache.insert(FileId(1), 1, Record::new(vec![1]));
+        assert_eq!((cache.memory_bytes(), cache.peek(FileId(1), 1)), (0, None), "too small for a set");
+        cache.set_capacity(1 << 20);
+        cache.insert(FileId(1), 1, Record::new(vec![1; 200]));
+        assert!(cache.peek(FileId(1), 1).is_some(), "a record of many fields");
+    }
+}

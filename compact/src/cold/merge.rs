@@ -1,0 +1,104 @@
+//! A merge: the file and its frozen overlay become the next file, on a thread of the host.
+
+use super::fault::Faults;
+use super::fold::{Folded, View};
+use super::overlay::{Entry, Overlay};
+use super::{FileId, PAGE_BYTES, Page, PageFault, PageIndex, PageRef, PageWriter};
+use std::sync::Arc;
+
+/// What a thread needs to write the next file of a cold table.
+#[derive(Clone, Debug)]
+pub struct MergeJob {
+    pub(super) file: FileId,
+    pub(super) name: String,
+    pub(super) index: Arc<PageIndex>,
+    pub(super) frozen: Arc<Overlay>,
+    pub(super) faults: Faults,
+}
+
+/// A file that a merge has written.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    pub(super) file: FileId,
+    pub(super) from: FileId,
+    pub(super) index: PageIndex,
+    /// The pages that could not be read, with their range of ids. Nothing of them is in the new file.
+    pub(super) damaged: Vec<(u32, u64, u64)>,
+    /// What was written to damaged ranges. It stays in the overlay.
+    pub(super) held: Vec<(u64, Entry)>,
+    /// The faults when the merge began.
+    pub(super) faults: Faults,
+}
+
+/// A file that a table no longer needs. The rest of it may be large: drop it on another thread than the engine's.
+#[derive(Debug)]
+pub struct Replaced {
+    /// The file.
+    pub file: FileId,
+    /// Its name.
+    pub name: String,
+    pub(super) _rest: (Arc<Overlay>, Arc<PageIndex>),
+}
+
+impl MergeJob {
+    /// The file that is read.
+    pub fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// The name of the file that is read.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Pages of the file that is read.
+    pub fn pages(&self) -> u32 {
+        self.index.pages()
+    }
+
+    /// Reads all pages in order (`read` also [opens](Page::open) them) and writes those of the new file. A page that cannot be read is
+    /// left out; its ids are refused from then on, until they are repaired. An error of `write` ends the merge.
+    pub fn run<E>(
+        &self,
+        file: FileId,
+        read: &mut impl FnMut(PageRef) -> Result<Page, PageFault>,
+        write: &mut impl FnMut(&[u8; PAGE_BYTES]) -> Result<(), E>,
+    ) -> Result<Merged, E> {
+        let view = View::new(self.file, &self.name, &self.index, vec![&self.frozen], &self.faults);
+        let mut writer = PageWriter::new(file);
+        let (mut damaged, mut held) = (Vec::new(), Vec::new());
+        for stretch in 0..view.stretches() {
+            let place = PageRef { file: self.file, page: stretch };
+            let page = (stretch < self.index.pages()).then(|| read(place));
+            let mut written = Ok(());
+            let fault = view.fold(stretch, page.as_ref(), &mut |folded| match folded {
+                Folded::Record(id, record) if written.is_ok() => written = writer.push(id, &record, write),
+                Folded::Held(id, entry) => held.push((id, entry)),
+                Folded::Record(..) | Folded::Damaged(_) => {}
+            });
+            written?;
+            if let (Some(_), Some((first, last))) = (fault, self.index.range(stretch)) {
+                damaged.push((stretch, first, last));
+            }
+        }
+        let index = writer.finish(write)?;
+        Ok(Merged { file, from: self.file, index, damaged, held, faults: self.faults.clone() })
+    }
+}
+
+impl Merged {
+    /// The file that was written.
+    pub fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// Pages of the old file that could not be read.
+    pub fn damaged_pages(&self) -> impl Iterator<Item = u32> + '_ {
+        self.damaged.iter().map(|(page, _, _)| *page)
+    }
+
+    /// The index of the new file.
+    pub fn index(&self) -> &PageIndex {
+        &self.index
+    }
+}

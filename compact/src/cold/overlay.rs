@@ -1,0 +1,126 @@
+//! What was written to a cold table since its file was written, in the order of the ids.
+
+use super::Patch;
+use crate::record::Record;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// What an overlay has for one id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The whole record, whatever the file has. A record of zeros hides that of the file.
+    Absolute(Record),
+    /// Changes to the record below, which was not read.
+    Patch(Patch),
+}
+
+/// Memory of an entry: key and value in the leaf of a tree that is two thirds full, and its share of the branches.
+const ENTRY_BYTES: usize = (size_of::<u64>() + size_of::<Entry>()) * 8 / 5;
+/// What the allocator adds to a block, and rounds it up by.
+const BLOCK_BYTES: usize = 12;
+
+/// Writes by id. A tree grows by one node at a time: a hash map would stop the engine to move all its entries.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overlay {
+    entries: BTreeMap<u64, Entry>,
+    heap_bytes: usize,
+}
+
+impl Overlay {
+    pub(crate) fn get(&self, id: u64) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    pub(crate) fn insert(&mut self, id: u64, entry: Entry) {
+        self.heap_bytes += heap_bytes(&entry);
+        if let Some(old) = self.entries.insert(id, entry) {
+            self.heap_bytes -= heap_bytes(&old);
+        }
+    }
+
+    /// Changes the entry of an id; without one, an empty patch.
+    pub(crate) fn change(&mut self, id: u64, change: impl FnOnce(&mut Entry)) {
+        let entry = self.entries.entry(id).or_insert_with(|| Entry::Patch(Patch::default()));
+        let before = heap_bytes(entry);
+        change(entry);
+        self.heap_bytes += heap_bytes(entry);
+        self.heap_bytes -= before;
+    }
+
+    /// Ids with entries, in order.
+    pub(crate) fn ids(&self, range: RangeInclusive<u64>) -> impl Iterator<Item = u64> + '_ {
+        self.entries.range(range).map(|(&id, _)| id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.entries.len() * ENTRY_BYTES + self.heap_bytes
+    }
+}
+
+fn heap_bytes(entry: &Entry) -> usize {
+    let bytes = match entry {
+        Entry::Absolute(record) => record.heap_bytes(),
+        Entry::Patch(patch) => patch.heap_bytes(),
+    };
+    if bytes == 0 { 0 } else { bytes + BLOCK_BYTES }
+}
+
+impl Entry {
+    /// Adds to a field.
+    pub(super) fn add(&mut self, number: u8, delta: i64) {
+        match self {
+            // It wraps for the reason that patches do.
+            Entry::Absolute(record) => record.set(number, record.get(number).wrapping_add(delta)),
+            Entry::Patch(patch) => patch.add(number, delta),
+        }
+    }
+
+    /// Sets a field.
+    pub(super) fn set(&mut self, number: u8, value: i64) {
+        match self {
+            Entry::Absolute(record) => record.set(number, value),
+            Entry::Patch(patch) => patch.set(number, value),
+        }
+    }
+
+    /// The record that this entry and the one below make.
+    pub(super) fn over<E>(&self, below: impl FnOnce() -> Result<Record, E>) -> Result<Record, E> {
+        match self {
+            Entry::Absolute(record) => Ok(record.clone()),
+            Entry::Patch(patch) => {
+                let mut record = below()?;
+                patch.apply(&mut record);
+                Ok(record)
+            }
+        }
+    }
+
+    /// What both entries are together, this one being below the later one.
+    pub(super) fn append(&mut self, later: &Entry) {
+        match (&mut *self, later) {
+            (_, Entry::Absolute(_)) => *self = later.clone(),
+            (Entry::Absolute(record), Entry::Patch(patch)) => patch.apply(record),
+            (Entry::Patch(below), Entry::Patch(patch)) => below.append(patch),
+        }
+    }
+}
+
+/// What overlays have for an id together; the latest is the first.
+pub(crate) fn entry_of(layers: &[&Overlay], id: u64) -> Option<Entry> {
+    let mut found: Option<Entry> = None;
+    for entry in layers.iter().rev().filter_map(|layer| layer.get(id)) {
+        match &mut found {
+            Some(below) => below.append(entry),
+            None => found = Some(entry.clone()),
+        }
+    }
+    found
+}
