@@ -68,6 +68,12 @@ impl<'a> BitReader<'a> {
         self.at += width as usize;
         Some(value)
     }
+
+    /// Leaves out this many bits.
+    #[inline]
+    pub(super) fn skip(&mut self, bits: usize) {
+        self.at += bits;
+    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,12 @@ use crate::record::Record;
 
 /// Bytes of the records that share a set. It bounds the work of a look-up, and a record that is larger is not kept.
 const SET_BYTES: usize = 2048;
-/// What the allocator adds to a block, and rounds it up by.
-const BLOCK_BYTES: usize = 12;
+/// Items that a set has room for beyond those it has, at most.
+const SPARE_ITEMS: usize = 4;
+/// Memory of a set without items.
+const EMPTY_BYTES: usize = size_of::<Set>() + SPARE_ITEMS * size_of::<Item>();
+/// What the allocator rounds a block up by.
+const BLOCK_BYTES: usize = 8;
 /// Sets that one step gives back.
 const STEP_SETS: usize = 256;
 
@@ -19,9 +23,8 @@ struct Item {
 }
 
 impl Item {
-    /// Vectors of items double: as much again may be unused.
     fn bytes(&self) -> usize {
-        2 * size_of::<Item>() + self.record.heap_bytes() + BLOCK_BYTES
+        size_of::<Item>() + self.record.heap_bytes() + BLOCK_BYTES
     }
 }
 
@@ -47,7 +50,7 @@ pub(crate) struct RecordCache {
 impl RecordCache {
     /// A cache of this many bytes. It takes no memory before the first record.
     pub(crate) fn new(capacity: usize) -> RecordCache {
-        RecordCache { set_count: capacity / (SET_BYTES + size_of::<Set>()), ..RecordCache::default() }
+        RecordCache { set_count: capacity / (SET_BYTES + EMPTY_BYTES), ..RecordCache::default() }
     }
 
     /// Changes the capacity. The records are forgotten, their memory is given back by [`RecordCache::step`].
@@ -99,21 +102,25 @@ impl RecordCache {
         if let Some(found) = items.iter().position(|item| item.id == id && item.file == file) {
             self.bytes -= items.remove(found).bytes();
         }
-        let mut used: usize = items.iter().map(Item::bytes).sum::<usize>() + item.bytes();
+        let mut used = items.iter().map(Item::bytes).sum::<usize>() + item.bytes();
         self.bytes += item.bytes();
-        let gone = items.iter().take_while(|item| {
-            let is_over = used > SET_BYTES;
-            used -= if is_over { item.bytes() } else { 0 };
-            is_over
-        });
-        let gone = gone.count();
-        self.bytes -= items.drain(..gone).map(|item| item.bytes()).sum::<usize>();
+        let mut gone = 0;
+        while used > SET_BYTES {
+            used -= items[gone].bytes();
+            self.bytes -= items[gone].bytes();
+            gone += 1;
+        }
+        items.drain(..gone);
+        items.shrink_to(items.len() + 1 + SPARE_ITEMS);
+        if items.len() == items.capacity() {
+            items.reserve_exact(SPARE_ITEMS);
+        }
         items.push(item);
     }
 
     /// Memory that the cache takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        (self.sets.capacity() + self.old.capacity()) * size_of::<Set>() + self.bytes + self.old_bytes
+        (self.sets.capacity() + self.old.capacity()) * EMPTY_BYTES + self.bytes + self.old_bytes
     }
 
     fn set_of(&self, file: FileId, id: u64) -> usize {

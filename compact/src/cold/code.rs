@@ -117,9 +117,6 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Before anything is known of a column.
-    pub(super) const ZEROS: Column = Column { code: Code::Fixed(0), signed: false };
-
     /// The best code for a column, and the bits of all its values.
     pub(super) fn best(lengths: &Lengths, signed: bool) -> (Column, u64) {
         let (code, bits) = Code::best(lengths);
@@ -136,6 +133,14 @@ impl Column {
     #[inline]
     pub(super) fn cost(self, value: i64) -> Option<u32> {
         self.code.cost(Column::length(value, self.signed))
+    }
+
+    /// The bits of each value, if all have the same.
+    pub(super) fn width(self) -> Option<u32> {
+        match self.code {
+            Code::Fixed(width) => Some(width),
+            Code::Chunks(_) | Code::Sparse(_) => None,
+        }
     }
 
     #[inline]

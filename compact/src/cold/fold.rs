@@ -50,16 +50,6 @@ impl<'a> View<'a> {
         (first, last)
     }
 
-    /// The stretch that an id is in.
-    pub(crate) fn stretch_of(&self, id: u64) -> u32 {
-        let is_before = |first: u64| id < first;
-        let pages = self.index.pages();
-        match self.index.range(0) {
-            Some((first, _)) if !is_before(first) => self.index.page_of(id).unwrap_or(pages - 1),
-            _ => 0,
-        }
-    }
-
     /// Folds a stretch: damaged ranges that begin in it, then its records in order. `read` is what reading its page gave, `None` if
     /// there is no page. Returns the fault of the page.
     pub(crate) fn fold(

@@ -21,7 +21,7 @@ pub struct MergeJob {
 pub struct Merged {
     pub(super) file: FileId,
     pub(super) from: FileId,
-    pub(super) index: PageIndex,
+    pub(super) index: Arc<PageIndex>,
     /// The pages that could not be read, with their range of ids. Nothing of them is in the new file.
     pub(super) damaged: Vec<(u32, u64, u64)>,
     /// What was written to damaged ranges. It stays in the overlay.
@@ -81,7 +81,7 @@ impl MergeJob {
                 damaged.push((stretch, first, last));
             }
         }
-        let index = writer.finish(write)?;
+        let index = Arc::new(writer.finish(write)?);
         Ok(Merged { file, from: self.file, index, damaged, held, faults: self.faults.clone() })
     }
 }

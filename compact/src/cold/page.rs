@@ -101,6 +101,8 @@ pub struct Page {
     head: Head,
     gaps: Column,
     columns: Vec<Column>,
+    /// Bits of the values of a record, if they are the same for each.
+    values_width: Option<usize>,
 }
 
 impl Page {
@@ -118,7 +120,8 @@ impl Page {
         let gaps = Column::take_code(&mut reader).ok_or(PageFault::Malformed)?;
         let columns: Option<Vec<Column>> = (0..head.columns).map(|_| Column::take_code(&mut reader)).collect();
         let columns = columns.ok_or(PageFault::Malformed)?;
-        Ok(Page { bytes, head, gaps, columns })
+        let values_width = columns.iter().map(|column| column.width().map(|width| width as usize)).sum();
+        Ok(Page { bytes, head, gaps, columns, values_width })
     }
 
     /// The record of an id; `None`: the page has none.
@@ -155,9 +158,7 @@ impl Page {
             if found == offset {
                 return self.values(&mut reader).map(Some);
             }
-            for column in &self.columns {
-                column.take(&mut reader)?;
-            }
+            self.skip_values(&mut reader)?;
         }
         Some(None)
     }
@@ -203,6 +204,19 @@ impl Page {
     #[inline]
     fn next(&self, offset: u64, reader: &mut BitReader<'_>) -> Option<u64> {
         offset.checked_add(self.gaps.take(reader)? as u64)?.checked_add(1)
+    }
+
+    #[inline]
+    fn skip_values(&self, reader: &mut BitReader<'_>) -> Option<()> {
+        match self.values_width {
+            Some(width) => reader.skip(width),
+            None => {
+                for column in &self.columns {
+                    column.take(reader)?;
+                }
+            }
+        }
+        Some(())
     }
 
     #[inline]

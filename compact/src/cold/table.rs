@@ -3,7 +3,7 @@
 use super::fault::{Fault, Faults};
 use super::fold::View;
 use super::merge::{MergeJob, Merged, Replaced};
-use super::overlay::{Entry, Overlay};
+use super::overlay::{Entry, Overlay, entry_of};
 use super::{Fetched, FileId, Page, PageFault, PageIndex, PageRef, RecordCache};
 use crate::record::Record;
 use crate::refusal::{Damage, Refusal};
@@ -144,6 +144,12 @@ impl ColdTable {
         let written = parts.iter().flat_map(|&(first, last)| layers.map(|layer| layer.ids(first..=last)));
         let written: Vec<u64> = written.flatten().collect();
         self.held = self.held.saturating_sub(written.len());
+        for &id in &written {
+            // The file is not asked for these ids again, also not for what a merge that runs has put into it.
+            if let Some(Entry::Absolute(record)) = entry_of(&[&self.live, &self.frozen], id) {
+                self.write(id, record);
+            }
+        }
         let mut taken = 0;
         for (id, record) in records {
             if is_part(id) && !self.is_absolute(id) {
@@ -206,9 +212,9 @@ impl ColdTable {
     }
 
     /// Reads from the file of a merge from now on. `Err`: the merge was not this table's, or was given up; its file is of no use.
-    pub(crate) fn finish_merge(&mut self, name: String, merged: Merged) -> Result<Replaced, Merged> {
+    pub(crate) fn finish_merge(&mut self, name: String, merged: Merged) -> Result<Replaced, Box<Merged>> {
         if !self.merging || merged.from != self.file {
-            return Err(merged);
+            return Err(Box::new(merged));
         }
         // What the job has judged is replaced by its judgement: the pages of the old file, and the ranges that were repaired before.
         let mut faults = self.faults.without(self.file);
@@ -225,7 +231,7 @@ impl ColdTable {
             self.live.insert(id, entry);
         }
         self.merging = false;
-        let index = std::mem::replace(&mut self.index, Arc::new(merged.index));
+        let index = std::mem::replace(&mut self.index, merged.index);
         let file = std::mem::replace(&mut self.file, merged.file);
         Ok(Replaced { file, name: std::mem::replace(&mut self.name, name), _rest: (frozen, index) })
     }

@@ -1,1 +1,406 @@
+//! Pages of any records and of any bytes, and a cold table against a plain map.
 
+use super::*;
+use crate::record::Record;
+use crate::refusal::{Damage, Refusal};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
+use std::ops::RangeInclusive;
+
+type Bytes = Box<[u8; PAGE_BYTES]>;
+
+fn write_file(file: FileId, records: &BTreeMap<u64, Record>) -> (Vec<Bytes>, PageIndex) {
+    let mut pages = Vec::new();
+    let mut write = |page: &[u8; PAGE_BYTES]| {
+        pages.push(Box::new(*page));
+        Ok::<(), Infallible>(())
+    };
+    let mut writer = PageWriter::new(file);
+    records.iter().for_each(|(&id, record)| writer.push(id, record, &mut write).unwrap());
+    let index = writer.finish(&mut write).unwrap();
+    (pages, index)
+}
+
+fn config() -> ProptestConfig {
+    let long = std::env::var_os("TALLYSTONE_TEST_LONG").is_some();
+    ProptestConfig { cases: if long { 3_000 } else { 60 }, ..ProptestConfig::default() }
+}
+
+/// Values of any length, in records of a few or many fields.
+fn record() -> impl Strategy<Value = Record> {
+    let value = (any::<i64>(), prop_oneof![8 => 50..=64_u32, 1 => 0..64_u32]);
+    let value = value.prop_map(|(value, shift)| if shift == 64 { 0 } else { value >> shift });
+    let fields = prop_oneof![40 => 0..5_usize, 4 => 5..40_usize, 1 => 250..=256_usize];
+    fields.prop_flat_map(move |fields| prop::collection::vec(value.clone(), fields)).prop_map(Record::new)
+}
+
+fn records() -> impl Strategy<Value = BTreeMap<u64, Record>> {
+    let id = prop_oneof![8 => 0..5_000_u64, 1 => any::<u64>(), 1 => (u64::MAX - 3)..=u64::MAX];
+    prop::collection::btree_map(id, record(), 0..600)
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn w3_a_file_has_the_records_that_were_written(mut records in records()) {
+        let (pages, index) = write_file(FileId(5), &records);
+        records.retain(|_, record| !record.is_zero());
+        prop_assert_eq!((index.pages() as usize, index.records()), (pages.len(), records.len() as u64));
+        let open = |(page, bytes): (u32, &Bytes)| Page::open(PageRef { file: FileId(5), page }, bytes.clone()).unwrap();
+        let pages: Vec<Page> = (0..).zip(&pages).map(open).collect();
+        let all: BTreeMap<u64, Record> = pages.iter().flat_map(|page| page.records().unwrap()).collect();
+        prop_assert_eq!(&all, &records);
+        let near = records.keys().flat_map(|id| [id.saturating_sub(1), *id, id.saturating_add(1)]);
+        for id in near.chain([0, u64::MAX]) {
+            let found = index.page_of(id).and_then(|page| pages[page as usize].find(id).unwrap());
+            prop_assert_eq!(found.as_ref(), records.get(&id), "{}", id);
+            for page in &pages {
+                prop_assert!(page.find(id).unwrap().is_none_or(|record| Some(&record) == records.get(&id)));
+            }
+        }
+    }
+
+    /// Bytes that were not written as a page, under a checksum that fits them: any answer but a panic.
+    #[test]
+    fn w3_a_page_of_any_bytes_is_read_or_refused(
+        mut records in records(),
+        changes in prop::collection::vec((4..PAGE_BYTES, any::<u8>()), 0..20),
+        head in prop::collection::vec((24..80_usize, any::<u8>()), 0..3),
+        noise in prop::option::of(prop::collection::vec(any::<u8>(), PAGE_BYTES)),
+        ids in prop::collection::vec(any::<u64>(), 5),
+    ) {
+        records.insert(7, Record::new(vec![1]));
+        let mut bytes = write_file(FileId(5), &records).0[0].clone();
+        if let Some(noise) = noise {
+            bytes[30..].copy_from_slice(&noise[30..]);
+        }
+        changes.iter().chain(&head).for_each(|&(place, value)| bytes[place] = value);
+        let place = PageRef { file: FileId(5), page: 0 };
+        let sum = crc32c::crc32c(&bytes[4..]);
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        if let Ok(page) = Page::open(place, bytes) {
+            let _ = page.records();
+            ids.iter().chain(records.keys()).for_each(|&id| drop(page.find(id)));
+        }
+    }
+
+    #[test]
+    fn w3_a_changed_or_moved_page_is_refused(mut records in records(), bit in 0..PAGE_BYTES * 8, other in 1..9_u64) {
+        records.insert(7, Record::new(vec![1]));
+        let mut bytes = write_file(FileId(5), &records).0[0].clone();
+        for place in [PageRef { file: FileId(5 + other), page: 0 }, PageRef { file: FileId(5), page: other as u32 }] {
+            prop_assert_eq!(Page::open(place, bytes.clone()).unwrap_err(), PageFault::Misplaced);
+        }
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        prop_assert_eq!(Page::open(PageRef { file: FileId(5), page: 0 }, bytes).unwrap_err(), PageFault::Checksum);
+    }
+}
+
+/// The goal is 12 bytes for an object of four counters of 24, 24, 16 and 24 bits, and 64 KB of index for a million.
+#[test]
+fn w3_an_object_takes_few_bytes() {
+    let mut state = 1_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 11
+    };
+    for (is_skewed, most) in [(true, 6.5), (false, 13.0)] {
+        let mut records = BTreeMap::new();
+        let mut id = 4_000_000_000_000_000;
+        for _ in 0..100_000 {
+            id += 1 + random() % 1_024;
+            let mut value = |bits: u32| {
+                let length = if is_skewed { (random() % 12).min(random() % 12) as u32 } else { bits };
+                (random() & ((1 << length) - 1)) as i64
+            };
+            records.insert(id, Record::new(vec![value(24), value(24), value(16), value(24)]));
+        }
+        let (pages, index) = write_file(FileId(1), &records);
+        let bytes = (pages.len() * PAGE_BYTES) as f64 / records.len() as f64;
+        assert!(bytes < most, "{bytes} bytes an object (skewed: {is_skewed})");
+        assert!(index.memory_bytes() * 10 < 64_000, "{} bytes of index", index.memory_bytes());
+    }
+}
+
+/// A cold table, the files of its host, and the plain map that it must equal.
+struct Bench {
+    table: ColdTable,
+    cache: RecordCache,
+    files: HashMap<FileId, Vec<Bytes>>,
+    next_file: u64,
+    job: Option<MergeJob>,
+    plain: BTreeMap<u64, Record>,
+    /// Ids whose records may be lost.
+    suspect: Vec<RangeInclusive<u64>>,
+    /// The bits that were changed: file, page, bit.
+    changed: Vec<(FileId, usize, usize)>,
+}
+
+fn open(files: &HashMap<FileId, Vec<Bytes>>, place: PageRef) -> Result<Page, PageFault> {
+    let bytes = files.get(&place.file).and_then(|pages| pages.get(place.page as usize));
+    Page::open(place, bytes.ok_or(PageFault::Unread("no such page".into()))?.clone())
+}
+
+impl Bench {
+    fn new(plain: BTreeMap<u64, Record>, cache_bytes: usize) -> Bench {
+        let (pages, index) = write_file(FileId(1), &plain);
+        Bench {
+            table: ColdTable::new(FileId(1), "1.pages".into(), index),
+            cache: RecordCache::new(cache_bytes),
+            files: HashMap::from([(FileId(1), pages)]),
+            next_file: 2,
+            job: None,
+            plain,
+            suspect: Vec::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    fn new_file(&mut self) -> FileId {
+        self.next_file += 1;
+        FileId(self.next_file - 1)
+    }
+
+    fn change_plain(&mut self, id: u64, change: impl Fn(i64, u8) -> i64, numbers: impl Iterator<Item = u8>) {
+        let record = self.plain.entry(id).or_default();
+        numbers.for_each(|number| record.set(number, change(record.get(number), number)));
+    }
+
+    /// The record, read as a host does it.
+    fn read(&mut self, id: u64) -> Result<Record, Refusal> {
+        let needed = self.table.page_needed(id, &self.cache);
+        let known = self.table.read(id, &Fetched::none(), &mut self.cache);
+        let Some(place) = needed else {
+            assert_ne!(known, Err(Refusal::Cold), "nothing was needed");
+            return known;
+        };
+        assert_eq!(known, Err(Refusal::Cold));
+        let fetched: Fetched = [(place, open(&self.files, place))].into_iter().collect();
+        let read = self.table.read(id, &fetched, &mut self.cache);
+        assert_ne!(read, Err(Refusal::Cold), "one page is enough");
+        assert_eq!(self.table.page_needed(id, &RecordCache::new(0)).is_none(), read.is_err());
+        read
+    }
+
+    fn check_id(&mut self, id: u64) {
+        match self.read(id) {
+            Ok(record) => assert_eq!(&record, self.plain.get(&id).unwrap_or(&Record::default()), "id {id}"),
+            Err(Refusal::Damaged(damage)) => {
+                assert!((damage.first..=damage.last).contains(&id), "{id} in {damage:?}");
+                assert!(self.suspect.iter().any(|range| range.contains(&id)), "{id} is lost for no reason");
+            }
+            Err(refusal) => panic!("{refusal}"),
+        }
+    }
+
+    fn damage(&mut self, place: usize, bit: usize) {
+        let file = self.table.file();
+        let Some(pages) = self.files.get_mut(&file).filter(|pages| !pages.is_empty()) else { return };
+        let page = place % pages.len();
+        pages[page][bit / 8] ^= 1 << (bit % 8);
+        self.changed.push((file, page, bit));
+        let (first, last) = self.table.index().range(page as u32).unwrap();
+        self.suspect.push(first..=last);
+    }
+
+    /// Undoes what was done to a page of the file.
+    fn put_right(&mut self, page: usize) {
+        let file = self.table.file();
+        let (own, rest) = self.changed.iter().partition(|(of, number, _)| (*of, *number) == (file, page));
+        self.changed = rest;
+        let own: Vec<(FileId, usize, usize)> = own;
+        for (_, _, bit) in own {
+            self.files.get_mut(&file).unwrap()[page][bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    fn end_merge(&mut self, is_written: bool) {
+        let Some(job) = self.job.take() else { return };
+        if !is_written {
+            let written = job.run(FileId(0), &mut |place| open(&self.files, place), &mut |_| Err("disk full"));
+            assert!(written.is_err() || written.is_ok_and(|merged| merged.index().pages() == 0));
+            return self.table.abort_merge();
+        }
+        let file = self.new_file();
+        let mut pages = Vec::new();
+        let files = &self.files;
+        let merged = job.run(file, &mut |place| open(files, place), &mut |page| {
+            pages.push(Box::new(*page));
+            Ok::<(), Infallible>(())
+        });
+        let merged = merged.unwrap();
+        assert_eq!((merged.index().pages() as usize, merged.file()), (pages.len(), file));
+        self.files.insert(file, pages);
+        let old = self.table.finish_merge(format!("{}.pages", file.0), merged.clone()).unwrap();
+        assert_eq!(old.file, job.file());
+        self.files.remove(&old.file);
+        assert!(self.table.finish_merge("late".into(), merged).is_err(), "a merge ends once");
+    }
+
+    /// Writes a dump, and loads it as another process does.
+    fn move_house(&mut self) {
+        let (mut records, mut damage, mut held) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let view = self.table.view();
+        for stretch in 0..view.stretches() {
+            let place = PageRef { file: self.table.file(), page: stretch };
+            let page = (stretch < self.table.index().pages()).then(|| open(&self.files, place));
+            view.fold(stretch, page.as_ref(), &mut |folded| match folded {
+                Folded::Record(id, record) => {
+                    assert!(view.stretch(stretch).0 <= id && id <= view.stretch(stretch).1);
+                    assert!(records.insert(id, record).is_none());
+                }
+                Folded::Damaged(found) => damage.push(found),
+                Folded::Held(id, entry) => held.push((id, entry)),
+            });
+        }
+        let suspect = std::mem::take(&mut self.suspect);
+        *self = Bench { next_file: 100 + self.next_file, ..Bench::new(records, 0) }
+            .with_plain(std::mem::take(&mut self.plain));
+        self.suspect = suspect;
+        damage.iter().for_each(|damage| self.table.add_damage(damage));
+        held.into_iter().for_each(|(id, entry)| self.table.restore(id, entry));
+        assert_eq!(self.table.damage().collect::<Vec<Damage>>(), damage);
+    }
+
+    fn with_plain(self, plain: BTreeMap<u64, Record>) -> Bench {
+        Bench { plain, ..self }
+    }
+
+    fn check_all(&mut self) {
+        let ids: Vec<u64> = self.plain.keys().flat_map(|id| [*id, id.saturating_add(1)]).chain([0, u64::MAX]).collect();
+        ids.into_iter().for_each(|id| self.check_id(id));
+    }
+}
+
+#[test]
+fn w3_a_repair_keeps_what_is_known() {
+    let record = |value: i64| Record::new(vec![value]);
+    let mut bench = Bench::new([(1, record(1)), (2, record(2)), (3, record(3)), (4, record(4))].into(), 0);
+    bench.damage(0, 3_000);
+    assert!(bench.read(1).is_err_and(|refusal| refusal.to_string().contains("1.pages")));
+    bench.table.write(2, record(20));
+    bench.table.add_unread(3, &[(0, 30)]);
+    bench.job = bench.table.begin_merge();
+    bench.put_right(0);
+    bench.table.add_unread(4, &[(0, 40)]);
+    assert_eq!(bench.table.repair(0, 9, [1, 2, 3].map(|id| (id, record(100 * id as i64)))), 2);
+    bench.plain = [(1, record(100)), (2, record(20)), (3, record(300)), (4, record(0))].into();
+    bench.check_all();
+    bench.end_merge(true);
+    bench.check_all();
+    bench.job = bench.table.begin_merge();
+    bench.end_merge(true);
+    bench.check_all();
+    assert_eq!((bench.table.index().records(), bench.table.overlay_len()), (3, 0));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Read(u64),
+    Write(u64, Record),
+    Add(u64, Vec<(u8, i64)>),
+    Set(u64, Vec<(u8, i64)>),
+    BeginMerge,
+    EndMerge(bool),
+    Damage(usize, usize),
+    /// Reads a page again; the bytes may have been put right before.
+    Check(usize, bool),
+    Repair(u64, u64),
+    MoveHouse,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let id = || prop_oneof![6 => 0..400_u64, 2 => 0..5_000_u64, 1 => any::<u64>(), 1 => (u64::MAX - 3)..=u64::MAX];
+    let fields = || prop::collection::vec((0..5_u8, prop_oneof![-9..9_i64, any::<i64>()]), 1..4);
+    prop_oneof![
+        6 => id().prop_map(Step::Read),
+        3 => (id(), record()).prop_map(|(id, record)| Step::Write(id, record)),
+        6 => (id(), fields()).prop_map(|(id, fields)| Step::Add(id, fields)),
+        3 => (id(), fields()).prop_map(|(id, fields)| Step::Set(id, fields)),
+        2 => Just(Step::BeginMerge),
+        2 => any::<bool>().prop_map(Step::EndMerge),
+        1 => (0..9_usize, 0..PAGE_BYTES * 8).prop_map(|(page, bit)| Step::Damage(page, bit)),
+        1 => (0..9_usize, any::<bool>()).prop_map(|(page, is_right)| Step::Check(page, is_right)),
+        1 => (id(), id()).prop_map(|(one, other)| Step::Repair(one.min(other), one.max(other))),
+        1 => Just(Step::MoveHouse),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn w3_a_cold_table_equals_a_plain_map(records in records(), cache in prop_oneof![Just(0), Just(1 << 16)], steps in prop::collection::vec(step(), 0..80)) {
+        let mut bench = Bench::new(records, cache);
+        for step in steps {
+            match step {
+                Step::Read(id) => bench.check_id(id),
+                Step::Write(id, record) => {
+                    bench.table.write(id, record.clone());
+                    bench.plain.insert(id, record);
+                    bench.check_id(id);
+                }
+                Step::Add(id, deltas) => {
+                    bench.table.add_unread(id, &deltas);
+                    for (number, delta) in deltas {
+                        bench.change_plain(id, |value, _| value.wrapping_add(delta), std::iter::once(number));
+                    }
+                }
+                Step::Set(id, values) => {
+                    bench.table.set_unread(id, &values);
+                    for (number, value) in values {
+                        bench.change_plain(id, |_, _| value, std::iter::once(number));
+                    }
+                }
+                Step::BeginMerge => {
+                    let job = bench.table.begin_merge();
+                    prop_assert_eq!(job.is_none(), bench.job.is_some());
+                    bench.job = job.or(bench.job.take());
+                }
+                Step::EndMerge(is_written) => bench.end_merge(is_written),
+                Step::Damage(page, bit) => bench.damage(page, bit),
+                Step::Check(page, is_right) => {
+                    if is_right {
+                        bench.put_right(page);
+                    }
+                    let (file, page) = (bench.table.file(), page as u32);
+                    let read = open(&bench.files, PageRef { file, page });
+                    let is_fit = read.is_ok() || page >= bench.table.index().pages();
+                    prop_assert_eq!(bench.table.check(page, &read).is_ok(), is_fit);
+                }
+                Step::Repair(first, last) => {
+                    let copy: Vec<(u64, Record)> = bench.plain.range(first..=last).map(|(id, record)| (*id, record.clone())).collect();
+                    bench.table.repair(first, last, copy);
+                    prop_assert!(bench.table.damage().all(|damage| damage.last < first || damage.first > last));
+                    bench.check_id(first);
+                    bench.check_id(last);
+                }
+                Step::MoveHouse => {
+                    bench.end_merge(true);
+                    bench.move_house();
+                }
+            }
+        }
+        bench.check_all();
+        // With every damage found and repaired, nothing differs.
+        for page in 0..bench.table.index().pages() {
+            let read = open(&bench.files, PageRef { file: bench.table.file(), page });
+            let _ = bench.table.check(page, &read);
+        }
+        let copy: Vec<(u64, Record)> = bench.plain.iter().map(|(id, record)| (*id, record.clone())).collect();
+        bench.table.repair(0, u64::MAX, copy);
+        bench.suspect.clear();
+        bench.check_all();
+        for _ in 0..2 {
+            bench.end_merge(true);
+            bench.job = bench.table.begin_merge();
+        }
+        bench.end_merge(true);
+        bench.check_all();
+        bench.plain.retain(|_, record| !record.is_zero());
+        prop_assert_eq!(bench.table.index().records(), bench.plain.len() as u64);
+        prop_assert_eq!((bench.table.overlay_len(), bench.table.damage().count()), (0, 0));
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a command changes nothing. The first word of each text is the code that a client matches.
+
+use std::fmt;
+
+/// A refused command or item. It has changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// `ERR`: an argument is wrong, with the reason.
+    Invalid(String),
+    /// `OVERFLOW`: the value would leave int64, or an unsigned field would become negative.
+    Overflow {
+        /// The id whose field would overflow.
+        id: u64,
+        /// The name of the field.
+        field: String,
+        /// Whether an unsigned field would go below 0.
+        below_zero: bool,
+    },
+    /// `FULL`: no slot is left for a new id, and no further table may be made (`TABLES_MAX`).
+    Full,
+    /// `TOOOLD`: the time of the token is before what this set remembers. The increment certainly did not count.
+    TooOld,
+    /// `TOOEARLY`: the time of the token is ahead of the engine's clock. The increment certainly did not count.
+    TooEarly,
+    /// `TOKENREUSED`: the token was used with other increments.
+    TokenReused,
+    /// `DAMAGED`: a page of a cold table fails its checksum. Its values are not served.
+    Damaged(Damage),
+    /// `COLD`: the record is in a file, and the command was not given its page.
+    Cold,
+}
+
+/// A page of a file that cannot be trusted, and the ids whose records it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The name of the file, as the host knows it.
+    pub file: String,
+    /// The number of the page in the file.
+    pub page: u32,
+    /// The first id whose record may be on the page.
+    pub first: u64,
+    /// The last id whose record may be on the page.
+    pub last: u64,
+}
+
+impl Refusal {
+    /// An argument is wrong.
+    pub fn invalid(reason: impl Into<String>) -> Refusal {
+        Refusal::Invalid(reason.into())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Invalid(reason) => write!(out, "ERR {reason}"),
+            Refusal::Overflow { id, field, below_zero: true } => {
+                write!(out, "OVERFLOW field '{field}' of id {id} is unsigned and would go below 0")
+            }
+            Refusal::Overflow { id, field, below_zero: false } => {
+                write!(out, "OVERFLOW field '{field}' of id {id} would leave the range of 64-bit integers")
+            }
+            Refusal::Full => write!(out, "FULL no slot is left for a new id, and TABLES_MAX tables are in memory"),
+            Refusal::TooOld => write!(out, "TOOOLD the time of the token is no longer remembered; nothing was counted"),
+            Refusal::TooEarly => {
+                write!(out, "TOOEARLY the time of the token is ahead of the server's clock; nothing was counted")
+            }
+            Refusal::TokenReused => write!(out, "TOKENREUSED the token was used with other increments"),
+            Refusal::Damaged(Damage { file, page, first, last }) => {
+                write!(out, "DAMAGED page {page} of {file} fails its checksum (ids {first} to {last})")
+            }
+            Refusal::Cold => write!(out, "COLD the record is on disk, and a transaction or script cannot wait for it"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,278 @@
+//! A dump of a set: pieces of bytes, from which [`CounterSet::restore`] makes an equal set (W4). The host puts them into the engine's
+//! snapshot and log, so that a replica and a restart need no files.
+
+use super::jobs::absolute;
+use super::random::Node;
+use super::rising::Body;
+use super::walk::Shelf;
+use super::{CounterSet, Tables};
+use crate::bytes::Writer;
+use crate::cold::{ColdTable, Entry, Folded, Overlay, Page, PageFault, PageRef, PatchPart};
+use crate::hash::Hash;
+use crate::layout::Layout;
+use crate::record::Record;
+use crate::table::{Found, Table};
+
+/// The kinds of pieces.
+pub(super) mod kind {
+    /// Schema, options, seed.
+    pub(crate) const HEADER: u8 = 1;
+    /// Tokens of one slice.
+    pub(crate) const TOKENS: u8 = 2;
+    /// A table by range begins.
+    pub(crate) const TABLE: u8 = 3;
+    /// The depths of all tables by hash, in the order of their prefixes.
+    pub(crate) const TREE: u8 = 4;
+    /// Records as they are in slots.
+    pub(crate) const SLOTS: u8 = 5;
+    /// Whole records. Those of a cold table are in the order of their ids.
+    pub(crate) const RECORDS: u8 = 6;
+    /// What was written to damaged ranges, and these ranges.
+    pub(crate) const HELD: u8 = 7;
+    /// The table or the set ends.
+    pub(crate) const END: u8 = 8;
+}
+
+/// The version of the format.
+pub(super) const VERSION: u64 = 1;
+/// Bytes from which a piece is complete.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// Collects pieces.
+pub struct Dump<'a> {
+    emit: &'a mut dyn FnMut(&[u8]),
+    piece: Writer,
+    previous_id: u64,
+}
+
+impl<'a> Dump<'a> {
+    fn flush(&mut self) {
+        if self.piece.len() > 0 {
+            (self.emit)(&self.piece.0);
+            self.piece.0.clear();
+        }
+    }
+
+    fn begin(&mut self, kind: u8) {
+        if self.piece.0.first() != Some(&kind) || self.piece.len() >= PIECE_BYTES {
+            self.flush();
+            self.piece = Writer::new(kind);
+            self.previous_id = 0;
+        }
+    }
+
+    fn id(&mut self, id: u64) {
+        self.piece.signed(id.wrapping_sub(self.previous_id) as i64);
+        self.previous_id = id;
+    }
+
+    fn record(&mut self, id: u64, record: &Record) {
+        self.begin(kind::RECORDS);
+        self.id(id);
+        self.values(record.values());
+    }
+
+    fn values(&mut self, values: &[i64]) {
+        self.piece.number(values.len() as u64);
+        values.iter().for_each(|value| self.piece.signed(*value));
+    }
+
+    fn layout(&mut self, layout: &Layout) {
+        self.piece.number(layout.bytes as u64);
+        self.piece.number(layout.places().len() as u64);
+        for place in layout.places() {
+            let (bit, width, signed) = place.map_or((0, 0, false), |place| (place.bit, place.width, place.signed));
+            self.piece.number(u64::from(bit));
+            self.piece.number(u64::from(width) << 1 | u64::from(signed));
+        }
+    }
+
+    fn end(&mut self) {
+        self.flush();
+        self.piece = Writer::new(kind::END);
+        self.flush();
+    }
+}
+
+impl CounterSet {
+    /// Gives all pieces of a dump to `emit`. `read` reads pages of cold tables; the ranges of pages that cannot be trusted are
+    /// refused after a restore too.
+    pub fn dump(&self, read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>, emit: &mut dyn FnMut(&[u8])) {
+        let mut dump = Dump { emit, piece: Writer(Vec::new()), previous_id: 0 };
+        self.dump_header(&mut dump);
+        for (begin_ms, marks) in self.tokens.slices() {
+            for mark in marks {
+                if dump.piece.0.first() != Some(&kind::TOKENS) || dump.piece.len() >= PIECE_BYTES {
+                    dump.begin(kind::TOKENS);
+                    dump.piece.number(begin_ms);
+                }
+                dump.piece.0.extend_from_slice(&mark.high.to_le_bytes());
+                dump.piece.0.extend_from_slice(&mark.low.to_le_bytes());
+                dump.piece.0.extend_from_slice(&mark.content.to_le_bytes());
+            }
+            dump.flush();
+        }
+        if let Tables::Random(random) = &self.tables {
+            dump.begin(kind::TREE);
+            dump_tree(&random.root, 0, &mut dump.piece);
+        }
+        for (serial, shelf) in self.shelves() {
+            self.dump_shelf(serial, shelf, read, &mut dump);
+        }
+        dump.end();
+    }
+
+    fn dump_header(&self, dump: &mut Dump<'_>) {
+        dump.begin(kind::HEADER);
+        let piece = &mut dump.piece;
+        piece.number(VERSION);
+        piece.number(self.shape.seed);
+        piece.number(u64::from(self.options.order == crate::Order::Random));
+        let options = self.options.list();
+        piece.number(options.len() as u64);
+        for (name, value) in options {
+            piece.bytes(name.as_bytes());
+            piece.number(value);
+        }
+        piece.number(self.schema.fields().len() as u64);
+        for field in self.schema.fields() {
+            piece.bytes(field.name.as_bytes());
+            piece.number(u64::from(field.width) << 2 | u64::from(field.retired) << 1 | u64::from(field.signed));
+        }
+        let (slice_ms, horizon_ms) = self.tokens.parts();
+        piece.number(slice_ms);
+        piece.number(horizon_ms);
+        dump.flush();
+    }
+
+    fn dump_shelf(
+        &self,
+        serial: u32,
+        shelf: Shelf<'_>,
+        read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>,
+        dump: &mut Dump<'_>,
+    ) {
+        if let Tables::Rising(rising) = &self.tables {
+            let Some(part) = rising.parts.iter().find(|part| part.serial == serial) else { return };
+            let (origin, probe_max) = match &part.body {
+                Body::Hot(table) => (table.origin, table.probe_max()),
+                Body::Frozen(table, ..) => (table.origin, table.probe_max()),
+                Body::Cold(_) | Body::Moving => (0, 0),
+            };
+            dump.flush();
+            dump.begin(kind::TABLE);
+            let is_cold = u64::from(matches!(shelf, Shelf::Cold(_)));
+            for number in [u64::from(serial), part.first, is_cold, origin, u64::from(probe_max), rising.top] {
+                dump.piece.number(number);
+            }
+            dump.flush();
+        }
+        match shelf {
+            Shelf::Slots(table, from) => self.dump_slots(table, from, None, dump),
+            Shelf::Frozen(table, overlay) => self.dump_slots(table, 0, Some(overlay), dump),
+            Shelf::Cold(cold) => dump_file(cold, read, dump),
+        }
+        if matches!(self.tables, Tables::Rising(_)) {
+            dump.end();
+        }
+    }
+
+    fn dump_slots(&self, table: &Table, from: u32, overlay: Option<&Overlay>, dump: &mut Dump<'_>) {
+        let is_newer = |id: u64| overlay.is_some_and(|overlay| absolute(overlay, id).is_some());
+        dump.flush();
+        let mut current: Option<*const Layout> = None;
+        for group in from..table.geometry().groups {
+            let layout = table.layout_of(group);
+            for (id, bytes) in table.slot_records(group) {
+                if is_newer(id) {
+                    continue;
+                }
+                let Some(bytes) = bytes else { continue };
+                let is_other = current != Some(std::ptr::from_ref(&**layout));
+                if is_other || dump.piece.0.first() != Some(&kind::SLOTS) || dump.piece.len() >= PIECE_BYTES {
+                    dump.flush();
+                    dump.begin(kind::SLOTS);
+                    dump.layout(layout);
+                    current = Some(std::ptr::from_ref(&**layout));
+                }
+                dump.id(id);
+                dump.piece.0.extend_from_slice(bytes);
+            }
+        }
+        dump.flush();
+        let has_moved = |id: u64| {
+            // The slot of a record that a split has moved.
+            let found = table.find(id, Hash::of(id, self.shape.seed));
+            matches!(found, Found::Aux(slot) if slot.group < from)
+        };
+        for (id, record) in table.aux.iter().filter(|(id, _)| !has_moved(*id)).chain(table.extend.iter()) {
+            if !is_newer(id) {
+                dump.record(id, record);
+            }
+        }
+        for id in overlay.iter().flat_map(|overlay| overlay.ids(0..=u64::MAX)) {
+            if let Some(record) = overlay.and_then(|overlay| absolute(overlay, id)) {
+                dump.record(id, record);
+            }
+        }
+        dump.flush();
+    }
+}
+
+fn dump_tree(node: &Node, depth: u32, piece: &mut Writer) {
+    match node {
+        Node::Leaf(_) => piece.number(u64::from(depth)),
+        Node::Splitting(_) => {
+            piece.number(u64::from(depth + 1));
+            piece.number(u64::from(depth + 1));
+        }
+        Node::Inner(halves) => halves.iter().for_each(|half| dump_tree(half, depth + 1, piece)),
+        Node::Moving => {}
+    }
+}
+
+fn dump_file(cold: &ColdTable, read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>, dump: &mut Dump<'_>) {
+    let view = cold.view();
+    let mut held = Vec::new();
+    for stretch in 0..view.stretches() {
+        let page = PageRef { file: cold.file(), page: stretch };
+        let page = (stretch < cold.index().pages()).then(|| read(page));
+        view.fold(stretch, page.as_ref(), &mut |folded| match folded {
+            Folded::Record(id, record) => dump.record(id, &record),
+            other => held.push(other),
+        });
+    }
+    dump.flush();
+    for folded in held {
+        dump.begin(kind::HELD);
+        match folded {
+            Folded::Damaged(damage) => {
+                dump.piece.number(0);
+                dump.piece.bytes(damage.file.as_bytes());
+                for number in [u64::from(damage.page), damage.first, damage.last] {
+                    dump.piece.number(number);
+                }
+            }
+            Folded::Held(id, Entry::Absolute(record)) => {
+                dump.piece.number(1);
+                dump.piece.number(id);
+                dump.values(record.values());
+            }
+            Folded::Held(id, Entry::Patch(patch)) => {
+                dump.piece.number(2);
+                dump.piece.number(id);
+                let parts: Vec<_> = patch.parts().collect();
+                dump.piece.number(parts.len() as u64);
+                for (number, part) in parts {
+                    let (is_set, value) = match part {
+                        PatchPart::Add(delta) => (0, delta),
+                        PatchPart::Set(value) => (1, value),
+                    };
+                    dump.piece.number(u64::from(number) << 1 | is_set);
+                    dump.piece.signed(value);
+                }
+            }
+            Folded::Record(..) => {}
+        }
+    }
+}

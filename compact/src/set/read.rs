@@ -1,0 +1,97 @@
+//! Reading records.
+
+use super::jobs::absolute;
+use super::rising::Body;
+use super::{CounterSet, Home, Tables};
+use crate::cold::Fetched;
+use crate::hash::Hash;
+use crate::record::Record;
+use crate::refusal::Refusal;
+
+/// Ids whose memory is on its way at the same time.
+const BATCH: usize = 32;
+
+impl CounterSet {
+    /// Appends all live fields of an id, in the order of the schema.
+    ///
+    /// # Errors
+    /// `Cold` if the record's page is needed and not among `fetched`; `Damaged` if it cannot be trusted.
+    #[inline]
+    pub fn read(&mut self, id: u64, fetched: &Fetched, out: &mut Vec<i64>) -> Result<(), Refusal> {
+        let hash = Hash::of(id, self.shape.seed);
+        match self.tables.home(id, hash) {
+            Home::Hot(table, found) => table.append_values(id, hash, found, &self.shape.numbers, out),
+            Home::Nowhere => out.extend(self.shape.numbers.iter().map(|_| 0)),
+            Home::Part(place) => {
+                let record = self.record_of_part(place, id, hash, fetched)?;
+                out.extend(self.shape.numbers.iter().map(|number| record.get(*number)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of one live field of an id. Errors as of [`CounterSet::read`].
+    #[inline]
+    pub fn read_field(&mut self, id: u64, number: u8, fetched: &Fetched) -> Result<i64, Refusal> {
+        let hash = Hash::of(id, self.shape.seed);
+        match self.tables.home(id, hash) {
+            Home::Hot(table, found) => Ok(table.value(id, hash, found, number)),
+            Home::Nowhere => Ok(0),
+            Home::Part(place) => Ok(self.record_of_part(place, id, hash, fetched)?.get(number)),
+        }
+    }
+
+    /// Appends all live fields of each id. Errors as of [`CounterSet::read`]; then `out` is as it was.
+    pub fn read_many(&mut self, ids: &[u64], fetched: &Fetched, out: &mut Vec<i64>) -> Result<(), Refusal> {
+        let begin = out.len();
+        out.reserve(ids.len() * self.shape.numbers.len());
+        for batch in ids.chunks(BATCH) {
+            self.warm(batch);
+            for id in batch {
+                if let Err(refusal) = self.read(*id, fetched, out) {
+                    out.truncate(begin);
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Touches the memory that a batch of ids will need, so that the cache misses of a batch overlap: first all tags, then all
+    /// slots.
+    pub fn warm(&self, ids: &[u64]) {
+        for batch in ids.chunks(BATCH) {
+            let tables = |id: &u64| {
+                let hash = Hash::of(*id, self.shape.seed);
+                self.tables.slots_of(*id, hash).map(|table| (table, hash))
+            };
+            let tags = batch.iter().filter_map(tables).map(|(table, hash)| table.touch_tags(hash));
+            std::hint::black_box(tags.fold(0, |all, byte| all ^ byte));
+            let slots = batch.iter().filter_map(tables).map(|(table, hash)| table.touch_slot(hash));
+            std::hint::black_box(slots.fold(0, |all, byte| all ^ byte));
+        }
+    }
+
+    /// The record of an id in a part whose slots do not change.
+    pub(super) fn record_of_part(
+        &mut self,
+        place: usize,
+        id: u64,
+        hash: Hash,
+        fetched: &Fetched,
+    ) -> Result<Record, Refusal> {
+        let Tables::Rising(rising) = &mut self.tables else { unreachable!("only rising sets have parts") };
+        match &mut rising.parts[place].body {
+            Body::Hot(table) => {
+                let found = table.find(id, hash);
+                Ok(table.record(id, hash, found))
+            }
+            Body::Frozen(table, overlay, _) => Ok(absolute(overlay, id).cloned().unwrap_or_else(|| {
+                let found = table.find(id, hash);
+                table.record(id, hash, found)
+            })),
+            Body::Cold(cold) => cold.read(id, fetched, &mut self.cache),
+            Body::Moving => unreachable!("a body is replaced within one function"),
+        }
+    }
+}

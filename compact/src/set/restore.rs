@@ -1,0 +1,312 @@
+//! Makes a set from the pieces of a dump.
+
+use super::dump::{VERSION, kind};
+use super::random::{Leaf, Node};
+use super::rising::{Body, Part};
+use super::shape::Shape;
+use super::{CounterSet, Tables};
+use crate::bytes::Reader;
+use crate::cold::{ColdTable, Entry, FileId, PAGE_BYTES, PageWriter, PatchPart};
+use crate::hash::{DEPTH_MAX, Hash};
+use crate::layout::{Layout, PAD_BYTES, Place};
+use crate::options::{Options, Order};
+use crate::record::Record;
+use crate::refusal::{Damage, Refusal};
+use crate::schema::{FIELD_NUMBERS_MAX, Field, Schema};
+use crate::table::{Found, Table};
+use crate::tokens::{Mark, Tokens};
+
+/// Where the host keeps the files of cold tables that a restore makes.
+pub trait PageFiles {
+    /// Begins a file, and returns its identity and its name; or why not.
+    fn create(&mut self) -> Result<(FileId, String), String>;
+    /// Appends a page to a file that was begun.
+    fn append(&mut self, file: FileId, page: &[u8; PAGE_BYTES]) -> Result<(), String>;
+    /// Ends a file: its pages can be read from now on.
+    fn finish(&mut self, file: FileId) -> Result<(), String>;
+}
+
+/// The cold table that a restore has begun.
+pub(super) struct Rebuilding {
+    file: FileId,
+    name: String,
+    writer: PageWriter,
+    last_id: Option<u64>,
+    held: Vec<(u64, Entry)>,
+    damage: Vec<Damage>,
+    part: Part,
+}
+
+impl std::fmt::Debug for Rebuilding {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Rebuilding").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl CounterSet {
+    /// Takes the next piece of a dump. The first one makes the set.
+    ///
+    /// # Errors
+    /// `Invalid` for bytes that are no piece, or no piece that may follow, and where a file cannot be written.
+    pub fn restore(set: &mut Option<CounterSet>, piece: &[u8], files: &mut dyn PageFiles) -> Result<(), Refusal> {
+        let Some((kind, rest)) = piece.split_first() else { return Reader::broken() };
+        let mut reader = Reader(rest);
+        match (*kind, set) {
+            (kind::HEADER, set @ None) => {
+                *set = Some(header(&mut reader)?);
+                Ok(())
+            }
+            (_, Some(set)) => set.take_piece(*kind, &mut reader, files),
+            _ => Reader::broken(),
+        }
+    }
+
+    /// Whether pieces of a table are still to come.
+    pub fn is_restoring(&self) -> bool {
+        self.restoring.is_some()
+    }
+
+    fn take_piece(&mut self, kind: u8, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
+        match kind {
+            kind::TOKENS => self.take_tokens(reader),
+            kind::TREE => self.take_tree(reader),
+            kind::TABLE => self.take_table(reader, files),
+            kind::SLOTS => self.take_slots(reader),
+            kind::RECORDS => self.take_records(reader, files),
+            kind::HELD => self.take_held(reader),
+            kind::END => self.end_table(files),
+            _ => Reader::broken(),
+        }
+    }
+
+    fn take_tokens(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+        let begin_ms = reader.number()?;
+        while !reader.is_empty() {
+            let bytes = reader.take(16)?;
+            let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+            let high = u64::from(word(0)) | u64::from(word(4)) << 32;
+            self.tokens.remember(begin_ms, Mark { high, low: word(8), content: word(12) });
+        }
+        Ok(())
+    }
+
+    fn take_tree(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+        let Tables::Random(random) = &mut self.tables else { return Reader::broken() };
+        let (mut serial, mut leaves) = (0, 0);
+        random.root = tree(reader, 0, &self.shape, &mut serial, &mut leaves)?;
+        (random.next_serial, random.leaves) = (serial, leaves);
+        if reader.is_empty() { Ok(()) } else { Reader::broken() }
+    }
+
+    fn take_table(&mut self, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
+        let Tables::Rising(rising) = &mut self.tables else { return Reader::broken() };
+        let (serial, first): (u32, u64) = (reader.small()?, reader.number()?);
+        let (is_cold, origin) = (reader.number()? == 1, reader.number()?);
+        let (probe_max, top): (u32, u64) = (reader.small()?, reader.number()?);
+        let follows = match rising.parts.last() {
+            Some(last) => last.first < first && last.serial < serial,
+            None => first == 0,
+        };
+        if !follows || self.restoring.is_some() || serial >= 1 << 24 || probe_max > 64 {
+            return Reader::broken();
+        }
+        rising.next_serial = serial + 1;
+        rising.top = top;
+        let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probe_max.max(1));
+        let part = Part { first, serial, body: Body::Hot(table) };
+        if !is_cold {
+            rising.parts.push(part);
+            return Ok(());
+        }
+        let (file, name) = files.create().map_err(Refusal::Invalid)?;
+        let writer = PageWriter::new(file);
+        let (held, damage) = (Vec::new(), Vec::new());
+        self.restoring = Some(Rebuilding { file, name, writer, last_id: None, held, damage, part });
+        Ok(())
+    }
+
+    fn take_slots(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+        let layout = layout(reader)?;
+        let is_same = layout == *self.shape.layout;
+        let (mut id, mut padded) = (0_u64, vec![0; layout.bytes + PAD_BYTES]);
+        while !reader.is_empty() {
+            id = id.wrapping_add(reader.signed()? as u64);
+            let bytes = reader.take(layout.bytes)?;
+            let (seed, hash) = (self.shape.seed, Hash::of(id, self.shape.seed));
+            debug_assert_eq!(hash.bits(), Hash::of(id, seed).bits());
+            let table = self.hot_table(id, hash)?;
+            if is_same && table.insert_bytes(id, hash, bytes) {
+                continue;
+            }
+            padded[..layout.bytes].copy_from_slice(bytes);
+            let values = layout.places().iter().map(|place| place.map_or(0, |place| place.read(&padded)));
+            let record = Record::new(values.collect());
+            self.put(id, hash, record)?;
+        }
+        Ok(())
+    }
+
+    fn take_records(&mut self, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
+        let mut id = 0_u64;
+        while !reader.is_empty() {
+            id = id.wrapping_add(reader.signed()? as u64);
+            let record = values(reader)?;
+            match &mut self.restoring {
+                Some(rebuilding) => {
+                    if rebuilding.last_id.is_some_and(|last| last >= id) {
+                        return Reader::broken();
+                    }
+                    rebuilding.last_id = Some(id);
+                    let file = rebuilding.file;
+                    let mut append = |page: &[u8; PAGE_BYTES]| files.append(file, page);
+                    rebuilding.writer.push(id, &record, &mut append).map_err(Refusal::Invalid)?;
+                }
+                None => self.put(id, Hash::of(id, self.shape.seed), record)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_held(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+        let Some(rebuilding) = &mut self.restoring else { return Reader::broken() };
+        while !reader.is_empty() {
+            match reader.number()? {
+                0 => {
+                    let file = reader.text()?;
+                    let (page, first, last) = (reader.small()?, reader.number()?, reader.number()?);
+                    rebuilding.damage.push(Damage { file, page, first, last });
+                }
+                1 => {
+                    let id = reader.number()?;
+                    rebuilding.held.push((id, Entry::Absolute(values(reader)?)));
+                }
+                2 => {
+                    let (id, parts): (u64, usize) = (reader.number()?, reader.small()?);
+                    let mut patch = Vec::new();
+                    for _ in 0..parts.min(FIELD_NUMBERS_MAX) {
+                        let number: u64 = reader.number()?;
+                        let value = reader.signed()?;
+                        let part = if number & 1 == 1 { PatchPart::Set(value) } else { PatchPart::Add(value) };
+                        patch.push((u8::try_from(number >> 1).or_else(|_| Reader::broken())?, part));
+                    }
+                    rebuilding.held.push((id, Entry::Patch(patch.into_iter().collect())));
+                }
+                _ => return Reader::broken(),
+            }
+        }
+        Ok(())
+    }
+
+    fn end_table(&mut self, files: &mut dyn PageFiles) -> Result<(), Refusal> {
+        let Some(rebuilding) = self.restoring.take() else { return Ok(()) };
+        let Rebuilding { file, name, writer, held, damage, mut part, .. } = rebuilding;
+        let index = writer.finish(&mut |page: &[u8; PAGE_BYTES]| files.append(file, page)).map_err(Refusal::Invalid)?;
+        files.finish(file).map_err(Refusal::Invalid)?;
+        let mut cold = ColdTable::new(file, name, index);
+        damage.iter().for_each(|damage| cold.add_damage(damage));
+        held.into_iter().for_each(|(id, entry)| cold.restore(id, entry));
+        part.body = Body::Cold(cold);
+        let Tables::Rising(rising) = &mut self.tables else { return Reader::broken() };
+        rising.parts.push(part);
+        Ok(())
+    }
+
+    fn hot_table(&mut self, id: u64, hash: Hash) -> Result<&mut Table, Refusal> {
+        match &mut self.tables {
+            Tables::Rising(rising) => {
+                let Some(place) = rising.place(id) else { return Reader::broken() };
+                match &mut rising.parts[place].body {
+                    Body::Hot(table) => Ok(table),
+                    _ => Reader::broken(),
+                }
+            }
+            Tables::Random(random) => Ok(random.find_mut(id, hash).0),
+        }
+    }
+
+    /// Stores a whole record in its table.
+    fn put(&mut self, id: u64, hash: Hash, record: Record) -> Result<(), Refusal> {
+        let record = self.schema.without_retired(record);
+        let table = self.hot_table(id, hash)?;
+        let found = match table.find(id, hash) {
+            Found::Absent if record.is_zero() => return Ok(()),
+            Found::Absent => table.insert(id, hash).unwrap_or_else(|| table.insert_extend(id, hash)),
+            found => found,
+        };
+        let values: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values().iter().copied()).collect();
+        table.store(id, hash, found, &values);
+        Ok(())
+    }
+}
+
+fn header(reader: &mut Reader<'_>) -> Result<CounterSet, Refusal> {
+    if reader.number()? != VERSION {
+        return Err(Refusal::invalid("the dump was written by a later version"));
+    }
+    let seed = reader.number()?;
+    let order = if reader.number()? == 1 { Order::Random } else { Order::Rising };
+    let mut options = Options { order, ..Options::default() };
+    for _ in 0..reader.small::<u8>()? {
+        let name = reader.text()?;
+        options.set(name.as_bytes(), reader.number()?.to_string().as_bytes(), true)?;
+    }
+    let mut fields = Vec::new();
+    for _ in 0..reader.small::<u16>()? {
+        let (name, bits) = (reader.text()?, reader.number()?);
+        let width = u8::try_from(bits >> 2).or_else(|_| Reader::broken())?;
+        let field = Field::parse(name.as_bytes(), width.to_string().as_bytes())?;
+        fields.push(Field { signed: bits & 1 == 1, retired: bits & 2 == 2, ..field });
+    }
+    let (slice_ms, horizon_ms) = (reader.number()?, reader.number()?);
+    let mut set = CounterSet::new(Schema::new(fields)?, options, seed)?;
+    set.tokens = Tokens::from_parts(slice_ms, horizon_ms);
+    Ok(set)
+}
+
+fn layout(reader: &mut Reader<'_>) -> Result<Layout, Refusal> {
+    let (bytes, count): (usize, usize) = (reader.small()?, reader.small()?);
+    let mut places = Vec::new();
+    for _ in 0..count.min(FIELD_NUMBERS_MAX) {
+        let (bit, bits): (u16, u16) = (reader.small()?, reader.small()?);
+        let width = (bits >> 1) as u8;
+        places.push((width > 0).then_some(Place { bit, width, signed: bits & 1 == 1 }));
+    }
+    Layout::from_places(places, bytes).ok_or(()).or_else(|()| Reader::broken())
+}
+
+fn values(reader: &mut Reader<'_>) -> Result<Record, Refusal> {
+    let count: usize = reader.small()?;
+    if count > FIELD_NUMBERS_MAX {
+        return Reader::broken();
+    }
+    let mut values = Vec::with_capacity(count);
+    for _ in 0..count {
+        values.push(reader.signed()?);
+    }
+    Ok(Record::new(values))
+}
+
+fn tree(
+    reader: &mut Reader<'_>,
+    depth: u32,
+    shape: &Shape,
+    serial: &mut u32,
+    leaves: &mut u64,
+) -> Result<Node, Refusal> {
+    // The depth of the next leaf in order says whether this node is one.
+    let mut ahead = Reader(reader.0);
+    let next: u32 = ahead.small()?;
+    if next < depth || next > DEPTH_MAX {
+        return Reader::broken();
+    }
+    if next == depth {
+        reader.0 = ahead.0;
+        let leaf = Leaf { serial: *serial, depth, table: shape.table(0) };
+        *serial += 1;
+        *leaves += 1;
+        return Ok(Node::Leaf(leaf));
+    }
+    let lower = tree(reader, depth + 1, shape, serial, leaves)?;
+    let upper = tree(reader, depth + 1, shape, serial, leaves)?;
+    Ok(Node::Inner(Box::new([lower, upper])))
+}

@@ -1,0 +1,145 @@
+//! Tables by ranges of ids, for ids that rise with time (`ORDER RISING`, W2).
+
+use super::shape::Shape;
+use crate::cold::{ColdTable, Overlay};
+use crate::hash::Hash;
+use crate::refusal::Refusal;
+use crate::table::{Found, Table};
+use std::sync::Arc;
+
+/// The ids from `first` to the next part's.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) first: u64,
+    /// Rises with each table of the set; a scan goes by it.
+    pub(crate) serial: u32,
+    pub(crate) body: Body,
+}
+
+/// Where the records of a part are.
+#[expect(clippy::large_enum_variant, reason = "a box would cost each command one more cache miss")]
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// In slots.
+    Hot(Table),
+    /// In slots that no longer change, to be written to a file; whether a job does so. Writes go to the overlay, as whole records.
+    Frozen(Arc<Table>, Overlay, bool),
+    /// In a file, and in the overlay above it.
+    Cold(ColdTable),
+    /// Never seen from outside of a function: what was here is being replaced.
+    Moving,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Rising {
+    pub(crate) parts: Vec<Part>,
+    /// The greatest id that has a slot in the last table.
+    pub(crate) top: u64,
+    /// Tables that were allocated before they are needed.
+    pub(crate) spares: Vec<Table>,
+    pub(crate) next_serial: u32,
+}
+
+impl Rising {
+    /// The place of the part of an id.
+    #[inline]
+    pub(crate) fn place(&self, id: u64) -> Option<usize> {
+        let last = self.parts.last()?;
+        if last.first <= id {
+            return Some(self.parts.len() - 1);
+        }
+        // The first part begins at 0.
+        Some(self.parts.partition_point(|part| part.first <= id) - 1)
+    }
+
+    /// Gives an id that is absent from its hot table a slot or an entry. `may_refuse`: `FULL` is an answer.
+    pub(crate) fn make_room(
+        &mut self,
+        id: u64,
+        hash: Hash,
+        shape: &Shape,
+        may_refuse: bool,
+    ) -> Result<(&mut Table, Found), Refusal> {
+        if self.parts.is_empty() {
+            self.roll(0, id, shape);
+        }
+        let place = self.place(id).expect("there is a part");
+        if place + 1 < self.parts.len() {
+            return Ok(insert_late(self.hot(place), id, hash));
+        }
+        let tables = self.parts.iter().filter(|part| matches!(part.body, Body::Hot(_))).count() as u64;
+        let may_roll = shape.tables_max == 0 || tables < shape.tables_max;
+        let top = self.top;
+        let table = self.hot(place);
+        let is_full = table.used >= shape.fill_slots;
+        if is_full && id > top && may_roll {
+            self.roll(top + 1, id, shape);
+        } else if !table.reaches(id) {
+            // A few ids beyond the reach of the keys may be strays. Many mean that the range has moved on.
+            if id < table.origin || (table.extend.len() as u64) < shape.strays_max || !may_roll {
+                return Ok((insert_stray(self.hot(place), id, hash), Found::Extend));
+            }
+            self.roll(top + 1, id, shape);
+        } else if is_full && !may_roll {
+            let table = self.hot(place);
+            if let Some(found) = table.insert(id, hash) {
+                return Ok((self.raise_top(id), found));
+            }
+            if may_refuse {
+                return Err(Refusal::Full);
+            }
+        }
+        let place = self.parts.len() - 1;
+        let (_, found) = insert_late(self.hot(place), id, hash);
+        if matches!(found, Found::Slot(_)) {
+            return Ok((self.raise_top(id), found));
+        }
+        Ok((self.hot(place), found))
+    }
+
+    /// Begins a new table for the ids from `first` on. Ids beyond the reach of the last table that wait in its extend dictionary
+    /// move over.
+    fn roll(&mut self, first: u64, id: u64, shape: &Shape) {
+        let mut table = self.spares.pop().unwrap_or_else(|| shape.table(0));
+        table.origin = first.max(id.saturating_sub(shape.geometry.key_max / 2));
+        if let Some(Part { body: Body::Hot(last), .. }) = self.parts.last_mut() {
+            let moving: Vec<u64> = last.extend.iter().map(|(id, _)| id).filter(|id| *id >= first).collect();
+            for id in moving {
+                let hash = Hash::of(id, shape.seed);
+                if let Some(record) = last.extend.remove(id, hash) {
+                    table.extend.insert(id, hash, record);
+                }
+            }
+        }
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        self.top = first;
+        self.parts.push(Part { first, serial, body: Body::Hot(table) });
+    }
+
+    fn raise_top(&mut self, id: u64) -> &mut Table {
+        self.top = self.top.max(id);
+        self.hot(self.parts.len() - 1)
+    }
+
+    fn hot(&mut self, place: usize) -> &mut Table {
+        match &mut self.parts[place].body {
+            Body::Hot(table) => table,
+            _ => unreachable!("only hot tables get new ids; other parts keep them in their overlay"),
+        }
+    }
+}
+
+/// A late id: a slot while the search finds one, then the extend dictionary.
+fn insert_late(table: &mut Table, id: u64, hash: Hash) -> (&mut Table, Found) {
+    let found = table.insert(id, hash).unwrap_or(Found::Extend);
+    if found == Found::Extend {
+        table.insert_extend(id, hash);
+    }
+    (table, found)
+}
+
+fn insert_stray(table: &mut Table, id: u64, hash: Hash) -> &mut Table {
+    table.insert_extend(id, hash);
+    table
+}

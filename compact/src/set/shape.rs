@@ -1,0 +1,50 @@
+//! What new tables are made of: the sizes and bounds that follow from the schema and the options.
+
+use crate::layout::Layout;
+use crate::options::{Options, Order};
+use crate::schema::Schema;
+use crate::table::{Geometry, Table};
+use std::sync::Arc;
+
+/// Ids beyond the reach of the last table that wait before it rolls, at most.
+const STRAYS_MAX: u64 = 4_096;
+
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) seed: u64,
+    pub(crate) geometry: Geometry,
+    pub(crate) layout: Arc<Layout>,
+    /// Used slots from which a table is full.
+    pub(crate) fill_slots: u64,
+    pub(crate) strays_max: u64,
+    pub(crate) tables_max: u64,
+    probe_max: u32,
+    /// The numbers of the live fields, in the order of a reply.
+    pub(crate) numbers: Vec<u8>,
+}
+
+impl Shape {
+    pub(crate) fn new(schema: &Schema, options: &Options, seed: u64) -> Shape {
+        let key_bytes = match (options.key_bytes, options.order) {
+            (0, Order::Rising) => 5,
+            (0, Order::Random) => 8,
+            (bytes, _) => bytes as usize,
+        };
+        let geometry = Geometry::new(options.table_slots, key_bytes);
+        let slots = geometry.slots();
+        Shape {
+            seed,
+            geometry,
+            layout: Arc::new(Layout::of(schema)),
+            fill_slots: (slots * options.fill_percent / 100).max(1),
+            strays_max: (slots / 256).clamp(1, STRAYS_MAX),
+            tables_max: options.tables_max,
+            probe_max: options.probe_max as u32,
+            numbers: schema.live().map(|(number, _)| number).collect(),
+        }
+    }
+
+    pub(crate) fn table(&self, origin: u64) -> Table {
+        Table::new(origin, self.geometry, self.layout.clone(), self.probe_max)
+    }
+}

@@ -1,0 +1,261 @@
+//! What `CT.INFO` and `CT.TABLES` show, and what `CT.CHECK` verifies.
+
+use super::rising::Body;
+use super::walk::{Cursor, Shelf, Step};
+use super::{CounterSet, Tables};
+use crate::cold::{Fetched, Folded, PageRef};
+use crate::hash::Hash;
+use crate::options::Order;
+use crate::table::{Found, Table};
+
+/// A value that is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// A number.
+    Number(i64),
+    /// A text.
+    Text(String),
+}
+
+impl From<u64> for Figure {
+    fn from(number: u64) -> Figure {
+        Figure::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<usize> for Figure {
+    fn from(number: usize) -> Figure {
+        Figure::from(number as u64)
+    }
+}
+
+impl From<&str> for Figure {
+    fn from(text: &str) -> Figure {
+        Figure::Text(text.to_owned())
+    }
+}
+
+/// Names and figures, in order.
+pub type Figures = Vec<(&'static str, Figure)>;
+
+/// Totals of a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Tables in memory.
+    pub hot_tables: usize,
+    /// Tables in files.
+    pub cold_tables: usize,
+    /// Ids with a slot, an entry of a dictionary or a record in a file, also those whose fields are all 0.
+    pub ids: u64,
+    /// Records in aux dictionaries.
+    pub aux: u64,
+    /// Ids in extend dictionaries.
+    pub extend: u64,
+    /// Bytes of memory.
+    pub memory_bytes: usize,
+    /// Bytes of files.
+    pub file_bytes: u64,
+    /// Ranges of ids that are refused as damaged.
+    pub damaged: usize,
+    /// Tokens that are remembered.
+    pub tokens: usize,
+}
+
+impl CounterSet {
+    /// Memory of the set.
+    pub fn memory_bytes(&self) -> usize {
+        let tables: usize = self.shelves().iter().map(|(_, shelf)| shelf_bytes(shelf)).sum();
+        let spares: usize = match &self.tables {
+            Tables::Rising(rising) => rising.spares.iter().map(Table::memory_bytes).sum(),
+            Tables::Random(_) => 0,
+        };
+        size_of::<CounterSet>() + tables + spares + self.tokens.memory_bytes() + self.cache.memory_bytes()
+    }
+
+    /// Totals over all tables.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals { memory_bytes: self.memory_bytes(), tokens: self.tokens.len(), ..Totals::default() };
+        for (_, shelf) in self.shelves() {
+            match shelf {
+                Shelf::Slots(table, _) | Shelf::Frozen(table, _) => {
+                    totals.hot_tables += 1;
+                    totals.ids += table.used + table.extend.len() as u64;
+                    totals.aux += table.aux.len() as u64;
+                    totals.extend += table.extend.len() as u64;
+                }
+                Shelf::Cold(cold) => {
+                    totals.cold_tables += 1;
+                    totals.ids += cold.index().records();
+                    totals.file_bytes += u64::from(cold.index().pages()) * crate::PAGE_BYTES as u64;
+                    totals.damaged += cold.damage().count();
+                }
+            }
+        }
+        totals
+    }
+
+    /// What `CT.INFO` shows.
+    pub fn info(&self) -> Figures {
+        let totals = self.totals();
+        let mut figures: Figures = vec![
+            ("schema", Figure::Text(self.schema_text())),
+            ("ids", totals.ids.into()),
+            ("memory_bytes", totals.memory_bytes.into()),
+            ("record_bits", (self.schema.live().map(|(_, field)| u64::from(field.width)).sum::<u64>()).into()),
+            ("hot_tables", totals.hot_tables.into()),
+            ("cold_tables", totals.cold_tables.into()),
+            ("file_bytes", totals.file_bytes.into()),
+            ("aux_ids", totals.aux.into()),
+            ("extend_ids", totals.extend.into()),
+            ("damaged_ranges", totals.damaged.into()),
+            ("tokens", totals.tokens.into()),
+            ("converting", u64::from(self.alter.is_behind).into()),
+            ("order", if self.options.order == Order::Rising { "RISING" } else { "RANDOM" }.into()),
+        ];
+        figures.extend(self.options.list().into_iter().map(|(name, value)| (name, value.into())));
+        figures
+    }
+
+    /// The live fields, as `CT.CREATE` takes them.
+    pub fn schema_text(&self) -> String {
+        let field =
+            |field: &crate::Field| format!("{} {}{}", field.name, if field.signed { 'i' } else { 'u' }, field.width);
+        self.schema.live().map(|(_, live)| field(live)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What `CT.TABLES` shows.
+    pub fn tables(&self) -> Vec<Figures> {
+        let firsts = |serial: u32| match &self.tables {
+            Tables::Rising(rising) => {
+                rising.parts.iter().find(|part| part.serial == serial).map_or(0, |part| part.first)
+            }
+            Tables::Random(_) => 0,
+        };
+        let figures = |(serial, shelf): (u32, Shelf<'_>)| {
+            let mut figures: Figures = vec![("serial", u64::from(serial).into()), ("first_id", firsts(serial).into())];
+            match &shelf {
+                Shelf::Slots(table, _) | Shelf::Frozen(table, _) => {
+                    let is_frozen = matches!(shelf, Shelf::Frozen(..));
+                    figures.extend([
+                        ("state", if is_frozen { "spilling" } else { "hot" }.into()),
+                        ("slots", table.geometry().slots().into()),
+                        ("used", table.used.into()),
+                        ("aux_ids", table.aux.len().into()),
+                        ("extend_ids", table.extend.len().into()),
+                        ("converting", u64::from(table.is_converting()).into()),
+                    ]);
+                }
+                Shelf::Cold(cold) => figures.extend([
+                    ("state", if cold.is_merging() { "merging" } else { "cold" }.into()),
+                    ("file", cold.name().into()),
+                    ("pages", u64::from(cold.index().pages()).into()),
+                    ("records", cold.index().records().into()),
+                    ("overlay_ids", cold.overlay_len().into()),
+                    ("damaged_ranges", cold.damage().count().into()),
+                ]),
+            }
+            figures.push(("memory_bytes", shelf_bytes(&shelf).into()));
+            figures
+        };
+        self.shelves().into_iter().map(figures).collect()
+    }
+
+    /// Verifies one part of the set, and returns the next cursor (0: that was the last part) and what is wrong.
+    ///
+    /// # Errors
+    /// This page is needed.
+    pub fn check(&mut self, cursor: u64, fetched: &Fetched) -> Result<(u64, Vec<String>), PageRef> {
+        let from = Cursor::from_number(cursor);
+        let mut seen = Vec::new();
+        let mut faults = Vec::new();
+        let step = self.walk(from, &mut |page| fetched.get(page).cloned(), &mut |folded| match folded {
+            Folded::Record(id, record) => seen.push((id, record)),
+            Folded::Damaged(damage) => faults.push(crate::Refusal::Damaged(damage).to_string()),
+            Folded::Held(..) => {}
+        });
+        let next = match step {
+            Step::Page(page) => return Err(page),
+            Step::End => 0,
+            Step::Next(next) => next.number(),
+        };
+        self.judge(fetched);
+        // Each record is found by its id, with the same values.
+        for (id, record) in seen {
+            let mut found = Vec::new();
+            let expected: Vec<i64> = self.shape.numbers.iter().map(|number| record.get(*number)).collect();
+            match self.read(id, fetched, &mut found) {
+                Ok(()) if found == expected => {}
+                Ok(()) => faults.push(format!("id {id} has {expected:?} in its table and reads {found:?}")),
+                Err(refusal) => faults.push(format!("id {id} is in its table: {refusal}")),
+            }
+        }
+        if cursor == 0 {
+            self.check_counts(&mut faults);
+        }
+        Ok((next, faults))
+    }
+
+    /// Remembers which of these pages are damaged, and forgets damage that is no longer there.
+    fn judge(&mut self, fetched: &Fetched) {
+        let Tables::Rising(rising) = &mut self.tables else { return };
+        for (page, read) in fetched.iter() {
+            for part in &mut rising.parts {
+                if let Body::Cold(cold) = &mut part.body
+                    && cold.file() == page.file
+                {
+                    // The walk has reported it.
+                    let _ = cold.check(page.page, read);
+                }
+            }
+        }
+    }
+
+    /// What can be compared without walking: ranges, and dictionaries with the places of their ids.
+    fn check_counts(&self, faults: &mut Vec<String>) {
+        if let Tables::Rising(rising) = &self.tables {
+            for pair in rising.parts.windows(2) {
+                if pair[0].first >= pair[1].first || pair[0].serial >= pair[1].serial {
+                    faults.push(format!("the tables {} and {} are not in order", pair[0].serial, pair[1].serial));
+                }
+            }
+            if rising.parts.first().is_some_and(|part| part.first != 0) {
+                faults.push("the first table does not begin at id 0".to_owned());
+            }
+            for part in &rising.parts {
+                if let Body::Hot(table) = &part.body {
+                    self.check_dictionaries(part.serial, table, faults);
+                }
+            }
+        }
+    }
+
+    fn check_dictionaries(&self, serial: u32, table: &Table, faults: &mut Vec<String>) {
+        let sample = |count: usize| count.min(CHECKED_MAX);
+        for place in 0..sample(table.aux.len()) {
+            let Some((id, _)) = table.aux.at(place) else { continue };
+            if !matches!(table.find(id, Hash::of(id, self.shape.seed)), Found::Aux(_)) {
+                faults.push(format!("table {serial}: id {id} is in the aux dictionary without a slot that says so"));
+            }
+        }
+        for place in 0..sample(table.extend.len()) {
+            let Some((id, _)) = table.extend.at(place) else { continue };
+            if table.find(id, Hash::of(id, self.shape.seed)) != Found::Extend {
+                faults.push(format!("table {serial}: id {id} is in the extend dictionary and not found there"));
+            }
+        }
+        if table.used > table.geometry().slots() {
+            faults.push(format!("table {serial}: {} slots are in use", table.used));
+        }
+    }
+}
+
+/// Entries of each dictionary that one check compares.
+const CHECKED_MAX: usize = 1_000;
+
+fn shelf_bytes(shelf: &Shelf<'_>) -> usize {
+    match shelf {
+        Shelf::Slots(table, _) => table.memory_bytes(),
+        Shelf::Frozen(table, overlay) => table.memory_bytes() + overlay.memory_bytes(),
+        Shelf::Cold(cold) => cold.memory_bytes(),
+    }
+}

@@ -1,0 +1,280 @@
+//! Walking over all records in bounded steps, while the set serves.
+//!
+//! A walk goes by the serials of tables. Records move only to tables of greater serials (a split) or stay in theirs (a conversion, a
+//! file), so a walk meets each record that is there from its begin to its end; it may meet one twice.
+
+use super::jobs::absolute;
+use super::rising::Body;
+use super::{CounterSet, Tables};
+use crate::cold::{ColdTable, Fetched, Folded, Overlay, Page, PageFault, PageRef};
+use crate::hash::Hash;
+use crate::record::Record;
+use crate::refusal::Refusal;
+use crate::table::{Dictionary, Table};
+
+/// How far a walk has come: the serial of a table in the upper 24 bits, a place in the lower 40.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cursor(u64);
+
+/// A place in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Groups from this one on, then the extend dictionary.
+    Group(u32),
+    /// So many entries of the extend dictionary, from the last one down; then what only the overlay has.
+    Extend(u32),
+    /// The stretch of a file, with some bits of its number.
+    Stretch(u8, u32),
+}
+
+impl Cursor {
+    fn new(serial: u32, place: Place) -> Cursor {
+        let (kind, tag, value) = match place {
+            Place::Group(group) => (0, 0, group),
+            Place::Extend(entries) => (1, 0, entries),
+            Place::Stretch(tag, stretch) => (2, tag, stretch),
+        };
+        Cursor(u64::from(serial) << 40 | kind << 38 | u64::from(tag) << 30 | u64::from(value))
+    }
+
+    /// A cursor as a client sends it.
+    pub(crate) fn from_number(number: u64) -> Cursor {
+        Cursor(number)
+    }
+
+    /// 0 only at the begin, so that 0 can mean the end.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn serial(self) -> u32 {
+        (self.0 >> 40) as u32
+    }
+
+    fn place(self) -> Place {
+        let value = (self.0 & 0x3fff_ffff) as u32;
+        match self.0 >> 38 & 3 {
+            0 => Place::Group(value),
+            1 => Place::Extend(value),
+            _ => Place::Stretch((self.0 >> 30) as u8, value),
+        }
+    }
+}
+
+/// The records of one serial.
+pub(crate) enum Shelf<'a> {
+    /// Slots whose groups from a number on have their records here.
+    Slots(&'a Table, u32),
+    Frozen(&'a Table, &'a Overlay),
+    Cold(&'a ColdTable),
+}
+
+/// Reads a page, or says why it cannot be read. `None`: it is not here yet.
+pub(crate) type ReadPage<'a> = dyn FnMut(PageRef) -> Option<Result<Page, PageFault>> + 'a;
+
+/// What one step of a walk gave.
+pub(crate) enum Step {
+    /// Go on from here.
+    Next(Cursor),
+    /// All records were visited.
+    End,
+    /// This page is needed first.
+    Page(PageRef),
+}
+
+impl Body {
+    fn shelf(&self) -> Shelf<'_> {
+        match self {
+            Body::Hot(table) => Shelf::Slots(table, 0),
+            Body::Frozen(table, overlay, _) => Shelf::Frozen(table, overlay),
+            Body::Cold(cold) => Shelf::Cold(cold),
+            Body::Moving => unreachable!("a body is replaced within one function"),
+        }
+    }
+}
+
+impl CounterSet {
+    /// All tables by serial.
+    pub(crate) fn shelves(&self) -> Vec<(u32, Shelf<'_>)> {
+        match &self.tables {
+            Tables::Rising(rising) => rising.parts.iter().map(|part| (part.serial, part.body.shelf())).collect(),
+            Tables::Random(random) => {
+                let shelf = |(serial, table, from)| (serial, Shelf::Slots(table, from));
+                random.tables().into_iter().map(shelf).collect()
+            }
+        }
+    }
+
+    /// Visits the records of one group, of one stretch of a file, or some of a dictionary.
+    pub(crate) fn walk(&self, from: Cursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Step {
+        let shelves = self.shelves();
+        let Some((at, (serial, shelf))) = shelves.iter().enumerate().find(|(_, (serial, _))| *serial >= from.serial())
+        else {
+            return Step::End;
+        };
+        let place = if *serial == from.serial() { from.place() } else { Place::Group(0) };
+        let next = match shelf {
+            Shelf::Slots(table, from) => Some(self.walk_slots(table, *from, None, place, visit)),
+            Shelf::Frozen(table, overlay) => Some(self.walk_slots(table, 0, Some(overlay), place, visit)),
+            Shelf::Cold(cold) => walk_file(cold, place, read, visit),
+        };
+        match (next, shelves.get(at + 1)) {
+            (None, _) => Step::Page(needed_page(shelf, place)),
+            (Some(Some(place)), _) => Step::Next(Cursor::new(*serial, place)),
+            (Some(None), Some((serial, _))) => Step::Next(Cursor::new(*serial, Place::Group(0))),
+            (Some(None), None) => Step::End,
+        }
+    }
+
+    fn walk_slots(
+        &self,
+        table: &Table,
+        from_group: u32,
+        overlay: Option<&Overlay>,
+        place: Place,
+        visit: &mut impl FnMut(Folded),
+    ) -> Option<Place> {
+        let mut visit_below = |id: u64, record: Record| match overlay.and_then(|overlay| absolute(overlay, id)) {
+            Some(record) => visit(Folded::Record(id, record.clone())),
+            None => visit(Folded::Record(id, record)),
+        };
+        match place {
+            Place::Group(group) if group.max(from_group) < table.geometry().groups => {
+                let group = group.max(from_group);
+                table.for_each_in_group(group, self.shape.seed, &mut visit_below);
+                Some(Place::Group(group + 1))
+            }
+            Place::Extend(entries) => {
+                let begin = entries.saturating_sub(EXTEND_STEP);
+                for place in (begin..entries).rev() {
+                    if let Some((id, record)) = table.extend.at(place as usize) {
+                        visit_below(id, record.clone());
+                    }
+                }
+                if begin > 0 {
+                    return Some(Place::Extend(begin));
+                }
+                for id in overlay.iter().flat_map(|overlay| overlay.ids(0..=u64::MAX)) {
+                    // Records of zeros are not met among the groups.
+                    let hash = Hash::of(id, self.shape.seed);
+                    let is_new = table.record(id, hash, table.find(id, hash)).is_zero();
+                    if let Some(record) = overlay.and_then(|overlay| absolute(overlay, id)).filter(|_| is_new) {
+                        visit(Folded::Record(id, record.clone()));
+                    }
+                }
+                None
+            }
+            _ => Some(Place::Extend(extend_len(&table.extend))),
+        }
+    }
+
+    /// Visits all records. `read` reads any page.
+    pub fn for_each(&self, read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>, mut visit: impl FnMut(Folded)) {
+        let mut cursor = Cursor::default();
+        loop {
+            match self.walk(cursor, &mut |page| Some(read(page)), &mut visit) {
+                Step::Next(next) => cursor = next,
+                Step::End | Step::Page(_) => return,
+            }
+        }
+    }
+
+    /// Records with a value other than 0, some `count` of them or none (then the next call has more), each with its live fields; and the
+    /// cursor of the next page, 0 after the last one.
+    ///
+    /// # Errors
+    /// `Err(Ok(page))`: this page is needed. `Err(Err(_))`: `Damaged`.
+    pub fn scan(&self, cursor: u64, count: usize, fetched: &Fetched) -> Result<Scan, Result<PageRef, Refusal>> {
+        let mut scan = Scan { next: cursor, ids: Vec::new(), values: Vec::new() };
+        let mut damaged = None;
+        for _ in 0..SCAN_STEPS {
+            let step =
+                self.walk(Cursor::from_number(scan.next), &mut |page| fetched.get(page).cloned(), &mut |folded| {
+                    match folded {
+                        Folded::Record(id, record) => scan.push(id, &record, &self.shape.numbers),
+                        Folded::Damaged(damage) => damaged = Some(damage),
+                        Folded::Held(..) => {}
+                    }
+                });
+            match (step, damaged.take()) {
+                (_, Some(damage)) => return Err(Err(Refusal::Damaged(damage))),
+                (Step::Page(page), _) if scan.next == cursor => return Err(Ok(page)),
+                (Step::Page(_), _) => break,
+                (Step::End, _) => {
+                    scan.next = 0;
+                    break;
+                }
+                (Step::Next(next), _) => scan.next = next.number(),
+            }
+            if scan.ids.len() >= count {
+                break;
+            }
+        }
+        Ok(scan)
+    }
+}
+
+/// Entries of an extend dictionary that one step visits.
+const EXTEND_STEP: u32 = 64;
+/// Steps of one `scan`, each of at most 64 records or a page.
+const SCAN_STEPS: usize = 256;
+
+/// A page of a scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// Where the next page begins; 0: this was the last one.
+    pub next: u64,
+    /// Ids with a value other than 0.
+    pub ids: Vec<u64>,
+    /// The live fields of each id.
+    pub values: Vec<i64>,
+}
+
+impl Scan {
+    fn push(&mut self, id: u64, record: &Record, numbers: &[u8]) {
+        if numbers.iter().any(|number| record.get(*number) != 0) {
+            self.ids.push(id);
+            self.values.extend(numbers.iter().map(|number| record.get(*number)));
+        }
+    }
+}
+
+fn extend_len(extend: &Dictionary) -> u32 {
+    extend.len() as u32
+}
+
+fn file_tag(cold: &ColdTable) -> u8 {
+    cold.file().0 as u8
+}
+
+fn needed_page(shelf: &Shelf<'_>, place: Place) -> PageRef {
+    let Shelf::Cold(cold) = shelf else { unreachable!("slots need no page") };
+    PageRef { file: cold.file(), page: stretch_of(cold, place) }
+}
+
+/// A walk that began in slots, or in an earlier file, begins this file anew.
+fn stretch_of(cold: &ColdTable, place: Place) -> u32 {
+    match place {
+        Place::Stretch(tag, stretch) if tag == file_tag(cold) => stretch,
+        _ => 0,
+    }
+}
+
+/// `None`: the page is not here.
+fn walk_file(
+    cold: &ColdTable,
+    place: Place,
+    read: &mut ReadPage<'_>,
+    visit: &mut impl FnMut(Folded),
+) -> Option<Option<Place>> {
+    let stretch = stretch_of(cold, place);
+    let page = (stretch < cold.index().pages()).then(|| PageRef { file: cold.file(), page: stretch });
+    let read = match page {
+        Some(page) => Some(read(page)?),
+        None => None,
+    };
+    let view = cold.view();
+    view.fold(stretch, read.as_ref(), visit);
+    let next = stretch + 1;
+    Some((next < view.stretches()).then(|| Place::Stretch(file_tag(cold), next)))
+}

@@ -1,0 +1,277 @@
+//! One table: slots for the ids of a range, found by double hashing over groups (W2), and its two dictionaries.
+//!
+//! Slots are never emptied: a record of zeros equals a missing one. So a search ends at the first group with an empty slot, and an
+//! id that is not in a slot can be in the extend dictionary only if all groups of its search are full.
+
+mod convert;
+mod dictionary;
+mod geometry;
+mod groups;
+
+pub(crate) use convert::Conversion;
+pub(crate) use dictionary::Dictionary;
+pub(crate) use geometry::Geometry;
+
+use crate::hash::Hash;
+use crate::layout::Layout;
+use crate::record::Record;
+use groups::{Groups, Slot};
+use std::sync::Arc;
+
+/// Where the record of an id is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// In a slot.
+    Slot(Slot),
+    /// In the aux dictionary; the slot has the key.
+    Aux(Slot),
+    /// In the extend dictionary.
+    Extend,
+    /// Nowhere: all its values are 0.
+    Absent,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    /// Keys in slots are distances from this id.
+    pub(crate) origin: u64,
+    groups: Groups,
+    /// The groups of a newer layout, while records move to them.
+    converting: Option<Conversion>,
+    pub(crate) aux: Dictionary,
+    pub(crate) extend: Dictionary,
+    /// Slots in use, also those of records of zeros.
+    pub(crate) used: u64,
+    probe_max: u32,
+}
+
+impl Table {
+    pub(crate) fn new(origin: u64, geometry: Geometry, layout: Arc<Layout>, probe_max: u32) -> Table {
+        let groups = Groups::new(geometry, layout);
+        let (aux, extend) = (Dictionary::default(), Dictionary::default());
+        Table { origin, groups, converting: None, aux, extend, used: 0, probe_max }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.groups.geometry
+    }
+
+    /// Groups that a search examines. It stays as it was when the table was made: a search must end where each earlier one ended.
+    pub(crate) fn probe_max(&self) -> u32 {
+        self.probe_max
+    }
+
+    /// The key of an id in a slot; `None`: the distance from the origin has no room in it.
+    #[inline]
+    fn key(&self, id: u64) -> Option<u64> {
+        let key = id.wrapping_sub(self.origin);
+        (id >= self.origin && key <= self.groups.geometry.key_max).then_some(key)
+    }
+
+    /// Whether an id can have a slot.
+    pub(crate) fn reaches(&self, id: u64) -> bool {
+        self.key(id).is_some()
+    }
+
+    #[inline]
+    fn side(&self, group: u32) -> &Groups {
+        match &self.converting {
+            Some(conversion) if group < conversion.next_group => &conversion.groups,
+            _ => &self.groups,
+        }
+    }
+
+    #[inline]
+    fn side_mut(&mut self, group: u32) -> &mut Groups {
+        match &mut self.converting {
+            Some(conversion) if group < conversion.next_group => &mut conversion.groups,
+            _ => &mut self.groups,
+        }
+    }
+
+    /// Reads the tags of the first group of a search, so that their memory is on its way before it is needed.
+    #[inline]
+    pub(crate) fn touch_tags(&self, hash: Hash) -> u8 {
+        let group = hash.first_group(self.groups.geometry.groups);
+        self.side(group).touch_tags(group)
+    }
+
+    /// Reads the slot that the first group of a search probably ends at.
+    #[inline]
+    pub(crate) fn touch_slot(&self, hash: Hash) -> u8 {
+        let group = hash.first_group(self.groups.geometry.groups);
+        self.side(group).touch_slot(group, hash.tag())
+    }
+
+    /// Finds an id (W2: `h1 + N * h2`).
+    #[inline]
+    pub(crate) fn find(&self, id: u64, hash: Hash) -> Found {
+        if let Some(key) = self.key(id) {
+            let (count, tag) = (self.groups.geometry.groups, hash.tag());
+            let mut group = hash.first_group(count);
+            for probe in 0..self.probe_max {
+                let side = self.side(group);
+                let tags = side.tags(group);
+                if let Some((slot, is_aux)) = side.find(group, tags, tag, key) {
+                    return if is_aux { Found::Aux(slot) } else { Found::Slot(slot) };
+                }
+                if groups::has_empty(tags) {
+                    return Found::Absent;
+                }
+                if probe == 0 && count == 1 {
+                    break;
+                }
+                group += hash.group_step(count);
+                group -= if group >= count { count } else { 0 };
+            }
+        }
+        if self.extend.contains(id, hash) { Found::Extend } else { Found::Absent }
+    }
+
+    /// The value of a field of an id that was found.
+    #[inline]
+    pub(crate) fn value(&self, id: u64, hash: Hash, found: Found, number: u8) -> i64 {
+        match found {
+            Found::Slot(slot) => self.side(slot.group).value(slot, number),
+            Found::Aux(_) => self.aux.get(id, hash).map_or(0, |record| record.get(number)),
+            Found::Extend => self.extend.get(id, hash).map_or(0, |record| record.get(number)),
+            Found::Absent => 0,
+        }
+    }
+
+    /// Appends the values of these fields of an id that was found.
+    #[inline]
+    pub(crate) fn append_values(&self, id: u64, hash: Hash, found: Found, numbers: &[u8], out: &mut Vec<i64>) {
+        match found {
+            Found::Slot(slot) => self.side(slot.group).append_values(slot, numbers, out),
+            Found::Absent => out.extend(numbers.iter().map(|_| 0)),
+            _ => out.extend(numbers.iter().map(|number| self.value(id, hash, found, *number))),
+        }
+    }
+
+    /// The whole record of an id that was found.
+    pub(crate) fn record(&self, id: u64, hash: Hash, found: Found) -> Record {
+        match found {
+            Found::Slot(slot) => self.side(slot.group).record(slot),
+            Found::Aux(_) => self.aux.get(id, hash).cloned().unwrap_or_default(),
+            Found::Extend => self.extend.get(id, hash).cloned().unwrap_or_default(),
+            Found::Absent => Record::default(),
+        }
+    }
+
+    /// Takes the first empty slot of the search for an id that is absent. `None`: the search passes `probe_max`, or the key has
+    /// no room.
+    pub(crate) fn insert(&mut self, id: u64, hash: Hash) -> Option<Found> {
+        let key = self.key(id)?;
+        let count = self.groups.geometry.groups;
+        let mut group = hash.first_group(count);
+        for _ in 0..self.probe_max {
+            if let Some(slot) = self.side_mut(group).take_empty(group, hash.tag(), key) {
+                self.used += 1;
+                return Some(Found::Slot(slot));
+            }
+            group += hash.group_step(count);
+            group -= if group >= count { count } else { 0 };
+        }
+        None
+    }
+
+    /// Puts an absent id into the extend dictionary.
+    pub(crate) fn insert_extend(&mut self, id: u64, hash: Hash) -> Found {
+        self.extend.insert(id, hash, Record::default());
+        Found::Extend
+    }
+
+    /// Stores values of an id that is not absent. A record that does not fit its slot moves to the aux dictionary; one that fits
+    /// again moves back.
+    pub(crate) fn store(&mut self, id: u64, hash: Hash, found: Found, changes: &[(u8, i64)]) {
+        match found {
+            Found::Slot(slot) => {
+                let side = self.side_mut(slot.group);
+                if side.store(slot, changes) {
+                    return;
+                }
+                let mut record = side.record(slot);
+                side.move_out(slot);
+                apply(&mut record, changes);
+                self.aux.insert(id, hash, record);
+            }
+            Found::Aux(slot) => {
+                self.aux.change(id, hash, |record| apply(record, changes));
+                let fits = |record: &&Record| self.side(slot.group).fits(record);
+                if let Some(record) = self.aux.get(id, hash).filter(fits).cloned() {
+                    self.side_mut(slot.group).move_in(slot, &record);
+                    self.aux.remove(id, hash);
+                }
+            }
+            Found::Extend => {
+                self.extend.change(id, hash, |record| apply(record, changes));
+                if self.extend.get(id, hash).is_some_and(Record::is_zero) {
+                    self.extend.remove(id, hash);
+                }
+            }
+            Found::Absent => debug_assert!(false, "id {id} has no place"),
+        }
+    }
+
+    /// Bytes of slots and dictionaries.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let converting = self.converting.as_ref().map_or(0, |conversion| conversion.groups.memory_bytes());
+        self.groups.memory_bytes() + converting + self.aux.memory_bytes() + self.extend.memory_bytes()
+    }
+
+    /// Calls `each` with the records of some groups from `begin` on, those of the aux dictionary included.
+    pub(crate) fn for_each_in_group(&self, group: u32, seed: u64, mut each: impl FnMut(u64, Record)) {
+        let side = self.side(group);
+        for (slot, key, is_aux) in side.slots(group) {
+            let id = self.origin + key;
+            let found = if is_aux { Found::Aux(slot) } else { Found::Slot(slot) };
+            let record = self.record(id, Hash::of(id, seed), found);
+            if !record.is_zero() {
+                each(id, record);
+            }
+        }
+    }
+
+    /// The layout that the slots of a group have.
+    pub(crate) fn layout_of(&self, group: u32) -> &Arc<Layout> {
+        &self.side(group).layout
+    }
+
+    /// The records of a group's slots as bytes, those of zeros excepted; `None`: the record is in the aux dictionary.
+    pub(crate) fn slot_records(&self, group: u32) -> impl Iterator<Item = (u64, Option<&[u8]>)> {
+        let side = self.side(group);
+        let records = side.slots(group).map(|(slot, key, is_aux)| (key, (!is_aux).then(|| side.record_bytes(slot))));
+        let is_record =
+            |(_, bytes): &(u64, Option<&[u8]>)| bytes.is_none_or(|bytes| bytes.iter().any(|byte| *byte != 0));
+        records.filter(is_record).map(|(key, bytes)| (self.origin + key, bytes))
+    }
+
+    /// Puts an absent id into a slot, with a record as bytes of the table's layout. Returns `false`, and changes nothing, if it
+    /// finds no slot.
+    pub(crate) fn insert_bytes(&mut self, id: u64, hash: Hash, record: &[u8]) -> bool {
+        if self.converting.is_some() || self.find(id, hash) != Found::Absent {
+            return false;
+        }
+        let Some(Found::Slot(slot)) = self.insert(id, hash) else { return false };
+        self.groups.set_record_bytes(slot, record);
+        true
+    }
+
+    /// Allocates a segment that no id has needed yet. Returns whether there was one.
+    pub(crate) fn preallocate(&mut self) -> bool {
+        self.groups.preallocate()
+    }
+
+    /// The memory of segments, for the host's defragmentation.
+    pub(crate) fn segments_mut(&mut self) -> impl Iterator<Item = &mut Box<[u8]>> {
+        let converting = self.converting.as_mut().map(|conversion| conversion.groups.segments_mut());
+        self.groups.segments_mut().chain(converting.into_iter().flatten())
+    }
+}
+
+fn apply(record: &mut Record, changes: &[(u8, i64)]) {
+    for (number, value) in changes {
+        record.set(*number, *value);
+    }
+}

@@ -1,0 +1,205 @@
+//! Tokens of increments: the same token counts once within a window (row W4: across a restart and a failover too).
+//!
+//! A token is remembered in the slice of its own time, and slices are dropped whole. A token of a dropped slice is refused as too
+//! old: it certainly does not count a second time.
+
+use crate::hash::Hash;
+use crate::refusal::Refusal;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use std::collections::BTreeMap;
+
+/// How far a token's time may be ahead of the engine's clock.
+pub const TOKEN_AHEAD_MS: u64 = 10_000;
+/// Bytes of a token at most.
+pub const TOKEN_BYTES_MAX: usize = 64;
+/// Slices of the window: the memory of a token lasts an eighth of the window longer than promised.
+const SLICES: u64 = 8;
+
+/// What identifies a repeated command.
+#[derive(Clone, Copy, Debug)]
+pub struct Token<'a> {
+    /// The client's text.
+    pub text: &'a [u8],
+    /// When the client made it, in Unix milliseconds.
+    pub time_ms: u64,
+    /// The arguments of the command that the token is for.
+    pub content: &'a [&'a [u8]],
+}
+
+/// Whether a command with a token is to be carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is the first with its token.
+    New,
+    /// It was carried out before: answer, and change nothing.
+    Repeated,
+}
+
+/// 96 bits that stand for a token, and 32 for its command. Among a billion tokens, the probability that two are confused
+/// is below 10^-11.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) high: u64,
+    pub(crate) low: u32,
+    pub(crate) content: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tokens {
+    /// By the number of the slice: its begin divided by the length of a slice.
+    slices: BTreeMap<u64, HashTable<Mark>>,
+    slice_ms: u64,
+    /// Tokens of earlier times are no longer remembered.
+    horizon_ms: u64,
+}
+
+/// 128 bits of texts of any lengths.
+fn digest(texts: &[&[u8]], seed: u64) -> (u64, u64) {
+    let (mut first, mut second) = (seed, !seed);
+    let mut take = |word: u64| {
+        first = Hash::of(word, first).bits();
+        second = Hash::of(word ^ first.rotate_left(32), second).bits();
+    };
+    for text in texts {
+        take(text.len() as u64);
+        for chunk in text.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            take(u64::from_le_bytes(word));
+        }
+    }
+    (first, second)
+}
+
+impl Tokens {
+    pub(crate) fn new(window_ms: u64) -> Tokens {
+        Tokens { slice_ms: (window_ms / SLICES).max(1), ..Tokens::default() }
+    }
+
+    /// Refuses a token whose time is outside of what is remembered, and says whether it is a repetition. A new one is to be
+    /// remembered once its command is carried out.
+    pub(crate) fn admit(
+        &self,
+        token: Token<'_>,
+        window_ms: u64,
+        now_ms: u64,
+        seed: u64,
+    ) -> Result<(Admission, Mark), Refusal> {
+        if window_ms == 0 {
+            return Err(Refusal::invalid("this key takes no tokens (TOKEN_WINDOW_MS is 0)"));
+        }
+        if token.text.is_empty() || token.text.len() > TOKEN_BYTES_MAX {
+            return Err(Refusal::invalid(format!("a token has 1 to {TOKEN_BYTES_MAX} bytes")));
+        }
+        if token.time_ms > now_ms.saturating_add(TOKEN_AHEAD_MS) {
+            return Err(Refusal::TooEarly);
+        }
+        if token.time_ms < now_ms.saturating_sub(window_ms) || token.time_ms < self.horizon_ms {
+            return Err(Refusal::TooOld);
+        }
+        let mark = self.mark(token, seed);
+        let same = |other: &Mark| (other.high, other.low) == (mark.high, mark.low);
+        let known = self.slices.get(&(token.time_ms / self.slice_ms)).and_then(|slice| slice.find(mark.high, same));
+        match known {
+            None => Ok((Admission::New, mark)),
+            Some(known) if known.content == mark.content => Ok((Admission::Repeated, mark)),
+            Some(_) => Err(Refusal::TokenReused),
+        }
+    }
+
+    /// What stands for a token.
+    pub(crate) fn mark(&self, token: Token<'_>, seed: u64) -> Mark {
+        let (high, low) = digest(&[token.text, &token.time_ms.to_le_bytes()], seed);
+        Mark { high, low: low as u32, content: digest(token.content, seed).0 as u32 }
+    }
+
+    pub(crate) fn remember(&mut self, time_ms: u64, mark: Mark) {
+        let slice = self.slices.entry(time_ms / self.slice_ms).or_default();
+        let same = |other: &Mark| (other.high, other.low) == (mark.high, mark.low);
+        if let Entry::Vacant(vacant) = slice.entry(mark.high, same, |mark| mark.high) {
+            vacant.insert(mark);
+        }
+    }
+
+    /// Drops the oldest slice if all of its tokens are older than the window. Returns its memory, so that the host may free it
+    /// elsewhere.
+    pub(crate) fn forget(&mut self, window_ms: u64, now_ms: u64) -> Option<impl Send + use<>> {
+        let (first, _) = self.slices.first_key_value()?;
+        let ends_ms = (first + 1).saturating_mul(self.slice_ms);
+        if ends_ms > now_ms.saturating_sub(window_ms) {
+            return None;
+        }
+        self.horizon_ms = self.horizon_ms.max(ends_ms);
+        self.slices.pop_first().map(|(_, slice)| slice)
+    }
+
+    /// Follows a changed window. Tokens are remembered in slices of the old length until they are dropped, so the length stays
+    /// while there are tokens.
+    pub(crate) fn resize(&mut self, window_ms: u64) {
+        if self.slices.is_empty() {
+            self.slice_ms = (window_ms / SLICES).max(1);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slices.values().map(HashTable::len).sum()
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.slices.values().map(HashTable::allocation_size).sum()
+    }
+
+    pub(crate) fn parts(&self) -> (u64, u64) {
+        (self.slice_ms, self.horizon_ms)
+    }
+
+    pub(crate) fn from_parts(slice_ms: u64, horizon_ms: u64) -> Tokens {
+        Tokens { slices: BTreeMap::new(), slice_ms: slice_ms.max(1), horizon_ms }
+    }
+
+    /// Each slice: the begin of its time, and its marks.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = (u64, impl Iterator<Item = &Mark>)> {
+        self.slices.iter().map(|(number, slice)| (number * self.slice_ms, slice.iter()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW_MS: u64 = 8_000;
+
+    fn token(text: &'static str, time_ms: u64) -> Token<'static> {
+        Token { text: text.as_bytes(), time_ms, content: &[b"1", b"likes", b"1"] }
+    }
+
+    #[test]
+    fn w4_a_token_counts_once_and_is_then_too_old() {
+        let mut tokens = Tokens::new(WINDOW_MS);
+        let now = 1_000_000;
+        let (admission, mark) = tokens.admit(token("a", now), WINDOW_MS, now, 7).unwrap();
+        assert_eq!(admission, Admission::New);
+        tokens.remember(now, mark);
+        let again =
+            |tokens: &Tokens, at| tokens.admit(token("a", now), WINDOW_MS, at, 7).map(|(admission, _)| admission);
+        assert_eq!(again(&tokens, now + WINDOW_MS), Ok(Admission::Repeated));
+        assert!(tokens.forget(WINDOW_MS, now + WINDOW_MS).is_none(), "it is still in its window");
+        assert_eq!(again(&tokens, now + WINDOW_MS + 1), Err(Refusal::TooOld));
+        assert!(tokens.forget(WINDOW_MS, now + WINDOW_MS + 1_000).is_some());
+        assert_eq!(again(&tokens, now), Err(Refusal::TooOld), "also when the clock steps back");
+        let other = Token { content: &[b"1", b"likes", b"2"], ..token("b", now + 2_000) };
+        let (_, mark) = tokens.admit(token("b", now + 2_000), WINDOW_MS, now, 7).unwrap();
+        tokens.remember(now + 2_000, mark);
+        assert_eq!(tokens.admit(other, WINDOW_MS, now, 7), Err(Refusal::TokenReused));
+        assert_eq!(tokens.admit(token("c", now + 10_001), WINDOW_MS, now, 7), Err(Refusal::TooEarly));
+        assert!(tokens.admit(token("", now), WINDOW_MS, now, 7).is_err());
+    }
+
+    #[test]
+    fn w4_texts_are_distinguished_by_their_borders() {
+        assert_ne!(digest(&[b"ab", b"c"], 1), digest(&[b"a", b"bc"], 1));
+        assert_ne!(digest(&[b"a"], 1), digest(&[b"a\0"], 1));
+        assert_ne!(digest(&[b"a", b""], 1), digest(&[b"a"], 1));
+    }
+}

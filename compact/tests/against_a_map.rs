@@ -1,0 +1,410 @@
+//! Random commands on a set beside a plain map (W1 to W3): each reply is equal, whatever the tables do meanwhile.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+use tallystone_compact::*;
+
+/// Files in memory, in the place of a host's disk.
+#[derive(Default)]
+struct Disk {
+    files: HashMap<FileId, Vec<[u8; PAGE_BYTES]>>,
+    next: u64,
+}
+
+impl Disk {
+    fn read(&self, page: PageRef) -> Result<Page, PageFault> {
+        let bytes = self.files.get(&page.file).and_then(|file| file.get(page.page as usize));
+        let bytes = bytes.ok_or_else(|| PageFault::Unread("no such page".to_owned()))?;
+        Page::open(page, Box::new(*bytes))
+    }
+
+    fn fetch(&self, pages: Vec<PageRef>) -> Fetched {
+        pages.into_iter().map(|page| (page, self.read(page))).collect()
+    }
+}
+
+impl PageFiles for Disk {
+    fn create(&mut self) -> Result<(FileId, String), String> {
+        self.next += 1;
+        self.files.insert(FileId(self.next * 77), Vec::new());
+        Ok((FileId(self.next * 77), format!("file {}", self.next)))
+    }
+
+    fn append(&mut self, file: FileId, page: &[u8; PAGE_BYTES]) -> Result<(), String> {
+        self.files.get_mut(&file).ok_or("no such file")?.push(*page);
+        Ok(())
+    }
+
+    fn finish(&mut self, _file: FileId) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Increment(Id, Vec<(usize, i64)>),
+    Set(Id, usize, i64),
+    Newer(Id, i64, i64),
+    Delete(Id),
+    Read(Vec<Id>),
+    Scan(usize),
+    Work(usize),
+    /// Begin a job, or end the one that runs.
+    Job(bool),
+    Add(u8, bool),
+    Widen(usize, u8),
+    Retire(usize),
+    Memory(u64),
+    Dump,
+    Apply(Id, Vec<(usize, i64)>),
+    ApplySet(Id, usize, i64),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Id {
+    /// Above all ids so far.
+    Next(u64),
+    /// One of the ids so far.
+    Known(usize),
+    Any(u64),
+}
+
+fn id() -> impl Strategy<Value = Id> {
+    prop_oneof![
+        6 => (1..60_u64).prop_map(Id::Next),
+        8 => any::<usize>().prop_map(Id::Known),
+        1 => any::<u64>().prop_map(Id::Any),
+        1 => prop_oneof![Just(0), Just(u64::MAX), Just(1 << 40), 0..3_000_u64].prop_map(Id::Any),
+    ]
+}
+
+fn delta() -> impl Strategy<Value = i64> {
+    prop_oneof![6 => -3..9_i64, 2 => -70_000..70_000_i64, 1 => any::<i64>(), 1 => prop_oneof![Just(i64::MAX), Just(i64::MIN)]]
+}
+
+fn deltas() -> impl Strategy<Value = Vec<(usize, i64)>> {
+    prop::collection::vec((any::<usize>(), delta()), 1..4)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        30 => (id(), deltas()).prop_map(|(id, deltas)| Step::Increment(id, deltas)),
+        6 => (id(), any::<usize>(), delta()).prop_map(|(id, field, value)| Step::Set(id, field, value)),
+        4 => (id(), delta(), delta()).prop_map(|(id, value, time)| Step::Newer(id, value, time)),
+        3 => id().prop_map(Step::Delete),
+        8 => prop::collection::vec(id(), 1..9).prop_map(Step::Read),
+        1 => (1..50_usize).prop_map(Step::Scan),
+        6 => (1..20_usize).prop_map(Step::Work),
+        6 => any::<bool>().prop_map(Step::Job),
+        1 => (1..=64_u8, any::<bool>()).prop_map(|(width, signed)| Step::Add(width, signed)),
+        1 => (any::<usize>(), 1..=64_u8).prop_map(|(field, width)| Step::Widen(field, width)),
+        1 => any::<usize>().prop_map(Step::Retire),
+        1 => prop_oneof![Just(0), Just(1), Just(100_000_u64)].prop_map(Step::Memory),
+        1 => Just(Step::Dump),
+        4 => (id(), deltas()).prop_map(|(id, deltas)| Step::Apply(id, deltas)),
+        1 => (id(), any::<usize>(), delta()).prop_map(|(id, field, value)| Step::ApplySet(id, field, value)),
+    ]
+}
+
+struct World {
+    set: CounterSet,
+    plain: BTreeMap<u64, BTreeMap<String, i64>>,
+    disk: Disk,
+    job: Option<Job>,
+    ids: Vec<u64>,
+    greatest: u64,
+    added: usize,
+}
+
+impl World {
+    fn new(order: Order, slots: u64, probe_max: u64) -> World {
+        let parse = |(name, width): (&str, &str)| Field::parse(name.as_bytes(), width.as_bytes()).unwrap();
+        let fields = [("likes", "7"), ("views", "u17"), ("balance", "i9"), ("time", "41"), ("flag", "1")].map(parse);
+        let options = Options { order, table_slots: slots, probe_max, cache_bytes: 2_000, ..Options::default() };
+        let set = CounterSet::new(Schema::new(fields.into()).unwrap(), options, 42).unwrap();
+        let (disk, plain) = (Disk::default(), BTreeMap::new());
+        World { set, plain, disk, job: None, ids: Vec::new(), greatest: 1 << 30, added: 0 }
+    }
+
+    fn id(&mut self, id: Id) -> u64 {
+        let id = match id {
+            Id::Next(gap) => {
+                self.greatest = self.greatest.saturating_add(gap);
+                self.greatest
+            }
+            Id::Known(place) if !self.ids.is_empty() => self.ids[place % self.ids.len()],
+            Id::Known(_) => 5,
+            Id::Any(id) => id,
+        };
+        self.ids.push(id);
+        id
+    }
+
+    fn field(&self, place: usize) -> (u8, Field) {
+        let live: Vec<_> = self.set.schema().live().collect();
+        let (number, field) = live[place % live.len()];
+        (number, field.clone())
+    }
+
+    fn value(&self, id: u64, name: &str) -> i64 {
+        self.plain.get(&id).and_then(|fields| fields.get(name)).copied().unwrap_or(0)
+    }
+
+    fn put(&mut self, id: u64, name: &str, value: i64) {
+        self.plain.entry(id).or_default().insert(name.to_owned(), value);
+    }
+
+    fn row(&self, id: u64) -> Vec<i64> {
+        self.set.schema().live().map(|(_, field)| self.value(id, &field.name)).collect()
+    }
+
+    /// What the map says of increments: the results, or that they are refused.
+    fn sums(&self, id: u64, deltas: &[(u8, Field, i64)]) -> Option<Vec<(String, i64)>> {
+        let mut now: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut sums = Vec::new();
+        for (_, field, delta) in deltas {
+            let current = now.get(field.name.as_str()).copied().unwrap_or_else(|| self.value(id, &field.name));
+            let value = current.checked_add(*delta).filter(|value| field.signed || *value >= 0)?;
+            now.insert(&field.name, value);
+            sums.push((field.name.clone(), value));
+        }
+        Some(sums)
+    }
+
+    fn fetched(&self, ids: &[u64]) -> Fetched {
+        self.disk.fetch(self.set.unread(ids.iter().copied(), &Fetched::none()))
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Increment(id, deltas) => self.increment(Mode::Decide, id, &deltas),
+            Step::Apply(id, deltas) => self.increment(Mode::Apply, id, &deltas),
+            Step::Set(id, place, value) => self.write(Mode::Decide, id, place, value),
+            Step::ApplySet(id, place, value) => self.write(Mode::Apply, id, place, value),
+            Step::Newer(id, value, time) => {
+                let id = self.id(id);
+                let ((number, field), (time_number, time_field)) = (self.field(0), self.field(1));
+                if number == time_number {
+                    return;
+                }
+                let fetched = self.fetched(&[id]);
+                let newer = self.set.set_newer(Mode::Decide, id, (number, value), (time_number, time), &fetched);
+                let is_newer = time > self.value(id, &time_field.name);
+                let in_range = (field.signed || value >= 0) && (time_field.signed || time >= 0);
+                assert_eq!(newer.ok(), if is_newer && !in_range { None } else { Some(is_newer) });
+                if is_newer && in_range {
+                    self.put(id, &field.name, value);
+                    self.put(id, &time_field.name, time);
+                }
+            }
+            Step::Delete(id) => {
+                let id = self.id(id);
+                let fetched = self.fetched(&[id]);
+                let deleted = self.set.delete(Mode::Decide, id, &fetched);
+                assert_eq!(deleted, Ok(self.row(id).iter().any(|value| *value != 0)));
+                self.plain.remove(&id);
+            }
+            Step::Read(ids) => {
+                let ids: Vec<u64> = ids.into_iter().map(|id| self.id(id)).collect();
+                self.compare(&ids);
+            }
+            Step::Scan(count) => self.scan(count),
+            Step::Work(steps) => (0..steps).for_each(|_| {
+                self.set.step(0);
+            }),
+            Step::Job(fails) => self.job(fails),
+            Step::Add(width, signed) => {
+                self.added += 1;
+                let field = Field { name: format!("new{}", self.added), width, signed, retired: false };
+                let _ = self.set.alter(Change::Add(field));
+            }
+            Step::Widen(place, width) => {
+                let (_, field) = self.field(place);
+                let _ = self.set.alter(Change::Widen(Field { width, ..field }));
+            }
+            Step::Retire(place) => {
+                let (_, field) = self.field(place);
+                if self.set.alter(Change::Retire(field.name.clone().into_bytes())).is_ok() {
+                    self.plain.values_mut().for_each(|fields| {
+                        fields.remove(&field.name);
+                    });
+                }
+            }
+            Step::Memory(bytes) => {
+                let change = Change::Option(b"MEMORY_MAX".to_vec(), bytes.to_string().into_bytes());
+                assert_eq!(self.set.alter(change).is_ok(), self.set.options().order == Order::Rising || bytes == 0);
+            }
+            Step::Dump => self.dump(),
+        }
+    }
+
+    fn increment(&mut self, mode: Mode, id: Id, deltas: &[(usize, i64)]) {
+        let id = self.id(id);
+        let deltas: Vec<(u8, Field, i64)> = deltas
+            .iter()
+            .map(|(place, delta)| {
+                let (number, field) = self.field(*place);
+                (number, field, *delta)
+            })
+            .collect();
+        let expected = self.sums(id, &deltas);
+        if mode == Mode::Apply && expected.is_none() {
+            // A primary would not have sent it.
+            return;
+        }
+        let fetched = if mode == Mode::Decide { self.fetched(&[id]) } else { Fetched::none() };
+        let numbers: Vec<(u8, i64)> = deltas.iter().map(|(number, _, delta)| (*number, *delta)).collect();
+        let mut results = vec![7];
+        let done = self.set.increment(mode, id, &numbers, &fetched, &mut results);
+        assert_eq!(done.is_ok(), expected.is_some(), "{done:?}");
+        let values: Vec<i64> = expected.iter().flatten().map(|(_, value)| *value).collect();
+        if mode == Mode::Decide {
+            assert_eq!(results[1..], values);
+        }
+        for (name, value) in expected.into_iter().flatten() {
+            self.put(id, &name, value);
+        }
+    }
+
+    fn write(&mut self, mode: Mode, id: Id, place: usize, value: i64) {
+        let id = self.id(id);
+        let (number, field) = self.field(place);
+        let fetched = if mode == Mode::Decide { self.fetched(&[id]) } else { Fetched::none() };
+        let set = self.set.set(mode, id, &[(number, value)], &fetched);
+        assert_eq!(set.is_ok(), field.signed || value >= 0);
+        if set.is_ok() {
+            self.put(id, &field.name, value);
+        }
+    }
+
+    fn compare(&mut self, ids: &[u64]) {
+        let fetched = self.fetched(ids);
+        let mut out = Vec::new();
+        self.set.read_many(ids, &fetched, &mut out).unwrap();
+        let expected: Vec<i64> = ids.iter().flat_map(|id| self.row(*id)).collect();
+        assert_eq!(out, expected, "{ids:?}");
+    }
+
+    fn expected(&self) -> BTreeMap<u64, Vec<i64>> {
+        let rows = self.plain.keys().map(|id| (*id, self.row(*id)));
+        rows.filter(|(_, row)| row.iter().any(|value| *value != 0)).collect()
+    }
+
+    fn scan(&mut self, count: usize) {
+        let fields = self.set.schema().live().count();
+        let (mut found, mut cursor, mut fetched) = (BTreeMap::new(), 0, Fetched::none());
+        loop {
+            match self.set.scan(cursor, count, &fetched) {
+                Ok(scan) => {
+                    found.extend(scan.ids.iter().copied().zip(scan.values.chunks(fields).map(<[i64]>::to_vec)));
+                    cursor = scan.next;
+                    if cursor == 0 {
+                        break;
+                    }
+                }
+                Err(page) => fetched = self.disk.fetch(vec![page.expect("no damage")]),
+            }
+        }
+        assert_eq!(found, self.expected());
+    }
+
+    fn job(&mut self, fails: bool) {
+        match self.job.take() {
+            None => self.job = self.set.next_job(),
+            Some(Job::Spill(job)) if fails => {
+                let serial = job.serial;
+                drop(job);
+                self.set.abort_spill(serial);
+            }
+            Some(Job::Spill(job)) => {
+                let (file, name) = self.disk.create().unwrap();
+                let index = job.write(file, &mut |page| self.disk.append(file, page)).unwrap();
+                let serial = job.serial;
+                drop(job);
+                assert!(self.set.finish_spill(serial, file, name, index).is_some());
+            }
+            Some(Job::Merge(serial, _)) if fails => self.set.abort_merge(serial),
+            Some(Job::Merge(serial, job)) => {
+                let (file, name) = self.disk.create().unwrap();
+                let mut written = Vec::new();
+                let merged = job.run(file, &mut |page| self.disk.read(page), &mut |page: &[u8; PAGE_BYTES]| {
+                    written.push(*page);
+                    Ok::<(), String>(())
+                });
+                self.disk.files.insert(file, written);
+                let replaced = self.set.finish_merge(serial, name, merged.unwrap()).expect("it is this table's");
+                self.disk.files.remove(&replaced.file);
+            }
+        }
+    }
+
+    fn dump(&mut self) {
+        let mut pieces = Vec::new();
+        self.set.dump(&mut |page| self.disk.read(page), &mut |piece| pieces.push(piece.to_vec()));
+        let mut restored = None;
+        for piece in &pieces {
+            CounterSet::restore(&mut restored, piece, &mut self.disk).unwrap();
+        }
+        // A job of the set before has nothing to give to the restored one.
+        self.job = None;
+        self.set = restored.expect("the first piece makes it");
+        assert!(!self.set.is_restoring());
+    }
+
+    fn finish(mut self) {
+        let ids: Vec<u64> = self.plain.keys().copied().chain([0, u64::MAX]).collect();
+        for ids in ids.chunks(IDS_MAX) {
+            self.compare(ids);
+        }
+        self.scan(10);
+        let mut cursor = 0;
+        let mut fetched = Fetched::none();
+        loop {
+            match self.set.check(cursor, &fetched) {
+                Ok((next, faults)) => {
+                    assert_eq!(faults, Vec::<String>::new());
+                    cursor = next;
+                    if cursor == 0 {
+                        break;
+                    }
+                }
+                Err(page) => fetched = self.disk.fetch(vec![page]),
+            }
+        }
+    }
+}
+
+fn run(order: Order, slots: u64, probe_max: u64, steps: Vec<Step>) {
+    let mut world = World::new(order, slots, probe_max);
+    for step in steps {
+        world.take(step);
+    }
+    world.finish();
+}
+
+fn config() -> ProptestConfig {
+    let long = std::env::var_os("TALLYSTONE_TEST_LONG").is_some();
+    ProptestConfig { cases: if long { 5_000 } else { 150 }, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn w2_w3_rising_tables_answer_like_a_map(
+        slots in prop_oneof![16..70_u64, Just(400)],
+        probe_max in 1..4_u64,
+        steps in prop::collection::vec(step(), 1..400),
+    ) {
+        run(Order::Rising, slots, probe_max, steps);
+    }
+
+    #[test]
+    fn w2_tables_by_hash_answer_like_a_map(
+        slots in prop_oneof![16..70_u64, Just(400)],
+        probe_max in 1..4_u64,
+        steps in prop::collection::vec(step(), 1..400),
+    ) {
+        run(Order::Random, slots, probe_max, steps);
+    }
+}
