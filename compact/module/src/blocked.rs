@@ -1,0 +1,189 @@
+//! Commands that wait for pages of cold tables: their clients are blocked, and the engine serves others.
+//!
+//! A command that needs pages changes nothing. When they have been read, it runs again from its start with them. Before that, on the
+//! main thread, [`on_ready`] looks whether it needs others by now (a file was replaced, a record left the cache), and whether the
+//! engine lets it write: while clients are paused (a failover), nothing may be replicated.
+
+use crate::commands::{Command, Unread, entry_resumed};
+use crate::context::{Context, is_paused};
+use crate::raw::{self, api};
+use crate::readers::{self, Task};
+use crate::value::{Held, Shared};
+use crate::{args::Args, guard};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tallystone_compact::{Fetched, Page, PageFault, PageRef};
+
+/// How long a client waits for the disk.
+const TIMEOUT_MS: i64 = 30_000;
+/// How often pages are read anew for one command; after that, it says what it lacks.
+const ROUNDS_MAX: u32 = 8;
+
+/// Commands that have waited since the start.
+pub(crate) static WAITS: AtomicU64 = AtomicU64::new(0);
+
+/// A command whose pages are being read.
+pub(crate) struct Wait {
+    client: Client,
+    shared: Weak<Shared>,
+    ids: Vec<u64>,
+    is_write: bool,
+    missing: AtomicUsize,
+    rounds: AtomicU32,
+    fetched: Mutex<Fetched>,
+}
+
+/// The engine's handle of a blocked client.
+struct Client(*mut raw::BlockedClient);
+
+// SAFETY: the handle is used by the main thread only; other threads pass it on.
+unsafe impl Send for Client {}
+// SAFETY: as above.
+unsafe impl Sync for Client {}
+
+/// What a command gets when it runs again.
+struct Ready {
+    fetched: Fetched,
+    shared: Weak<Shared>,
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.ready.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+static READY: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
+/// Commands that the engine does not let write. Only the main thread takes the lock.
+static PAUSED: Mutex<Vec<Arc<Wait>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Blocks the client of a command until its pages have been read.
+pub(crate) fn wait<C: Command>(context: &Context<'_>, unread: Unread) {
+    WAITS.fetch_add(1, Relaxed);
+    // SAFETY: the context is that of a command whose client may be blocked. The callbacks have the engine's signatures.
+    let client = unsafe {
+        let client = (api().block_client)(context.raw(), entry_resumed::<C>, on_timeout, free_private, TIMEOUT_MS);
+        (api().measure_time_start)(client);
+        client
+    };
+    let Unread { shared, pages, ids } = unread;
+    let wait = Arc::new(Wait {
+        client: Client(client),
+        shared: Arc::downgrade(&shared),
+        ids,
+        is_write: C::IS_WRITE,
+        missing: AtomicUsize::new(0),
+        rounds: AtomicU32::new(0),
+        fetched: Mutex::default(),
+    });
+    match shared.lock() {
+        Some(held) => read(&wait, &held, &pages),
+        None => unblock(&wait, Fetched::none()),
+    }
+}
+
+fn read(wait: &Arc<Wait>, held: &Held, pages: &[PageRef]) {
+    wait.missing.store(pages.len(), Relaxed);
+    let task =
+        |page: &PageRef| Task::Read { page: *page, file: held.files.get(page.file).cloned(), wait: wait.clone() };
+    readers::submit(pages.iter().map(task));
+}
+
+impl Wait {
+    /// Adds what reading a page gave. Called by readers.
+    pub(crate) fn add(self: Arc<Wait>, page: PageRef, read: Result<Page, PageFault>) {
+        lock(&self.fetched).insert(page, read);
+        if self.missing.fetch_sub(1, AcqRel) == 1 {
+            let mut ready = lock(&READY);
+            ready.push(self);
+            let is_first = ready.len() == 1;
+            drop(ready);
+            if is_first {
+                wake_engine();
+            }
+        }
+    }
+}
+
+/// Has the main thread look at the commands that can go on. Called by readers.
+pub(crate) fn wake_engine() {
+    // SAFETY: the engine takes this from any thread; the callback uses no data.
+    unsafe { (api().event_loop_add_one_shot)(on_ready, std::ptr::null_mut()) };
+}
+
+unsafe extern "C" fn on_ready(_data: *mut c_void) {
+    guard::or((), || {
+        let mut ready = std::mem::take(&mut *lock(&READY));
+        ready.append(&mut lock(&PAUSED));
+        for wait in ready {
+            go_on(wait);
+        }
+    });
+}
+
+fn go_on(wait: Arc<Wait>) {
+    if wait.is_write && is_paused() {
+        let mut paused = lock(&PAUSED);
+        paused.push(wait);
+        if paused.len() == 1 {
+            readers::submit([Task::Pause]);
+        }
+        return;
+    }
+    let fetched = std::mem::take(&mut *lock(&wait.fetched));
+    if let Some(shared) = wait.shared.upgrade().filter(|shared| shared.is_live())
+        && let Some(mut held) = shared.lock()
+    {
+        let pages = held.set().unread(wait.ids.iter().copied(), &fetched);
+        if !pages.is_empty() && wait.rounds.fetch_add(1, Relaxed) < ROUNDS_MAX {
+            *lock(&wait.fetched) = fetched;
+            read(&wait, &held, &pages);
+            return;
+        }
+    }
+    unblock(&wait, fetched);
+}
+
+/// The command runs again before the engine sleeps next.
+fn unblock(wait: &Wait, fetched: Fetched) {
+    if let Some(shared) = wait.shared.upgrade() {
+        shared.ready.fetch_add(1, Relaxed);
+    }
+    let ready = Box::new(Ready { fetched, shared: wait.shared.clone() });
+    // SAFETY: each handle is unblocked once, also if its client is gone; the engine gives `ready` to `free_private`.
+    unsafe {
+        (api().measure_time_end)(wait.client.0);
+        (api().unblock_client)(wait.client.0, Box::into_raw(ready).cast());
+    }
+}
+
+/// The pages of a command that runs again.
+///
+/// # Safety
+/// The context is that of the reply callback of a client that `unblock` has given its data.
+pub(crate) unsafe fn fetched<'a>(context: &'a Context<'_>) -> &'a mut Fetched {
+    // SAFETY: the caller's promise. The engine frees the data after the callback.
+    unsafe { &mut (*(api().get_blocked_client_private_data)(context.raw()).cast::<Ready>()).fetched }
+}
+
+unsafe extern "C" fn free_private(_ctx: *mut raw::Ctx, data: *mut c_void) {
+    // SAFETY: `unblock` has made it, and the engine gives it back once.
+    guard::or((), || drop(unsafe { Box::from_raw(data.cast::<Ready>()) }));
+}
+
+unsafe extern "C" fn on_timeout(ctx: *mut raw::Ctx, argv: *mut *mut raw::Str, argc: c_int) -> c_int {
+    guard::or(raw::OK, || {
+        // SAFETY: the context and arguments of this callback.
+        let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+        let name = String::from_utf8_lossy(if args.len() > 0 { args.get(0) } else { b"" }).into_owned();
+        context.reply_error(&format!("COLD the disk did not answer in time; {name} has changed nothing"));
+        raw::OK
+    })
+}

@@ -1,0 +1,164 @@
+//! The commands. One file per family; each command checks and does everything before it replies.
+//!
+//! What lives here: arguments, limits, replies, what is replicated. What may not: `unsafe`, but for the entry points of this file.
+
+mod alter;
+mod create;
+mod increment;
+mod inspect;
+mod newer;
+mod packed;
+mod parse;
+mod read;
+mod restore;
+mod stop;
+mod table;
+mod token;
+mod write;
+
+pub(crate) use stop::{Stop, Unread};
+pub(crate) use table::register;
+
+use crate::args::Args;
+use crate::context::{Context, is_paused};
+use crate::key::Key;
+use crate::raw;
+use crate::value::Shared;
+use crate::{background, blocked, guard};
+use std::cell::Cell;
+use std::ffi::{CStr, c_int};
+use std::sync::Arc;
+use tallystone_compact::{Fetched, Mode, PageRef};
+
+/// Pages that a transaction or a script may read while the engine waits.
+const IN_PLACE_MAX: usize = 16;
+
+/// A command.
+pub(crate) trait Command {
+    /// Whether it may change its key.
+    const IS_WRITE: bool;
+    /// Arguments at least, the name included.
+    const ARGS_MIN: usize;
+
+    /// Carries it out and replies; or returns why it did not, and has neither changed anything nor replied.
+    fn run(call: &Call<'_>) -> Result<(), Stop>;
+}
+
+/// One call of a command.
+pub(crate) struct Call<'a> {
+    pub(crate) context: &'a Context<'a>,
+    pub(crate) args: &'a Args<'a>,
+    pub(crate) fetched: &'a Fetched,
+    mode: Cell<Option<Mode>>,
+}
+
+impl<'a> Call<'a> {
+    /// Opens the key to read.
+    #[inline]
+    pub(crate) fn open_read(&self) -> Key<'a> {
+        Key::open(self.context, self.args, false)
+    }
+
+    /// Opens the key to write.
+    #[inline]
+    pub(crate) fn open_write(&self) -> Key<'a> {
+        Key::open(self.context, self.args, true)
+    }
+
+    /// Whether the command was accepted before: by the primary, or before a restart. It takes a while to find out, so it is asked only
+    /// where it matters.
+    pub(crate) fn mode(&self) -> Mode {
+        let ask = || {
+            let is_accepted = self.context.flags() & (raw::FLAG_REPLICATED | raw::FLAG_LOADING) != 0;
+            if is_accepted { Mode::Apply } else { Mode::Decide }
+        };
+        let mode = self.mode.get().unwrap_or_else(ask);
+        self.mode.set(Some(mode));
+        mode
+    }
+
+    /// What follows a change: watchers and replicas learn of it, and background work may be due.
+    #[inline]
+    pub(crate) fn changed(&self, shared: &Arc<Shared>, event: &CStr) {
+        self.context.changed(self.args, event);
+        background::touch(self.context, shared);
+    }
+}
+
+/// What the engine calls for a command.
+pub(crate) unsafe extern "C" fn entry<C: Command>(ctx: *mut raw::Ctx, argv: *mut *mut raw::Str, argc: c_int) -> c_int {
+    // SAFETY: the context and arguments of this callback.
+    let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+    guarded(&context, || match attempt::<C>(&context, &args, &Fetched::none()) {
+        Ok(()) => {}
+        Err(Stop::Unread(unread)) if may_block(&context) => blocked::wait::<C>(&context, unread),
+        Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), unread),
+        Err(stop) => stop.reply(&context),
+    })
+}
+
+/// What the engine calls when the pages of a command have been read.
+pub(crate) unsafe extern "C" fn entry_resumed<C: Command>(
+    ctx: *mut raw::Ctx,
+    argv: *mut *mut raw::Str,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the context and arguments of this callback.
+    let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+    guarded(&context, || {
+        // SAFETY: this is the reply callback of a client that was unblocked with its pages.
+        let fetched = unsafe { blocked::fetched(&context) };
+        if C::IS_WRITE && is_paused() {
+            return context.reply_error("TRYAGAIN clients were paused in this moment; nothing was changed");
+        }
+        match attempt::<C>(&context, &args, fetched) {
+            Ok(()) => {}
+            Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, fetched, unread),
+            Err(Stop::NoSet) if context.flags() & raw::FLAG_CLUSTER != 0 => {
+                context.reply_error("TRYAGAIN the key was deleted or moved while its records were read from disk");
+            }
+            Err(stop) => stop.reply(&context),
+        }
+    })
+}
+
+#[inline]
+fn guarded(context: &Context<'_>, run: impl FnOnce()) -> c_int {
+    let done = guard::or(false, || {
+        run();
+        true
+    });
+    if !done {
+        context.reply_error("ERR a bug in the module; the log of the server says more");
+    }
+    raw::OK
+}
+
+#[inline]
+fn attempt<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &Fetched) -> Result<(), Stop> {
+    if args.len() < C::ARGS_MIN {
+        return Err(Stop::Arity);
+    }
+    C::run(&Call { context, args, fetched, mode: Cell::new(None) })
+}
+
+fn may_block(context: &Context<'_>) -> bool {
+    context.flags() & (raw::FLAG_DENY_BLOCKING | raw::FLAG_MULTI | raw::FLAG_LUA) == 0
+}
+
+/// Reads a few pages while the engine waits, and runs the command with them.
+fn in_place<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetched, unread: Unread) {
+    let Unread { shared, pages, .. } = unread;
+    if pages.len() > IN_PLACE_MAX {
+        return Stop::Cold.reply(context);
+    }
+    if let Some(held) = shared.lock() {
+        let read = |page: PageRef| (page, held.files.read(page));
+        pages.into_iter().map(read).for_each(|(page, read)| fetched.insert(page, read));
+    }
+    match attempt::<C>(context, args, fetched) {
+        Ok(()) => {}
+        Err(Stop::Unread(_)) => Stop::Cold.reply(context),
+        Err(stop) => stop.reply(context),
+    }
+}

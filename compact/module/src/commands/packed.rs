@@ -1,0 +1,215 @@
+//! `CT.MINCRBY` and `CT.PINCRBY`: many increments in one command, each of its own.
+//!
+//! An increment that is refused does not hold up the others, and only those that counted are replicated: why one is refused may be a
+//! matter of this process (a damaged page, no room), and a replica applies what it is sent. With a token the command counts as a whole
+//! or not at all, so that a repeated one cannot be answered differently from the first.
+
+use super::parse::{chunks, field, id, number};
+use super::token::{self, Given, TOKEN_ARGS};
+use super::{Call, Command, Stop, Unread};
+use crate::scratch::{self, Scratch};
+use crate::value::Shared;
+use std::sync::Arc;
+use tallystone_compact::{CounterSet, IDS_MAX, Mode, Refusal};
+
+/// `CT.MINCRBY key id field delta [id field delta …] [TOKEN token TIME ms]`
+pub(super) struct MIncrBy;
+
+/// `CT.PINCRBY key packed [TOKEN token TIME ms]`
+pub(super) struct PIncrBy;
+
+/// Bytes of an increment: id, field number, delta.
+const PACKED_BYTES: usize = 13;
+
+/// What became of the increments.
+#[derive(Default)]
+struct Counted {
+    is_repeated: bool,
+    /// With their places, in order.
+    refused: Vec<(usize, String)>,
+    /// Increments that have counted.
+    applied: usize,
+}
+
+impl Counted {
+    fn is_refused(&self, place: usize) -> bool {
+        self.refused.binary_search_by_key(&place, |(refused, _)| *refused).is_ok()
+    }
+}
+
+impl Command for MIncrBy {
+    const IS_WRITE: bool = true;
+    const ARGS_MIN: usize = 5;
+
+    fn run(call: &Call<'_>) -> Result<(), Stop> {
+        let token = token::given(call, MIncrBy::ARGS_MIN)?;
+        let end = call.args.len() - if token.is_some() { TOKEN_ARGS } else { 0 };
+        let count = (end - 2) / 3;
+        if end != 2 + 3 * count {
+            return Err(Stop::Arity);
+        }
+        if count > IDS_MAX {
+            return Err(super::parse::TOO_MANY_IDS);
+        }
+        scratch::with(|scratch| {
+            let key = call.open_write();
+            let shared = key.set()?;
+            let mut held = shared.lock().ok_or(Stop::Broken)?;
+            let set = held.set();
+            for place in (2..end).step_by(3) {
+                scratch.ids.push(id(call.args.get(place))?);
+                let field = field(set.schema(), call.args.get(place + 1))?;
+                scratch.pairs.push((field, number(call.args.get(place + 2))?));
+            }
+            let counted = count_all(call, shared, set, scratch, token.as_ref())?;
+            drop(held);
+            call.context.reply_array(count);
+            let mut refused = counted.refused.iter().peekable();
+            for (place, value) in scratch.values.iter().enumerate() {
+                match refused.next_if(|(refused, _)| *refused == place) {
+                    Some((_, text)) => refuse(call, text),
+                    None => call.context.reply_integer(*value),
+                }
+            }
+            if counted.applied == count {
+                call.context.replicate_verbatim();
+            } else if counted.applied > 0 {
+                let all = call.args.raw_from(1);
+                let mut args = vec![all[0]];
+                for place in (0..count).filter(|place| !counted.is_refused(*place)) {
+                    args.extend_from_slice(&all[1 + 3 * place..4 + 3 * place]);
+                }
+                call.context.replicate_args(c"CT.MINCRBY", &args);
+            }
+            if counted.applied > 0 {
+                call.changed(shared, c"ct.mincrby");
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Command for PIncrBy {
+    const IS_WRITE: bool = true;
+    const ARGS_MIN: usize = 3;
+
+    fn run(call: &Call<'_>) -> Result<(), Stop> {
+        let token = token::given(call, PIncrBy::ARGS_MIN)?;
+        if token.is_none() && call.args.len() != PIncrBy::ARGS_MIN {
+            return Err(Stop::Arity);
+        }
+        let items = chunks::<PACKED_BYTES>(call.args.get(2))?;
+        scratch::with(|scratch| {
+            let key = call.open_write();
+            let shared = key.set()?;
+            let mut held = shared.lock().ok_or(Stop::Broken)?;
+            for item in items {
+                let [id @ .., field, a, b, c, d] = item;
+                scratch.ids.push(u64::from_le_bytes(*id));
+                scratch.pairs.push((*field, i64::from(i32::from_le_bytes([*a, *b, *c, *d]))));
+            }
+            let counted = count_all(call, shared, held.set(), scratch, token.as_ref())?;
+            drop(held);
+            let applied = if counted.is_repeated { items.len() } else { counted.applied };
+            call.context.reply_array(1 + counted.refused.len());
+            call.context.reply_integer(applied as i64);
+            for (place, text) in &counted.refused {
+                call.context.reply_array(2);
+                call.context.reply_integer(*place as i64);
+                call.context.reply_bytes(text.as_bytes());
+            }
+            if counted.applied == items.len() {
+                call.context.replicate_verbatim();
+            } else if counted.applied > 0 {
+                let applied = items.iter().enumerate().filter(|(place, _)| !counted.is_refused(*place));
+                applied.for_each(|(_, item)| scratch.bytes.extend_from_slice(item));
+                call.context.replicate_packed(c"CT.PINCRBY", &call.args.raw_from(1)[..1], &scratch.bytes);
+            }
+            if counted.applied > 0 {
+                call.changed(shared, c"ct.pincrby");
+            }
+            Ok(())
+        })
+    }
+}
+
+/// An error within a reply. Nobody reads what a replica replies to its primary, and the engine would take an error for a fault.
+fn refuse(call: &Call<'_>, text: &str) {
+    match call.mode() {
+        Mode::Decide => call.context.reply_error(text),
+        Mode::Apply => call.context.reply_null(),
+    }
+}
+
+/// Carries out the increments of `scratch`: the values go there too, one for each.
+fn count_all(
+    call: &Call<'_>,
+    shared: &Arc<Shared>,
+    set: &mut CounterSet,
+    scratch: &mut Scratch,
+    token: Option<&Given<'_>>,
+) -> Result<Counted, Stop> {
+    let pages = set.unread(scratch.ids.iter().copied(), call.fetched);
+    if !pages.is_empty() && call.mode() == Mode::Decide {
+        return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: scratch.ids.clone() }));
+    }
+    let mut counted = Counted::default();
+    if let Some(token) = token
+        && token.is_repeated(call, set)?
+    {
+        counted.is_repeated = true;
+        for (id, (number, _)) in scratch.ids.iter().zip(&scratch.pairs) {
+            scratch.values.push(set.read_field(*id, *number, call.fetched)?);
+        }
+        return Ok(counted);
+    }
+    set.warm(&scratch.ids);
+    let mut mode = Mode::Decide;
+    for (place, (id, delta)) in scratch.ids.iter().zip(&scratch.pairs).enumerate() {
+        let deltas = std::slice::from_ref(delta);
+        let mut done = set.increment(mode, *id, deltas, call.fetched, &mut scratch.values);
+        if let Err(Refusal::Cold | Refusal::Damaged(_) | Refusal::Full) = done
+            && call.mode() == Mode::Apply
+        {
+            mode = Mode::Apply;
+            done = set.increment(mode, *id, deltas, call.fetched, &mut scratch.values);
+        }
+        match done {
+            Ok(()) => counted.applied += 1,
+            Err(refusal) => {
+                scratch.values.push(0);
+                counted.refused.push((place, refusal.to_string()));
+            }
+        }
+    }
+    if let Some(token) = token {
+        if counted.refused.is_empty() || mode == Mode::Apply {
+            token.remember(set);
+        } else {
+            take_back(call, set, scratch, &mut counted);
+        }
+    }
+    Ok(counted)
+}
+
+/// Undoes all increments of a command with a token of which one was refused.
+fn take_back(call: &Call<'_>, set: &mut CounterSet, scratch: &Scratch, counted: &mut Counted) {
+    let refused = std::mem::take(&mut counted.refused);
+    let mut refused = refused.into_iter().rev().peekable();
+    let places = scratch.ids.iter().zip(&scratch.pairs).zip(&scratch.values).enumerate().rev();
+    for (place, ((id, (number, delta)), value)) in places {
+        match refused.next_if(|(refused, _)| *refused == place) {
+            Some(refused) => counted.refused.push(refused),
+            None => {
+                let before = [(*number, value.wrapping_sub(*delta))];
+                // It had this value a moment ago, in a place that it still has.
+                let undone = set.set(Mode::Decide, *id, &before, call.fetched);
+                debug_assert_eq!(undone, Ok(()));
+                let text = "ABORTED another increment of this command was refused, so none has counted";
+                counted.refused.push((place, text.to_owned()));
+            }
+        }
+    }
+    counted.refused.reverse();
+    counted.applied = 0;
+}

@@ -1,0 +1,95 @@
+//! Arguments that several commands have.
+
+use super::{Call, Stop};
+use crate::args::{Args, signed, unsigned};
+use tallystone_compact::{IDS_MAX, Schema, VALUES_MAX};
+
+/// Fields of one id that a command names at most.
+pub(super) const FIELDS_MAX: usize = 256;
+
+pub(super) const TOO_MANY_IDS: Stop = Stop::text("ERR a command has at most 4096 ids");
+pub(super) const TOO_MANY_VALUES: Stop = Stop::text("ERR a reply has at most 16384 values; ask for fewer ids");
+
+#[cold]
+fn not_an_id() -> Stop {
+    Stop::text("ERR an id is a decimal number from 0 to 18446744073709551615")
+}
+
+#[cold]
+fn not_a_number() -> Stop {
+    Stop::text("ERR value is not an integer or out of range")
+}
+
+#[cold]
+fn no_field(name: &[u8]) -> Stop {
+    Stop::invalid(&format!("there is no field '{}'", String::from_utf8_lossy(name)))
+}
+
+#[inline]
+pub(super) fn id(text: &[u8]) -> Result<u64, Stop> {
+    unsigned(text).ok_or_else(not_an_id)
+}
+
+#[inline]
+pub(super) fn number(text: &[u8]) -> Result<i64, Stop> {
+    signed(text).ok_or_else(not_a_number)
+}
+
+#[inline]
+pub(super) fn field(schema: &Schema, name: &[u8]) -> Result<u8, Stop> {
+    schema.number(name).ok_or_else(|| no_field(name))
+}
+
+/// Ids from a place to the end of the arguments.
+pub(super) fn ids(args: &Args<'_>, from: usize, out: &mut Vec<u64>) -> Result<(), Stop> {
+    if args.len() - from > IDS_MAX {
+        return Err(TOO_MANY_IDS);
+    }
+    for place in from..args.len() {
+        out.push(id(args.get(place))?);
+    }
+    Ok(())
+}
+
+/// Pairs of a field and a number, between two places.
+#[inline]
+pub(super) fn pairs(
+    call: &Call<'_>,
+    schema: &Schema,
+    (from, to): (usize, usize),
+    out: &mut Vec<(u8, i64)>,
+) -> Result<(), Stop> {
+    let count = to.saturating_sub(from);
+    if count == 0 || !count.is_multiple_of(2) {
+        return Err(Stop::Arity);
+    }
+    if count / 2 > FIELDS_MAX {
+        return Err(Stop::text("ERR a command has at most 256 fields for an id"));
+    }
+    for place in (from..to).step_by(2) {
+        let number_of_field = field(schema, call.args.get(place))?;
+        out.push((number_of_field, number(call.args.get(place + 1))?));
+    }
+    Ok(())
+}
+
+/// Packed ids, 8 bytes each.
+pub(super) fn packed_ids(packed: &[u8], out: &mut Vec<u64>) -> Result<(), Stop> {
+    let items = chunks::<8>(packed)?;
+    out.extend(items.iter().map(|id| u64::from_le_bytes(*id)));
+    Ok(())
+}
+
+/// A packed argument in items of one size.
+pub(super) fn chunks<const BYTES: usize>(packed: &[u8]) -> Result<&[[u8; BYTES]], Stop> {
+    let (items, rest) = packed.as_chunks::<BYTES>();
+    if !rest.is_empty() || items.is_empty() {
+        return Err(Stop::invalid(&format!("a packed argument has {BYTES} bytes for each item")));
+    }
+    if items.len() > IDS_MAX { Err(TOO_MANY_IDS) } else { Ok(items) }
+}
+
+/// Refuses replies that are too large.
+pub(super) fn check_values(ids: usize, schema: &Schema) -> Result<(), Stop> {
+    if ids * schema.live().count() > VALUES_MAX { Err(TOO_MANY_VALUES) } else { Ok(()) }
+}

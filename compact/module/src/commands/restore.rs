@@ -1,0 +1,83 @@
+//! `CT.RESTORE` and `CT.REPAIR`: records from elsewhere.
+
+use super::parse::{TOO_MANY_IDS, id};
+use super::{Call, Command, Stop};
+use crate::value::{Held, Value};
+use tallystone_compact::IDS_MAX;
+
+/// `CT.RESTORE key piece`
+pub(super) struct Restore;
+
+/// `CT.REPAIR key first last packed`
+pub(super) struct Repair;
+
+/// Bytes of a piece at most; those of a dump have half as many.
+const PIECE_BYTES_MAX: usize = 256 << 10;
+
+impl Command for Restore {
+    const IS_WRITE: bool = true;
+    const ARGS_MIN: usize = 3;
+
+    fn run(call: &Call<'_>) -> Result<(), Stop> {
+        if call.args.len() != Restore::ARGS_MIN {
+            return Err(Stop::Arity);
+        }
+        let piece = call.args.get(2);
+        if piece.len() > PIECE_BYTES_MAX {
+            return Err(Stop::text("ERR a piece has at most 262144 bytes"));
+        }
+        let key = call.open_write();
+        let shared = if key.is_empty() {
+            let mut held = Held::empty();
+            held.restore(piece)?;
+            let value = Value::from_held(held);
+            let shared = value.shared.clone();
+            key.put(value)?;
+            shared
+        } else {
+            let shared = key.set()?.clone();
+            shared.lock().ok_or(Stop::Broken)?.restore(piece)?;
+            shared
+        };
+        call.context.reply_ok();
+        call.context.replicate_verbatim();
+        call.changed(&shared, c"ct.restore");
+        Ok(())
+    }
+}
+
+impl Command for Repair {
+    const IS_WRITE: bool = true;
+    const ARGS_MIN: usize = 5;
+
+    fn run(call: &Call<'_>) -> Result<(), Stop> {
+        if call.args.len() != Repair::ARGS_MIN {
+            return Err(Stop::Arity);
+        }
+        let (first, last) = (id(call.args.get(2))?, id(call.args.get(3))?);
+        let packed = call.args.get(4);
+        let key = call.open_write();
+        let shared = key.set()?;
+        let mut held = shared.lock().ok_or(Stop::Broken)?;
+        let set = held.set();
+        let record_bytes = 8 + 8 * set.schema().live().count();
+        if !packed.len().is_multiple_of(record_bytes) {
+            return Err(Stop::invalid(&format!("a record has {record_bytes} bytes: the id, then each live field")));
+        }
+        if packed.len() / record_bytes > IDS_MAX {
+            return Err(TOO_MANY_IDS);
+        }
+        let (mut ids, mut values) = (Vec::new(), Vec::new());
+        for record in packed.chunks(record_bytes) {
+            let (words, _) = record.as_chunks::<8>();
+            ids.push(u64::from_le_bytes(words[0]));
+            values.extend(words[1..].iter().map(|word| i64::from_le_bytes(*word)));
+        }
+        let repaired = set.repair(first, last, &ids, &values)?;
+        drop(held);
+        call.context.reply_integer(repaired as i64);
+        call.context.replicate_verbatim();
+        call.changed(shared, c"ct.repair");
+        Ok(())
+    }
+}

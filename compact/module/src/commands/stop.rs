@@ -1,0 +1,80 @@
+//! Why a command was not carried out.
+
+use crate::context::Context;
+use crate::value::Shared;
+use std::borrow::Cow;
+use std::sync::Arc;
+use tallystone_compact::{PageRef, Refusal};
+
+/// Why a command was not carried out. It has changed nothing and replied nothing.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The number of arguments.
+    Arity,
+    /// The key holds a value of another type.
+    WrongType,
+    /// There is no such key.
+    NoSet,
+    /// The key exists.
+    Busy,
+    /// The set was left half-changed by a bug.
+    Broken,
+    /// Pages have to be read first.
+    Unread(Unread),
+    /// More pages than a transaction or a script may wait for.
+    Cold,
+    /// The set refuses.
+    Refused(Refusal),
+    /// Another reason, with its code.
+    Text(Cow<'static, str>),
+}
+
+/// What has to be read.
+pub(crate) struct Unread {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) pages: Vec<PageRef>,
+    /// The ids of the command, to look again at what it needs.
+    pub(crate) ids: Vec<u64>,
+}
+
+impl std::fmt::Debug for Unread {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} pages", self.pages.len())
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        Stop::Refused(refusal)
+    }
+}
+
+impl Stop {
+    /// A reason that is fixed.
+    pub(crate) const fn text(text: &'static str) -> Stop {
+        Stop::Text(Cow::Borrowed(text))
+    }
+
+    /// `ERR` with a reason.
+    pub(crate) fn invalid(reason: &str) -> Stop {
+        Stop::Text(Cow::Owned(format!("ERR {reason}")))
+    }
+
+    /// Replies with the reason.
+    #[cold]
+    pub(crate) fn reply(&self, context: &Context<'_>) {
+        let text = match self {
+            Stop::Arity => return context.reply_arity(),
+            Stop::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Stop::NoSet => "NOSET there is no counter set at this key",
+            Stop::Busy => "BUSYKEY the key exists",
+            Stop::Broken => "ERR a bug has left this counter set half-changed; restart the server to load it anew",
+            Stop::Unread(_) | Stop::Cold => {
+                "COLD the records are on disk, and more than 16 pages of them are not read while the server waits"
+            }
+            Stop::Refused(refusal) => return context.reply_error(&refusal.to_string()),
+            Stop::Text(text) => text,
+        };
+        context.reply_error(text);
+    }
+}

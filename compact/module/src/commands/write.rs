@@ -1,0 +1,100 @@
+//! `CT.SET` and `CT.DEL`.
+
+use super::parse::{id, ids, pairs};
+use super::{Call, Command, Stop, Unread};
+use crate::scratch;
+use tallystone_compact::{Mode, Refusal};
+
+/// `CT.SET key id field value [field value …]`
+pub(super) struct Set;
+
+/// `CT.DEL key id [id …]`
+pub(super) struct Del;
+
+impl Command for Set {
+    const IS_WRITE: bool = true;
+    const ARGS_MIN: usize = 5;
+
+    fn run(call: &Call<'_>) -> Result<(), Stop> {
+        let id = id(call.args.get(2))?;
+        scratch::with(|scratch| {
+            let key = call.open_write();
+            let shared = key.set()?;
+            let mut held = shared.lock().ok_or(Stop::Broken)?;
+            let set = held.set();
+            pairs(call, set.schema(), (3, call.args.len()), &mut scratch.pairs)?;
+            let done = match set.set(Mode::Decide, id, &scratch.pairs, call.fetched) {
+                Err(Refusal::Cold | Refusal::Damaged(_) | Refusal::Full) if call.mode() == Mode::Apply => {
+                    set.set(Mode::Apply, id, &scratch.pairs, call.fetched)
+                }
+                done => done,
+            };
+            match done {
+                Ok(()) => {}
+                Err(Refusal::Cold) => {
+                    let pages = set.unread([id].into_iter(), call.fetched);
+                    return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: vec![id] }));
+                }
+                Err(refusal) => return Err(refusal.into()),
+            }
+            drop(held);
+            call.context.reply_ok();
+            call.context.replicate_verbatim();
+            call.changed(shared, c"ct.set");
+            Ok(())
+        })
+    }
+}
+
+impl Command for Del {
+    const IS_WRITE: bool = true;
+    const ARGS_MIN: usize = 3;
+
+    fn run(call: &Call<'_>) -> Result<(), Stop> {
+        scratch::with(|scratch| {
+            ids(call.args, 2, &mut scratch.ids)?;
+            let key = call.open_write();
+            let shared = key.set()?;
+            let mut held = shared.lock().ok_or(Stop::Broken)?;
+            let set = held.set();
+            if call.mode() == Mode::Apply {
+                // The primary has looked whether there was something to delete.
+                let zeros: Vec<(u8, i64)> = set.schema().live().map(|(number, _)| (number, 0)).collect();
+                for id in &scratch.ids {
+                    set.set(Mode::Apply, *id, &zeros, call.fetched)?;
+                }
+                drop(held);
+                call.context.reply_integer(scratch.ids.len() as i64);
+                call.context.replicate_verbatim();
+                call.changed(shared, c"ct.del");
+                return Ok(());
+            }
+            let pages = set.unread(scratch.ids.iter().copied(), call.fetched);
+            if !pages.is_empty() {
+                return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: scratch.ids.clone() }));
+            }
+            set.warm(&scratch.ids);
+            let mut deleted = vec![call.args.raw(1)];
+            let mut refused = None;
+            for (place, id) in scratch.ids.iter().enumerate() {
+                match set.delete(Mode::Decide, *id, call.fetched) {
+                    Ok(true) => deleted.push(call.args.raw(2 + place)),
+                    Ok(false) => {}
+                    Err(refusal) => refused = Some(refusal),
+                }
+            }
+            drop(held);
+            let count = deleted.len() - 1;
+            match refused {
+                // The others are deleted. To say so is not worth another form of reply: the command can be repeated.
+                Some(refusal) => call.context.reply_error(&refusal.to_string()),
+                None => call.context.reply_integer(count as i64),
+            }
+            if count > 0 {
+                call.context.replicate_args(c"CT.DEL", &deleted);
+                call.changed(shared, c"ct.del");
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! The type of value `tstone-ct`, and its callbacks that are not about snapshots ([`rdb`]) or digests ([`digest`]).
+
+mod defrag;
+mod digest;
+mod rdb;
+
+use crate::background;
+use crate::context::Context;
+use crate::guard;
+use crate::raw::{self, TypeMethods, api};
+use crate::value::Value;
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::thread::ThreadId;
+
+/// Nine characters: the engine makes a number of them.
+const NAME: &CStr = c"tstone-ct";
+/// The version of the encoding: a sequence of pieces.
+pub(crate) const ENCODING: c_int = 1;
+
+struct Registered {
+    kind: *mut raw::ModuleType,
+    main: ThreadId,
+}
+
+// SAFETY: the engine's type is never freed, and is only passed back to the engine.
+unsafe impl Send for Registered {}
+// SAFETY: as above.
+unsafe impl Sync for Registered {}
+
+static TYPE: OnceLock<Registered> = OnceLock::new();
+
+/// The type, as the engine knows it.
+#[inline]
+pub(crate) fn kind() -> *mut raw::ModuleType {
+    TYPE.get().map_or(null_mut(), |registered| registered.kind)
+}
+
+/// Whether this is the engine's thread, which runs the commands.
+pub(crate) fn is_main_thread() -> bool {
+    TYPE.get().is_some_and(|registered| registered.main == std::thread::current().id())
+}
+
+/// Makes the type known.
+pub(crate) fn register(context: &Context<'_>) -> Result<(), String> {
+    let methods = TypeMethods {
+        version: raw::TYPE_METHODS_VERSION,
+        rdb_load: Some(rdb::load),
+        rdb_save: Some(rdb::save),
+        aof_rewrite: Some(rdb::rewrite),
+        mem_usage: None,
+        digest: Some(digest::digest),
+        free: Some(free),
+        aux_load: None,
+        aux_save: None,
+        aux_save_triggers: 0,
+        free_effort: None,
+        unlink: None,
+        copy: None,
+        defrag: Some(defrag::defrag),
+        mem_usage2: Some(memory_usage),
+        free_effort2: Some(free_effort),
+        unlink2: Some(unlink),
+        copy2: Some(copy),
+    };
+    // SAFETY: the engine copies the table. Each callback has the signature of its member.
+    let kind = unsafe { (api().create_data_type)(context.raw(), NAME.as_ptr(), ENCODING, &methods) };
+    if kind.is_null() {
+        return Err("the type 'tstone-ct' cannot be registered".to_owned());
+    }
+    let _ = TYPE.set(Registered { kind, main: std::thread::current().id() });
+    Ok(())
+}
+
+/// Gives a value to the engine.
+pub(crate) fn into_raw(value: Value) -> *mut c_void {
+    Box::into_raw(Box::new(value)).cast()
+}
+
+/// The value behind the engine's pointer.
+///
+/// # Safety
+/// The pointer is that of a value of this type, which is not freed while the result is used.
+#[inline]
+pub(crate) unsafe fn from_raw<'a>(value: *const c_void) -> &'a Value {
+    // SAFETY: the caller's promise; `into_raw` has made the pointer.
+    unsafe { &*value.cast::<Value>() }
+}
+
+unsafe extern "C" fn free(value: *mut c_void) {
+    guard::or((), || {
+        // SAFETY: the engine gives the value back, and does not use it again.
+        let value = unsafe { Box::from_raw(value.cast::<Value>()) };
+        value.shared.end();
+    });
+}
+
+unsafe extern "C" fn unlink(_context: *mut raw::KeyOptCtx, value: *const c_void) {
+    // SAFETY: the engine's value, which it still holds.
+    guard::or((), || unsafe { from_raw(value) }.shared.end());
+}
+
+/// Roughly the number of blocks to free: the engine frees values with many of them on its own thread, if asked to.
+unsafe extern "C" fn free_effort(_context: *mut raw::KeyOptCtx, value: *const c_void) -> usize {
+    // SAFETY: the engine's value, which it still holds.
+    guard::or(1, || unsafe { bytes(value) } / (256 << 10) + 1)
+}
+
+unsafe extern "C" fn memory_usage(_context: *mut raw::KeyOptCtx, value: *const c_void, _samples: usize) -> usize {
+    // SAFETY: the engine's value, which it still holds.
+    guard::or(0, || unsafe { bytes(value) })
+}
+
+/// # Safety
+/// As of [`from_raw`].
+unsafe fn bytes(value: *const c_void) -> usize {
+    // SAFETY: the caller's promise.
+    let value = unsafe { from_raw(value) };
+    let set = value.shared.try_lock().map_or(0, |mut held| held.set().memory_bytes());
+    size_of::<Value>() + set
+}
+
+unsafe extern "C" fn copy(_context: *mut raw::KeyOptCtx, value: *const c_void) -> *mut c_void {
+    guard::or(null_mut(), || {
+        // SAFETY: the engine's value, which it still holds.
+        let value = unsafe { from_raw(value) };
+        match rdb::copy_of(value) {
+            Ok(copy) => {
+                background::wake(&copy.shared);
+                into_raw(copy)
+            }
+            Err(reason) => {
+                crate::context::log(crate::context::Level::Warning, &format!("a copy failed: {reason}"));
+                null_mut()
+            }
+        }
+    })
+}

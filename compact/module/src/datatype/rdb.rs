@@ -1,0 +1,132 @@
+//! Snapshots: a value is a sequence of pieces, each after a 1, and a 0 after the last. An AOF that is rewritten without a snapshot
+//! in front has a CT.RESTORE for each piece.
+
+use crate::context::{Context, Level, log};
+use crate::raw::{self, api};
+use crate::value::{Held, Value};
+use crate::{background, datatype, guard};
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use tallystone_compact::Refusal;
+
+const PIECE: u64 = 1;
+const END: u64 = 0;
+
+/// Gives all pieces of a value to `emit`.
+fn dump(value: &Value, emit: &mut dyn FnMut(&[u8])) {
+    let mut held = value.shared.lock_anyway();
+    let (set, files) = held.parts();
+    set.dump(&mut |page| files.read(page), emit);
+}
+
+pub(super) unsafe extern "C" fn save(io: *mut raw::Io, value: *mut c_void) {
+    let saved = guard::or(false, || {
+        // SAFETY: the engine's value, which it holds while it saves.
+        let value = unsafe { datatype::from_raw(value) };
+        if value.shared.lock().is_none() && is_child(io) {
+            log(Level::Warning, "a counter set was left half-changed by a bug: it is not saved");
+            return false;
+        }
+        dump(value, &mut |piece| {
+            // SAFETY: the engine's stream, valid for this call; it copies the bytes.
+            unsafe {
+                (api().save_unsigned)(io, PIECE);
+                (api().save_string_buffer)(io, piece.as_ptr(), piece.len());
+            }
+        });
+        // SAFETY: as above.
+        unsafe { (api().save_unsigned)(io, END) };
+        true
+    });
+    if !saved && is_child(io) {
+        // The callback cannot say that it failed. The engine keeps its last snapshot when the child fails.
+        std::process::exit(1);
+    }
+}
+
+fn is_child(io: *mut raw::Io) -> bool {
+    // SAFETY: the engine's stream, valid for this call, and the context that belongs to it.
+    let flags = unsafe { (api().get_context_flags)((api().get_context_from_io)(io)) };
+    flags & raw::FLAG_IS_CHILD != 0
+}
+
+pub(super) unsafe extern "C" fn load(io: *mut raw::Io, encoding: c_int) -> *mut c_void {
+    guard::or(null_mut(), || {
+        if encoding != datatype::ENCODING {
+            log(Level::Warning, &format!("a counter set was written by a later version ({encoding})"));
+            return null_mut();
+        }
+        match read_pieces(io) {
+            Ok(held) => {
+                let value = Value::from_held(held);
+                // SAFETY: the engine's stream, valid for this call, and the context that belongs to it.
+                let context = unsafe { Context::new((api().get_context_from_io)(io)) };
+                background::touch(&context, &value.shared);
+                datatype::into_raw(value)
+            }
+            Err(reason) => {
+                log(Level::Warning, &format!("a counter set cannot be loaded: {reason}"));
+                null_mut()
+            }
+        }
+    })
+}
+
+fn read_pieces(io: *mut raw::Io) -> Result<Held, String> {
+    let mut held = Held::empty();
+    loop {
+        // SAFETY: the engine's stream, valid for this call. After an error it gives zeros and null pointers.
+        let (kind, is_broken) = unsafe { ((api().load_unsigned)(io), (api().is_io_error)(io) != 0) };
+        match kind {
+            _ if is_broken => return Err("the snapshot ends too early".to_owned()),
+            PIECE => take_piece(io, &mut held)?,
+            END if held.is_complete() => return Ok(held),
+            _ => return Err("the snapshot is broken".to_owned()),
+        }
+    }
+}
+
+fn take_piece(io: *mut raw::Io, held: &mut Held) -> Result<(), String> {
+    let mut len = 0;
+    // SAFETY: as above; the bytes are ours until we free them.
+    let bytes = unsafe { (api().load_string_buffer)(io, &mut len) };
+    if bytes.is_null() {
+        return Err("the snapshot ends too early".to_owned());
+    }
+    // SAFETY: the engine returned this many bytes.
+    let taken = held.restore(unsafe { std::slice::from_raw_parts(bytes, len) });
+    // SAFETY: the bytes are the engine's, and ours to free.
+    unsafe { (api().free)(bytes.cast()) };
+    taken.map_err(|refusal| refusal.to_string())
+}
+
+pub(super) unsafe extern "C" fn rewrite(io: *mut raw::Io, key: *mut raw::Str, value: *mut c_void) {
+    guard::or((), || {
+        // SAFETY: the engine's value, which it holds while it rewrites.
+        let value = unsafe { datatype::from_raw(value) };
+        dump(value, &mut |piece| {
+            // SAFETY: `s` takes a string, `b` bytes and their number. The engine copies them.
+            unsafe {
+                (api().emit_aof)(io, c"CT.RESTORE".as_ptr(), c"sb".as_ptr(), key, piece.as_ptr(), piece.len());
+            }
+        });
+    });
+}
+
+/// An equal value with files of its own.
+pub(super) fn copy_of(value: &Value) -> Result<Value, String> {
+    if value.shared.lock().is_none() {
+        return Err("the set was left half-changed by a bug".to_owned());
+    }
+    let mut held = Held::empty();
+    let mut failed: Option<Refusal> = None;
+    dump(value, &mut |piece| {
+        if failed.is_none() {
+            failed = held.restore(piece).err();
+        }
+    });
+    match failed {
+        Some(refusal) => Err(refusal.to_string()),
+        None => Ok(Value::from_held(held)),
+    }
+}

@@ -1,0 +1,149 @@
+//! The value of a key, and the registry of all values.
+
+use crate::files::{Draft, FileTable, Restored};
+use crate::reaper;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tallystone_compact::{CounterSet, FileId, Refusal};
+
+/// What the engine holds a pointer to.
+pub(crate) struct Value {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// A set, which other threads may only refer to.
+pub(crate) struct Shared {
+    /// The main thread alone takes this lock: no other thread can hold it when the engine forks.
+    held: Mutex<Held>,
+    /// Whether a key has this value.
+    is_live: AtomicBool,
+    /// Whether background work is to be looked for.
+    pub(crate) is_awake: AtomicBool,
+    /// Whether time alone makes work due.
+    pub(crate) is_waiting: AtomicBool,
+    /// Commands whose pages have been read, and that will run before the engine sleeps: files are not replaced meanwhile.
+    pub(crate) ready: AtomicU32,
+}
+
+/// The set and its files.
+pub(crate) struct Held {
+    set: Option<CounterSet>,
+    pub(crate) files: FileTable,
+    drafts: HashMap<FileId, Draft>,
+    /// Whether a thread works on a job for this set.
+    pub(crate) has_job: bool,
+    /// After a failed job: not before this time.
+    pub(crate) retry_ms: u64,
+}
+
+impl Held {
+    /// The set.
+    #[inline]
+    pub(crate) fn set(&mut self) -> &mut CounterSet {
+        self.set.as_mut().expect("a value has a set")
+    }
+
+    /// The set, and its files.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&mut CounterSet, &FileTable) {
+        (self.set.as_mut().expect("a value has a set"), &self.files)
+    }
+
+    /// Takes a piece of a dump.
+    pub(crate) fn restore(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+        let mut files = Restored { drafts: &mut self.drafts, files: &mut self.files };
+        CounterSet::restore(&mut self.set, piece, &mut files)
+    }
+
+    /// A set to come, from the pieces of a dump.
+    pub(crate) fn empty() -> Held {
+        Held { set: None, files: FileTable::default(), drafts: HashMap::new(), has_job: false, retry_ms: 0 }
+    }
+
+    /// Whether there is a set, with all that was begun.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.set.as_ref().is_some_and(|set| !set.is_restoring())
+    }
+}
+
+/// Sets of at most this many bytes are freed at once: an engine that evicts sees their memory return.
+const SMALL_BYTES: usize = 1 << 20;
+
+static REGISTRY: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+impl Value {
+    /// A value for a set without files.
+    pub(crate) fn new(set: CounterSet) -> Value {
+        Value::from_held(Held { set: Some(set), ..Held::empty() })
+    }
+
+    /// A value for a set.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(crate) fn from_held(held: Held) -> Value {
+        assert!(held.set.is_some(), "a value has a set");
+        let shared = Arc::new(Shared {
+            held: Mutex::new(held),
+            is_live: AtomicBool::new(true),
+            is_awake: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
+            ready: AtomicU32::new(0),
+        });
+        let mut registry = registry();
+        registry.retain(|known| known.strong_count() > 0);
+        registry.push(Arc::downgrade(&shared));
+        drop(registry);
+        Value { shared }
+    }
+}
+
+impl Drop for Shared {
+    /// Whoever holds the last handle: a large set is not freed on the engine's thread.
+    fn drop(&mut self) {
+        self.end();
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let is_large = held.set.as_ref().is_some_and(|set| set.memory_bytes() > SMALL_BYTES);
+        if crate::datatype::is_main_thread() && (is_large || held.files.iter().next().is_some()) {
+            reaper::free_later(std::mem::replace(held, Held::empty()));
+        }
+    }
+}
+
+impl Shared {
+    /// The set. `None`: a bug has left it half-changed, and nothing of it is served.
+    #[inline]
+    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, Held>> {
+        self.held.lock().ok()
+    }
+
+    /// The set, whatever happened to it; for a snapshot that has to say something.
+    pub(crate) fn lock_anyway(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The set, unless this thread is in the midst of it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Held>> {
+        self.held.try_lock().ok()
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_live.load(Relaxed)
+    }
+
+    /// No key has this value any more.
+    pub(crate) fn end(&self) {
+        self.is_live.store(false, Relaxed);
+    }
+}
+
+fn registry() -> MutexGuard<'static, Vec<Weak<Shared>>> {
+    // A vector of handles is whole whatever happened.
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All values that a key has. Main thread only.
+pub(crate) fn all() -> Vec<Arc<Shared>> {
+    registry().iter().filter_map(Weak::upgrade).filter(|shared| shared.is_live()).collect()
+}
