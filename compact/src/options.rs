@@ -16,7 +16,7 @@ pub enum Order {
 pub struct Options {
     /// `ORDER`.
     pub order: Order,
-    /// `TABLE_SLOTS`: ids of one table, 16 to 2^30.
+    /// `TABLE_SLOTS`: ids of one table, 16 to 2^26.
     pub table_slots: u64,
     /// `KEY_BYTES`: bytes of a key in a slot, 4 to 8; 0: 5 for rising ids, which reach 2^40 beyond the first id of a table, and 8 for
     /// ids in no order.
@@ -56,7 +56,7 @@ impl Default for Options {
 
 /// Name, least and greatest value of each number among the options.
 const NUMBERS: [(&str, u64, u64); 9] = [
-    ("TABLE_SLOTS", 16, 1 << 30),
+    ("TABLE_SLOTS", 16, 1 << 26),
     ("KEY_BYTES", 0, 8),
     ("FILL_PERCENT", 10, 95),
     ("PROBE_MAX", 1, 64),

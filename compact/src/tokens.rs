@@ -48,10 +48,22 @@ pub(crate) struct Mark {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tokens {
     /// By the number of the slice: its begin divided by the length of a slice.
-    slices: BTreeMap<u64, HashTable<Mark>>,
+    slices: BTreeMap<u64, Slice>,
+    /// Parts of dropped slices, to be freed in steps.
+    left: Vec<HashTable<Mark>>,
     slice_ms: u64,
     /// Tokens of earlier times are no longer remembered.
     horizon_ms: u64,
+}
+
+/// The tokens of one slice, in parts: one that grows moves all its tokens, so each must stay small.
+type Slice = Vec<HashTable<Mark>>;
+
+/// Parts of a slice.
+const PARTS: usize = 256;
+
+fn part_of(mark: Mark) -> usize {
+    mark.low as usize % PARTS
 }
 
 /// 128 bits of texts of any lengths.
@@ -100,7 +112,8 @@ impl Tokens {
         }
         let mark = self.mark(token, seed);
         let same = |other: &Mark| (other.high, other.low) == (mark.high, mark.low);
-        let known = self.slices.get(&(token.time_ms / self.slice_ms)).and_then(|slice| slice.find(mark.high, same));
+        let slice = self.slices.get(&(token.time_ms / self.slice_ms));
+        let known = slice.and_then(|slice| slice[part_of(mark)].find(mark.high, same));
         match known {
             None => Ok((Admission::New, mark)),
             Some(known) if known.content == mark.content => Ok((Admission::Repeated, mark)),
@@ -115,23 +128,24 @@ impl Tokens {
     }
 
     pub(crate) fn remember(&mut self, time_ms: u64, mark: Mark) {
-        let slice = self.slices.entry(time_ms / self.slice_ms).or_default();
+        let slice = self.slices.entry(time_ms / self.slice_ms).or_insert_with(|| vec![HashTable::new(); PARTS]);
         let same = |other: &Mark| (other.high, other.low) == (mark.high, mark.low);
-        if let Entry::Vacant(vacant) = slice.entry(mark.high, same, |mark| mark.high) {
+        if let Entry::Vacant(vacant) = slice[part_of(mark)].entry(mark.high, same, |mark| mark.high) {
             vacant.insert(mark);
         }
     }
 
-    /// Drops the oldest slice if all of its tokens are older than the window. Returns its memory, so that the host may free it
-    /// elsewhere.
-    pub(crate) fn forget(&mut self, window_ms: u64, now_ms: u64) -> Option<impl Send + use<>> {
-        let (first, _) = self.slices.first_key_value()?;
-        let ends_ms = (first + 1).saturating_mul(self.slice_ms);
-        if ends_ms > now_ms.saturating_sub(window_ms) {
-            return None;
+    /// Drops the oldest slice if all of its tokens are older than the window, and frees a part of a dropped one. Returns whether
+    /// there is more to free.
+    pub(crate) fn forget(&mut self, window_ms: u64, now_ms: u64) -> bool {
+        if let Some((first, _)) = self.slices.first_key_value() {
+            let ends_ms = (first + 1).saturating_mul(self.slice_ms);
+            if ends_ms <= now_ms.saturating_sub(window_ms) {
+                self.horizon_ms = self.horizon_ms.max(ends_ms);
+                self.left.extend(self.slices.pop_first().into_iter().flat_map(|(_, slice)| slice));
+            }
         }
-        self.horizon_ms = self.horizon_ms.max(ends_ms);
-        self.slices.pop_first().map(|(_, slice)| slice)
+        self.left.pop().is_some_and(|_| !self.left.is_empty())
     }
 
     /// Follows a changed window. Tokens are remembered in slices of the old length until they are dropped, so the length stays
@@ -143,11 +157,12 @@ impl Tokens {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slices.values().map(HashTable::len).sum()
+        self.slices.values().flatten().map(HashTable::len).sum()
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.slices.values().map(HashTable::allocation_size).sum()
+        let tables = self.slices.values().flatten().chain(&self.left);
+        tables.map(|table| table.allocation_size() + size_of::<HashTable<Mark>>()).sum()
     }
 
     pub(crate) fn parts(&self) -> (u64, u64) {
@@ -155,12 +170,12 @@ impl Tokens {
     }
 
     pub(crate) fn from_parts(slice_ms: u64, horizon_ms: u64) -> Tokens {
-        Tokens { slices: BTreeMap::new(), slice_ms: slice_ms.max(1), horizon_ms }
+        Tokens { slice_ms: slice_ms.max(1), horizon_ms, ..Tokens::default() }
     }
 
     /// Each slice: the begin of its time, and its marks.
     pub(crate) fn slices(&self) -> impl Iterator<Item = (u64, impl Iterator<Item = &Mark>)> {
-        self.slices.iter().map(|(number, slice)| (number * self.slice_ms, slice.iter()))
+        self.slices.iter().map(|(number, slice)| (number * self.slice_ms, slice.iter().flatten()))
     }
 }
 
@@ -184,9 +199,11 @@ mod tests {
         let again =
             |tokens: &Tokens, at| tokens.admit(token("a", now), WINDOW_MS, at, 7).map(|(admission, _)| admission);
         assert_eq!(again(&tokens, now + WINDOW_MS), Ok(Admission::Repeated));
-        assert!(tokens.forget(WINDOW_MS, now + WINDOW_MS).is_none(), "it is still in its window");
+        tokens.forget(WINDOW_MS, now + WINDOW_MS);
+        assert_eq!(tokens.len(), 1, "it is still in its window");
         assert_eq!(again(&tokens, now + WINDOW_MS + 1), Err(Refusal::TooOld));
-        assert!(tokens.forget(WINDOW_MS, now + WINDOW_MS + 1_000).is_some());
+        while tokens.forget(WINDOW_MS, now + WINDOW_MS + 1_000) {}
+        assert_eq!(tokens.len(), 0);
         assert_eq!(again(&tokens, now), Err(Refusal::TooOld), "also when the clock steps back");
         let other = Token { content: &[b"1", b"likes", b"2"], ..token("b", now + 2_000) };
         let (_, mark) = tokens.admit(token("b", now + 2_000), WINDOW_MS, now, 7).unwrap();

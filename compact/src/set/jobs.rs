@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// Groups that one step moves.
 const GROUPS_STEP: usize = 32;
+/// Segments that one step frees.
+const SEGMENTS_STEP: usize = 8;
 /// Writes that no file has, in percent of a file's records, from which a merge is worth it.
 const MERGE_PERCENT: u64 = 5;
 
@@ -64,7 +66,7 @@ impl CounterSet {
     /// A bounded piece of background work, some 100 µs at most. Returns whether there is more.
     pub fn step(&mut self, now_ms: u64) -> bool {
         let forgotten = self.tokens.forget(self.options.token_window_ms, now_ms);
-        let mut more = forgotten.is_some() | self.cache.step();
+        let mut more = forgotten | self.cache.step();
         for _ in 0..GROUPS_STEP {
             let seed = self.shape.seed;
             let split = match &mut self.tables {
@@ -77,7 +79,20 @@ impl CounterSet {
                 break;
             }
         }
-        more | self.preallocate()
+        more | self.free_some() | self.preallocate()
+    }
+
+    /// Frees a few segments of tables that are no longer needed.
+    fn free_some(&mut self) -> bool {
+        let left = match &mut self.tables {
+            Tables::Rising(rising) => &mut rising.left,
+            Tables::Random(random) => &mut random.left,
+        };
+        let Some(table) = left.last_mut() else { return false };
+        if !(0..SEGMENTS_STEP).all(|_| table.free_segment()) {
+            left.pop();
+        }
+        true
     }
 
     /// Allocates a segment of a spare table.
@@ -91,7 +106,9 @@ impl CounterSet {
             rising.spares.push(self.shape.table(0));
             return true;
         }
-        rising.spares.truncate(wanted);
+        let unwanted = rising.spares.len().min(wanted);
+        let unwanted = rising.spares.split_off(unwanted);
+        rising.left.extend(unwanted);
         false
     }
 

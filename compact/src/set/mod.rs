@@ -156,7 +156,8 @@ impl CounterSet {
     /// The pages to read before these ids can be read or written. Empty at once where nothing is cold.
     pub fn unread(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<PageRef> {
         let Tables::Rising(rising) = &self.tables else { return Vec::new() };
-        if !rising.parts.iter().any(|part| matches!(part.body, Body::Cold(_))) {
+        // Tables move to files from the lowest on.
+        if !matches!(rising.parts.first(), Some(part) if matches!(part.body, Body::Cold(_))) {
             return Vec::new();
         }
         let mut pages: Vec<PageRef> = ids

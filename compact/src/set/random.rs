@@ -39,6 +39,8 @@ pub(crate) struct Random {
     pub(crate) root: Node,
     pub(crate) leaves: u64,
     pub(crate) next_serial: u32,
+    /// Tables whose records have moved, to be freed in steps.
+    pub(crate) left: Vec<Table>,
 }
 
 impl Split {
@@ -78,7 +80,7 @@ impl Split {
             }
             return true;
         }
-        let Some((id, _)) = self.old.table.extend.at(0) else { return false };
+        let Some(id) = self.old.table.extend.any() else { return false };
         let hash = Hash::of(id, seed);
         let record = self.old.table.extend.remove(id, hash).unwrap_or_default();
         self.adopt(id, hash, &record);
@@ -89,7 +91,7 @@ impl Split {
 impl Random {
     pub(crate) fn new(shape: &Shape) -> Random {
         let root = Node::Leaf(Leaf { serial: 0, depth: 0, table: shape.table(0) });
-        Random { root, leaves: 1, next_serial: 1 }
+        Random { root, leaves: 1, next_serial: 1, left: Vec::new() }
     }
 
     /// The table that has the ids of this hash, or will have them after its split.
@@ -167,22 +169,15 @@ impl Random {
 
     /// Advances the split of an id's table by one step.
     fn advance(&mut self, hash: Hash, seed: u64) {
-        let (_, node) = self.node_mut(hash);
-        if let Node::Splitting(split) = node
-            && !split.step(seed)
-        {
-            end_split(node);
-        }
+        let left = advance(self.node_mut(hash).1, seed);
+        self.left.extend(left);
     }
 
     /// Advances the first split by one step. Returns whether there was one.
     pub(crate) fn advance_any(&mut self, seed: u64) -> bool {
         let Some(node) = first_split(&mut self.root) else { return false };
-        if let Node::Splitting(split) = node
-            && !split.step(seed)
-        {
-            end_split(node);
-        }
+        let left = advance(node, seed);
+        self.left.extend(left);
         true
     }
 
@@ -240,13 +235,16 @@ impl Random {
     }
 }
 
-/// Replaces a split that has moved all records by its halves.
-fn end_split(node: &mut Node) {
-    let old = std::mem::replace(node, Node::Moving);
-    *node = match old {
-        Node::Splitting(split) => Node::Inner(Box::new(split.halves.map(Node::Leaf))),
-        other => other,
-    };
+/// Advances a split by one step. One that has moved all records is replaced by its halves; its table is returned.
+fn advance(node: &mut Node, seed: u64) -> Option<Table> {
+    let Node::Splitting(split) = node else { return None };
+    if split.step(seed) {
+        return None;
+    }
+    let Node::Splitting(split) = std::mem::replace(node, Node::Moving) else { unreachable!("it is a split") };
+    let Split { old, halves, .. } = *split;
+    *node = Node::Inner(Box::new(halves.map(Node::Leaf)));
+    Some(old.table)
 }
 
 fn first_split(node: &mut Node) -> Option<&mut Node> {

@@ -37,6 +37,8 @@ pub(crate) struct Rising {
     pub(crate) top: u64,
     /// Tables that were allocated before they are needed.
     pub(crate) spares: Vec<Table>,
+    /// Tables that are no longer needed, to be freed in steps.
+    pub(crate) left: Vec<Table>,
     pub(crate) next_serial: u32,
 }
 
@@ -67,8 +69,8 @@ impl Rising {
         if place + 1 < self.parts.len() {
             return Ok(insert_late(self.hot(place), id, hash));
         }
-        let tables = self.parts.iter().filter(|part| matches!(part.body, Body::Hot(_))).count() as u64;
-        let may_roll = shape.tables_max == 0 || tables < shape.tables_max;
+        let tables = || self.parts.iter().filter(|part| matches!(part.body, Body::Hot(_))).count() as u64;
+        let may_roll = shape.tables_max == 0 || tables() < shape.tables_max;
         let top = self.top;
         let table = self.hot(place);
         let is_full = table.used >= shape.fill_slots;

@@ -230,15 +230,12 @@ impl CounterSet {
     }
 
     fn check_dictionaries(&self, serial: u32, table: &Table, faults: &mut Vec<String>) {
-        let sample = |count: usize| count.min(CHECKED_MAX);
-        for place in 0..sample(table.aux.len()) {
-            let Some((id, _)) = table.aux.at(place) else { continue };
+        for (id, _) in table.aux.iter().take(CHECKED_MAX) {
             if !matches!(table.find(id, Hash::of(id, self.shape.seed)), Found::Aux(_)) {
                 faults.push(format!("table {serial}: id {id} is in the aux dictionary without a slot that says so"));
             }
         }
-        for place in 0..sample(table.extend.len()) {
-            let Some((id, _)) = table.extend.at(place) else { continue };
+        for (id, _) in table.extend.iter().take(CHECKED_MAX) {
             if table.find(id, Hash::of(id, self.shape.seed)) != Found::Extend {
                 faults.push(format!("table {serial}: id {id} is in the extend dictionary and not found there"));
             }

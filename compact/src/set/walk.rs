@@ -10,7 +10,7 @@ use crate::cold::{ColdTable, Fetched, Folded, Overlay, Page, PageFault, PageRef}
 use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
-use crate::table::{Dictionary, Table};
+use crate::table::Table;
 
 /// How far a walk has come: the serial of a table in the upper 24 bits, a place in the lower 40.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,7 +21,7 @@ pub(crate) struct Cursor(u64);
 enum Place {
     /// Groups from this one on, then the extend dictionary.
     Group(u32),
-    /// So many entries of the extend dictionary, from the last one down; then what only the overlay has.
+    /// A place of the extend dictionary; after it, what only the overlay has.
     Extend(u32),
     /// The stretch of a file, with some bits of its number.
     Stretch(u8, u32),
@@ -144,15 +144,10 @@ impl CounterSet {
                 table.for_each_in_group(group, self.shape.seed, &mut visit_below);
                 Some(Place::Group(group + 1))
             }
-            Place::Extend(entries) => {
-                let begin = entries.saturating_sub(EXTEND_STEP);
-                for place in (begin..entries).rev() {
-                    if let Some((id, record)) = table.extend.at(place as usize) {
-                        visit_below(id, record.clone());
-                    }
-                }
-                if begin > 0 {
-                    return Some(Place::Extend(begin));
+            Place::Extend(from) => {
+                let next = table.extend.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
+                if let Some(next) = next {
+                    return Some(Place::Extend(next));
                 }
                 for id in overlay.iter().flat_map(|overlay| overlay.ids(0..=u64::MAX)) {
                     // Records of zeros are not met among the groups.
@@ -164,7 +159,7 @@ impl CounterSet {
                 }
                 None
             }
-            _ => Some(Place::Extend(extend_len(&table.extend))),
+            _ => Some(Place::Extend(table.extend.first_place())),
         }
     }
 
@@ -237,10 +232,6 @@ impl Scan {
             self.values.extend(numbers.iter().map(|number| record.get(*number)));
         }
     }
-}
-
-fn extend_len(extend: &Dictionary) -> u32 {
-    extend.len() as u32
 }
 
 fn file_tag(cold: &ColdTable) -> u8 {

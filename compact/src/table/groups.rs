@@ -237,6 +237,17 @@ impl Groups {
         })
     }
 
+    /// Frees the last segment that is allocated.
+    pub(crate) fn free_segment(&mut self) -> bool {
+        while let Some(segment) = self.segments.pop() {
+            if let Some(bytes) = segment {
+                self.allocated_bytes -= bytes.len();
+                return true;
+            }
+        }
+        false
+    }
+
     /// Frees the segment before a group, if the group begins one.
     pub(crate) fn free_before(&mut self, group: u32) {
         let (segment, at) = self.packing.place(group.min(self.geometry.groups - 1));

@@ -263,6 +263,11 @@ impl Table {
         self.groups.preallocate()
     }
 
+    /// Frees a segment of a table that is no longer used. Returns whether there was one.
+    pub(crate) fn free_segment(&mut self) -> bool {
+        self.groups.free_segment()
+    }
+
     /// The memory of segments, for the host's defragmentation.
     pub(crate) fn segments_mut(&mut self) -> impl Iterator<Item = &mut Box<[u8]>> {
         let converting = self.converting.as_mut().map(|conversion| conversion.groups.segments_mut());
