@@ -52,7 +52,8 @@ pub(crate) async fn run(args: RollupWorkerArgs, global: &Global) -> Result<(), C
     traces::start(&config.telemetry, "tallystone-rollup-worker")?;
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
     let name = args.name.unwrap_or_else(tallystone_assembly::own_name);
-    let options = WorkerOptions { name: name.clone(), records: args.records.as_deref().map(open).transpose()? };
+    let records = args.records.as_deref().map(open).transpose()?;
+    let options = WorkerOptions { name: name.clone(), records, ..WorkerOptions::default() };
     let workers = tallystone_assembly::rollup_worker(&config, options).await.map_err(cannot_assemble)?;
     tracing::info!(worker = name, queue = config.rollup_worker.queue_url, "rolling up counters");
     let stopping = CancellationToken::new();

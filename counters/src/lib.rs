@@ -2,8 +2,8 @@
 //!
 //! What lives here: what callers name and why a call is refused ([`names`], [`refusal`]); the configuration of a namespace
 //! ([`namespace`]); the stores as narrow traits ([`log`], [`checkpoints`], [`cache`]) with two implementations, Redis
-//! ([`redis`]) and in memory ([`oracle`], their executable meaning); the rollup ([`rollup`]) and the reading of counts
-//! ([`read`]); the service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers
+//! ([`redis`]) and in memory ([`oracle`], their executable meaning); the rollup ([`rollup`]), the reading of counts
+//! ([`read`]), and their publication ([`publish`]); the service over them ([`service`]), as gRPC and as JSON over HTTP ([`api`]). What may not: the workers
 //! that run rollups (tallystone-workers), and the queue, which is reached through its client only.
 //!
 //! The design follows Netflix's Distributed Counter Abstraction: rows N1 to N11 of docs/spec.md.
@@ -16,6 +16,7 @@ pub mod log;
 pub mod names;
 pub mod namespace;
 pub mod oracle;
+pub mod publish;
 pub mod read;
 pub mod redis;
 pub mod refusal;

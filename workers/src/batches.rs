@@ -2,6 +2,7 @@
 
 use crate::metrics;
 use crate::pacer::Pacer;
+use crate::publisher::Publisher;
 use crate::records::{Record, Records, RollupStage, now_us};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub(crate) struct Batches {
     pub(crate) counters_max: usize,
     pub(crate) worker: String,
     pub(crate) records: Option<Arc<Records>>,
+    pub(crate) publisher: Option<Arc<Publisher>>,
     /// Notified when a shard follows another revision of the namespace.
     pub(crate) stale: Arc<Notify>,
 }
@@ -83,6 +85,7 @@ impl Batches {
         self.record(jobs.iter().map(|job| (job, RollupStage::Begin)));
         let results = tallystone_counters::roll_up(&self.store, &self.store, &jobs).await;
         self.record(jobs.iter().zip(&results).map(|(job, result)| (job, stage(result))));
+        self.publish(&jobs, &results);
         let now_ms = self.store.now_ms();
         for (done, result) in waiting.into_iter().zip(results) {
             metrics::rolled_up(&result, now_ms);
@@ -93,6 +96,16 @@ impl Batches {
             let _ = done.send(result.map(drop));
         }
         jobs.len()
+    }
+
+    /// Publishes the checkpoints that are committed, if the namespace is bound to a counter set.
+    fn publish(&self, jobs: &[Job], results: &[Result<RolledUp, Refusal>]) {
+        let (Some(publisher), Some(to)) = (&self.publisher, &self.store.config().published_to) else { return };
+        let committed = jobs.iter().zip(results).filter_map(|(job, result)| match result {
+            Ok(RolledUp::Committed { checkpoint, .. }) => Some((&job.counter, checkpoint)),
+            _ => None,
+        });
+        publisher.take(to, committed);
     }
 
     fn record<'a>(&self, stages: impl Iterator<Item = (&'a Job, RollupStage)>) {

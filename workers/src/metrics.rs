@@ -9,6 +9,7 @@ const LAG: &str = "tallystone_rollup_lag_seconds";
 const BATCH_COUNTERS: &str = "tallystone_rollup_batch_counters";
 const BATCH_SECONDS: &str = "tallystone_rollup_batch_seconds";
 const PAUSE: &str = "tallystone_rollup_pause_seconds";
+const PUBLISHED: &str = "tallystone_rollup_published_total";
 
 /// The upper bounds of the buckets of each histogram, rising, in the metric's unit.
 pub const BUCKETS: &[(&str, &[f64])] = &[
@@ -24,6 +25,10 @@ pub(crate) fn describe() {
     describe_histogram!(BATCH_COUNTERS, "counters in one batch");
     describe_histogram!(BATCH_SECONDS, Unit::Seconds, "how long a batch took");
     describe_gauge!(PAUSE, Unit::Seconds, "the pause between batches; above 0 the store is slow");
+    describe_counter!(PUBLISHED, "counts for counter sets, by outcome");
+    for outcome in Outcome::ALL {
+        counter!(PUBLISHED, "outcome" => outcome.name()).absolute(0);
+    }
     for outcome in ["committed", "nothing", "lost", "failed"] {
         counter!(ROLLUPS, "outcome" => outcome).absolute(0);
     }
@@ -52,6 +57,52 @@ pub(crate) fn rolled_up(result: &Result<RolledUp, Refusal>, now_ms: u64) {
 fn counted_to_ms(from_ms: u64, checkpoint: &Checkpoint) -> Option<u64> {
     let last_write_ms = checkpoint.last_write_ms;
     (last_write_ms > 0 && last_write_ms >= from_ms).then(|| last_write_ms.min(checkpoint.exact_to_ms))
+}
+
+/// What became of a count for a counter set (W6).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome {
+    /// The set has it now.
+    Published,
+    /// The set had the same or a later one.
+    Older,
+    /// It is below 0, and the field is unsigned.
+    Negative,
+    /// The counter's name is no number.
+    NotDecimal,
+    /// The Redis has refused it.
+    Refused,
+    /// The Redis did not answer, and too many counts waited.
+    Dropped,
+}
+
+impl Outcome {
+    const ALL: [Outcome; 6] = [
+        Outcome::Published,
+        Outcome::Older,
+        Outcome::Negative,
+        Outcome::NotDecimal,
+        Outcome::Refused,
+        Outcome::Dropped,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Outcome::Published => "published",
+            Outcome::Older => "older",
+            Outcome::Negative => "negative",
+            Outcome::NotDecimal => "not_decimal",
+            Outcome::Refused => "refused",
+            Outcome::Dropped => "dropped",
+        }
+    }
+}
+
+/// Counts for counter sets.
+pub(crate) fn published(outcome: Outcome, counts: usize) {
+    if counts > 0 {
+        counter!(PUBLISHED, "outcome" => outcome.name()).increment(counts as u64);
+    }
 }
 
 /// A batch: its counters, how long it took, and the pause before the next one.

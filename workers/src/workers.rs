@@ -3,6 +3,7 @@
 //! checked together, once a second, and a dirty counter waits for longer than that before it becomes a job.
 
 use crate::batches::{Batches, LeasedJob, roll_up};
+use crate::publisher::Publisher;
 use crate::records::Records;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -11,12 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tallystone_client::{Client, Worker};
 use tallystone_counters::namespace::{CounterType, NamespaceConfig};
+use tallystone_counters::publish::CounterSets;
 use tallystone_counters::redis::{Namespace, NamespaceWatcher, RedisNamespaces};
 use tallystone_counters::service::rollup_queue;
 use tallystone_counters::{NamespaceName, Refusal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// The pause before a queue that does not exist yet is tried again.
@@ -28,6 +30,8 @@ const QUIET: Duration = Duration::from_secs(60);
 const DUE_AFTER_MS_MIN: u64 = 2_000;
 /// How long rollups that have begun may take when the worker stops.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long the last counts may take on their way to a counter set.
+const PUBLISH_GRACE: Duration = Duration::from_secs(1);
 /// How many batches of jobs are leased: while one is in the store, the next one is made up of the others.
 const BATCHES_LEASED: u32 = 2;
 /// Batches of one namespace that are in the store at once. A batch has jobs of many queues, because it costs a few calls of
@@ -47,6 +51,8 @@ pub struct WorkerOptions {
     pub name: String,
     /// Where it records its rollups; `None`: it does not.
     pub records: Option<Arc<Records>>,
+    /// Where it publishes counts (W6); `None`: it does not.
+    pub counter_sets: Option<CounterSets>,
 }
 
 /// The rollup workers of one process, for all namespaces of a Redis.
@@ -54,6 +60,7 @@ pub struct RollupWorkers {
     namespaces: RedisNamespaces,
     queue: Client,
     options: WorkerOptions,
+    publisher: Option<Arc<Publisher>>,
     stale: Arc<Notify>,
 }
 
@@ -88,7 +95,8 @@ impl RollupWorkers {
     /// Rolls up the counters of a Redis, with jobs of the queue behind this client.
     pub fn new(namespaces: RedisNamespaces, queue: Client, options: WorkerOptions) -> RollupWorkers {
         crate::metrics::describe();
-        RollupWorkers { namespaces, queue, options, stale: Arc::default() }
+        let publisher = options.counter_sets.clone().map(|sets| Arc::new(Publisher::new(sets)));
+        RollupWorkers { namespaces, queue, options, publisher, stale: Arc::default() }
     }
 
     /// Runs until the token is cancelled, then finishes the rollups that have begun, for at most five seconds.
@@ -99,6 +107,9 @@ impl RollupWorkers {
     async fn work(self, stopping: CancellationToken) {
         let mut running: BTreeMap<NamespaceName, RunningNamespace> = BTreeMap::new();
         let mut watcher = NamespaceWatcher::new(self.namespaces.clone());
+        let no_more_rollups = CancellationToken::new();
+        let publisher = self.publisher.clone();
+        let publishing = publisher.map(|publisher| tokio::spawn(publisher.run(no_more_rollups.clone())));
         while let Some(all) = stopping.run_until_cancelled(watcher.next(&self.stale)).await {
             // A Redis that does not answer would keep it from stopping.
             stopping.run_until_cancelled(self.follow(all, &mut running)).await;
@@ -108,6 +119,10 @@ impl RollupWorkers {
         }
         for (_, running) in running {
             running.stop().await;
+        }
+        no_more_rollups.cancel();
+        if let Some(publishing) = publishing {
+            let _ = timeout(PUBLISH_GRACE, publishing).await;
         }
     }
 
@@ -175,10 +190,11 @@ impl RollupWorkers {
         let counters_max = COUNTERS_MAX.min(batch_count as usize * queues_each).max(batch_count as usize);
         let batches = (0..at_once).map(|_| {
             let (sender, receiver) = mpsc::channel(counters_max);
-            let (worker, records, stale) =
-                (self.options.name.clone(), self.options.records.clone(), self.stale.clone());
+            let (worker, records, publisher, stale) =
+                (self.options.name.clone(), self.options.records.clone(), self.publisher.clone(), self.stale.clone());
             // The batches end when no handler is left; the client's worker has awaited all of them.
-            tasks.spawn(Batches { store: store.clone(), counters_max, worker, records, stale }.run(receiver));
+            tasks
+                .spawn(Batches { store: store.clone(), counters_max, worker, records, publisher, stale }.run(receiver));
             sender
         });
         let batches: Vec<mpsc::Sender<LeasedJob>> = batches.collect();
@@ -191,6 +207,9 @@ impl RollupWorkers {
                 .shared_stream(shared_streams)
                 .grace(GRACE);
             tasks.spawn(work_on(worker, queue, batches, until.clone(), Arc::clone(&leased)));
+        }
+        if namespace.config.published_to.is_some() && self.publisher.is_none() {
+            tracing::warn!(namespace = %namespace.name, "this worker publishes no counts");
         }
         tracing::info!(namespace = %namespace.name, revision = namespace.revision, "rolling up");
         Ok(RunningNamespace { namespace: namespace.clone(), until, tasks, leased, seen: (0, Instant::now()) })

@@ -18,6 +18,7 @@ use crate::error::CliError;
 use crate::global::Global;
 use crate::output::Output;
 use clap::{Args, Subcommand};
+use namespace::NamespaceVerb;
 use session::CounterSession;
 
 #[derive(Args, Debug)]
@@ -54,10 +55,14 @@ pub(crate) enum CounterVerb {
     Events(events::EventsArgs),
     /// Create, change, show and delete namespaces
     #[command(subcommand)]
-    Namespace(namespace::NamespaceVerb),
+    Namespace(NamespaceVerb),
 }
 
 pub(crate) async fn run(args: CounterArgs, global: &Global, output: Output) -> Result<(), CliError> {
+    // It needs no counter server.
+    if let CounterVerb::Namespace(NamespaceVerb::Republish(args)) = args.verb {
+        return namespace::republish::run(args, output).await;
+    }
     let session = &CounterSession::connect(&args.server_of_counters, global, output).await?;
     match args.verb {
         CounterVerb::Add(args) => add::run(args, session).await,

@@ -10,7 +10,7 @@ use crate::args::{Cli, Verb};
 use crate::duration::format_time;
 use clap::Parser;
 use tallystone_client::{
-    Applied, Cardinality, Code, Counted, CounterType, Error, IdempotencyToken, NamespaceConfig, Refused,
+    Applied, Cardinality, Code, Counted, CounterType, Error, IdempotencyToken, NamespaceConfig, PublishedTo, Refused,
 };
 
 fn parse(line: &str) -> Result<CounterArgs, clap::Error> {
@@ -73,7 +73,7 @@ fn the_counter_server_may_be_given_before_and_after_the_verb() {
 fn n1_every_parameter_of_a_namespace_is_a_flag() {
     let line = "namespace put ads --type best-effort --cardinality low --ttl 1s --accept-limit 2s --coalesce 3s \
                 --rollup-batch-count 4 --num-queues 5 --capacity-bytes 6 --buckets-per-id 7 --seconds-per-bucket 8 \
-                --seconds-per-slice 9 --close-after 10s --delete-after 11s --expire-after 12s";
+                --seconds-per-slice 9 --close-after 10s --delete-after 11s --expire-after 12s --publish-to k f";
     let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = NamespaceConfig {
         counter_type: Some(CounterType::BestEffort),
@@ -90,9 +90,12 @@ fn n1_every_parameter_of_a_namespace_is_a_flag() {
         close_after_ms: Some(10_000),
         delete_after_ms: Some(11_000),
         expire_after_ms: Some(12_000),
+        published_to: Some(PublishedTo { key: "k".to_owned(), field: "f".to_owned() }),
     };
     assert_eq!(put(&line).config.into_config(), expected);
     assert_eq!(put("namespace put ads").config.into_config(), NamespaceConfig::default());
+    let no_more = NamespaceConfig { published_to: Some(PublishedTo::default()), ..NamespaceConfig::default() };
+    assert_eq!(put("namespace put ads --no-publish").config.into_config(), no_more);
     assert!(parse("namespace put ads --file x --ttl 1s").is_err(), "a file has all parameters");
 }
 

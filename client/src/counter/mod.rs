@@ -7,7 +7,7 @@ mod namespace;
 mod read;
 
 pub use add::{Added, AddedAndCounted, Cleared, IdempotencyToken, NewAdd, NewClear};
-pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig};
+pub use namespace::{Cardinality, CounterType, Namespace, NamespaceConfig, PublishedTo};
 pub use read::{Counted, CounterEntry, CounterEvent};
 
 use crate::calls::Calls;

@@ -60,6 +60,18 @@ pub struct NamespaceConfig {
     pub delete_after_ms: Option<u64>,
     /// EVENTUAL: a counter without an event for this long is deleted; default 0: never.
     pub expire_after_ms: Option<u64>,
+    /// Not best effort: the counter set to which rollups publish the counts; default none. Both texts empty: none from now on.
+    /// A [`Namespace`] has `None` where they publish nothing.
+    pub published_to: Option<PublishedTo>,
+}
+
+/// A field of a counter set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PublishedTo {
+    /// The key of the counter set.
+    pub key: String,
+    /// The field of the counts; the field `FIELD.exact_to` has the times to which they are exact.
+    pub field: String,
 }
 
 /// A namespace.
@@ -131,6 +143,7 @@ impl NamespaceConfig {
             close_after_ms: self.close_after_ms.map(wire_ms),
             delete_after_ms: self.delete_after_ms.map(wire_ms),
             expire_after_ms: self.expire_after_ms.map(wire_ms),
+            published_to: self.published_to.map(|PublishedTo { key, field }| wire::PublishedTo { key, field }),
         }
     }
 
@@ -151,6 +164,10 @@ impl NamespaceConfig {
             close_after_ms: config.close_after_ms.map(from_wire),
             delete_after_ms: config.delete_after_ms.map(from_wire),
             expire_after_ms: config.expire_after_ms.map(from_wire),
+            published_to: config
+                .published_to
+                .clone()
+                .map(|wire::PublishedTo { key, field }| PublishedTo { key, field }),
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::script::{RETRY_AFTER, Script};
 use std::time::{Duration, Instant, SystemTime};
 use tallystone_client::{
-    Applied, Cardinality, Code, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, NewClear,
+    Applied, Cardinality, Code, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, NewClear, PublishedTo,
 };
 use tallystone_proto::counter::v1 as wire;
 
@@ -132,6 +132,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         close_after_ms: Some(10),
         delete_after_ms: Some(11),
         expire_after_ms: Some(12),
+        published_to: Some(PublishedTo { key: "13".to_owned(), field: "14".to_owned() }),
     };
     let made = client.put_namespace("ns", config.clone()).await.unwrap();
     assert_eq!((made.name.as_str(), made.revision, made.config), ("ns", 2, config));
@@ -155,6 +156,7 @@ async fn n1_every_field_of_a_namespace_is_sent_and_read() {
         close_after_ms: Some(10),
         delete_after_ms: Some(11),
         expire_after_ms: Some(12),
+        published_to: Some(wire::PublishedTo { key: "13".to_owned(), field: "14".to_owned() }),
     };
     assert_eq!(received.puts[0].config.as_ref(), Some(&sent));
     assert_eq!((received.puts[2].config.as_ref(), received.puts[2].persistence_configuration.as_str()), (None, "{}"));

@@ -3,7 +3,7 @@
 use super::status::of_call;
 use super::wire::counter_type;
 use crate::names::NamespaceName;
-use crate::namespace::{Cardinality, CounterType, NamespaceConfig};
+use crate::namespace::{Cardinality, CounterType, NamespaceConfig, PublishedTo};
 use crate::redis::Namespace;
 use crate::refusal::Refusal;
 use crate::service::CounterService;
@@ -103,6 +103,11 @@ fn changed(before: NamespaceConfig, said: wire::NamespaceConfig) -> Result<Names
         close_after_ms: number("config.close_after_ms", said.close_after_ms, before.close_after_ms)?,
         delete_after_ms: number("config.delete_after_ms", said.delete_after_ms, before.delete_after_ms)?,
         expire_after_ms: number("config.expire_after_ms", said.expire_after_ms, before.expire_after_ms)?,
+        published_to: match said.published_to {
+            None => before.published_to,
+            Some(said) if said == wire::PublishedTo::default() => None,
+            Some(wire::PublishedTo { key, field }) => Some(PublishedTo { key, field }),
+        },
     })
 }
 
@@ -137,6 +142,7 @@ fn into_wire(Namespace { name, config, revision, incarnation }: Namespace) -> wi
         close_after_ms: Some(config.close_after_ms as i64),
         delete_after_ms: Some(config.delete_after_ms as i64),
         expire_after_ms: Some(config.expire_after_ms as i64),
+        published_to: config.published_to.map(|PublishedTo { key, field }| wire::PublishedTo { key, field }),
     };
     wire::Namespace {
         name: name.to_string(),

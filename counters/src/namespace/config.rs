@@ -81,6 +81,45 @@ pub struct NamespaceConfig {
     // A server that does not know it reads a namespace without it.
     #[serde(skip_serializing_if = "is_zero")]
     pub expire_after_ms: u64,
+    /// Not BEST_EFFORT: the counter set to which rollups publish the counts (W6); `None`: they publish nothing.
+    // As above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_to: Option<PublishedTo>,
+}
+
+/// A field of a counter set (W6).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedTo {
+    /// The key of the counter set.
+    pub key: String,
+    /// The field of the counts.
+    pub field: String,
+}
+
+impl PublishedTo {
+    const KEY_BYTES_MAX: usize = 512;
+    /// The module allows 64 bytes, which include the suffix of the time field.
+    const FIELD_BYTES_MAX: usize = 55;
+
+    /// The field of the times to which the counts are exact.
+    pub fn time_field(&self) -> String {
+        format!("{}.exact_to", self.field)
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        let (key_max, field_max) = (PublishedTo::KEY_BYTES_MAX, PublishedTo::FIELD_BYTES_MAX);
+        if !(1..=key_max).contains(&self.key.len()) {
+            let why = format!("has {} bytes; must have 1 to {key_max}", self.key.len());
+            return Err(Refusal::invalid("published_to.key", why));
+        }
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if !(1..=field_max).contains(&self.field.len()) || !self.field.bytes().all(is_plain) {
+            let why = format!("must have 1 to {field_max} characters of A-Z a-z 0-9 . _ -");
+            return Err(Refusal::invalid("published_to.field", why));
+        }
+        Ok(())
+    }
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -106,6 +145,7 @@ impl Default for NamespaceConfig {
             close_after_ms: 518_400_000,
             delete_after_ms: 604_800_000,
             expire_after_ms: 0,
+            published_to: None,
         }
     }
 }
@@ -133,6 +173,12 @@ impl NamespaceConfig {
             within("expire_after_ms", self.expire_after_ms, EXPIRE_MS_MIN, YEAR_MS)?;
             if self.counter_type != CounterType::Eventual {
                 return Err(Refusal::invalid("expire_after_ms", "must be 0: only EVENTUAL counters expire"));
+            }
+        }
+        if let Some(published_to) = &self.published_to {
+            published_to.check()?;
+            if self.counter_type == CounterType::BestEffort {
+                return Err(Refusal::invalid("published_to", "cannot be set: BEST_EFFORT counters have no rollups"));
             }
         }
         if !self.seconds_per_slice.is_multiple_of(self.seconds_per_bucket) {
@@ -198,6 +244,24 @@ const _: () = assert!(
 mod tests {
     use super::*;
 
+    /// Configurations that name no counter set to publish to, and the field at fault.
+    fn unpublishable() -> Vec<(&'static str, NamespaceConfig)> {
+        let to = |key: &str, field: &str| {
+            let published_to = Some(PublishedTo { key: key.to_owned(), field: field.to_owned() });
+            NamespaceConfig { published_to, ..Default::default() }
+        };
+        assert_eq!(to("objects", &"f".repeat(55)).check(), Ok(()));
+        let best_effort = NamespaceConfig { counter_type: CounterType::BestEffort, ..to("objects", "likes") };
+        vec![
+            ("published_to.key", to("", "likes")),
+            ("published_to.key", to(&"k".repeat(513), "likes")),
+            ("published_to.field", to("objects", "")),
+            ("published_to.field", to("objects", "li kes")),
+            ("published_to.field", to("objects", &"f".repeat(56))),
+            ("published_to", best_effort),
+        ]
+    }
+
     #[test]
     fn n1_the_default_is_good_and_absurd_values_are_named() {
         let of_type =
@@ -215,7 +279,7 @@ mod tests {
             ("expire_after_ms", of_type(CounterType::Accurate)),
             ("expire_after_ms", of_type(CounterType::BestEffort)),
         ];
-        for (field, config) in absurd {
+        for (field, config) in absurd.into_iter().chain(unpublishable()) {
             assert!(matches!(config.check(), Err(Refusal::Invalid { field: named, .. }) if named == field), "{field}");
         }
     }

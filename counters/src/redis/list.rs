@@ -96,6 +96,16 @@ impl RedisNamespace {
         }
     }
 
+    /// A page of about `count` counters that have a checkpoint, with those that were deleted.
+    pub(crate) async fn rolled_up(&self, token: &str, count: usize) -> Result<CounterPage, Refusal> {
+        let unknown = || Refusal::invalid("page_token", "is not a page token of this list");
+        let begin = Position { is_pending: false, shard: 0, cursor: 0 };
+        let position = if token.is_empty() { begin } else { Position::parse(token).ok_or_else(unknown)? };
+        let (cursor, counters) = self.scan_checkpoints(position.shard, position.cursor, count).await?;
+        let next = position.after(cursor).filter(|next| !next.is_pending).map(|next| next.token());
+        Ok(CounterPage { counters, next })
+    }
+
     async fn scan_checkpoints(
         &self,
         shard: u16,

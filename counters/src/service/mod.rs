@@ -217,12 +217,29 @@ impl CounterService {
         if before.as_ref().is_some_and(|before| before.config == config) {
             return before.ok_or(Refusal::Stale);
         }
+        if before.as_ref().is_none_or(|before| before.config.published_to != config.published_to) {
+            self.check_unbound(name, &config).await?;
+        }
         let namespace = self.directory.namespaces.replace(name, before.as_ref(), config).await?;
         if let Err(refusal) = self.directory.reopen(name, self.directory.cached(name).as_ref()).await {
             // The shards follow it already: this server opens it with the next call or poll.
             tracing::debug!(%name, %refusal, "a changed namespace is not open yet");
         }
         Ok(namespace)
+    }
+
+    /// Refuses a field of a counter set to which another namespace publishes: each would overwrite the counts of the other.
+    async fn check_unbound(&self, name: &NamespaceName, config: &NamespaceConfig) -> Result<(), Refusal> {
+        let Some(to) = &config.published_to else { return Ok(()) };
+        let all = self.directory.namespaces.all().await?;
+        let is_other = |other: &&Namespace| other.name != *name && other.config.published_to.as_ref() == Some(to);
+        match all.iter().find(is_other) {
+            Some(other) => {
+                let why = format!("is the field '{}' of '{}', to which '{}' publishes", to.field, to.key, other.name);
+                Err(Refusal::invalid("published_to", why))
+            }
+            None => Ok(()),
+        }
     }
 
     /// A namespace.

@@ -1,6 +1,7 @@
 //! Queue, counters, rollup worker and indexer in one process, as `tallystone dev` and the demo run them.
 
 use crate::client::ClientConfig;
+use crate::counter_sets::counter_sets;
 use crate::counters::{attach_counters, connect_namespaces, queue_client};
 use crate::indexer::attach_indexers;
 use crate::queue::queue_over;
@@ -55,7 +56,7 @@ impl AllInOne {
     pub async fn with_rollup_worker(mut self, config: &Config) -> Result<AllInOne, AssemblyError> {
         let namespaces = connect_namespaces(&config.redis).await?;
         let client = queue_client("server.listen", &self.queue.url(), &ClientConfig::default())?;
-        let options = WorkerOptions { name: own_name(), records: None };
+        let options = WorkerOptions { name: own_name(), records: None, counter_sets: Some(counter_sets(config)?) };
         self.rollup_worker = Some(RollupWorker::start(namespaces, client, options));
         Ok(self)
     }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use tallystone_counters::CountersConfig;
 use tallystone_indexer::{ElasticsearchConfig, HistoryConfig, IndexerConfig};
 use tallystone_kafka::KafkaConfig;
-use tallystone_link::{ConnectError, RedisConfig};
+use tallystone_link::{CompactConfig, ConnectError, RedisConfig};
 use tallystone_model::ConfigError;
 use tallystone_server::store::{OutboxBound, RedisOptions};
 use tallystone_server::{OutboxConfig, QueueTemplates, ServerConfig, TenantConfigs};
@@ -55,6 +55,8 @@ pub struct Config {
     pub counters: CountersConfig,
     /// The rollup worker.
     pub rollup_worker: RollupWorkerConfig,
+    /// The Redis with the counter sets that the rollup worker publishes to.
+    pub compact: CompactConfig,
 }
 
 impl Config {
@@ -90,6 +92,7 @@ impl Config {
     pub fn check_rollup_worker(&self) -> Result<(), ConfigError> {
         self.rollup_worker.check()?;
         self.check_ports("rollup_worker", None, self.rollup_worker.metrics_listen)?;
+        self.compact.check()?;
         self.client.check()?;
         self.redis.check()
     }

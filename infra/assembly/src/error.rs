@@ -1,5 +1,6 @@
 //! Why a process could not be put together, or has failed.
 
+use tallystone_counters::publish::RepublishError;
 use tallystone_indexer::HistoryError;
 use tallystone_link::ConnectError;
 use tallystone_model::ConfigError;
@@ -20,6 +21,14 @@ pub enum AssemblyError {
     /// The counters' store has refused a namespace.
     #[error(transparent)]
     Counters(#[from] tallystone_counters::Refusal),
+    /// The counts of a namespace could not all be published.
+    #[error("{namespace}: {why}")]
+    Republish {
+        /// The namespace.
+        namespace: String,
+        /// Why.
+        why: RepublishError,
+    },
     /// A port cannot be served, or no longer.
     #[error(transparent)]
     Serve(#[from] ServeError),

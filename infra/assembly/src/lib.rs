@@ -2,13 +2,15 @@
 //!
 //! What lives here: the whole configuration ([`Config`]), and one file per process: the queue's server with its relay and
 //! history ([`queue`]), the counters ([`counters`]), the rollup worker ([`RollupWorker`]), the indexer ([`indexer`]), and
-//! several of them in one process ([`AllInOne`]); and the operator's word on a Redis ([`accept_store`]). What may not: command-line arguments, output for people, and the work
+//! several of them in one process ([`AllInOne`]); the operator's word on a Redis ([`accept_store`]), and the
+//! refill of counter sets ([`republish`]). What may not: command-line arguments, output for people, and the work
 //! that a part does.
 
 mod all_in_one;
 mod buckets;
 mod client;
 mod config;
+mod counter_sets;
 mod counters;
 mod error;
 mod history;
@@ -21,6 +23,7 @@ mod telemetry;
 pub use all_in_one::{AllInOne, Listeners, create_namespace};
 pub use client::ClientConfig;
 pub use config::Config;
+pub use counter_sets::{counter_sets, republish};
 pub use counters::{attach_counters, connect_namespaces, counters, queue_client};
 pub use error::AssemblyError;
 pub use history::History;

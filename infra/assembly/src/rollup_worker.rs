@@ -1,6 +1,7 @@
 //! The process `tallystone rollup-worker`: rollups of counters, taken from the queue.
 
 use crate::buckets::buckets;
+use crate::counter_sets::counter_sets;
 use crate::counters::{connect_namespaces, queue_client};
 use crate::{AssemblyError, Config};
 use tallystone_client::Client;
@@ -18,6 +19,7 @@ pub async fn rollup_worker(config: &Config, options: WorkerOptions) -> Result<Ro
     if let Some(address) = config.rollup_worker.metrics_listen {
         tokio::spawn(listen_metrics(address, &buckets(), &config.ports()?, &Collectors::default())?);
     }
+    let options = WorkerOptions { counter_sets: Some(counter_sets(config)?), ..options };
     Ok(RollupWorkers::new(connect_namespaces(&config.redis).await?, queue, options))
 }
 

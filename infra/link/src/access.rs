@@ -1,4 +1,4 @@
-//! With which user and which files a process reaches Redis (S6).
+//! With which user and which files a process reaches a Redis (S6).
 
 use crate::ConnectError;
 use crate::address::Address;
@@ -8,7 +8,7 @@ use redis::{ClientTlsConfig, ConnectionInfo, RedisError, TlsCertificates};
 use std::path::{Path, PathBuf};
 use tallystone_model::ConfigError;
 
-/// The user and the files of `[redis]`. Nothing of it is secret: the password is in a file.
+/// The user and the files of a section such as `[redis]`. Nothing of it is secret: the password is in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedisAccess {
     /// The ACL user; `None`: that of the address, or the default user.
@@ -28,33 +28,36 @@ pub struct RedisAccess {
 }
 
 impl RedisAccess {
-    /// Checks that the keys fit each other and the address. The error names the first bad key.
-    pub(crate) fn check(&self, url: &str) -> Result<(), ConfigError> {
-        let bad = |key: &str, why: &str| Err(ConfigError::new(format!("redis.{key}"), why));
+    /// Checks that the keys of this section fit each other and the address. The error names the first bad key.
+    pub(crate) fn check(&self, section: &str, url: &str) -> Result<(), ConfigError> {
+        let bad = |key: &str, why: &str| {
+            let why = why.replace("SECTION", section);
+            Err(ConfigError::new(format!("{section}.{key}"), why))
+        };
         // What is no address is another error.
         let address = Address::parse(url).ok();
         let has_password = address.as_ref().is_some_and(|address| address.node().redis_settings().password().is_some());
         let files = [("ca_file", &self.ca_file), ("cert_file", &self.cert_file), ("key_file", &self.key_file)];
         if let Some((key, _)) = files.into_iter().find(|(_, file)| file.is_some() && !has_tls(url)) {
-            return bad(key, "is set, but redis.url does not begin with rediss, so the connection has no TLS");
+            return bad(key, "is set, but SECTION.url does not begin with rediss, so the connection has no TLS");
         }
         match (&self.cert_file, &self.key_file) {
-            (Some(_), None) => return bad("key_file", "is not set, but redis.cert_file is; set both"),
-            (None, Some(_)) => return bad("cert_file", "is not set, but redis.key_file is; set both"),
+            (Some(_), None) => return bad("key_file", "is not set, but SECTION.cert_file is; set both"),
+            (None, Some(_)) => return bad("cert_file", "is not set, but SECTION.key_file is; set both"),
             _ => {}
         }
         match (&self.sentinel_user, &self.sentinel_password_file) {
             (Some(_), None) => {
-                return bad("sentinel_password_file", "is not set, but redis.sentinel_user is; set both");
+                return bad("sentinel_password_file", "is not set, but SECTION.sentinel_user is; set both");
             }
             (_, Some(_)) if matches!(address, Some(Address::One(_))) => {
-                return bad("sentinel_password_file", "is set, but redis.url names no Sentinels");
+                return bad("sentinel_password_file", "is set, but SECTION.url names no Sentinels");
             }
             _ => {}
         }
         match (&self.user, &self.password_file) {
-            (_, Some(_)) if has_password => bad("password_file", "is set, but redis.url has a password, too"),
-            (Some(_), None) => bad("password_file", "is not set, but redis.user is; set both"),
+            (_, Some(_)) if has_password => bad("password_file", "is set, but SECTION.url has a password, too"),
+            (Some(_), None) => bad("password_file", "is not set, but SECTION.user is; set both"),
             _ => Ok(()),
         }
     }
@@ -64,6 +67,18 @@ impl RedisAccess {
     /// # Errors
     /// [`ConnectError::Address`], or [`ConnectError::File`] if a file cannot be used.
     pub fn primary(&self, url: &str) -> Result<Primary, ConnectError> {
+        self.primary_of("redis", url)
+    }
+
+    /// The same, for the keys of another section.
+    pub(crate) fn primary_of(&self, section: &'static str, url: &str) -> Result<Primary, ConnectError> {
+        self.open(url).map_err(|error| match error {
+            ConnectError::File { key, why, .. } => ConnectError::File { section, key, why },
+            other => other,
+        })
+    }
+
+    fn open(&self, url: &str) -> Result<Primary, ConnectError> {
         let bad_address = |error: RedisError| ConnectError::Address(error.to_string());
         let address = Address::parse(url).map_err(ConnectError::Address)?;
         let certificates = if has_tls(url) { Some(self.certificates()?) } else { None };
@@ -119,7 +134,11 @@ fn password(key: &'static str, path: &Path) -> Result<String, ConnectError> {
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, ConnectError> {
-    std::fs::read(path).map_err(|error| ConnectError::File { key, why: format!("{}: {error}", path.display()) })
+    std::fs::read(path).map_err(|error| ConnectError::File {
+        section: "redis",
+        key,
+        why: format!("{}: {error}", path.display()),
+    })
 }
 
 #[cfg(test)]
@@ -129,7 +148,7 @@ mod tests {
     #[test]
     fn s6_keys_that_do_not_fit_are_named() {
         let file = || Some(PathBuf::from("f"));
-        let bad = |url: &str, access: RedisAccess| access.check(url).err().map(|error| error.field);
+        let bad = |url: &str, access: RedisAccess| access.check("redis", url).err().map(|error| error.field);
         let (plain, tls) = ("redis://h:1", "rediss://h:1");
         assert_eq!(bad(plain, RedisAccess::default()), None);
         assert_eq!(bad(plain, RedisAccess { password_file: file(), ..RedisAccess::default() }), None);

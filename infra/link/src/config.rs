@@ -75,7 +75,7 @@ impl RedisConfig {
             let why = format!("{why}; must be like redis://127.0.0.1:6379 or redis-sentinel://a:26379,b:26379/0#NAME");
             return Err(ConfigError::new("redis.url", why));
         }
-        self.access().check(&self.url)?;
+        self.access().check("redis", &self.url)?;
         ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;
         ConfigError::unless_within("redis.replica_wait_ms", self.replica_wait_ms, 1..=60_000)?;
         ConfigError::unless_within("redis.disk_free_min_bytes", self.disk_free_min_bytes, 0..=1 << 50)?;

@@ -13,6 +13,7 @@ mod access;
 mod acl;
 mod address;
 mod clock;
+mod compact;
 mod condition;
 mod config;
 mod connection;
@@ -36,6 +37,7 @@ mod witness;
 
 pub use access::RedisAccess;
 pub use clock::Clock;
+pub use compact::CompactConfig;
 pub use condition::Condition;
 pub use config::RedisConfig;
 pub use demands::Demands;

@@ -31,9 +31,11 @@ pub enum ConnectError {
     /// The address cannot be parsed.
     #[error("redis.url: {0}")]
     Address(String),
-    /// A file of `[redis]` cannot be used.
-    #[error("redis.{key}: {why}")]
+    /// A file of `[redis]`, or of another section about a Redis, cannot be used.
+    #[error("{section}.{key}: {why}")]
     File {
+        /// The section.
+        section: &'static str,
         /// The key that names it.
         key: &'static str,
         /// Why.

@@ -72,7 +72,11 @@ impl Room {
     /// The room in a folder; measured now, and then by [`watch`](Room::watch).
     pub(crate) fn of_folder(what: &'static str, folder: &Path, reserve: Reserve) -> Result<Room, ConnectError> {
         let watched = Watched { what, folder: folder.to_owned(), reserve, is_used: AtomicBool::new(false) };
-        let unusable = |error| ConnectError::File { key: "data_dir", why: format!("{}: {error}", folder.display()) };
+        let unusable = |error| ConnectError::File {
+            section: "redis",
+            key: "data_dir",
+            why: format!("{}: {error}", folder.display()),
+        };
         watched.measure().map_err(unusable)?;
         Ok(Room(Some(Arc::new(watched))))
     }

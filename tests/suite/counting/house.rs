@@ -155,7 +155,7 @@ async fn connect(redis: &TestRedis) -> RedisNamespaces {
 
 async fn start_worker(redis: &TestRedis, queue: Client, records: &Path) -> RollupWorker {
     let written = Arc::new(Records::open(records).expect("a file"));
-    let options = WorkerOptions { name: "worker".to_owned(), records: Some(written) };
+    let options = WorkerOptions { name: "worker".to_owned(), records: Some(written), ..WorkerOptions::default() };
     RollupWorker::start(connect(redis).await, queue, options)
 }
 

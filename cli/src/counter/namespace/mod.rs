@@ -4,6 +4,7 @@ mod delete;
 mod get;
 mod ls;
 mod put;
+pub(crate) mod republish;
 mod text;
 
 use super::session::CounterSession;
@@ -24,6 +25,11 @@ pub(crate) enum NamespaceVerb {
     Ls,
     /// Delete a namespace with its counters
     Delete(delete::DeleteArgs),
+    /// Publish all counts of namespaces again into their counter sets, in place of what a lost or new set lacks
+    ///
+    /// The command reads the counters' Redis itself, with the configuration of a rollup worker. It may run while rollups
+    /// go on, and may be repeated: a counter set keeps the later count of each counter.
+    Republish(republish::RepublishArgs),
 }
 
 pub(crate) async fn run(verb: NamespaceVerb, session: &CounterSession) -> Result<(), CliError> {
@@ -32,5 +38,6 @@ pub(crate) async fn run(verb: NamespaceVerb, session: &CounterSession) -> Result
         NamespaceVerb::Get(args) => get::run(args, session).await,
         NamespaceVerb::Ls => ls::run(session).await,
         NamespaceVerb::Delete(args) => delete::run(args, session).await,
+        NamespaceVerb::Republish(args) => republish::run(args, session.output).await,
     }
 }

@@ -8,7 +8,7 @@ use crate::ndjson::{open, unreadable};
 use clap::Args;
 use std::io::Read;
 use std::path::PathBuf;
-use tallystone_client::{Cardinality, CounterType, NamespaceConfig};
+use tallystone_client::{Cardinality, CounterType, NamespaceConfig, PublishedTo};
 
 /// More than any configuration needs, and less than a request may have.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -74,6 +74,13 @@ pub(crate) struct ConfigArgs {
     /// For eventual: a counter without an add or a clear for this long is deleted; 0s for never [server's default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     expire_after: Option<u64>,
+    /// For eventual and accurate: the counter set to which rollups publish the counts of counters whose names are numbers,
+    /// and the field of the counts in it [server's default: none]
+    #[arg(long, num_args = 2, value_names = ["KEY", "FIELD"])]
+    publish_to: Option<Vec<String>>,
+    /// Publish the counts no longer
+    #[arg(long, conflicts_with = "publish_to")]
+    no_publish: bool,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -92,6 +99,10 @@ enum CardinalityName {
 
 impl ConfigArgs {
     pub(crate) fn into_config(self) -> NamespaceConfig {
+        let published_to = match self.publish_to.map(<[String; 2]>::try_from) {
+            Some(Ok([key, field])) => Some(PublishedTo { key, field }),
+            _ => self.no_publish.then(PublishedTo::default),
+        };
         NamespaceConfig {
             counter_type: self.counter_type.map(|name| match name {
                 TypeName::BestEffort => CounterType::BestEffort,
@@ -115,6 +126,7 @@ impl ConfigArgs {
             close_after_ms: self.close_after,
             delete_after_ms: self.delete_after,
             expire_after_ms: self.expire_after,
+            published_to,
         }
     }
 }

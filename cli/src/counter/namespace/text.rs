@@ -3,7 +3,7 @@
 use crate::duration::format_ms;
 use crate::output::grouped;
 use crate::text::visible;
-use tallystone_client::{Cardinality, CounterType, Namespace};
+use tallystone_client::{Cardinality, CounterType, Namespace, PublishedTo};
 
 pub(super) fn type_text(counter_type: Option<CounterType>) -> &'static str {
     match counter_type {
@@ -29,6 +29,10 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
     let duration = |ms: Option<u64>| ms.map_or_else(String::new, format_ms);
     let seconds = |seconds: Option<u32>| duration(seconds.map(|seconds| u64::from(seconds) * 1_000));
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
+    let published_to = match &config.published_to {
+        Some(PublishedTo { key, field }) => format!("{} of {}", visible(field), visible(key)),
+        None => "nowhere".to_owned(),
+    };
     let lines = [
         ("type", type_text(config.counter_type).to_owned()),
         ("cardinality", cardinality_text(config.cardinality).to_owned()),
@@ -44,6 +48,7 @@ pub(super) fn describe_text(namespace: &Namespace) -> String {
         ("close after", duration(config.close_after_ms)),
         ("delete after", duration(config.delete_after_ms)),
         ("expire after", duration(config.expire_after_ms)),
+        ("published to", published_to),
         ("revision", namespace.revision.to_string()),
     ];
     let headline = format!("namespace {}\n", visible(&namespace.name));

@@ -227,10 +227,11 @@ pub(crate) struct NamespaceBody {
     config: NamespaceConfig,
 }
 
-/// The store's form leaves a parameter out that earlier servers do not know.
+/// The store's form leaves parameters out that earlier servers do not know.
 fn every_parameter<S: Serializer>(config: &NamespaceConfig, serializer: S) -> Result<S::Ok, S::Error> {
     let mut value = serde_json::to_value(config).map_err(serde::ser::Error::custom)?;
     value["expire_after_ms"] = config.expire_after_ms.into();
+    value["published_to"] = serde_json::to_value(&config.published_to).map_err(serde::ser::Error::custom)?;
     value.serialize(serializer)
 }
 

@@ -152,6 +152,7 @@ mod tests {
             close_after_ms: 518_400_000,
             delete_after_ms: 604_800_000,
             expire_after_ms: 0,
+            published_to: None,
             ttl_ms: 0,
         };
         assert_eq!(parse(ARTICLE_EXAMPLE), Ok(expected.clone()));

@@ -34,7 +34,8 @@ async fn sample(plan: &CountersPlan, rig: &Rig) -> Result<usize> {
     let (adds, window_ms) = (plan.sizes.window_adds, plan.sizes.default_coalesce_ms);
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("records");
-    let worker = WorkerOptions { name: "worker".to_owned(), records: Some(Arc::new(Records::open(&path)?)) };
+    let records = Some(Arc::new(Records::open(&path)?));
+    let worker = WorkerOptions { name: "worker".to_owned(), records, ..WorkerOptions::default() };
     let config = plan.sizes.namespace(window_ms);
     let service = CountersUnderTest::start(plan, rig, config, Rollups::By(worker)).await?;
     let counters = ZipfCounters::zipf(1);

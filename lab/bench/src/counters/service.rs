@@ -40,7 +40,7 @@ pub(super) enum Rollups {
 impl Rollups {
     /// A worker with default options.
     pub(super) fn by_worker() -> Rollups {
-        Rollups::By(WorkerOptions { name: "worker".to_owned(), records: None })
+        Rollups::By(WorkerOptions { name: "worker".to_owned(), ..WorkerOptions::default() })
     }
 }
 

@@ -1,0 +1,146 @@
+//! The Redis with the counter sets.
+
+use super::count::PublishedCount;
+use crate::namespace::PublishedTo;
+use redis::Cmd;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use tallystone_link::{Link, LinkError};
+use tallystone_model::Refusal;
+
+/// Bits of a time in Unix ms: enough until 2039, and a later one still fits, only in more memory.
+const TIME_WIDTH: &str = "41";
+
+/// A Redis that has counter sets, if its module is loaded.
+#[derive(Clone)]
+pub struct CounterSets {
+    link: Arc<Link>,
+    /// Shown in errors, without its password.
+    shown: Arc<str>,
+}
+
+impl fmt::Debug for CounterSets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CounterSets({})", self.shown)
+    }
+}
+
+/// What became of counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The set has these now.
+    pub set: usize,
+    /// The set had the same or later ones.
+    pub older: usize,
+    /// They are below 0, and the field is unsigned.
+    pub negative: usize,
+}
+
+/// Why counts were not published.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unpublished {
+    /// The Redis does not answer, or not now. The counts may be sent again.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It has no counter set at this key.
+    #[error("{0}")]
+    NoSet(String),
+    /// It refuses these counts: no module, another type of value, no such field, no memory, no right.
+    #[error("{0}")]
+    Refused(String),
+    /// Some of the counts are below 0, and the field is unsigned. The set has not changed.
+    #[error("a count is below 0, and the field is unsigned")]
+    Negative,
+}
+
+impl CounterSets {
+    /// The Redis behind this link. `shown` is its address in errors: pass it
+    /// [`without_password`](tallystone_model::without_password).
+    pub fn new(link: Link, shown: &str) -> CounterSets {
+        CounterSets { link: Arc::new(link), shown: shown.into() }
+    }
+
+    /// Sets the field of each count that is later than what the set has.
+    ///
+    /// # Errors
+    /// [`Unpublished`]; the set may have some of the counts. Publishing them again changes nothing.
+    pub async fn publish(&self, to: &PublishedTo, counts: &[PublishedCount]) -> Result<Published, Unpublished> {
+        let whole = |set| Published { set, older: counts.len() - set, negative: 0 };
+        match self.set_newer(to, counts).await {
+            Ok(set) => Ok(whole(set)),
+            Err(Unpublished::Negative) => {
+                let fitting: Vec<PublishedCount> = counts.iter().filter(|count| count.count >= 0).copied().collect();
+                let set = if fitting.is_empty() { 0 } else { self.set_newer(to, &fitting).await? };
+                Ok(Published { set, older: fitting.len() - set, negative: counts.len() - fitting.len() })
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The number of counts that were set.
+    async fn set_newer(&self, to: &PublishedTo, counts: &[PublishedCount]) -> Result<usize, Unpublished> {
+        let mut packed = Vec::with_capacity(counts.len() * PublishedCount::PACKED_BYTES);
+        counts.iter().for_each(|count| count.pack_into(&mut packed));
+        let mut command = redis::cmd("CT.PSETNEWER");
+        command.arg(&to.key).arg(&to.field).arg(to.time_field()).arg(packed);
+        let reply: usize = self.call(to, &command).await?;
+        Ok(reply.min(counts.len()))
+    }
+
+    /// Creates the counter set with the default options, or adds the fields that it lacks. `width`: of the count, as in
+    /// `CT.CREATE`.
+    ///
+    /// # Errors
+    /// [`Unpublished`]. May be repeated.
+    pub async fn create(&self, to: &PublishedTo, width: &str) -> Result<(), Unpublished> {
+        let fields = [(to.field.clone(), width), (to.time_field(), TIME_WIDTH)];
+        let info = self.call::<HashMap<String, String>>(to, redis::cmd("CT.INFO").arg(&to.key)).await;
+        let schema = match info {
+            Ok(mut info) => info.remove("schema").unwrap_or_default(),
+            Err(Unpublished::NoSet(_)) => {
+                let mut command = redis::cmd("CT.CREATE");
+                command.arg(&to.key).arg("SCHEMA");
+                for (field, width) in &fields {
+                    command.arg(field).arg(*width);
+                }
+                return self.call::<()>(to, &command).await;
+            }
+            Err(other) => return Err(other),
+        };
+        // Pairs of a field and its width.
+        let existing: Vec<&str> = schema.split(' ').step_by(2).collect();
+        for (field, width) in fields.iter().filter(|(field, _)| !existing.contains(&field.as_str())) {
+            let mut command = redis::cmd("CT.ALTER");
+            command.arg(&to.key).arg("ADD").arg(field).arg(*width);
+            self.call::<()>(to, &command).await?;
+        }
+        Ok(())
+    }
+
+    async fn call<T: redis::FromRedisValue>(&self, to: &PublishedTo, command: &Cmd) -> Result<T, Unpublished> {
+        let value = self.link.call(command).await.map_err(|error| self.unpublished(to, error))?;
+        redis::from_redis_value(value).map_err(|error| Unpublished::Refused(error.to_string()))
+    }
+
+    fn unpublished(&self, to: &PublishedTo, error: LinkError) -> Unpublished {
+        let (code, detail) = (error.source.code().map(str::to_owned), error.source.detail().map(str::to_owned));
+        let detail = detail.unwrap_or_default();
+        let PublishedTo { key, field } = to;
+        match (code.as_deref(), Refusal::from(error)) {
+            (_, unavailable @ Refusal::Unavailable { .. }) => {
+                Unpublished::Unavailable(format!("the Redis at {}: {unavailable}", self.shown))
+            }
+            (Some("NOSET"), _) => Unpublished::NoSet(format!("the Redis at {} has no counter set '{key}'", self.shown)),
+            (Some("OVERFLOW"), _) => Unpublished::Negative,
+            (_, _) if detail.starts_with("unknown command") => {
+                let why = format!("the Redis at {} has no counter sets: Tallystone's module is not loaded", self.shown);
+                Unpublished::Refused(why)
+            }
+            (_, refusal) => {
+                let why = format!("the counter set '{key}' at {} refuses the field '{field}': {refusal}", self.shown);
+                Unpublished::Refused(why)
+            }
+        }
+    }
+}
