@@ -17,7 +17,6 @@ pub(crate) struct Part {
 }
 
 /// Where the records of a part are.
-#[expect(clippy::large_enum_variant, reason = "a box would cost each command one more cache miss")]
 #[derive(Debug)]
 pub(crate) enum Body {
     /// In slots.
