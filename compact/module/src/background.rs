@@ -73,7 +73,7 @@ pub(crate) fn touch(context: &Context<'_>, shared: &Arc<Shared>) {
         wake(shared);
         arm(context, true);
     }
-    if IS_LOADING.load(Relaxed) && LOADED_WRITES.fetch_add(1, Relaxed) % LOADING_WRITES == 0 {
+    if IS_LOADING.load(Relaxed) && LOADED_WRITES.fetch_add(1, Relaxed).is_multiple_of(LOADING_WRITES) {
         work();
     }
 }

@@ -164,13 +164,14 @@ fn unblock(wait: &Wait, fetched: Fetched) {
     }
 }
 
-/// The pages of a command that runs again.
+/// The pages of a command that runs again. They are given once.
 ///
 /// # Safety
 /// The context is that of the reply callback of a client that `unblock` has given its data.
-pub(crate) unsafe fn fetched<'a>(context: &'a Context<'_>) -> &'a mut Fetched {
-    // SAFETY: the caller's promise. The engine frees the data after the callback.
-    unsafe { &mut (*(api().get_blocked_client_private_data)(context.raw()).cast::<Ready>()).fetched }
+pub(crate) unsafe fn take_fetched(context: &Context<'_>) -> Fetched {
+    // SAFETY: the caller's promise. The engine frees the data after the callback, and nothing else refers to it.
+    let ready = unsafe { &mut *(api().get_blocked_client_private_data)(context.raw()).cast::<Ready>() };
+    std::mem::take(&mut ready.fetched)
 }
 
 unsafe extern "C" fn free_private(_ctx: *mut raw::Ctx, data: *mut c_void) {

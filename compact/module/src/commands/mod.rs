@@ -107,13 +107,13 @@ pub(crate) unsafe extern "C" fn entry_resumed<C: Command>(
     let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
     guarded(&context, || {
         // SAFETY: this is the reply callback of a client that was unblocked with its pages.
-        let fetched = unsafe { blocked::fetched(&context) };
+        let mut fetched = unsafe { blocked::take_fetched(&context) };
         if C::IS_WRITE && is_paused() {
             return context.reply_error("TRYAGAIN clients were paused in this moment; nothing was changed");
         }
-        match attempt::<C>(&context, &args, fetched) {
+        match attempt::<C>(&context, &args, &fetched) {
             Ok(()) => {}
-            Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, fetched, unread),
+            Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut fetched, unread),
             Err(Stop::NoSet) if context.flags() & raw::FLAG_CLUSTER != 0 => {
                 context.reply_error("TRYAGAIN the key was deleted or moved while its records were read from disk");
             }
