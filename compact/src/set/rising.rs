@@ -99,22 +99,25 @@ impl Rising {
     }
 
     /// Begins a new table for the ids from `first` on. Ids beyond the reach of the last table that wait in its extend dictionary
-    /// move over.
+    /// move over, into slots if the new table reaches them: a search looks for such ids there first.
     fn roll(&mut self, first: u64, id: u64, shape: &Shape) {
         let mut table = self.spares.pop().unwrap_or_else(|| shape.table(0));
         table.origin = first.max(id.saturating_sub(shape.geometry.key_max / 2));
+        self.top = first;
         if let Some(Part { body: Body::Hot(last), .. }) = self.parts.last_mut() {
             let moving: Vec<u64> = last.extend.iter().map(|(id, _)| id).filter(|id| *id >= first).collect();
             for id in moving {
                 let hash = Hash::of(id, shape.seed);
                 if let Some(record) = last.extend.remove(id, hash) {
-                    table.extend.insert(id, hash, record);
+                    let (_, found) = insert_late(&mut table, id, hash);
+                    let values: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values().iter().copied()).collect();
+                    table.store(id, hash, found, &values);
+                    self.top = if found == Found::Extend { self.top } else { self.top.max(id) };
                 }
             }
         }
         let serial = self.next_serial;
         self.next_serial += 1;
-        self.top = first;
         self.parts.push(Part { first, serial, body: Body::Hot(table) });
     }
 
