@@ -200,7 +200,7 @@ impl Shared {
                 return Ok(view);
             }
             if stored.config != view.stored.config {
-                stored.revise(view.timeline_begin);
+                stored.revise(view.timeline_begin, view.created_at_ms);
             }
             // A slot may pass from one index to another: the structures of the old one are deleted in the same write. So
             // is what only a build needs, when it ends.

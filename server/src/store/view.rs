@@ -12,8 +12,10 @@ use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard
 
 /// The last use of an index is recorded at most this often, because each record is a change of the configuration.
 const USE_REFRESH_MS: u64 = 600_000;
-/// The numbers that a revision leaves out at most in a new timeline: 8,000 times on average before they end.
+/// The numbers that a revision leaves out at most in a new timeline. They end after 8,000 gaps of the average size.
 const REVISION_GAP_MAX: u64 = 1 << 20;
+/// One number is left out for so many microseconds. Changes follow each other more slowly: each waits for the one before it.
+const REVISION_GAP_US: u64 = 2_048;
 
 /// The configuration as Redis stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,11 +79,13 @@ impl Stored {
         Ok(stored)
     }
 
-    /// The revision of a change: no earlier change had it. One that Redis has lost may have had the next numbers, so the first
-    /// in a new timeline leaves a gap. Its size depends on the time at which the timeline began: two timelines that continue
-    /// the same one leave different gaps (X1).
-    pub(super) fn revise(&mut self, timeline_begin: u64) {
-        let gap = if timeline_begin > self.timeline_begin { timeline_begin % REVISION_GAP_MAX } else { 0 };
+    /// The revision of a change: no earlier change had it. Changes that Redis has lost may have had the next numbers, so the
+    /// first in a new timeline leaves a gap: the time from the begin of the timeline of the last change to that of the new
+    /// one, in steps. So the gap is larger than what was lost, and of two timelines that continue the same one, the later
+    /// leaves the larger gap (X1). It stays below a bound, so after half an hour a gap may have a size that it had before.
+    pub(super) fn revise(&mut self, timeline_begin: u64, created_at_ms: u64) {
+        let last_begin = self.timeline_begin.max(created_at_ms * 1_000);
+        let gap = timeline_begin.saturating_sub(last_begin) / REVISION_GAP_US % REVISION_GAP_MAX;
         self.revision = self.revision.saturating_add(1 + gap as u32);
         self.timeline_begin = timeline_begin;
     }
@@ -216,4 +220,27 @@ fn parameters(queue: &QueueName, stored: &Stored, outbox: &OutboxBound) -> Vec<u
 fn six(number: u64) -> [u8; 6] {
     let [_, _, low @ ..] = number.to_be_bytes();
     low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const CREATED_MS: u64 = 1_780_000_000_000;
+
+    #[test]
+    fn x1_revisions_of_lost_changes_are_not_given_again() {
+        let kept = Stored::new(QueueConfig::default());
+        let mut given = HashSet::from([kept.revision]);
+        // All changes in each timeline are lost. The first one began with the queue, the others so many microseconds later.
+        let later = [30_000, 60_000, 1_884_161, 300_000_000, 1_800_000_000].map(|us| CREATED_MS * 1_000 + us);
+        for timeline_begin in [0].into_iter().chain(later) {
+            let mut stored = kept.clone();
+            for _ in 0..10 {
+                stored.revise(timeline_begin, CREATED_MS);
+                assert!(given.insert(stored.revision), "{timeline_begin}: {} again", stored.revision);
+            }
+        }
+    }
 }
