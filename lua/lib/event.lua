@@ -10,7 +10,8 @@
 --           result (Q23)
 -- Where the queue keeps no history (outbox_keep 0), nothing is written.
 -- WHY the head unchanged: building strings is what costs a script its time, and this string exists already.
-local EVENTS_MAX, PIECES, WITH_PAYLOAD = 64, 5, 128
+-- TIMELINES_MAX: an outbox with the events of more timelines may drop its oldest events before the bound.
+local EVENTS_MAX, PIECES, WITH_PAYLOAD, TIMELINES_MAX = 64, 5, 128, 16
 local events = {}
 
 -- Messages with the same transition to the same version share it: hot paths make it once.
@@ -42,13 +43,15 @@ local function write_events()
   S[ADDED] = added
   -- Beyond this bound the oldest events are dropped, acknowledged or not (docs/operations/history.md).
   if added - S[ACKED] > outbox_keep then
-    local from = added - outbox_keep
-    local begin = #on_timeline > 0 and unpick('>I7', on_timeline, 6) or 0
-    if from < begin then
+    local from, begin = added - outbox_keep, #on_timeline > 0 and unpick('>I7', on_timeline, BEGIN_AT) or 0
+    for _ = 1, TIMELINES_MAX do
+      if from >= begin then break end
       -- Between the events of two timelines no offsets are used (lib/timeline).
       local id = string.format('%.0f-0', begin)
       local mark = call('XRANGE', K_OUTBOX, id, id)[1]
-      if mark then from = unpick('>I7', mark[2][4], 2) - (begin - from) end
+      if not mark then break end
+      local ended, earlier = unpick('>I7I7', mark[2][4], 2)
+      from, begin = ended - (begin - from), earlier
     end
     if from > 0 then call('XTRIM', K_OUTBOX, 'MINID', string.format('%.0f', from)) end
   end

@@ -6,15 +6,17 @@
 -- again, and numbers rise more slowly than that. Where failovers follow each other, several timelines may continue the same
 -- state: each later one is ahead of the earlier ones.
 -- The revision is another one, as for a new queue, so that no server keeps a configuration whose update was lost.
--- WHY a mark in the outbox: its offsets leave out the same numbers, and the mark has the offset that would have been next.
--- A relay that has read beyond it has events of writes that are lost; otherwise nothing is missing.
-local BEGAN_AT = 13
+-- WHY a mark in the outbox: its offsets leave out the same numbers, and the mark has the offset that would have been next,
+-- and the begin of the earlier timeline. A relay that has read beyond that offset has events of writes that are lost; otherwise
+-- nothing is missing.
+local BEGIN_AT = 6
 local timeline = sub(ARGV[1], 12, 15)
 if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0\0' then
-  local began_at = #on_timeline > 0 and unpick('>I6', on_timeline, BEGAN_AT) or S[CREATED]
+  local earlier, began_at = 0, S[CREATED]
+  if #on_timeline > 0 then earlier, began_at = unpick('>I7I6', on_timeline, BEGIN_AT) end
   local begin = math.max(S[SEQ], S[ADDED]) + 1 + math.max(0, (now - began_at) * 1000 + micros)
   if call('EXISTS', K_OUTBOX) == 1 then
-    call('XADD', K_OUTBOX, string.format('%.0f-0', begin), 't', now, 'e', '\255' .. pack('>I7', S[ADDED]))
+    call('XADD', K_OUTBOX, string.format('%.0f-0', begin), 't', now, 'e', '\255' .. pack('>I7I7', S[ADDED], earlier))
   end
   S[1], S[SEQ], S[ADDED], S[ACKED] = begin % 2 ^ 32, begin, begin, begin - (S[ADDED] - S[ACKED])
   on_timeline = pack('>Bc4I7I6', 1, timeline, begin, now)

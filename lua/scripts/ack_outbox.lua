@@ -5,7 +5,8 @@
 -- RETURNS {OK, added, acked} | {NO_QUEUE, entries left}: the queue is deleted; an empty outbox is deleted too
 -- WHY without lib/shard: no configuration matters here, and the outbox outlives its queue.
 local ACKED_AT = struct.size(STATE) - 6 -- its last seven bytes, see shard.lua
-redis.call('XTRIM', K_OUTBOX, 'MINID', ARGV[1])
+-- WHY -1: the mark of a timeline that begins at the offset, OFFSET-0, goes, too: it would keep an outbox from being empty.
+redis.call('XTRIM', K_OUTBOX, 'MINID', ARGV[1] .. '-1')
 local state = redis.call('GET', K_STATE)
 if not state then
   local left = redis.call('XLEN', K_OUTBOX)
