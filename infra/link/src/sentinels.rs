@@ -74,24 +74,26 @@ impl Sentinels {
 impl Sentinel {
     /// An error begins with its address.
     async fn primary(&self, name: &str) -> Result<Answer, String> {
-        let mut connection = self.connection.lock().await;
-        let answer = timeout(ANSWER_TIMEOUT, Box::pin(self.read(&mut connection, name)));
+        // The wait for the callers before this one counts, too: otherwise each would wait for a Sentinel that hangs after the
+        // other.
+        let answer = timeout(ANSWER_TIMEOUT, Box::pin(self.read(name)));
         let answer = answer.await.unwrap_or_else(|_| Err(unusable("it does not answer in time")));
-        answer.map_err(|error| {
-            *connection = None;
-            format!("{}: {error}", self.client.get_connection_info().addr())
-        })
+        answer.map_err(|error| format!("{}: {error}", self.client.get_connection_info().addr()))
     }
 
-    async fn read(&self, open: &mut Option<MultiplexedConnection>, name: &str) -> RedisResult<Answer> {
-        let connection = match open {
+    async fn read(&self, name: &str) -> RedisResult<Answer> {
+        let mut kept = self.connection.lock().await;
+        // A read that fails, or is given up, leaves none.
+        let mut connection = match kept.take() {
             Some(connection) => connection,
             None => {
                 let config = AsyncConnectionConfig::new().set_response_timeout(None);
-                open.insert(self.client.get_multiplexed_async_connection_with_config(&config).await?)
+                self.client.get_multiplexed_async_connection_with_config(&config).await?
             }
         };
         let answer = connection.send_packed_command(redis::cmd("SENTINEL").arg("MASTER").arg(name)).await?;
+        *kept = Some(connection);
+        drop(kept);
         let fields: HashMap<String, String> = from_redis_value(answer.extract_error()?)?;
         let number = |field: &str| fields.get(field).and_then(|value| value.parse::<u64>().ok());
         match (number("config-epoch"), fields.get("ip"), number("port").and_then(|port| u16::try_from(port).ok())) {

@@ -5,6 +5,7 @@ use super::load::{KEY, Load, Phase};
 use super::machines::{self, Redis};
 use super::sentinels::{NAME, Nodes, Sentinel};
 use crate::system::program::SOON;
+use futures::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::Duration;
@@ -142,4 +143,22 @@ async fn x2_one_sentinel_that_answers_is_enough() {
     assert!(why.contains("No such master with that name") && why.contains("it does not answer in time"), "{why}");
     let why = refused(NAME, wrong).await;
     assert!(why.contains("Password authentication failed"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_callers_do_not_wait_for_a_silent_sentinel_one_after_the_other() {
+    const CALLERS: usize = 60;
+    let redis = Redis::start().await;
+    let sentinel = Sentinel::start(redis.port(), "").await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let silent_port = silent.local_addr().expect("a bound port").port();
+    let url = format!("redis-sentinel://127.0.0.1:{silent_port},127.0.0.1:{}#{NAME}", sentinel.port);
+    let primary = RedisAccess::default().primary(&url).expect("a good address");
+    let began = Instant::now();
+    for node in join_all((0..CALLERS).map(|_| primary.client())).await {
+        let address = node.expect("the primary").get_connection_info().addr().to_string();
+        assert_eq!(address, format!("127.0.0.1:{}", redis.port()));
+    }
+    // Half a second for each of them would be 30 s.
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
