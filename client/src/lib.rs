@@ -91,6 +91,7 @@
 mod admin;
 mod calls;
 mod client;
+pub mod compact;
 mod config;
 mod connection;
 mod connector;
