@@ -34,6 +34,8 @@ pub(crate) struct Rising {
     pub(crate) parts: Vec<Part>,
     /// The greatest id that has a slot in the last table.
     pub(crate) top: u64,
+    /// Ids beyond the reach of the last table that it has got.
+    strays: u64,
     /// Tables that were allocated before they are needed.
     pub(crate) spares: Vec<Table>,
     /// Tables that are no longer needed, to be freed in steps.
@@ -73,13 +75,15 @@ impl Rising {
         let top = self.top;
         let table = self.hot(place);
         let is_full = table.used >= shape.fill_slots;
-        if is_full && id > top && may_roll {
-            self.roll(top + 1, id, shape);
-        } else if !table.reaches(id) {
-            // A few ids beyond the reach of the keys may be strays. Many mean that the range has moved on.
-            if id < table.origin || (table.extend.len() as u64) < shape.strays_max || !may_roll {
+        if !table.reaches(id) {
+            // A few ids beyond the reach of the keys may be strays, and the next ids belong here. Many mean that the range has
+            // moved on.
+            if id < table.origin || self.strays < shape.strays_max || !may_roll {
+                self.strays += u64::from(id > top);
                 return Ok((insert_stray(self.hot(place), id, hash), Found::Extend));
             }
+            self.roll(top + 1, id, shape);
+        } else if is_full && id > top && may_roll {
             self.roll(top + 1, id, shape);
         } else if is_full && !may_roll {
             let table = self.hot(place);
@@ -104,6 +108,7 @@ impl Rising {
         let mut table = self.spares.pop().unwrap_or_else(|| shape.table(0));
         table.origin = first.max(id.saturating_sub(shape.geometry.key_max / 2));
         self.top = first;
+        self.strays = 0;
         if let Some(Part { body: Body::Hot(last), .. }) = self.parts.last_mut() {
             let moving: Vec<u64> = last.extend.iter().map(|(id, _)| id).filter(|id| *id >= first).collect();
             for id in moving {
