@@ -28,6 +28,8 @@ const LOADING_WRITES: u32 = 256;
 static AWAKE: Mutex<VecDeque<Weak<Shared>>> = Mutex::new(VecDeque::new());
 static IS_LOADING: AtomicBool = AtomicBool::new(false);
 static LOADED_WRITES: AtomicU32 = AtomicU32::new(0);
+/// Whether outcomes of jobs wait for commands.
+static ARE_POSTPONED: AtomicBool = AtomicBool::new(false);
 /// Whether a timer is set, for the next piece of work and for the next look.
 static ARMED: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
 
@@ -111,8 +113,8 @@ unsafe extern "C" fn on_timer(ctx: *mut raw::Ctx, data: *mut c_void) {
     });
 }
 
-/// One piece of work. Returns whether there is more.
-fn work() -> bool {
+/// Takes over what jobs have written, but not from under commands whose pages have been read.
+fn take_outcomes() {
     let mut later = Vec::new();
     for outcome in writer::take_outcomes() {
         match outcome.shared.upgrade() {
@@ -122,7 +124,20 @@ fn work() -> bool {
             None => reaper::free_later(outcome.result),
         }
     }
+    ARE_POSTPONED.store(!later.is_empty(), Relaxed);
     writer::put_back(later);
+}
+
+/// Commands with pages have run. While clients wait for pages all the time, this is the only moment to replace a file.
+pub(crate) fn after_ready() {
+    if ARE_POSTPONED.load(Relaxed) {
+        take_outcomes();
+    }
+}
+
+/// One piece of work. Returns whether there is more.
+fn work() -> bool {
+    take_outcomes();
     let begin = Instant::now();
     let count = awake().len();
     for _ in 0..count {

@@ -9,7 +9,7 @@ use crate::context::{Context, is_paused};
 use crate::raw::{self, api};
 use crate::readers::{self, Task};
 use crate::value::{Held, Shared};
-use crate::{args::Args, guard};
+use crate::{args::Args, background, guard};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -175,8 +175,11 @@ pub(crate) unsafe fn take_fetched(context: &Context<'_>) -> Fetched {
 }
 
 unsafe extern "C" fn free_private(_ctx: *mut raw::Ctx, data: *mut c_void) {
-    // SAFETY: `unblock` has made it, and the engine gives it back once.
-    guard::or((), || drop(unsafe { Box::from_raw(data.cast::<Ready>()) }));
+    guard::or((), || {
+        // SAFETY: `unblock` has made it, and the engine gives it back once.
+        drop(unsafe { Box::from_raw(data.cast::<Ready>()) });
+        background::after_ready();
+    });
 }
 
 unsafe extern "C" fn on_timeout(ctx: *mut raw::Ctx, argv: *mut *mut raw::Str, argc: c_int) -> c_int {
