@@ -1,12 +1,13 @@
 //! `tallystone bench`: the figures of docs/performance.md. Each is measured together with its reference in one run.
 //!
 //! What lives here: load generators, the references (the raw-Redis `floor`, other queues in `peers`), one file per figure
-//! in `queue`, `history` and `counters`, one way to run figures (`run`) and to print them (`report`), and the comparison
+//! in `queue`, `history`, `counters` and `compact`, one way to run figures (`run`) and to print them (`report`), and the comparison
 //! of two builds (`against`). What may not live here: anything that the service needs to run. The bench checks that no
 //! call fails; correctness beyond that is the tests' task.
 
 mod against;
 mod child;
+mod compact;
 mod counters;
 mod curve;
 mod floor;
@@ -26,6 +27,7 @@ mod run;
 mod sample;
 mod shape;
 
+pub use compact::{CompactArgs, CompactFigure};
 pub use counters::{CounterFigure, CountersArgs};
 pub use history::{HistoryArgs, HistoryFigure};
 pub use outcome::BenchOutcome;
@@ -52,6 +54,8 @@ pub enum BenchVerb {
     History(HistoryArgs),
     /// Measure the counters: adds, reads, rollups and memory; reference: plain Redis commands
     Counters(CountersArgs),
+    /// Measure the compact counter store: memory, increments, reads, cold tables, restarts; reference: the engine's own types
+    Compact(CompactArgs),
 }
 
 impl BenchArgs {
@@ -61,6 +65,7 @@ impl BenchArgs {
             BenchVerb::Queue(args) => args.run.json = true,
             BenchVerb::History(args) => args.run.json = true,
             BenchVerb::Counters(args) => args.run.json = true,
+            BenchVerb::Compact(args) => args.run.json = true,
         }
     }
 }
@@ -77,6 +82,7 @@ pub fn run(args: BenchArgs) -> Pin<Box<dyn Future<Output = anyhow::Result<BenchO
             BenchVerb::Queue(args) => run::run(queue::QueueSuite::new(args)).await,
             BenchVerb::History(args) => run::run(history::HistorySuite::new(args)?).await,
             BenchVerb::Counters(args) => run::run(counters::CounterSuite::new(args)).await,
+            BenchVerb::Compact(args) => run::run(compact::CompactSuite::new(args)?).await,
         }
     })
 }

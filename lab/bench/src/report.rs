@@ -48,14 +48,20 @@ impl Goal {
 
     fn text(self, unit: &str) -> String {
         match self {
-            Goal::RatioAtLeast(least) => format!("≥ {least:.1} ×"),
-            Goal::RatioAtMost(most) => format!("≤ {most:.1} ×"),
+            Goal::RatioAtLeast(least) => format!("≥ {} ×", factor(least)),
+            Goal::RatioAtMost(most) => format!("≤ {} ×", factor(most)),
             Goal::AtLeast(least) => format!("≥ {least} {unit}"),
             Goal::AtMost(most) => format!("≤ {most} {unit}"),
             Goal::Below(bound) => format!("< {bound} {unit}"),
             Goal::None => "–".to_owned(),
         }
     }
+}
+
+/// One decimal, or as many as the factor has.
+fn factor(factor: f64) -> String {
+    let (one, all) = (format!("{factor:.1}"), factor.to_string());
+    if all.len() > one.len() { all } else { one }
 }
 
 /// Which values of a row are better.
@@ -217,7 +223,7 @@ fn table(rows: &[Row]) -> Table {
             quantiles(row.ours_p50_ms, row.ours_p99_ms),
             reference,
             quantiles(row.reference_p50_ms, row.reference_p99_ms),
-            row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2} ×")),
+            row.ratio.map_or(String::new(), |ratio| format!("{ratio:.*} ×", if ratio < 0.1 { 3 } else { 2 })),
             row.goal.clone(),
             row.met.map_or("–", |met| if met { "yes" } else { "NO" }).to_owned(),
         ]);

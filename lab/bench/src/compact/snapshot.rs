@@ -1,0 +1,89 @@
+//! Increments while a snapshot is written, and the pages that the engine has to copy meanwhile.
+
+use super::alternate::{Side, sample};
+use super::engine::{Engine, Log};
+use super::generator::Pipelines;
+use super::plan::{COMMANDS, CONNECTIONS, CompactPlan};
+use super::requests::{Op, Store};
+use crate::report::{Goal, Reference, Row, grouped};
+use crate::sample::{Sample, Samples};
+use anyhow::{Result, ensure};
+use std::sync::Arc;
+use tallystone_local::Fsync;
+
+/// One kind of store under its load.
+struct Kind {
+    engine: Engine,
+    load: Arc<Pipelines>,
+    without: Side,
+    during: Side,
+    copied: Samples,
+}
+
+pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
+    let mut kinds = Vec::new();
+    for (store, op) in [(Store::Set, Op::CtIncrBy), (Store::Keys, Op::Incr)] {
+        let engine = Engine::start(plan, Log::Synced(Fsync::EverySecond)).await?;
+        if store == Store::Set {
+            engine.create("").await?;
+        }
+        engine.fill(store, 0, plan.many).await?;
+        let load = Pipelines::new(op, COMMANDS, 0, plan.many);
+        let (without, during, copied) = Default::default();
+        kinds.push(Kind { engine, load, without, during, copied });
+    }
+    for _ in 0..plan.runs {
+        for kind in &mut kinds {
+            sample(&kind.engine, &kind.load, CONNECTIONS, plan.warm_up).await?;
+            kind.without.push(&sample(&kind.engine, &kind.load, CONNECTIONS, plan.time).await?);
+            kind.sample_during(plan).await?;
+        }
+    }
+    let [ours, keys] = <[Kind; 2]>::try_from(kinds).ok().expect("two kinds");
+    let many = grouped(plan.many);
+    let what = format!("one increment while a snapshot of {many} objects is written, appendfsync everysec");
+    let same = |kind: &str| format!("{kind} while a snapshot is written: share of the rate without");
+    let rows = vec![
+        ours.during.row(what, "/s", "INCR, the same", &keys.during, Goal::RatioAtLeast(0.9)),
+        ours.during.row(same("ours"), "/s", "without a snapshot", &ours.without, Goal::None),
+        keys.during.row(same("INCR"), "/s", "without a snapshot", &keys.without, Goal::None),
+        Row::new(
+            "memory copied while it is written".to_owned(),
+            "MiB",
+            &ours.copied,
+            Reference::Measured("four keys", &keys.copied),
+            Goal::None,
+        ),
+    ];
+    ours.engine.stop().await;
+    keys.engine.stop().await;
+    Ok(rows)
+}
+
+impl Kind {
+    /// One sample that lies within the writing of a snapshot: the load goes on until that has ended.
+    async fn sample_during(&mut self, plan: &CompactPlan) -> Result<()> {
+        let engine = &self.engine;
+        engine.command::<String>("BGSAVE").await?;
+        let mut samples = 0;
+        loop {
+            let driven = sample(engine, &self.load, CONNECTIONS, plan.time).await?;
+            let is_within = engine.info("persistence", "rdb_bgsave_in_progress").await? == "1";
+            // A snapshot that ends within its first sample: that sample has to do.
+            if is_within || samples == 0 {
+                self.during.push(&driven);
+                samples += 1;
+            }
+            if !is_within {
+                break;
+            }
+        }
+        ensure!(engine.info("persistence", "rdb_last_bgsave_status").await? == "ok", "the snapshot failed");
+        let value = engine.info_number("persistence", "rdb_last_cow_size").await? / f64::from(1 << 20);
+        let rate = |side: &Side| side.samples.median().unwrap_or_default().value;
+        let (without, during) = (rate(&self.without), rate(&self.during));
+        eprintln!("  {without:.0}/s, during a snapshot {during:.0}/s ({samples} samples), {value:.0} MiB copied");
+        self.copied.push(Sample { value, ..Sample::default() });
+        Ok(())
+    }
+}
