@@ -46,6 +46,8 @@ pub(crate) struct Launch {
     pub(crate) answer_wait: Duration,
     /// How long a clean stop may take before SIGKILL.
     pub(crate) stop_wait: Duration,
+    /// What the log of a start that failed means, where that is known.
+    pub(crate) explain: fn(&Launch, &str) -> Option<LocalError>,
 }
 
 /// What a service says of itself while it starts.
@@ -95,8 +97,9 @@ impl Child {
             }
             let ended = *child.0.ended();
             if let Some(status) = ended {
-                let log_tail = log_tail(&log_path, log_from);
-                return Err(LocalError::Exited { name, status: status.to_string(), log_tail });
+                let log = read_log(&log_path, log_from).unwrap_or_else(|error| format!("no log: {error}"));
+                let ended = || LocalError::Exited { name, status: status.to_string(), log_tail: log_tail(&log) };
+                return Err((launch.explain)(&launch, &log).unwrap_or_else(ended));
             }
             if Instant::now() > answer_by {
                 return Err(LocalError::Unresponsive { name, log: log_path });
@@ -247,16 +250,17 @@ async fn spawn(launch: &Launch, mut lock: Flock<File>, log: File) -> Result<Arc<
     }
 }
 
-/// The last lines that this start wrote, as one line, without the calls of a Java trace.
-fn log_tail(path: &Path, from: u64) -> String {
-    let read = || {
-        let mut file = File::open(path)?;
-        file.seek(SeekFrom::Start(from))?;
-        let mut text = Vec::new();
-        file.take(64 * 1024).read_to_end(&mut text)?;
-        io::Result::Ok(String::from_utf8_lossy(&text).into_owned())
-    };
-    let text = read().unwrap_or_else(|error| format!("no log: {error}"));
+/// What this start wrote.
+fn read_log(path: &Path, from: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut text = Vec::new();
+    file.take(64 * 1024).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The last lines of a log as one line, without the calls of a Java trace.
+fn log_tail(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("at "));
     let mut lines: Vec<&str> = lines.rev().take(4).collect();
     lines.reverse();

@@ -32,6 +32,17 @@ pub enum LocalError {
         /// Its process and port, as far as known.
         holder: String,
     },
+    /// Its data needs a module that it did not load.
+    #[error(
+        "the data folder {} has keys of the compact store, but redis-server did not load its module, {module}",
+        path.display()
+    )]
+    ModuleNeeded {
+        /// The folder.
+        path: PathBuf,
+        /// The file of the module.
+        module: &'static str,
+    },
     /// It could not be started, or ended at once.
     #[error("{name} ended right after its start ({status}): {log_tail}")]
     Exited {

@@ -81,6 +81,7 @@ impl PrivateKafka {
                 port,
                 answer_wait: ANSWER_WAIT,
                 stop_wait: STOP_WAIT,
+                explain: |_, _| None,
             };
             let child = Child::start(launch, lock, async |_| probe(port).await).await?;
             Ok(Running::new(port, child))

@@ -3,6 +3,7 @@
 use crate::LocalError;
 use crate::child::{Child, Launch, Readiness};
 use crate::lock::{lock, make_dir, unusable};
+use crate::module::MODULE_FILE;
 use crate::ports::on_a_port;
 use crate::private::{new_password, write_private};
 use crate::running::Running;
@@ -71,6 +72,12 @@ impl PrivateRedisOptions {
             environment: Vec::new(),
         }
     }
+
+    /// The same, with this module.
+    pub fn load_module(mut self, path: &Path) -> Self {
+        self.extra_args.extend(["--loadmodule".to_owned(), path.display().to_string()]);
+        self
+    }
 }
 
 /// In the data folder: the configuration with the password, `requirepass PASSWORD`.
@@ -100,6 +107,7 @@ impl PrivateRedis {
                 port,
                 answer_wait: ANSWER_WAIT,
                 stop_wait: STOP_WAIT,
+                explain,
             };
             let child = Child::start(launch, lock, async |pid| probe(&url, pid).await).await?;
             Ok(Running::new(port, child).with_password(password))
@@ -146,6 +154,13 @@ fn installed(program: &Path) -> Result<PathBuf, LocalError> {
                  to the program"
                 .to_owned(),
     })
+}
+
+/// Redis refuses data whose module it has not loaded: values in a snapshot, and commands in a log.
+fn explain(launch: &Launch, log: &str) -> Option<LocalError> {
+    let is_compact =
+        |line: &str| line.contains("no matching module type 'tstone-ct'") || line.contains("Unknown command 'ct.");
+    log.lines().any(is_compact).then(|| LocalError::ModuleNeeded { path: launch.dir.clone(), module: MODULE_FILE })
 }
 
 fn command(options: &PrivateRedisOptions, program: &Path, dir: &Path, port: u16) -> Vec<OsString> {
@@ -243,6 +258,29 @@ mod tests {
         let redis = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.unwrap();
         let error = PrivateRedis::start(PrivateRedisOptions::new(dir.path())).await.unwrap_err().to_string();
         assert!(error.contains(&format!("process {}, port {}", redis.pid(), redis.port())), "{error}");
+    }
+
+    #[test]
+    fn w1_data_of_the_compact_store_names_its_module() {
+        let launch = Launch {
+            name: "redis",
+            dir: "/data".into(),
+            command: Vec::new(),
+            environment: Vec::new(),
+            port: 0,
+            answer_wait: ANSWER_WAIT,
+            stop_wait: STOP_WAIT,
+            explain,
+        };
+        for line in [
+            "# Unknown command 'ct.create' reading the append only file appendonly.aof.1.incr.aof",
+            "# Internal error in RDB reading offset 0, function at rdb.c:2636 -> The RDB file contains module data I can't \
+             load: no matching module type 'tstone-ct'",
+        ] {
+            let error = explain(&launch, &format!("* first\n{line}\nlast")).expect("known").to_string();
+            assert!(error.contains(MODULE_FILE) && error.contains("/data"), "{error}");
+        }
+        assert!(explain(&launch, "# Unknown command 'bf.add' reading the append only file").is_none());
     }
 
     #[tokio::test]
