@@ -1,0 +1,120 @@
+//! What is published.
+
+use super::board::{
+    FIELDS, KEY, column, counts, create, published_to, publisher, start_sets, start_worker, until_published, url,
+};
+use crate::counting::house::{House, until};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use tallystone_client::{NewAdd, NewClear};
+use tallystone_counters::namespace::PublishedTo;
+use tallystone_counters::publish::{Published, PublishedCount, Unpublished};
+use tokio::task::block_in_place;
+
+/// The first and the last id, and some between.
+const IDS: [u64; 6] = [0, 1, 77, 5_000_000_000, u64::MAX - 1, u64::MAX];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w6_one_read_answers_the_counts_of_four_namespaces() {
+    let seed: u64 = rand::rng().random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let sets = start_sets();
+    create(&sets);
+    let house = House::without_worker().await;
+    for field in FIELDS {
+        house.put(field, published_to(field)).await;
+    }
+    let worker = start_worker(&house, &url(&sets)).await;
+    let mut expected: BTreeMap<&str, BTreeMap<u64, i64>> = BTreeMap::new();
+    for round in 0..4 {
+        for (number, field) in FIELDS.into_iter().enumerate() {
+            let ids: Vec<u64> = (0..300).map(|id| id * 3).chain(IDS).collect();
+            let deltas: Vec<(u64, i64)> = ids.into_iter().map(|id| (id, random.random_range(0..50))).collect();
+            let adds = deltas.iter().map(|(id, delta)| NewAdd::new(id.to_string(), *delta)).collect();
+            let added = house.clients[(round + number) % 2].add_many(field, adds).await.expect("adds");
+            assert!(added.iter().all(Result::is_ok), "{added:?}");
+            let of_field = expected.entry(field).or_default();
+            deltas.into_iter().for_each(|(id, delta)| *of_field.entry(id).or_default() += delta);
+        }
+    }
+    for field in FIELDS {
+        until_published(&sets, field, &expected[field]).await;
+        // The read of the service is the same, with the time to which it is exact.
+        let ids = || expected[field].keys().copied();
+        let read = async || (counts(&house.clients[0], field, ids()).await, column(&sets, field));
+        until(read, |(counts, column)| counts == column).await;
+    }
+    // One command for all counts of an object.
+    let values = block_in_place(|| sets.wire().done(&format!("CT.GET {KEY} 77"))).ints();
+    let found: Vec<i64> = values.into_iter().step_by(2).collect();
+    assert_eq!(found, FIELDS.map(|field| expected[field][&77]));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w6_clears_and_deletions_are_published_and_names_that_are_no_numbers_are_not() {
+    let sets = start_sets();
+    create(&sets);
+    let house = House::without_worker().await;
+    house.put("likes", published_to("likes")).await;
+    let worker = start_worker(&house, &url(&sets)).await;
+    let client = &house.clients[0];
+    let add =
+        async |counter: &str, delta| drop(client.add("likes", NewAdd::new(counter, delta)).await.expect("an add"));
+    for (counter, delta) in
+        [("1", 5), ("2", 6), ("3", 7), ("post", 8), ("01", 9), ("+4", 10), ("18446744073709551616", 11)]
+    {
+        add(counter, delta).await;
+    }
+    until_published(&sets, "likes", &[(1, 5), (2, 6), (3, 7)].into()).await;
+    house.until_entry("likes", "18446744073709551616", |entry| entry.count == 11).await;
+    let before = column(&sets, "likes");
+    assert_eq!(before.keys().copied().collect::<Vec<_>>(), [1, 2, 3], "others are not published");
+    client.clear("likes", NewClear::new("1")).await.expect("a clear");
+    client.delete("likes", NewClear::new("2")).await.expect("a deletion");
+    until_published(&sets, "likes", &[(1, 0), (2, 0), (3, 7)].into()).await;
+    let after = column(&sets, "likes");
+    assert!(after[&1].1 > before[&1].1 && after[&2].1 > before[&2].1, "{before:?} {after:?}");
+    // Both live on.
+    add("1", 20).await;
+    add("2", 21).await;
+    until_published(&sets, "likes", &[(1, 20), (2, 21), (3, 7)].into()).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w6_an_older_count_changes_nothing_and_one_below_0_needs_a_signed_field() {
+    let sets = start_sets();
+    create(&sets);
+    let publisher = publisher(&url(&sets));
+    let to = |key: &str, field: &str| PublishedTo { key: key.to_owned(), field: field.to_owned() };
+    let count = |id, count, exact_to_ms| PublishedCount { id, count, exact_to_ms };
+    let publish = async |to: PublishedTo, counts: &[PublishedCount]| publisher.publish(&to, counts).await;
+    let (likes, comments) = (|| to(KEY, "likes"), || to(KEY, "comments"));
+    let newest = [count(1, 10, 2_000), count(2, 20, 2_000)];
+    assert_eq!(publish(likes(), &newest).await, Ok(Published { set: 2, older: 0, negative: 0 }));
+    // A worker that stood still since: the same, older, and one that is later.
+    let late = [count(1, 9, 2_000), count(2, 19, 1_999), count(3, 30, 1)];
+    assert_eq!(publish(likes(), &late).await, Ok(Published { set: 1, older: 2, negative: 0 }));
+    assert_eq!(column(&sets, "likes"), [(1, (10, 2_000)), (2, (20, 2_000)), (3, (30, 1))].into());
+    // Below 0: the others are published.
+    let mixed = [count(1, -1, 3_000), count(2, 21, 3_000)];
+    assert_eq!(publish(likes(), &mixed).await, Ok(Published { set: 1, older: 0, negative: 1 }));
+    assert_eq!(publish(likes(), &mixed[..1]).await, Ok(Published { set: 0, older: 0, negative: 1 }));
+    assert_eq!(column(&sets, "likes"), [(1, (10, 2_000)), (2, (21, 3_000)), (3, (30, 1))].into());
+    assert_eq!(publish(comments(), &mixed).await, Ok(Published { set: 2, older: 0, negative: 0 }));
+    assert_eq!(column(&sets, "comments"), [(1, (-1, 3_000)), (2, (21, 3_000))].into());
+    // What is no field of a set is refused by its name.
+    assert!(
+        matches!(publish(to("other", "likes"), &newest).await, Err(Unpublished::NoSet(why)) if why.contains("'other'"))
+    );
+    assert!(
+        matches!(publish(to(KEY, "shares"), &newest).await, Err(Unpublished::Refused(why)) if why.contains("shares"))
+    );
+    block_in_place(|| drop(sets.wire().done("SET text x")));
+    assert!(
+        matches!(publish(to("text", "likes"), &newest).await, Err(Unpublished::Refused(why)) if why.contains("'text'"))
+    );
+}
