@@ -58,8 +58,9 @@ impl Groups {
         Groups { geometry, layout, packing, segments: vec![None; packing.segments], allocated_bytes: 0 }
     }
 
+    /// The memory of a group and of those after it in its segment.
     #[inline]
-    fn bytes(&self, group: u32) -> Option<&[u8]> {
+    pub(crate) fn bytes(&self, group: u32) -> Option<&[u8]> {
         let (segment, at) = self.packing.place(group);
         self.segments[segment].as_deref().map(|bytes| &bytes[at..])
     }
@@ -88,17 +89,11 @@ impl Groups {
         missing.is_some()
     }
 
-    /// Reads a byte of a group's tags.
+    /// The memory of the first slot with this tag in a group, from the memory of that group.
     #[inline]
-    pub(crate) fn touch_tags(&self, group: u32) -> u8 {
-        self.bytes(group).map_or(0, |bytes| bytes[0])
-    }
-
-    /// Reads a byte of the first slot of a group that has this tag.
-    #[inline]
-    pub(crate) fn touch_slot(&self, group: u32, tag: u8) -> u8 {
-        let marks = matches(self.tags(group), tag);
-        if marks == 0 { 0 } else { self.bytes(group).map_or(0, |bytes| bytes[self.slot_at(first(marks))]) }
+    pub(crate) fn slot_line<'a>(&self, group: &'a [u8], tag: u8) -> &'a [u8] {
+        let marks = group.first_chunk().map_or(0, |tags| matches(u128::from_le_bytes(*tags), tag));
+        if marks == 0 { &[] } else { group.get(self.slot_at(first(marks))..).unwrap_or_default() }
     }
 
     /// The tags of a group, the first slot's in the lowest byte.

@@ -89,18 +89,18 @@ impl Table {
         }
     }
 
-    /// Reads the tags of the first group of a search, so that their memory is on its way before it is needed.
+    /// The memory of the first group of a search, which begins with its tags. Empty if no id has needed it.
     #[inline]
-    pub(crate) fn touch_tags(&self, hash: Hash) -> u8 {
+    pub(crate) fn tags_line(&self, hash: Hash) -> &[u8] {
         let group = hash.first_group(self.groups.geometry.groups);
-        self.side(group).touch_tags(group)
+        self.side(group).bytes(group).unwrap_or_default()
     }
 
-    /// Reads the slot that the first group of a search probably ends at.
+    /// The memory of the slot that the search probably ends at, from that of its first group.
     #[inline]
-    pub(crate) fn touch_slot(&self, hash: Hash) -> u8 {
+    pub(crate) fn slot_line<'a>(&self, hash: Hash, tags_line: &'a [u8]) -> &'a [u8] {
         let group = hash.first_group(self.groups.geometry.groups);
-        self.side(group).touch_slot(group, hash.tag())
+        self.side(group).slot_line(tags_line, hash.tag())
     }
 
     /// Finds an id (W2: `h1 + N * h2`).
