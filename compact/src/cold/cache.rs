@@ -45,6 +45,8 @@ pub(crate) struct RecordCache {
     /// Sets of an earlier capacity, to be given back in steps.
     old: Vec<Set>,
     old_bytes: usize,
+    /// Records that the next command remembers.
+    kept: Vec<(FileId, u64, Record)>,
 }
 
 impl RecordCache {
@@ -86,6 +88,18 @@ impl RecordCache {
         let found = items.iter().position(|item| item.id == id && item.file == file)?;
         items[found..].rotate_left(1);
         items.last().map(|item| &item.record)
+    }
+
+    /// Remembers a record later, at [`RecordCache::settle`]: until then, a command may rely on what the cache had when it began.
+    pub(crate) fn keep(&mut self, file: FileId, id: u64, record: Record) {
+        self.kept.push((file, id, record));
+    }
+
+    /// Remembers the records of the commands before.
+    pub(crate) fn settle(&mut self) {
+        for (file, id, record) in std::mem::take(&mut self.kept) {
+            self.insert(file, id, record);
+        }
     }
 
     /// Remembers a record.

@@ -276,7 +276,7 @@ impl ColdTable {
         let page = fetched.get(place).ok_or(Unknown::Refused(Refusal::Cold))?;
         let page = page.as_ref().map_err(|_| Unknown::Failed(place.page))?;
         let record = page.find(id).map_err(|_| Unknown::Failed(place.page))?.unwrap_or_default();
-        cache.insert(self.file, id, record.clone());
+        cache.keep(self.file, id, record.clone());
         Ok(record)
     }
 
