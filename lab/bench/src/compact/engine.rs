@@ -100,7 +100,7 @@ impl Engine {
     /// Stores the objects from `first` to before `end`.
     pub(super) async fn fill(&self, store: Store, first: u64, end: u64) -> Result<()> {
         let port = self.port();
-        Ok(tokio::task::spawn_blocking(move || generator::fill(port, store, first, end)).await??)
+        tokio::task::spawn_blocking(move || generator::fill(port, store, first, end)).await?
     }
 
     /// Sets how writes are logged. `Log::None` cannot be set.

@@ -5,12 +5,11 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+use tallystone_local::{MODULE_FILE, compact_module};
 
 /// Connections of a load, and commands that each has under way, unless a figure says otherwise.
 pub(super) const CONNECTIONS: usize = 64;
 pub(super) const COMMANDS: u64 = 64;
-/// The file of the module, which lies beside the program.
-const MODULE: &str = "libtallystone_compact_module.so";
 /// Objects of the figures of speed at full size.
 const IDS: u64 = 1_000_000;
 
@@ -95,14 +94,12 @@ impl CompactPlan {
         let ids = args.ids.unwrap_or(args.run.size(IDS, IDS / 10, IDS / 100));
         let seconds = args.seconds.unwrap_or(args.run.size(30, 10, 1) as f64 / 10.0);
         ensure!((0.01..=600.0).contains(&seconds), "--seconds is between 0.01 and 600");
-        let module =
-            match args.module.clone().or_else(|| std::env::var_os("TALLYSTONE_COMPACT_MODULE").map(PathBuf::from)) {
-                Some(module) => module,
-                None => std::env::current_exe()?.with_file_name(MODULE),
-            };
-        let module = module.canonicalize().with_context(|| {
-            format!("the module {} (cargo build --release -p tallystone-compact-module)", module.display())
-        })?;
+        let module = match args.module.clone() {
+            Some(module) => module.canonicalize().with_context(|| format!("the module {}", module.display()))?,
+            None => compact_module()?.with_context(|| {
+                format!("{MODULE_FILE} is not beside this program: cargo build --release -p tallystone-compact-module")
+            })?,
+        };
         Ok(CompactPlan {
             runs: args.run.samples(),
             module,
