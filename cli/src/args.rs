@@ -3,6 +3,7 @@
 use crate::auth::AuthVerb;
 use crate::bench::BenchArgs;
 use crate::check::CheckArgs;
+use crate::compact::CompactArgs;
 use crate::completions::CompletionsArgs;
 use crate::counter::CounterArgs;
 use crate::counters::CountersArgs;
@@ -52,6 +53,10 @@ pub(crate) enum Verb {
     WorkGuard,
     /// Add to counters and read them
     Counter(CounterArgs),
+    /// Create, read, check and copy counter sets of the compact store
+    ///
+    /// A counter set is one key of a Redis that has loaded the module of the compact store (docs/compact.md). `tallystone dev` has it.
+    Compact(CompactArgs),
     /// Compare history with the queues, and repair it
     #[command(subcommand)]
     History(HistoryVerb),

@@ -44,6 +44,12 @@ pub(crate) fn format_ago(ms: u64) -> String {
     }
 }
 
+/// This machine's clock, in Unix milliseconds.
+pub(crate) fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A time in Unix milliseconds, for people: `2013-01-01T10:15:00.000Z`.
 pub(crate) fn format_time(unix_ms: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(unix_ms)).to_string()

@@ -7,6 +7,7 @@ mod args;
 mod auth;
 mod bench;
 mod check;
+mod compact;
 mod completions;
 mod config;
 mod connection;
@@ -153,6 +154,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         }
         Verb::Msg(verb) => msg::run(verb, &connect().await?).await,
         Verb::History(verb) => history::run(verb, &connect().await?).await,
+        Verb::Compact(args) => compact::run(args, output).await,
         Verb::Counter(args) => counter::run(args, &global, output).await,
         Verb::WorkGuard => Ok(()), // ended before the runtime started
         Verb::Work(args) => work::run(args, &connect().await?).await,

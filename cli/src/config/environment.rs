@@ -8,9 +8,10 @@ use figment::providers::Env;
 
 const PREFIX: &str = "TALLYSTONE_";
 
-/// Variables with the prefix that are not keys. The first ten are options of the command line and settings of scripts;
+/// Variables with the prefix that are not keys. The first eleven are options of the command line and settings of scripts;
 /// `tallystone work` sets the others for the program that it runs, and that program may be this one.
 const OTHER_VARIABLES: &[&str] = &[
+    "COMPACT_MODULE",
     "CONFIG",
     "COUNTERS",
     "DATA_DIR",

@@ -1,9 +1,9 @@
 //! `tallystone counter add COUNTER [DELTA]`: one event by flags, or many as NDJSON.
 
 use super::session::{CounterSession, InNamespace, cli_error};
-use super::text::{count_text, exactness, now_ms};
+use super::text::{count_text, exactness};
 use super::token::TokenArgs;
-use crate::duration::format_time;
+use crate::duration::{format_time, now_ms};
 use crate::error::CliError;
 use crate::ndjson::Sending;
 use crate::text::visible;

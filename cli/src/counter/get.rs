@@ -1,7 +1,8 @@
 //! `tallystone counter get COUNTER…`
 
 use super::session::{CounterSession, InNamespace, refusal};
-use super::text::{count_text, exactness, now_ms};
+use super::text::{count_text, exactness};
+use crate::duration::now_ms;
 use crate::error::CliError;
 use crate::flag_names::in_flags;
 use crate::limits::BATCH_ITEMS_MAX;

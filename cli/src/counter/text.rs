@@ -2,7 +2,6 @@
 
 use crate::duration::{format_ago, format_time};
 use crate::output::grouped;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tallystone_client::CounterType;
 
 /// -1234567 as `-1,234,567`.
@@ -18,12 +17,6 @@ pub(super) fn exactness(counter_type: Option<CounterType>, exact_to_ms: u64, now
         (_, 0) => "not rolled up yet".to_owned(),
         (_, to_ms) => format!("exact to {}, {} ago", format_time(to_ms), format_ago(now_ms.saturating_sub(to_ms))),
     }
-}
-
-/// This machine's clock, in Unix milliseconds.
-pub(super) fn now_ms() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A time in a table; 0 is shown as nothing.

@@ -2,8 +2,8 @@
 
 use super::get::{Outcome, counts};
 use super::session::{CounterSession, InNamespace};
-use super::text::{count_text, now_ms};
-use crate::duration::{format_time, parse_ms};
+use super::text::count_text;
+use crate::duration::{format_time, now_ms, parse_ms};
 use crate::error::CliError;
 use crate::text::visible;
 use clap::Args;

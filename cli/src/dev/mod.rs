@@ -1,6 +1,8 @@
 //! `tallystone dev`: a private Redis whose data survives restarts, and the queue, the counters and a rollup worker on it, in
 //! one process tree. Other users of the machine can use its ports, but not its data and its Redis.
 
+mod running;
+
 use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, load};
 use crate::data_dir::{data_dir_of, earlier_data_dir_of};
 use crate::error::CliError;
@@ -11,7 +13,7 @@ use crate::shutdown::Shutdown;
 use crate::traces;
 use clap::Args;
 use nix::sys::stat::{Mode, umask};
-use serde::Serialize;
+use running::{Running, banner};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tallystone_assembly::{AllInOne, Config, Listeners, create_namespace};
@@ -19,8 +21,8 @@ use tallystone_counters::namespace::CounterType;
 use tallystone_counters::{CountersConfig, NamespaceConfig, NamespaceName};
 use tallystone_link::RedisConfig;
 use tallystone_local::{
-    PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions, PrivateRedis,
-    PrivateRedisOptions, REDIS_CONF, private_dir,
+    LocalError, MODULE_FILE, PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions,
+    PrivateRedis, PrivateRedisOptions, REDIS_CONF, compact_module, private_dir,
 };
 use tallystone_model::without_password;
 
@@ -56,21 +58,6 @@ pub(crate) struct DevArgs {
     redis_port: Option<u16>,
 }
 
-/// What is running, and where.
-#[derive(Serialize)]
-struct Running {
-    server: String,
-    counters: String,
-    redis_url: String,
-    /// The file with the password of this Redis.
-    redis_conf: PathBuf,
-    kafka: Option<String>,
-    elasticsearch: Option<String>,
-    metrics: Option<String>,
-    data_dir: PathBuf,
-    process_id: u32,
-}
-
 pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Result<(), CliError> {
     let flags = Overrides::default()
         .set_telemetry(&global.telemetry)
@@ -93,8 +80,7 @@ pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Resul
     // What this process and its children write is for this user only.
     umask(Mode::from_bits_truncate(0o077));
     let data_dir = private_dir(&args.data_dir.unwrap_or_else(default_data_dir)).map_err(CliError::usage)?;
-    let options = PrivateRedisOptions { port: args.redis_port, password: true, ..PrivateRedisOptions::new(&data_dir) };
-    let redis = PrivateRedis::start(options).await.map_err(|error| cannot_serve(&error))?;
+    let (redis, module) = start_redis(&data_dir, args.redis_port).await?;
     config.redis.url = redis.url();
     config.redis.data_dir = Some(data_dir.clone());
     let full = match args.full {
@@ -108,13 +94,31 @@ pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Resul
     } else if config.kafka.brokers.is_none() && config.history.file.is_none() {
         config.history.file = Some(data_dir.join("history.db"));
     }
-    let served = serve(&config, listeners, &redis, full.as_ref(), &data_dir, shutdown, output).await;
+    let private = Private { redis: &redis, module, full: full.as_ref(), data_dir: &data_dir };
+    let served = serve(&config, listeners, private, shutdown, output).await;
     redis.stop().await;
     if let Some(full) = full {
         full.kafka.stop().await;
         full.elasticsearch.stop().await;
     }
     served
+}
+
+/// The private Redis, and the module of the compact store, which it loads if the module is there.
+async fn start_redis(data_dir: &Path, port: Option<u16>) -> Result<(PrivateRedis, Option<PathBuf>), CliError> {
+    let module = compact_module().map_err(CliError::usage)?;
+    let mut options = PrivateRedisOptions { port, password: true, ..PrivateRedisOptions::new(data_dir) };
+    if let Some(module) = &module {
+        options = options.load_module(module);
+    }
+    match PrivateRedis::start(options).await {
+        Ok(redis) => Ok((redis, module)),
+        Err(error @ LocalError::ModuleNeeded { .. }) => Err(CliError::usage(error).hint(format!(
+            "put {MODULE_FILE} into the folder of this program, or set TALLYSTONE_COMPACT_MODULE to its path; \
+             `cargo build --release -p tallystone-compact-module` builds it"
+        ))),
+        Err(error) => Err(cannot_serve(&error)),
+    }
 }
 
 fn default_data_dir() -> PathBuf {
@@ -168,12 +172,18 @@ fn counters_address(config: &Config) -> SocketAddr {
     SocketAddr::new(queue.ip(), if queue.port() == 0 { 0 } else { default.port() })
 }
 
+/// What this process has started.
+struct Private<'a> {
+    redis: &'a PrivateRedis,
+    module: Option<PathBuf>,
+    full: Option<&'a Full>,
+    data_dir: &'a Path,
+}
+
 async fn serve(
     config: &Config,
     listeners: Listeners,
-    redis: &PrivateRedis,
-    full: Option<&Full>,
-    data_dir: &Path,
+    Private { redis, module, full, data_dir }: Private<'_>,
     shutdown: Shutdown,
     output: Output,
 ) -> Result<(), CliError> {
@@ -181,8 +191,10 @@ async fn serve(
     let running = Running {
         server: services.queue_url(),
         counters: services.counters_url(),
+        namespace: NAMESPACE,
         redis_url: redis.shown_url(),
         redis_conf: data_dir.join(REDIS_CONF),
+        compact_module: module,
         kafka: config.kafka.brokers.clone(),
         elasticsearch: config.elasticsearch.url.as_deref().map(without_password),
         metrics: config.server.metrics_listen.map(|address| format!("http://{address}/metrics")),
@@ -249,44 +261,4 @@ impl Full {
             elasticsearch: elasticsearch.map_err(|error| cannot_serve(&error))?,
         })
     }
-}
-
-fn banner(running: &Running) -> String {
-    let metrics = running.metrics.as_ref().map_or_else(String::new, |url| format!("\n  metrics  {url}"));
-    let other = if running.server.ends_with(":7600") {
-        String::new()
-    } else {
-        format!("\n  export TALLYSTONE_SERVER={}", running.server)
-    };
-    let other = if running.counters.ends_with(":7610") {
-        other
-    } else {
-        format!("{other}\n  export TALLYSTONE_COUNTERS={}", running.counters)
-    };
-    let history = match (&running.kafka, &running.elasticsearch) {
-        (Some(kafka), Some(elasticsearch)) => format!("\n  Kafka    {kafka}\n  history  {elasticsearch}"),
-        _ => String::new(),
-    };
-    format!(
-        "Tallystone is ready.
-  gRPC     {}{metrics}
-  counters {} (gRPC and HTTP; open it in a browser)
-           the namespace '{NAMESPACE}' is ACCURATE: a count includes every acknowledged add
-  Redis    {} (its password is in redis.conf in the data folder){history}
-  data     {} (kept; delete it to start empty)
-
-Try, in another terminal:{other}
-  tallystone msg enqueue hello --payload 'hello, world'
-  tallystone work hello --exec 'cat; echo'
-  tallystone queue ls
-  tallystone queue stats hello
-  tallystone counter add visits
-  tallystone counter get visits
-
-Ctrl-C stops everything.",
-        running.server,
-        running.counters,
-        running.redis_url,
-        running.data_dir.display()
-    )
 }
