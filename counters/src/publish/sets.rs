@@ -138,7 +138,8 @@ impl CounterSets {
                 Unpublished::Refused(why)
             }
             (_, refusal) => {
-                let why = format!("the counter set '{key}' at {} refuses the field '{field}': {refusal}", self.shown);
+                let why = if detail.is_empty() { refusal.to_string() } else { detail };
+                let why = format!("the counter set '{key}' at {} refuses the field '{field}': {why}", self.shown);
                 Unpublished::Refused(why)
             }
         }

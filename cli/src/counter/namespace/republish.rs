@@ -20,8 +20,8 @@ pub(crate) struct RepublishArgs {
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     /// Create the counter set with its default options, or add the fields that it lacks, where they are missing; WIDTH is
-    /// that of the counts in bits, such as 24, or i24 for counts that may be negative [WIDTH if it is left out: 32]
-    #[arg(long, value_name = "WIDTH", num_args = 0..=1, require_equals = true, default_missing_value = "32")]
+    /// that of the counts in bits, such as 24, or i24 for counts that may be negative [WIDTH if it is left out: 20]
+    #[arg(long, value_name = "WIDTH", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     create: Option<String>,
     /// Address of the Redis with the counter sets [default: that of the counters]
     #[arg(long, value_name = "URL")]
@@ -85,7 +85,7 @@ fn failed(error: AssemblyError) -> CliError {
         AssemblyError::Republish { why: RepublishError::Sets(why), .. } => match why {
             Unpublished::Unavailable(_) => CliError::unavailable(&error).hint("run the same command again"),
             Unpublished::NoSet(_) => CliError::refused(&error).hint(
-                "--create creates it with the default options; for others, `CT.CREATE KEY … SCHEMA FIELD 32 FIELD.exact_to 41`",
+                "--create creates it with the default options; for others, `CT.CREATE KEY … SCHEMA FIELD 20 FIELD.exact_to 41`",
             ),
             Unpublished::Refused(_) | Unpublished::Negative => CliError::refused(&error),
         },
