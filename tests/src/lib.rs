@@ -9,6 +9,7 @@
 
 pub mod build;
 pub mod clock;
+pub mod compact;
 pub mod connection;
 pub mod container;
 pub mod events;

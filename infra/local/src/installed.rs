@@ -16,6 +16,26 @@ pub(crate) fn service(name: &str) -> Result<PathBuf, LocalError> {
     Ok(dir)
 }
 
+/// The version of Valkey that `scripts/services.sh --valkey` installs.
+const VALKEY: &str = "9.1.2";
+
+/// A valkey-server: the environment's `TALLYSTONE_VALKEY_SERVER`, else the one that `scripts/services.sh --valkey` installs.
+pub fn valkey_server() -> Result<PathBuf, LocalError> {
+    if let Some(program) = var_os("TALLYSTONE_VALKEY_SERVER").filter(|value| !value.is_empty()) {
+        return Ok(program.into());
+    }
+    let name = format!("valkey-{VALKEY}");
+    let dir = services_dir().join(&name);
+    if !dir.join(".complete").exists() {
+        let remedy = "scripts/services.sh --valkey installs it (`./test` runs it), or set TALLYSTONE_VALKEY_SERVER";
+        return Err(LocalError::NotInstalled {
+            what: format!("{name} (in {})", dir.display()),
+            remedy: remedy.to_owned(),
+        });
+    }
+    Ok(dir.join("valkey-server"))
+}
+
 /// `TALLYSTONE_SERVICES_DIR`, else `tallystone/services` in the user's cache: as the script says it.
 fn services_dir() -> PathBuf {
     let given = |name| var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

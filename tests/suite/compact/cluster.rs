@@ -1,0 +1,55 @@
+//! A Cluster of three moves the slot of a set from node to node under load: counts stay exact (W4).
+
+use super::load::{Load, SCHEMA, judge};
+use super::random;
+use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
+use tallystone_tests::compact::{Engine, Node, Setup, eventually};
+
+const MOVES: usize = 6;
+
+/// Moves the slot of the key, as `redis-cli --cluster reshard` does.
+fn move_slot(slot: i64, from: &Node, to: &Node, all: &[Node]) {
+    let id = |node: &Node| node.wire().done("CLUSTER MYID").text();
+    let (from_id, to_id) = (id(from), id(to));
+    to.wire().done(&format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}"));
+    from.wire().done(&format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}"));
+    from.wire().done(&format!("MIGRATE 127.0.0.1 {} k 0 30000", to.port()));
+    for node in [to, from].into_iter().chain(all) {
+        node.wire().done(&format!("CLUSTER SETSLOT {slot} NODE {to_id}"));
+    }
+}
+
+#[test]
+fn w4_a_cluster_moves_a_set_under_load() {
+    for engine in Engine::ALL {
+        let mut random = random("a cluster");
+        let start =
+            || Setup::new(engine).without_fsync().args("--cluster-enabled yes --cluster-node-timeout 5000").start();
+        let nodes = [start(), start(), start()];
+        let mut create = Command::new("redis-cli");
+        create.args(["--cluster", "create"]).args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
+        let created = create.args(["--cluster-replicas", "0", "--cluster-yes"]).output().expect("redis-cli");
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
+        eventually("the cluster stands", || {
+            nodes.iter().all(|node| node.wire().run("CLUSTER INFO").text().contains("cluster_state:ok"))
+        });
+        let slot = nodes[0].wire().run("CLUSTER KEYSLOT k").int();
+        let create = format!("CT.CREATE k TABLE_SLOTS 512 MEMORY_MAX 1 CACHE_BYTES 100000 {SCHEMA}");
+        let mut owner =
+            nodes.iter().position(|node| node.wire().run(&create).code().is_none()).expect("one has the slot");
+        let load = Load::new(nodes[owner].port());
+        let sums = load.run(3, &mut random, |_| {
+            for _ in 0..MOVES {
+                load.progress(100);
+                let next = (owner + 1) % nodes.len();
+                move_slot(slot, &nodes[owner], &nodes[next], &nodes);
+                owner = next;
+            }
+            load.progress(100);
+        });
+        assert_eq!(load.port.load(Relaxed), nodes[owner].port(), "clients were led to it");
+        judge(&nodes[owner], &sums);
+        assert_eq!(nodes.iter().map(|node| node.wire().run("DBSIZE").int()).sum::<i64>(), 1);
+    }
+}

@@ -1,0 +1,178 @@
+//! Flipped bits (W3, W4): a page of a cold table, a snapshot, a log. What is damaged is refused by name, or recovered; a number is
+//! never wrong.
+
+use super::cold::{cold_node, until_cold};
+use super::random;
+use super::snapshots::{KINDS, fill_all};
+use rand::Rng;
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use tallystone_tests::compact::{Engine, Node, Reply, Setup};
+
+const PAGE: u64 = 4_096;
+
+fn flip(path: &Path, at: u64, bit: u8) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("a file");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("a byte");
+    file.write_all_at(&[byte[0] ^ 1 << bit], at).expect("a byte");
+}
+
+/// The file name, page and ids of a refusal.
+fn damage(reply: &Reply) -> (String, u64, u64, u64) {
+    let text = reply.to_string();
+    let words: Vec<&str> = text.trim_start_matches('!').trim_end_matches(')').split(' ').collect();
+    let ["DAMAGED", "page", page, "of", file, "fails", "its", "checksum", "(ids", first, "to", last] = words[..] else {
+        panic!("a refusal of a damaged page, not {text}");
+    };
+    let number = |text: &str| text.parse().expect("a number");
+    (file.to_owned(), number(page), number(first), number(last))
+}
+
+#[test]
+fn w3_a_damaged_page_is_named_refused_and_repaired() {
+    for engine in Engine::ALL {
+        let mut random = random("a damaged page");
+        let node = cold_node(Setup::new(engine).without_fsync());
+        let replica = Setup::new(engine).without_fsync().start();
+        replica.follow(&node);
+        let mut wire = node.wire();
+        let tables = wire.run("CT.TABLES k");
+        let table = &tables.items()[2];
+        let (name, first) = (table.field("file").text(), table.field("first_id").int());
+        let path = node.cold_files().into_iter().find(|path| path.ends_with(&name)).expect("the file of the table");
+        // What was read before the damage may be in the cache.
+        wire.done("CT.ALTER k OPTION CACHE_BYTES 0");
+        flip(&path, random.random_range(0..PAGE), random.random_range(0..8));
+        let refused = wire.run(&format!("CT.GET k {first}"));
+        let (file, page, begin, end) = damage(&refused);
+        assert_eq!((&file, page), (&name, 0), "{refused}");
+        assert!((begin..=end).contains(&first.cast_unsigned()), "{refused}");
+        // Writes to it are refused too; its neighbours and the others of a command are served.
+        assert_eq!(wire.run(&format!("CT.INCRBY k {first} likes 1")).code(), Some("DAMAGED"));
+        assert_eq!(wire.run(&format!("CT.MGET k {first} 5")).code(), Some("DAMAGED"));
+        for neighbour in [begin.checked_sub(1), end.checked_add(1)].into_iter().flatten() {
+            let reply = wire.run(&format!("CT.GET k {neighbour} likes"));
+            assert_eq!(reply.to_string(), format!("[{}]", neighbour + 1));
+        }
+        let reply = wire.run(&format!("CT.MINCRBY k {first} likes 1 {} likes 1", end + 1));
+        assert_eq!(reply.items()[0].code(), Some("DAMAGED"), "{reply}");
+        assert_eq!(reply.items()[1].int(), (end + 3).cast_signed());
+        assert!(node.faults("k").iter().any(|fault| fault.starts_with("DAMAGED") && fault.contains(&name)));
+        assert_eq!(wire.run("CT.INFO k").field("damaged_ranges").int(), 1);
+        // A write of all fields needs nothing of what was there.
+        assert_eq!(wire.run(&format!("CT.SET k {first} likes 77 balance 0 views 0")).to_string(), "OK");
+        assert_eq!(wire.run(&format!("CT.GET k {first} likes")).to_string(), "[77]");
+        // The replica has the values of the others.
+        replica.has_caught_up_with(&node);
+        let ids: Vec<u64> = (begin..=end).filter(|id| *id != first.cast_unsigned()).take(1_000).collect();
+        let packed: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let values = replica.wire().call(&[b"CT.PGET".as_slice(), b"k", &packed]);
+        let records = ids.iter().zip(values.bytes().chunks(24));
+        let records: Vec<u8> = records.flat_map(|(id, values)| [&id.to_le_bytes()[..], values].concat()).collect();
+        let [begin, end] = [begin, end].map(|id| id.to_string());
+        let repaired = wire.call(&[b"CT.REPAIR".as_slice(), b"k", begin.as_bytes(), end.as_bytes(), &records]);
+        assert_eq!(repaired.int(), ids.len() as i64);
+        replica.has_caught_up_with(&node);
+        assert_eq!(node.scan("k"), replica.scan("k"));
+        assert_eq!(node.digest("k"), replica.digest("k"));
+        until_cold(&node);
+        assert_eq!(node.faults("k"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn w3_each_flipped_bit_of_a_page_is_found() {
+    let mut random = random("bits of pages");
+    let node = cold_node(Setup::new(Engine::Redis).without_fsync());
+    let mut wire = node.wire();
+    wire.done("CT.ALTER k OPTION CACHE_BYTES 0");
+    let files = node.cold_files();
+    for _ in 0..300 {
+        let path: &PathBuf = &files[random.random_range(0..files.len())];
+        let pages = std::fs::metadata(path).expect("a file").len() / PAGE;
+        let (at, bit) = (random.random_range(0..pages * PAGE), random.random_range(0..8));
+        flip(path, at, bit);
+        let faults = node.faults("k");
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        let expected = format!("page {} of {name}", at / PAGE);
+        assert!(faults.iter().any(|fault| fault.contains(&expected)), "byte {at}, bit {bit} of {name}: {faults:?}");
+        flip(path, at, bit);
+        assert_eq!(node.faults("k"), Vec::<String>::new(), "the damage is forgotten");
+    }
+    let likes: i64 = node.scan("k").values().map(|row| row[0]).sum();
+    assert_eq!(likes, (1..=6_000).sum::<i64>());
+}
+
+type State = Vec<BTreeMap<u64, Vec<i64>>>;
+
+fn state(node: &Node) -> State {
+    KINDS.iter().map(|(key, _)| node.scan(key)).collect()
+}
+
+/// Starts the engine on its damaged file: it refuses, or has all.
+fn judge(node: &mut Node, before: &State, what: &str) -> bool {
+    node.kill();
+    let has_started = node.try_start().is_ok();
+    if has_started {
+        assert_eq!(state(node), *before, "{what}: other numbers");
+    }
+    node.kill();
+    has_started
+}
+
+#[test]
+fn w4_a_flipped_bit_of_a_snapshot_is_refused() {
+    let mut random = random("bits of a snapshot");
+    let mut node = Setup::new(Engine::Redis).without_log().start();
+    fill_all(&node);
+    let before = state(&node);
+    node.wire().done("SAVE");
+    let path = node.dir().join("dump.rdb");
+    let bytes = std::fs::metadata(&path).expect("a file").len();
+    let mut started = 0;
+    for _ in 0..20 {
+        let (at, bit) = (random.random_range(0..bytes), random.random_range(0..8));
+        flip(&path, at, bit);
+        started += u32::from(judge(&mut node, &before, &format!("byte {at}, bit {bit} of {bytes}")));
+        flip(&path, at, bit);
+    }
+    // A bit of what the engine notes for itself may say nothing.
+    assert!(started <= 2, "{started} of 20 went unnoticed");
+    node.start_again();
+    assert_eq!(state(&node), before);
+}
+
+/// The engine has no checksum for the tail of its log: a digit that becomes another one is a number that a client may have sent. Snapshots
+/// in front of it have one, and so do the pieces of a rewrite.
+#[test]
+fn w4_a_flipped_bit_of_a_rewritten_log_is_refused() {
+    for preamble in ["yes", "no"] {
+        let mut random = random("bits of a rewritten log");
+        let args = format!("--aof-use-rdb-preamble {preamble} --aof-load-truncated no");
+        let mut node = Setup::new(Engine::Redis).without_fsync().args(&args).start();
+        fill_all(&node);
+        let before = state(&node);
+        node.wire().done("BGREWRITEAOF");
+        tallystone_tests::compact::eventually("the log is rewritten", || {
+            node.info("persistence", "aof_rewrite_in_progress") == "0"
+                && node.info("persistence", "aof_rewrite_scheduled") == "0"
+        });
+        let folder = std::fs::read_dir(node.dir().join("appendonlydir")).expect("a folder");
+        let path = folder
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.to_string_lossy().contains(".base."))
+            .expect("it");
+        let bytes = std::fs::metadata(&path).expect("a file").len();
+        for _ in 0..10 {
+            let (at, bit) = (random.random_range(0..bytes), random.random_range(0..8));
+            flip(&path, at, bit);
+            judge(&mut node, &before, &format!("preamble {preamble}, byte {at}, bit {bit} of {bytes}"));
+            flip(&path, at, bit);
+        }
+        node.start_again();
+        assert_eq!(state(&node), before);
+    }
+}

@@ -1,0 +1,34 @@
+//! The tools of Redis drive the module as it is (W1).
+
+use std::process::Command;
+use tallystone_tests::compact::{Engine, Node, Setup};
+
+fn benchmark(node: &Node, args: &[&str]) {
+    let port = node.port().to_string();
+    let run = Command::new("redis-benchmark")
+        .args(["-p", &port, "-n", "20000", "-c", "20", "-P", "16", "-r", "1000", "-q"])
+        .args(args)
+        .output();
+    let run = run.expect("redis-benchmark, of the package redis-tools");
+    let said = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success() && said.contains("requests per second") && !said.contains("rror"), "{args:?}: {said}");
+}
+
+#[test]
+fn w1_redis_benchmark_and_redis_cli_drive_it() {
+    for engine in Engine::ALL {
+        let node = Setup::new(engine).without_fsync().start();
+        node.wire().done("CT.CREATE k SCHEMA likes 24 views 24");
+        benchmark(&node, &["CT.INCRBY", "k", "__rand_int__", "likes", "1"]);
+        benchmark(&node, &["CT.MINCRBY", "k", "__rand_int__", "likes", "1", "__rand_int__", "views", "2"]);
+        benchmark(&node, &["CT.GET", "k", "__rand_int__"]);
+        let rows = node.scan("k");
+        let sums = rows.values().fold((0, 0), |sums, row| (sums.0 + row[0], sums.1 + row[1]));
+        assert_eq!(sums, (40_000, 40_000));
+        assert!(rows.keys().all(|id| *id < 1_000));
+        let port = node.port().to_string();
+        let cli = Command::new("redis-cli").args(["-3", "-p", &port, "CT.INFO", "k"]).output().expect("redis-cli");
+        let said = String::from_utf8_lossy(&cli.stdout);
+        assert!(said.contains("schema") && said.contains("likes u24 views u24"), "{said}");
+    }
+}

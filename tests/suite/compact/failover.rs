@@ -1,0 +1,98 @@
+//! Sentinels replace the primary under load, of which every replica has each write before it is acknowledged: tokens count once (W4).
+
+use super::load::{Load, SCHEMA, judge};
+use super::random;
+use std::collections::HashMap;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
+use tallystone_tests::compact::{Engine, Node, Setup, Wire, eventually};
+use tallystone_tests::lasting_port;
+use tempfile::TempDir;
+
+const NAME: &str = "counters";
+const KILLS: usize = 2;
+
+struct Sentinel {
+    port: u16,
+    process: Child,
+    _dir: TempDir,
+}
+
+impl Sentinel {
+    fn start(primary: &Node) -> Sentinel {
+        let (dir, port) = (TempDir::new().expect("a temporary folder"), lasting_port());
+        let config = dir.path().join("sentinel.conf");
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {NAME} 127.0.0.1 {} 2\n\
+             sentinel down-after-milliseconds {NAME} 800\nsentinel failover-timeout {NAME} 6000\n\
+             sentinel parallel-syncs {NAME} 2\n",
+            dir.path().display(),
+            primary.port()
+        );
+        std::fs::write(&config, text).expect("a file");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(primary.program()).arg(&config).arg("--sentinel");
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a sentinel");
+        eventually("the sentinel listens", || Wire::connect(port).is_ok());
+        Sentinel { port, process, _dir: dir }
+    }
+
+    fn fields(&self) -> HashMap<String, String> {
+        let reply = Wire::connect(self.port).expect("a sentinel").done(&format!("SENTINEL MASTER {NAME}"));
+        reply.items().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn w4_sentinels_fail_it_over_under_load_and_tokens_count_once() {
+    let mut random = random("a failover under load");
+    // The load waits until a replica has each write; Sentinels promote the replica that has the most.
+    let args = "--min-replicas-to-write 1 --min-replicas-max-lag 10";
+    let start = || Setup::new(Engine::Redis).without_fsync().args(args).start();
+    let mut nodes = [start(), start(), start()];
+    nodes[1].follow(&nodes[0]);
+    nodes[2].follow(&nodes[0]);
+    let is_replicated = |node: &Node| node.info("replication", "min_slaves_good_slaves") == "2";
+    eventually("both replicas are good", || is_replicated(&nodes[0]));
+    nodes[0].wire().done(&format!("CT.CREATE k TABLE_SLOTS 512 MEMORY_MAX 1 CACHE_BYTES 100000 {SCHEMA}"));
+    let sentinels = [0; 3].map(|_| Sentinel::start(&nodes[0]));
+    for sentinel in &sentinels {
+        eventually("they know each other", || {
+            let fields = sentinel.fields();
+            fields["num-slaves"] == "2" && fields["num-other-sentinels"] == "2"
+        });
+    }
+    let load = Load::new(nodes[0].port()).waiting_for_replicas(1);
+    let mut primary = 0;
+    let sums = load.run(3, &mut random, |_| {
+        for _ in 0..KILLS {
+            load.progress(50);
+            let killed = primary;
+            nodes[killed].kill();
+            eventually("another node is the primary", || {
+                let port = sentinels[0].fields()["port"].parse().unwrap_or(0);
+                let found = nodes.iter().position(|node| node.port() == port);
+                primary = found.filter(|at| *at != killed).unwrap_or(killed);
+                primary != killed && nodes[primary].info("replication", "role") == "master"
+            });
+            load.port.store(nodes[primary].port(), Relaxed);
+            nodes[killed].start_again();
+            eventually("all follow it", || is_replicated(&nodes[primary]));
+            load.progress(50);
+        }
+    });
+    judge(&nodes[primary], &sums);
+    for (at, node) in nodes.iter().enumerate() {
+        if at != primary {
+            node.has_caught_up_with(&nodes[primary]);
+            judge(node, &sums);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Commands of random bytes, and commands that are almost right: the engine lives, and what it holds is sound (W1).
+//! `TALLYSTONE_TEST_LONG`: a million and more.
+
+use super::{is_long, now_ms, random};
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use tallystone_tests::compact::{Engine, Setup, eventually};
+
+const COMMANDS: usize = 12_000;
+const BATCH: usize = 200;
+const NAMES: [&str; 17] = [
+    "CT.CREATE",
+    "CT.ALTER",
+    "CT.INCRBY",
+    "CT.MINCRBY",
+    "CT.PINCRBY",
+    "CT.SET",
+    "CT.DEL",
+    "CT.GET",
+    "CT.MGET",
+    "CT.PGET",
+    "CT.PSETNEWER",
+    "CT.INFO",
+    "CT.TABLES",
+    "CT.CHECK",
+    "CT.SCAN",
+    "CT.REPAIR",
+    "CT.RESTORE",
+];
+const WORDS: &[&str] = &[
+    "likes",
+    "views",
+    "balance",
+    "time",
+    "TOKEN",
+    "TIME",
+    "COUNT",
+    "SCHEMA",
+    "ADD",
+    "WIDEN",
+    "RETIRE",
+    "OPTION",
+    "ORDER",
+    "RANDOM",
+    "RISING",
+    "TABLE_SLOTS",
+    "MEMORY_MAX",
+    "CACHE_BYTES",
+    "TABLES_MAX",
+    "PROBE_MAX",
+    "KEY_BYTES",
+    "FILL_PERCENT",
+    "TOKEN_WINDOW_MS",
+    "24",
+    "u8",
+    "i64",
+    "64",
+    "65",
+    "0",
+    "1",
+    "-1",
+    "16",
+    "100",
+    "00012",
+    "18446744073709551615",
+    "18446744073709551616",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "1099511627776",
+    "",
+    "*",
+    "$5",
+    "\r\n",
+    "\0",
+    "1e3",
+    " 1",
+    "nan",
+];
+
+struct Fuzzer {
+    random: StdRng,
+    /// Pieces of dumps, to be broken.
+    pieces: Vec<Vec<u8>>,
+}
+
+impl Fuzzer {
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let mut bytes = vec![0; self.random.random_range(0..=most)];
+        self.random.fill(&mut bytes[..]);
+        bytes
+    }
+
+    fn arg(&mut self) -> Vec<u8> {
+        match self.random.random_range(0..12) {
+            0 => self.bytes(40),
+            1 => self.random.random::<u64>().to_string().into_bytes(),
+            2 => self.random.random_range(0..5_000_u64).to_string().into_bytes(),
+            3 => {
+                let count = self.random.random_range(0..20);
+                (0..count).flat_map(|_| self.packed(13)).collect()
+            }
+            4 => self.packed([8, 24, 40][self.random.random_range(0..3)]),
+            5 => now_ms().to_string().into_bytes(),
+            _ => WORDS.choose(&mut self.random).expect("words").as_bytes().to_vec(),
+        }
+    }
+
+    /// An id that is used, and random bytes behind it.
+    fn packed(&mut self, bytes: usize) -> Vec<u8> {
+        let mut packed = self.random.random_range(0..4_000_u64).to_le_bytes().to_vec();
+        packed.resize(bytes, 0);
+        if bytes > 8 {
+            packed[8] = self.random.random_range(0..6);
+            let rest = self.random.random_range(9..=bytes);
+            self.random.fill(&mut packed[9..rest]);
+        }
+        packed
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        let keys = ["rising", "cold", "hash", "new", "text", "none"];
+        keys.choose(&mut self.random).expect("keys").as_bytes().to_vec()
+    }
+
+    fn command(&mut self) -> Vec<Vec<u8>> {
+        let id = self.random.random_range(0..6_000_u64).to_string();
+        let field = ["likes", "views", "balance"].choose(&mut self.random).expect("fields").to_string();
+        let delta = self.random.random_range(-5..50).to_string();
+        let name = NAMES.choose(&mut self.random).expect("names").to_string();
+        let key = String::from_utf8(self.key()).expect("a name");
+        let mut args: Vec<Vec<u8>> = match self.random.random_range(0..20) {
+            0 => vec![b"DEL".to_vec(), b"new".to_vec()],
+            1 => vec![b"CT.RESTORE".to_vec(), b"new".to_vec(), self.broken_piece()],
+            2 => vec![
+                b"CT.PINCRBY".to_vec(),
+                key.into(),
+                (0..self.random.random_range(1..30)).flat_map(|_| self.packed(13)).collect(),
+            ],
+            3 => vec![
+                b"CT.PGET".to_vec(),
+                key.into(),
+                (0..self.random.random_range(1..30)).flat_map(|_| self.packed(8)).collect(),
+            ],
+            4 => ["CT.CREATE", "new", "TABLE_SLOTS", "64", "SCHEMA", "likes", "9", "views", "i20"]
+                .map(|word| word.as_bytes().to_vec())
+                .to_vec(),
+            5 => vec![b"CT.ALTER".to_vec(), key.into(), b"OPTION".to_vec(), self.arg(), self.arg()],
+            6..10 => ["CT.INCRBY", &key, &id, &field, &delta].map(|word| word.as_bytes().to_vec()).to_vec(),
+            10 => ["CT.SET", &key, &id, &field, &delta].map(|word| word.as_bytes().to_vec()).to_vec(),
+            11 => ["CT.GET", &key, &id].map(|word| word.as_bytes().to_vec()).to_vec(),
+            _ => {
+                let mut args = vec![name.into_bytes(), key.into_bytes()];
+                (0..self.random.random_range(0..9)).for_each(|_| args.push(self.arg()));
+                args
+            }
+        };
+        // Almost right: an argument is changed, is missing, or comes twice.
+        if self.random.random_bool(0.3) && args.len() > 2 {
+            let place = self.random.random_range(1..args.len());
+            match self.random.random_range(0..4) {
+                0 => args[place] = self.arg(),
+                1 => drop(args.remove(place)),
+                2 => args.insert(place, args[place].clone()),
+                _ => {
+                    let bit = self.random.random_range(0..8);
+                    if let Some(byte) = args[place].first_mut() {
+                        *byte ^= 1 << bit;
+                    }
+                }
+            }
+        }
+        args
+    }
+
+    fn broken_piece(&mut self) -> Vec<u8> {
+        let Some(piece) = self.pieces.choose(&mut self.random) else { return self.bytes(100) };
+        let mut piece = piece.clone();
+        match self.random.random_range(0..3) {
+            0 => piece.truncate(self.random.random_range(0..=piece.len())),
+            1 => {
+                let place = self.random.random_range(0..piece.len());
+                piece[place] = self.random.random();
+            }
+            _ => {}
+        }
+        piece
+    }
+}
+
+/// The pieces of all sets, from a log without a snapshot in front.
+fn pieces(node: &tallystone_tests::compact::Node) -> Vec<Vec<u8>> {
+    node.wire().done("BGREWRITEAOF");
+    eventually("the log is rewritten", || {
+        node.info("persistence", "aof_rewrite_in_progress") == "0"
+            && node.info("persistence", "aof_rewrite_scheduled") == "0"
+    });
+    let folder = std::fs::read_dir(node.dir().join("appendonlydir")).expect("a folder");
+    let path =
+        folder.flatten().map(|entry| entry.path()).find(|path| path.to_string_lossy().contains(".base.")).expect("it");
+    let log = std::fs::read(path).expect("a file");
+    let marker = b"CT.RESTORE\r\n";
+    let starts =
+        log.windows(marker.len()).enumerate().filter(|(_, window)| window == marker).map(|(at, _)| at + marker.len());
+    let bulk = |at: usize| {
+        let end = at + log[at..].iter().position(|byte| *byte == b'\r').expect("a length");
+        let length: usize = std::str::from_utf8(&log[at + 1..end]).expect("digits").parse().expect("a number");
+        (end + 2..end + 2 + length, end + 4 + length)
+    };
+    starts.map(|at| log[bulk(bulk(at).1).0].to_vec()).collect()
+}
+
+fn fuzz(engine: Engine) {
+    let mut node = Setup::new(engine).without_fsync().args("--aof-use-rdb-preamble no").start();
+    let mut wire = node.wire();
+    wire.done("SET text 1");
+    for (key, options) in [("rising", ""), ("cold", "MEMORY_MAX 1"), ("hash", "ORDER RANDOM")] {
+        wire.done(&format!("CT.CREATE {key} TABLE_SLOTS 128 {options} SCHEMA likes 9 views i20 balance i60"));
+        (0..1_000).for_each(|id| drop(wire.done(&format!("CT.INCRBY {key} {id} likes 2"))));
+    }
+    let mut fuzzer = Fuzzer { random: random("fuzz"), pieces: pieces(&node) };
+    assert!(fuzzer.pieces.len() >= 3);
+    let batches = if is_long() { 90 * COMMANDS } else { COMMANDS } / BATCH;
+    let keys = ["rising", "cold", "hash", "new"];
+    for batch in 0..batches {
+        let commands: Vec<Vec<Vec<u8>>> = (0..BATCH).map(|_| fuzzer.command()).collect();
+        for (command, reply) in commands.iter().zip(wire.pipeline(&commands)) {
+            let text = reply.to_string();
+            let shown = || command.iter().map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
+            assert!(!text.contains("a bug"), "{}: {text}", shown());
+        }
+        if batch % 30 == 29 || batch + 1 == batches {
+            for key in keys {
+                // A set that a broken dump began is refused until it is whole.
+                if wire.run(&format!("CT.CHECK {key}")).code().is_none() {
+                    assert_eq!(node.faults(key), Vec::<String>::new(), "{key}");
+                }
+            }
+        }
+    }
+    let state =
+        |node: &tallystone_tests::compact::Node| keys[..3].iter().map(|key| node.digest(key)).collect::<Vec<_>>();
+    let before = state(&node);
+    assert!(!node.log().contains("panicked"), "a bug was caught");
+    // What it has accepted can be loaded.
+    node.restart();
+    assert_eq!(state(&node), before);
+}
+
+#[test]
+fn w1_fuzzed_commands_on_redis() {
+    fuzz(Engine::Redis);
+}
+
+#[test]
+fn w1_fuzzed_commands_on_valkey() {
+    fuzz(Engine::Valkey);
+}
