@@ -2,8 +2,8 @@
 //! for each counter, and go in batches.
 
 use crate::metrics::{self, Outcome};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tallystone_counters::namespace::PublishedTo;
@@ -157,8 +157,8 @@ impl Publisher {
 struct Reports {
     /// Why the last batch of a field was not published.
     failing: HashMap<PublishedTo, Unpublished>,
-    /// Whether a count below 0 was reported.
-    negative: HashMap<PublishedTo, ()>,
+    /// Fields of which a count below 0 was reported.
+    negative: HashSet<PublishedTo>,
 }
 
 impl Reports {
@@ -173,7 +173,7 @@ impl Reports {
                         "counts are published again; `tallystone counter namespace republish` fills what is missing"
                     );
                 }
-                if *negative > 0 && self.negative.insert(to.clone(), ()).is_none() {
+                if *negative > 0 && self.negative.insert(to.clone()) {
                     tracing::warn!(key, field, "counts below 0 are not published: the field is unsigned");
                 }
             }

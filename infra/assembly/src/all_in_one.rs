@@ -54,6 +54,7 @@ impl AllInOne {
 
     /// Also rolls the counters up in this process.
     pub async fn with_rollup_worker(mut self, config: &Config) -> Result<AllInOne, AssemblyError> {
+        config.compact.check()?;
         let namespaces = connect_namespaces(&config.redis).await?;
         let client = queue_client("server.listen", &self.queue.url(), &ClientConfig::default())?;
         let options = WorkerOptions { name: own_name(), records: None, counter_sets: Some(counter_sets(config)?) };
