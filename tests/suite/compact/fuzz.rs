@@ -100,7 +100,10 @@ impl Fuzzer {
                 let count = self.random.random_range(0..20);
                 (0..count).flat_map(|_| self.packed(13)).collect()
             }
-            4 => self.packed([8, 24, 40][self.random.random_range(0..3)]),
+            4 => {
+                let bytes = [8, 24, 40][self.random.random_range(0..3)];
+                self.packed(bytes)
+            }
             5 => now_ms().to_string().into_bytes(),
             _ => WORDS.choose(&mut self.random).expect("words").as_bytes().to_vec(),
         }
