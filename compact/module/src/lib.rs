@@ -9,6 +9,8 @@
 //! `unsafe` is allowed in this crate, because C calls it and is called. It is kept in `raw`, `context`, `memory`, `datatype`,
 //! `blocked` and the entry points here; commands are safe code.
 
+#![cfg_attr(test, allow(dead_code, reason = "tests use the allocator of the system, not the one of the engine"))]
+
 mod args;
 mod background;
 mod blocked;

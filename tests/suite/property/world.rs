@@ -19,6 +19,9 @@ use tallystone_tests::{Clock, TestRedis};
 /// How long one server may take to hear of another: generous, for a loaded machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Where more are due, a Dequeue moves only some of them before it leases (`lib/due.lua`). On the oracle all of them move.
+const DUE_MANY: u64 = 2_000;
+
 /// Both sides of the comparison. Programs run on it one after the other.
 pub(super) struct World {
     redis: Arc<TestRedis>,
@@ -118,8 +121,16 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// One step on both sides: equal results, equal effects, and every necessary notification.
+    /// One step on both sides, as [`step_alone`](Play::step_alone); before a Dequeue, a sweep where very many messages are due.
     pub(super) async fn step(&mut self, step: &Step) -> Outcome {
+        if matches!(step.act, Act::Dequeue { .. }) && self.are_many_due(&self.shards[step.queue]).await {
+            self.step_alone(&Step { act: Act::Sweep, ..step.clone() }).await?;
+        }
+        self.step_alone(step).await
+    }
+
+    /// Equal results, equal effects, and every necessary notification.
+    async fn step_alone(&mut self, step: &Step) -> Outcome {
         let shard = &self.shards[step.queue];
         let now_ms = self.clock.load(Ordering::SeqCst);
         let Some(call) = Call::of(&step.act, step.queue, &mut self.tokens, now_ms) else {
@@ -168,6 +179,20 @@ impl Play<'_> {
             self.clock.fetch_add(1, Ordering::SeqCst);
         }
         Ok(())
+    }
+
+    async fn are_many_due(&self, shard: &Shard) -> bool {
+        let Ok(depth) = self.oracle.depth(shard, None).await else { return false };
+        if depth.invisible + depth.running <= DUE_MANY {
+            return false;
+        }
+        let (now_ms, mut due) = (self.clock.load(Ordering::SeqCst), 0);
+        for state in [State::Invisible, State::Running] {
+            let page = self.oracle.list_messages(shard, state, "", DUE_MANY as usize + 1).await;
+            let messages = page.into_iter().flat_map(|page| page.items);
+            due += messages.filter(|message| message.due_ms <= now_ms).count() as u64;
+        }
+        due > DUE_MANY
     }
 
     async fn next_due_ms(&self, shard: &Shard) -> Option<u64> {

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::process::Command;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
@@ -35,7 +36,7 @@ impl Busy {
         let (dir, fifo) = fifo();
         let script = format!("exec 9> {}; echo >&9; sleep 60 & {then}", fifo.display());
         let args = ["--json", "--server", dev.url(), "work", "q", "--exec", &script];
-        let worker = Running::start(program::command(&[&args, more_args].concat()));
+        let worker = Running::start(command(&[&args, more_args].concat()));
         let path = fifo.clone();
         let open = spawn_blocking(move || File::open(path));
         let alive = timeout(SOON, open).await.expect("the command starts").unwrap().expect("a fifo");
@@ -71,6 +72,16 @@ impl Busy {
             ),
         }
     }
+}
+
+/// The program, which a hangup ends. Under nohup it would inherit that it ignores one.
+fn command(args: &[&str]) -> Command {
+    let program = program::command(args);
+    let program = program.as_std();
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(program.get_program()).args(program.get_args());
+    command.env_clear().envs(program.get_envs().filter_map(|(name, value)| Some((name, value?)))).kill_on_drop(true);
+    command
 }
 
 /// The processes that have a file open.

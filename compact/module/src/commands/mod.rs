@@ -91,7 +91,9 @@ pub(crate) unsafe extern "C" fn entry<C: Command>(ctx: *mut raw::Ctx, argv: *mut
     let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
     guarded(&context, || match attempt::<C>(&context, &args, &Fetched::none()) {
         Ok(()) => {}
-        Err(Stop::Unread(unread)) if !unread.pages.is_empty() && may_block(&context) => blocked::wait::<C>(&context, unread),
+        Err(Stop::Unread(unread)) if !unread.pages.is_empty() && may_block(&context) => {
+            blocked::wait::<C>(&context, unread)
+        }
         Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), unread),
         Err(stop) => stop.reply(&context),
     })
