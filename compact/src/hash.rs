@@ -1,6 +1,6 @@
 //! The one hash of an id, and what is taken from it.
 
-/// The hash of an id. Each set has a seed of its own, so that nobody can choose ids that collide.
+/// The hash of an id. Each set has a separate seed, so that no client can choose ids that collide.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hash(u64);
 
@@ -28,7 +28,7 @@ impl Hash {
         1 + ((part * u64::from(groups.saturating_sub(1))) >> 24) as u32
     }
 
-    /// Seven bits that a slot keeps beside its key; never 0, which marks an empty slot.
+    /// Seven bits that a slot keeps with its key; never 0, which marks an empty slot.
     #[inline]
     pub(crate) fn tag(self) -> u8 {
         ((self.0 >> 57) as u8).max(1)

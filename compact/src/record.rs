@@ -46,7 +46,7 @@ impl Record {
         self.0.is_empty()
     }
 
-    /// Memory beside the record's own place.
+    /// Memory in addition to the record's own place.
     pub fn heap_bytes(&self) -> usize {
         self.0.capacity() * size_of::<i64>()
     }

@@ -1,6 +1,6 @@
 //! Tokens of increments: the same token counts once within a window (row W4: across a restart and a failover too).
 //!
-//! A token is remembered in the slice of its own time, and slices are dropped whole. A token of a dropped slice is refused as too
+//! A token is remembered in the slice of its time, and slices are dropped whole. A token of a dropped slice is refused as too
 //! old: it certainly does not count a second time.
 
 use crate::hash::Hash;

@@ -1,4 +1,4 @@
-//! Random commands on a set beside a plain map (W1 to W3): each reply is equal, whatever the tables do meanwhile.
+//! Random commands on a set and on a plain map (W1 to W3): each reply is equal, whatever the tables do meanwhile.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};

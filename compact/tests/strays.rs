@@ -1,4 +1,4 @@
-//! Ids far above all others (W2): a few wait in a dictionary, many begin a table of their own, and none is lost when it does.
+//! Ids far above all others (W2): a few wait in a dictionary, many begin a separate table, and none is lost when it does.
 
 use tallystone_compact::{CounterSet, Fetched, Field, Mode, Options, Schema};
 

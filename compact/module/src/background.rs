@@ -15,7 +15,7 @@ use tallystone_compact::Job;
 
 /// Time between pieces of work, while there is some.
 const PERIOD_MS: i64 = 10;
-/// Time between looks at what only time makes due: tokens that expire, a disk that was full.
+/// Time between checks of what only time makes due: tokens that expire, a disk that was full.
 const IDLE_PERIOD_MS: i64 = 1_000;
 /// How long one piece may take.
 const BUDGET: Duration = Duration::from_micros(500);

@@ -1,7 +1,7 @@
 //! Commands that wait for pages of cold tables: their clients are blocked, and the engine serves others.
 //!
 //! A command that needs pages changes nothing. When they have been read, it runs again from its start with them. Before that, on the
-//! main thread, [`on_ready`] looks whether it needs others by now (a file was replaced, a record left the cache), and whether the
+//! main thread, [`on_ready`] checks whether it needs others meanwhile (a file was replaced, a record left the cache), and whether the
 //! engine lets it write: while clients are paused (a failover), nothing may be replicated.
 
 use crate::commands::{Command, Unread, entry_resumed};
@@ -17,7 +17,7 @@ use tallystone_compact::{Fetched, Page, PageFault, PageRef};
 
 /// How long a client waits for the disk.
 const TIMEOUT_MS: i64 = 30_000;
-/// How often pages are read anew for one command; after that, it says what it lacks.
+/// How often pages are read again for one command; after that, it says what it lacks.
 const ROUNDS_MAX: u32 = 8;
 
 /// Commands that have waited since the start.
@@ -112,7 +112,7 @@ impl Wait {
     }
 }
 
-/// Has the main thread look at the commands that can go on. Called by readers.
+/// Has the main thread run the commands that can go on. Called by readers.
 pub(crate) fn wake_engine() {
     // SAFETY: the engine takes this from any thread; the callback uses no data.
     unsafe { (api().event_loop_add_one_shot)(on_ready, std::ptr::null_mut()) };

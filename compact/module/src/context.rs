@@ -158,7 +158,7 @@ impl Context<'_> {
         };
     }
 
-    /// Tells the engine that the key of an argument was changed: for `WATCH`, client caches and keyspace notifications.
+    /// Notifies the engine that the key of an argument was changed: for `WATCH`, client caches and keyspace notifications.
     #[inline]
     pub(crate) fn changed(&self, args: &Args<'_>, event: &CStr) {
         let key = args.raw(1);
@@ -185,7 +185,7 @@ pub(crate) fn random() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Whether writes have to wait: clients are paused, be it for a failover.
+/// Whether writes have to wait: clients are paused, for example for a failover.
 pub(crate) fn is_paused() -> bool {
     // SAFETY: it takes no arguments.
     unsafe { (api().avoid_replica_traffic)() != 0 }

@@ -40,13 +40,13 @@ fn is_early(memory: *mut u8) -> bool {
     (base..base + EARLY_BYTES).contains(&memory.addr())
 }
 
-/// Allocates more than asked for, aligns within it, and keeps the engine's address right before the result.
+/// Allocates more than requested, aligns within it, and keeps the engine's address right before the result.
 ///
 /// # Safety
 /// As of [`GlobalAlloc::alloc`].
 unsafe fn allocate_aligned(api: &Api, layout: Layout) -> *mut u8 {
     let room = layout.align().max(size_of::<*mut c_void>());
-    // SAFETY: any size may be asked for.
+    // SAFETY: any size may be requested.
     let memory = unsafe { (api.alloc)(layout.size() + room) };
     if memory.is_null() {
         return null_mut();
@@ -59,13 +59,13 @@ unsafe fn allocate_aligned(api: &Api, layout: Layout) -> *mut u8 {
     aligned
 }
 
-// SAFETY: each block comes from the engine's allocator or, before that is known, from a part of `EARLY` of its own; and returns to where
+// SAFETY: each block comes from the engine's allocator or, before that is known, from a separate part of `EARLY`; and returns to where
 // it came from: `EARLY` is recognized by its addresses, aligned blocks by their layout.
 unsafe impl GlobalAlloc for EngineAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match api_if_resolved() {
-            // SAFETY: any size may be asked for.
+            // SAFETY: any size may be requested.
             Some(api) if layout.align() <= ENGINE_ALIGN => unsafe { (api.alloc)(layout.size()).cast() },
             // SAFETY: the caller's promise.
             Some(api) => unsafe { allocate_aligned(api, layout) },
@@ -76,7 +76,7 @@ unsafe impl GlobalAlloc for EngineAllocator {
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         match api_if_resolved() {
-            // SAFETY: any size may be asked for. Large blocks come zeroed from the system, untouched.
+            // SAFETY: any size may be requested. Large blocks come zeroed from the system, untouched.
             Some(api) if layout.align() <= ENGINE_ALIGN => unsafe { (api.calloc)(1, layout.size()).cast() },
             _ => {
                 // SAFETY: the caller's promise.

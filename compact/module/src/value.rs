@@ -100,7 +100,7 @@ impl Value {
 }
 
 impl Drop for Shared {
-    /// Whoever holds the last handle: a large set is not freed on the engine's thread.
+    /// On the thread that holds the last handle: a large set is not freed on the engine's thread.
     fn drop(&mut self) {
         self.end();
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -4,7 +4,7 @@ use super::FileId;
 use crate::hash::Hash;
 use crate::record::Record;
 
-/// Bytes of the records that share a set. It bounds the work of a look-up, and a record that is larger is not kept.
+/// Bytes of the records that share a set. It bounds the work of a search, and a record that is larger is not kept.
 const SET_BYTES: usize = 2048;
 /// Items that a set has room for beyond those it has, at most.
 const SPARE_ITEMS: usize = 4;
@@ -36,7 +36,7 @@ struct Set {
 
 /// Records by file and id, in a bounded number of bytes. The hash leads to a small set, in which the record that was not used for the
 /// longest time goes first. So no step depends on the size of the cache, and nothing ever moves as a whole. Records of a file that
-/// was replaced are not asked for again, and go first in time.
+/// was replaced are not requested again, and go first in time.
 #[derive(Debug, Default)]
 pub(crate) struct RecordCache {
     sets: Vec<Set>,

@@ -4,7 +4,7 @@ use super::FileId;
 use crate::refusal::Damage;
 use std::collections::BTreeMap;
 
-/// Why the file is not asked for a range of ids.
+/// Why the file is not read for a range of ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The page with their records was damaged.

@@ -10,7 +10,7 @@
 //!     28   width, u8
 //!     29   version of the format, u8
 //! ```
-//! Numbers of the head are little-endian. A search looks at the groups, and decodes at most 16 records.
+//! Numbers of the head are little-endian. A search reads the groups, and decodes at most 16 records.
 
 use super::bits::BitReader;
 use super::code::{COLUMN_BITS, Column};

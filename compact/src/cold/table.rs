@@ -68,7 +68,7 @@ impl ColdTable {
         &self.index
     }
 
-    /// The page to read before this id can be read. `None`: the answer is known, be it a refusal.
+    /// The page to read before this id can be read. `None`: the answer, or a refusal, is known.
     pub(crate) fn page_needed(&self, id: u64, cache: &RecordCache) -> Option<PageRef> {
         let page = self.page_of(id)?;
         (!self.is_absolute(id) && cache.peek(self.file, id).is_none()).then_some(page)
@@ -145,7 +145,7 @@ impl ColdTable {
         let written: Vec<u64> = written.flatten().collect();
         self.held = self.held.saturating_sub(written.len());
         for &id in &written {
-            // The file is not asked for these ids again, also not for what a merge that runs has put into it.
+            // The file is not read for these ids again, also not for what a merge that runs has put into it.
             if let Some(Entry::Absolute(record)) = entry_of(&[&self.live, &self.frozen], id) {
                 self.write(id, record);
             }
@@ -253,7 +253,7 @@ impl ColdTable {
         self.live.change(id, change);
     }
 
-    /// The page with the base of a record. `None`: the file has none, or is not asked.
+    /// The page with the base of a record. `None`: the file has none, or is not read.
     fn page_of(&self, id: u64) -> Option<PageRef> {
         let page = self.index.page_of(id).filter(|_| self.faults.at(id).is_none())?;
         Some(PageRef { file: self.file, page })

@@ -121,7 +121,7 @@ impl Tables {
 }
 
 impl CounterSet {
-    /// An empty set. `seed` is random, so that nobody can choose ids that collide.
+    /// An empty set. `seed` is random, so that no client can choose ids that collide.
     pub fn new(schema: Schema, options: Options, seed: u64) -> Result<CounterSet, Refusal> {
         options.check()?;
         let shape = Shape::new(&schema, &options, seed);

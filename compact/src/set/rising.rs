@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) first: u64,
-    /// Rises with each table of the set; a scan goes by it.
+    /// Rises with each table of the set; a scan follows it.
     pub(crate) serial: u32,
     pub(crate) body: Body,
 }

@@ -1,6 +1,6 @@
 //! Walking over all records in bounded steps, while the set serves.
 //!
-//! A walk goes by the serials of tables. Records move only to tables of greater serials (a split) or stay in theirs (a conversion, a
+//! A walk follows the serials of tables. Records move only to tables of greater serials (a split) or stay in theirs (a conversion, a
 //! file), so a walk meets each record that is there from its begin to its end; it may meet one twice.
 
 use super::jobs::absolute;
@@ -243,7 +243,7 @@ fn needed_page(shelf: &Shelf<'_>, place: Place) -> PageRef {
     PageRef { file: cold.file(), page: stretch_of(cold, place) }
 }
 
-/// A walk that began in slots, or in an earlier file, begins this file anew.
+/// A walk that began in slots, or in an earlier file, begins this file again.
 fn stretch_of(cold: &ColdTable, place: Place) -> u32 {
     match place {
         Place::Stretch(tag, stretch) if tag == file_tag(cold) => stretch,

@@ -143,7 +143,7 @@ impl Dictionary {
 
 #[inline]
 fn part_of(hash: Hash) -> usize {
-    // Other bits than those that the hash table of a part goes by.
+    // Other bits than those that the hash table of a part uses.
     (hash.bits() >> 24) as usize % PARTS
 }
 

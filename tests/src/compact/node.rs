@@ -67,7 +67,7 @@ impl Setup {
         Setup { cold: Some(folder.to_owned()), ..self }
     }
 
-    /// Starts it in a folder of its own.
+    /// Starts it in a separate folder.
     ///
     /// # Panics
     /// It does not start.

@@ -1,4 +1,4 @@
-//! Random commands beside a plain map: each reply is equal, on both engines, while tables roll, spill to files and change their
+//! Random commands on a set and on a plain map: each reply is equal, on both engines, while tables roll, spill to files and change their
 //! fields (W1 to W3).
 
 use super::{is_long, random};
@@ -150,7 +150,7 @@ impl Player {
         }
     }
 
-    /// Only deltas that count: what is refused is told by texts, which the tests of single commands compare.
+    /// Only deltas that count: what is refused has a text, which the tests of single commands compare.
     fn packed(&mut self) -> Step {
         let mut items = Vec::new();
         for _ in 0..self.random.random_range(1..20) {

@@ -112,7 +112,7 @@ impl Command for Scan {
         let mut held = shared.lock().ok_or(Stop::Broken)?;
         let set = held.set();
         let fields = set.schema().live().count();
-        // The last group or page that it visits may have some hundred ids more than asked for.
+        // The last group or page that it visits may have some hundred ids more than requested.
         let most = (IDS_MAX.min(VALUES_MAX / fields) / 4).max(1) as u64;
         let count = count.clamp(1, most) as usize;
         let scan = match set.scan(cursor, count, call.fetched) {
@@ -132,7 +132,7 @@ impl Command for Scan {
     }
 }
 
-/// The page that is needed, and some that follow it. Pages after the last one cannot be read, and are not asked for.
+/// The page that is needed, and some that follow it. Pages after the last one cannot be read, and are not requested.
 fn ahead(shared: &Arc<Shared>, page: PageRef) -> Stop {
     let pages = (page.page..page.page.saturating_add(PAGES_AHEAD)).map(|number| PageRef { page: number, ..page });
     Stop::Unread(Unread { shared: shared.clone(), pages: pages.collect(), ids: Vec::new() })

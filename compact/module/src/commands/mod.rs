@@ -65,14 +65,14 @@ impl<'a> Call<'a> {
         Key::open(self.context, self.args, true)
     }
 
-    /// Whether the command was accepted before: by the primary, or before a restart. It takes a while to find out, so it is asked only
+    /// Whether the command was accepted before: by the primary, or before a restart. It takes a while to find out, so it is determined only
     /// where it matters.
     pub(crate) fn mode(&self) -> Mode {
-        let ask = || {
+        let find_out = || {
             let is_accepted = self.context.flags() & (raw::FLAG_REPLICATED | raw::FLAG_LOADING) != 0;
             if is_accepted { Mode::Apply } else { Mode::Decide }
         };
-        let mode = self.mode.get().unwrap_or_else(ask);
+        let mode = self.mode.get().unwrap_or_else(find_out);
         self.mode.set(Some(mode));
         mode
     }

@@ -1,4 +1,4 @@
-//! `CT.MINCRBY` and `CT.PINCRBY`: many increments in one command, each of its own.
+//! `CT.MINCRBY` and `CT.PINCRBY`: many increments in one command, each counted alone.
 //!
 //! An increment that is refused does not hold up the others, and only those that counted are replicated: why one is refused may be a
 //! matter of this process (a damaged page, no room), and a replica applies what it is sent. With a token the command counts as a whole
@@ -133,7 +133,7 @@ impl Command for PIncrBy {
     }
 }
 
-/// An error within a reply. Nobody reads what a replica replies to its primary, and the engine would take an error for a fault.
+/// An error within a reply. No client reads what a replica replies to its primary, and the engine would take an error for a fault.
 fn refuse(call: &Call<'_>, text: &str) {
     match call.mode() {
         Mode::Decide => call.context.reply_error(text),

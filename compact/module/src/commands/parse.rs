@@ -8,7 +8,7 @@ use tallystone_compact::{IDS_MAX, Schema, VALUES_MAX};
 pub(super) const FIELDS_MAX: usize = 256;
 
 pub(super) const TOO_MANY_IDS: Stop = Stop::text("ERR a command has at most 4096 ids");
-pub(super) const TOO_MANY_VALUES: Stop = Stop::text("ERR a reply has at most 16384 values; ask for fewer ids");
+pub(super) const TOO_MANY_VALUES: Stop = Stop::text("ERR a reply has at most 16384 values; request fewer ids");
 
 #[cold]
 fn not_an_id() -> Stop {

@@ -68,7 +68,7 @@ impl Stop {
             Stop::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Stop::NoSet => "NOSET there is no counter set at this key",
             Stop::Busy => "BUSYKEY the key exists",
-            Stop::Broken => "ERR a bug has left this counter set half-changed; restart the server to load it anew",
+            Stop::Broken => "ERR a bug has left this counter set half-changed; restart the server to load it again",
             Stop::Unread(_) | Stop::Cold => {
                 "COLD the records are on disk, and more than 16 pages of them are not read while the server waits"
             }

@@ -1,4 +1,4 @@
-//! The engine's active defragmentation: it moves the value, and segments of slots that it asks for. A cursor lets it stop between
+//! The engine's active defragmentation: it moves the value, and segments of slots that it requests. A cursor lets it stop between
 //! segments.
 
 use crate::raw::{self, api};

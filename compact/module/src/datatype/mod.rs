@@ -101,7 +101,7 @@ unsafe extern "C" fn unlink(_context: *mut raw::KeyOptCtx, value: *const c_void)
     guard::or((), || unsafe { from_raw(value) }.shared.end());
 }
 
-/// Roughly the number of blocks to free: the engine frees values with many of them on its own thread, if asked to.
+/// Roughly the number of blocks to free: the engine frees values with many of them on its own thread, if configured so.
 unsafe extern "C" fn free_effort(_context: *mut raw::KeyOptCtx, value: *const c_void) -> usize {
     // SAFETY: the engine's value, which it still holds.
     guard::or(1, || unsafe { bytes(value) } / (256 << 10) + 1)

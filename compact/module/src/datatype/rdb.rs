@@ -113,7 +113,7 @@ pub(super) unsafe extern "C" fn rewrite(io: *mut raw::Io, key: *mut raw::Str, va
     });
 }
 
-/// An equal value with files of its own.
+/// An equal value with separate files.
 pub(super) fn copy_of(value: &Value) -> Result<Value, String> {
     if value.shared.lock().is_none() {
         return Err("the set was left half-changed by a bug".to_owned());

@@ -18,7 +18,7 @@ macro_rules! table {
             $(pub(crate) $opt_field: Option<unsafe extern "C" fn($($opt_arg)*) $(-> $opt_ret)?>,)*
         }
 
-        /// Asks the engine for all functions. Nothing is allocated.
+        /// Requests all functions from the engine. Nothing is allocated.
         ///
         /// # Safety
         /// `get` is the engine's `RedisModule_GetApi`.
@@ -150,7 +150,7 @@ pub(crate) fn api() -> &'static Api {
     API.get().expect("the engine's functions are resolved first")
 }
 
-/// As [`api`], for the allocator, which may be asked earlier.
+/// As [`api`], for the allocator, which may be called earlier.
 #[inline]
 pub(crate) fn api_if_resolved() -> Option<&'static Api> {
     API.get()

@@ -37,7 +37,7 @@ pub(super) async fn measure(plan: &CompactPlan) -> Result<Vec<Row>> {
         row("", Reference::Measured("100 packed in a hash, by id", &packs), Goal::RatioAtMost(0.7));
         row("", Reference::Measured("100 packed in a hash, by remainder", &tight), Goal::RatioAtMost(0.7));
     }
-    // Rising ids of a million objects are less than 2^32 apart here.
+    // Rising ids of a million objects span less than 2^32 here.
     let objects = slots * FILL_MAX / 100;
     let ours = growth(plan, &engine, Store::Set, &format!("KEY_BYTES 4 FILL_PERCENT {FILL_MAX}"), objects).await?;
     let tight = bytes(plan, &engine, Store::TightPacks, objects).await?;

@@ -58,7 +58,7 @@ pub struct CompactArgs {
     /// Threads with which the module reads pages, and with which the bench reads them for comparison
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub readers: u64,
-    /// The module's file [default: TALLYSTONE_COMPACT_MODULE, else libtallystone_compact_module.so beside this program]
+    /// The module's file [default: TALLYSTONE_COMPACT_MODULE, else libtallystone_compact_module.so next to this program]
     #[arg(long, value_name = "FILE")]
     pub module: Option<PathBuf>,
 }
@@ -81,7 +81,7 @@ pub(super) struct CompactPlan {
     /// How long one sample takes, and the load before it.
     pub(super) time: Duration,
     pub(super) warm_up: Duration,
-    /// Between two looks at something that comes to rest.
+    /// Between two readings of something that comes to rest.
     pub(super) poll: Duration,
     /// Rate of the reads whose latency is measured.
     pub(super) hot_per_s: u64,
@@ -97,7 +97,7 @@ impl CompactPlan {
         let module = match args.module.clone() {
             Some(module) => module.canonicalize().with_context(|| format!("the module {}", module.display()))?,
             None => compact_module()?.with_context(|| {
-                format!("{MODULE_FILE} is not beside this program: cargo build --release -p tallystone-compact-module")
+                format!("{MODULE_FILE} is not next to this program: cargo build --release -p tallystone-compact-module")
             })?,
         };
         Ok(CompactPlan {

@@ -1,4 +1,4 @@
-//! Increments and reads of objects in memory, beside those of the engine's own types.
+//! Increments and reads of objects in memory, compared with those of the engine's own types.
 
 use super::alternate::alternate;
 use super::engine::{Engine, Log};
