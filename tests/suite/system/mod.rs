@@ -6,7 +6,6 @@
 pub(crate) mod program;
 
 mod bench;
-mod compact;
 mod configuration;
 mod consent;
 mod demo;
