@@ -1,6 +1,7 @@
 //! The records of cold tables that were read last.
 
 use super::FileId;
+use crate::IDS_MAX;
 use crate::hash::Hash;
 use crate::record::Record;
 
@@ -91,8 +92,11 @@ impl RecordCache {
     }
 
     /// Remembers a record later, at [`RecordCache::settle`]: until then, a command may rely on what the cache had when it began.
+    /// Of very many, some are not remembered: their pages are read again.
     pub(crate) fn keep(&mut self, file: FileId, id: u64, record: Record) {
-        self.kept.push((file, id, record));
+        if self.kept.len() < IDS_MAX {
+            self.kept.push((file, id, record));
+        }
     }
 
     /// Remembers the records of the commands before.

@@ -132,8 +132,7 @@ impl CounterSet {
         while !reader.is_empty() {
             id = id.wrapping_add(reader.signed()? as u64);
             let bytes = reader.take(layout.bytes)?;
-            let (seed, hash) = (self.shape.seed, Hash::of(id, self.shape.seed));
-            debug_assert_eq!(hash.bits(), Hash::of(id, seed).bits());
+            let hash = Hash::of(id, self.shape.seed);
             let table = self.hot_table(id, hash)?;
             if is_same && table.insert_bytes(id, hash, bytes) {
                 continue;

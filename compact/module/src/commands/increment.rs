@@ -2,9 +2,8 @@
 
 use super::parse::{id, pairs};
 use super::token::{self, TOKEN_ARGS};
-use super::{Call, Command, Stop, Unread};
+use super::{Call, Command, Stop};
 use crate::scratch;
-use tallystone_compact::{Mode, Refusal};
 
 /// `CT.INCRBY key id field delta [field delta …] [TOKEN token TIME ms]`
 pub(super) struct IncrBy;
@@ -35,20 +34,10 @@ impl Command for IncrBy {
                     Ok(())
                 })
             } else {
-                match set.increment(Mode::Decide, id, deltas, call.fetched, values) {
-                    Err(Refusal::Cold | Refusal::Damaged(_) | Refusal::Full) if call.mode() == Mode::Apply => {
-                        set.increment(Mode::Apply, id, deltas, call.fetched, values)
-                    }
-                    done => done,
-                }
+                call.change(set, |set, mode| set.increment(mode, id, deltas, call.fetched, values))
             };
-            match done {
-                Ok(()) => {}
-                Err(Refusal::Cold) => {
-                    let pages = set.unread([id].into_iter(), call.fetched);
-                    return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: vec![id] }));
-                }
-                Err(refusal) => return Err(refusal.into()),
+            if let Err(refusal) = done {
+                return Err(call.stop(refusal, shared, set, id));
             }
             if let Some(token) = token.filter(|_| !is_repeated) {
                 token.remember(set);

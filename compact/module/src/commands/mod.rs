@@ -28,7 +28,7 @@ use crate::{background, blocked, guard};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
-use tallystone_compact::{Fetched, Mode, PageRef};
+use tallystone_compact::{CounterSet, Fetched, Mode, PageRef, Refusal};
 
 /// Pages that a transaction or a script may read while the engine waits.
 const IN_PLACE_MAX: usize = 16;
@@ -75,6 +75,33 @@ impl<'a> Call<'a> {
         let mode = self.mode.get().unwrap_or_else(find_out);
         self.mode.set(Some(mode));
         mode
+    }
+
+    /// Changes one id. What a primary has accepted is applied, whatever this process lacks.
+    #[inline]
+    pub(crate) fn change(
+        &self,
+        set: &mut CounterSet,
+        mut change: impl FnMut(&mut CounterSet, Mode) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        match change(set, Mode::Decide) {
+            Err(Refusal::Cold | Refusal::Damaged(_) | Refusal::Full) if self.mode() == Mode::Apply => {
+                change(set, Mode::Apply)
+            }
+            done => done,
+        }
+    }
+
+    /// Why a command on one id stops: its page is to be read, or the set refuses.
+    #[cold]
+    pub(crate) fn stop(&self, refusal: Refusal, shared: &Arc<Shared>, set: &CounterSet, id: u64) -> Stop {
+        match refusal {
+            Refusal::Cold => {
+                let pages = set.unread([id].into_iter(), self.fetched);
+                Stop::Unread(Unread { shared: shared.clone(), pages, ids: vec![id] })
+            }
+            refusal => refusal.into(),
+        }
     }
 
     /// What follows a change: watchers and replicas learn of it, and background work may be due.

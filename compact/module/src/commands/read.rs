@@ -5,7 +5,7 @@ use super::{Call, Command, Stop, Unread};
 use crate::scratch::{self, Scratch};
 use crate::value::Shared;
 use std::sync::Arc;
-use tallystone_compact::{CounterSet, Refusal};
+use tallystone_compact::CounterSet;
 
 /// `CT.GET key id [field …]`
 pub(super) struct Get;
@@ -34,13 +34,8 @@ impl Command for Get {
             for place in 3..call.args.len() {
                 scratch.fields.push(field(set.schema(), call.args.get(place))?);
             }
-            match set.read(id, call.fetched, &mut scratch.values) {
-                Ok(()) => {}
-                Err(Refusal::Cold) => {
-                    let pages = set.unread([id].into_iter(), call.fetched);
-                    return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: vec![id] }));
-                }
-                Err(refusal) => return Err(refusal.into()),
+            if let Err(refusal) = set.read(id, call.fetched, &mut scratch.values) {
+                return Err(call.stop(refusal, shared, set, id));
             }
             let values = &scratch.values;
             if scratch.fields.is_empty() {

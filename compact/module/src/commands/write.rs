@@ -3,7 +3,7 @@
 use super::parse::{id, ids, pairs};
 use super::{Call, Command, Stop, Unread};
 use crate::scratch;
-use tallystone_compact::{Mode, Refusal};
+use tallystone_compact::Mode;
 
 /// `CT.SET key id field value [field value …]`
 pub(super) struct Set;
@@ -23,19 +23,9 @@ impl Command for Set {
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
             pairs(call, set.schema(), (3, call.args.len()), &mut scratch.pairs)?;
-            let done = match set.set(Mode::Decide, id, &scratch.pairs, call.fetched) {
-                Err(Refusal::Cold | Refusal::Damaged(_) | Refusal::Full) if call.mode() == Mode::Apply => {
-                    set.set(Mode::Apply, id, &scratch.pairs, call.fetched)
-                }
-                done => done,
-            };
-            match done {
-                Ok(()) => {}
-                Err(Refusal::Cold) => {
-                    let pages = set.unread([id].into_iter(), call.fetched);
-                    return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: vec![id] }));
-                }
-                Err(refusal) => return Err(refusal.into()),
+            let done = call.change(set, |set, mode| set.set(mode, id, &scratch.pairs, call.fetched));
+            if let Err(refusal) = done {
+                return Err(call.stop(refusal, shared, set, id));
             }
             drop(held);
             call.context.reply_ok();
