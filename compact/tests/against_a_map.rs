@@ -171,7 +171,7 @@ impl World {
         Some(sums)
     }
 
-    fn fetched(&self, ids: &[u64]) -> Fetched {
+    fn fetched(&mut self, ids: &[u64]) -> Fetched {
         self.disk.fetch(self.set.unread(ids.iter().copied(), &Fetched::none()))
     }
 

@@ -48,6 +48,8 @@ pub struct Dump<'a> {
 impl<'a> Dump<'a> {
     fn flush(&mut self) {
         if self.piece.len() > 0 {
+            let sum = crc32c::crc32c(&self.piece.0);
+            self.piece.0.extend_from_slice(&sum.to_le_bytes());
             (self.emit)(&self.piece.0);
             self.piece.0.clear();
         }

@@ -65,7 +65,6 @@ impl Unsorted for SpillJob {
 impl CounterSet {
     /// A bounded piece of background work, some 100 µs at most. Returns whether there is more.
     pub fn step(&mut self, now_ms: u64) -> bool {
-        self.cache.settle();
         let forgotten = self.tokens.forget(self.options.token_window_ms, now_ms);
         let mut more = forgotten | self.cache.step();
         for _ in 0..GROUPS_STEP {

@@ -154,12 +154,14 @@ impl CounterSet {
     }
 
     /// The pages to read before these ids can be read or written. Empty at once where nothing is cold.
-    pub fn unread(&self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<PageRef> {
+    /// The cache takes up what earlier commands read, so that it does not change while the command of these ids runs.
+    pub fn unread(&mut self, ids: impl Iterator<Item = u64>, fetched: &Fetched) -> Vec<PageRef> {
         let Tables::Rising(rising) = &self.tables else { return Vec::new() };
         // Tables move to files from the lowest on.
         if !matches!(rising.parts.first(), Some(part) if matches!(part.body, Body::Cold(_))) {
             return Vec::new();
         }
+        self.cache.settle();
         let mut pages: Vec<PageRef> = ids
             .take(IDS_MAX)
             .filter_map(|id| match &rising.parts[rising.place(id)?].body {

@@ -90,9 +90,6 @@ impl CounterSet {
         fetched: &Fetched,
     ) -> Result<Record, Refusal> {
         let Tables::Rising(rising) = &mut self.tables else { unreachable!("only rising sets have parts") };
-        if fetched.is_empty() {
-            self.cache.settle();
-        }
         match &mut rising.parts[place].body {
             Body::Hot(table) => {
                 let found = table.find(id, hash);

@@ -49,6 +49,10 @@ impl CounterSet {
     /// # Errors
     /// `Invalid` for bytes that are no piece, or no piece that may follow, and where a file cannot be written.
     pub fn restore(set: &mut Option<CounterSet>, piece: &[u8], files: &mut dyn PageFiles) -> Result<(), Refusal> {
+        let Some((piece, sum)) = piece.split_last_chunk() else { return Reader::broken() };
+        if crc32c::crc32c(piece) != u32::from_le_bytes(*sum) {
+            return Err(Refusal::invalid("this piece of a dump fails its checksum"));
+        }
         let Some((kind, rest)) = piece.split_first() else { return Reader::broken() };
         let mut reader = Reader(rest);
         match (*kind, set) {

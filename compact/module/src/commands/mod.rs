@@ -94,7 +94,7 @@ impl<'a> Call<'a> {
 
     /// Why a command on one id stops: its page is to be read, or the set refuses.
     #[cold]
-    pub(crate) fn stop(&self, refusal: Refusal, shared: &Arc<Shared>, set: &CounterSet, id: u64) -> Stop {
+    pub(crate) fn stop(&self, refusal: Refusal, shared: &Arc<Shared>, set: &mut CounterSet, id: u64) -> Stop {
         match refusal {
             Refusal::Cold => {
                 let pages = set.unread([id].into_iter(), self.fetched);

@@ -2,6 +2,8 @@
 
 use super::parse::{TOO_MANY_IDS, id};
 use super::{Call, Command, Stop};
+use crate::context::{Level, log};
+use crate::raw;
 use crate::value::{Held, Value};
 use tallystone_compact::IDS_MAX;
 
@@ -26,24 +28,40 @@ impl Command for Restore {
         if piece.len() > PIECE_BYTES_MAX {
             return Err(Stop::text("ERR a piece has at most 262144 bytes"));
         }
-        let key = call.open_write();
-        let shared = if key.is_empty() {
-            let mut held = Held::empty();
-            held.restore(piece)?;
-            let value = Value::from_held(held);
-            let shared = value.shared.clone();
-            key.put(value)?;
-            shared
-        } else {
-            let shared = key.set()?.clone();
-            shared.lock().ok_or(Stop::Broken)?.restore(piece)?;
-            shared
-        };
-        call.context.reply_ok();
-        call.context.replicate_verbatim();
-        call.changed(&shared, c"ct.restore");
-        Ok(())
+        restore(call, piece).inspect_err(|stop| refuse_log(call, stop))
     }
+}
+
+/// The engine ignores errors of commands in its log, so a set would lack the counters of this piece without a word. A log that cannot be
+/// trusted ends the engine, as one that it cannot read itself does.
+fn refuse_log(call: &Call<'_>, stop: &Stop) {
+    if call.context.flags() & raw::FLAG_LOADING != 0 {
+        log(
+            Level::Warning,
+            &format!("the append-only file is damaged: a piece of a counter set is refused ({stop:?})"),
+        );
+        std::process::exit(1);
+    }
+}
+
+fn restore(call: &Call<'_>, piece: &[u8]) -> Result<(), Stop> {
+    let key = call.open_write();
+    let shared = if key.is_empty() {
+        let mut held = Held::empty();
+        held.restore(piece)?;
+        let value = Value::from_held(held);
+        let shared = value.shared.clone();
+        key.put(value)?;
+        shared
+    } else {
+        let shared = key.set()?.clone();
+        shared.lock().ok_or(Stop::Broken)?.restore(piece)?;
+        shared
+    };
+    call.context.reply_ok();
+    call.context.replicate_verbatim();
+    call.changed(&shared, c"ct.restore");
+    Ok(())
 }
 
 impl Command for Repair {
