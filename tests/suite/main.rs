@@ -2,6 +2,8 @@
 //! they share (the library of this crate), or anything the product uses.
 
 mod clocks;
+mod compact;
+mod compact_cache;
 mod conformance;
 mod containers;
 mod counters;

@@ -1,6 +1,6 @@
 //! The module of Redis and Valkey that hosts counter sets as a type of value (W1).
 //!
-//! What lives here: the engine's functions ([`raw`]), commands, the callbacks of the type, threads that read and write the files of
+//! What lives here: the engine's functions (`raw`), commands, the callbacks of the type, threads that read and write the files of
 //! cold tables. What may not: how counters are stored; that is the pure crate `tallystone-compact`.
 //!
 //! Each counter set is used by the engine's main thread alone. Other threads get what they need as jobs, and give back results. A forked

@@ -6,6 +6,7 @@
 pub(crate) mod program;
 
 mod bench;
+mod compact;
 mod configuration;
 mod consent;
 mod demo;
