@@ -158,8 +158,10 @@ fn installed(program: &Path) -> Result<PathBuf, LocalError> {
 
 /// Redis refuses data whose module it has not loaded: values in a snapshot, and commands in a log.
 fn explain(launch: &Launch, log: &str) -> Option<LocalError> {
-    let is_compact =
-        |line: &str| line.contains("no matching module type 'tstone-ct'") || line.contains("Unknown command 'ct.");
+    let is_compact = |line: &str| {
+        // A log has the command as its client wrote it.
+        line.contains("no matching module type 'tstone-ct'") || line.to_lowercase().contains("unknown command 'ct.")
+    };
     log.lines().any(is_compact).then(|| LocalError::ModuleNeeded { path: launch.dir.clone(), module: MODULE_FILE })
 }
 
