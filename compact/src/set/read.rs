@@ -57,6 +57,16 @@ impl CounterSet {
         Ok(())
     }
 
+    /// Touches the memory of the group that an id is probably in: the cache misses of its tags and of its slot then overlap, and with
+    /// what the caller does until it reads.
+    #[inline]
+    pub fn approach(&self, id: u64) {
+        let hash = Hash::of(id, self.shape.seed);
+        if let Some(slots) = self.tables.slots_of(id, hash) {
+            slots.touch_group(hash);
+        }
+    }
+
     /// Touches the memory that a batch of ids will need, so that the cache misses of a batch overlap: first all tags, then all
     /// slots. The places are computed before: a processor looks only some hundred instructions ahead, so that loads overlap only if
     /// little lies between them.

@@ -14,6 +14,8 @@ pub(crate) struct Slot {
 
 /// The high bit of a tag: the record is in the aux dictionary.
 const IN_AUX: u8 = 0x80;
+/// Of a cache line, on the usual processors.
+const LINE_BYTES: usize = 64;
 const ONES: u128 = u128::from_ne_bytes([0x01; 16]);
 const LOW: u128 = u128::from_ne_bytes([0x7f; 16]);
 const HIGH: u128 = u128::from_ne_bytes([0x80; 16]);
@@ -87,6 +89,14 @@ impl Groups {
             self.allocate(segment);
         }
         missing.is_some()
+    }
+
+    /// Reads a byte of each cache line of a group.
+    #[inline]
+    pub(crate) fn touch(&self, group: u32) {
+        let Some(bytes) = self.bytes(group) else { return };
+        let lines = bytes[..self.slot_at(GROUP_SLOTS)].iter().step_by(LINE_BYTES);
+        std::hint::black_box(lines.fold(0, |all, byte| all ^ byte));
     }
 
     /// The memory of the first slot with this tag in a group, from the memory of that group.

@@ -103,6 +103,13 @@ impl Table {
         self.side(group).slot_line(tags_line, hash.tag())
     }
 
+    /// Reads a byte of each cache line of the first group of a search.
+    #[inline]
+    pub(crate) fn touch_group(&self, hash: Hash) {
+        let group = hash.first_group(self.groups.geometry.groups);
+        self.side(group).touch(group);
+    }
+
     /// Finds an id (W2: `h1 + N * h2`).
     #[inline]
     pub(crate) fn find(&self, id: u64, hash: Hash) -> Found {

@@ -22,6 +22,7 @@ impl Command for IncrBy {
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
+            set.approach(id);
             pairs(call, set.schema(), (3, end), &mut scratch.pairs)?;
             let is_repeated = match &token {
                 Some(token) => token.is_repeated(call, set)?,

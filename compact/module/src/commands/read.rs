@@ -28,6 +28,7 @@ impl Command for Get {
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
+            set.approach(id);
             if call.args.len() - 3 > FIELDS_MAX {
                 return Err(Stop::text("ERR a command has at most 256 fields for an id"));
             }
