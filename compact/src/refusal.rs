@@ -26,6 +26,8 @@ pub enum Refusal {
     TokenReused,
     /// `DAMAGED`: a page of a cold table fails its checksum. Its values are not served.
     Damaged(Damage),
+    /// `BUSYKEY`: the set is complete, and takes no piece of a dump.
+    Complete,
     /// `COLD`: the record is in a file, and the command was not given its page.
     Cold,
 }
@@ -69,6 +71,7 @@ impl fmt::Display for Refusal {
             Refusal::Damaged(Damage { file, page, first, last }) => {
                 write!(out, "DAMAGED page {page} of {file} fails its checksum (ids {first} to {last})")
             }
+            Refusal::Complete => write!(out, "BUSYKEY the counter set is complete, and takes no more pieces of a dump"),
             Refusal::Cold => write!(out, "COLD the record is on disk, and a transaction or script cannot wait for it"),
         }
     }

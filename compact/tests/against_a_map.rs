@@ -1,44 +1,11 @@
 //! Random commands on a set and on a plain map (W1 to W3): each reply is equal, whatever the tables do meanwhile.
 
+mod disk;
+
+use disk::Disk;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use tallystone_compact::*;
-
-/// Files in memory, in the place of a host's disk.
-#[derive(Default)]
-struct Disk {
-    files: HashMap<FileId, Vec<[u8; PAGE_BYTES]>>,
-    next: u64,
-}
-
-impl Disk {
-    fn read(&self, page: PageRef) -> Result<Page, PageFault> {
-        let bytes = self.files.get(&page.file).and_then(|file| file.get(page.page as usize));
-        let bytes = bytes.ok_or_else(|| PageFault::Unread("no such page".to_owned()))?;
-        Page::open(page, Box::new(*bytes))
-    }
-
-    fn fetch(&self, pages: Vec<PageRef>) -> Fetched {
-        pages.into_iter().map(|page| (page, self.read(page))).collect()
-    }
-}
-
-impl PageFiles for Disk {
-    fn create(&mut self) -> Result<(FileId, String), String> {
-        self.next += 1;
-        self.files.insert(FileId(self.next * 77), Vec::new());
-        Ok((FileId(self.next * 77), format!("file {}", self.next)))
-    }
-
-    fn append(&mut self, file: FileId, page: &[u8; PAGE_BYTES]) -> Result<(), String> {
-        self.files.get_mut(&file).ok_or("no such file")?.push(*page);
-        Ok(())
-    }
-
-    fn finish(&mut self, _file: FileId) -> Result<(), String> {
-        Ok(())
-    }
-}
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -339,11 +306,17 @@ impl World {
     }
 
     fn dump(&mut self) {
-        let mut pieces = Vec::new();
-        self.set.dump(&mut |page| self.disk.read(page), &mut |piece| pieces.push(piece.to_vec()));
+        let pieces = pieces(&self.set, &self.disk);
         let mut restored = None;
-        for piece in &pieces {
-            CounterSet::restore(&mut restored, piece, &mut self.disk).unwrap();
+        for (place, piece) in pieces.iter().enumerate() {
+            CounterSet::restore(&mut restored, Mode::Decide, piece, &mut self.disk).unwrap();
+            if place == pieces.len() / 2 {
+                // A snapshot between two pieces.
+                let begun = restored.take().expect("the first piece makes it");
+                for piece in crate::pieces(&begun, &self.disk) {
+                    CounterSet::restore(&mut restored, Mode::Apply, &piece, &mut self.disk).unwrap();
+                }
+            }
         }
         // A job of the set before has nothing to give to the restored one.
         self.job = None;
@@ -372,6 +345,12 @@ impl World {
             }
         }
     }
+}
+
+fn pieces(set: &CounterSet, disk: &Disk) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::new();
+    set.dump(&mut |page| disk.read(page), &mut |piece| pieces.push(piece.to_vec()));
+    pieces
 }
 
 fn run(order: Order, slots: u64, probe_max: u64, steps: Vec<Step>) {

@@ -1,23 +1,24 @@
 //! `tallystone compact alter KEY`: one command for each change, in the order of the flags below.
 
+use super::create::parse_field;
 use super::options::Options;
 use super::session::CompactSession;
 use super::set::Set;
 use crate::error::CliError;
-use crate::text::{parse_pair, visible};
+use crate::text::visible;
 use clap::Args;
 use redis::cmd;
 
 #[derive(Args, Debug)]
 pub(crate) struct AlterArgs {
-    /// The key
+    /// The key of the counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
-    /// Add a field, which is 0 for each id: shares=16
-    #[arg(long, value_name = "FIELD=BITS", value_parser = parse_pair)]
+    /// Add a field, such as shares=16; it is 0 for each id
+    #[arg(long, value_name = "FIELD=BITS", value_parser = parse_field)]
     add: Vec<(String, String)>,
-    /// Give a field more bits: likes=32
-    #[arg(long, value_name = "FIELD=BITS", value_parser = parse_pair)]
+    /// Give a field more bits, such as likes=32
+    #[arg(long, value_name = "FIELD=BITS", value_parser = parse_field)]
     widen: Vec<(String, String)>,
     /// Remove a field with its values
     #[arg(long, value_name = "FIELD")]

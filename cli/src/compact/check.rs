@@ -18,7 +18,7 @@ const SHOWN_MAX: usize = 100;
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The key
+    /// The key of the counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
 }

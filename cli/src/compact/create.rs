@@ -4,17 +4,17 @@ use super::options::{FixedOptions, Options};
 use super::session::CompactSession;
 use super::set::Set;
 use crate::error::CliError;
-use crate::text::{parse_pair, visible};
+use crate::text::visible;
 use clap::Args;
 use redis::cmd;
 
 #[derive(Args, Debug)]
 pub(crate) struct CreateArgs {
-    /// The key
+    /// The key of the new counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
-    /// The fields of each id with their widths in bits: likes=24 (unsigned), balance=i40 (may be negative)
-    #[arg(required = true, value_name = "FIELD=BITS", value_parser = parse_pair)]
+    /// The fields of each id with their widths in bits, such as likes=24 (unsigned) or balance=i40 (may be negative)
+    #[arg(required = true, value_name = "FIELD=BITS", value_parser = parse_field)]
     fields: Vec<(String, String)>,
     #[command(flatten)]
     fixed: FixedOptions,
@@ -39,4 +39,10 @@ pub(super) async fn run(args: CreateArgs, session: &mut CompactSession) -> Resul
         let bits = info.number("record_bits");
         format!("Created {}: {}, {bits} bits for each id.", visible(&key), visible(info.text("schema")))
     })
+}
+
+/// For clap: a field and its width.
+pub(super) fn parse_field(text: &str) -> Result<(String, String), String> {
+    let (field, width) = text.split_once('=').ok_or("expected FIELD=BITS, such as likes=24 or balance=i40")?;
+    Ok((field.to_owned(), width.to_owned()))
 }

@@ -25,13 +25,13 @@ const SORTED_MAX: usize = 4_000_000;
 
 #[derive(Args, Debug)]
 pub(crate) struct ExportArgs {
-    /// The key
+    /// The key of the counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
-    /// The file; `-`: stdout
+    /// The file to write; `-`: stdout
     #[arg(long, value_name = "FILE", default_value = "-")]
     out: PathBuf,
-    /// Write bytes with checksums, which are smaller and faster, instead of lines of JSON
+    /// Write a binary file with checksums instead of lines of JSON; it is smaller and faster
     #[arg(long)]
     packed: bool,
 }

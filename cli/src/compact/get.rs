@@ -9,7 +9,7 @@ use redis::cmd;
 
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
-    /// The key
+    /// The key of the counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
     /// The ids

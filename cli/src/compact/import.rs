@@ -19,10 +19,10 @@ const BATCH: usize = 1_000;
 
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
-    /// The key
+    /// The key of the counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
-    /// The file that `export` has written, or lines such as {"id":5,"values":{"likes":3}}; `-`: stdin
+    /// A file that `export` has written, or a file of lines such as {"id":5,"values":{"likes":3}}; `-`: stdin
     file: PathBuf,
 }
 

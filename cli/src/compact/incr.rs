@@ -2,7 +2,7 @@
 
 use super::session::CompactSession;
 use super::set::{Row, Values};
-use crate::duration::{format_time, now_ms, parse_moment};
+use crate::duration::{format_time, parse_moment};
 use crate::error::CliError;
 use crate::text::visible;
 use clap::Args;
@@ -11,18 +11,18 @@ use redis::cmd;
 
 #[derive(Args, Debug)]
 pub(crate) struct IncrArgs {
-    /// The key
+    /// The key of the counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
     /// The id
     id: u64,
-    /// The fields, each with what to add to it: likes=1, views=-3
+    /// The fields, each with the number to add to it, such as likes=1 or views=-3
     #[arg(required = true, value_name = "FIELD=DELTA", value_parser = parse_delta)]
     deltas: Vec<(String, i64)>,
-    /// A token, which together with --at identifies the increment: repeated, it counts once
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    /// A token; with its time it identifies the increment, so that a repeated command counts once
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), requires = "at")]
     token: Option<String>,
-    /// The time of the token: 2013-01-01T10:15:00.500Z, or 2s for two seconds ago [default: now]
+    /// The time of the token, the same in each repetition, such as 2013-01-01T10:15:00.500Z
     #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "token")]
     at: Option<u64>,
 }
@@ -34,9 +34,9 @@ pub(super) async fn run(args: IncrArgs, session: &mut CompactSession) -> Result<
     for (field, delta) in &deltas {
         command.arg(field).arg(delta);
     }
-    let time_ms = at.unwrap_or_else(now_ms);
-    if let Some(token) = &token {
-        command.arg("TOKEN").arg(token).arg("TIME").arg(time_ms);
+    let token = token.zip(at);
+    if let Some((token, time_ms)) = &token {
+        command.arg("TOKEN").arg(token).arg("TIME").arg(*time_ms);
     }
     let values: Vec<i64> = match session.attempt(&command).await {
         Ok(values) => values,
@@ -44,7 +44,7 @@ pub(super) async fn run(args: IncrArgs, session: &mut CompactSession) -> Result<
             let explained = session.explained(&key, &error);
             // No code: no answer.
             return Err(match (token, error.code()) {
-                (Some(token), None) => {
+                (Some((token, time_ms)), None) => {
                     let at = format_time(time_ms);
                     explained.hint(format!("the same command with --token {token} --at {at} counts once"))
                 }

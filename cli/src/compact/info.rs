@@ -9,7 +9,7 @@ use clap::Args;
 
 #[derive(Args, Debug)]
 pub(crate) struct InfoArgs {
-    /// The key
+    /// The key of the counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
 }

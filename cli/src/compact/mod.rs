@@ -36,30 +36,30 @@ pub(crate) struct CompactArgs {
 
 #[derive(Debug, Subcommand)]
 enum CompactVerb {
-    /// Create a counter set: a key, the fields of each id, and options
+    /// Create a counter set with a schema: the fields of each id
     Create(create::CreateArgs),
     /// Add, widen or retire fields, or change options
     Alter(alter::AlterArgs),
-    /// Show the fields of ids; an id that was never written has zeros
+    /// Show the fields of ids; an id that was never written reads 0
     Get(get::GetArgs),
-    /// Add to fields of an id, all or nothing
+    /// Add to fields of an id; either all additions count or none
     Incr(incr::IncrArgs),
     /// Show the schema, the size and the options of a counter set
     Info(info::InfoArgs),
-    /// Show the tables of a counter set: in memory or in files
+    /// Show the tables of a counter set, in memory and in files
     Tables(tables::TablesArgs),
     /// Verify every record of a counter set; safe while it is in use
     ///
-    /// It reads every page of cold tables. The exit status is 1 if something is wrong.
+    /// The command reads every page of cold tables. The exit status is 1 if it finds a fault.
     Check(check::CheckArgs),
     /// Write all ids with their fields to a file or to stdout
     Export(export::ExportArgs),
-    /// Set the fields of the ids of a file, and create the key if it does not exist
+    /// Set the fields of ids to the values in a file; a file of `export` also creates a missing key
     Import(import::ImportArgs),
     /// Restore the records of damaged pages from a replica
     ///
-    /// It verifies the whole counter set first, waits until the replica has every write of the primary, and copies the records of
-    /// damaged ranges. Nothing else changes.
+    /// The command first verifies the whole counter set. Then it waits until the replica has every write of the primary, and copies the
+    /// records of damaged ranges. Other records do not change.
     Repair(repair::RepairArgs),
 }
 

@@ -15,13 +15,13 @@ pub(super) enum Order {
 /// Options that are fixed when the set is created.
 #[derive(Args, Debug)]
 pub(super) struct FixedOptions {
-    /// Whether ids rise with time, or come in no order [default: rising]
+    /// How tables divide the ids: by ranges of ids, or by a hash [default: rising]
     #[arg(long, value_enum)]
     order: Option<Order>,
-    /// Ids of one table, 16 to 2^30 [default: 1048576]
+    /// Slots of one table, 16 to 2^30; a record takes one slot [default: 1048576]
     #[arg(long, value_name = "N")]
     table_slots: Option<u64>,
-    /// Bytes of an id in a slot, 4 to 8 [default: 0, which is 5 for rising ids, else 8]
+    /// Bytes of an id in a slot, 4 to 8; 0: 5 with --order rising, 8 with --order random [default: 0]
     #[arg(long, value_name = "N")]
     key_bytes: Option<u64>,
 }
@@ -29,25 +29,26 @@ pub(super) struct FixedOptions {
 /// Options that can be changed.
 #[derive(Args, Debug)]
 pub(super) struct Options {
-    /// The share of used slots, in percent, at which the next table begins [default: 90]
+    /// The percentage of used slots at which the next table begins, 10 to 95 [default: 90]
     #[arg(long, value_name = "PERCENT")]
     fill_percent: Option<u64>,
-    /// Groups of 16 slots that a search examines at most [default: 8]
+    /// The maximum number of groups of 16 slots that a search examines, 1 to 64 [default: 8]
     #[arg(long, value_name = "N")]
     probe_max: Option<u64>,
-    /// Tables whose memory is taken before an id needs it [default: 0]
+    /// Tables that are allocated before an id needs them, 0 to 64 [default: 0]
     #[arg(long, value_name = "N")]
     tables_preallocated: Option<u64>,
-    /// Tables in memory at most; 0: no bound [default: 0]
+    /// The maximum number of tables in memory; beyond it, new ids are refused; 0: no maximum [default: 0]
     #[arg(long, value_name = "N")]
     tables_max: Option<u64>,
-    /// Bytes of memory from which the table with the lowest ids moves to a file, such as 8G; 0: never [default: 0]
+    /// While the counter set takes more bytes of memory than this, such as 8G, the tables with the lowest ids move to files; 0: never
+    /// [default: 0]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_max: Option<u64>,
     /// Bytes of memory for records that were read from files [default: 16M]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     cache_bytes: Option<u64>,
-    /// How long a token is remembered; 0s: tokens are refused [default: 10m]
+    /// How long a token is remembered, up to a week; 0s: tokens are refused [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = parse_ms)]
     token_window: Option<u64>,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Target {
     /// Address of the Redis that has the counter sets [env: TALLYSTONE_REDIS_URL] [default: redis://127.0.0.1:6379]
     #[arg(long, global = true, value_name = "URL")]
     redis_url: Option<String>,
-    /// Configuration file (TOML); its sections `compact` and `redis` have the address, user and files
+    /// Configuration file (TOML); its section `compact`, else `redis`, has the address, the user and the files of passwords and TLS
     #[arg(long, global = true, value_name = "FILE", env = "TALLYSTONE_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
 }

@@ -23,7 +23,7 @@ const COLUMNS: [(&str, &[&str]); 10] = [
 
 #[derive(Args, Debug)]
 pub(crate) struct TablesArgs {
-    /// The key
+    /// The key of the counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
 }

@@ -4,12 +4,12 @@
 //! main thread, [`on_ready`] checks whether it needs others meanwhile (a file was replaced, a record left the cache), and whether the
 //! engine lets it write: while clients are paused (a failover), nothing may be replicated.
 
-use crate::commands::{Command, Unread, entry_resumed};
+use crate::commands::Unread;
 use crate::context::{Context, is_paused};
 use crate::raw::{self, api};
 use crate::readers::{self, Task};
 use crate::value::{Held, Shared};
-use crate::{args::Args, background, guard};
+use crate::{args::Args, background, guard, reaper};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,7 +24,7 @@ const ROUNDS_MAX: u32 = 8;
 pub(crate) static WAITS: AtomicU64 = AtomicU64::new(0);
 
 /// A command whose pages are being read.
-pub(crate) struct Wait {
+struct Wait {
     client: Client,
     shared: Weak<Shared>,
     ids: Vec<u64>,
@@ -50,6 +50,8 @@ struct Ready {
 
 impl Drop for Ready {
     fn drop(&mut self) {
+        // Of a command that does not run again: its client is gone.
+        reaper::free_pages(std::mem::take(&mut self.fetched));
         if let Some(shared) = self.shared.upgrade() {
             shared.ready.fetch_sub(1, Relaxed);
         }
@@ -64,12 +66,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Blocks the client of a command until its pages have been read.
-pub(crate) fn wait<C: Command>(context: &Context<'_>, unread: Unread) {
+/// Blocks the client of a command until its pages have been read. The engine then calls `resumed`.
+pub(crate) fn wait(context: &Context<'_>, unread: Unread, is_write: bool, resumed: raw::CommandFunc) {
     WAITS.fetch_add(1, Relaxed);
     // SAFETY: the context is that of a command whose client may be blocked. The callbacks have the engine's signatures.
     let client = unsafe {
-        let client = (api().block_client)(context.raw(), entry_resumed::<C>, on_timeout, free_private, TIMEOUT_MS);
+        let client = (api().block_client)(context.raw(), resumed, on_timeout, free_private, TIMEOUT_MS);
         (api().measure_time_start)(client);
         client
     };
@@ -78,7 +80,7 @@ pub(crate) fn wait<C: Command>(context: &Context<'_>, unread: Unread) {
         client: Client(client),
         shared: Arc::downgrade(&shared),
         ids,
-        is_write: C::IS_WRITE,
+        is_write,
         missing: AtomicUsize::new(0),
         rounds: AtomicU32::new(0),
         fetched: Mutex::default(),
@@ -96,9 +98,8 @@ fn read(wait: &Arc<Wait>, held: &Held, pages: &[PageRef]) {
     readers::submit(pages.iter().map(task));
 }
 
-impl Wait {
-    /// Adds what reading a page gave. Called by readers.
-    pub(crate) fn add(self: Arc<Wait>, page: PageRef, read: Result<Page, PageFault>) {
+impl readers::Wait for Wait {
+    fn add(self: Arc<Wait>, page: PageRef, read: Result<Page, PageFault>) {
         lock(&self.fetched).insert(page, read);
         if self.missing.fetch_sub(1, AcqRel) == 1 {
             let mut ready = lock(&READY);
@@ -113,7 +114,7 @@ impl Wait {
 }
 
 /// Has the main thread run the commands that can go on. Called by readers.
-pub(crate) fn wake_engine() {
+fn wake_engine() {
     // SAFETY: the engine takes this from any thread; the callback uses no data.
     unsafe { (api().event_loop_add_one_shot)(on_ready, std::ptr::null_mut()) };
 }
@@ -133,7 +134,7 @@ fn go_on(wait: Arc<Wait>) {
         let mut paused = lock(&PAUSED);
         paused.push(wait);
         if paused.len() == 1 {
-            readers::submit([Task::Pause]);
+            readers::submit([Task::Pause(wake_engine)]);
         }
         return;
     }

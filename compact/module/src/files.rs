@@ -69,8 +69,11 @@ impl Drop for PageFile {
 }
 
 /// A file that is being written.
+#[derive(Debug)]
 pub(crate) struct Draft {
     file: PageFile,
+    /// Bytes of the file before those of the buffer.
+    written: u64,
     buffer: Vec<u8>,
 }
 
@@ -89,13 +92,21 @@ impl Draft {
         // Only a process that starts in this folder may hold it, and then deletes it: the file stays usable without its name.
         let _ = file.try_lock();
         let file = PageFile { id, name, path: path.clone(), file };
-        Ok(Draft { file, buffer: Vec::with_capacity(BUFFER_BYTES) })
+        Ok(Draft { file, written: 0, buffer: Vec::with_capacity(BUFFER_BYTES) })
     }
 
     /// Appends a page.
     pub(crate) fn append(&mut self, page: &[u8; PAGE_BYTES]) -> Result<(), String> {
         self.buffer.extend_from_slice(page);
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Reads and verifies a page that was appended.
+    fn read(&self, page: PageRef) -> Result<Page, PageFault> {
+        let Some(at) = page.offset().checked_sub(self.written) else { return self.file.read(page) };
+        let bytes = self.buffer.get(at as usize..).and_then(|rest| rest.first_chunk());
+        let bytes = bytes.ok_or_else(|| PageFault::Unread("the page is not written yet".to_owned()))?;
+        Page::open(page, Box::new(*bytes))
     }
 
     /// Ends the file. `sync`: whether it has to be on the disk, which takes its time, and shows errors that writing does not.
@@ -109,6 +120,7 @@ impl Draft {
 
     fn flush(&mut self) -> Result<(), String> {
         let written = self.file.file.write_all(&self.buffer);
+        self.written += self.buffer.len() as u64;
         self.buffer.clear();
         written.map_err(|error| format!("{}: {error}", self.file.path.display()))
     }
@@ -118,6 +130,8 @@ impl Draft {
 #[derive(Debug, Default)]
 pub(crate) struct FileTable {
     files: HashMap<FileId, Arc<PageFile>>,
+    /// Files that a restore is writing.
+    drafts: HashMap<FileId, Draft>,
 }
 
 impl FileTable {
@@ -133,26 +147,23 @@ impl FileTable {
         self.files.get(&id)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<PageFile>> {
-        self.files.values()
+    /// All of them, those that are being written included.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PageFile> {
+        self.files.values().map(|file| &**file).chain(self.drafts.values().map(|draft| &draft.file))
     }
 
-    /// Reads and verifies a page, in place.
+    /// Reads and verifies a page, in place; also of a file that is being written.
     pub(crate) fn read(&self, page: PageRef) -> Result<Page, PageFault> {
-        match self.files.get(&page.file) {
-            Some(file) => file.read(page),
-            None => Err(PageFault::Unread("the file is not open".to_owned())),
+        match (self.files.get(&page.file), self.drafts.get(&page.file)) {
+            (Some(file), _) => file.read(page),
+            (None, Some(draft)) => draft.read(page),
+            (None, None) => Err(PageFault::Unread("the file is not open".to_owned())),
         }
     }
 }
 
-/// Writes the files that a restore makes, into the table of its set.
-pub(crate) struct Restored<'a> {
-    pub(crate) drafts: &'a mut HashMap<FileId, Draft>,
-    pub(crate) files: &'a mut FileTable,
-}
-
-impl PageFiles for Restored<'_> {
+/// The files that a restore makes.
+impl PageFiles for FileTable {
     fn create(&mut self) -> Result<(FileId, String), String> {
         let draft = Draft::create(Draft::new_id())?;
         let (id, name) = (draft.file.id, draft.file.name.clone());
@@ -166,7 +177,43 @@ impl PageFiles for Restored<'_> {
 
     fn finish(&mut self, file: FileId) -> Result<(), String> {
         let draft = self.drafts.remove(&file).ok_or("the file is not being written")?;
-        self.files.insert(draft.finish(false)?);
+        self.insert(draft.finish(false)?);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tallystone_compact::{PageWriter, Record};
+
+    #[test]
+    fn w4_pages_of_a_file_that_is_being_written_can_be_read() {
+        let folder = std::env::temp_dir().join(format!("tallystone-files-{}", std::process::id()));
+        open_folder(&folder).unwrap();
+        let id = FileId(7);
+        let mut files = FileTable::default();
+        files.drafts.insert(id, Draft::create(id).unwrap());
+        let mut writer = PageWriter::new(id);
+        for number in 0..200_000_i64 {
+            let record = Record::new(vec![number.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64.cast_signed())]);
+            writer.push(number as u64, &record, &mut |page| files.append(id, page)).unwrap();
+        }
+        let index = writer.finish(&mut |page| files.append(id, page)).unwrap();
+        let first = |files: &FileTable, page| files.read(PageRef { file: id, page }).unwrap().records().unwrap()[0].0;
+        let expected: Vec<u64> = (0..index.pages()).map(|page| index.range(page).unwrap().0).collect();
+        assert!(
+            expected.len() * PAGE_BYTES > 2 * BUFFER_BYTES
+                && !(expected.len() * PAGE_BYTES).is_multiple_of(BUFFER_BYTES)
+        );
+        // Most of them are in the file, and the last ones in the buffer.
+        let pages = || 0..index.pages();
+        assert_eq!(pages().map(|page| first(&files, page)).collect::<Vec<_>>(), expected);
+        assert!(files.read(PageRef { file: id, page: index.pages() }).is_err());
+        assert_eq!(files.iter().count(), 1);
+        files.finish(id).unwrap();
+        assert_eq!(pages().map(|page| first(&files, page)).collect::<Vec<_>>(), expected);
+        drop(files);
+        std::fs::remove_dir(&folder).expect("the file was removed");
     }
 }

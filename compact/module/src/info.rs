@@ -35,6 +35,8 @@ unsafe extern "C" fn show(ctx: *mut raw::InfoCtx, _is_crash: c_int) {
         field(c"extend_ids", all.extend);
         field(c"damaged_ranges", all.damaged as u64);
         field(c"tokens", all.tokens as u64);
+        field(c"cache_hits", all.cache_hits);
+        field(c"cache_misses", all.cache_misses);
         field(c"cold_commands", blocked::WAITS.load(Relaxed));
         field(c"cold_pages_read", readers::PAGES_READ.load(Relaxed));
     });
@@ -56,6 +58,8 @@ fn sum() -> (u64, Totals) {
         all.extend += totals.extend;
         all.damaged += totals.damaged;
         all.tokens += totals.tokens;
+        all.cache_hits += totals.cache_hits;
+        all.cache_misses += totals.cache_misses;
     }
     (count, all)
 }

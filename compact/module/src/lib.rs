@@ -22,6 +22,7 @@ mod files;
 mod guard;
 mod info;
 mod key;
+mod main_thread;
 mod memory;
 mod raw;
 mod readers;
@@ -77,6 +78,7 @@ pub(crate) unsafe extern "C" fn RedisModule_OnLoad(ctx: *mut raw::Ctx, argv: *mu
 }
 
 fn load(context: &Context, args: &args::Args<'_>) -> Result<(), String> {
+    main_thread::note();
     let config = config::Config::parse(args)?;
     let removed = files::open_folder(&config.dir)?;
     readers::start(config.readers);

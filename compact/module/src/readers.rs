@@ -1,23 +1,28 @@
 //! Threads that read pages of cold tables.
 
-use crate::blocked::{self, Wait};
 use crate::files::PageFile;
 use crate::guard;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tallystone_compact::{PageFault, PageRef};
+use tallystone_compact::{Page, PageFault, PageRef};
 
 /// How long a command waits that the engine does not let write yet.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// What waits for pages.
+pub(crate) trait Wait: Send + Sync {
+    /// Takes what reading a page gave. Called by readers.
+    fn add(self: Arc<Self>, page: PageRef, read: Result<Page, PageFault>);
+}
+
 /// Work of a reader.
 pub(crate) enum Task {
     /// Read a page for a command. Without a file, the page cannot be read.
-    Read { page: PageRef, file: Option<Arc<PageFile>>, wait: Arc<Wait> },
+    Read { page: PageRef, file: Option<Arc<PageFile>>, wait: Arc<dyn Wait> },
     /// After a while, look again at what could not go on.
-    Pause,
+    Pause(fn()),
 }
 
 static QUEUE: Mutex<VecDeque<Task>> = Mutex::new(VecDeque::new());
@@ -64,9 +69,9 @@ fn read_on() {
         };
         drop(waiting);
         match task {
-            Task::Pause => {
+            Task::Pause(look_again) => {
                 std::thread::sleep(PAUSE);
-                blocked::wake_engine();
+                look_again();
             }
             Task::Read { page, file, wait } => {
                 let unread = |reason: &str| Err(PageFault::Unread(reason.to_owned()));

@@ -3,8 +3,19 @@
 use std::any::Any;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
+use tallystone_compact::Fetched;
+
+/// Pages that are freed at once, at most: to wake the thread costs as much.
+const PAGES_SMALL: usize = 64;
 
 static QUEUE: OnceLock<Sender<Box<dyn Any + Send>>> = OnceLock::new();
+
+/// Frees the pages of a command: at once if they are few.
+pub(crate) fn free_pages(pages: Fetched) {
+    if pages.len() > PAGES_SMALL {
+        free_later(pages);
+    }
+}
 
 /// Frees something soon, on another thread.
 pub(crate) fn free_later<T: Send + 'static>(memory: T) {

@@ -1,11 +1,10 @@
 //! The value of a key, and the registry of all values.
 
-use crate::files::{Draft, FileTable, Restored};
-use crate::reaper;
-use std::collections::HashMap;
+use crate::files::FileTable;
+use crate::{main_thread, reaper};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tallystone_compact::{CounterSet, FileId, Refusal};
+use tallystone_compact::{CounterSet, Mode, Refusal};
 
 /// What the engine holds a pointer to.
 pub(crate) struct Value {
@@ -30,7 +29,6 @@ pub(crate) struct Shared {
 pub(crate) struct Held {
     set: Option<CounterSet>,
     pub(crate) files: FileTable,
-    drafts: HashMap<FileId, Draft>,
     /// Whether a thread works on a job for this set.
     pub(crate) has_job: bool,
     /// After a failed job: not before this time.
@@ -51,19 +49,18 @@ impl Held {
     }
 
     /// Takes a piece of a dump.
-    pub(crate) fn restore(&mut self, piece: &[u8]) -> Result<(), Refusal> {
-        let mut files = Restored { drafts: &mut self.drafts, files: &mut self.files };
-        CounterSet::restore(&mut self.set, piece, &mut files)
+    pub(crate) fn restore(&mut self, mode: Mode, piece: &[u8]) -> Result<(), Refusal> {
+        CounterSet::restore(&mut self.set, mode, piece, &mut self.files)
     }
 
     /// A set to come, from the pieces of a dump.
     pub(crate) fn empty() -> Held {
-        Held { set: None, files: FileTable::default(), drafts: HashMap::new(), has_job: false, retry_ms: 0 }
+        Held { set: None, files: FileTable::default(), has_job: false, retry_ms: 0 }
     }
 
-    /// Whether there is a set, with all that was begun.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.set.as_ref().is_some_and(|set| !set.is_restoring())
+    /// Whether there is a set. It may be one whose pieces are still to come.
+    pub(crate) fn has_set(&self) -> bool {
+        self.set.is_some()
     }
 }
 
@@ -105,7 +102,7 @@ impl Drop for Shared {
         self.end();
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
         let is_large = held.set.as_ref().is_some_and(|set| set.memory_bytes() > SMALL_BYTES);
-        if crate::datatype::is_main_thread() && (is_large || held.files.iter().next().is_some()) {
+        if main_thread::is_this() && (is_large || held.files.iter().next().is_some()) {
             reaper::free_later(std::mem::replace(held, Held::empty()));
         }
     }

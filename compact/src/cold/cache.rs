@@ -48,6 +48,8 @@ pub(crate) struct RecordCache {
     old_bytes: usize,
     /// Records that the next command remembers.
     kept: Vec<(FileId, u64, Record)>,
+    hits: u64,
+    misses: u64,
 }
 
 impl RecordCache {
@@ -61,6 +63,7 @@ impl RecordCache {
         let next = RecordCache::new(capacity);
         if next.set_count != self.set_count {
             let before = std::mem::replace(self, next);
+            (self.hits, self.misses) = (before.hits, before.misses);
             self.old = before.old;
             self.old.extend(before.sets);
             self.old_bytes = before.old_bytes + before.bytes;
@@ -88,15 +91,27 @@ impl RecordCache {
         let items = &mut self.sets.get_mut(place)?.items;
         let found = items.iter().position(|item| item.id == id && item.file == file)?;
         items[found..].rotate_left(1);
+        self.hits += 1;
         items.last().map(|item| &item.record)
     }
 
     /// Remembers a record later, at [`RecordCache::settle`]: until then, a command may rely on what the cache had when it began.
     /// Of very many, some are not remembered: their pages are read again.
     pub(crate) fn keep(&mut self, file: FileId, id: u64, record: Record) {
+        self.misses += 1;
         if self.kept.len() < IDS_MAX {
             self.kept.push((file, id, record));
         }
+    }
+
+    /// Records that were found, and records that had to be read from a page. A command that waits for a page counts once: it looks
+    /// for its record again when it has the page.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.hits, self.misses)
+    }
+
+    pub(crate) fn set_counts(&mut self, (hits, misses): (u64, u64)) {
+        (self.hits, self.misses) = (hits, misses);
     }
 
     /// Remembers the records of the commands before.
@@ -167,6 +182,7 @@ mod tests {
         assert_eq!(cache.peek(FileId(5), 99_999), None);
         cache.insert(FileId(0), 0, record(7));
         assert_eq!(cache.get(FileId(0), 0), Some(&record(7)));
+        assert_eq!(cache.counts(), (100_001, 0), "looking without use is not counted");
         let counted: usize = cache.sets.iter().flat_map(|set| &set.items).map(Item::bytes).sum();
         assert_eq!(cache.bytes, counted);
     }

@@ -53,6 +53,11 @@ impl Draft {
         Some((*self.ids.first()?, *self.ids.last()?, self.ids.len() as u64))
     }
 
+    /// The records, with their ids.
+    pub(super) fn records(&self) -> impl Iterator<Item = (u64, &[i64])> {
+        self.ids.iter().enumerate().map(|(record, id)| (*id, self.values_of(record)))
+    }
+
     /// Writes the page, which is 0, and begins the next.
     pub(super) fn write(&mut self, place: PageRef, page: &mut [u8; PAGE_BYTES]) {
         let columns = self.columns.len() - 1;

@@ -53,6 +53,16 @@ impl PageWriter {
         Ok(self.index)
     }
 
+    /// The index of the pages that were written so far.
+    pub(crate) fn index(&self) -> &PageIndex {
+        &self.index
+    }
+
+    /// The records that wait for the next page.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (u64, Record)> + '_ {
+        self.draft.records().map(|(id, values)| (id, Record::new(values.to_vec())))
+    }
+
     fn flush<E>(&mut self, write: &mut impl FnMut(&[u8; PAGE_BYTES]) -> Result<(), E>) -> Result<(), E> {
         let Some((first, last, records)) = self.draft.range() else { return Ok(()) };
         self.page.fill(0);

@@ -20,13 +20,6 @@ pub enum Change {
     Option(Vec<u8>, Vec<u8>),
 }
 
-/// Which tables have the layout of the schema. Others are converted in the background.
-#[derive(Debug, Default)]
-pub(crate) struct Progress {
-    /// Whether a table may have an older layout.
-    pub(crate) is_behind: bool,
-}
-
 impl CounterSet {
     /// Changes the schema or an option. Records follow in the background, table after table; meanwhile, each command sees the
     /// new schema.
@@ -47,7 +40,7 @@ impl CounterSet {
     }
 
     fn adopt(&mut self, schema: crate::Schema, options: Options) {
-        self.alter.is_behind |= schema != self.schema;
+        self.is_behind |= schema != self.schema;
         self.shape = super::Shape::new(&schema, &options, self.shape.seed);
         if let Tables::Rising(rising) = &mut self.tables {
             // Spare tables have the old layout, and may be too many.
@@ -60,7 +53,7 @@ impl CounterSet {
 
     /// Moves the slots of a group to the layout of the schema. Returns whether there was one.
     pub(super) fn convert_a_group(&mut self) -> bool {
-        if !self.alter.is_behind {
+        if !self.is_behind {
             return false;
         }
         let (layout, seed, schema) = (&self.shape.layout, self.shape.seed, &self.schema);
@@ -83,7 +76,7 @@ impl CounterSet {
             }
             Tables::Random(random) => random.tables_mut().into_iter().any(convert),
         };
-        self.alter.is_behind = converted;
+        self.is_behind = converted;
         converted
     }
 }

@@ -3,7 +3,8 @@
 
 use super::jobs::absolute;
 use super::random::Node;
-use super::rising::Body;
+use super::restoring::{Rebuilding, Restoring};
+use super::rising::{Body, Part};
 use super::walk::Shelf;
 use super::{CounterSet, Tables};
 use crate::bytes::Writer;
@@ -11,6 +12,7 @@ use crate::cold::{ColdTable, Entry, Folded, Overlay, Page, PageFault, PageRef, P
 use crate::hash::Hash;
 use crate::layout::Layout;
 use crate::record::Record;
+use crate::refusal::Damage;
 use crate::table::{Found, Table};
 
 /// The kinds of pieces.
@@ -68,10 +70,52 @@ impl<'a> Dump<'a> {
         self.previous_id = id;
     }
 
+    /// Begins a table by range: its serial, its first id, whether it is cold, its origin, its `PROBE_MAX`, and the greatest id.
+    fn table(&mut self, numbers: [u64; 6]) {
+        self.flush();
+        self.begin(kind::TABLE);
+        numbers.into_iter().for_each(|number| self.piece.number(number));
+        self.flush();
+    }
+
     fn record(&mut self, id: u64, record: &Record) {
         self.begin(kind::RECORDS);
         self.id(id);
         self.values(record.values());
+    }
+
+    /// Damage, or what was written to it.
+    fn held(&mut self, folded: Folded) {
+        self.begin(kind::HELD);
+        match folded {
+            Folded::Damaged(damage) => {
+                self.piece.number(0);
+                self.piece.bytes(damage.file.as_bytes());
+                for number in [u64::from(damage.page), damage.first, damage.last] {
+                    self.piece.number(number);
+                }
+            }
+            Folded::Held(id, Entry::Absolute(record)) => {
+                self.piece.number(1);
+                self.piece.number(id);
+                self.values(record.values());
+            }
+            Folded::Held(id, Entry::Patch(patch)) => {
+                self.piece.number(2);
+                self.piece.number(id);
+                let parts: Vec<_> = patch.parts().collect();
+                self.piece.number(parts.len() as u64);
+                for (number, part) in parts {
+                    let (is_set, value) = match part {
+                        PatchPart::Add(delta) => (0, delta),
+                        PatchPart::Set(value) => (1, value),
+                    };
+                    self.piece.number(u64::from(number) << 1 | is_set);
+                    self.piece.signed(value);
+                }
+            }
+            Folded::Record(..) => {}
+        }
     }
 
     fn values(&mut self, values: &[i64]) {
@@ -97,8 +141,9 @@ impl<'a> Dump<'a> {
 }
 
 impl CounterSet {
-    /// Gives all pieces of a dump to `emit`. `read` reads pages of cold tables; the ranges of pages that cannot be trusted are
-    /// refused after a restore too.
+    /// Gives all pieces of a dump to `emit`. `read` reads pages of cold tables, also of one whose pieces are still to come; the ranges of
+    /// pages that cannot be trusted are refused after a restore too. Of a set that is being restored, the dump ends where the pieces
+    /// have ended so far, so that the later ones follow in the copy too.
     pub fn dump(&self, read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>, emit: &mut dyn FnMut(&[u8])) {
         let mut dump = Dump { emit, piece: Writer(Vec::new()), previous_id: 0 };
         self.dump_header(&mut dump);
@@ -114,14 +159,32 @@ impl CounterSet {
             }
             dump.flush();
         }
-        if let Tables::Random(random) = &self.tables {
-            dump.begin(kind::TREE);
-            dump_tree(&random.root, 0, &mut dump.piece);
-        }
-        for (serial, shelf) in self.shelves() {
+        let top = match &self.tables {
+            Tables::Rising(rising) => rising.top,
+            Tables::Random(random) => {
+                dump.begin(kind::TREE);
+                dump_tree(&random.root, 0, &mut dump.piece);
+                0
+            }
+        };
+        let shelves = self.shelves();
+        let last = shelves.len().wrapping_sub(1);
+        for (place, (serial, shelf)) in shelves.into_iter().enumerate() {
             self.dump_shelf(serial, shelf, read, &mut dump);
+            let is_open = place == last && matches!(self.restoring, Restoring::Hot);
+            if matches!(self.tables, Tables::Rising(_)) && !is_open {
+                dump.end();
+            }
         }
-        dump.end();
+        match &self.restoring {
+            Restoring::Complete => dump.end(),
+            Restoring::Cold(rebuilding) => {
+                let Part { serial, first, .. } = rebuilding.part;
+                dump.table([u64::from(serial), first, 1, 0, 0, top]);
+                dump_rebuilding(rebuilding, read, &mut dump);
+            }
+            Restoring::Between | Restoring::Hot | Restoring::Failed => {}
+        }
     }
 
     fn dump_header(&self, dump: &mut Dump<'_>) {
@@ -161,21 +224,13 @@ impl CounterSet {
                 Body::Frozen(table, ..) => (table.origin, table.probe_max()),
                 Body::Cold(_) | Body::Moving => (0, 0),
             };
-            dump.flush();
-            dump.begin(kind::TABLE);
             let is_cold = u64::from(matches!(shelf, Shelf::Cold(_)));
-            for number in [u64::from(serial), part.first, is_cold, origin, u64::from(probe_max), rising.top] {
-                dump.piece.number(number);
-            }
-            dump.flush();
+            dump.table([u64::from(serial), part.first, is_cold, origin, u64::from(probe_max), rising.top]);
         }
         match shelf {
             Shelf::Slots(table, from) => self.dump_slots(table, from, None, dump),
             Shelf::Frozen(table, overlay) => self.dump_slots(table, 0, Some(overlay), dump),
             Shelf::Cold(cold) => dump_file(cold, read, dump),
-        }
-        if matches!(self.tables, Tables::Rising(_)) {
-            dump.end();
         }
     }
 
@@ -245,36 +300,27 @@ fn dump_file(cold: &ColdTable, read: &mut dyn FnMut(PageRef) -> Result<Page, Pag
         });
     }
     dump.flush();
-    for folded in held {
-        dump.begin(kind::HELD);
-        match folded {
-            Folded::Damaged(damage) => {
-                dump.piece.number(0);
-                dump.piece.bytes(damage.file.as_bytes());
-                for number in [u64::from(damage.page), damage.first, damage.last] {
-                    dump.piece.number(number);
-                }
-            }
-            Folded::Held(id, Entry::Absolute(record)) => {
-                dump.piece.number(1);
-                dump.piece.number(id);
-                dump.values(record.values());
-            }
-            Folded::Held(id, Entry::Patch(patch)) => {
-                dump.piece.number(2);
-                dump.piece.number(id);
-                let parts: Vec<_> = patch.parts().collect();
-                dump.piece.number(parts.len() as u64);
-                for (number, part) in parts {
-                    let (is_set, value) = match part {
-                        PatchPart::Add(delta) => (0, delta),
-                        PatchPart::Set(value) => (1, value),
-                    };
-                    dump.piece.number(u64::from(number) << 1 | is_set);
-                    dump.piece.signed(value);
-                }
-            }
-            Folded::Record(..) => {}
+    held.into_iter().for_each(|folded| dump.held(folded));
+}
+
+/// What has come of a cold table so far, without its end.
+fn dump_rebuilding(
+    rebuilding: &Rebuilding,
+    read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>,
+    dump: &mut Dump<'_>,
+) {
+    let Rebuilding { file, name, writer, held, damage, .. } = rebuilding;
+    let mut damage = damage.clone();
+    for page in 0..writer.index().pages() {
+        match (read(PageRef { file: *file, page }).and_then(|page| page.records()), writer.index().range(page)) {
+            (Ok(records), _) => records.iter().for_each(|(id, record)| dump.record(*id, record)),
+            (Err(_), Some((first, last))) => damage.push(Damage { file: name.clone(), page, first, last }),
+            (Err(_), None) => {}
         }
     }
+    writer.waiting().for_each(|(id, record)| dump.record(id, &record));
+    dump.flush();
+    damage.into_iter().for_each(|damage| dump.held(Folded::Damaged(damage)));
+    held.iter().for_each(|(id, entry)| dump.held(Folded::Held(*id, entry.clone())));
+    dump.flush();
 }

@@ -9,6 +9,7 @@ mod jobs;
 mod random;
 mod read;
 mod restore;
+mod restoring;
 mod rising;
 mod shape;
 mod show;
@@ -31,6 +32,7 @@ use crate::schema::Schema;
 use crate::table::{Found, Table};
 use crate::tokens::{Admission, Token, Tokens};
 use random::Random;
+use restoring::Restoring;
 use rising::{Body, Rising};
 use shape::Shape;
 
@@ -54,10 +56,9 @@ pub struct CounterSet {
     cache: RecordCache,
     /// Values to store, kept so that a command allocates nothing.
     changes: Vec<(u8, i64)>,
-    /// How far the background work on tables has come.
-    alter: alter::Progress,
-    /// The cold table whose pieces a restore is taking.
-    restoring: Option<restore::Rebuilding>,
+    /// Whether a table may have an older layout than that of the schema. Such tables are converted in the background.
+    is_behind: bool,
+    restoring: Restoring,
 }
 
 #[expect(clippy::large_enum_variant, reason = "a box would cost each command one more cache miss")]
@@ -138,8 +139,8 @@ impl CounterSet {
             tokens,
             cache,
             changes: Vec::new(),
-            alter: alter::Progress::default(),
-            restoring: None,
+            is_behind: false,
+            restoring: Restoring::Complete,
         })
     }
 

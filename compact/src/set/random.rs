@@ -94,6 +94,11 @@ impl Random {
         Random { root, leaves: 1, next_serial: 1, left: Vec::new() }
     }
 
+    /// Whether there is one table, which no id has needed yet.
+    pub(crate) fn is_new(&self) -> bool {
+        matches!(&self.root, Node::Leaf(leaf) if leaf.table.used == 0 && leaf.table.extend.len() == 0)
+    }
+
     /// The table that has the ids of this hash, or will have them after its split.
     #[inline]
     pub(crate) fn newest(&self, hash: Hash) -> &Table {

@@ -2,9 +2,10 @@
 
 use super::dump::{VERSION, kind};
 use super::random::{Leaf, Node};
+use super::restoring::{Rebuilding, Restoring};
 use super::rising::{Body, Part};
 use super::shape::Shape;
-use super::{CounterSet, Tables};
+use super::{CounterSet, Mode, Tables};
 use crate::bytes::Reader;
 use crate::cold::{ColdTable, Entry, FileId, PAGE_BYTES, PageWriter, PatchPart};
 use crate::hash::{DEPTH_MAX, Hash};
@@ -26,29 +27,22 @@ pub trait PageFiles {
     fn finish(&mut self, file: FileId) -> Result<(), String>;
 }
 
-/// The cold table that a restore has begun.
-pub(super) struct Rebuilding {
-    file: FileId,
-    name: String,
-    writer: PageWriter,
-    last_id: Option<u64>,
-    held: Vec<(u64, Entry)>,
-    damage: Vec<Damage>,
-    part: Part,
-}
-
-impl std::fmt::Debug for Rebuilding {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Rebuilding").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 impl CounterSet {
     /// Takes the next piece of a dump. The first one makes the set.
     ///
+    /// In [`Mode::Decide`] a piece has to follow the one before as in a dump, and a set that is complete takes none. In
+    /// [`Mode::Apply`] a piece is taken wherever it can be: a primary has accepted it, and a set that came with a snapshot does not
+    /// tell where it was.
+    ///
     /// # Errors
-    /// `Invalid` for bytes that are no piece, or no piece that may follow, and where a file cannot be written.
-    pub fn restore(set: &mut Option<CounterSet>, piece: &[u8], files: &mut dyn PageFiles) -> Result<(), Refusal> {
+    /// `Complete`; `Invalid` for bytes that are no piece, or no piece that may follow, and where a file cannot be written. A piece
+    /// that fails after a part of it was taken ends the restore: each later one is refused, so that no set seems complete that is not.
+    pub fn restore(
+        set: &mut Option<CounterSet>,
+        mode: Mode,
+        piece: &[u8],
+        files: &mut dyn PageFiles,
+    ) -> Result<(), Refusal> {
         let Some((piece, sum)) = piece.split_last_chunk() else { return Reader::broken() };
         if crc32c::crc32c(piece) != u32::from_le_bytes(*sum) {
             return Err(Refusal::invalid("this piece of a dump fails its checksum"));
@@ -57,30 +51,68 @@ impl CounterSet {
         let mut reader = Reader(rest);
         match (*kind, set) {
             (kind::HEADER, set @ None) => {
-                *set = Some(header(&mut reader)?);
+                let mut begun = header(&mut reader)?;
+                begun.restoring = Restoring::Between;
+                *set = Some(begun);
                 Ok(())
             }
-            (_, Some(set)) => set.take_piece(*kind, &mut reader, files),
+            (_, Some(set)) => set.take_piece(mode, *kind, &mut reader, files),
             _ => Reader::broken(),
         }
     }
 
-    /// Whether pieces of a table are still to come.
+    /// Whether pieces of the set are still to come.
     pub fn is_restoring(&self) -> bool {
-        self.restoring.is_some()
+        !matches!(self.restoring, Restoring::Complete)
     }
 
-    fn take_piece(&mut self, kind: u8, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
-        match kind {
+    fn take_piece(
+        &mut self,
+        mode: Mode,
+        kind: u8,
+        reader: &mut Reader<'_>,
+        files: &mut dyn PageFiles,
+    ) -> Result<(), Refusal> {
+        if matches!(self.restoring, Restoring::Failed) {
+            return Err(Refusal::invalid("an earlier piece of this dump failed; delete the key and restore all of it"));
+        }
+        if mode == Mode::Decide {
+            self.follows(kind)?;
+        }
+        let taken = match kind {
+            // It checks everything before it changes something.
+            kind::TABLE => return self.take_table(mode, reader, files),
             kind::TOKENS => self.take_tokens(reader),
             kind::TREE => self.take_tree(reader),
-            kind::TABLE => self.take_table(reader, files),
             kind::SLOTS => self.take_slots(reader),
             kind::RECORDS => self.take_records(reader, files),
             kind::HELD => self.take_held(reader),
             kind::END => self.end_table(files),
-            _ => Reader::broken(),
+            _ => return Reader::broken(),
+        };
+        if taken.is_err() && self.is_restoring() {
+            self.restoring = Restoring::Failed;
         }
+        taken
+    }
+
+    /// Whether a dump has a piece of this kind here.
+    fn follows(&self, kind: u8) -> Result<(), Refusal> {
+        use Restoring::{Between, Cold, Complete, Hot};
+        if matches!(self.restoring, Complete) {
+            return Err(Refusal::Complete);
+        }
+        let follows = match (kind, &self.restoring, &self.tables) {
+            (kind::TOKENS, Between, _) | (kind::TABLE, Between, Tables::Rising(_)) => true,
+            (kind::TREE, Between, Tables::Random(random)) => random.is_new(),
+            (kind::SLOTS | kind::RECORDS, Between, Tables::Random(_)) => true,
+            (kind::SLOTS | kind::RECORDS, Hot, _) | (kind::RECORDS | kind::HELD, Cold(_), _) => true,
+            // A command may have made a table meanwhile.
+            (kind::END, Cold(rebuilding), Tables::Rising(rising)) => rising.is_next(&rebuilding.part),
+            (kind::END, ..) => true,
+            _ => false,
+        };
+        if follows { Ok(()) } else { Err(Refusal::invalid("this piece of a dump does not follow the one before")) }
     }
 
     fn take_tokens(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
@@ -102,30 +134,35 @@ impl CounterSet {
         if reader.is_empty() { Ok(()) } else { Reader::broken() }
     }
 
-    fn take_table(&mut self, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
+    fn take_table(&mut self, mode: Mode, reader: &mut Reader<'_>, files: &mut dyn PageFiles) -> Result<(), Refusal> {
         let Tables::Rising(rising) = &mut self.tables else { return Reader::broken() };
         let (serial, first): (u32, u64) = (reader.small()?, reader.number()?);
         let (is_cold, origin) = (reader.number()? == 1, reader.number()?);
         let (probe_max, top): (u32, u64) = (reader.small()?, reader.number()?);
-        let follows = match rising.parts.last() {
-            Some(last) => last.first < first && last.serial < serial,
-            None => first == 0,
-        };
-        if !follows || self.restoring.is_some() || serial >= 1 << 24 || probe_max > 64 {
-            return Reader::broken();
-        }
-        rising.next_serial = serial + 1;
-        rising.top = top;
         let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probe_max.max(1));
         let part = Part { first, serial, body: Body::Hot(table) };
-        if !is_cold {
-            rising.parts.push(part);
-            return Ok(());
+        let is_open = matches!(self.restoring, Restoring::Cold(_));
+        if !rising.is_next(&part) || is_open || serial >= 1 << 24 || probe_max > 64 {
+            return Reader::broken();
         }
-        let (file, name) = files.create().map_err(Refusal::Invalid)?;
-        let writer = PageWriter::new(file);
-        let (held, damage) = (Vec::new(), Vec::new());
-        self.restoring = Some(Rebuilding { file, name, writer, last_id: None, held, damage, part });
+        // Tables move to files from the lowest on: what looks for cold records relies on it.
+        let is_above_hot = matches!(rising.parts.last(), Some(Part { body, .. }) if !matches!(body, Body::Cold(_)));
+        if mode == Mode::Decide && is_cold && is_above_hot {
+            return Err(Refusal::invalid("a cold table of a dump does not follow a hot one"));
+        }
+        let file = if is_cold { Some(files.create().map_err(Refusal::Invalid)?) } else { None };
+        rising.next_serial = serial + 1;
+        rising.top = top;
+        self.restoring = match file {
+            None => {
+                rising.parts.push(part);
+                Restoring::Hot
+            }
+            Some((file, name)) => {
+                let (writer, held, damage) = (PageWriter::new(file), Vec::new(), Vec::new());
+                Restoring::Cold(Box::new(Rebuilding { file, name, writer, last_id: None, held, damage, part }))
+            }
+        };
         Ok(())
     }
 
@@ -155,7 +192,7 @@ impl CounterSet {
             id = id.wrapping_add(reader.signed()? as u64);
             let record = values(reader)?;
             match &mut self.restoring {
-                Some(rebuilding) => {
+                Restoring::Cold(rebuilding) => {
                     if rebuilding.last_id.is_some_and(|last| last >= id) {
                         return Reader::broken();
                     }
@@ -164,14 +201,14 @@ impl CounterSet {
                     let mut append = |page: &[u8; PAGE_BYTES]| files.append(file, page);
                     rebuilding.writer.push(id, &record, &mut append).map_err(Refusal::Invalid)?;
                 }
-                None => self.put(id, Hash::of(id, self.shape.seed), record)?,
+                _ => self.put(id, Hash::of(id, self.shape.seed), record)?,
             }
         }
         Ok(())
     }
 
     fn take_held(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
-        let Some(rebuilding) = &mut self.restoring else { return Reader::broken() };
+        let Restoring::Cold(rebuilding) = &mut self.restoring else { return Reader::broken() };
         while !reader.is_empty() {
             match reader.number()? {
                 0 => {
@@ -200,9 +237,14 @@ impl CounterSet {
         Ok(())
     }
 
+    /// Ends the table that is open, or the set.
     fn end_table(&mut self, files: &mut dyn PageFiles) -> Result<(), Refusal> {
-        let Some(rebuilding) = self.restoring.take() else { return Ok(()) };
-        let Rebuilding { file, name, writer, held, damage, mut part, .. } = rebuilding;
+        let ended = match &self.restoring {
+            Restoring::Hot | Restoring::Cold(_) => Restoring::Between,
+            Restoring::Between | Restoring::Complete | Restoring::Failed => Restoring::Complete,
+        };
+        let Restoring::Cold(rebuilding) = std::mem::replace(&mut self.restoring, ended) else { return Ok(()) };
+        let Rebuilding { file, name, writer, held, damage, mut part, .. } = *rebuilding;
         let index = writer.finish(&mut |page: &[u8; PAGE_BYTES]| files.append(file, page)).map_err(Refusal::Invalid)?;
         files.finish(file).map_err(Refusal::Invalid)?;
         let mut cold = ColdTable::new(file, name, index);

@@ -55,6 +55,14 @@ impl Rising {
         Some(self.parts.partition_point(|part| part.first <= id) - 1)
     }
 
+    /// Whether a part may come after the last one.
+    pub(crate) fn is_next(&self, part: &Part) -> bool {
+        match self.parts.last() {
+            Some(last) => last.first < part.first && last.serial < part.serial,
+            None => part.first == 0,
+        }
+    }
+
     /// Gives an id that is absent from its hot table a slot or an entry. `may_refuse`: `FULL` is an answer.
     pub(crate) fn make_room(
         &mut self,

@@ -59,6 +59,10 @@ pub struct Totals {
     pub damaged: usize,
     /// Tokens that are remembered.
     pub tokens: usize,
+    /// Records of files that were read from the cache.
+    pub cache_hits: u64,
+    /// Records of files that were read from a page.
+    pub cache_misses: u64,
 }
 
 impl CounterSet {
@@ -74,7 +78,9 @@ impl CounterSet {
 
     /// Totals over all tables.
     pub fn totals(&self) -> Totals {
-        let mut totals = Totals { memory_bytes: self.memory_bytes(), tokens: self.tokens.len(), ..Totals::default() };
+        let (cache_hits, cache_misses) = self.cache.counts();
+        let (memory_bytes, tokens) = (self.memory_bytes(), self.tokens.len());
+        let mut totals = Totals { memory_bytes, tokens, cache_hits, cache_misses, ..Totals::default() };
         for (_, shelf) in self.shelves() {
             match shelf {
                 Shelf::Slots(table, _) | Shelf::Frozen(table, _) => {
@@ -109,7 +115,9 @@ impl CounterSet {
             ("extend_ids", totals.extend.into()),
             ("damaged_ranges", totals.damaged.into()),
             ("tokens", totals.tokens.into()),
-            ("converting", u64::from(self.alter.is_behind).into()),
+            ("cache_hits", totals.cache_hits.into()),
+            ("cache_misses", totals.cache_misses.into()),
+            ("converting", u64::from(self.is_behind).into()),
             ("order", if self.options.order == Order::Rising { "RISING" } else { "RANDOM" }.into()),
         ];
         figures.extend(self.options.list().into_iter().map(|(name, value)| (name, value.into())));
@@ -179,6 +187,7 @@ impl CounterSet {
             Step::Next(next) => next.number(),
         };
         self.judge(fetched);
+        let counts = self.cache.counts();
         // Each record is found by its id, with the same values.
         for (id, record) in seen {
             let mut found = Vec::new();
@@ -189,6 +198,8 @@ impl CounterSet {
                 Err(refusal) => faults.push(format!("id {id} is in its table: {refusal}")),
             }
         }
+        // A check says nothing of how well the cache serves.
+        self.cache.set_counts(counts);
         if cursor == 0 {
             self.check_counts(&mut faults);
         }

@@ -1,18 +1,11 @@
 //! A table whose slots move to another layout, group by group, while it serves (`CT.ALTER`).
 
 use super::Table;
-use super::groups::Groups;
+use super::groups::{Conversion, Groups};
 use crate::hash::Hash;
 use crate::layout::Layout;
 use crate::schema::Schema;
 use std::sync::Arc;
-
-/// Groups before `next_group` have moved. A group keeps its number, so a search needs no second try.
-#[derive(Clone, Debug)]
-pub(crate) struct Conversion {
-    pub(crate) groups: Groups,
-    pub(crate) next_group: u32,
-}
 
 impl Table {
     /// Begins to move records to another layout. A conversion that is under way is completed first, by `convert_group`.

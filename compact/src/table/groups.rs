@@ -54,6 +54,13 @@ pub(crate) struct Groups {
     allocated_bytes: usize,
 }
 
+/// Slots that move to another layout. Groups before `next_group` have moved. A group keeps its number, so a search needs no second try.
+#[derive(Clone, Debug)]
+pub(crate) struct Conversion {
+    pub(crate) groups: Groups,
+    pub(crate) next_group: u32,
+}
+
 impl Groups {
     pub(crate) fn new(geometry: Geometry, layout: Arc<Layout>) -> Groups {
         let packing = Packing::new(geometry, layout.bytes, PAD_BYTES);

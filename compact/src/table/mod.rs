@@ -8,14 +8,13 @@ mod dictionary;
 mod geometry;
 mod groups;
 
-pub(crate) use convert::Conversion;
 pub(crate) use dictionary::Dictionary;
 pub(crate) use geometry::Geometry;
 
 use crate::hash::Hash;
 use crate::layout::Layout;
 use crate::record::Record;
-use groups::{Groups, Slot};
+use groups::{Conversion, Groups, Slot};
 use std::sync::Arc;
 
 /// Where the record of an id is.

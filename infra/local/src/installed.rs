@@ -18,22 +18,38 @@ pub(crate) fn service(name: &str) -> Result<PathBuf, LocalError> {
 
 /// The version of Valkey that `scripts/services.sh --valkey` installs.
 const VALKEY: &str = "9.1.2";
+/// The version of redis-py that it installs.
+const REDIS_PY: &str = "7.4.1";
 
 /// A valkey-server: the environment's `TALLYSTONE_VALKEY_SERVER`, else the one that `scripts/services.sh --valkey` installs.
+///
+/// # Errors
+/// `NotInstalled`.
 pub fn valkey_server() -> Result<PathBuf, LocalError> {
     if let Some(program) = var_os("TALLYSTONE_VALKEY_SERVER").filter(|value| !value.is_empty()) {
         return Ok(program.into());
     }
-    let name = format!("valkey-{VALKEY}");
-    let dir = services_dir().join(&name);
-    if !dir.join(".complete").exists() {
-        let remedy = "scripts/services.sh --valkey installs it (`./test` runs it), or set TALLYSTONE_VALKEY_SERVER";
-        return Err(LocalError::NotInstalled {
-            what: format!("{name} (in {})", dir.display()),
-            remedy: remedy.to_owned(),
-        });
+    let or = ", or set TALLYSTONE_VALKEY_SERVER";
+    Ok(of_valkey(&format!("valkey-{VALKEY}"), or)?.join("valkey-server"))
+}
+
+/// The folder of redis-py, for `PYTHONPATH`.
+///
+/// # Errors
+/// `NotInstalled`.
+pub fn redis_py() -> Result<PathBuf, LocalError> {
+    of_valkey(&format!("redis-py-{REDIS_PY}"), "")
+}
+
+fn of_valkey(name: &str, or: &str) -> Result<PathBuf, LocalError> {
+    let dir = services_dir().join(name);
+    if dir.join(".complete").exists() {
+        return Ok(dir);
     }
-    Ok(dir.join("valkey-server"))
+    Err(LocalError::NotInstalled {
+        what: format!("{name} (in {})", dir.display()),
+        remedy: format!("scripts/services.sh --valkey installs it (`./test` runs it){or}"),
+    })
 }
 
 /// `TALLYSTONE_SERVICES_DIR`, else `tallystone/services` in the user's cache: as the script says it.

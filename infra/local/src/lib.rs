@@ -18,7 +18,7 @@ mod running;
 
 pub use elasticsearch::{Elasticsearch, PrivateElasticsearch, PrivateElasticsearchOptions};
 pub use error::LocalError;
-pub use installed::valkey_server;
+pub use installed::{redis_py, valkey_server};
 pub use kafka::{Kafka, PrivateKafka, PrivateKafkaOptions};
 pub use module::{MODULE_FILE, compact_module};
 pub use private::private_dir;

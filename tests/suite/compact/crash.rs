@@ -36,14 +36,15 @@ fn kill_at_random_moments(name: &str, engine: Engine, options: &str) {
 
 #[test]
 fn w4_kills_lose_nothing_and_count_nothing_twice() {
-    kill_at_random_moments("kills on Redis", Engine::Redis, "TABLE_SLOTS 1024");
+    for engine in Engine::ALL {
+        kill_at_random_moments(&format!("kills on {engine:?}"), engine, "TABLE_SLOTS 1024");
+    }
 }
 
 #[test]
 fn w4_kills_lose_nothing_while_tables_are_cold() {
-    kill_at_random_moments(
-        "kills with cold tables on Valkey",
-        Engine::Valkey,
-        "TABLE_SLOTS 256 MEMORY_MAX 1 CACHE_BYTES 100000",
-    );
+    for engine in Engine::ALL {
+        let name = format!("kills with cold tables on {engine:?}");
+        kill_at_random_moments(&name, engine, "TABLE_SLOTS 256 MEMORY_MAX 1 CACHE_BYTES 100000");
+    }
 }

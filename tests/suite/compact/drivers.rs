@@ -1,6 +1,7 @@
 //! The tools of Redis drive the module as it is (W1).
 
 use std::process::Command;
+use tallystone_local::redis_py;
 use tallystone_tests::compact::{Engine, Node, Setup};
 
 fn benchmark(node: &Node, args: &[&str]) {
@@ -30,5 +31,23 @@ fn w1_redis_benchmark_and_redis_cli_drive_it() {
         let cli = Command::new("redis-cli").args(["-3", "-p", &port, "CT.INFO", "k"]).output().expect("redis-cli");
         let said = String::from_utf8_lossy(&cli.stdout);
         assert!(said.contains("schema") && said.contains("likes u24 views u24"), "{said}");
+    }
+}
+
+#[test]
+fn w1_redis_py_drives_it() {
+    for engine in Engine::ALL {
+        for protocol in ["2", "3"] {
+            let node = Setup::new(engine).without_fsync().start();
+            let python = Command::new("python3")
+                .arg("-c")
+                .arg(include_str!("drivers.py"))
+                .args([node.port().to_string().as_str(), protocol])
+                .env("PYTHONPATH", redis_py().unwrap_or_else(|missing| panic!("{missing}")))
+                .output()
+                .expect("python3");
+            let said = String::from_utf8_lossy(&python.stderr);
+            assert!(python.status.success(), "{engine:?}, RESP{protocol}: {said}");
+        }
     }
 }

@@ -10,9 +10,7 @@ use std::path::Path;
 fn files_of_a_crate_form_no_circle() {
     let workspace = Workspace::read();
     let mut found = String::new();
-    // The crates of the compact store are still to be untied: files of a folder use the type that its first file defines.
-    let checked = workspace.members.iter().filter(|member| !member.folder.starts_with("compact"));
-    for root in checked.flat_map(|member| &member.roots) {
+    for root in workspace.members.iter().flat_map(|member| &member.roots) {
         let circles = circles(&Modules::read(root), |file| workspace.shown(file));
         for circle in &circles {
             found += &format!("\n{}", circle.text());

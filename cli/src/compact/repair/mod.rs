@@ -21,13 +21,13 @@ use serde::Serialize;
 
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
-    /// The key
+    /// The key of the counter set
     #[arg(id = "counter_set", value_name = "KEY")]
     key: String,
-    /// The replica that has the records: an address as of --redis-url
+    /// The address of a replica of this Redis, as in --redis-url
     #[arg(long, value_name = "REPLICA_URL")]
     from: String,
-    /// Only show what would be repaired
+    /// Show the damaged ranges, and repair nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -24,7 +24,7 @@ use crate::context::{Context, is_paused};
 use crate::key::Key;
 use crate::raw;
 use crate::value::Shared;
-use crate::{background, blocked, guard};
+use crate::{background, blocked, guard, reaper};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
@@ -119,7 +119,7 @@ pub(crate) unsafe extern "C" fn entry<C: Command>(ctx: *mut raw::Ctx, argv: *mut
     guarded(&context, || match attempt::<C>(&context, &args, &Fetched::none()) {
         Ok(()) => {}
         Err(Stop::Unread(unread)) if !unread.pages.is_empty() && may_block(&context) => {
-            blocked::wait::<C>(&context, unread)
+            blocked::wait(&context, unread, C::IS_WRITE, entry_resumed::<C>)
         }
         Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), unread),
         Err(stop) => stop.reply(&context),
@@ -127,28 +127,30 @@ pub(crate) unsafe extern "C" fn entry<C: Command>(ctx: *mut raw::Ctx, argv: *mut
 }
 
 /// What the engine calls when the pages of a command have been read.
-pub(crate) unsafe extern "C" fn entry_resumed<C: Command>(
-    ctx: *mut raw::Ctx,
-    argv: *mut *mut raw::Str,
-    argc: c_int,
-) -> c_int {
+unsafe extern "C" fn entry_resumed<C: Command>(ctx: *mut raw::Ctx, argv: *mut *mut raw::Str, argc: c_int) -> c_int {
     // SAFETY: the context and arguments of this callback.
     let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
     guarded(&context, || {
         // SAFETY: this is the reply callback of a client that was unblocked with its pages.
         let mut fetched = unsafe { blocked::take_fetched(&context) };
-        if C::IS_WRITE && is_paused() {
-            return context.reply_error("TRYAGAIN clients were paused in this moment; nothing was changed");
-        }
-        match attempt::<C>(&context, &args, &fetched) {
-            Ok(()) => {}
-            Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut fetched, unread),
-            Err(Stop::NoSet) if context.flags() & raw::FLAG_CLUSTER != 0 => {
-                context.reply_error("TRYAGAIN the key was deleted or moved while its records were read from disk");
-            }
-            Err(stop) => stop.reply(&context),
-        }
+        resume::<C>(&context, &args, &mut fetched);
+        reaper::free_pages(fetched);
     })
+}
+
+/// Runs a command again, with its pages.
+fn resume<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetched) {
+    if C::IS_WRITE && is_paused() {
+        return context.reply_error("TRYAGAIN clients were paused in this moment; nothing was changed");
+    }
+    match attempt::<C>(context, args, fetched) {
+        Ok(()) => {}
+        Err(Stop::Unread(unread)) => in_place::<C>(context, args, fetched, unread),
+        Err(Stop::NoSet) if context.flags() & raw::FLAG_CLUSTER != 0 => {
+            context.reply_error("TRYAGAIN the key was deleted or moved while its records were read from disk");
+        }
+        Err(stop) => stop.reply(context),
+    }
 }
 
 #[inline]

@@ -48,14 +48,14 @@ fn restore(call: &Call<'_>, piece: &[u8]) -> Result<(), Stop> {
     let key = call.open_write();
     let shared = if key.is_empty() {
         let mut held = Held::empty();
-        held.restore(piece)?;
+        held.restore(call.mode(), piece)?;
         let value = Value::from_held(held);
         let shared = value.shared.clone();
         key.put(value)?;
         shared
     } else {
         let shared = key.set()?.clone();
-        shared.lock().ok_or(Stop::Broken)?.restore(piece)?;
+        shared.lock().ok_or(Stop::Broken)?.restore(call.mode(), piece)?;
         shared
     };
     call.context.reply_ok();

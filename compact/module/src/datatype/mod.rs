@@ -2,45 +2,21 @@
 
 mod defrag;
 mod digest;
+mod handle;
 mod rdb;
+
+pub(crate) use handle::{ENCODING, from_raw, into_raw, kind};
 
 use crate::background;
 use crate::context::Context;
 use crate::guard;
 use crate::raw::{self, TypeMethods, api};
 use crate::value::Value;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
-use std::thread::ThreadId;
 
 /// Nine characters: the engine makes a number of them.
 const NAME: &CStr = c"tstone-ct";
-/// The version of the encoding: a sequence of pieces.
-pub(crate) const ENCODING: c_int = 1;
-
-struct Registered {
-    kind: *mut raw::ModuleType,
-    main: ThreadId,
-}
-
-// SAFETY: the engine's type is never freed, and is only passed back to the engine.
-unsafe impl Send for Registered {}
-// SAFETY: as above.
-unsafe impl Sync for Registered {}
-
-static TYPE: OnceLock<Registered> = OnceLock::new();
-
-/// The type, as the engine knows it.
-#[inline]
-pub(crate) fn kind() -> *mut raw::ModuleType {
-    TYPE.get().map_or(null_mut(), |registered| registered.kind)
-}
-
-/// Whether this is the engine's thread, which runs the commands.
-pub(crate) fn is_main_thread() -> bool {
-    TYPE.get().is_some_and(|registered| registered.main == std::thread::current().id())
-}
 
 /// Makes the type known.
 pub(crate) fn register(context: &Context<'_>) -> Result<(), String> {
@@ -69,23 +45,8 @@ pub(crate) fn register(context: &Context<'_>) -> Result<(), String> {
     if kind.is_null() {
         return Err("the type 'tstone-ct' cannot be registered".to_owned());
     }
-    let _ = TYPE.set(Registered { kind, main: std::thread::current().id() });
+    handle::set_kind(kind);
     Ok(())
-}
-
-/// Gives a value to the engine.
-pub(crate) fn into_raw(value: Value) -> *mut c_void {
-    Box::into_raw(Box::new(value)).cast()
-}
-
-/// The value behind the engine's pointer.
-///
-/// # Safety
-/// The pointer is that of a value of this type, which is not freed while the result is used.
-#[inline]
-pub(crate) unsafe fn from_raw<'a>(value: *const c_void) -> &'a Value {
-    // SAFETY: the caller's promise; `into_raw` has made the pointer.
-    unsafe { &*value.cast::<Value>() }
 }
 
 unsafe extern "C" fn free(value: *mut c_void) {

@@ -7,7 +7,7 @@ use crate::value::{Held, Value};
 use crate::{background, datatype, guard};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use tallystone_compact::Refusal;
+use tallystone_compact::{Mode, Refusal};
 
 const PIECE: u64 = 1;
 const END: u64 = 0;
@@ -80,7 +80,7 @@ fn read_pieces(io: *mut raw::Io) -> Result<Held, String> {
         match kind {
             _ if is_broken => return Err("the snapshot ends too early".to_owned()),
             PIECE => take_piece(io, &mut held)?,
-            END if held.is_complete() => return Ok(held),
+            END if held.has_set() => return Ok(held),
             _ => return Err("the snapshot is broken".to_owned()),
         }
     }
@@ -94,7 +94,7 @@ fn take_piece(io: *mut raw::Io, held: &mut Held) -> Result<(), String> {
         return Err("the snapshot ends too early".to_owned());
     }
     // SAFETY: the engine returned this many bytes.
-    let taken = held.restore(unsafe { std::slice::from_raw_parts(bytes, len) });
+    let taken = held.restore(Mode::Apply, unsafe { std::slice::from_raw_parts(bytes, len) });
     // SAFETY: the bytes are the engine's, and ours to free.
     unsafe { (api().free)(bytes.cast()) };
     taken.map_err(|refusal| refusal.to_string())
@@ -122,7 +122,7 @@ pub(super) fn copy_of(value: &Value) -> Result<Value, String> {
     let mut failed: Option<Refusal> = None;
     dump(value, &mut |piece| {
         if failed.is_none() {
-            failed = held.restore(piece).err();
+            failed = held.restore(Mode::Apply, piece).err();
         }
     });
     match failed {

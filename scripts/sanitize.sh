@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The tests of the compact store's module under an address sanitizer: reads and writes outside of an allocation, and of freed
+# memory, end the engine with a report. Needs gcc (its libasan). Arguments are names of tests [default: those that need no second
+# process of the program]. `./test --long` runs it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/setup.sh
+source scripts/setup.sh
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+runtime=$(gcc -print-file-name=libasan.so)
+[ -e "$runtime" ] || { say "gcc has no libasan.so: install libgcc-dev (Debian: apt-get install gcc)."; exit 1; }
+
+# The compiler accepts the option of a sanitizer only with this variable. The runtime is gcc's, which can be loaded before the engine.
+RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Zexternal-clangrt" \
+  cargo build --release --locked -p tallystone-compact-module --target "$host" --target-dir "$CARGO_TARGET_DIR/sanitized"
+module="$CARGO_TARGET_DIR/sanitized/$host/release/libtallystone_compact_module.so"
+
+# The engine allocates by jemalloc, whose functions the sanitizer replaces only where they are in a library, as in Debian's Redis.
+engine=$(command -v "${TALLYSTONE_REDIS_SERVER:-redis-server}")
+wrapper="$CARGO_TARGET_DIR/sanitized/redis-server"
+printf '#!/bin/sh\nLD_PRELOAD=%s ASAN_OPTIONS=detect_leaks=0 exec %s "$@"\n' "$runtime" "$engine" >"$wrapper"
+chmod +x "$wrapper"
+
+tests=("$@")
+[ ${#tests[@]} -gt 0 ] || tests=(
+  compact::fuzz::w1_fuzzed_commands_on_redis
+  compact::model::w1_random_commands_equal_a_map_on_redis
+  compact::full_disk compact::tokens compact::replicas compact::snapshots compact::limits
+)
+TALLYSTONE_COMPACT_MODULE="$module" TALLYSTONE_REDIS_SERVER="$wrapper" \
+  cargo test --release --locked --workspace --test suite -- "${tests[@]}"
