@@ -40,6 +40,17 @@ impl Hash {
         (self.0 >> (56 - depth)) & 1 == 1
     }
 
+    /// A hash of the lower or the upper half of a table that splits at this depth: it leads to the half as this one leads to the table.
+    pub(crate) fn in_half(self, depth: u32, is_upper: bool) -> Hash {
+        let bit = 1 << (56 - depth);
+        Hash(if is_upper { self.0 | bit } else { self.0 & !bit })
+    }
+
+    /// A hash that leads to the first table.
+    pub(crate) fn first() -> Hash {
+        Hash(0)
+    }
+
     /// All bits, for a dictionary.
     #[inline]
     pub(crate) fn bits(self) -> u64 {

@@ -30,6 +30,6 @@ pub use set::{Change, CounterSet, Dump, Figure, Figures, Job, Mode, PageFiles, S
 pub use tokens::{Admission, TOKEN_AHEAD_MS, TOKEN_BYTES_MAX, Token};
 
 /// Ids of one command at most.
-pub const IDS_MAX: usize = 4_096;
+pub const IDS_MAX: usize = 1_024;
 /// Values of one reply at most.
-pub const VALUES_MAX: usize = 16_384;
+pub const VALUES_MAX: usize = 4_096;

@@ -99,6 +99,9 @@ impl Options {
         if self.order == Order::Random && self.memory_max > 0 {
             return Err(Refusal::invalid("MEMORY_MAX needs ORDER RISING: a hash has no lowest table"));
         }
+        if self.order == Order::Random && self.tables_preallocated > 0 {
+            return Err(Refusal::invalid("TABLES_PREALLOCATED needs ORDER RISING: a hash has no next table"));
+        }
         if (1..4).contains(&self.key_bytes) {
             return Err(Refusal::invalid("KEY_BYTES is 0 or a number from 4 to 8"));
         }
@@ -143,7 +146,9 @@ mod tests {
         }
         assert!(options.set(b"TABLE_SLOTS", b"64", false).is_err() && options.set(b"ORDER", b"RISING", false).is_err());
         assert!(options.set(b"NONE", b"1", true).is_err() && options.set(b"ORDER", b"UP", true).is_err());
-        options.memory_max = 1;
-        assert!(options.check().is_err());
+        let of = |options: Options| options.check().is_err();
+        let random = || Options { order: Order::Random, ..Options::default() };
+        assert!(of(Options { memory_max: 1, ..random() }) && of(Options { tables_preallocated: 1, ..random() }));
+        assert!(!of(Options { memory_max: 1, tables_preallocated: 1, ..Options::default() }) && !of(random()));
     }
 }

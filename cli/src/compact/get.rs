@@ -20,7 +20,7 @@ pub(crate) struct GetArgs {
 pub(super) async fn run(args: GetArgs, session: &mut CompactSession) -> Result<(), CliError> {
     let set = Set::read(&args.key, session).await?;
     let mut records: Vec<Vec<i64>> = Vec::with_capacity(args.ids.len());
-    for ids in args.ids.chunks(set.ids_per_reply()) {
+    for ids in args.ids.chunks(set.ids_per_command()) {
         let values: Vec<Vec<i64>> = session.call(&args.key, cmd("CT.MGET").arg(&args.key).arg(ids)).await?;
         records.extend(values);
     }

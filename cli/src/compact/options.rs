@@ -18,7 +18,7 @@ pub(super) struct FixedOptions {
     /// How tables divide the ids: by ranges of ids, or by a hash [default: rising]
     #[arg(long, value_enum)]
     order: Option<Order>,
-    /// Slots of one table, 16 to 2^30; a record takes one slot [default: 1048576]
+    /// Slots of one table, 16 to 2^26; a record takes one slot [default: 1048576]
     #[arg(long, value_name = "N")]
     table_slots: Option<u64>,
     /// Bytes of an id in a slot, 4 to 8; 0: 5 with --order rising, 8 with --order random [default: 0]

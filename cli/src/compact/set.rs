@@ -7,9 +7,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 /// Ids of one command at most.
-pub(super) const IDS_MAX: usize = 4_096;
+const IDS_MAX: usize = 1_024;
 /// Values of one reply at most.
-const VALUES_MAX: usize = 16_384;
+const VALUES_MAX: usize = 4_096;
 
 /// Names and figures in the order of a reply.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -99,8 +99,8 @@ impl Set {
         Ok(Set { key: key.to_owned(), fields, info })
     }
 
-    /// Ids whose values one reply has room for.
-    pub(super) fn ids_per_reply(&self) -> usize {
+    /// Ids that one command has room for.
+    pub(super) fn ids_per_command(&self) -> usize {
         IDS_MAX.min(VALUES_MAX / self.fields.len().max(1))
     }
 }

@@ -15,7 +15,7 @@
 //! for group in group("posts", 1_024, &ids) {
 //!     let mut increments = Increments::new();
 //!     for id in &group.ids {
-//!         increments.push(*id, LIKES, 1).expect("at most 4,096 of them");
+//!         increments.push(*id, LIKES, 1).expect("at most 1,024 of them");
 //!     }
 //!     // send: CT.PINCRBY group.key increments.as_bytes()
 //!     // The reply is an array: how many counted, then the place and the error of each that was refused.
@@ -27,7 +27,7 @@
 //! }
 //!
 //! // send: CT.PGET key pack_ids(…); the reply has each field of each id.
-//! let packed = pack_ids(&[42, 43]).expect("at most 4,096 ids");
+//! let packed = pack_ids(&[42, 43]).expect("at most 1,024 ids");
 //! assert_eq!(packed.len(), 16);
 //! let reply = [3_i64, 7, 0, 1].map(i64::to_le_bytes).concat();
 //! let values = unpack_values(2, &reply).expect("two fields of each id");

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Ids of one command at most.
-pub const IDS_MAX: usize = 4_096;
+pub const IDS_MAX: usize = 1_024;
 /// Bytes of a packed increment: id (u64), number of the field (u8), delta (i32).
 const INCREMENT_BYTES: usize = 13;
 /// Bytes of an item of `CT.PSETNEWER`: id (u64), value (i64), time (u64).

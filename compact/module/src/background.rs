@@ -142,12 +142,12 @@ fn work() -> bool {
     let count = awake().len();
     for _ in 0..count {
         let Some(next) = awake().pop_front() else { break };
-        let Some(shared) = next.upgrade().filter(|shared| shared.is_live()) else { continue };
+        let Some(shared) = next.upgrade() else { continue };
         let Some(mut held) = shared.lock() else { continue };
         if work_on(&shared, &mut held, begin) {
             awake().push_back(next);
         } else {
-            let is_waiting = held.retry_ms > 0 || held.set().totals().tokens > 0;
+            let is_waiting = held.retry_ms > 0 || held.set().has_tokens();
             shared.is_waiting.store(is_waiting, Relaxed);
             shared.is_awake.store(false, Relaxed);
         }

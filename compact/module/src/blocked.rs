@@ -139,7 +139,7 @@ fn go_on(wait: Arc<Wait>) {
         return;
     }
     let fetched = std::mem::take(&mut *lock(&wait.fetched));
-    if let Some(shared) = wait.shared.upgrade().filter(|shared| shared.is_live())
+    if let Some(shared) = wait.shared.upgrade()
         && let Some(mut held) = shared.lock()
     {
         let pages = held.set().unread(wait.ids.iter().copied(), &fetched);

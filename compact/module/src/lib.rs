@@ -83,7 +83,10 @@ fn load(context: &Context, args: &args::Args<'_>) -> Result<(), String> {
     let removed = files::open_folder(&config.dir)?;
     readers::start(config.readers);
     context.set_module_options(
-        raw::OPTION_HANDLE_IO_ERRORS | raw::OPTION_NO_IMPLICIT_SIGNAL_MODIFIED | raw::OPTION_HANDLE_REPL_ASYNC_LOAD,
+        raw::OPTION_HANDLE_IO_ERRORS
+            | raw::OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
+            | raw::OPTION_HANDLE_REPL_ASYNC_LOAD
+            | raw::OPTION_HANDLE_ATOMIC_SLOT_MIGRATION,
     );
     datatype::register(context)?;
     commands::register(context)?;

@@ -2,7 +2,7 @@
 
 use crate::files::FileTable;
 use crate::{main_thread, reaper};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tallystone_compact::{CounterSet, Mode, Refusal};
 
@@ -15,8 +15,6 @@ pub(crate) struct Value {
 pub(crate) struct Shared {
     /// The main thread alone takes this lock: no other thread can hold it when the engine forks.
     held: Mutex<Held>,
-    /// Whether a key has this value.
-    is_live: AtomicBool,
     /// Whether background work is to be looked for.
     pub(crate) is_awake: AtomicBool,
     /// Whether time alone makes work due.
@@ -83,7 +81,6 @@ impl Value {
         assert!(held.set.is_some(), "a value has a set");
         let shared = Arc::new(Shared {
             held: Mutex::new(held),
-            is_live: AtomicBool::new(true),
             is_awake: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             ready: AtomicU32::new(0),
@@ -99,7 +96,6 @@ impl Value {
 impl Drop for Shared {
     /// On the thread that holds the last handle: a large set is not freed on the engine's thread.
     fn drop(&mut self) {
-        self.end();
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
         let is_large = held.set.as_ref().is_some_and(|set| set.memory_bytes() > SMALL_BYTES);
         if main_thread::is_this() && (is_large || held.files.iter().next().is_some()) {
@@ -124,15 +120,6 @@ impl Shared {
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Held>> {
         self.held.try_lock().ok()
     }
-
-    pub(crate) fn is_live(&self) -> bool {
-        self.is_live.load(Relaxed)
-    }
-
-    /// No key has this value any more.
-    pub(crate) fn end(&self) {
-        self.is_live.store(false, Relaxed);
-    }
 }
 
 fn registry() -> MutexGuard<'static, Vec<Weak<Shared>>> {
@@ -140,7 +127,7 @@ fn registry() -> MutexGuard<'static, Vec<Weak<Shared>>> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All values that a key has. Main thread only.
+/// All values, also those that the engine has not freed yet. Main thread only.
 pub(crate) fn all() -> Vec<Arc<Shared>> {
-    registry().iter().filter_map(Weak::upgrade).filter(|shared| shared.is_live()).collect()
+    registry().iter().filter_map(Weak::upgrade).collect()
 }

@@ -7,14 +7,23 @@ use crate::record::Record;
 
 /// Bytes of the records that share a set. It bounds the work of a search, and a record that is larger is not kept.
 const SET_BYTES: usize = 2048;
+/// Bytes of records for each set from which the cache gets one more set. A set that was not split for long has twice as many, and still
+/// forgets nothing.
+const GROW_BYTES: usize = SET_BYTES / 4;
 /// Items that a set has room for beyond those it has, at most.
 const SPARE_ITEMS: usize = 4;
-/// Memory of a set without items.
+/// Memory of a set beyond its records, at most.
 const EMPTY_BYTES: usize = size_of::<Set>() + SPARE_ITEMS * size_of::<Item>();
 /// What the allocator rounds a block up by.
 const BLOCK_BYTES: usize = 8;
+/// Sets that are allocated together.
+const BLOCK_SETS: usize = 1024;
+/// Sets of a cache that has no records yet: a cache that grows has up to twice as many at its begin.
+const FIRST_SETS: usize = 256;
 /// Sets that one step gives back.
-const STEP_SETS: usize = 256;
+const STEP_SETS: usize = 64;
+/// A capacity above this is used up to here. Even the list of its blocks grows in a short time.
+const CAPACITY_MAX: usize = 1 << 36;
 
 #[derive(Debug)]
 struct Item {
@@ -25,7 +34,11 @@ struct Item {
 
 impl Item {
     fn bytes(&self) -> usize {
-        size_of::<Item>() + self.record.heap_bytes() + BLOCK_BYTES
+        size_of::<Item>() + self.heap_bytes()
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.record.heap_bytes() + BLOCK_BYTES
     }
 }
 
@@ -35,19 +48,51 @@ struct Set {
     items: Vec<Item>,
 }
 
+impl Set {
+    /// Memory that the set has taken, its own place excepted.
+    fn taken_bytes(&self) -> usize {
+        self.items.capacity() * size_of::<Item>() + self.items.iter().map(Item::heap_bytes).sum::<usize>()
+    }
+
+    fn position(&self, file: FileId, id: u64) -> Option<usize> {
+        self.items.iter().position(|item| item.id == id && item.file == file)
+    }
+
+    /// Gives back the memory of items that have gone.
+    fn shrink(&mut self) {
+        self.items.shrink_to(self.items.len() + SPARE_ITEMS);
+    }
+}
+
+/// Sets in blocks, so that none moves when there are more.
+type Blocks = Vec<Box<[Set]>>;
+
 /// Records by file and id, in a bounded number of bytes. The hash leads to a small set, in which the record that was not used for the
-/// longest time goes first. So no step depends on the size of the cache, and nothing ever moves as a whole. Records of a file that
-/// was replaced are not requested again, and go first in time.
+/// longest time goes first. The sets become more as the records do, by splitting one after the other (linear hashing). So no step
+/// depends on the size of the cache, and nothing ever moves as a whole. Records of a file that was replaced are not requested again,
+/// and go first in time.
 #[derive(Debug, Default)]
 pub(crate) struct RecordCache {
-    sets: Vec<Set>,
-    set_count: usize,
+    blocks: Blocks,
+    /// Sets in use. Those of the last block that are not in use yet are empty.
+    count: usize,
+    /// Sets in use when this round of splits began. A round splits each of them once.
+    round: usize,
+    first_sets: usize,
+    /// Sets at most: the first ones, doubled some times, so that all are used alike in the end.
+    sets_max: usize,
+    /// Bytes of the records, as sets count them.
     bytes: usize,
-    /// Sets of an earlier capacity, to be given back in steps.
-    old: Vec<Set>,
+    /// Memory that the sets have taken.
+    taken: usize,
+    /// What is left of earlier capacities, to be given back in steps.
+    old: Vec<Blocks>,
+    /// The block of these that is given back now.
+    leaving: Vec<Set>,
     old_bytes: usize,
     /// Records that the next command remembers.
     kept: Vec<(FileId, u64, Record)>,
+    kept_bytes: usize,
     hits: u64,
     misses: u64,
 }
@@ -55,51 +100,69 @@ pub(crate) struct RecordCache {
 impl RecordCache {
     /// A cache of this many bytes. It takes no memory before the first record.
     pub(crate) fn new(capacity: usize) -> RecordCache {
-        RecordCache { set_count: capacity / (SET_BYTES + EMPTY_BYTES), ..RecordCache::default() }
+        let sets = capacity.min(CAPACITY_MAX) / (SET_BYTES + EMPTY_BYTES);
+        let rounds = (sets / FIRST_SETS).checked_ilog2().unwrap_or(0);
+        let first_sets = sets >> rounds;
+        RecordCache { first_sets, sets_max: first_sets << rounds, ..RecordCache::default() }
     }
 
     /// Changes the capacity. The records are forgotten, their memory is given back by [`RecordCache::step`].
     pub(crate) fn set_capacity(&mut self, capacity: usize) {
         let next = RecordCache::new(capacity);
-        if next.set_count != self.set_count {
+        if next.sets_max != self.sets_max {
             let before = std::mem::replace(self, next);
             (self.hits, self.misses) = (before.hits, before.misses);
-            self.old = before.old;
-            self.old.extend(before.sets);
-            self.old_bytes = before.old_bytes + before.bytes;
+            self.old_bytes = before.old_bytes + before.taken + blocks_bytes(&before.blocks);
+            (self.old, self.leaving) = (before.old, before.leaving);
+            (self.kept, self.kept_bytes) = (before.kept, before.kept_bytes);
+            self.old.push(before.blocks);
         }
     }
 
     /// Gives a bounded amount of memory back. Returns whether there is more.
     pub(crate) fn step(&mut self) -> bool {
-        self.old.truncate(self.old.len().saturating_sub(STEP_SETS));
-        if self.old.is_empty() {
-            (self.old, self.old_bytes) = (Vec::new(), 0);
+        if self.leaving.is_empty() {
+            while let Some(blocks) = self.old.last_mut() {
+                if let Some(block) = blocks.pop() {
+                    self.leaving = block.into_vec();
+                    break;
+                }
+                self.old.pop();
+            }
         }
-        !self.old.is_empty()
+        let kept = self.leaving.len().saturating_sub(STEP_SETS);
+        for set in self.leaving.drain(kept..) {
+            self.old_bytes -= size_of::<Set>() + set.taken_bytes();
+        }
+        let has_left = self.leaving.is_empty() && self.old.is_empty();
+        if has_left {
+            (self.old, self.leaving, self.old_bytes) = (Vec::new(), Vec::new(), 0);
+        }
+        !has_left
     }
 
     /// The record of an id, if it is known.
     pub(crate) fn peek(&self, file: FileId, id: u64) -> Option<&Record> {
-        let set = self.sets.get(self.set_of(file, id))?;
-        set.items.iter().find(|item| item.id == id && item.file == file).map(|item| &item.record)
+        let set = self.set(self.place(file, id)?);
+        set.position(file, id).map(|found| &set.items[found].record)
     }
 
     /// The record of an id, if it is known. It is now the last that its set forgets.
     pub(crate) fn get(&mut self, file: FileId, id: u64) -> Option<&Record> {
-        let place = self.set_of(file, id);
-        let items = &mut self.sets.get_mut(place)?.items;
-        let found = items.iter().position(|item| item.id == id && item.file == file)?;
-        items[found..].rotate_left(1);
+        let place = self.place(file, id)?;
+        let set = set_mut(&mut self.blocks, place);
+        let found = set.position(file, id)?;
+        set.items[found..].rotate_left(1);
         self.hits += 1;
-        items.last().map(|item| &item.record)
+        set.items.last().map(|item| &item.record)
     }
 
     /// Remembers a record later, at [`RecordCache::settle`]: until then, a command may rely on what the cache had when it began.
     /// Of very many, some are not remembered: their pages are read again.
     pub(crate) fn keep(&mut self, file: FileId, id: u64, record: Record) {
         self.misses += 1;
-        if self.kept.len() < IDS_MAX {
+        if self.sets_max > 0 && self.kept.len() < IDS_MAX {
+            self.kept_bytes += record.heap_bytes() + BLOCK_BYTES;
             self.kept.push((file, id, record));
         }
     }
@@ -116,6 +179,7 @@ impl RecordCache {
 
     /// Remembers the records of the commands before.
     pub(crate) fn settle(&mut self) {
+        self.kept_bytes = 0;
         for (file, id, record) in std::mem::take(&mut self.kept) {
             self.insert(file, id, record);
         }
@@ -124,42 +188,96 @@ impl RecordCache {
     /// Remembers a record.
     pub(crate) fn insert(&mut self, file: FileId, id: u64, record: Record) {
         let item = Item { file, id, record };
-        if self.set_count == 0 || item.bytes() > SET_BYTES {
+        if self.sets_max == 0 || item.bytes() > SET_BYTES {
             return;
         }
-        if self.sets.is_empty() {
-            self.sets.resize_with(self.set_count, Set::default);
+        if self.count == 0 {
+            self.blocks.push(block(self.sets_max));
+            (self.count, self.round) = (self.first_sets, self.first_sets);
         }
-        let place = self.set_of(file, id);
-        let items = &mut self.sets[place].items;
-        if let Some(found) = items.iter().position(|item| item.id == id && item.file == file) {
-            self.bytes -= items.remove(found).bytes();
+        let Some(place) = self.place(file, id) else { return };
+        let set = set_mut(&mut self.blocks, place);
+        self.taken -= set.taken_bytes();
+        if let Some(found) = set.position(file, id) {
+            self.bytes -= set.items.remove(found).bytes();
         }
-        let mut used = items.iter().map(Item::bytes).sum::<usize>() + item.bytes();
+        let mut used = set.items.iter().map(Item::bytes).sum::<usize>() + item.bytes();
         self.bytes += item.bytes();
         let mut gone = 0;
         while used > SET_BYTES {
-            used -= items[gone].bytes();
-            self.bytes -= items[gone].bytes();
+            used -= set.items[gone].bytes();
+            self.bytes -= set.items[gone].bytes();
             gone += 1;
         }
-        items.drain(..gone);
-        items.shrink_to(items.len() + 1 + SPARE_ITEMS);
-        if items.len() == items.capacity() {
-            items.reserve_exact(SPARE_ITEMS);
+        set.items.drain(..gone);
+        if set.items.len() == set.items.capacity() {
+            set.items.reserve_exact(SPARE_ITEMS);
         }
-        items.push(item);
+        set.items.push(item);
+        set.shrink();
+        self.taken += set.taken_bytes();
+        while self.count < self.sets_max && self.bytes > self.count * GROW_BYTES {
+            self.grow();
+        }
     }
 
-    /// Memory that the cache takes.
+    /// Splits the next set.
+    fn grow(&mut self) {
+        if self.count == self.blocks.len() * BLOCK_SETS {
+            self.blocks.push(block(self.sets_max - self.count));
+        }
+        let (place, next) = (self.count - self.round, self.count);
+        self.count += 1;
+        if self.count == 2 * self.round {
+            self.round = self.count;
+        }
+        let mut lower = std::mem::take(set_mut(&mut self.blocks, place));
+        self.taken -= lower.taken_bytes();
+        let mut upper = Set::default();
+        for item in std::mem::take(&mut lower.items) {
+            let is_lower = self.place(item.file, item.id) == Some(place);
+            if is_lower { lower.items.push(item) } else { upper.items.push(item) }
+        }
+        for (place, mut set) in [(place, lower), (next, upper)] {
+            set.shrink();
+            self.taken += set.taken_bytes();
+            *set_mut(&mut self.blocks, place) = set;
+        }
+    }
+
+    /// Memory that the cache has taken.
     pub(crate) fn memory_bytes(&self) -> usize {
-        (self.sets.capacity() + self.old.capacity()) * EMPTY_BYTES + self.bytes + self.old_bytes
+        let kept = self.kept.capacity() * size_of::<(FileId, u64, Record)>() + self.kept_bytes;
+        blocks_bytes(&self.blocks) + self.taken + self.old_bytes + kept
     }
 
-    fn set_of(&self, file: FileId, id: u64) -> usize {
-        let hash = Hash::of(id, file.0).bits();
-        ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize
+    fn set(&self, place: usize) -> &Set {
+        &self.blocks[place / BLOCK_SETS][place % BLOCK_SETS]
     }
+
+    /// The place of the set of an id. `None`: there are no sets.
+    fn place(&self, file: FileId, id: u64) -> Option<usize> {
+        let hash = Hash::of(id, file.0).bits();
+        // The sets that were split in this round and those that came of them use one bit more than the others.
+        let place = hash.checked_rem(2 * self.round as u64)? as usize;
+        Some(if place < self.count { place } else { place - self.round })
+    }
+}
+
+fn set_mut(blocks: &mut [Box<[Set]>], place: usize) -> &mut Set {
+    &mut blocks[place / BLOCK_SETS][place % BLOCK_SETS]
+}
+
+/// The next block of sets, of which so many are still to come.
+fn block(sets: usize) -> Box<[Set]> {
+    (0..sets.min(BLOCK_SETS)).map(|_| Set::default()).collect()
+}
+
+/// Memory of the sets themselves. All blocks but the last one are full.
+fn blocks_bytes(blocks: &Blocks) -> usize {
+    let Some(last) = blocks.last() else { return 0 };
+    let sets = (blocks.len() - 1) * BLOCK_SETS + last.len();
+    sets * size_of::<Set>() + blocks.capacity() * size_of::<Box<[Set]>>()
 }
 
 #[cfg(test)]
@@ -183,8 +301,62 @@ mod tests {
         cache.insert(FileId(0), 0, record(7));
         assert_eq!(cache.get(FileId(0), 0), Some(&record(7)));
         assert_eq!(cache.counts(), (100_001, 0), "looking without use is not counted");
-        let counted: usize = cache.sets.iter().flat_map(|set| &set.items).map(Item::bytes).sum();
-        assert_eq!(cache.bytes, counted);
+        verify(&cache);
+    }
+
+    /// The running sums are those of the sets.
+    fn verify(cache: &RecordCache) {
+        let sets = || cache.blocks.iter().flat_map(|block| block.iter());
+        assert_eq!(cache.bytes, sets().flat_map(|set| &set.items).map(Item::bytes).sum());
+        assert_eq!(cache.taken, sets().map(Set::taken_bytes).sum());
+        assert!(sets().skip(cache.count).all(|set| set.items.capacity() == 0));
+        assert!(sets().all(|set| set.items.capacity() <= set.items.len() + SPARE_ITEMS));
+    }
+
+    #[test]
+    fn w3_a_cache_takes_memory_as_it_gets_records() {
+        let mut cache = RecordCache::new(1 << 40);
+        let record = |id: u64| Record::new(vec![id as i64, 1, 2, 3]);
+        let (mut kept, mut most) = (0, 0);
+        for id in 0..50_000 {
+            let before = cache.memory_bytes();
+            cache.insert(FileId(1), id, record(id));
+            kept += Item { file: FileId(1), id, record: record(id) }.bytes();
+            most = most.max(cache.memory_bytes().saturating_sub(before));
+            assert!(cache.memory_bytes() < (32 << 10) + 3 * kept, "{} for {kept}", cache.memory_bytes());
+        }
+        // A block, and some splits.
+        assert!(most < 32 << 10, "one record took {most} bytes");
+        verify(&cache);
+        let lost = (0..50_000).filter(|&id| cache.peek(FileId(1), id) != Some(&record(id))).count();
+        assert!(lost < 50, "{lost} records were forgotten in a cache that is almost empty");
+    }
+
+    #[test]
+    fn w3_a_cache_that_is_full_uses_all_its_sets_alike() {
+        for capacity in [5_000, 700_000, 1_500_000, 1 << 21] {
+            let mut cache = RecordCache::new(capacity);
+            for id in 0..60_000 {
+                cache.insert(FileId(1), id, Record::new(vec![1, 2, 3, id as i64]));
+            }
+            verify(&cache);
+            assert_eq!((cache.count, cache.round), (cache.sets_max, cache.sets_max));
+            assert!(cache.memory_bytes() <= capacity + 1_000, "{} of {capacity}", cache.memory_bytes());
+            assert!(cache.memory_bytes() > capacity * 3 / 4, "{} of {capacity}", cache.memory_bytes());
+            let full = cache.blocks.iter().flatten().filter(|set| set.taken_bytes() > SET_BYTES / 2).count();
+            assert!(full == cache.count, "{full} of {} sets", cache.count);
+            let before = cache.memory_bytes();
+            cache.keep(FileId(1), 7, Record::new(vec![7; 8]));
+            assert!(cache.memory_bytes() > before, "what waits is counted too");
+            cache.set_capacity(0);
+            let mut steps = 0;
+            while cache.step() {
+                steps += 1;
+            }
+            assert!(steps + 1 >= cache.count / STEP_SETS);
+            cache.settle();
+            assert_eq!(cache.memory_bytes(), 0);
+        }
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl Faults {
         self.ranges.range(first..=last).filter_map(|(&first, range)| to_damage(first, range.last, &range.fault))
     }
 
+    /// How many damaged ranges there are.
+    pub(crate) fn damaged_len(&self) -> usize {
+        self.ranges.values().filter(|range| range.fault != Fault::Repaired).count()
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ranges.len() * (size_of::<(u64, Range)>() + 64)
     }

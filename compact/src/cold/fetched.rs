@@ -25,11 +25,6 @@ impl Fetched {
         self.pages.get(&page)
     }
 
-    /// What reading each page gave.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (PageRef, &Result<Page, PageFault>)> {
-        self.pages.iter().map(|(page, read)| (*page, read))
-    }
-
     /// How many pages were read.
     pub fn len(&self) -> usize {
         self.pages.len()

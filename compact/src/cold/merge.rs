@@ -4,6 +4,7 @@ use super::fault::Faults;
 use super::fold::{Folded, View};
 use super::overlay::{Entry, Overlay};
 use super::{FileId, PAGE_BYTES, Page, PageFault, PageIndex, PageRef, PageWriter};
+use crate::schema::Schema;
 use std::sync::Arc;
 
 /// What a thread needs to write the next file of a cold table.
@@ -14,6 +15,8 @@ pub struct MergeJob {
     pub(super) index: Arc<PageIndex>,
     pub(super) frozen: Arc<Overlay>,
     pub(super) faults: Faults,
+    /// As it was when the merge began. A field that is retired meanwhile is left to the next merge: its number is never used again.
+    pub(super) schema: Schema,
 }
 
 /// A file that a merge has written.
@@ -57,7 +60,8 @@ impl MergeJob {
     }
 
     /// Reads all pages in order (`read` also [opens](Page::open) them) and writes those of the new file. A page that cannot be read is
-    /// left out; its ids are refused from then on, until they are repaired. An error of `write` ends the merge.
+    /// left out; its ids are refused from then on, until they are repaired. So are the values of retired fields, and records that have
+    /// no others. An error of `write` ends the merge.
     pub fn run<E>(
         &self,
         file: FileId,
@@ -72,7 +76,12 @@ impl MergeJob {
             let page = (stretch < self.index.pages()).then(|| read(place));
             let mut written = Ok(());
             let fault = view.fold(stretch, page.as_ref(), &mut |folded| match folded {
-                Folded::Record(id, record) if written.is_ok() => written = writer.push(id, &record, write),
+                Folded::Record(id, record) if written.is_ok() => {
+                    let record = self.schema.without_retired(record);
+                    if !record.is_zero() {
+                        written = writer.push(id, &record, write);
+                    }
+                }
                 Folded::Held(id, entry) => held.push((id, entry)),
                 Folded::Record(..) | Folded::Damaged(_) => {}
             });

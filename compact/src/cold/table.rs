@@ -7,6 +7,7 @@ use super::overlay::{Entry, Overlay, entry_of};
 use super::{Fetched, FileId, Page, PageFault, PageIndex, PageRef, RecordCache};
 use crate::record::Record;
 use crate::refusal::{Damage, Refusal};
+use crate::schema::Schema;
 use std::sync::Arc;
 
 /// The records of one table, in a file.
@@ -20,9 +21,27 @@ pub(crate) struct ColdTable {
     /// Writes before that, which no file has yet. Empty unless a merge runs, or has failed.
     frozen: Arc<Overlay>,
     merging: bool,
+    below: Below,
     faults: Faults,
     /// Entries that the last merge could not take over, because their range is damaged.
     held: usize,
+}
+
+/// Sizes of the index and of the frozen overlay. They are kept here, because a pass over all tables would miss the processor's cache for each of both.
+#[derive(Clone, Copy, Debug, Default)]
+struct Below {
+    pages: u32,
+    records: u64,
+    index_bytes: usize,
+    frozen: usize,
+    frozen_bytes: usize,
+}
+
+impl Below {
+    fn of(index: &PageIndex, frozen: &Overlay) -> Below {
+        let (pages, records, index_bytes) = (index.pages(), index.records(), index.memory_bytes());
+        Below { pages, records, index_bytes, frozen: frozen.len(), frozen_bytes: frozen.memory_bytes() }
+    }
 }
 
 /// Why a record below the overlays is not known.
@@ -38,6 +57,7 @@ impl ColdTable {
         ColdTable {
             file,
             name,
+            below: Below::of(&index, &Overlay::default()),
             index: Arc::new(index),
             live: Overlay::default(),
             frozen: Arc::default(),
@@ -66,6 +86,16 @@ impl ColdTable {
     /// The index of the file: its pages and records, without later writes.
     pub(crate) fn index(&self) -> &PageIndex {
         &self.index
+    }
+
+    /// Pages of the file.
+    pub(crate) fn pages(&self) -> u32 {
+        self.below.pages
+    }
+
+    /// Records of the file, without later writes.
+    pub(crate) fn records(&self) -> u64 {
+        self.below.records
     }
 
     /// The page to read before this id can be read. `None`: the answer, or a refusal, is known.
@@ -117,8 +147,14 @@ impl ColdTable {
     }
 
     /// The ids that are refused.
+    #[cfg(test)]
     pub(crate) fn damage(&self) -> impl Iterator<Item = Damage> + '_ {
         self.faults.damaged(0, u64::MAX)
+    }
+
+    /// How many ranges of ids are refused.
+    pub(crate) fn damaged_len(&self) -> usize {
+        self.faults.damaged_len()
     }
 
     /// Whether the bytes of a page are what was written, each of its records included. Remembers the answer, also if it changed.
@@ -166,24 +202,28 @@ impl ColdTable {
         taken
     }
 
-    /// Writes that no file has, in percent of the records of the file: what a merge is due by.
-    pub(crate) fn overlay_percent(&self) -> u64 {
-        let entries = (self.live.len() + self.frozen.len()).saturating_sub(self.held) as u64;
-        entries * 100 / self.index.records().max(1)
+    /// Writes that no file has, in thousandths of the records of the file: what a merge is due by.
+    pub(crate) fn overlay_permille(&self) -> u64 {
+        let entries = self.overlay_len().saturating_sub(self.held) as u64;
+        entries * 1000 / self.records().max(1)
     }
 
     /// Ids with writes that no file has.
     pub(crate) fn overlay_len(&self) -> usize {
-        self.live.len() + self.frozen.len()
+        self.live.len() + self.below.frozen
+    }
+
+    /// Memory of the writes that no file has.
+    pub(crate) fn overlay_bytes(&self) -> usize {
+        self.live.memory_bytes() + self.below.frozen_bytes
     }
 
     /// Memory of the table, in a time that does not depend on its size.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let overlays = self.live.memory_bytes() + self.frozen.memory_bytes();
         size_of::<ColdTable>()
             + self.name.capacity()
-            + self.index.memory_bytes()
-            + overlays
+            + self.below.index_bytes
+            + self.overlay_bytes()
             + self.faults.memory_bytes()
     }
 
@@ -198,17 +238,19 @@ impl ColdTable {
     }
 
     /// Freezes the overlay, for a thread that folds it into a new file. `None`: a merge runs. After a merge that failed, the next
-    /// one has the same overlay; what was written meanwhile has to wait.
-    pub(crate) fn begin_merge(&mut self) -> Option<MergeJob> {
+    /// one has the same overlay; what was written meanwhile has to wait. The next file gets no values of fields that the schema has
+    /// retired.
+    pub(crate) fn begin_merge(&mut self, schema: &Schema) -> Option<MergeJob> {
         if self.merging {
             return None;
         }
         self.merging = true;
         if self.frozen.is_empty() {
             self.frozen = Arc::new(std::mem::take(&mut self.live));
+            self.below = Below::of(&self.index, &self.frozen);
         }
-        let (index, frozen) = (self.index.clone(), self.frozen.clone());
-        Some(MergeJob { file: self.file, name: self.name.clone(), index, frozen, faults: self.faults.clone() })
+        let (index, frozen, schema) = (self.index.clone(), self.frozen.clone(), schema.clone());
+        Some(MergeJob { file: self.file, name: self.name.clone(), index, frozen, faults: self.faults.clone(), schema })
     }
 
     /// Reads from the file of a merge from now on. `Err`: the merge was not this table's, or was given up; its file is of no use.
@@ -232,6 +274,7 @@ impl ColdTable {
         }
         self.merging = false;
         let index = std::mem::replace(&mut self.index, merged.index);
+        self.below = Below::of(&self.index, &self.frozen);
         let file = std::mem::replace(&mut self.file, merged.file);
         Ok(Replaced { file, name: std::mem::replace(&mut self.name, name), _rest: (frozen, index) })
     }

@@ -1,9 +1,9 @@
 //! A dump of a set: pieces of bytes, from which [`CounterSet::restore`] makes an equal set (W4). The host puts them into the engine's
 //! snapshot and log, so that a replica and a restart need no files.
 
-use super::jobs::absolute;
 use super::random::Node;
 use super::restoring::{Rebuilding, Restoring};
+use super::rising::absolute;
 use super::rising::{Body, Part};
 use super::walk::Shelf;
 use super::{CounterSet, Tables};
@@ -160,7 +160,7 @@ impl CounterSet {
             dump.flush();
         }
         let top = match &self.tables {
-            Tables::Rising(rising) => rising.top,
+            Tables::Rising(rising) => rising.top(),
             Tables::Random(random) => {
                 dump.begin(kind::TREE);
                 dump_tree(&random.root, 0, &mut dump.piece);
@@ -218,14 +218,15 @@ impl CounterSet {
         dump: &mut Dump<'_>,
     ) {
         if let Tables::Rising(rising) = &self.tables {
-            let Some(part) = rising.parts.iter().find(|part| part.serial == serial) else { return };
+            let place = rising.parts.partition_point(|part| part.serial < serial);
+            let Some(part) = rising.parts.get(place) else { return };
             let (origin, probe_max) = match &part.body {
                 Body::Hot(table) => (table.origin, table.probe_max()),
                 Body::Frozen(table, ..) => (table.origin, table.probe_max()),
                 Body::Cold(_) | Body::Moving => (0, 0),
             };
             let is_cold = u64::from(matches!(shelf, Shelf::Cold(_)));
-            dump.table([u64::from(serial), part.first, is_cold, origin, u64::from(probe_max), rising.top]);
+            dump.table([u64::from(serial), part.first, is_cold, origin, u64::from(probe_max), rising.top()]);
         }
         match shelf {
             Shelf::Slots(table, from) => self.dump_slots(table, from, None, dump),

@@ -1,9 +1,10 @@
 //! Background work: in bounded steps on the engine's thread, and as jobs for a thread that may wait for a disk.
 
 use super::rising::{Body, Part, Rising};
+use super::show::shelf_bytes;
 use super::{CounterSet, Tables};
 use crate::cold::{
-    ColdTable, Entry, FileId, MergeJob, Merged, Overlay, PAGE_BYTES, PageIndex, Replaced, Unsorted, write_sorted,
+    ColdTable, FileId, MergeJob, Merged, Overlay, PAGE_BYTES, PageIndex, Replaced, Unsorted, write_sorted,
 };
 use crate::hash::Hash;
 use crate::record::Record;
@@ -14,8 +15,11 @@ use std::sync::Arc;
 const GROUPS_STEP: usize = 32;
 /// Segments that one step frees.
 const SEGMENTS_STEP: usize = 8;
-/// Writes that no file has, in percent of a file's records, from which a merge is worth it.
-const MERGE_PERCENT: u64 = 5;
+/// Writes that no file has, in thousandths of a file's records, from which a merge is worth it.
+const MERGE_PERMILLE: u64 = 50;
+/// The same for a set that is over `MEMORY_MAX`, so that it does not merge all the time; and the memory of these writes.
+const PRESSED_MERGE_PERMILLE: u64 = 5;
+const PRESSED_MERGE_BYTES: usize = 64 << 10;
 
 /// Work for a thread that writes a file.
 #[derive(Debug)]
@@ -113,19 +117,33 @@ impl CounterSet {
     }
 
     /// Work for a thread: one spill at a time, and merges. `None`: nothing is due.
+    ///
+    /// A set that is over `MEMORY_MAX` does what gives back the most: it moves its lowest table to a file, or merges the cold table with
+    /// the largest overlay. So writes to cold ids are bounded too, once no table is left to move.
     pub fn next_job(&mut self) -> Option<Job> {
-        let is_over = self.options.memory_max > 0 && self.memory_bytes() > self.options.memory_max as usize;
-        let seed = self.shape.seed;
+        let memory_max = self.options.memory_max as usize;
+        let (seed, other_bytes) = (self.shape.seed, self.other_bytes());
         let Tables::Rising(rising) = &mut self.tables else { return None };
-        if is_over && let Some(job) = rising.freeze_lowest(seed) {
-            return Some(Job::Spill(job));
-        }
-        rising.parts.iter_mut().find_map(|part| match &mut part.body {
-            Body::Cold(cold) if cold.overlay_percent() >= MERGE_PERCENT => {
-                cold.begin_merge().map(|job| Job::Merge(part.serial, job))
+        let survey = Survey::of(rising);
+        let is_over = memory_max > 0 && survey.bytes + other_bytes > memory_max;
+        let pressed = survey.largest.filter(|_| is_over && !survey.is_merging);
+        let merge = |rising: &mut Rising, place: usize| match &mut rising.parts[place] {
+            Part { body: Body::Cold(cold), serial, .. } => {
+                cold.begin_merge(&self.schema).map(|job| Job::Merge(*serial, job))
             }
             _ => None,
-        })
+        };
+        match (pressed, survey.lowest.filter(|_| is_over)) {
+            (Some((bytes, place)), Some((table_bytes, _))) if bytes >= table_bytes => return merge(rising, place),
+            (_, Some((_, place))) => {
+                if let Some(job) = rising.freeze(place, seed) {
+                    return Some(Job::Spill(job));
+                }
+            }
+            (Some((_, place)), None) => return merge(rising, place),
+            _ => {}
+        }
+        survey.due.and_then(|place| merge(rising, place))
     }
 
     /// Reads a table from its file from now on. Returns the memory that the host may free on another thread; `None`: no such table
@@ -177,7 +195,10 @@ impl CounterSet {
 
     fn part_of(&mut self, serial: u32) -> Option<&mut Part> {
         match &mut self.tables {
-            Tables::Rising(rising) => rising.parts.iter_mut().find(|part| part.serial == serial),
+            Tables::Rising(rising) => {
+                let place = rising.parts.partition_point(|part| part.serial < serial);
+                rising.parts.get_mut(place).filter(|part| part.serial == serial)
+            }
             Tables::Random(_) => None,
         }
     }
@@ -212,12 +233,52 @@ impl Part {
     }
 }
 
+/// What one pass over all parts finds. It is one, because a set may have many thousands.
+#[derive(Default)]
+struct Survey {
+    /// Memory of all tables.
+    bytes: usize,
+    /// The place of the lowest table that is in memory, with its bytes. The last table stays: it gets the new ids.
+    lowest: Option<(usize, usize)>,
+    /// The place of the first table with so many writes that a merge is due in any case.
+    due: Option<usize>,
+    /// The place of the table with the largest overlay that is worth a merge, with the bytes of the overlay.
+    largest: Option<(usize, usize)>,
+    /// Whether a merge runs.
+    is_merging: bool,
+}
+
+impl Survey {
+    fn of(rising: &Rising) -> Survey {
+        let (mut survey, last) = (Survey::default(), rising.parts.len().saturating_sub(1));
+        for (place, part) in rising.parts.iter().enumerate() {
+            let bytes = shelf_bytes(&part.body.shelf());
+            survey.bytes += bytes;
+            match &part.body {
+                Body::Cold(cold) if cold.is_merging() => survey.is_merging = true,
+                Body::Cold(cold) => survey.add_overlay(place, cold.overlay_permille(), cold.overlay_bytes()),
+                _ if survey.lowest.is_none() && place < last => survey.lowest = Some((bytes, place)),
+                _ => {}
+            }
+        }
+        survey
+    }
+
+    fn add_overlay(&mut self, place: usize, permille: u64, bytes: usize) {
+        if permille >= MERGE_PERMILLE {
+            self.due = self.due.or(Some(place));
+        }
+        let is_worth_it = permille >= PRESSED_MERGE_PERMILLE && bytes >= PRESSED_MERGE_BYTES;
+        if is_worth_it && self.largest.is_none_or(|(largest, _)| largest < bytes) {
+            self.largest = Some((bytes, place));
+        }
+    }
+}
+
 impl Rising {
-    /// Freezes the hot table with the lowest ids, or offers again the frozen one that could not be written. The last table stays: it
-    /// gets the new ids.
-    fn freeze_lowest(&mut self, seed: u64) -> Option<SpillJob> {
-        let count = self.parts.len().saturating_sub(1);
-        let lowest = self.parts[..count].iter_mut().find(|part| !matches!(part.body, Body::Cold(_)))?;
+    /// Freezes a hot table, or offers a frozen one again that could not be written. `None`: it is being written.
+    fn freeze(&mut self, place: usize, seed: u64) -> Option<SpillJob> {
+        let lowest = &mut self.parts[place];
         if let Body::Frozen(_, _, true) = lowest.body {
             return None;
         }
@@ -228,13 +289,5 @@ impl Rising {
         };
         lowest.body = Body::Frozen(table.clone(), overlay, true);
         Some(SpillJob { serial: lowest.serial, table, seed })
-    }
-}
-
-/// The record that an overlay has for an id. Above slots, all its entries are whole records.
-pub(super) fn absolute(overlay: &Overlay, id: u64) -> Option<&Record> {
-    match overlay.get(id) {
-        Some(Entry::Absolute(record)) => Some(record),
-        _ => None,
     }
 }

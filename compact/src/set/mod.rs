@@ -6,6 +6,7 @@
 mod alter;
 mod dump;
 mod jobs;
+mod outliers;
 mod random;
 mod read;
 mod restore;
@@ -13,6 +14,8 @@ mod restoring;
 mod rising;
 mod shape;
 mod show;
+#[cfg(test)]
+mod tests;
 mod walk;
 mod write;
 

@@ -5,6 +5,7 @@ use crate::hash::{DEPTH_MAX, Hash};
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::table::{Found, Table};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The ids whose hashes begin with the same bits, as many as `depth`.
 #[derive(Debug)]
@@ -39,6 +40,10 @@ pub(crate) struct Random {
     pub(crate) root: Node,
     pub(crate) leaves: u64,
     pub(crate) next_serial: u32,
+    /// A hash that leads to the table of each serial: a walk goes from serial to serial.
+    paths: BTreeMap<u32, Hash>,
+    /// The serials of the tables that are being split.
+    splitting: BTreeSet<u32>,
     /// Tables whose records have moved, to be freed in steps.
     pub(crate) left: Vec<Table>,
 }
@@ -91,7 +96,14 @@ impl Split {
 impl Random {
     pub(crate) fn new(shape: &Shape) -> Random {
         let root = Node::Leaf(Leaf { serial: 0, depth: 0, table: shape.table(0) });
-        Random { root, leaves: 1, next_serial: 1, left: Vec::new() }
+        let (paths, splitting) = (BTreeMap::from([(0, Hash::first())]), BTreeSet::new());
+        Random { root, leaves: 1, next_serial: 1, paths, splitting, left: Vec::new() }
+    }
+
+    /// Finds the paths of all tables, after a restore has made the tree.
+    pub(crate) fn find_paths(&mut self) {
+        self.paths.clear();
+        find_paths(&self.root, Hash::first(), 0, &mut self.paths);
     }
 
     /// Whether there is one table, which no id has needed yet.
@@ -143,9 +155,13 @@ impl Random {
         {
             let half = |serial| Leaf { serial, depth: depth + 1, table: shape.table(0) };
             let halves = [half(serial), half(serial + 1)];
+            let old_serial = leaf.serial;
             if let Node::Leaf(old) = std::mem::replace(node, Node::Moving) {
                 *node = Node::Splitting(Box::new(Split { old, halves, next_group: 0 }));
             }
+            self.splitting.insert(old_serial);
+            self.paths.insert(serial, hash.in_half(depth, false));
+            self.paths.insert(serial + 1, hash.in_half(depth, true));
             self.next_serial += 2;
             self.leaves += 1;
         }
@@ -175,15 +191,24 @@ impl Random {
     /// Advances the split of an id's table by one step.
     fn advance(&mut self, hash: Hash, seed: u64) {
         let left = advance(self.node_mut(hash).1, seed);
-        self.left.extend(left);
+        self.leave(left);
     }
 
     /// Advances the first split by one step. Returns whether there was one.
     pub(crate) fn advance_any(&mut self, seed: u64) -> bool {
-        let Some(node) = first_split(&mut self.root) else { return false };
-        let left = advance(node, seed);
-        self.left.extend(left);
+        let first = self.splitting.first().and_then(|serial| self.paths.get(serial));
+        let Some(hash) = first.copied() else { return false };
+        self.advance(hash, seed);
         true
+    }
+
+    /// A table whose records have all moved is no longer met by walks.
+    fn leave(&mut self, left: Option<Leaf>) {
+        if let Some(leaf) = left {
+            self.paths.remove(&leaf.serial);
+            self.splitting.remove(&leaf.serial);
+            self.left.push(leaf.table);
+        }
     }
 
     fn node(&self, hash: Hash) -> &Node {
@@ -204,22 +229,36 @@ impl Random {
         (depth, node)
     }
 
-    /// All tables with their serials, and the group before which records have moved elsewhere.
-    pub(crate) fn tables(&self) -> Vec<(u32, &Table, u32)> {
-        let (mut found, mut nodes) = (Vec::new(), vec![&self.root]);
+    /// The table with the least serial from this one on: its serial, and the group before which records have moved elsewhere.
+    pub(crate) fn table_from(&self, serial: u32) -> Option<(u32, &Table, u32)> {
+        let (&serial, hash) = self.paths.range(serial..).next()?;
+        match self.node(*hash) {
+            Node::Leaf(leaf) => Some((serial, &leaf.table, 0)),
+            Node::Splitting(split) if split.old.serial == serial => Some((serial, &split.old.table, split.next_group)),
+            Node::Splitting(split) => Some((serial, &split.halves[split.half(*hash)].table, 0)),
+            Node::Inner(_) | Node::Moving => unreachable!("a walk ends at a table"),
+        }
+    }
+
+    /// The serial that comes after this one.
+    pub(crate) fn serial_after(&self, serial: u32) -> Option<u32> {
+        self.paths.range(serial + 1..).next().map(|(serial, _)| *serial)
+    }
+
+    /// All tables in no order, each with the group before which records have moved elsewhere.
+    pub(crate) fn each_table<'a>(&'a self, each: &mut impl FnMut(&'a Table, u32)) {
+        let mut nodes = vec![&self.root];
         while let Some(node) = nodes.pop() {
             match node {
-                Node::Leaf(leaf) => found.push((leaf.serial, &leaf.table, 0)),
+                Node::Leaf(leaf) => each(&leaf.table, 0),
                 Node::Splitting(split) => {
-                    found.push((split.old.serial, &split.old.table, split.next_group));
-                    found.extend(split.halves.iter().map(|leaf| (leaf.serial, &leaf.table, 0)));
+                    each(&split.old.table, split.next_group);
+                    split.halves.iter().for_each(|leaf| each(&leaf.table, 0));
                 }
                 Node::Inner(halves) => nodes.extend(halves.iter()),
                 Node::Moving => {}
             }
         }
-        found.sort_by_key(|(serial, ..)| *serial);
-        found
     }
 
     /// All tables that are not being split.
@@ -240,8 +279,20 @@ impl Random {
     }
 }
 
-/// Advances a split by one step. One that has moved all records is replaced by its halves; its table is returned.
-fn advance(node: &mut Node, seed: u64) -> Option<Table> {
+fn find_paths(node: &Node, hash: Hash, depth: u32, paths: &mut BTreeMap<u32, Hash>) {
+    match node {
+        Node::Leaf(leaf) => drop(paths.insert(leaf.serial, hash)),
+        Node::Inner(halves) => {
+            let [lower, upper] = &**halves;
+            find_paths(lower, hash.in_half(depth, false), depth + 1, paths);
+            find_paths(upper, hash.in_half(depth, true), depth + 1, paths);
+        }
+        Node::Splitting(_) | Node::Moving => {}
+    }
+}
+
+/// Advances a split by one step. One that has moved all records is replaced by its halves, and returned.
+fn advance(node: &mut Node, seed: u64) -> Option<Leaf> {
     let Node::Splitting(split) = node else { return None };
     if split.step(seed) {
         return None;
@@ -249,16 +300,5 @@ fn advance(node: &mut Node, seed: u64) -> Option<Table> {
     let Node::Splitting(split) = std::mem::replace(node, Node::Moving) else { unreachable!("it is a split") };
     let Split { old, halves, .. } = *split;
     *node = Node::Inner(Box::new(halves.map(Node::Leaf)));
-    Some(old.table)
-}
-
-fn first_split(node: &mut Node) -> Option<&mut Node> {
-    match node {
-        Node::Leaf(_) | Node::Moving => None,
-        Node::Splitting(_) => Some(node),
-        Node::Inner(halves) => {
-            let [lower, upper] = &mut **halves;
-            first_split(lower).or_else(|| first_split(upper))
-        }
-    }
+    Some(old)
 }

@@ -1,7 +1,6 @@
 //! Reading records.
 
-use super::jobs::absolute;
-use super::rising::Body;
+use super::rising::{Body, absolute};
 use super::{CounterSet, Home, Tables};
 use crate::cold::Fetched;
 use crate::hash::Hash;

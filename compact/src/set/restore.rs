@@ -31,8 +31,8 @@ impl CounterSet {
     /// Takes the next piece of a dump. The first one makes the set.
     ///
     /// In [`Mode::Decide`] a piece has to follow the one before as in a dump, and a set that is complete takes none. In
-    /// [`Mode::Apply`] a piece is taken wherever it can be: a primary has accepted it, and a set that came with a snapshot does not
-    /// tell where it was.
+    /// [`Mode::Apply`] a piece is taken wherever it can be: a primary has accepted it, and a snapshot does not
+    /// say how far its set had come.
     ///
     /// # Errors
     /// `Complete`; `Invalid` for bytes that are no piece, or no piece that may follow, and where a file cannot be written. A piece
@@ -131,6 +131,7 @@ impl CounterSet {
         let (mut serial, mut leaves) = (0, 0);
         random.root = tree(reader, 0, &self.shape, &mut serial, &mut leaves)?;
         (random.next_serial, random.leaves) = (serial, leaves);
+        random.find_paths();
         if reader.is_empty() { Ok(()) } else { Reader::broken() }
     }
 
@@ -138,7 +139,9 @@ impl CounterSet {
         let Tables::Rising(rising) = &mut self.tables else { return Reader::broken() };
         let (serial, first): (u32, u64) = (reader.small()?, reader.number()?);
         let (is_cold, origin) = (reader.number()? == 1, reader.number()?);
-        let (probe_max, top): (u32, u64) = (reader.small()?, reader.number()?);
+        let probe_max: u32 = reader.small()?;
+        // The greatest id with a slot: it follows from the slots.
+        reader.number()?;
         let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probe_max.max(1));
         let part = Part { first, serial, body: Body::Hot(table) };
         let is_open = matches!(self.restoring, Restoring::Cold(_));
@@ -152,9 +155,9 @@ impl CounterSet {
         }
         let file = if is_cold { Some(files.create().map_err(Refusal::Invalid)?) } else { None };
         rising.next_serial = serial + 1;
-        rising.top = top;
         self.restoring = match file {
             None => {
+                rising.begin();
                 rising.parts.push(part);
                 Restoring::Hot
             }
@@ -176,6 +179,7 @@ impl CounterSet {
             let hash = Hash::of(id, self.shape.seed);
             let table = self.hot_table(id, hash)?;
             if is_same && table.insert_bytes(id, hash, bytes) {
+                self.restored(id, false);
                 continue;
             }
             padded[..layout.bytes].copy_from_slice(bytes);
@@ -252,6 +256,7 @@ impl CounterSet {
         held.into_iter().for_each(|(id, entry)| cold.restore(id, entry));
         part.body = Body::Cold(cold);
         let Tables::Rising(rising) = &mut self.tables else { return Reader::broken() };
+        rising.begin();
         rising.parts.push(part);
         Ok(())
     }
@@ -280,7 +285,14 @@ impl CounterSet {
         };
         let values: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values().iter().copied()).collect();
         table.store(id, hash, found, &values);
+        self.restored(id, found == Found::Extend);
         Ok(())
+    }
+
+    fn restored(&mut self, id: u64, is_extend: bool) {
+        if let Tables::Rising(rising) = &mut self.tables {
+            rising.restored(id, is_extend);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::rising::Part;
 use crate::cold::{Entry, FileId, PageWriter};
 use crate::refusal::Damage;
 
-/// How far the pieces of a dump have come. Each piece is a command of its own, so a set may stay at any of these.
+/// How far the pieces of a dump have come. Each piece is a separate command, so a set may stay at any of these.
 #[derive(Debug, Default)]
 pub(crate) enum Restoring {
     /// All of the set is there.

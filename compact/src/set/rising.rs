@@ -1,8 +1,10 @@
 //! Tables by ranges of ids, for ids that rise with time (`ORDER RISING`, W2).
 
+use super::outliers::Outliers;
 use super::shape::Shape;
-use crate::cold::{ColdTable, Overlay};
+use crate::cold::{ColdTable, Entry, Overlay};
 use crate::hash::Hash;
+use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::table::{Found, Table};
 use std::sync::Arc;
@@ -32,8 +34,8 @@ pub(crate) enum Body {
 #[derive(Debug, Default)]
 pub(crate) struct Rising {
     pub(crate) parts: Vec<Part>,
-    /// The greatest id that has a slot in the last table.
-    pub(crate) top: u64,
+    /// The greatest ids of the last table.
+    outliers: Outliers,
     /// Ids beyond the reach of the last table that it has got.
     strays: u64,
     /// Tables that were allocated before they are needed.
@@ -80,23 +82,30 @@ impl Rising {
         }
         let tables = || self.parts.iter().filter(|part| matches!(part.body, Body::Hot(_))).count() as u64;
         let may_roll = shape.tables_max == 0 || tables() < shape.tables_max;
-        let top = self.top;
-        let table = self.hot(place);
+        let Body::Hot(table) = &self.parts[place].body else { unreachable!("the last table is hot") };
         let is_full = table.used >= shape.fill_slots;
         if !table.reaches(id) {
             // A few ids beyond the reach of the keys may be strays, and the next ids belong here. Many mean that the range has
             // moved on.
-            if id < table.origin || self.strays < shape.strays_max || !may_roll {
-                self.strays += u64::from(id > top);
+            let is_below = id < table.origin;
+            if is_below || self.strays < shape.strays_max || !may_roll {
+                if !may_roll && may_refuse && table.extend.len() as u64 >= shape.strays_max {
+                    return Err(Refusal::Full);
+                }
+                self.strays += u64::from(!is_below);
+                self.outliers.add(id, true);
                 return Ok((insert_stray(self.hot(place), id, hash), Found::Extend));
             }
-            self.roll(top + 1, id, shape);
-        } else if is_full && id > top && may_roll {
-            self.roll(top + 1, id, shape);
-        } else if is_full && !may_roll {
-            let table = self.hot(place);
-            if let Some(found) = table.insert(id, hash) {
-                return Ok((self.raise_top(id), found));
+            self.roll(self.outliers.top().map_or(id, |top| top + 1), id, shape);
+        } else if is_full && may_roll {
+            // A few ids above this one are outliers: they move, and do not end the range of the table.
+            if let Some(first) = self.outliers.border(id, shape.outliers_max) {
+                self.roll(first, id, shape);
+            }
+        } else if is_full {
+            if let Some(found) = self.hot(place).insert(id, hash) {
+                self.outliers.add(id, false);
+                return Ok((self.hot(place), found));
             }
             if may_refuse {
                 return Err(Refusal::Full);
@@ -104,29 +113,28 @@ impl Rising {
         }
         let place = self.parts.len() - 1;
         let (_, found) = insert_late(self.hot(place), id, hash);
-        if matches!(found, Found::Slot(_)) {
-            return Ok((self.raise_top(id), found));
-        }
+        self.outliers.add(id, found == Found::Extend);
         Ok((self.hot(place), found))
     }
 
-    /// Begins a new table for the ids from `first` on. Ids beyond the reach of the last table that wait in its extend dictionary
-    /// move over, into slots if the new table reaches them: a search looks for such ids there first.
+    /// Begins a new table for the ids from `first` on. Those of the last table move over: outliers with slots, and ids that wait in its
+    /// extend dictionary, into slots if the new table reaches them: a search looks for such ids there first.
     fn roll(&mut self, first: u64, id: u64, shape: &Shape) {
         let mut table = self.spares.pop().unwrap_or_else(|| shape.table(0));
         table.origin = first.max(id.saturating_sub(shape.geometry.key_max / 2));
-        self.top = first;
-        self.strays = 0;
+        let (slots, extend) = self.outliers.take_from(first);
+        self.begin();
         if let Some(Part { body: Body::Hot(last), .. }) = self.parts.last_mut() {
-            let moving: Vec<u64> = last.extend.iter().map(|(id, _)| id).filter(|id| *id >= first).collect();
-            for id in moving {
+            for id in slots.into_iter().chain(extend) {
                 let hash = Hash::of(id, shape.seed);
-                if let Some(record) = last.extend.remove(id, hash) {
-                    let (_, found) = insert_late(&mut table, id, hash);
-                    let values: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values().iter().copied()).collect();
-                    table.store(id, hash, found, &values);
-                    self.top = if found == Found::Extend { self.top } else { self.top.max(id) };
+                let record = last.take(id, hash);
+                if record.is_zero() {
+                    continue;
                 }
+                let (_, found) = insert_late(&mut table, id, hash);
+                let values: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values().iter().copied()).collect();
+                table.store(id, hash, found, &values);
+                self.outliers.add(id, found == Found::Extend);
             }
         }
         let serial = self.next_serial;
@@ -134,9 +142,21 @@ impl Rising {
         self.parts.push(Part { first, serial, body: Body::Hot(table) });
     }
 
-    fn raise_top(&mut self, id: u64) -> &mut Table {
-        self.top = self.top.max(id);
-        self.hot(self.parts.len() - 1)
+    /// A new last table begins.
+    pub(crate) fn begin(&mut self) {
+        (self.outliers, self.strays) = (Outliers::default(), 0);
+    }
+
+    /// A restore has given an id a slot or an entry.
+    pub(crate) fn restored(&mut self, id: u64, is_extend: bool) {
+        if self.place(id).is_some_and(|place| place + 1 == self.parts.len()) {
+            self.outliers.add(id, is_extend);
+        }
+    }
+
+    /// The greatest id with a slot in the last table, or where it begins.
+    pub(crate) fn top(&self) -> u64 {
+        self.outliers.top().unwrap_or_else(|| self.parts.last().map_or(0, |part| part.first))
     }
 
     fn hot(&mut self, place: usize) -> &mut Table {
@@ -159,4 +179,12 @@ fn insert_late(table: &mut Table, id: u64, hash: Hash) -> (&mut Table, Found) {
 fn insert_stray(table: &mut Table, id: u64, hash: Hash) -> &mut Table {
     table.insert_extend(id, hash);
     table
+}
+
+/// The record that an overlay has for an id. Above slots, all its entries are whole records.
+pub(super) fn absolute(overlay: &Overlay, id: u64) -> Option<&Record> {
+    match overlay.get(id) {
+        Some(Entry::Absolute(record)) => Some(record),
+        _ => None,
+    }
 }

@@ -7,7 +7,7 @@ use crate::table::{Geometry, Table};
 use std::sync::Arc;
 
 /// Ids beyond the reach of the last table that wait before it rolls, at most.
-const STRAYS_MAX: u64 = 4_096;
+const STRAYS_MAX: u64 = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Shape {
@@ -17,6 +17,8 @@ pub(crate) struct Shape {
     /// Used slots from which a table is full.
     pub(crate) fill_slots: u64,
     pub(crate) strays_max: u64,
+    /// Ids with slots that a roll may move.
+    pub(crate) outliers_max: usize,
     pub(crate) tables_max: u64,
     probe_max: u32,
     /// The numbers of the live fields, in the order of a reply.
@@ -37,6 +39,7 @@ impl Shape {
             geometry,
             layout: Arc::new(Layout::of(schema)),
             fill_slots: (slots * options.fill_percent / 100).max(1),
+            outliers_max: (slots / 64) as usize,
             strays_max: (slots / 256).clamp(1, STRAYS_MAX),
             tables_max: options.tables_max,
             probe_max: options.probe_max as u32,

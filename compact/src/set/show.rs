@@ -1,7 +1,7 @@
 //! What `CT.INFO` and `CT.TABLES` show, and what `CT.CHECK` verifies.
 
 use super::rising::Body;
-use super::walk::{Cursor, Shelf, Step};
+use super::walk::{Cursor, Met, Shelf, Step};
 use super::{CounterSet, Tables};
 use crate::cold::{Fetched, Folded, PageRef};
 use crate::hash::Hash;
@@ -68,20 +68,40 @@ pub struct Totals {
 impl CounterSet {
     /// Memory of the set.
     pub fn memory_bytes(&self) -> usize {
-        let tables: usize = self.shelves().iter().map(|(_, shelf)| shelf_bytes(shelf)).sum();
+        let mut tables = 0;
+        self.each_shelf(|shelf| tables += shelf_bytes(&shelf));
+        tables + self.other_bytes()
+    }
+
+    /// Memory of the set without its tables.
+    pub(super) fn other_bytes(&self) -> usize {
         let spares: usize = match &self.tables {
             Tables::Rising(rising) => rising.spares.iter().map(Table::memory_bytes).sum(),
             Tables::Random(_) => 0,
         };
-        size_of::<CounterSet>() + tables + spares + self.tokens.memory_bytes() + self.cache.memory_bytes()
+        size_of::<CounterSet>() + spares + self.tokens.memory_bytes() + self.cache.memory_bytes()
+    }
+
+    /// All tables in no order.
+    fn each_shelf<'a>(&'a self, mut each: impl FnMut(Shelf<'a>)) {
+        match &self.tables {
+            Tables::Rising(rising) => rising.parts.iter().for_each(|part| each(part.body.shelf())),
+            Tables::Random(random) => random.each_table(&mut |table, from| each(Shelf::Slots(table, from))),
+        }
+    }
+
+    /// Whether tokens are remembered, which only time ends.
+    pub fn has_tokens(&self) -> bool {
+        self.tokens.len() > 0
     }
 
     /// Totals over all tables.
     pub fn totals(&self) -> Totals {
         let (cache_hits, cache_misses) = self.cache.counts();
-        let (memory_bytes, tokens) = (self.memory_bytes(), self.tokens.len());
+        let (memory_bytes, tokens) = (self.other_bytes(), self.tokens.len());
         let mut totals = Totals { memory_bytes, tokens, cache_hits, cache_misses, ..Totals::default() };
-        for (_, shelf) in self.shelves() {
+        self.each_shelf(|shelf| {
+            totals.memory_bytes += shelf_bytes(&shelf);
             match shelf {
                 Shelf::Slots(table, _) | Shelf::Frozen(table, _) => {
                     totals.hot_tables += 1;
@@ -91,12 +111,12 @@ impl CounterSet {
                 }
                 Shelf::Cold(cold) => {
                     totals.cold_tables += 1;
-                    totals.ids += cold.index().records();
-                    totals.file_bytes += u64::from(cold.index().pages()) * crate::PAGE_BYTES as u64;
-                    totals.damaged += cold.damage().count();
+                    totals.ids += cold.records();
+                    totals.file_bytes += u64::from(cold.pages()) * crate::PAGE_BYTES as u64;
+                    totals.damaged += cold.damaged_len();
                 }
             }
-        }
+        });
         totals
     }
 
@@ -131,16 +151,11 @@ impl CounterSet {
         self.schema.live().map(|(_, live)| field(live)).collect::<Vec<_>>().join(" ")
     }
 
-    /// What `CT.TABLES` shows.
-    pub fn tables(&self) -> Vec<Figures> {
-        let firsts = |serial: u32| match &self.tables {
-            Tables::Rising(rising) => {
-                rising.parts.iter().find(|part| part.serial == serial).map_or(0, |part| part.first)
-            }
-            Tables::Random(_) => 0,
-        };
-        let figures = |(serial, shelf): (u32, Shelf<'_>)| {
-            let mut figures: Figures = vec![("serial", u64::from(serial).into()), ("first_id", firsts(serial).into())];
+    /// What `CT.TABLES` shows: at most so many tables, from the one with this serial on.
+    pub fn tables(&self, from: u32, count: usize) -> Vec<Figures> {
+        let figures = |Met { serial, first, shelf, .. }: Met<'_>| {
+            let mut figures: Figures = Vec::with_capacity(TABLE_FIGURES);
+            figures.extend([("serial", Figure::from(u64::from(serial))), ("first_id", first.into())]);
             match &shelf {
                 Shelf::Slots(table, _) | Shelf::Frozen(table, _) => {
                     let is_frozen = matches!(shelf, Shelf::Frozen(..));
@@ -156,16 +171,21 @@ impl CounterSet {
                 Shelf::Cold(cold) => figures.extend([
                     ("state", if cold.is_merging() { "merging" } else { "cold" }.into()),
                     ("file", cold.name().into()),
-                    ("pages", u64::from(cold.index().pages()).into()),
-                    ("records", cold.index().records().into()),
+                    ("pages", u64::from(cold.pages()).into()),
+                    ("records", cold.records().into()),
                     ("overlay_ids", cold.overlay_len().into()),
-                    ("damaged_ranges", cold.damage().count().into()),
+                    ("damaged_ranges", cold.damaged_len().into()),
                 ]),
             }
             figures.push(("memory_bytes", shelf_bytes(&shelf).into()));
             figures
         };
-        self.shelves().into_iter().map(figures).collect()
+        let (mut tables, mut serial) = (Vec::new(), Some(from));
+        while let Some(met) = serial.filter(|_| tables.len() < count).and_then(|serial| self.shelf_from(serial)) {
+            serial = met.next;
+            tables.push(figures(met));
+        }
+        tables
     }
 
     /// Verifies one part of the set, and returns the next cursor (0: that was the last part) and what is wrong.
@@ -186,7 +206,7 @@ impl CounterSet {
             Step::End => 0,
             Step::Next(next) => next.number(),
         };
-        self.judge(fetched);
+        let place = self.judge(from, fetched);
         let counts = self.cache.counts();
         // Each record is found by its id, with the same values.
         for (id, record) in seen {
@@ -200,43 +220,39 @@ impl CounterSet {
         }
         // A check says nothing of how well the cache serves.
         self.cache.set_counts(counts);
-        if cursor == 0 {
-            self.check_counts(&mut faults);
+        if let Some((place, serial)) = place.filter(|(_, serial)| from.is_begin_of(*serial)) {
+            self.check_part(place, serial, &mut faults);
         }
         Ok((next, faults))
     }
 
-    /// Remembers which of these pages are damaged, and forgets damage that is no longer there.
-    fn judge(&mut self, fetched: &Fetched) {
-        let Tables::Rising(rising) = &mut self.tables else { return };
-        for (page, read) in fetched.iter() {
-            for part in &mut rising.parts {
-                if let Body::Cold(cold) = &mut part.body
-                    && cold.file() == page.file
-                {
-                    // The walk has reported it.
-                    let _ = cold.check(page.page, read);
-                }
+    /// Remembers whether the page of this step is damaged, or forgets damage that is no longer there. Returns the place and the
+    /// serial of the part of this step.
+    fn judge(&mut self, from: Cursor, fetched: &Fetched) -> Option<(usize, u32)> {
+        let Met { serial, place, .. } = self.shelf_from(from.serial())?;
+        if let Some(Body::Cold(cold)) = self.tables.part_mut(place) {
+            let page = from.page_of(serial, cold);
+            if let Some(read) = fetched.get(page) {
+                // The walk has reported it.
+                let _ = cold.check(page.page, read);
             }
         }
+        Some((place, serial))
     }
 
-    /// What can be compared without walking: ranges, and dictionaries with the places of their ids.
-    fn check_counts(&self, faults: &mut Vec<String>) {
-        if let Tables::Rising(rising) = &self.tables {
-            for pair in rising.parts.windows(2) {
-                if pair[0].first >= pair[1].first || pair[0].serial >= pair[1].serial {
-                    faults.push(format!("the tables {} and {} are not in order", pair[0].serial, pair[1].serial));
-                }
+    /// What can be compared of a part without walking: its range, and dictionaries with the places of their ids.
+    fn check_part(&self, place: usize, serial: u32, faults: &mut Vec<String>) {
+        let Tables::Rising(rising) = &self.tables else { return };
+        let part = &rising.parts[place];
+        match place.checked_sub(1).map(|before| &rising.parts[before]) {
+            Some(before) if before.first >= part.first || before.serial >= serial => {
+                faults.push(format!("the tables {} and {serial} are not in order", before.serial));
             }
-            if rising.parts.first().is_some_and(|part| part.first != 0) {
-                faults.push("the first table does not begin at id 0".to_owned());
-            }
-            for part in &rising.parts {
-                if let Body::Hot(table) = &part.body {
-                    self.check_dictionaries(part.serial, table, faults);
-                }
-            }
+            None if part.first != 0 => faults.push("the first table does not begin at id 0".to_owned()),
+            _ => {}
+        }
+        if let Body::Hot(table) = &part.body {
+            self.check_dictionaries(serial, table, faults);
         }
     }
 
@@ -257,10 +273,12 @@ impl CounterSet {
     }
 }
 
-/// Entries of each dictionary that one check compares.
-const CHECKED_MAX: usize = 1_000;
+/// Entries of each dictionary that a check compares: all of it in one step.
+const CHECKED_MAX: usize = 500;
+/// Figures of a table.
+const TABLE_FIGURES: usize = 9;
 
-fn shelf_bytes(shelf: &Shelf<'_>) -> usize {
+pub(super) fn shelf_bytes(shelf: &Shelf<'_>) -> usize {
     match shelf {
         Shelf::Slots(table, _) => table.memory_bytes(),
         Shelf::Frozen(table, overlay) => table.memory_bytes() + overlay.memory_bytes(),

@@ -3,8 +3,7 @@
 //! A walk follows the serials of tables. Records move only to tables of greater serials (a split) or stay in theirs (a conversion, a
 //! file), so a walk meets each record that is there from its begin to its end; it may meet one twice.
 
-use super::jobs::absolute;
-use super::rising::Body;
+use super::rising::{Body, absolute};
 use super::{CounterSet, Tables};
 use crate::cold::{ColdTable, Fetched, Folded, Overlay, Page, PageFault, PageRef};
 use crate::hash::Hash;
@@ -51,6 +50,20 @@ impl Cursor {
         (self.0 >> 40) as u32
     }
 
+    /// Whether the first step of a table with this serial is next.
+    pub(super) fn is_begin_of(self, serial: u32) -> bool {
+        self.place_in(serial) == Place::Group(0)
+    }
+
+    /// The page of a file that is next, if this is a cold table with this serial.
+    pub(super) fn page_of(self, serial: u32, cold: &ColdTable) -> PageRef {
+        PageRef { file: cold.file(), page: stretch_of(cold, self.place_in(serial)) }
+    }
+
+    fn place_in(self, serial: u32) -> Place {
+        if serial == self.serial() { self.place() } else { Place::Group(0) }
+    }
+
     fn place(self) -> Place {
         let value = (self.0 & 0x3fff_ffff) as u32;
         match self.0 >> 38 & 3 {
@@ -69,6 +82,18 @@ pub(crate) enum Shelf<'a> {
     Cold(&'a ColdTable),
 }
 
+/// A table that is met by its serial.
+pub(crate) struct Met<'a> {
+    pub(crate) serial: u32,
+    /// The first id of its range; 0 for a table by hash.
+    pub(crate) first: u64,
+    pub(crate) shelf: Shelf<'a>,
+    /// The serial of the next one.
+    pub(crate) next: Option<u32>,
+    /// The place of its part; 0 for a table by hash.
+    pub(super) place: usize,
+}
+
 /// Reads a page, or says why it cannot be read. `None`: it is not here yet.
 pub(crate) type ReadPage<'a> = dyn FnMut(PageRef) -> Option<Result<Page, PageFault>> + 'a;
 
@@ -83,7 +108,9 @@ pub(crate) enum Step {
 }
 
 impl Body {
-    fn shelf(&self) -> Shelf<'_> {
+    pub(super) fn shelf(&self) -> Shelf<'_> {
+        #[cfg(test)]
+        super::tests::visited();
         match self {
             Body::Hot(table) => Shelf::Slots(table, 0),
             Body::Frozen(table, overlay, _) => Shelf::Frozen(table, overlay),
@@ -96,32 +123,48 @@ impl Body {
 impl CounterSet {
     /// All tables by serial.
     pub(crate) fn shelves(&self) -> Vec<(u32, Shelf<'_>)> {
+        let mut shelves = Vec::new();
+        let mut serial = Some(0);
+        while let Some(met) = serial.and_then(|serial| self.shelf_from(serial)) {
+            shelves.push((met.serial, met.shelf));
+            serial = met.next;
+        }
+        shelves
+    }
+
+    /// The table with the least serial from this one on. Its time hardly depends on the number of tables.
+    pub(crate) fn shelf_from(&self, serial: u32) -> Option<Met<'_>> {
         match &self.tables {
-            Tables::Rising(rising) => rising.parts.iter().map(|part| (part.serial, part.body.shelf())).collect(),
+            Tables::Rising(rising) => {
+                let place = rising.parts.partition_point(|part| part.serial < serial);
+                let part = rising.parts.get(place)?;
+                let next = rising.parts.get(place + 1).map(|part| part.serial);
+                Some(Met { serial: part.serial, first: part.first, shelf: part.body.shelf(), next, place })
+            }
             Tables::Random(random) => {
-                let shelf = |(serial, table, from)| (serial, Shelf::Slots(table, from));
-                random.tables().into_iter().map(shelf).collect()
+                let (serial, table, from) = random.table_from(serial)?;
+                let next = random.serial_after(serial);
+                Some(Met { serial, first: 0, shelf: Shelf::Slots(table, from), next, place: 0 })
             }
         }
     }
 
     /// Visits the records of one group, of one stretch of a file, or some of a dictionary.
     pub(crate) fn walk(&self, from: Cursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Step {
-        let shelves = self.shelves();
-        let Some((at, (serial, shelf))) = shelves.iter().enumerate().find(|(_, (serial, _))| *serial >= from.serial())
-        else {
+        let Some(Met { serial, shelf, next: next_serial, .. }) = self.shelf_from(from.serial()) else {
             return Step::End;
         };
-        let place = if *serial == from.serial() { from.place() } else { Place::Group(0) };
+        let shelf = &shelf;
+        let place = from.place_in(serial);
         let next = match shelf {
             Shelf::Slots(table, from) => Some(self.walk_slots(table, *from, None, place, visit)),
             Shelf::Frozen(table, overlay) => Some(self.walk_slots(table, 0, Some(overlay), place, visit)),
             Shelf::Cold(cold) => walk_file(cold, place, read, visit),
         };
-        match (next, shelves.get(at + 1)) {
+        match (next, next_serial) {
             (None, _) => Step::Page(needed_page(shelf, place)),
-            (Some(Some(place)), _) => Step::Next(Cursor::new(*serial, place)),
-            (Some(None), Some((serial, _))) => Step::Next(Cursor::new(*serial, Place::Group(0))),
+            (Some(Some(place)), _) => Step::Next(Cursor::new(serial, place)),
+            (Some(None), Some(serial)) => Step::Next(Cursor::new(serial, Place::Group(0))),
             (Some(None), None) => Step::End,
         }
     }
@@ -259,7 +302,7 @@ fn walk_file(
     visit: &mut impl FnMut(Folded),
 ) -> Option<Option<Place>> {
     let stretch = stretch_of(cold, place);
-    let page = (stretch < cold.index().pages()).then(|| PageRef { file: cold.file(), page: stretch });
+    let page = (stretch < cold.pages()).then(|| PageRef { file: cold.file(), page: stretch });
     let read = match page {
         Some(page) => Some(read(page)?),
         None => None,

@@ -85,12 +85,26 @@ impl CounterSet {
 
     /// Sets all fields of an id to 0, and returns whether one was not. Errors as of [`CounterSet::read`].
     pub fn delete(&mut self, mode: Mode, id: u64, fetched: &Fetched) -> Result<bool, Refusal> {
-        let (mut values, numbers) = (Vec::new(), self.shape.numbers.clone());
-        self.read(id, fetched, &mut values)?;
-        if values.iter().all(|value| *value == 0) {
+        let hash = Hash::of(id, self.shape.seed);
+        let numbers = &self.shape.numbers;
+        let place = match self.tables.home(id, hash) {
+            Home::Hot(table, found) => {
+                if numbers.iter().all(|number| table.value(id, hash, found, *number) == 0) {
+                    return Ok(false);
+                }
+                self.changes.clear();
+                self.changes.extend(numbers.iter().map(|number| (*number, 0)));
+                table.store(id, hash, found, &self.changes);
+                return Ok(true);
+            }
+            Home::Nowhere => return Ok(false),
+            Home::Part(place) => place,
+        };
+        let record = self.record_of_part(place, id, hash, fetched)?;
+        if self.shape.numbers.iter().all(|number| record.get(*number) == 0) {
             return Ok(false);
         }
-        let zeros: Vec<(u8, i64)> = numbers.iter().map(|number| (*number, 0)).collect();
+        let zeros: Vec<(u8, i64)> = self.shape.numbers.iter().map(|number| (*number, 0)).collect();
         self.overwrite(mode, id, &zeros, fetched)?;
         Ok(true)
     }

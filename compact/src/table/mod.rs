@@ -220,6 +220,17 @@ impl Table {
         }
     }
 
+    /// The record of an id, which becomes 0 here.
+    pub(crate) fn take(&mut self, id: u64, hash: Hash) -> Record {
+        let found = self.find(id, hash);
+        let record = self.record(id, hash, found);
+        if found != Found::Absent {
+            let zeros: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values()).map(|(number, _)| (number, 0)).collect();
+            self.store(id, hash, found, &zeros);
+        }
+        record
+    }
+
     /// Bytes of slots and dictionaries.
     pub(crate) fn memory_bytes(&self) -> usize {
         let converting = self.converting.as_ref().map_or(0, |conversion| conversion.groups.memory_bytes());

@@ -50,7 +50,7 @@ impl Drop for Sentinel {
     }
 }
 
-/// The node that all sentinels have as the primary. On a busy machine they replace one that nobody killed too.
+/// The node that all sentinels have as the primary. On a busy machine they also replace one that no test killed.
 fn agreed(sentinels: &[Sentinel], nodes: &[Node]) -> Option<usize> {
     let ports: Vec<String> = sentinels.iter().map(|sentinel| sentinel.fields()["port"].clone()).collect();
     nodes.iter().position(|node| ports.iter().all(|port| *port == node.port().to_string()))

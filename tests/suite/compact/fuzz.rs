@@ -192,7 +192,7 @@ impl Fuzzer {
 }
 
 /// The pieces of all sets, from a log without a snapshot in front.
-fn pieces(node: &tallystone_tests::compact::Node) -> Vec<Vec<u8>> {
+pub(super) fn pieces(node: &tallystone_tests::compact::Node) -> Vec<Vec<u8>> {
     node.wire().done("BGREWRITEAOF");
     eventually("the log is rewritten", || {
         node.info("persistence", "aof_rewrite_in_progress") == "0"

@@ -1,6 +1,6 @@
 //! Limits of one command: ids, values of a reply, fields, bytes of a piece (W1).
 
-use tallystone_tests::compact::{Engine, Setup, Wire};
+use tallystone_tests::compact::{Engine, Reply, Setup, Wire};
 
 fn command(words: &[&str], rest: impl Iterator<Item = String>) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).chain(rest).collect()
@@ -20,14 +20,23 @@ fn w1_a_command_has_bounds() {
         wire.done("CT.CREATE five SCHEMA a 8 b 8 c 8 d 8 e 8");
         let ids = |count: u64| (0..count).map(|id| id.to_string());
         let triples = |count: u64| (0..count).flat_map(|id| [id.to_string(), "a".to_owned(), "1".to_owned()]);
-        assert_eq!(wire.call(&command(&["CT.MINCRBY", "four"], triples(4_096))).items().len(), 4_096);
-        refused(&mut wire, &command(&["CT.MINCRBY", "four"], triples(4_097)), "a command has at most 4096 ids");
-        assert_eq!(wire.call(&command(&["CT.MGET", "four"], ids(4_096))).items().len(), 4_096);
-        refused(&mut wire, &command(&["CT.MGET", "four"], ids(4_097)), "a command has at most 4096 ids");
-        assert_eq!(wire.call(&command(&["CT.MGET", "five"], ids(3_276))).items().len(), 3_276);
-        refused(&mut wire, &command(&["CT.MGET", "five"], ids(3_277)), "a reply has at most 16384 values");
-        assert_eq!(wire.call(&command(&["CT.DEL", "four"], ids(4_096))).int(), 4_096);
-        refused(&mut wire, &command(&["CT.DEL", "four"], ids(4_097)), "a command has at most 4096 ids");
+        assert_eq!(wire.call(&command(&["CT.MINCRBY", "four"], triples(1_024))).items().len(), 1_024);
+        refused(&mut wire, &command(&["CT.MINCRBY", "four"], triples(1_025)), "a command has at most 1024 ids");
+        assert_eq!(wire.call(&command(&["CT.MGET", "four"], ids(1_024))).items().len(), 1_024);
+        refused(&mut wire, &command(&["CT.MGET", "four"], ids(1_025)), "a command has at most 1024 ids");
+        assert_eq!(wire.call(&command(&["CT.MGET", "five"], ids(819))).items().len(), 819);
+        refused(&mut wire, &command(&["CT.MGET", "five"], ids(820)), "a reply has at most 4096 values");
+        assert_eq!(wire.call(&command(&["CT.DEL", "four"], ids(1_024))).int(), 1_024);
+        refused(&mut wire, &command(&["CT.DEL", "four"], ids(1_025)), "a command has at most 1024 ids");
+        let wide: String = (0..32).map(|field| format!(" f{field} 8")).collect();
+        wire.done(&format!("CT.CREATE wide SCHEMA{wide}"));
+        let wide_triples = |count: u64| (0..count).flat_map(|id| [id.to_string(), "f0".to_owned(), "1".to_owned()]);
+        let too_much = "a command writes at most 16384 values";
+        assert_eq!(wire.call(&command(&["CT.MINCRBY", "wide"], wide_triples(512))).items().len(), 512);
+        refused(&mut wire, &command(&["CT.MINCRBY", "wide"], wide_triples(513)), too_much);
+        refused(&mut wire, &command(&["CT.DEL", "wide"], ids(513)), too_much);
+        let reply = wire.call(&[b"CT.PINCRBY".as_slice(), b"wide", &vec![0; 13 * 513]]).to_string();
+        assert!(reply.contains(too_much), "{reply}");
         let names = |count: usize| std::iter::repeat_n("a".to_owned(), count);
         assert_eq!(wire.call(&command(&["CT.GET", "four", "1"], names(256))).items().len(), 256);
         refused(&mut wire, &command(&["CT.GET", "four", "1"], names(257)), "a command has at most 256 fields");
@@ -36,7 +45,7 @@ fn w1_a_command_has_bounds() {
         refused(&mut wire, &command(&["CT.INCRBY", "four", "1"], pairs(257)), "a command has at most 256 fields");
         for (name, bytes) in [("CT.PINCRBY", 13), ("CT.PGET", 8)] {
             let packed = |count: usize| vec![0; bytes * count];
-            for (length, is_right) in [(1, true), (4_096, true), (4_097, false), (0, false)] {
+            for (length, is_right) in [(1, true), (1_024, true), (1_025, false), (0, false)] {
                 let reply = wire.call(&[name.as_bytes(), b"four", &packed(length)]);
                 assert_eq!(reply.code().is_none(), is_right, "{name} of {length}: {reply:.100}");
             }
@@ -46,6 +55,15 @@ fn w1_a_command_has_bounds() {
         let reply = wire.call(&[b"CT.RESTORE".as_slice(), b"new", &vec![0; (256 << 10) + 1]]);
         assert!(reply.to_string().starts_with("!ERR a piece has at most"), "{reply}");
         assert_eq!(wire.run("EXISTS new").int(), 0);
+        // Tables are shown from a serial on.
+        wire.done("CT.CREATE many TABLE_SLOTS 16 SCHEMA a 8");
+        (0..200).for_each(|id| drop(wire.done(&format!("CT.INCRBY many {id} a 1"))));
+        let serials = |reply: &Reply| reply.items().iter().map(|table| table.field("serial").int()).collect::<Vec<_>>();
+        let all = serials(&wire.run("CT.TABLES many"));
+        assert!(all.len() > 10 && all.is_sorted(), "{all:?}");
+        assert_eq!(serials(&wire.run(&format!("CT.TABLES many FROM {}", all[7]))), all[7..]);
+        assert_eq!(wire.run("CT.TABLES many FROM 1000").items().len(), 0);
+        assert_eq!(wire.run("CT.TABLES many FROM x").code(), Some("ERR"));
         // A schema has 256 fields in its life.
         wire.done("CT.CREATE life SCHEMA f0 1");
         for number in 1..256 {

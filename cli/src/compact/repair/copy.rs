@@ -1,7 +1,7 @@
 //! Copies the records of damaged ranges from a replica.
 
 use super::super::session::CompactSession;
-use super::super::set::{IDS_MAX, Set};
+use super::super::set::Set;
 use super::range::Range;
 use crate::compact::progress::bar;
 use crate::error::CliError;
@@ -46,7 +46,7 @@ pub(super) async fn copy(
 
 /// The records of a range that are not 0, each id read.
 async fn each(set: &Set, range: &Range, replica: &mut CompactSession) -> Result<Records, CliError> {
-    let (mut records, step) = (Records::new(), set.ids_per_reply() as u64);
+    let (mut records, step) = (Records::new(), set.ids_per_command() as u64);
     let mut from = range.first;
     loop {
         let to = range.last.min(from.saturating_add(step - 1));
@@ -96,13 +96,14 @@ async fn scan(set: &Set, ranges: &[&Range], replica: &mut CompactSession) -> Res
 /// Gives a range these records, and 0 to its other ids, in parts that one command has room for.
 async fn repair(set: &Set, range: &Range, records: &Records, primary: &mut CompactSession) -> Result<u64, CliError> {
     let records: Vec<(&u64, &Vec<i64>)> = records.iter().collect();
-    let parts = records.chunks(IDS_MAX).count().max(1);
+    let most = set.ids_per_command();
+    let parts = records.chunks(most).count().max(1);
     let (mut first, mut copied) = (range.first, 0);
     for part in 0..parts {
-        let begin = part * IDS_MAX;
-        let within = &records[begin..records.len().min(begin + IDS_MAX)];
+        let begin = part * most;
+        let within = &records[begin..records.len().min(begin + most)];
         // A part ends before the first id of the next one.
-        let last = records.get(begin + IDS_MAX).map_or(range.last, |(next, _)| **next - 1);
+        let last = records.get(begin + most).map_or(range.last, |(next, _)| **next - 1);
         let mut packed = Vec::with_capacity(within.len() * (8 + 8 * set.fields.len()));
         for (id, values) in within {
             packed.extend_from_slice(&id.to_le_bytes());

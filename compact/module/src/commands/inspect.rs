@@ -10,7 +10,7 @@ use tallystone_compact::{Figure, Figures, IDS_MAX, PageRef, VALUES_MAX};
 /// `CT.INFO key`
 pub(super) struct Info;
 
-/// `CT.TABLES key`
+/// `CT.TABLES key [FROM serial]`
 pub(super) struct Tables;
 
 /// `CT.CHECK key [cursor]`
@@ -48,12 +48,16 @@ impl Command for Tables {
     const ARGS_MIN: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Stop> {
-        if call.args.len() != Tables::ARGS_MIN {
-            return Err(Stop::Arity);
-        }
+        let from = match call.args.len() {
+            2 => 0,
+            4 if call.args.get(2).eq_ignore_ascii_case(b"FROM") => id(call.args.get(3))?,
+            4 => return Err(Stop::text("ERR syntax error")),
+            _ => return Err(Stop::Arity),
+        };
+        // No serial is greater, and none is there.
+        let from = u32::try_from(from).unwrap_or(u32::MAX);
         let key = call.open_read();
-        let mut tables = key.set()?.lock().ok_or(Stop::Broken)?.set().tables();
-        tables.truncate(TABLES_MAX);
+        let tables = key.set()?.lock().ok_or(Stop::Broken)?.set().tables(from, TABLES_MAX);
         call.context.reply_array(tables.len());
         tables.iter().for_each(|figures| reply(call, figures));
         Ok(())

@@ -33,6 +33,10 @@ use tallystone_compact::{CounterSet, Fetched, Mode, PageRef, Refusal};
 /// Pages that a transaction or a script may read while the engine waits.
 const IN_PLACE_MAX: usize = 16;
 
+/// The key of a command has got another set while pages of the earlier one were read.
+const MOVED_ON: Stop =
+    Stop::text("TRYAGAIN the key was replaced while its records were read from disk; nothing was changed");
+
 /// A command.
 pub(crate) trait Command {
     /// Whether it may change its key.
@@ -121,7 +125,7 @@ pub(crate) unsafe extern "C" fn entry<C: Command>(ctx: *mut raw::Ctx, argv: *mut
         Err(Stop::Unread(unread)) if !unread.pages.is_empty() && may_block(&context) => {
             blocked::wait(&context, unread, C::IS_WRITE, entry_resumed::<C>)
         }
-        Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), unread),
+        Err(Stop::Unread(unread)) => in_place::<C>(&context, &args, &mut Fetched::none(), unread, Stop::Cold),
         Err(stop) => stop.reply(&context),
     })
 }
@@ -145,7 +149,7 @@ fn resume<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetc
     }
     match attempt::<C>(context, args, fetched) {
         Ok(()) => {}
-        Err(Stop::Unread(unread)) => in_place::<C>(context, args, fetched, unread),
+        Err(Stop::Unread(unread)) => in_place::<C>(context, args, fetched, unread, MOVED_ON),
         Err(Stop::NoSet) if context.flags() & raw::FLAG_CLUSTER != 0 => {
             context.reply_error("TRYAGAIN the key was deleted or moved while its records were read from disk");
         }
@@ -177,11 +181,11 @@ fn may_block(context: &Context<'_>) -> bool {
     context.flags() & (raw::FLAG_DENY_BLOCKING | raw::FLAG_MULTI | raw::FLAG_LUA) == 0
 }
 
-/// Reads a few pages while the engine waits, and runs the command with them.
-fn in_place<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetched, unread: Unread) {
+/// Reads a few pages while the engine waits, and runs the command with them. `too_many`: the answer if they are not enough.
+fn in_place<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fetched, unread: Unread, too_many: Stop) {
     let Unread { shared, pages, .. } = unread;
     if pages.len() > IN_PLACE_MAX {
-        return Stop::Cold.reply(context);
+        return too_many.reply(context);
     }
     if let Some(held) = shared.lock() {
         let read = |page: PageRef| (page, held.files.read(page));
@@ -189,7 +193,7 @@ fn in_place<C: Command>(context: &Context<'_>, args: &Args<'_>, fetched: &mut Fe
     }
     match attempt::<C>(context, args, fetched) {
         Ok(()) => {}
-        Err(Stop::Unread(_)) => Stop::Cold.reply(context),
+        Err(Stop::Unread(_)) => too_many.reply(context),
         Err(stop) => stop.reply(context),
     }
 }

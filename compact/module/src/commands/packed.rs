@@ -4,11 +4,12 @@
 //! matter of this process (a damaged page, no room), and a replica applies what it is sent. With a token the command counts as a whole
 //! or not at all, so that a repeated one cannot be answered differently from the first.
 
-use super::parse::{chunks, field, id, number};
+use super::parse::{check_records, chunks, field, id, number};
 use super::token::{self, Given, TOKEN_ARGS};
 use super::{Call, Command, Stop, Unread};
 use crate::scratch::{self, Scratch};
 use crate::value::Shared;
+use std::fmt::Write;
 use std::sync::Arc;
 use tallystone_compact::{CounterSet, IDS_MAX, Mode, Refusal};
 
@@ -18,6 +19,7 @@ pub(super) struct MIncrBy;
 /// `CT.PINCRBY key packed [TOKEN token TIME ms]`
 pub(super) struct PIncrBy;
 
+const ABORTED: &str = "ABORTED another increment of this command was refused, so none has counted";
 /// Bytes of an increment: id, field number, delta.
 const PACKED_BYTES: usize = 13;
 
@@ -26,9 +28,29 @@ const PACKED_BYTES: usize = 13;
 struct Counted {
     is_repeated: bool,
     /// With their places, in order.
-    refused: Vec<(usize, String)>,
+    refused: Vec<(usize, Refused)>,
     /// Increments that have counted.
     applied: usize,
+}
+
+/// Why an increment has not counted. Its text is made for the reply: a text for each would take longer than the increments.
+enum Refused {
+    Why(Refusal),
+    /// Another one of the command was refused.
+    Aborted,
+}
+
+impl Refused {
+    /// The text, in a string that is used for all of them.
+    fn text<'a>(&self, text: &'a mut String) -> &'a str {
+        text.clear();
+        match self {
+            // Writing to a string does not fail.
+            Refused::Why(refusal) => drop(write!(text, "{refusal}")),
+            Refused::Aborted => text.push_str(ABORTED),
+        }
+        text
+    }
 }
 
 impl Counted {
@@ -64,10 +86,10 @@ impl Command for MIncrBy {
             let counted = count_all(call, shared, set, scratch, token.as_ref())?;
             drop(held);
             call.context.reply_array(count);
-            let mut refused = counted.refused.iter().peekable();
+            let (mut refused, mut buffer) = (counted.refused.iter().peekable(), String::new());
             for (place, value) in scratch.values.iter().enumerate() {
                 match refused.next_if(|(refused, _)| *refused == place) {
-                    Some((_, text)) => refuse(call, text),
+                    Some((_, why)) => refuse(call, why.text(&mut buffer)),
                     None => call.context.reply_integer(*value),
                 }
             }
@@ -113,10 +135,11 @@ impl Command for PIncrBy {
             let applied = if counted.is_repeated { items.len() } else { counted.applied };
             call.context.reply_array(1 + counted.refused.len());
             call.context.reply_integer(applied as i64);
-            for (place, text) in &counted.refused {
+            let mut buffer = String::new();
+            for (place, why) in &counted.refused {
                 call.context.reply_array(2);
                 call.context.reply_integer(*place as i64);
-                call.context.reply_bytes(text.as_bytes());
+                call.context.reply_bytes(why.text(&mut buffer).as_bytes());
             }
             if counted.applied == items.len() {
                 call.context.replicate_verbatim();
@@ -149,6 +172,7 @@ fn count_all(
     scratch: &mut Scratch,
     token: Option<&Given<'_>>,
 ) -> Result<Counted, Stop> {
+    check_records(scratch.ids.len(), set.schema())?;
     let pages = set.unread(scratch.ids.iter().copied(), call.fetched);
     if !pages.is_empty() && call.mode() == Mode::Decide {
         return Err(Stop::Unread(Unread { shared: shared.clone(), pages, ids: scratch.ids.clone() }));
@@ -178,7 +202,7 @@ fn count_all(
             Ok(()) => counted.applied += 1,
             Err(refusal) => {
                 scratch.values.push(0);
-                counted.refused.push((place, refusal.to_string()));
+                counted.refused.push((place, Refused::Why(refusal)));
             }
         }
     }
@@ -205,8 +229,7 @@ fn take_back(call: &Call<'_>, set: &mut CounterSet, scratch: &Scratch, counted: 
                 // It had this value a moment ago, in a place that it still has.
                 let undone = set.set(Mode::Decide, *id, &before, call.fetched);
                 debug_assert_eq!(undone, Ok(()));
-                let text = "ABORTED another increment of this command was refused, so none has counted";
-                counted.refused.push((place, text.to_owned()));
+                counted.refused.push((place, Refused::Aborted));
             }
         }
     }

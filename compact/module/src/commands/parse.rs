@@ -4,11 +4,13 @@ use super::{Call, Stop};
 use crate::args::{Args, signed, unsigned};
 use tallystone_compact::{IDS_MAX, Schema, VALUES_MAX};
 
+/// Values of the records that a command writes, at most.
+const WRITTEN_MAX: usize = 16_384;
 /// Fields of one id that a command names at most.
 pub(super) const FIELDS_MAX: usize = 256;
 
-pub(super) const TOO_MANY_IDS: Stop = Stop::text("ERR a command has at most 4096 ids");
-pub(super) const TOO_MANY_VALUES: Stop = Stop::text("ERR a reply has at most 16384 values; request fewer ids");
+pub(super) const TOO_MANY_IDS: Stop = Stop::text("ERR a command has at most 1024 ids");
+pub(super) const TOO_MANY_VALUES: Stop = Stop::text("ERR a reply has at most 4096 values; request fewer ids");
 
 #[cold]
 fn not_an_id() -> Stop {
@@ -87,6 +89,14 @@ pub(super) fn chunks<const BYTES: usize>(packed: &[u8]) -> Result<&[[u8; BYTES]]
         return Err(Stop::invalid(&format!("a packed argument has {BYTES} bytes for each item")));
     }
     if items.len() > IDS_MAX { Err(TOO_MANY_IDS) } else { Ok(items) }
+}
+
+/// Refuses writes that may move too much to the aux dictionary, which has all fields of a record.
+pub(super) fn check_records(ids: usize, schema: &Schema) -> Result<(), Stop> {
+    if ids * schema.live().count() <= WRITTEN_MAX {
+        return Ok(());
+    }
+    Err(Stop::text("ERR a command writes at most 16384 values: its ids times the fields of the schema"))
 }
 
 /// Refuses replies that are too large.

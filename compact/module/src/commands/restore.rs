@@ -1,6 +1,6 @@
 //! `CT.RESTORE` and `CT.REPAIR`: records from elsewhere.
 
-use super::parse::{TOO_MANY_IDS, id};
+use super::parse::{TOO_MANY_IDS, check_values, id};
 use super::{Call, Command, Stop};
 use crate::context::{Level, log};
 use crate::raw;
@@ -85,6 +85,7 @@ impl Command for Repair {
         if packed.len() / record_bytes > IDS_MAX {
             return Err(TOO_MANY_IDS);
         }
+        check_values(packed.len() / record_bytes, set.schema())?;
         let (mut ids, mut values) = (Vec::new(), Vec::new());
         for record in packed.chunks(record_bytes) {
             let (words, _) = record.as_chunks::<8>();

@@ -1,6 +1,6 @@
 //! `CT.SET` and `CT.DEL`.
 
-use super::parse::{id, ids, pairs};
+use super::parse::{check_records, id, ids, pairs};
 use super::{Call, Command, Stop, Unread};
 use crate::scratch;
 use tallystone_compact::Mode;
@@ -47,8 +47,9 @@ impl Command for Del {
             let shared = key.set()?;
             let mut held = shared.lock().ok_or(Stop::Broken)?;
             let set = held.set();
+            check_records(scratch.ids.len(), set.schema())?;
             if call.mode() == Mode::Apply {
-                // The primary has looked whether there was something to delete.
+                // The primary has checked whether there was something to delete.
                 let zeros: Vec<(u8, i64)> = set.schema().live().map(|(number, _)| (number, 0)).collect();
                 for id in &scratch.ids {
                     set.set(Mode::Apply, *id, &zeros, call.fetched)?;

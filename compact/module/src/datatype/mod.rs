@@ -37,7 +37,8 @@ pub(crate) fn register(context: &Context<'_>) -> Result<(), String> {
         defrag: Some(defrag::defrag),
         mem_usage2: Some(memory_usage),
         free_effort2: Some(free_effort),
-        unlink2: Some(unlink),
+        // The engine calls it for RENAME and MOVE too, after which the value lives on.
+        unlink2: None,
         copy2: Some(copy),
     };
     // SAFETY: the engine copies the table. Each callback has the signature of its member.
@@ -52,14 +53,8 @@ pub(crate) fn register(context: &Context<'_>) -> Result<(), String> {
 unsafe extern "C" fn free(value: *mut c_void) {
     guard::or((), || {
         // SAFETY: the engine gives the value back, and does not use it again.
-        let value = unsafe { Box::from_raw(value.cast::<Value>()) };
-        value.shared.end();
+        drop(unsafe { Box::from_raw(value.cast::<Value>()) });
     });
-}
-
-unsafe extern "C" fn unlink(_context: *mut raw::KeyOptCtx, value: *const c_void) {
-    // SAFETY: the engine's value, which it still holds.
-    guard::or((), || unsafe { from_raw(value) }.shared.end());
 }
 
 /// Roughly the number of blocks to free: the engine frees values with many of them on its own thread, if configured so.

@@ -34,6 +34,8 @@ pub(crate) const NOTIFY_MODULE: c_int = 1 << 13;
 pub(crate) const OPTION_HANDLE_IO_ERRORS: c_int = 1 << 0;
 pub(crate) const OPTION_NO_IMPLICIT_SIGNAL_MODIFIED: c_int = 1 << 1;
 pub(crate) const OPTION_HANDLE_REPL_ASYNC_LOAD: c_int = 1 << 2;
+/// Of Valkey 9: its own migration of slots sends the dump of a rewritten log, then commands.
+pub(crate) const OPTION_HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
 pub(crate) const EVENT_LOADING: u64 = 3;
 pub(crate) const EVENT_SHUTDOWN: u64 = 5;

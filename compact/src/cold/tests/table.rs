@@ -2,8 +2,15 @@
 
 use super::*;
 use crate::refusal::{Damage, Refusal};
+use crate::schema::{Field, Schema};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
+
+/// A field of each number.
+fn schema() -> Schema {
+    let fields = (0..=u8::MAX).map(|number| Field::parse(format!("f{number}").as_bytes(), b"1"));
+    Schema::new(fields.collect::<Result<_, _>>().unwrap()).unwrap()
+}
 
 /// A cold table, the files of its host, and the plain map that it must equal.
 struct Bench {
@@ -163,7 +170,7 @@ fn w3_a_repair_keeps_what_is_known() {
     assert!(bench.read(1).is_err_and(|refusal| refusal.to_string().contains("1.pages")));
     bench.table.write(2, record(20));
     bench.table.add_unread(3, &[(0, 30)]);
-    bench.job = bench.table.begin_merge();
+    bench.job = bench.table.begin_merge(&schema());
     bench.put_right(0);
     bench.table.add_unread(4, &[(0, 40)]);
     assert_eq!(bench.table.repair(0, 9, [1, 2, 3].map(|id| (id, record(100 * id as i64)))), 2);
@@ -171,7 +178,7 @@ fn w3_a_repair_keeps_what_is_known() {
     bench.check_all();
     bench.end_merge(true);
     bench.check_all();
-    bench.job = bench.table.begin_merge();
+    bench.job = bench.table.begin_merge(&schema());
     bench.end_merge(true);
     bench.check_all();
     assert_eq!((bench.table.index().records(), bench.table.overlay_len()), (3, 0));
@@ -236,7 +243,7 @@ proptest! {
                     }
                 }
                 Step::BeginMerge => {
-                    let job = bench.table.begin_merge();
+                    let job = bench.table.begin_merge(&schema());
                     prop_assert_eq!(job.is_none(), bench.job.is_some());
                     bench.job = job.or(bench.job.take());
                 }
@@ -276,7 +283,7 @@ proptest! {
         bench.check_all();
         for _ in 0..2 {
             bench.end_merge(true);
-            bench.job = bench.table.begin_merge();
+            bench.job = bench.table.begin_merge(&schema());
         }
         bench.end_merge(true);
         bench.check_all();

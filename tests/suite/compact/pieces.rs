@@ -1,0 +1,109 @@
+//! A dump comes piece by piece, as a rewritten log has it (W4): in order, into a set that is not complete, and into nothing else.
+
+use super::fuzz::pieces;
+use tallystone_tests::compact::{Engine, Node, Reply, Setup, Wire, eventually};
+
+const KEYS: [(&str, &str); 3] = [("rising", ""), ("cold", "MEMORY_MAX 1"), ("hash", "ORDER RANDOM")];
+
+/// A node with one set of this kind, and the pieces of its dump.
+fn dumped(engine: Engine, (key, options): (&str, &str)) -> (Node, Vec<Vec<u8>>) {
+    let node = Setup::new(engine).without_fsync().args("--aof-use-rdb-preamble no").start();
+    let mut wire = node.wire();
+    wire.done(&format!("CT.CREATE {key} TABLE_SLOTS 128 {options} SCHEMA likes 9 balance i20"));
+    (0..2_000).for_each(|id| drop(wire.done(&format!("CT.INCRBY {key} {id} likes {id} balance -{id}"))));
+    if options.starts_with("MEMORY_MAX") {
+        eventually("tables are in files", || wire.run(&format!("CT.INFO {key}")).field("cold_tables").int() > 10);
+    }
+    let pieces = pieces(&node);
+    assert!(pieces.len() >= 3, "{}", pieces.len());
+    (node, pieces)
+}
+
+fn send(wire: &mut Wire, key: &str, piece: &[u8]) -> Reply {
+    wire.call(&[b"CT.RESTORE".as_slice(), key.as_bytes(), piece])
+}
+
+#[test]
+fn w4_a_dump_is_taken_once_and_in_order() {
+    for engine in Engine::ALL {
+        for kind in KEYS {
+            let (node, pieces) = dumped(engine, kind);
+            let (key, mut wire) = (kind.0, node.wire());
+            let digest = node.digest(key);
+            for piece in &pieces {
+                assert_eq!(send(&mut wire, "new", piece).text(), "OK", "{key}");
+            }
+            assert_eq!(node.digest("new"), digest, "{key}");
+            wire.done("CT.CREATE other SCHEMA likes 9 balance i20");
+            let offset = node.info("replication", "master_repl_offset");
+            for complete in ["new", key, "other"] {
+                for piece in &pieces {
+                    assert_eq!(send(&mut wire, complete, piece).code(), Some("BUSYKEY"), "{complete}");
+                }
+            }
+            assert_eq!((node.digest("new"), node.digest(key)), (digest.clone(), digest.clone()));
+            assert_eq!(node.info("replication", "master_repl_offset"), offset, "nothing is replicated");
+            // The last piece directly after the first one, then those between: the order of a dump is kept.
+            assert_eq!(send(&mut wire, "late", &pieces[0]).text(), "OK");
+            let early = send(&mut wire, "late", &pieces[pieces.len() - 2]).to_string();
+            if early.starts_with('!') {
+                assert!(early.contains("does not follow"), "{key}: {early}");
+                for piece in &pieces[1..] {
+                    assert_eq!(send(&mut wire, "late", piece).text(), "OK", "{key}");
+                }
+                assert_eq!(node.digest("late"), digest, "{key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn w4_a_dump_goes_on_after_a_restart_and_on_a_replica() {
+    for engine in Engine::ALL {
+        for kind in KEYS {
+            let (source, pieces) = dumped(engine, kind);
+            let digest = source.digest(kind.0);
+            for preamble in ["yes", "no"] {
+                let mut node = Setup::new(engine).args(&format!("--aof-use-rdb-preamble {preamble}")).start();
+                let replica = Setup::new(engine).without_fsync().start();
+                let middle = pieces.len() / 2;
+                pieces[..middle].iter().for_each(|piece| assert_eq!(send(&mut node.wire(), "k", piece).text(), "OK"));
+                node.wire().done("BGREWRITEAOF");
+                eventually("the log is rewritten", || {
+                    ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
+                        .iter()
+                        .all(|name| node.info("persistence", name) == "0")
+                });
+                replica.follow(&node);
+                node.kill();
+                node.start_again();
+                let rest = &pieces[middle..];
+                rest.iter().for_each(|piece| assert_eq!(send(&mut node.wire(), "k", piece).text(), "OK"));
+                assert_eq!(node.digest("k"), digest, "{} {preamble}", kind.0);
+                replica.has_caught_up_with(&node);
+                assert_eq!(replica.digest("k"), digest, "{} {preamble}, the replica", kind.0);
+                node.kill();
+                node.start_again();
+                assert_eq!(node.digest("k"), digest, "{} {preamble}, after a restart", kind.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn w3_a_dump_that_is_given_up_leaves_no_file() {
+    for engine in Engine::ALL {
+        let (source, pieces) = dumped(engine, KEYS[1]);
+        for end in ["UNLINK k", "FLUSHALL", "RENAME other k"] {
+            let node = Setup::new(engine).without_fsync().start();
+            let mut wire = node.wire();
+            wire.done("CT.CREATE other SCHEMA likes 9");
+            let middle = pieces.len() / 2;
+            pieces[..middle].iter().for_each(|piece| assert_eq!(send(&mut wire, "k", piece).text(), "OK"));
+            assert!(!node.cold_files().is_empty());
+            wire.run(end);
+            eventually("its files are deleted", || node.cold_files().is_empty());
+        }
+        drop(source);
+    }
+}
