@@ -109,9 +109,11 @@ impl Wire {
         self.cuts.send_modify(|cuts| cuts.count += 1);
     }
 
-    /// Breaks every connection, and each new one at once.
-    pub(crate) fn shut(&self) {
+    /// Breaks every connection, and each new one at once. After it, no byte passes.
+    pub(crate) async fn shut(&self) {
         self.cuts.send_modify(|cuts| cuts.is_shut = true);
+        // The listener has one receiver, and each connection one.
+        until("every connection is broken", || self.cuts.receiver_count() == 1).await;
     }
 }
 

@@ -305,7 +305,7 @@ async fn a_stop_does_not_wait_for_servers_that_are_gone(world: World) {
         }
     });
     soon("begun", begun.notified()).await;
-    world.wire.shut();
+    world.wire.shut().await;
     gate.notify_one();
     drop(worker.stop);
     let ended = timeout(Duration::from_secs(15), worker.ended).await;

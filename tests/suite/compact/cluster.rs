@@ -5,6 +5,7 @@ use super::random;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 use tallystone_tests::compact::{Engine, Node, Setup, eventually};
+use tallystone_tests::lasting_port;
 
 const MOVES: usize = 6;
 
@@ -35,8 +36,15 @@ fn migrate_slot(slot: i64, from: &Node, to: &Node) {
 fn w4_a_cluster_moves_a_set_under_load() {
     for engine in Engine::ALL {
         let mut random = random("a cluster");
-        let start =
-            || Setup::new(engine).without_fsync().args("--cluster-enabled yes --cluster-node-timeout 5000").start();
+        let start = || {
+            // The default is a port above, which another process may have.
+            let bus = format!("--cluster-port {}", lasting_port());
+            Setup::new(engine)
+                .without_fsync()
+                .args("--cluster-enabled yes --cluster-node-timeout 5000")
+                .args(&bus)
+                .start()
+        };
         let nodes = [start(), start(), start()];
         let mut create = Command::new("redis-cli");
         create.args(["--cluster", "create"]).args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
