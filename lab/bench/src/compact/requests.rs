@@ -127,7 +127,8 @@ impl Store {
     /// Objects that one command stores.
     pub(super) fn objects(self) -> u64 {
         match self {
-            Store::Set => 1_024,
+            // Four increments each: a command has at most 1,024.
+            Store::Set => 256,
             Store::Keys | Store::Hashes => 1,
             Store::Packs | Store::TightPacks => PACK,
         }
