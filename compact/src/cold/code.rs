@@ -43,7 +43,8 @@ impl Code {
         let zeros = u64::from(lengths[0]);
         let width = longer.iter().take_while(|&&count| count > 0).count();
         let mut best = (Code::Fixed(width as u32), (longer[0] + zeros) * width as u64);
-        for chunk in 1..width {
+        // A chunk as wide as the longest number serves a column of zeros and long numbers (`Sparse`).
+        for chunk in 1..=width.min(63) {
             let chunks: u64 = longer.iter().step_by(chunk).sum();
             let bits = chunk as u64 + 1;
             let found = [
@@ -214,6 +215,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn w3_zeros_and_numbers_of_one_length_take_one_chunk_each() {
+        let mut lengths = [0; 65];
+        (lengths[0], lengths[51]) = (1, 1);
+        assert_eq!(Code::best(&lengths), (Code::Sparse(51), 1 + 1 + 52));
     }
 
     #[test]
