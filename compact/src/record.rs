@@ -41,6 +41,11 @@ impl Record {
         &self.0
     }
 
+    /// The values with the numbers of their fields.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u8, i64)> + '_ {
+        (0..=u8::MAX).zip(self.0.iter().copied())
+    }
+
     /// Whether all values are 0: such a record equals a missing one.
     pub fn is_zero(&self) -> bool {
         self.0.is_empty()

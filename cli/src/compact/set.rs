@@ -5,11 +5,7 @@ use crate::error::CliError;
 use redis::{Value, cmd};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-
-/// Ids of one command at most.
-const IDS_MAX: usize = 1_024;
-/// Values of one reply at most.
-const VALUES_MAX: usize = 4_096;
+use tallystone_client::compact::ids_per_reply;
 
 /// Names and figures in the order of a reply.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,7 +97,7 @@ impl Set {
 
     /// Ids that one command has room for.
     pub(super) fn ids_per_command(&self) -> usize {
-        IDS_MAX.min(VALUES_MAX / self.fields.len().max(1))
+        ids_per_reply(self.fields.len())
     }
 }
 

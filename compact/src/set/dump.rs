@@ -3,9 +3,8 @@
 
 use super::random::Node;
 use super::restoring::{Rebuilding, Restoring};
-use super::rising::absolute;
-use super::rising::{Body, Part};
-use super::walk::Shelf;
+use super::rising::{Part, absolute};
+use super::walk::{Met, Shelf};
 use super::{CounterSet, Tables};
 use crate::bytes::Writer;
 use crate::cold::{ColdTable, Entry, Folded, Overlay, Page, PageFault, PageRef, PatchPart};
@@ -70,8 +69,8 @@ impl<'a> Dump<'a> {
         self.previous_id = id;
     }
 
-    /// Begins a table by range: its serial, its first id, whether it is cold, its origin, its `PROBE_MAX`, and the greatest id.
-    fn table(&mut self, numbers: [u64; 6]) {
+    /// Begins a table by range: its serial, its first id, whether it is cold, its origin, and its `PROBE_MAX`.
+    fn table(&mut self, numbers: [u64; 5]) {
         self.flush();
         self.begin(kind::TABLE);
         numbers.into_iter().for_each(|number| self.piece.number(number));
@@ -159,19 +158,15 @@ impl CounterSet {
             }
             dump.flush();
         }
-        let top = match &self.tables {
-            Tables::Rising(rising) => rising.top(),
-            Tables::Random(random) => {
-                dump.begin(kind::TREE);
-                dump_tree(&random.root, 0, &mut dump.piece);
-                0
-            }
-        };
-        let shelves = self.shelves();
-        let last = shelves.len().wrapping_sub(1);
-        for (place, (serial, shelf)) in shelves.into_iter().enumerate() {
-            self.dump_shelf(serial, shelf, read, &mut dump);
-            let is_open = place == last && matches!(self.restoring, Restoring::Hot);
+        if let Tables::Random(random) = &self.tables {
+            dump.begin(kind::TREE);
+            dump_tree(&random.root, 0, &mut dump.piece);
+        }
+        let mut serial = Some(0);
+        while let Some(met) = serial.and_then(|serial| self.shelf_from(serial)) {
+            serial = met.next;
+            self.dump_shelf(met, read, &mut dump);
+            let is_open = serial.is_none() && matches!(self.restoring, Restoring::Hot);
             if matches!(self.tables, Tables::Rising(_)) && !is_open {
                 dump.end();
             }
@@ -180,7 +175,7 @@ impl CounterSet {
             Restoring::Complete => dump.end(),
             Restoring::Cold(rebuilding) => {
                 let Part { serial, first, .. } = rebuilding.part;
-                dump.table([u64::from(serial), first, 1, 0, 0, top]);
+                dump.table([u64::from(serial), first, 1, 0, 0]);
                 dump_rebuilding(rebuilding, read, &mut dump);
             }
             Restoring::Between | Restoring::Hot | Restoring::Failed => {}
@@ -212,21 +207,16 @@ impl CounterSet {
 
     fn dump_shelf(
         &self,
-        serial: u32,
-        shelf: Shelf<'_>,
+        Met { serial, first, shelf, .. }: Met<'_>,
         read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>,
         dump: &mut Dump<'_>,
     ) {
-        if let Tables::Rising(rising) = &self.tables {
-            let place = rising.parts.partition_point(|part| part.serial < serial);
-            let Some(part) = rising.parts.get(place) else { return };
-            let (origin, probe_max) = match &part.body {
-                Body::Hot(table) => (table.origin, table.probe_max()),
-                Body::Frozen(table, ..) => (table.origin, table.probe_max()),
-                Body::Cold(_) | Body::Moving => (0, 0),
+        if matches!(self.tables, Tables::Rising(_)) {
+            let (is_cold, origin, probe_max) = match &shelf {
+                Shelf::Slots(table, _) | Shelf::Frozen(table, _) => (0, table.origin, table.probe_max()),
+                Shelf::Cold(_) => (1, 0, 0),
             };
-            let is_cold = u64::from(matches!(shelf, Shelf::Cold(_)));
-            dump.table([u64::from(serial), part.first, is_cold, origin, u64::from(probe_max), rising.top()]);
+            dump.table([u64::from(serial), first, is_cold, origin, u64::from(probe_max)]);
         }
         match shelf {
             Shelf::Slots(table, from) => self.dump_slots(table, from, None, dump),

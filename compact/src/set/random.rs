@@ -68,10 +68,7 @@ impl Split {
     /// Moves a record to its half.
     fn adopt(&mut self, id: u64, hash: Hash, record: &Record) {
         let half = self.half(hash);
-        let table = &mut self.halves[half].table;
-        let found = table.insert(id, hash).unwrap_or_else(|| table.insert_extend(id, hash));
-        let values: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values().iter().copied()).collect();
-        table.store(id, hash, found, &values);
+        self.halves[half].table.adopt(id, hash, record);
     }
 
     /// Moves the records of a group, or afterwards one of the extend dictionary. Returns whether there are more.

@@ -140,8 +140,6 @@ impl CounterSet {
         let (serial, first): (u32, u64) = (reader.small()?, reader.number()?);
         let (is_cold, origin) = (reader.number()? == 1, reader.number()?);
         let probe_max: u32 = reader.small()?;
-        // The greatest id with a slot: it follows from the slots.
-        reader.number()?;
         let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probe_max.max(1));
         let part = Part { first, serial, body: Body::Hot(table) };
         let is_open = matches!(self.restoring, Restoring::Cold(_));
@@ -280,11 +278,13 @@ impl CounterSet {
         let table = self.hot_table(id, hash)?;
         let found = match table.find(id, hash) {
             Found::Absent if record.is_zero() => return Ok(()),
-            Found::Absent => table.insert(id, hash).unwrap_or_else(|| table.insert_extend(id, hash)),
-            found => found,
+            Found::Absent => table.adopt(id, hash, &record),
+            found => {
+                let values: Vec<(u8, i64)> = record.numbered().collect();
+                table.store(id, hash, found, &values);
+                found
+            }
         };
-        let values: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values().iter().copied()).collect();
-        table.store(id, hash, found, &values);
         self.restored(id, found == Found::Extend);
         Ok(())
     }

@@ -78,7 +78,9 @@ impl Rising {
         }
         let place = self.place(id).expect("there is a part");
         if place + 1 < self.parts.len() {
-            return Ok(insert_late(self.hot(place), id, hash));
+            let table = self.hot(place);
+            let found = table.make_room(id, hash);
+            return Ok((table, found));
         }
         let tables = || self.parts.iter().filter(|part| matches!(part.body, Body::Hot(_))).count() as u64;
         let may_roll = shape.tables_max == 0 || tables() < shape.tables_max;
@@ -94,7 +96,9 @@ impl Rising {
                 }
                 self.strays += u64::from(!is_below);
                 self.outliers.add(id, true);
-                return Ok((insert_stray(self.hot(place), id, hash), Found::Extend));
+                let table = self.hot(place);
+                let found = table.insert_extend(id, hash);
+                return Ok((table, found));
             }
             self.roll(self.outliers.top().map_or(id, |top| top + 1), id, shape);
         } else if is_full && may_roll {
@@ -112,7 +116,7 @@ impl Rising {
             }
         }
         let place = self.parts.len() - 1;
-        let (_, found) = insert_late(self.hot(place), id, hash);
+        let found = self.hot(place).make_room(id, hash);
         self.outliers.add(id, found == Found::Extend);
         Ok((self.hot(place), found))
     }
@@ -131,9 +135,7 @@ impl Rising {
                 if record.is_zero() {
                     continue;
                 }
-                let (_, found) = insert_late(&mut table, id, hash);
-                let values: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values().iter().copied()).collect();
-                table.store(id, hash, found, &values);
+                let found = table.adopt(id, hash, &record);
                 self.outliers.add(id, found == Found::Extend);
             }
         }
@@ -154,31 +156,12 @@ impl Rising {
         }
     }
 
-    /// The greatest id with a slot in the last table, or where it begins.
-    pub(crate) fn top(&self) -> u64 {
-        self.outliers.top().unwrap_or_else(|| self.parts.last().map_or(0, |part| part.first))
-    }
-
     fn hot(&mut self, place: usize) -> &mut Table {
         match &mut self.parts[place].body {
             Body::Hot(table) => table,
             _ => unreachable!("only hot tables get new ids; other parts keep them in their overlay"),
         }
     }
-}
-
-/// A late id: a slot while the search finds one, then the extend dictionary.
-fn insert_late(table: &mut Table, id: u64, hash: Hash) -> (&mut Table, Found) {
-    let found = table.insert(id, hash).unwrap_or(Found::Extend);
-    if found == Found::Extend {
-        table.insert_extend(id, hash);
-    }
-    (table, found)
-}
-
-fn insert_stray(table: &mut Table, id: u64, hash: Hash) -> &mut Table {
-    table.insert_extend(id, hash);
-    table
 }
 
 /// The record that an overlay has for an id. Above slots, all its entries are whole records.

@@ -121,17 +121,6 @@ impl Body {
 }
 
 impl CounterSet {
-    /// All tables by serial.
-    pub(crate) fn shelves(&self) -> Vec<(u32, Shelf<'_>)> {
-        let mut shelves = Vec::new();
-        let mut serial = Some(0);
-        while let Some(met) = serial.and_then(|serial| self.shelf_from(serial)) {
-            shelves.push((met.serial, met.shelf));
-            serial = met.next;
-        }
-        shelves
-    }
-
     /// The table with the least serial from this one on. Its time hardly depends on the number of tables.
     pub(crate) fn shelf_from(&self, serial: u32) -> Option<Met<'_>> {
         match &self.tables {

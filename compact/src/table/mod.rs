@@ -182,6 +182,19 @@ impl Table {
         None
     }
 
+    /// Gives an absent id a slot while the search finds one, else an entry of the extend dictionary.
+    pub(crate) fn make_room(&mut self, id: u64, hash: Hash) -> Found {
+        self.insert(id, hash).unwrap_or_else(|| self.insert_extend(id, hash))
+    }
+
+    /// Takes a whole record of an absent id.
+    pub(crate) fn adopt(&mut self, id: u64, hash: Hash, record: &Record) -> Found {
+        let found = self.make_room(id, hash);
+        let values: Vec<(u8, i64)> = record.numbered().collect();
+        self.store(id, hash, found, &values);
+        found
+    }
+
     /// Puts an absent id into the extend dictionary.
     pub(crate) fn insert_extend(&mut self, id: u64, hash: Hash) -> Found {
         self.extend.insert(id, hash, Record::default());
@@ -225,7 +238,7 @@ impl Table {
         let found = self.find(id, hash);
         let record = self.record(id, hash, found);
         if found != Found::Absent {
-            let zeros: Vec<(u8, i64)> = (0..=u8::MAX).zip(record.values()).map(|(number, _)| (number, 0)).collect();
+            let zeros: Vec<(u8, i64)> = record.numbered().map(|(number, _)| (number, 0)).collect();
             self.store(id, hash, found, &zeros);
         }
         record

@@ -246,6 +246,22 @@ impl Node {
         }
     }
 
+    /// Rewrites the append-only file, and returns the file of what was rewritten.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn rewrite_log(&self) -> PathBuf {
+        self.wire().done("BGREWRITEAOF");
+        let info = |field: &str| self.info("persistence", field);
+        eventually("the log is rewritten", || {
+            info("aof_rewrite_in_progress") == "0" && info("aof_rewrite_scheduled") == "0"
+        });
+        assert_eq!(info("aof_last_bgrewrite_status"), "ok");
+        let folder = std::fs::read_dir(self.dir().join("appendonlydir")).expect("a folder");
+        let mut files = folder.flatten().map(|entry| entry.path());
+        files.find(|path| path.to_string_lossy().contains(".base.")).expect("a rewritten file")
+    }
+
     /// The files of cold tables that are there.
     pub fn cold_files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.cold).into_iter().flatten().flatten().map(|entry| entry.path());

@@ -154,17 +154,7 @@ fn w4_a_flipped_bit_of_a_rewritten_log_is_refused() {
         let mut node = Setup::new(Engine::Redis).without_fsync().args(&args).start();
         fill_all(&node);
         let before = state(&node);
-        node.wire().done("BGREWRITEAOF");
-        tallystone_tests::compact::eventually("the log is rewritten", || {
-            node.info("persistence", "aof_rewrite_in_progress") == "0"
-                && node.info("persistence", "aof_rewrite_scheduled") == "0"
-        });
-        let folder = std::fs::read_dir(node.dir().join("appendonlydir")).expect("a folder");
-        let path = folder
-            .flatten()
-            .map(|entry| entry.path())
-            .find(|path| path.to_string_lossy().contains(".base."))
-            .expect("it");
+        let path = node.rewrite_log();
         let bytes = std::fs::metadata(&path).expect("a file").len();
         for _ in 0..10 {
             let (at, bit) = (random.random_range(0..bytes), random.random_range(0..8));

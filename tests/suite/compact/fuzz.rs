@@ -5,7 +5,7 @@ use super::{is_long, now_ms, random};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use tallystone_tests::compact::{Engine, Setup, eventually};
+use tallystone_tests::compact::{Engine, Setup};
 
 const COMMANDS: usize = 12_000;
 const BATCH: usize = 200;
@@ -193,15 +193,7 @@ impl Fuzzer {
 
 /// The pieces of all sets, from a log without a snapshot in front.
 pub(super) fn pieces(node: &tallystone_tests::compact::Node) -> Vec<Vec<u8>> {
-    node.wire().done("BGREWRITEAOF");
-    eventually("the log is rewritten", || {
-        node.info("persistence", "aof_rewrite_in_progress") == "0"
-            && node.info("persistence", "aof_rewrite_scheduled") == "0"
-    });
-    let folder = std::fs::read_dir(node.dir().join("appendonlydir")).expect("a folder");
-    let path =
-        folder.flatten().map(|entry| entry.path()).find(|path| path.to_string_lossy().contains(".base.")).expect("it");
-    let log = std::fs::read(path).expect("a file");
+    let log = std::fs::read(node.rewrite_log()).expect("a file");
     let marker = b"CT.RESTORE\r\n";
     let starts =
         log.windows(marker.len()).enumerate().filter(|(_, window)| window == marker).map(|(at, _)| at + marker.len());

@@ -68,12 +68,7 @@ fn w4_a_dump_goes_on_after_a_restart_and_on_a_replica() {
                 let replica = Setup::new(engine).without_fsync().start();
                 let middle = pieces.len() / 2;
                 pieces[..middle].iter().for_each(|piece| assert_eq!(send(&mut node.wire(), "k", piece).text(), "OK"));
-                node.wire().done("BGREWRITEAOF");
-                eventually("the log is rewritten", || {
-                    ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
-                        .iter()
-                        .all(|name| node.info("persistence", name) == "0")
-                });
+                node.rewrite_log();
                 replica.follow(&node);
                 node.kill();
                 node.start_again();

@@ -72,15 +72,6 @@ fn is_as_before(node: &Node, before: &[(String, std::collections::BTreeMap<u64, 
     KINDS.iter().zip(once).for_each(|((key, _), once)| once.again(node, key));
 }
 
-fn rewrite(node: &Node) {
-    node.wire().done("BGREWRITEAOF");
-    let info = |field: &str| node.info("persistence", field);
-    eventually("the log is rewritten", || {
-        info("aof_rewrite_in_progress") == "0" && info("aof_rewrite_scheduled") == "0"
-    });
-    assert_eq!(info("aof_last_bgrewrite_status"), "ok");
-}
-
 #[test]
 fn w4_the_log_and_its_rewrites_keep_all() {
     for engine in Engine::ALL {
@@ -92,7 +83,7 @@ fn w4_the_log_and_its_rewrites_keep_all() {
             // The digest does not depend on where the records lie.
             node.restart();
             is_as_before(&node, &before, &once, "the log");
-            rewrite(&node);
+            node.rewrite_log();
             let files = node.cold_files();
             node.kill();
             files.iter().for_each(|file| std::fs::remove_file(file).expect("a file"));

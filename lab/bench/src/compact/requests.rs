@@ -1,6 +1,7 @@
 //! Requests as bytes, ready to be sent: ours and those of the engine's own types, on the same objects.
 
 use super::objects::{Draw, FIELDS, PACKED_BYTES, floor, id, packed, values};
+use tallystone_client::compact::IDS_MAX;
 
 /// The key of the counter set.
 pub(super) const SET: &str = "c";
@@ -127,8 +128,8 @@ impl Store {
     /// Objects that one command stores.
     pub(super) fn objects(self) -> u64 {
         match self {
-            // Four increments each: a command has at most 1,024.
-            Store::Set => 256,
+            // An increment for each field.
+            Store::Set => (IDS_MAX / FIELDS.len()) as u64,
             Store::Keys | Store::Hashes => 1,
             Store::Packs | Store::TightPacks => PACK,
         }
