@@ -33,3 +33,6 @@ pub use tokens::{Admission, TOKEN_AHEAD_MS, TOKEN_BYTES_MAX, Token};
 pub const IDS_MAX: usize = 1_024;
 /// Values of one reply at most.
 pub const VALUES_MAX: usize = 4_096;
+/// Tables of one set at most, in memory and in files: some commands visit all of them. A larger set, as a snapshot may have it, gets no
+/// more.
+pub const SET_TABLES_MAX: usize = 4_096;

@@ -16,7 +16,7 @@ pub enum Refusal {
         /// Whether an unsigned field would go below 0.
         below_zero: bool,
     },
-    /// `FULL`: no slot is left for a new id, and no further table may be made (`TABLES_MAX`).
+    /// `FULL`: no slot is left for a new id, and no further table may be made (`TABLES_MAX`, [`crate::SET_TABLES_MAX`]).
     Full,
     /// `TOOOLD`: the time of the token is before what this set remembers. The increment certainly did not count.
     TooOld,
@@ -62,7 +62,9 @@ impl fmt::Display for Refusal {
             Refusal::Overflow { id, field, below_zero: false } => {
                 write!(out, "OVERFLOW field '{field}' of id {id} would leave the range of 64-bit integers")
             }
-            Refusal::Full => write!(out, "FULL no slot is left for a new id, and TABLES_MAX tables are in memory"),
+            Refusal::Full => {
+                write!(out, "FULL no slot is left for a new id, and the set has as many tables as it may have")
+            }
             Refusal::TooOld => write!(out, "TOOOLD the time of the token is no longer remembered; nothing was counted"),
             Refusal::TooEarly => {
                 write!(out, "TOOEARLY the time of the token is ahead of the server's clock; nothing was counted")

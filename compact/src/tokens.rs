@@ -51,6 +51,9 @@ pub(crate) struct Tokens {
     slices: BTreeMap<u64, Slice>,
     /// Parts of dropped slices, to be freed in steps.
     left: Vec<HashTable<Mark>>,
+    /// Tokens, and the memory of all parts. A long window that follows a short one has many thousands of parts.
+    len: usize,
+    bytes: usize,
     slice_ms: u64,
     /// Tokens of earlier times are no longer remembered.
     horizon_ms: u64,
@@ -61,6 +64,10 @@ type Slice = Vec<HashTable<Mark>>;
 
 /// Parts of a slice.
 const PARTS: usize = 256;
+
+fn part_bytes(part: &HashTable<Mark>) -> usize {
+    part.allocation_size() + size_of::<HashTable<Mark>>()
+}
 
 fn part_of(mark: Mark) -> usize {
     mark.low as usize % PARTS
@@ -128,10 +135,18 @@ impl Tokens {
     }
 
     pub(crate) fn remember(&mut self, time_ms: u64, mark: Mark) {
-        let slice = self.slices.entry(time_ms / self.slice_ms).or_insert_with(|| vec![HashTable::new(); PARTS]);
+        let slice = self.slices.entry(time_ms / self.slice_ms).or_insert_with(|| {
+            let parts = vec![HashTable::new(); PARTS];
+            self.bytes += parts.iter().map(part_bytes).sum::<usize>();
+            parts
+        });
+        let part = &mut slice[part_of(mark)];
+        let before = part_bytes(part);
         let same = |other: &Mark| (other.high, other.low) == (mark.high, mark.low);
-        if let Entry::Vacant(vacant) = slice[part_of(mark)].entry(mark.high, same, |mark| mark.high) {
+        if let Entry::Vacant(vacant) = part.entry(mark.high, same, |mark| mark.high) {
             vacant.insert(mark);
+            self.len += 1;
+            self.bytes += part_bytes(part) - before;
         }
     }
 
@@ -142,10 +157,14 @@ impl Tokens {
             let ends_ms = (first + 1).saturating_mul(self.slice_ms);
             if ends_ms <= now_ms.saturating_sub(window_ms) {
                 self.horizon_ms = self.horizon_ms.max(ends_ms);
-                self.left.extend(self.slices.pop_first().into_iter().flat_map(|(_, slice)| slice));
+                let slice = self.slices.pop_first().map(|(_, slice)| slice).unwrap_or_default();
+                self.len -= slice.iter().map(HashTable::len).sum::<usize>();
+                self.left.extend(slice);
             }
         }
-        self.left.pop().is_some_and(|_| !self.left.is_empty())
+        let Some(part) = self.left.pop() else { return false };
+        self.bytes -= part_bytes(&part);
+        !self.left.is_empty()
     }
 
     /// Follows a changed window. Tokens are remembered in slices of the old length until they are dropped, so the length stays
@@ -157,12 +176,11 @@ impl Tokens {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slices.values().flatten().map(HashTable::len).sum()
+        self.len
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        let tables = self.slices.values().flatten().chain(&self.left);
-        tables.map(|table| table.allocation_size() + size_of::<HashTable<Mark>>()).sum()
+        self.bytes
     }
 
     pub(crate) fn parts(&self) -> (u64, u64) {
@@ -211,6 +229,30 @@ mod tests {
         assert_eq!(tokens.admit(other, WINDOW_MS, now, 7), Err(Refusal::TokenReused));
         assert_eq!(tokens.admit(token("c", now + 10_001), WINDOW_MS, now, 7), Err(Refusal::TooEarly));
         assert!(tokens.admit(token("", now), WINDOW_MS, now, 7).is_err());
+    }
+
+    #[test]
+    fn w4_tokens_and_their_memory_are_counted_as_they_come_and_go() {
+        let mut tokens = Tokens::new(WINDOW_MS);
+        let visited = |tokens: &Tokens| {
+            let parts = || tokens.slices.values().flatten();
+            (parts().map(HashTable::len).sum::<usize>(), parts().chain(&tokens.left).map(part_bytes).sum::<usize>())
+        };
+        for step in 0..30_000_u64 {
+            let text = (step % 20_000).to_le_bytes();
+            let token = Token { text: &text, time_ms: 1_000_000 + step / 2, content: &[b"1"] };
+            let mark = tokens.mark(token, 7);
+            tokens.remember(token.time_ms, mark);
+            if step % 10 == 0 {
+                tokens.forget(WINDOW_MS, token.time_ms);
+            }
+            if step % 1_000 == 0 {
+                assert_eq!((tokens.len(), tokens.memory_bytes()), visited(&tokens));
+            }
+        }
+        assert!(tokens.len() > 10_000 && tokens.len() < 20_000, "{}", tokens.len());
+        while tokens.forget(WINDOW_MS, u64::MAX) || !tokens.slices.is_empty() {}
+        assert_eq!((tokens.len(), tokens.memory_bytes()), (0, 0));
     }
 
     #[test]

@@ -30,6 +30,8 @@ struct Range {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     ranges: BTreeMap<u64, Range>,
+    /// How many of them are damaged.
+    damaged: usize,
 }
 
 impl Faults {
@@ -57,7 +59,7 @@ impl Faults {
                 None => {
                     let next = self.ranges.range(from..).next().map(|(&next, _)| next);
                     let to = next.map_or(last, |next| last.min(next - 1));
-                    self.ranges.insert(from, Range { last: to, fault: fault.clone() });
+                    self.insert(from, Range { last: to, fault: fault.clone() });
                     if to == last {
                         return;
                     }
@@ -75,17 +77,33 @@ impl Faults {
         {
             let (part_first, part_last) = (start.max(first), end.min(last));
             let Some(range) = self.ranges.remove(&start) else { break };
+            self.damaged -= 1;
             if start < part_first {
-                self.ranges.insert(start, Range { last: part_first - 1, fault: range.fault.clone() });
+                self.insert(start, Range { last: part_first - 1, fault: range.fault.clone() });
             }
             if end > part_last {
-                self.ranges.insert(part_last + 1, Range { last: end, fault: range.fault });
+                self.insert(part_last + 1, Range { last: end, fault: range.fault });
             }
-            self.ranges.insert(part_first, Range { last: part_last, fault: Fault::Repaired });
+            self.insert(part_first, Range { last: part_last, fault: Fault::Repaired });
             parts.push((part_first, part_last));
             from = part_last.checked_add(1);
         }
         parts
+    }
+
+    /// Adds a range where there is none.
+    fn insert(&mut self, first: u64, range: Range) {
+        self.damaged += usize::from(range.fault != Fault::Repaired);
+        self.ranges.insert(first, range);
+    }
+
+    /// Keeps some of the ranges.
+    fn retain(&mut self, keeps: impl Fn(u64, &Range) -> bool) {
+        self.ranges.retain(|first, range| {
+            let is_kept = keeps(*first, range);
+            self.damaged -= usize::from(!is_kept && range.fault != Fault::Repaired);
+            is_kept
+        });
     }
 
     /// The first damaged range that ends at or after an id.
@@ -98,20 +116,21 @@ impl Faults {
     /// The faults without those that pages of this file have caused.
     pub(crate) fn without(&self, file: FileId) -> Faults {
         let is_other = |fault: &Fault| !matches!(fault, Fault::Damaged { origin, .. } if *origin == Some(file));
-        let ranges = self.ranges.iter().filter(|(_, range)| is_other(&range.fault));
-        Faults { ranges: ranges.map(|(&first, range)| (first, range.clone())).collect() }
+        let mut faults = self.clone();
+        faults.retain(|_, range| is_other(&range.fault));
+        faults
     }
 
     /// Forgets the damage that this page has caused.
     pub(crate) fn forget_page(&mut self, of: FileId, number: u32) {
         let is_other = |fault: &Fault| !matches!(fault, Fault::Damaged { origin, page, .. } if *origin == Some(of) && *page == number);
-        self.ranges.retain(|_, range| is_other(&range.fault));
+        self.retain(|_, range| is_other(&range.fault));
     }
 
     /// Forgets the repaired ranges that `earlier` has too.
     pub(crate) fn forget_repaired(&mut self, earlier: &Faults) {
-        self.ranges.retain(|first, range| {
-            range.fault != Fault::Repaired || earlier.ranges.get(first).is_none_or(|before| before != range)
+        self.retain(|first, range| {
+            range.fault != Fault::Repaired || earlier.ranges.get(&first).is_none_or(|before| before != range)
         });
     }
 
@@ -122,7 +141,7 @@ impl Faults {
 
     /// How many damaged ranges there are.
     pub(crate) fn damaged_len(&self) -> usize {
-        self.ranges.values().filter(|range| range.fault != Fault::Repaired).count()
+        self.damaged
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -201,6 +220,7 @@ mod tests {
                 let ranges: Vec<_> = faults.ranges.iter().map(|(first, range)| (*first, range.last)).collect();
                 prop_assert!(ranges.iter().all(|(first, last)| first <= last));
                 prop_assert!(ranges.is_sorted_by(|one, next| one.1 < next.0));
+                prop_assert_eq!(faults.damaged_len(), faults.damaged(0, u64::MAX).count());
             }
         }
     }

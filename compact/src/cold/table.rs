@@ -8,6 +8,7 @@ use super::{Fetched, FileId, Page, PageFault, PageIndex, PageRef, RecordCache};
 use crate::record::Record;
 use crate::refusal::{Damage, Refusal};
 use crate::schema::Schema;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The records of one table, in a file.
@@ -173,9 +174,8 @@ impl ColdTable {
 
     /// Gives the damaged ids of a range these records, and the others of them 0. Ids whose records are known do not change: they
     /// are later than any copy. Returns how many records were taken.
-    pub(crate) fn repair(&mut self, first: u64, last: u64, records: impl IntoIterator<Item = (u64, Record)>) -> u64 {
+    pub(crate) fn repair(&mut self, first: u64, last: u64, records: &BTreeMap<u64, Record>) -> u64 {
         let parts = self.faults.repair(first, last);
-        let is_part = |id: u64| parts.iter().any(|&(first, last)| (first..=last).contains(&id));
         let layers = [&self.live, &*self.frozen];
         let written = parts.iter().flat_map(|&(first, last)| layers.map(|layer| layer.ids(first..=last)));
         let written: Vec<u64> = written.flatten().collect();
@@ -187,9 +187,9 @@ impl ColdTable {
             }
         }
         let mut taken = 0;
-        for (id, record) in records {
-            if is_part(id) && !self.is_absolute(id) {
-                self.write(id, record);
+        for (&id, record) in parts.iter().flat_map(|&(first, last)| records.range(first..=last)) {
+            if !self.is_absolute(id) {
+                self.write(id, record.clone());
                 taken += 1;
             }
         }

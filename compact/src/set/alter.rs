@@ -1,11 +1,9 @@
 //! Changing a set that serves: fields and options.
 
-use super::rising::Body;
 use super::{CounterSet, Tables};
 use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::schema::Field;
-use crate::table::Table;
 
 /// A change of `CT.ALTER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +38,9 @@ impl CounterSet {
     }
 
     fn adopt(&mut self, schema: crate::Schema, options: Options) {
-        self.is_behind |= schema != self.schema;
+        if schema != self.schema {
+            self.behind = Some(u32::MAX);
+        }
         self.shape = super::Shape::new(&schema, &options, self.shape.seed);
         if let Tables::Rising(rising) = &mut self.tables {
             // Spare tables have the old layout, and may be too many.
@@ -51,32 +51,24 @@ impl CounterSet {
         (self.schema, self.options) = (schema, options);
     }
 
-    /// Moves the slots of a group to the layout of the schema. Returns whether there was one.
+    /// Moves the slots of a group to the layout of the schema, or passes a table that has it. Returns whether there is more to look at.
+    ///
+    /// The newest tables come first: they get most of the increments, and all of the new ids.
     pub(super) fn convert_a_group(&mut self) -> bool {
-        if !self.is_behind {
+        let Some(behind) = self.behind else { return false };
+        let Some((serial, table)) = self.tables.up_to(behind) else {
+            self.behind = None;
             return false;
-        }
-        let (layout, seed, schema) = (&self.shape.layout, self.shape.seed, &self.schema);
-        let convert = |table: &mut Table| {
+        };
+        let is_passed = table.is_none_or(|table| {
             if !table.is_converting() {
-                table.begin_conversion(layout.clone());
+                table.begin_conversion(self.shape.layout.clone());
             }
-            table.is_converting() && {
-                table.convert_group(schema, seed);
-                true
-            }
-        };
-        let converted = match &mut self.tables {
-            Tables::Rising(rising) => {
-                let hot = |body: &'_ mut Body| match body {
-                    Body::Hot(table) => convert(table),
-                    _ => false,
-                };
-                rising.parts.iter_mut().rev().map(|part| &mut part.body).any(hot)
-            }
-            Tables::Random(random) => random.tables_mut().into_iter().any(convert),
-        };
-        self.is_behind = converted;
-        converted
+            let is_passed = !table.is_converting();
+            table.convert_group(&self.schema, self.shape.seed);
+            is_passed
+        });
+        self.behind = if is_passed { serial.checked_sub(1) } else { Some(serial) };
+        self.behind.is_some()
     }
 }

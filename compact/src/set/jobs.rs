@@ -102,7 +102,7 @@ impl CounterSet {
     /// Allocates a segment of a spare table.
     fn preallocate(&mut self) -> bool {
         let Tables::Rising(rising) = &mut self.tables else { return false };
-        let wanted = self.options.tables_preallocated as usize;
+        let wanted = rising.room().min(self.options.tables_preallocated as usize);
         if rising.spares.iter_mut().any(Table::preallocate) {
             return true;
         }
@@ -203,14 +203,26 @@ impl CounterSet {
         }
     }
 
-    /// The memory of all slots that may move, for the engine's defragmentation.
-    pub fn segments_mut(&mut self) -> Vec<&mut Box<[u8]>> {
-        match &mut self.tables {
-            Tables::Rising(rising) => {
-                rising.parts.iter_mut().filter_map(Part::hot).flat_map(Table::segments_mut).collect()
+    /// Gives `each` the memory of slots that may move, segment by segment, until it returns `false`: for the engine's defragmentation.
+    /// Begins at a cursor, 0 for the first segment, and returns the next one; 0: there is no more.
+    pub fn segments(&mut self, cursor: u64, mut each: impl FnMut(&mut Box<[u8]>) -> bool) -> u64 {
+        // A serial, and one more than the segments of its table that were visited: so that no cursor but the first is 0.
+        let (mut from, mut skip) = match cursor {
+            0 => (u32::MAX, 0),
+            _ => ((cursor >> 32) as u32, (cursor as u32).saturating_sub(1)),
+        };
+        while let Some((serial, table)) = self.tables.up_to(from) {
+            let mut visited = if serial == from { skip } else { 0 };
+            for segment in table.into_iter().flat_map(Table::segments_mut).skip(visited as usize) {
+                visited += 1;
+                if !each(segment) {
+                    return u64::from(serial) << 32 | u64::from(visited + 1);
+                }
             }
-            Tables::Random(random) => random.tables_mut().into_iter().flat_map(Table::segments_mut).collect(),
+            let Some(next) = serial.checked_sub(1) else { break };
+            (from, skip) = (next, 0);
         }
+        0
     }
 
     /// The files of the cold tables, with their names.
@@ -224,16 +236,27 @@ impl CounterSet {
     }
 }
 
-impl Part {
-    fn hot(&mut self) -> Option<&mut Table> {
-        match &mut self.body {
-            Body::Hot(table) => Some(table),
-            _ => None,
+impl Tables {
+    /// The table with the greatest serial up to this one. `None` in its place: its slots do not change, or are moving to other tables.
+    pub(super) fn up_to(&mut self, serial: u32) -> Option<(u32, Option<&mut Table>)> {
+        #[cfg(test)]
+        super::tests::visited();
+        match self {
+            Tables::Rising(rising) => {
+                let place = rising.parts.partition_point(|part| part.serial <= serial).checked_sub(1)?;
+                let part = &mut rising.parts[place];
+                let table = match &mut part.body {
+                    Body::Hot(table) => Some(table),
+                    _ => None,
+                };
+                Some((part.serial, table))
+            }
+            Tables::Random(random) => random.table_up_to(serial),
         }
     }
 }
 
-/// What one pass over all parts finds. It is one, because a set may have many thousands.
+/// What one pass over all parts finds. It is one, because a set may have thousands.
 #[derive(Default)]
 struct Survey {
     /// Memory of all tables.
@@ -282,12 +305,16 @@ impl Rising {
         if let Body::Frozen(_, _, true) = lowest.body {
             return None;
         }
-        let (table, overlay) = match std::mem::replace(&mut lowest.body, Body::Moving) {
-            Body::Hot(table) => (Arc::new(table), Overlay::default()),
-            Body::Frozen(table, overlay, _) => (table, overlay),
+        let (table, overlay, was_hot) = match std::mem::replace(&mut lowest.body, Body::Moving) {
+            Body::Hot(table) => (Arc::new(table), Overlay::default(), true),
+            Body::Frozen(table, overlay, _) => (table, overlay, false),
             Body::Cold(_) | Body::Moving => unreachable!("it is hot or frozen"),
         };
         lowest.body = Body::Frozen(table.clone(), overlay, true);
-        Some(SpillJob { serial: lowest.serial, table, seed })
+        let serial = lowest.serial;
+        if was_hot {
+            self.cooled();
+        }
+        Some(SpillJob { serial, table, seed })
     }
 }

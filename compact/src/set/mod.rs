@@ -59,8 +59,8 @@ pub struct CounterSet {
     cache: RecordCache,
     /// Values to store, kept so that a command allocates nothing.
     changes: Vec<(u8, i64)>,
-    /// Whether a table may have an older layout than that of the schema. Such tables are converted in the background.
-    is_behind: bool,
+    /// The greatest serial of a table that may have an older layout than that of the schema. Such tables are converted in the background.
+    behind: Option<u32>,
     restoring: Restoring,
 }
 
@@ -142,7 +142,7 @@ impl CounterSet {
             tokens,
             cache,
             changes: Vec::new(),
-            is_behind: false,
+            behind: None,
             restoring: Restoring::Complete,
         })
     }

@@ -1,6 +1,7 @@
 //! Tables by a hash of the id, for ids in no order (`ORDER RANDOM`). A table that is full splits into two, group by group.
 
 use super::shape::Shape;
+use crate::SET_TABLES_MAX;
 use crate::hash::{DEPTH_MAX, Hash};
 use crate::record::Record;
 use crate::refusal::Refusal;
@@ -142,7 +143,8 @@ impl Random {
         shape: &Shape,
         may_refuse: bool,
     ) -> Result<(&mut Table, Found), Refusal> {
-        let may_split = shape.tables_max == 0 || self.leaves < shape.tables_max;
+        let has_room = self.leaves < SET_TABLES_MAX as u64;
+        let may_split = has_room && (shape.tables_max == 0 || self.leaves < shape.tables_max);
         let serial = self.next_serial;
         let (depth, node) = self.node_mut(hash);
         if let Node::Leaf(leaf) = node
@@ -258,21 +260,24 @@ impl Random {
         }
     }
 
-    /// All tables that are not being split.
-    pub(crate) fn tables_mut(&mut self) -> Vec<&mut Table> {
-        let (mut found, mut nodes) = (Vec::new(), vec![&mut self.root]);
-        while let Some(node) = nodes.pop() {
-            match node {
-                Node::Leaf(leaf) => found.push(&mut leaf.table),
-                Node::Splitting(split) => {
-                    let Split { halves: [lower, upper], .. } = &mut **split;
-                    found.extend([&mut lower.table, &mut upper.table]);
-                }
-                Node::Inner(halves) => nodes.extend(halves.iter_mut()),
-                Node::Moving => {}
+    /// The table with the greatest serial up to this one. `None` in its place: its records are moving to others.
+    pub(crate) fn table_up_to(&mut self, serial: u32) -> Option<(u32, Option<&mut Table>)> {
+        let (&serial, &hash) = self.paths.range(..=serial).next_back()?;
+        let table = match self.node_mut(hash).1 {
+            Node::Leaf(leaf) => Some(&mut leaf.table),
+            Node::Splitting(split) if split.old.serial == serial => None,
+            Node::Splitting(split) => {
+                let half = split.half(hash);
+                Some(&mut split.halves[half].table)
             }
-        }
-        found
+            Node::Inner(_) | Node::Moving => unreachable!("a walk ends at a table"),
+        };
+        Some((serial, table))
+    }
+
+    /// Tables, those that are being split and their halves included.
+    pub(crate) fn count(&self) -> usize {
+        self.paths.len()
     }
 }
 

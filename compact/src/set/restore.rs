@@ -6,6 +6,7 @@ use super::restoring::{Rebuilding, Restoring};
 use super::rising::{Body, Part};
 use super::shape::Shape;
 use super::{CounterSet, Mode, Tables};
+use crate::SET_TABLES_MAX;
 use crate::bytes::Reader;
 use crate::cold::{ColdTable, Entry, FileId, PAGE_BYTES, PageWriter, PatchPart};
 use crate::hash::{DEPTH_MAX, Hash};
@@ -83,7 +84,7 @@ impl CounterSet {
             // It checks everything before it changes something.
             kind::TABLE => return self.take_table(mode, reader, files),
             kind::TOKENS => self.take_tokens(reader),
-            kind::TREE => self.take_tree(reader),
+            kind::TREE => self.take_tree(mode, reader),
             kind::SLOTS => self.take_slots(reader),
             kind::RECORDS => self.take_records(reader, files),
             kind::HELD => self.take_held(reader),
@@ -126,11 +127,11 @@ impl CounterSet {
         Ok(())
     }
 
-    fn take_tree(&mut self, reader: &mut Reader<'_>) -> Result<(), Refusal> {
+    fn take_tree(&mut self, mode: Mode, reader: &mut Reader<'_>) -> Result<(), Refusal> {
         let Tables::Random(random) = &mut self.tables else { return Reader::broken() };
-        let (mut serial, mut leaves) = (0, 0);
-        random.root = tree(reader, 0, &self.shape, &mut serial, &mut leaves)?;
-        (random.next_serial, random.leaves) = (serial, leaves);
+        let mut leaves = 0;
+        random.root = tree(reader, 0, &self.shape, mode, &mut leaves)?;
+        (random.next_serial, random.leaves) = (leaves, u64::from(leaves));
         random.find_paths();
         if reader.is_empty() { Ok(()) } else { Reader::broken() }
     }
@@ -142,6 +143,7 @@ impl CounterSet {
         let probe_max: u32 = reader.small()?;
         let table = Table::new(origin, self.shape.geometry, self.shape.layout.clone(), probe_max.max(1));
         let part = Part { first, serial, body: Body::Hot(table) };
+        has_room(mode, rising.parts.len() as u64 + 1)?;
         let is_open = matches!(self.restoring, Restoring::Cold(_));
         if !rising.is_next(&part) || is_open || serial >= 1 << 24 || probe_max > 64 {
             return Reader::broken();
@@ -156,7 +158,7 @@ impl CounterSet {
         self.restoring = match file {
             None => {
                 rising.begin();
-                rising.parts.push(part);
+                rising.push(part);
                 Restoring::Hot
             }
             Some((file, name)) => {
@@ -255,7 +257,7 @@ impl CounterSet {
         part.body = Body::Cold(cold);
         let Tables::Rising(rising) = &mut self.tables else { return Reader::broken() };
         rising.begin();
-        rising.parts.push(part);
+        rising.push(part);
         Ok(())
     }
 
@@ -294,6 +296,14 @@ impl CounterSet {
             rising.restored(id, is_extend);
         }
     }
+}
+
+/// Whether a set may have so many tables.
+fn has_room(mode: Mode, tables: u64) -> Result<(), Refusal> {
+    if mode == Mode::Decide && tables > SET_TABLES_MAX as u64 {
+        return Err(Refusal::invalid(format!("a set has at most {SET_TABLES_MAX} tables")));
+    }
+    Ok(())
 }
 
 fn header(reader: &mut Reader<'_>) -> Result<CounterSet, Refusal> {
@@ -343,13 +353,7 @@ fn values(reader: &mut Reader<'_>) -> Result<Record, Refusal> {
     Ok(Record::new(values))
 }
 
-fn tree(
-    reader: &mut Reader<'_>,
-    depth: u32,
-    shape: &Shape,
-    serial: &mut u32,
-    leaves: &mut u64,
-) -> Result<Node, Refusal> {
+fn tree(reader: &mut Reader<'_>, depth: u32, shape: &Shape, mode: Mode, leaves: &mut u32) -> Result<Node, Refusal> {
     // The depth of the next leaf in order says whether this node is one.
     let mut ahead = Reader(reader.0);
     let next: u32 = ahead.small()?;
@@ -358,12 +362,12 @@ fn tree(
     }
     if next == depth {
         reader.0 = ahead.0;
-        let leaf = Leaf { serial: *serial, depth, table: shape.table(0) };
-        *serial += 1;
+        let serial = *leaves;
         *leaves += 1;
-        return Ok(Node::Leaf(leaf));
+        has_room(mode, u64::from(*leaves))?;
+        return Ok(Node::Leaf(Leaf { serial, depth, table: shape.table(0) }));
     }
-    let lower = tree(reader, depth + 1, shape, serial, leaves)?;
-    let upper = tree(reader, depth + 1, shape, serial, leaves)?;
+    let lower = tree(reader, depth + 1, shape, mode, leaves)?;
+    let upper = tree(reader, depth + 1, shape, mode, leaves)?;
     Ok(Node::Inner(Box::new([lower, upper])))
 }

@@ -2,6 +2,7 @@
 
 use super::outliers::Outliers;
 use super::shape::Shape;
+use crate::SET_TABLES_MAX;
 use crate::cold::{ColdTable, Entry, Overlay};
 use crate::hash::Hash;
 use crate::record::Record;
@@ -43,9 +44,28 @@ pub(crate) struct Rising {
     /// Tables that are no longer needed, to be freed in steps.
     pub(crate) left: Vec<Table>,
     pub(crate) next_serial: u32,
+    /// Hot parts. They are counted as they come and go, because each new id asks for their number.
+    hot: u64,
 }
 
 impl Rising {
+    /// Adds the next part.
+    pub(crate) fn push(&mut self, part: Part) {
+        self.hot += u64::from(matches!(part.body, Body::Hot(_)));
+        self.next_serial = self.next_serial.max(part.serial + 1);
+        self.parts.push(part);
+    }
+
+    /// A hot part has got another body.
+    pub(crate) fn cooled(&mut self) {
+        self.hot -= 1;
+    }
+
+    /// Tables that the set may still get.
+    pub(crate) fn room(&self) -> usize {
+        SET_TABLES_MAX.saturating_sub(self.parts.len())
+    }
+
     /// The place of the part of an id.
     #[inline]
     pub(crate) fn place(&self, id: u64) -> Option<usize> {
@@ -82,8 +102,7 @@ impl Rising {
             let found = table.make_room(id, hash);
             return Ok((table, found));
         }
-        let tables = || self.parts.iter().filter(|part| matches!(part.body, Body::Hot(_))).count() as u64;
-        let may_roll = shape.tables_max == 0 || tables() < shape.tables_max;
+        let may_roll = self.room() > 0 && (shape.tables_max == 0 || self.hot < shape.tables_max);
         let Body::Hot(table) = &self.parts[place].body else { unreachable!("the last table is hot") };
         let is_full = table.used >= shape.fill_slots;
         if !table.reaches(id) {
@@ -139,9 +158,7 @@ impl Rising {
                 self.outliers.add(id, found == Found::Extend);
             }
         }
-        let serial = self.next_serial;
-        self.next_serial += 1;
-        self.parts.push(Part { first, serial, body: Body::Hot(table) });
+        self.push(Part { first, serial: self.next_serial, body: Body::Hot(table) });
     }
 
     /// A new last table begins.

@@ -65,6 +65,22 @@ pub struct Totals {
     pub cache_misses: u64,
 }
 
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.hot_tables += other.hot_tables;
+        self.cold_tables += other.cold_tables;
+        self.ids += other.ids;
+        self.aux += other.aux;
+        self.extend += other.extend;
+        self.memory_bytes += other.memory_bytes;
+        self.file_bytes += other.file_bytes;
+        self.damaged += other.damaged;
+        self.tokens += other.tokens;
+        self.cache_hits += other.cache_hits;
+        self.cache_misses += other.cache_misses;
+    }
+}
+
 impl CounterSet {
     /// Memory of the set.
     pub fn memory_bytes(&self) -> usize {
@@ -93,6 +109,14 @@ impl CounterSet {
     /// Whether tokens are remembered, which only time ends.
     pub fn has_tokens(&self) -> bool {
         self.tokens.len() > 0
+    }
+
+    /// Tables that [`CounterSet::totals`] visits.
+    pub fn table_count(&self) -> usize {
+        match &self.tables {
+            Tables::Rising(rising) => rising.parts.len(),
+            Tables::Random(random) => random.count(),
+        }
     }
 
     /// Totals over all tables.
@@ -137,7 +161,7 @@ impl CounterSet {
             ("tokens", totals.tokens.into()),
             ("cache_hits", totals.cache_hits.into()),
             ("cache_misses", totals.cache_misses.into()),
-            ("converting", u64::from(self.is_behind).into()),
+            ("converting", u64::from(self.behind.is_some()).into()),
             ("order", if self.options.order == Order::Rising { "RISING" } else { "RANDOM" }.into()),
         ];
         figures.extend(self.options.list().into_iter().map(|(name, value)| (name, value.into())));

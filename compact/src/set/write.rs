@@ -8,6 +8,7 @@ use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::schema::{Field, Schema};
 use crate::table::Found;
+use std::collections::BTreeMap;
 
 impl CounterSet {
     /// Adds to fields of an id, all or nothing, and appends the new value for each delta. In [`Mode::Apply`], an id whose page was
@@ -124,12 +125,16 @@ impl CounterSet {
             numbers.iter().zip(values).for_each(|(number, value)| record.set(*number, *value));
             record
         };
-        let records: Vec<(u64, Record)> = ids.iter().copied().zip(values.chunks(numbers.len()).map(record)).collect();
+        let records = ids.iter().copied().zip(values.chunks(numbers.len()).map(record));
+        let records: BTreeMap<u64, Record> = records.collect();
         let Tables::Rising(rising) = &mut self.tables else { return Ok(0) };
+        let (Some(begin), Some(end)) = (rising.place(first), rising.place(last)) else { return Ok(0) };
         let mut repaired = 0;
-        for part in &mut rising.parts {
+        for part in &mut rising.parts[begin..=end] {
+            #[cfg(test)]
+            super::tests::visited();
             if let Body::Cold(cold) = &mut part.body {
-                repaired += cold.repair(first, last, records.iter().cloned());
+                repaired += cold.repair(first, last, &records);
             }
         }
         Ok(repaired)

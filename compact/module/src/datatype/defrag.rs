@@ -31,18 +31,14 @@ pub(super) unsafe extern "C" fn defrag(
         // SAFETY: the engine's value, which it holds for this call.
         let shared = unsafe { &datatype::from_raw(*value).shared };
         let Some(mut held) = shared.lock() else { return DONE };
-        let mut segments = held.set().segments_mut();
-        while let Some(segment) = segments.get_mut(cursor as usize) {
+        // A call that may not stop is one without a cursor: it is of a small value.
+        let next = held.set().segments(cursor, |segment| {
             move_segment(ctx, segment);
-            cursor += 1;
             // SAFETY: as above.
-            unsafe {
-                if (api().defrag_should_stop)(ctx) != 0 && (api().defrag_cursor_set)(ctx, cursor) == raw::OK {
-                    return MORE;
-                }
-            }
-        }
-        DONE
+            unsafe { (api().defrag_should_stop)(ctx) == 0 }
+        });
+        // SAFETY: as above.
+        if next != 0 && unsafe { (api().defrag_cursor_set)(ctx, next) } == raw::OK { MORE } else { DONE }
     })
 }
 

@@ -173,7 +173,8 @@ fn w3_a_repair_keeps_what_is_known() {
     bench.job = bench.table.begin_merge(&schema());
     bench.put_right(0);
     bench.table.add_unread(4, &[(0, 40)]);
-    assert_eq!(bench.table.repair(0, 9, [1, 2, 3].map(|id| (id, record(100 * id as i64)))), 2);
+    let copy = [1, 2, 3].map(|id| (id, record(100 * id as i64))).into();
+    assert_eq!(bench.table.repair(0, 9, &copy), 2);
     bench.plain = [(1, record(100)), (2, record(20)), (3, record(300)), (4, record(0))].into();
     bench.check_all();
     bench.end_merge(true);
@@ -259,8 +260,8 @@ proptest! {
                     prop_assert_eq!(bench.table.check(page, &read).is_ok(), is_fit);
                 }
                 Step::Repair(first, last) => {
-                    let copy: Vec<(u64, Record)> = bench.plain.range(first..=last).map(|(id, record)| (*id, record.clone())).collect();
-                    bench.table.repair(first, last, copy);
+                    let copy = bench.plain.range(first..=last).map(|(id, record)| (*id, record.clone())).collect();
+                    bench.table.repair(first, last, &copy);
                     prop_assert!(bench.table.damage().all(|damage| damage.last < first || damage.first > last));
                     bench.check_id(first);
                     bench.check_id(last);
@@ -277,8 +278,8 @@ proptest! {
             let read = open(&bench.files, PageRef { file: bench.table.file(), page });
             let _ = bench.table.check(page, &read);
         }
-        let copy: Vec<(u64, Record)> = bench.plain.iter().map(|(id, record)| (*id, record.clone())).collect();
-        bench.table.repair(0, u64::MAX, copy);
+        let copy = bench.plain.clone();
+        bench.table.repair(0, u64::MAX, &copy);
         bench.suspect.clear();
         bench.check_all();
         for _ in 0..2 {

@@ -1,5 +1,7 @@
 //! Sets of many tables: the tables that each command visits are counted. And the merges of a set that is over its memory.
 
+mod bounds;
+
 use super::{CounterSet, Job, Mode};
 use crate::cold::{Fetched, FileId, Folded, PAGE_BYTES, Page, PageFault, PageRef};
 use crate::options::{Options, Order};
@@ -26,6 +28,23 @@ fn visits<T>(of: impl FnOnce() -> T) -> (T, usize) {
 /// Files in memory.
 #[derive(Default)]
 struct Disk(HashMap<FileId, Vec<Box<[u8; PAGE_BYTES]>>>);
+
+impl crate::PageFiles for Disk {
+    fn create(&mut self) -> Result<(FileId, String), String> {
+        let file = FileId(1 + self.0.len() as u64);
+        self.0.insert(file, Vec::new());
+        Ok((file, file.0.to_string()))
+    }
+
+    fn append(&mut self, file: FileId, page: &[u8; PAGE_BYTES]) -> Result<(), String> {
+        self.0.get_mut(&file).ok_or("no such file")?.push(Box::new(*page));
+        Ok(())
+    }
+
+    fn finish(&mut self, _: FileId) -> Result<(), String> {
+        Ok(())
+    }
+}
 
 impl Disk {
     fn read(&self, page: PageRef) -> Result<Page, PageFault> {

@@ -1,0 +1,231 @@
+//! A set has a bounded number of tables, so that a pass over all of them is short (W2). Work that comes often makes no such pass.
+
+use super::*;
+use crate::bytes::Writer;
+use crate::set::dump::kind;
+use crate::set::{Random, Tables};
+use crate::{Refusal, SET_TABLES_MAX};
+
+fn count(set: &mut CounterSet, mode: Mode, id: u64) -> Result<(), Refusal> {
+    set.increment(mode, id, &[(0, 1)], &Fetched::none(), &mut Vec::new())
+}
+
+fn hot_tables(set: &CounterSet) -> usize {
+    set.totals().hot_tables
+}
+
+/// A set that refuses the first new id, and this id.
+fn full(order: Order) -> (CounterSet, u64) {
+    let mut set = set(order, 16);
+    for id in 0..200_000 {
+        match count(&mut set, Mode::Decide, id) {
+            Ok(()) => {}
+            Err(refusal) => {
+                assert_eq!(refusal, Refusal::Full);
+                while set.step(0) {}
+                return (set, id);
+            }
+        }
+    }
+    panic!("{} tables, and no id is refused", hot_tables(&set));
+}
+
+#[test]
+fn w2_a_set_has_so_many_tables_and_no_more() {
+    for order in [Order::Rising, Order::Random] {
+        let (mut set, next) = full(order);
+        if order == Order::Rising {
+            assert_eq!(hot_tables(&set), SET_TABLES_MAX);
+            // Tables in files count too.
+            let mut disk = Disk::default();
+            memory_max(&mut set, 1);
+            for _ in 0..10 {
+                let job = set.next_job().expect("a table is to be written");
+                assert!(!disk.run(&mut set, job));
+            }
+            memory_max(&mut set, 0);
+            assert_eq!(hot_tables(&set), SET_TABLES_MAX - 10);
+        }
+        let tables = set.tables(0, usize::MAX).len();
+        assert!(tables <= SET_TABLES_MAX && tables > SET_TABLES_MAX / 2, "{tables}");
+        assert_eq!(count(&mut set, Mode::Decide, next), Err(Refusal::Full), "{order:?}");
+        // Ids that have a place go on.
+        for id in next - 1_000..next {
+            count(&mut set, Mode::Decide, id).unwrap();
+        }
+        // What a primary has accepted is applied.
+        for id in next..next + 1_000 {
+            count(&mut set, Mode::Apply, id).unwrap();
+        }
+        assert_eq!(set.tables(0, usize::MAX).len(), tables);
+        let value = |set: &mut CounterSet, id: u64| set.read_field(id, 0, &Fetched::none()).unwrap();
+        assert_eq!([next - 1_000, next - 1, next, next + 999].map(|id| value(&mut set, id)), [2, 2, 1, 1]);
+    }
+}
+
+#[test]
+fn w2_a_full_set_allocates_no_tables_in_advance() {
+    let (mut set, _) = full(Order::Rising);
+    set.alter(Change::Option(b"TABLES_PREALLOCATED".to_vec(), b"8".to_vec())).unwrap();
+    let before = set.memory_bytes();
+    while set.step(0) {}
+    assert_eq!(set.memory_bytes(), before);
+}
+
+fn piece(kind: u8, numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    let mut piece = Writer::new(kind);
+    numbers.into_iter().for_each(|number| piece.number(number));
+    let sum = crc32c::crc32c(&piece.0);
+    piece.0.extend_from_slice(&sum.to_le_bytes());
+    piece.0
+}
+
+/// The pieces of a set with more tables than a set gets by itself.
+fn too_many(order: Order) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::new();
+    set(order, 16).dump(&mut |_| unreachable!(), &mut |piece| pieces.push(piece.to_vec()));
+    let header = pieces.swap_remove(0);
+    let tables = 2 * SET_TABLES_MAX as u64;
+    let mut pieces = vec![header];
+    match order {
+        Order::Rising => {
+            for serial in 0..tables {
+                pieces.push(piece(kind::TABLE, [serial, 100 * serial, 0, 100 * serial, 8]));
+                pieces.push(piece(kind::END, []));
+            }
+        }
+        Order::Random => pieces.push(piece(kind::TREE, (0..tables).map(|_| u64::from(tables.ilog2())))),
+    }
+    pieces.push(piece(kind::END, []));
+    pieces
+}
+
+#[test]
+fn w2_a_larger_set_is_taken_only_from_a_primary_or_a_snapshot() {
+    for order in [Order::Rising, Order::Random] {
+        let restore = |mode: Mode| {
+            let mut restored = None;
+            let mut take = |piece: &Vec<u8>| CounterSet::restore(&mut restored, mode, piece, &mut NoFiles);
+            let refused = too_many(order).iter().find_map(|piece| take(piece).err());
+            (restored.expect("a set"), refused)
+        };
+        let (set, refused) = restore(Mode::Decide);
+        let reason = format!("a set has at most {SET_TABLES_MAX} tables");
+        assert_eq!(refused, Some(Refusal::invalid(reason)), "{order:?}");
+        assert!(set.is_restoring() && set.tables(0, usize::MAX).len() <= SET_TABLES_MAX);
+        let (mut set, refused) = restore(Mode::Apply);
+        assert_eq!((refused, set.is_restoring(), hot_tables(&set)), (None, false, 2 * SET_TABLES_MAX));
+        // It goes on with the tables that it has.
+        (0..20_000).for_each(|id| count(&mut set, Mode::Decide, 40 * id).unwrap());
+        assert_eq!(hot_tables(&set), 2 * SET_TABLES_MAX);
+    }
+}
+
+#[test]
+fn w2_tables_in_memory_are_counted_as_they_come_and_go() {
+    let mut disk = Disk::default();
+    let mut set = many(40, 10, &mut disk);
+    let tables_max = |set: &mut CounterSet, tables: usize| {
+        let tables = tables.to_string().into_bytes();
+        set.alter(Change::Option(b"TABLES_MAX".to_vec(), tables)).unwrap();
+    };
+    // Ids without end, until one is refused.
+    let fill_up = |set: &mut CounterSet| {
+        let next = set.tables(0, usize::MAX).last().map_or(0, |last| figure(last, "first_id")) as u64;
+        assert!((next..next + 1_000).any(|id| count(set, Mode::Decide, id).is_err()));
+    };
+    tables_max(&mut set, 33);
+    fill_up(&mut set);
+    assert_eq!((hot_tables(&set), set.totals().cold_tables), (33, 10));
+    // A table that moves to a file makes room for another one.
+    memory_max(&mut set, 1);
+    for _ in 0..3 {
+        let job = set.next_job().expect("a table is to be written");
+        disk.run(&mut set, job);
+    }
+    memory_max(&mut set, 0);
+    fill_up(&mut set);
+    assert_eq!((hot_tables(&set), set.totals().cold_tables), (33, 13));
+    // A restored set counts alike.
+    let (mut pieces, mut restored) = (Vec::new(), None);
+    set.dump(&mut |page| disk.read(page), &mut |piece| pieces.push(piece.to_vec()));
+    for piece in pieces {
+        CounterSet::restore(&mut restored, Mode::Decide, &piece, &mut disk).unwrap();
+    }
+    let mut set = restored.unwrap();
+    tables_max(&mut set, 35);
+    fill_up(&mut set);
+    assert_eq!((hot_tables(&set), set.totals().cold_tables), (35, 13));
+}
+
+#[test]
+fn w1_a_conversion_does_not_look_at_all_tables_for_each_group() {
+    for order in [Order::Rising, Order::Random] {
+        let mut set = set(order, 16);
+        fill(&mut set, 0..15_000);
+        while set.step(0) {}
+        let tables = hot_tables(&set);
+        assert!(tables > 1_000, "{tables}");
+        set.alter(Change::Add(Field::parse(b"c", b"30").unwrap())).unwrap();
+        let mut all = 0;
+        loop {
+            let (more, visited) = visits(|| set.step(0));
+            assert!(visited <= 64, "{visited} tables in a step");
+            all += visited;
+            if !more {
+                break;
+            }
+        }
+        assert!(all >= tables, "{all} of {tables}");
+        let is_converted = |table: &Figures| figure(table, "converting") == 0;
+        assert!(set.tables(0, usize::MAX).iter().all(is_converted));
+        // All have the new layout: a value of the new field moves no record to a dictionary.
+        (0..15_000).for_each(|id| {
+            set.increment(Mode::Decide, id, &[(2, 1 << 20)], &Fetched::none(), &mut Vec::new()).unwrap();
+        });
+        assert_eq!(set.totals().aux, 0);
+    }
+}
+
+#[test]
+fn w2_tables_that_split_while_they_are_converted_have_the_new_layout() {
+    let mut set = set(Order::Random, 64);
+    fill(&mut set, 0..3_000);
+    let mut next = 3_000;
+    for (name, width) in [("c", "30"), ("d", "31"), ("e", "29")] {
+        set.alter(Change::Add(Field::parse(name.as_bytes(), width.as_bytes()).unwrap())).unwrap();
+        // Some steps of the background between new ids, and a further change before the last one has ended.
+        for _ in 0..40 {
+            set.step(0);
+            fill(&mut set, next..next + 30);
+            next += 30;
+        }
+    }
+    while set.step(0) {}
+    for id in 0..next {
+        let deltas = [(2, 1 << 20), (3, 1 << 20), (4, 1 << 20)];
+        set.increment(Mode::Decide, id, &deltas, &Fetched::none(), &mut Vec::new()).unwrap();
+    }
+    assert_eq!(set.totals().aux, 0);
+    let Tables::Random(Random { .. }) = &set.tables else { panic!("a set by hash") };
+}
+
+#[test]
+fn w3_a_repair_visits_the_tables_of_its_range() {
+    let mut disk = Disk::default();
+    let mut set = many(TABLES, 1_000, &mut disk);
+    let [first, _] = set_ids(&set, 500);
+    let file = FileId(501);
+    disk.0.get_mut(&file).unwrap()[0][77] ^= 1;
+    let page = PageRef { file, page: 0 };
+    assert!(matches!(set.read(first, &disk.fetch(page), &mut Vec::new()), Err(Refusal::Damaged(_))));
+    let (repaired, visited) = visits(|| set.repair(first, first + 1, &[first + 1, first], &[7, 0, 8, 0]));
+    assert_eq!((repaired, visited), (Ok(2), 1));
+    let value = |set: &mut CounterSet, id: u64| set.read_field(id, 0, &Fetched::none());
+    assert_eq!((value(&mut set, first), value(&mut set, first + 1)), (Ok(8), Ok(7)));
+    assert!(matches!(value(&mut set, first + 2), Err(Refusal::Damaged(_))), "it is not of the range");
+    // A range over all tables has an id here, too.
+    assert_eq!(set.repair(0, u64::MAX, &[5, first + 2, u64::MAX], &[1, 0, 9, 0, 1, 0]), Ok(1));
+    assert_eq!(value(&mut set, first + 2), Ok(9));
+    assert_eq!(set.totals().damaged, 0);
+}
