@@ -5,11 +5,11 @@ use crate::files::Draft;
 use crate::raw::{self, api};
 use crate::value::{self, Held, Shared};
 use crate::writer::{self, Outcome, Task, Written};
-use crate::{guard, reaper};
+use crate::{guard, info, reaper};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tallystone_compact::Job;
 
@@ -24,8 +24,23 @@ const RETRY_MS: u64 = 5_000;
 /// While the engine loads its log, timers do not run: so many writes between pieces of work.
 const LOADING_WRITES: u32 = 256;
 
-/// Sets with work. Only the main thread takes the lock.
-static AWAKE: Mutex<VecDeque<Weak<Shared>>> = Mutex::new(VecDeque::new());
+type Queue = VecDeque<Weak<Shared>>;
+
+/// Sets to look at. There may be a hundred thousand, so they are taken one by one.
+struct Queues {
+    /// Sets with work.
+    awake: Queue,
+    /// Sets with work that time alone makes due.
+    waiting: Queue,
+    /// Sets that have waited.
+    due: Queue,
+}
+
+/// Only the main thread takes the lock.
+static QUEUES: Mutex<Queues> =
+    Mutex::new(Queues { awake: VecDeque::new(), waiting: VecDeque::new(), due: VecDeque::new() });
+/// A context for timers that no command sets.
+static TIMERS: OnceLock<Detached> = OnceLock::new();
 static IS_LOADING: AtomicBool = AtomicBool::new(false);
 static LOADED_WRITES: AtomicU32 = AtomicU32::new(0);
 /// Whether outcomes of jobs wait for commands.
@@ -33,8 +48,41 @@ static ARE_POSTPONED: AtomicBool = AtomicBool::new(false);
 /// Whether a timer is set, for the next piece of work and for the next look.
 static ARMED: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
 
-fn awake() -> MutexGuard<'static, VecDeque<Weak<Shared>>> {
-    AWAKE.lock().unwrap_or_else(PoisonError::into_inner)
+struct Detached(*mut raw::Ctx);
+
+// SAFETY: the context is never freed, and used by the main thread only.
+unsafe impl Send for Detached {}
+// SAFETY: as above.
+unsafe impl Sync for Detached {}
+
+fn queues() -> MutexGuard<'static, Queues> {
+    QUEUES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queues {
+    fn len(&self) -> usize {
+        self.awake.len() + self.due.len()
+    }
+
+    /// The next set to look at, which is awake then.
+    fn next(&mut self) -> Option<Arc<Shared>> {
+        if let Some(shared) = self.awake.pop_front() {
+            return shared.upgrade();
+        }
+        let shared = self.due.pop_front()?.upgrade()?;
+        shared.is_waiting.store(false, Relaxed);
+        (!shared.is_awake.swap(true, Relaxed)).then_some(shared)
+    }
+
+    /// Puts a set back that was looked at.
+    fn put_back(&mut self, shared: &Arc<Shared>, has_more: bool, is_waiting: bool) {
+        shared.is_awake.store(has_more, Relaxed);
+        if has_more {
+            self.awake.push_back(Arc::downgrade(shared));
+        } else if is_waiting && !shared.is_waiting.swap(true, Relaxed) {
+            self.waiting.push_back(Arc::downgrade(shared));
+        }
+    }
 }
 
 /// Follows the engine: when it loads, and when it stops.
@@ -43,6 +91,8 @@ pub(crate) fn register(context: &Context<'_>) -> Result<(), String> {
         // SAFETY: the context is that of OnLoad, and the callback has the engine's signature.
         unsafe { (api().subscribe_to_server_event)(context.raw(), raw::Event { id, version: 1 }, callback) }
     };
+    // SAFETY: the context is that of OnLoad.
+    let _ = TIMERS.set(Detached(unsafe { (api().get_detached_context)(context.raw()) }));
     if subscribe(raw::EVENT_LOADING, on_loading) == raw::OK && subscribe(raw::EVENT_SHUTDOWN, on_shutdown) == raw::OK {
         return Ok(());
     }
@@ -83,7 +133,15 @@ pub(crate) fn touch(context: &Context<'_>, shared: &Arc<Shared>) {
 /// Puts a set into the queue. The timer is set by the next command.
 pub(crate) fn wake(shared: &Arc<Shared>) {
     if !shared.is_awake.swap(true, Relaxed) {
-        awake().push_back(Arc::downgrade(shared));
+        queues().awake.push_back(Arc::downgrade(shared));
+    }
+}
+
+/// There is work that no command of ours has caused.
+pub(crate) fn begin() {
+    if let Some(Detached(raw)) = TIMERS.get() {
+        // SAFETY: this context stays, and this is the main thread.
+        arm(&unsafe { Context::new(*raw) }, true);
     }
 }
 
@@ -103,11 +161,13 @@ unsafe extern "C" fn on_timer(ctx: *mut raw::Ctx, data: *mut c_void) {
         // SAFETY: the context of this callback.
         let context = unsafe { Context::new(ctx) };
         if !is_work {
-            value::all().iter().for_each(wake);
+            let Queues { waiting, due, .. } = &mut *queues();
+            due.append(waiting);
         }
         if work() {
             arm(&context, true);
-        } else if value::all().iter().any(|shared| shared.is_waiting.load(Relaxed)) {
+        }
+        if !queues().waiting.is_empty() {
             arm(&context, false);
         }
     });
@@ -139,23 +199,20 @@ pub(crate) fn after_ready() {
 fn work() -> bool {
     take_outcomes();
     let begin = Instant::now();
-    let count = awake().len();
+    let is_summing = info::go_on();
+    let count = queues().len();
     for _ in 0..count {
-        let Some(next) = awake().pop_front() else { break };
-        let Some(shared) = next.upgrade() else { continue };
+        let Some(shared) = queues().next() else { continue };
         let Some(mut held) = shared.lock() else { continue };
-        if work_on(&shared, &mut held, begin) {
-            awake().push_back(next);
-        } else {
-            let is_waiting = held.retry_ms > 0 || held.set().has_tokens();
-            shared.is_waiting.store(is_waiting, Relaxed);
-            shared.is_awake.store(false, Relaxed);
-        }
+        let has_more = work_on(&shared, &mut held, begin);
+        let is_waiting = held.retry_ms > 0 || held.set().has_tokens();
+        drop(held);
+        queues().put_back(&shared, has_more, is_waiting);
         if begin.elapsed() >= BUDGET {
             break;
         }
     }
-    !awake().is_empty()
+    is_summing || queues().len() > 0
 }
 
 fn work_on(shared: &Arc<Shared>, held: &mut Held, begin: Instant) -> bool {

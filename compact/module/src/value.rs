@@ -2,8 +2,9 @@
 
 use crate::files::FileTable;
 use crate::{main_thread, reaper};
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use tallystone_compact::{CounterSet, Mode, Refusal};
 
 /// What the engine holds a pointer to.
@@ -15,9 +16,11 @@ pub(crate) struct Value {
 pub(crate) struct Shared {
     /// The main thread alone takes this lock: no other thread can hold it when the engine forks.
     held: Mutex<Held>,
+    /// The number of the set in the registry.
+    number: u64,
     /// Whether background work is to be looked for.
     pub(crate) is_awake: AtomicBool,
-    /// Whether time alone makes work due.
+    /// Whether time alone makes work due, so that the set is in the queue of these.
     pub(crate) is_waiting: AtomicBool,
     /// Commands whose pages have been read, and that will run before the engine sleeps: files are not replaced meanwhile.
     pub(crate) ready: AtomicU32,
@@ -65,7 +68,35 @@ impl Held {
 /// Sets of at most this many bytes are freed at once: an engine that evicts sees their memory return.
 const SMALL_BYTES: usize = 1 << 20;
 
-static REGISTRY: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// All sets by their numbers. There may be a hundred thousand, so nothing that a command does passes all of them.
+struct Registry {
+    sets: BTreeMap<u64, Weak<Shared>>,
+    next: u64,
+    /// Where the search for sets that are gone goes on.
+    swept: u64,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { sets: BTreeMap::new(), next: 0, swept: 0 });
+/// Sets that are not freed.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Entries that are examined whenever one is added, so that those of freed sets do not become more and more.
+const SWEPT: usize = 2;
+
+impl Registry {
+    /// Removes entries of sets that another thread has freed.
+    fn sweep(&mut self) {
+        for _ in 0..SWEPT {
+            let Some((&number, set)) = self.sets.range(self.swept..).next() else {
+                self.swept = 0;
+                return;
+            };
+            if set.strong_count() == 0 {
+                self.sets.remove(&number);
+            }
+            self.swept = number + 1;
+        }
+    }
+}
 
 impl Value {
     /// A value for a set without files.
@@ -79,15 +110,19 @@ impl Value {
     /// If there is none.
     pub(crate) fn from_held(held: Held) -> Value {
         assert!(held.set.is_some(), "a value has a set");
+        let mut registry = registry();
+        let number = registry.next;
         let shared = Arc::new(Shared {
             held: Mutex::new(held),
+            number,
             is_awake: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             ready: AtomicU32::new(0),
         });
-        let mut registry = registry();
-        registry.retain(|known| known.strong_count() > 0);
-        registry.push(Arc::downgrade(&shared));
+        COUNT.fetch_add(1, Relaxed);
+        registry.sweep();
+        registry.next += 1;
+        registry.sets.insert(number, Arc::downgrade(&shared));
         drop(registry);
         Value { shared }
     }
@@ -96,9 +131,14 @@ impl Value {
 impl Drop for Shared {
     /// On the thread that holds the last handle: a large set is not freed on the engine's thread.
     fn drop(&mut self) {
+        COUNT.fetch_sub(1, Relaxed);
+        if !main_thread::is_this() {
+            return;
+        }
+        registry().sets.remove(&self.number);
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
         let is_large = held.set.as_ref().is_some_and(|set| set.memory_bytes() > SMALL_BYTES);
-        if main_thread::is_this() && (is_large || held.files.iter().next().is_some()) {
+        if is_large || held.files.iter().next().is_some() {
             reaper::free_later(std::mem::replace(held, Held::empty()));
         }
     }
@@ -122,12 +162,30 @@ impl Shared {
     }
 }
 
-fn registry() -> MutexGuard<'static, Vec<Weak<Shared>>> {
-    // A vector of handles is whole whatever happened.
+/// Only the main thread takes this lock, and drops no set meanwhile.
+fn registry() -> MutexGuard<'static, Registry> {
+    // A map of handles is whole whatever happened.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All values, also those that the engine has not freed yet. Main thread only.
 pub(crate) fn all() -> Vec<Arc<Shared>> {
-    registry().iter().filter_map(Weak::upgrade).collect()
+    registry().sets.values().filter_map(Weak::upgrade).collect()
+}
+
+/// How many there are.
+pub(crate) fn count() -> usize {
+    COUNT.load(Relaxed)
+}
+
+/// The value with the least number from this one on; without it, if it has been freed. Main thread only. A thread that reports its crash in
+/// the midst of a change of the registry finds none.
+pub(crate) fn from(number: u64) -> Option<(u64, Option<Arc<Shared>>)> {
+    let registry = match REGISTRY.try_lock() {
+        Ok(registry) => registry,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    let (&number, set) = registry.sets.range(number..).next()?;
+    Some((number, set.upgrade()))
 }

@@ -204,14 +204,58 @@ fn w1_info_has_a_section() {
         let mut wire = node.wire();
         wire.done("CT.CREATE other SCHEMA a 8");
         wire.done(&format!("CT.INCRBY other 1 a 300 TOKEN t TIME {}", now_ms()));
-        let figure = |name: &str| node.info("tallystone_compact", &format!("tallystone_compact_{name}"));
-        let expected = [("sets", "2"), ("ids", "1001"), ("hot_tables", "2"), ("cold_tables", "0"), ("tokens", "1")];
+        let expected =
+            [("sets", 2), ("sets_summed", 2), ("ids", 1_001), ("hot_tables", 2), ("cold_tables", 0), ("tokens", 1)];
         for (name, value) in expected {
-            assert_eq!(figure(name), value, "{name} on {engine:?}");
+            assert_eq!(figure(&node, name), value, "{name} on {engine:?}");
         }
         let bytes: i64 =
             ["k", "other"].iter().map(|key| wire.run(&format!("CT.INFO {key}")).field("memory_bytes").int()).sum();
-        assert_eq!(figure("memory_bytes"), bytes.to_string());
+        assert_eq!(figure(&node, "memory_bytes"), bytes);
+    }
+}
+
+/// A figure of the module's section of `INFO`.
+fn figure(node: &Node, name: &str) -> i64 {
+    node.info("tallystone_compact", &format!("tallystone_compact_{name}")).parse().expect("a number")
+}
+
+#[test]
+fn w1_info_sums_many_sets_in_pieces() {
+    const SETS: i64 = 6_000;
+    for engine in Engine::ALL {
+        let node = Setup::new(engine).without_log().start();
+        let mut wire = node.wire();
+        // All of one reply.
+        let info = || {
+            let section = node.wire().run("INFO tallystone_compact").text();
+            ["sets", "sets_summed", "ids", "hot_tables"].map(|name| {
+                let prefix = format!("tallystone_compact_{name}:");
+                let value = section.lines().find_map(|line| line.strip_prefix(&prefix)).expect("a field");
+                value.trim().parse::<i64>().expect("a number")
+            })
+        };
+        let fill = |keys: std::ops::Range<i64>| {
+            let commands = keys.flat_map(|key| {
+                let create = format!("CT.CREATE k{key} TABLE_SLOTS 16 SCHEMA a 8");
+                [create, format!("CT.INCRBY k{key} {key} a 1")].map(|line| line.split(' ').map(str::to_owned).collect())
+            });
+            commands.collect::<Vec<Vec<String>>>()
+        };
+        wire.pipeline(&fill(0..1_000));
+        assert_eq!(info(), [1_000; 4], "what fits one piece is exact at once");
+        wire.pipeline(&fill(1_000..SETS));
+        let [sets, summed, ids, tables] = info();
+        assert_eq!((sets, ids, tables), (SETS, summed, summed));
+        assert!(summed < SETS, "{summed} sets in one piece");
+        // No command follows: the background goes on by itself. One look begins to sum, a later one shows all.
+        eventually("all sets are summed", || info() == [SETS; 4]);
+        // Sets that come and go.
+        let gone: Vec<Vec<String>> = (0..SETS - 10).map(|key| vec!["DEL".to_owned(), format!("k{key}")]).collect();
+        wire.pipeline(&gone);
+        assert_eq!(info(), [10; 4]);
+        wire.done("FLUSHALL");
+        eventually("they are freed", || info() == [0; 4]);
     }
 }
 

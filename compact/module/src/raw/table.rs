@@ -105,6 +105,7 @@ table! {
         info_add_section c"RedisModule_InfoAddSection" (*mut InfoCtx, *const c_char) -> c_int;
         info_add_field c"RedisModule_InfoAddFieldULongLong" (*mut InfoCtx, *const c_char, c_ulonglong) -> c_int;
 
+        get_detached_context c"RedisModule_GetDetachedThreadSafeContext" (*mut Ctx) -> *mut Ctx;
         create_timer c"RedisModule_CreateTimer" (*mut Ctx, c_longlong, TimerFunc, *mut c_void) -> u64;
         event_loop_add_one_shot c"RedisModule_EventLoopAddOneShot" (OneShotFunc, *mut c_void) -> c_int;
         block_client c"RedisModule_BlockClient"
