@@ -103,8 +103,16 @@ impl Set {
 
 /// The tables of a key.
 pub(super) async fn tables(key: &str, session: &mut CompactSession) -> Result<Vec<Figures>, CliError> {
-    let tables: Vec<Value> = session.call(key, cmd("CT.TABLES").arg(key)).await?;
-    Ok(tables.into_iter().map(Figures::of_reply).collect())
+    let mut found: Vec<Figures> = Vec::new();
+    // A reply has a page of them.
+    loop {
+        let from = found.last().map_or(0, |last| last.number("serial") + 1);
+        let page: Vec<Value> = session.call(key, cmd("CT.TABLES").arg(key).arg("FROM").arg(from)).await?;
+        if page.is_empty() {
+            return Ok(found);
+        }
+        found.extend(page.into_iter().map(Figures::of_reply));
+    }
 }
 
 /// The values of fields, by their names and in their order.

@@ -64,6 +64,13 @@ fn w1_a_command_has_bounds() {
         assert_eq!(serials(&wire.run(&format!("CT.TABLES many FROM {}", all[7]))), all[7..]);
         assert_eq!(wire.run("CT.TABLES many FROM 1000").items().len(), 0);
         assert_eq!(wire.run("CT.TABLES many FROM x").code(), Some("ERR"));
+        (200..6_000).for_each(|id| {
+            wire.add(&["CT.INCRBY".to_owned(), "many".to_owned(), id.to_string(), "a".to_owned(), "1".to_owned()])
+        });
+        wire.flush().expect("a connection");
+        (200..6_000).for_each(|_| assert_eq!(wire.read().expect("an answer").to_string(), "[1]"));
+        let (page, count) = (serials(&wire.run("CT.TABLES many")), wire.run("CT.INFO many").field("hot_tables").int());
+        assert!(count > 300 && page.len() == 256 && page.is_sorted(), "{count} tables, {} shown", page.len());
         // A schema has 256 fields in its life.
         wire.done("CT.CREATE life SCHEMA f0 1");
         for number in 1..256 {

@@ -21,6 +21,7 @@ mod memory;
 mod model;
 mod packed;
 mod pieces;
+mod program;
 mod replicas;
 mod snapshots;
 mod tokens;

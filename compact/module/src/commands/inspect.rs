@@ -20,7 +20,7 @@ pub(super) struct Check;
 pub(super) struct Scan;
 
 /// Tables that one reply shows.
-const TABLES_MAX: usize = 1_024;
+const TABLES_MAX: usize = 256;
 /// How long one check goes on.
 const CHECK_TIME: Duration = Duration::from_micros(500);
 const CHECK_FAULTS_MAX: usize = 100;

@@ -190,7 +190,7 @@ const TABLE: [Row; 17] = [
         c"ct.tables",
         READ,
         ACCESS,
-        (c"Describes the tables of a counter set.", c"O(N) where N is the number of tables returned, 1,024 at most"),
+        (c"Describes the tables of a counter set.", c"O(N) where N is the number of tables returned, 256 at most"),
         &[KEY, arg(c"serial", raw::ARG_INTEGER).after(c"FROM").optional()],
     ),
     row::<inspect::Check>(
