@@ -222,6 +222,44 @@ fn w4_a_restore_whose_file_cannot_be_written_never_seems_complete() {
 }
 
 #[test]
+fn w4_a_restore_that_failed_has_failed_in_each_copy() {
+    let mut disk = Disk::default();
+    let pieces = dump(&cold(&mut disk), &disk);
+    let refused = "ERR an earlier piece of this dump failed; delete the key and restore all of it";
+    for room in [0, 20] {
+        let (mut set, mut next) = (restored(Mode::Decide, &pieces[..1], &mut disk), 1);
+        disk.room = Some(room);
+        loop {
+            let (kept, taken) = take(set, Mode::Decide, &pieces[next], &mut disk);
+            (set, next) = (kept, next + 1);
+            if taken.is_err() {
+                break;
+            }
+        }
+        disk.room = None;
+        // A snapshot and a copy, then a rewritten log.
+        for mode in [Mode::Apply, Mode::Decide] {
+            let copy = restored(mode, &dump(&set, &disk), &mut disk);
+            assert!(copy.is_restoring());
+            pieces[next..].iter().fold(copy, |copy, piece| {
+                let (copy, taken) = take(copy, Mode::Decide, piece, &mut disk);
+                assert_eq!(taken.map_err(|refusal| refusal.to_string()), Err(refused.to_owned()), "{mode:?}");
+                copy
+            });
+        }
+        assert!(set.info().contains(&("restoring", Figure::Number(1))));
+    }
+    let set = restored(Mode::Decide, &pieces, &mut disk);
+    assert!(set.info().contains(&("restoring", Figure::Number(0))));
+    // Only a dump that has not ended can fail.
+    let failed = [&[9_u8][..], &crc32c::crc32c(&[9]).to_le_bytes()].concat();
+    for mode in [Mode::Decide, Mode::Apply] {
+        let (set, taken) = take(restored(Mode::Decide, &pieces, &mut disk), mode, &failed, &mut disk);
+        assert!(taken.is_err() && !set.is_restoring(), "{mode:?}");
+    }
+}
+
+#[test]
 fn w4_a_table_that_a_command_makes_meanwhile_is_not_covered() {
     let mut disk = Disk::default();
     let pieces = dump(&cold(&mut disk), &disk);

@@ -32,6 +32,8 @@ pub(super) mod kind {
     pub(crate) const HELD: u8 = 7;
     /// The table or the set ends.
     pub(crate) const END: u8 = 8;
+    /// The set lacks something for good: its restore has failed.
+    pub(crate) const FAILED: u8 = 9;
 }
 
 /// The version of the format.
@@ -132,17 +134,22 @@ impl<'a> Dump<'a> {
         }
     }
 
+    /// A piece without content.
+    fn mark(&mut self, kind: u8) {
+        self.flush();
+        self.piece = Writer::new(kind);
+        self.flush();
+    }
+
     fn end(&mut self) {
-        self.flush();
-        self.piece = Writer::new(kind::END);
-        self.flush();
+        self.mark(kind::END);
     }
 }
 
 impl CounterSet {
     /// Gives all pieces of a dump to `emit`. `read` reads pages of cold tables, also of one whose pieces are still to come; the ranges of
     /// pages that cannot be trusted are refused after a restore too. Of a set that is being restored, the dump ends where the pieces
-    /// have ended so far, so that the later ones follow in the copy too.
+    /// have ended so far, so that the later ones follow in the copy too. If a piece has failed, the copy takes no further ones either.
     pub fn dump(&self, read: &mut dyn FnMut(PageRef) -> Result<Page, PageFault>, emit: &mut dyn FnMut(&[u8])) {
         let mut dump = Dump { emit, piece: Writer(Vec::new()), previous_id: 0 };
         self.dump_header(&mut dump);
@@ -178,7 +185,8 @@ impl CounterSet {
                 dump.table([u64::from(serial), first, 1, 0, 0]);
                 dump_rebuilding(rebuilding, read, &mut dump);
             }
-            Restoring::Between | Restoring::Hot | Restoring::Failed => {}
+            Restoring::Failed => dump.mark(kind::FAILED),
+            Restoring::Between | Restoring::Hot => {}
         }
     }
 

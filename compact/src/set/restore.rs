@@ -89,6 +89,10 @@ impl CounterSet {
             kind::RECORDS => self.take_records(reader, files),
             kind::HELD => self.take_held(reader),
             kind::END => self.end_table(files),
+            kind::FAILED if self.is_restoring() => {
+                self.restoring = Restoring::Failed;
+                return Ok(());
+            }
             _ => return Reader::broken(),
         };
         if taken.is_err() && self.is_restoring() {
@@ -110,7 +114,7 @@ impl CounterSet {
             (kind::SLOTS | kind::RECORDS, Hot, _) | (kind::RECORDS | kind::HELD, Cold(_), _) => true,
             // A command may have made a table meanwhile.
             (kind::END, Cold(rebuilding), Tables::Rising(rising)) => rising.is_next(&rebuilding.part),
-            (kind::END, ..) => true,
+            (kind::END | kind::FAILED, ..) => true,
             _ => false,
         };
         if follows { Ok(()) } else { Err(Refusal::invalid("this piece of a dump does not follow the one before")) }

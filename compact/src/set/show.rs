@@ -162,6 +162,7 @@ impl CounterSet {
             ("cache_hits", totals.cache_hits.into()),
             ("cache_misses", totals.cache_misses.into()),
             ("converting", u64::from(self.behind.is_some()).into()),
+            ("restoring", u64::from(self.is_restoring()).into()),
             ("order", if self.options.order == Order::Rising { "RISING" } else { "RANDOM" }.into()),
         ];
         figures.extend(self.options.list().into_iter().map(|(name, value)| (name, value.into())));

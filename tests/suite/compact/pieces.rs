@@ -1,5 +1,6 @@
 //! A dump comes piece by piece, as a rewritten log has it (W4): in order, into a set that is not complete, and into nothing else.
 
+use super::full_disk::SmallDisk;
 use super::fuzz::pieces;
 use tallystone_tests::compact::{Engine, Node, Reply, Setup, Wire, eventually};
 
@@ -81,6 +82,37 @@ fn w4_a_dump_goes_on_after_a_restart_and_on_a_replica() {
                 node.start_again();
                 assert_eq!(node.digest("k"), digest, "{} {preamble}, after a restart", kind.0);
             }
+        }
+    }
+}
+
+#[test]
+fn w4_a_dump_that_failed_has_failed_after_a_restart_too() {
+    for engine in Engine::ALL {
+        let (source, pieces) = dumped(engine, KEYS[1]);
+        for preamble in ["yes", "no"] {
+            let disk = SmallDisk::mount(1 << 20);
+            let args = format!("--aof-use-rdb-preamble {preamble}");
+            let mut node = Setup::new(engine).args(&args).cold(disk.path()).start();
+            let ballast = disk.leave(20 << 10);
+            let failed = pieces.iter().position(|piece| send(&mut node.wire(), "k", piece).code().is_some());
+            let rest = failed.map(|failed| &pieces[failed + 1..]).expect("the disk is full");
+            let is_restoring = |node: &Node| node.wire().run("CT.INFO k").field("restoring").int();
+            let are_refused = |node: &Node| {
+                let refused = rest.iter().map(|piece| send(&mut node.wire(), "k", piece).to_string());
+                refused.into_iter().all(|refused| refused.contains("an earlier piece of this dump failed"))
+            };
+            assert!(is_restoring(&node) == 1 && are_refused(&node));
+            std::fs::remove_file(ballast).expect("a file");
+            node.wire().done("COPY k copy");
+            assert_eq!(node.wire().run("CT.INFO copy").field("restoring").int(), 1);
+            node.rewrite_log();
+            node.kill();
+            node.start_again();
+            assert!(is_restoring(&node) == 1 && are_refused(&node), "{engine:?} {preamble}");
+            node.wire().done("UNLINK k");
+            pieces.iter().for_each(|piece| assert_eq!(send(&mut node.wire(), "k", piece).text(), "OK"));
+            assert_eq!((node.digest("k"), is_restoring(&node)), (source.digest("cold"), 0));
         }
     }
 }
