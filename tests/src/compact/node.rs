@@ -31,6 +31,7 @@ impl Engine {
 #[derive(Clone, Debug)]
 pub struct Setup {
     engine: Engine,
+    program: Option<PathBuf>,
     args: Vec<String>,
     fsync: Fsync,
     cold: Option<PathBuf>,
@@ -39,7 +40,13 @@ pub struct Setup {
 impl Setup {
     /// The default.
     pub fn new(engine: Engine) -> Setup {
-        Setup { engine, args: Vec::new(), fsync: Fsync::Always, cold: None }
+        Setup { engine, program: None, args: Vec::new(), fsync: Fsync::Always, cold: None }
+    }
+
+    /// Another program of this kind.
+    #[must_use]
+    pub fn program(self, path: &Path) -> Setup {
+        Setup { program: Some(path.to_owned()), ..self }
     }
 
     /// More arguments, the words of a line: `--appendonly no`.
@@ -75,9 +82,10 @@ impl Setup {
         let dir = TempDir::new().expect("a temporary folder");
         let cold = self.cold.unwrap_or_else(|| dir.path().join("cold"));
         let defaults = PrivateRedisOptions::new(dir.path());
-        let program = match self.engine {
-            Engine::Redis => defaults.program.clone(),
-            Engine::Valkey => valkey_server().unwrap_or_else(|missing| panic!("{missing}")),
+        let program = match (self.program, self.engine) {
+            (Some(program), _) => program,
+            (None, Engine::Redis) => defaults.program.clone(),
+            (None, Engine::Valkey) => valkey_server().unwrap_or_else(|missing| panic!("{missing}")),
         };
         let path = |path: &Path| path.to_str().expect("a plain path").to_owned();
         let mut extra_args = vec!["--loadmodule".to_owned(), path(module()), "dir".to_owned(), path(&cold)];

@@ -10,6 +10,7 @@ mod cold;
 mod commands;
 mod crash;
 mod damage;
+mod defrag;
 mod drivers;
 mod engine;
 mod failover;

@@ -57,10 +57,11 @@ unsafe extern "C" fn free(value: *mut c_void) {
     });
 }
 
-/// Roughly the number of blocks to free: the engine frees values with many of them on its own thread, if configured so.
+/// KiB, since the engine moves a value of up to 1,000 units (`active-defrag-max-scan-fields`) at once when it defragments, and a larger one
+/// in pieces. It also frees a value of more than 64 units on its own thread, if configured so.
 unsafe extern "C" fn free_effort(_context: *mut raw::KeyOptCtx, value: *const c_void) -> usize {
     // SAFETY: the engine's value, which it still holds.
-    guard::or(1, || unsafe { bytes(value) } / (256 << 10) + 1)
+    guard::or(1, || unsafe { bytes(value) } / 1024 + 1)
 }
 
 unsafe extern "C" fn memory_usage(_context: *mut raw::KeyOptCtx, value: *const c_void, _samples: usize) -> usize {
@@ -92,4 +93,30 @@ unsafe extern "C" fn copy(_context: *mut raw::KeyOptCtx, value: *const c_void) -
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tallystone_compact::{CounterSet, Fetched, Field, Mode, Options, Schema};
+
+    /// `active-defrag-max-scan-fields` by default.
+    const AT_ONCE: usize = 1_000;
+
+    #[test]
+    fn w1_a_set_of_more_than_a_megabyte_is_defragmented_in_pieces() {
+        for (ids, is_large) in [(1_000, false), (100_000, true)] {
+            let schema = Schema::new(vec![Field::parse(b"a", b"24").unwrap()]).unwrap();
+            let mut set = CounterSet::new(schema, Options { table_slots: 256, ..Options::default() }, 7).unwrap();
+            for id in 0..ids {
+                set.increment(Mode::Decide, id, &[(0, 1)], &Fetched::none(), &mut Vec::new()).unwrap();
+            }
+            let megabytes = set.memory_bytes() >> 20;
+            assert_eq!(megabytes >= 1, is_large, "{megabytes}");
+            let value = Value::new(set);
+            // SAFETY: a value of ours; the context is not used.
+            let effort = unsafe { free_effort(std::ptr::null_mut(), (&raw const value).cast()) };
+            assert_eq!(effort > AT_ONCE, is_large, "{effort}");
+        }
+    }
 }

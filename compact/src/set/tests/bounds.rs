@@ -229,3 +229,48 @@ fn w3_a_repair_visits_the_tables_of_its_range() {
     assert_eq!(value(&mut set, first + 2), Ok(9));
     assert_eq!(set.totals().damaged, 0);
 }
+
+#[test]
+fn w1_segments_are_visited_once_whatever_the_pieces() {
+    let mut disk = Disk::default();
+    let small = || {
+        let mut set = set(Order::Random, 64);
+        fill(&mut set, 0..3_000);
+        set
+    };
+    let large = || {
+        let mut set = set(Order::Rising, 40_000);
+        fill(&mut set, 0..100_000);
+        set
+    };
+    for mut set in [small(), large(), many(50, 20, &mut disk)] {
+        // Some tables are being converted.
+        set.alter(Change::Add(Field::parse(b"c", b"30").unwrap())).unwrap();
+        (0..3).for_each(|_| assert!(set.step(0)));
+        let mut all = Vec::new();
+        let end = set.segments(0, |segment| {
+            all.push(segment.as_ptr().addr());
+            true
+        });
+        assert!(end == 0 && all.len() >= 7, "{}", all.len());
+        for piece in [1, 2, 5] {
+            let (mut cursor, mut visited) = (0, Vec::new());
+            loop {
+                let begin = visited.len();
+                cursor = set.segments(cursor, |segment| {
+                    visited.push(segment.as_ptr().addr());
+                    visited.len() < begin + piece
+                });
+                assert!(visited.len() <= begin + piece);
+                if cursor == 0 {
+                    break;
+                }
+            }
+            assert_eq!(visited, all, "pieces of {piece}");
+        }
+        // A cursor of a table that is gone goes on with the one before.
+        let first = set.segments(0, |_| false);
+        assert_ne!(set.segments(first | u64::from(u32::MAX) << 32, |_| false), 0);
+    }
+    assert_eq!(set(Order::Rising, 16).segments(0, |_| true), 0);
+}
