@@ -10,30 +10,60 @@ use crate::hash::Hash;
 use crate::record::Record;
 use crate::refusal::Refusal;
 use crate::table::Table;
+use std::ops::RangeInclusive;
 
 /// How far a walk has come: the serial of a table in the upper 24 bits, a place in the lower 40.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cursor(u64);
+
+/// Bits of a place, its kind excepted.
+const PLACE_BITS: u32 = 38;
+
+/// The range of a table in parts that a cursor can tell apart: of one id each, if the range has less than 2^38.
+#[derive(Clone, Copy)]
+struct Parts {
+    first: u64,
+    last: u64,
+}
+
+impl Parts {
+    fn shift(self) -> u32 {
+        (u64::BITS - (self.last - self.first).leading_zeros()).saturating_sub(PLACE_BITS)
+    }
+
+    fn of(self, id: u64) -> u64 {
+        (id - self.first) >> self.shift()
+    }
+
+    /// The ids from a part on.
+    fn from(self, part: u64) -> RangeInclusive<u64> {
+        let begin = self.first.saturating_add(part << self.shift());
+        begin.min(self.last)..=self.last
+    }
+}
 
 /// A place in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Groups from this one on, then the extend dictionary.
     Group(u32),
-    /// A place of the extend dictionary; after it, what only the overlay has.
+    /// A place of the extend dictionary.
     Extend(u32),
+    /// What only the overlay has, from this part of the range on ([`Parts`]).
+    Overlay(u64),
     /// The stretch of a file, with some bits of its number.
     Stretch(u8, u32),
 }
 
 impl Cursor {
     fn new(serial: u32, place: Place) -> Cursor {
-        let (kind, tag, value) = match place {
-            Place::Group(group) => (0, 0, group),
-            Place::Extend(entries) => (1, 0, entries),
-            Place::Stretch(tag, stretch) => (2, tag, stretch),
+        let (kind, value) = match place {
+            Place::Group(group) => (0, u64::from(group)),
+            Place::Extend(entries) => (1, u64::from(entries)),
+            Place::Stretch(tag, stretch) => (2, u64::from(tag) << 30 | u64::from(stretch)),
+            Place::Overlay(part) => (3, part),
         };
-        Cursor(u64::from(serial) << 40 | kind << 38 | u64::from(tag) << 30 | u64::from(value))
+        Cursor(u64::from(serial) << 40 | kind << PLACE_BITS | value)
     }
 
     /// A cursor as a client sends it.
@@ -66,10 +96,11 @@ impl Cursor {
 
     fn place(self) -> Place {
         let value = (self.0 & 0x3fff_ffff) as u32;
-        match self.0 >> 38 & 3 {
+        match self.0 >> PLACE_BITS & 3 {
             0 => Place::Group(value),
             1 => Place::Extend(value),
-            _ => Place::Stretch((self.0 >> 30) as u8, value),
+            2 => Place::Stretch((self.0 >> 30) as u8, value),
+            _ => Place::Overlay(self.0 & ((1 << PLACE_BITS) - 1)),
         }
     }
 }
@@ -85,8 +116,9 @@ pub(crate) enum Shelf<'a> {
 /// A table that is met by its serial.
 pub(crate) struct Met<'a> {
     pub(crate) serial: u32,
-    /// The first id of its range; 0 for a table by hash.
+    /// The first id of its range, and the last one; 0 for a table by hash.
     pub(crate) first: u64,
+    last: u64,
     pub(crate) shelf: Shelf<'a>,
     /// The serial of the next one.
     pub(crate) next: Option<u32>,
@@ -127,27 +159,31 @@ impl CounterSet {
             Tables::Rising(rising) => {
                 let place = rising.parts.partition_point(|part| part.serial < serial);
                 let part = rising.parts.get(place)?;
-                let next = rising.parts.get(place + 1).map(|part| part.serial);
-                Some(Met { serial: part.serial, first: part.first, shelf: part.body.shelf(), next, place })
+                let after = rising.parts.get(place + 1);
+                let (next, last) = (after.map(|part| part.serial), after.map_or(u64::MAX, |part| part.first - 1));
+                Some(Met { serial: part.serial, first: part.first, last, shelf: part.body.shelf(), next, place })
             }
             Tables::Random(random) => {
                 let (serial, table, from) = random.table_from(serial)?;
                 let next = random.serial_after(serial);
-                Some(Met { serial, first: 0, shelf: Shelf::Slots(table, from), next, place: 0 })
+                Some(Met { serial, first: 0, last: 0, shelf: Shelf::Slots(table, from), next, place: 0 })
             }
         }
     }
 
     /// Visits the records of one group, of one stretch of a file, or some of a dictionary.
     pub(crate) fn walk(&self, from: Cursor, read: &mut ReadPage<'_>, visit: &mut impl FnMut(Folded)) -> Step {
-        let Some(Met { serial, shelf, next: next_serial, .. }) = self.shelf_from(from.serial()) else {
+        let Some(Met { serial, first, last, shelf, next: next_serial, .. }) = self.shelf_from(from.serial()) else {
             return Step::End;
         };
         let shelf = &shelf;
         let place = from.place_in(serial);
         let next = match shelf {
             Shelf::Slots(table, from) => Some(self.walk_slots(table, *from, None, place, visit)),
-            Shelf::Frozen(table, overlay) => Some(self.walk_slots(table, 0, Some(overlay), place, visit)),
+            Shelf::Frozen(table, overlay) => Some(match place {
+                Place::Overlay(part) => self.walk_overlay(table, overlay, (Parts { first, last }, part), visit),
+                place => self.walk_slots(table, 0, Some(overlay), place, visit).or(Some(Place::Overlay(0))),
+            }),
             Shelf::Cold(cold) => walk_file(cold, place, read, visit),
         };
         match (next, next_serial) {
@@ -178,21 +214,34 @@ impl CounterSet {
             }
             Place::Extend(from) => {
                 let next = table.extend.walk(from, EXTEND_STEP, |id, record| visit_below(id, record.clone()));
-                if let Some(next) = next {
-                    return Some(Place::Extend(next));
-                }
-                for id in overlay.iter().flat_map(|overlay| overlay.ids(0..=u64::MAX)) {
-                    // Records of zeros are not met among the groups.
-                    let hash = Hash::of(id, self.shape.seed);
-                    let is_new = table.record(id, hash, table.find(id, hash)).is_zero();
-                    if let Some(record) = overlay.and_then(|overlay| absolute(overlay, id)).filter(|_| is_new) {
-                        visit(Folded::Record(id, record.clone()));
-                    }
-                }
-                None
+                next.map(Place::Extend)
             }
             _ => Some(Place::Extend(table.extend.first_place())),
         }
+    }
+
+    /// Visits some of the records that only the overlay has. It grows while its table waits for a disk that is full.
+    fn walk_overlay(
+        &self,
+        table: &Table,
+        overlay: &Overlay,
+        (parts, from): (Parts, u64),
+        visit: &mut impl FnMut(Folded),
+    ) -> Option<Place> {
+        let mut part = from;
+        for (count, id) in overlay.ids(parts.from(from)).enumerate() {
+            if count >= OVERLAY_STEP && parts.of(id) != part {
+                return Some(Place::Overlay(parts.of(id)));
+            }
+            part = parts.of(id);
+            // Records of zeros are not met among the groups.
+            let hash = Hash::of(id, self.shape.seed);
+            let is_new = table.record(id, hash, table.find(id, hash)).is_zero();
+            if let Some(record) = absolute(overlay, id).filter(|_| is_new) {
+                visit(Folded::Record(id, record.clone()));
+            }
+        }
+        None
     }
 
     /// Visits all records. `read` reads any page.
@@ -243,6 +292,8 @@ impl CounterSet {
 
 /// Entries of an extend dictionary that one step visits.
 const EXTEND_STEP: u32 = 64;
+/// Entries of an overlay that one step visits. Most of them give no record.
+const OVERLAY_STEP: usize = 16;
 /// Steps of one `scan`, each of at most 64 records or a page.
 const SCAN_STEPS: usize = 256;
 

@@ -274,3 +274,49 @@ fn w1_segments_are_visited_once_whatever_the_pieces() {
     }
     assert_eq!(set(Order::Rising, 16).segments(0, |_| true), 0);
 }
+
+#[test]
+fn w3_a_scan_passes_writes_above_a_table_in_steps() {
+    // A wide range has more ids than a cursor can tell apart.
+    for spread in [1_000, 1 << 45] {
+        let mut set = set(Order::Rising, 64);
+        let ids: Vec<u64> = (0..200).map(|id| id * spread).collect();
+        ids.iter().for_each(|id| count(&mut set, Mode::Decide, *id).unwrap());
+        memory_max(&mut set, 1);
+        // A disk that is full: the table stays, with what is written to it.
+        let Some(Job::Spill(job)) = set.next_job() else { panic!("a table is to be written") };
+        let serial = job.serial;
+        drop(job);
+        set.abort_spill(serial);
+        let last = figure(&set.tables(serial + 1, 1)[0], "first_id") as u64;
+        let others: Vec<u64> = (0..5_000).map(|step| step * (last / 5_000) + 1).collect();
+        for id in others.iter().chain(ids.iter().filter(|id| **id < last)) {
+            count(&mut set, Mode::Decide, *id).unwrap();
+        }
+        let (mut cursor, mut found, mut calls) = (0, Vec::new(), 0);
+        loop {
+            let scan = set.scan(cursor, 1, &Fetched::none()).unwrap();
+            assert!(scan.ids.len() <= 64, "{} ids at once", scan.ids.len());
+            found.extend(scan.ids);
+            (cursor, calls) = (scan.next, calls + 1);
+            if cursor == 0 {
+                break;
+            }
+        }
+        let mut expected: Vec<u64> = ids.iter().chain(&others).copied().collect();
+        expected.sort_unstable();
+        expected.dedup();
+        found.sort_unstable();
+        found.dedup();
+        assert!(found == expected, "{} of {}, in {calls} calls", found.len(), expected.len());
+        let (mut cursor, mut faults) = (0, Vec::new());
+        while let Ok((next, more)) = set.check(cursor, &Fetched::none()) {
+            faults.extend(more);
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!((cursor, faults), (0, Vec::new()));
+    }
+}
