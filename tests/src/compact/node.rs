@@ -34,13 +34,14 @@ pub struct Setup {
     program: Option<PathBuf>,
     args: Vec<String>,
     fsync: Fsync,
+    folder: Option<PathBuf>,
     cold: Option<PathBuf>,
 }
 
 impl Setup {
     /// The default.
     pub fn new(engine: Engine) -> Setup {
-        Setup { engine, program: None, args: Vec::new(), fsync: Fsync::Always, cold: None }
+        Setup { engine, program: None, args: Vec::new(), fsync: Fsync::Always, folder: None, cold: None }
     }
 
     /// Another program of this kind.
@@ -68,6 +69,12 @@ impl Setup {
         self.args("--appendonly no")
     }
 
+    /// Another data folder, which outlives the node.
+    #[must_use]
+    pub fn folder(self, folder: &Path) -> Setup {
+        Setup { folder: Some(folder.to_owned()), ..self }
+    }
+
     /// Another folder for the files of cold tables.
     #[must_use]
     pub fn cold(self, folder: &Path) -> Setup {
@@ -80,8 +87,9 @@ impl Setup {
     /// It does not start.
     pub fn start(self) -> Node {
         let dir = TempDir::new().expect("a temporary folder");
-        let cold = self.cold.unwrap_or_else(|| dir.path().join("cold"));
-        let defaults = PrivateRedisOptions::new(dir.path());
+        let folder = self.folder.unwrap_or_else(|| dir.path().to_owned());
+        let cold = self.cold.unwrap_or_else(|| folder.join("cold"));
+        let defaults = PrivateRedisOptions::new(folder);
         let program = match (self.program, self.engine) {
             (Some(program), _) => program,
             (None, Engine::Redis) => defaults.program.clone(),
@@ -97,7 +105,7 @@ impl Setup {
             options: PrivateRedisOptions { program, port, fsync, extra_args, ..defaults },
             process: None,
             cold,
-            dir,
+            _dir: dir,
         };
         node.start_again();
         node
@@ -110,7 +118,7 @@ pub struct Node {
     // Before the folder, so that it stops before the folder goes.
     process: Option<PrivateRedis>,
     cold: PathBuf,
-    dir: TempDir,
+    _dir: TempDir,
 }
 
 /// What the starts of processes run on: [`PrivateRedis`] is asynchronous.
@@ -154,7 +162,7 @@ impl Node {
 
     /// Its data folder.
     pub fn dir(&self) -> &Path {
-        self.dir.path()
+        &self.options.data_dir
     }
 
     /// The program.
@@ -168,6 +176,11 @@ impl Node {
     /// It does not listen.
     pub fn wire(&self) -> Wire {
         Wire::connect(self.port()).unwrap_or_else(|error| panic!("{error}\n{}", self.log_tail()))
+    }
+
+    /// Whether it answers.
+    pub fn answers(&self) -> bool {
+        Wire::connect(self.port()).is_ok_and(|mut wire| wire.try_call(&["PING"]).is_ok())
     }
 
     /// kill -9. No process answers on its port when this returns.
@@ -278,7 +291,7 @@ impl Node {
 
     /// All that its log says.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("redis.log")).unwrap_or_default()
+        std::fs::read_to_string(self.dir().join("redis.log")).unwrap_or_default()
     }
 
     fn log_tail(&self) -> String {

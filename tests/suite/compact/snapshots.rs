@@ -57,11 +57,16 @@ pub(super) fn fill_all(node: &Node) -> Vec<Once> {
     once.into()
 }
 
-fn state(node: &Node) -> Vec<(String, std::collections::BTreeMap<u64, Vec<i64>>)> {
+pub(super) fn state(node: &Node) -> Vec<(String, std::collections::BTreeMap<u64, Vec<i64>>)> {
     KINDS.iter().map(|(key, _)| (node.digest(key), node.scan(key))).collect()
 }
 
-fn is_as_before(node: &Node, before: &[(String, std::collections::BTreeMap<u64, Vec<i64>>)], once: &[Once], how: &str) {
+pub(super) fn is_as_before(
+    node: &Node,
+    before: &[(String, std::collections::BTreeMap<u64, Vec<i64>>)],
+    once: &[Once],
+    how: &str,
+) {
     let now = state(node);
     for (((key, _), before), now) in KINDS.iter().zip(before).zip(&now) {
         let differing = before.1.iter().find(|(id, row)| now.1.get(id) != Some(row));
