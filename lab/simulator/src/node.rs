@@ -2,7 +2,7 @@
 
 use crate::commands::{Arguments, execute};
 use crate::keyspace::{Fault, Keyspace};
-use crate::scripting::{Engine, locked};
+use crate::scripting::{Engine, Metered, locked};
 use redis::{Cmd, RedisResult, Value};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -55,6 +55,16 @@ impl SimulatedRedis {
     /// Its data.
     pub fn keyspace(&self) -> MutexGuard<'_, Keyspace> {
         self.engine.keyspace()
+    }
+
+    /// From now on counts what script calls make it do.
+    pub fn start_meter(&self) {
+        self.engine.start_meter();
+    }
+
+    /// Ends the count, and returns the script calls since its begin.
+    pub fn take_meter(&self) -> Vec<Metered> {
+        self.engine.take_meter()
     }
 
     /// Adds a subscriber, which [`Node::call`] calls before it replies.

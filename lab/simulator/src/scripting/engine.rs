@@ -1,5 +1,6 @@
 //! Runs scripts over a keyspace, each compiled once.
 
+use super::meter::{Meter, Metered};
 use super::packing;
 use super::replies::{from_lua, read_arguments, to_lua};
 use crate::commands::{Arguments, execute, is_write};
@@ -38,6 +39,8 @@ pub(crate) struct Engine {
     sources: Mutex<HashMap<usize, Vec<Source>>>,
     /// Whether the script that runs may write.
     may_write: Arc<AtomicBool>,
+    /// `None`: nothing is counted.
+    meter: Arc<Mutex<Option<Meter>>>,
 }
 
 impl Engine {
@@ -47,9 +50,10 @@ impl Engine {
         // Few collections: what a script leaves is little, what is compiled is much.
         lua.gc_inc(GC_PAUSE_PERCENT, 0, 0);
         let may_write = Arc::new(AtomicBool::new(true));
+        let meter = Arc::new(Mutex::new(None::<Meter>));
         let redis = lua.create_table()?;
         for (name, raises) in [("call", true), ("pcall", false)] {
-            let (keyspace, may_write) = (keyspace.clone(), may_write.clone());
+            let (keyspace, may_write, meter) = (keyspace.clone(), may_write.clone(), meter.clone());
             let arguments = Mutex::new(Arguments::default());
             let call = move |lua: &Lua, values: MultiValue| {
                 let mut arguments = locked(&arguments);
@@ -57,7 +61,16 @@ impl Engine {
                     if !may_write.load(Ordering::Relaxed) && is_write(arguments.get(0)) {
                         return Err(Fault::new("ERR Write commands are not allowed from read-only scripts."));
                     }
-                    execute(&mut locked(&keyspace), &arguments)
+                    let mut keys = locked(&keyspace);
+                    let mut meter = locked(&meter);
+                    if let Some(meter) = &mut *meter {
+                        meter.command(&mut keys, &arguments);
+                    }
+                    let reply = execute(&mut keys, &arguments)?;
+                    if let Some(meter) = &mut *meter {
+                        meter.reply(&arguments, &reply);
+                    }
+                    Ok(reply)
                 });
                 match reply {
                     Ok(value) => to_lua(lua, &value),
@@ -79,11 +92,21 @@ impl Engine {
         packing.raw_set("size", lua.create_function(packing::size)?)?;
         lua.globals().raw_set("redis", redis)?;
         lua.globals().raw_set("struct", packing)?;
-        Ok(Engine { lua, keyspace, scripts: Mutex::default(), sources: Mutex::default(), may_write })
+        Ok(Engine { lua, keyspace, scripts: Mutex::default(), sources: Mutex::default(), may_write, meter })
     }
 
     pub(crate) fn keyspace(&self) -> MutexGuard<'_, Keyspace> {
         locked(&self.keyspace)
+    }
+
+    /// From now on script calls are counted.
+    pub(crate) fn start_meter(&self) {
+        *locked(&self.meter) = Some(Meter::default());
+    }
+
+    /// Ends the count.
+    pub(crate) fn take_meter(&self) -> Vec<Metered> {
+        locked(&self.meter).take().map(Meter::into_calls).unwrap_or_default()
     }
 
     /// Compiles a script unless that was done before. Returns its hash.
@@ -124,7 +147,13 @@ impl Engine {
             return Err(Fault::new("ERR Number of keys can't be greater than number of args"));
         }
         self.may_write.store(may_write, Ordering::Relaxed);
+        if let Some(meter) = &mut *locked(&self.meter) {
+            meter.begin(&sha1, arguments.from(3).map(|argument| argument.len() as u64).sum());
+        }
         let result = self.call(&function, arguments, 3 + keys);
+        if let Some(meter) = &mut *locked(&self.meter) {
+            meter.end(result.as_ref().ok().and_then(|reply| reply.as_ref().ok()));
+        }
         match result {
             Ok(reply) => reply,
             Err(error) => Err(script_fault(&error, &sha1)),

@@ -1,0 +1,135 @@
+//! What one script call may cost. The figures follow from the limits of requests, not from what the scripts need today.
+
+use tallystone_model::limits::BATCH_BYTES_MAX;
+use tallystone_simulator::{Metered, Work};
+
+/// Commands of a call that has nothing to do.
+const COMMANDS: u64 = 100;
+/// Commands for one item, and as many for each filter index of its queue.
+const ITEM_COMMANDS: u64 = 16;
+/// Bytes that do not depend on the number of items: the payloads that a script may look at without an answer that has them.
+const BYTES: u64 = 2 * BATCH_BYTES_MAX as u64;
+/// Bytes for one item, without its payload: its records, its event, and as many for each filter index.
+const ITEM_BYTES: u64 = 12 * 1024;
+/// The largest reply.
+const REPLY_BYTES: u64 = 4 * BATCH_BYTES_MAX as u64;
+
+/// What a case does, which decides what it may cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scope {
+    /// Items of the request, or of the reply where the request has only a limit.
+    pub(crate) items: usize,
+    /// Messages, records and requests that one call moves or examines besides, as the bounds of its parts say.
+    pub(crate) moved: usize,
+    /// The filter indexes that it has to keep.
+    pub(crate) indexes: usize,
+}
+
+impl Scope {
+    fn units(self) -> u64 {
+        ((self.items + self.moved) * (1 + self.indexes)) as u64
+    }
+}
+
+/// The calls of one script in one state.
+pub(crate) struct Case {
+    script: &'static str,
+    what: &'static str,
+    size: usize,
+    scope: Scope,
+    calls: Vec<Metered>,
+}
+
+/// A case that exceeds the budget.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// The script.
+    pub(crate) script: &'static str,
+    /// The case.
+    pub(crate) what: &'static str,
+}
+
+impl Known {
+    pub(crate) fn is(&self, case: &Case) -> bool {
+        self.script == case.script && self.what == case.what
+    }
+}
+
+impl Case {
+    /// # Panics
+    /// If the script was not called.
+    pub(crate) fn new(
+        script: &'static str,
+        what: &'static str,
+        size: usize,
+        scope: Scope,
+        calls: Vec<Metered>,
+    ) -> Case {
+        assert!(!calls.is_empty(), "{script}, {what}: it was not called");
+        assert!(calls.iter().all(|call| call.reply_bytes > 0), "{script}, {what}: it failed");
+        Case { script, what, size, scope, calls }
+    }
+
+    fn most(&self) -> Work {
+        let most = |of: fn(&Metered) -> u64| self.calls.iter().map(of).max().unwrap_or_default();
+        Work { commands: most(|call| call.work.commands), bytes: most(|call| call.work.bytes) }
+    }
+
+    fn budget(&self, call: &Metered) -> Work {
+        let units = self.scope.units();
+        Work {
+            commands: COMMANDS + ITEM_COMMANDS * units,
+            bytes: BYTES + call.request_bytes + call.reply_bytes + ITEM_BYTES * units,
+        }
+    }
+
+    pub(crate) fn header() -> String {
+        format!(
+            "{:<20} {:<34} {:>4} {:>5} {:>6} {:>8} {:>8} {:>12} {:>12} {:>12}",
+            "script", "case", "size", "calls", "items", "commands", "of", "bytes", "of", "reply"
+        )
+    }
+
+    pub(crate) fn row(&self) -> String {
+        let most = self.most();
+        let tightest = self.calls.iter().map(|call| self.budget(call));
+        let of = tightest.min_by_key(|budget| budget.bytes).unwrap_or_default();
+        let reply = self.calls.iter().map(|call| call.reply_bytes).max().unwrap_or_default();
+        format!(
+            "{:<20} {:<34} {:>4} {:>5} {:>6} {:>8} {:>8} {:>12} {:>12} {:>12}",
+            self.script,
+            self.what,
+            self.size,
+            self.calls.len(),
+            self.scope.items + self.scope.moved,
+            most.commands,
+            of.commands,
+            most.bytes,
+            of.bytes,
+            reply,
+        )
+    }
+
+    /// The call that exceeds the budget most, and what it did.
+    pub(crate) fn excess(&self) -> Option<String> {
+        let exceeds = |call: &&Metered| {
+            let budget = self.budget(call);
+            call.work.commands > budget.commands || call.work.bytes > budget.bytes || call.reply_bytes > REPLY_BYTES
+        };
+        let call = self.calls.iter().filter(exceeds).max_by_key(|call| call.work.bytes)?;
+        let mut by_command: Vec<_> = call.by_command.iter().collect();
+        by_command.sort_by_key(|(_, work)| std::cmp::Reverse((work.bytes, work.commands)));
+        let commands = by_command.iter().take(6).map(|(name, work)| format!("{} {name} {} B", work.commands, work.bytes));
+        let Work { commands: of_commands, bytes: of_bytes } = self.budget(call);
+        Some(format!(
+            "{}, {} (size {}): {} commands of {of_commands}, {} bytes of {of_bytes}, {} in the reply of {REPLY_BYTES}; {}",
+            self.script,
+            self.what,
+            self.size,
+            call.work.commands,
+            call.work.bytes,
+            call.reply_bytes,
+            commands.collect::<Vec<_>>().join(", ")
+        ))
+    }
+}
