@@ -5,7 +5,7 @@
 -- WHY not all of them: the first attempt of most messages is the only one, and costs no write here.
 local TEXTS_AT = 23 -- where the texts of an attempt begin
 
--- The current run, which ends now.
+-- The current run, which ends now. RETURNS the bytes that it has read and written.
 local function remember_attempt(m, to, reason)
   local kept = call('HGET', K_ATTEMPTS, m.id)
   local count, rest = kept and byte(kept) or 0, kept and sub(kept, 2) or ''
@@ -15,4 +15,5 @@ local function remember_attempt(m, to, reason)
   end
   local attempt = pack('>I2I7I6I6BBc0Bc0', m.attempts, m.fencing_token, m.since, now, to, #m.worker, m.worker, #reason, reason)
   call('HSET', K_ATTEMPTS, m.id, char(count + 1) .. rest .. attempt)
+  return 2 * #rest + #attempt
 end

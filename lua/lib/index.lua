@@ -111,11 +111,14 @@ local function values_in(tuple)
 end
 
 local RESTORE_MAX = 256
+local restored = 0
 
--- The value is free: its parked heads return to R, at most RESTORE_MAX in one call.
+-- The value is free: its parked heads return to R, at most RESTORE_MAX of all values in one call.
 local function restore_parked(value)
   local parked_prefix = 'P' .. char(#value) .. value
-  local parked = call('ZRANGEBYLEX', K_PARKED, '[' .. parked_prefix, '(' .. parked_prefix .. PAST, 'LIMIT', 0, RESTORE_MAX)
+  local left = RESTORE_MAX - restored
+  local parked = call('ZRANGEBYLEX', K_PARKED, '[' .. parked_prefix, '(' .. parked_prefix .. PAST, 'LIMIT', 0, left)
+  restored = restored + #parked
   for _, entry in ipairs(parked) do
     local slot, tuple = sub(entry, #parked_prefix + 1, #parked_prefix + 1), sub(entry, #parked_prefix + 2)
     for _, index in ipairs(indexes) do
@@ -132,5 +135,6 @@ local function restore_parked(value)
     S[PARKED] = S[PARKED] - #parked
   end
   local rest = 'U' .. char(#value) .. value
-  if #parked == RESTORE_MAX then call('ZADD', K_PARKED, 0, rest) else call('ZREM', K_PARKED, rest) end
+  if restored == RESTORE_MAX and first(K_PARKED, parked_prefix) then call('ZADD', K_PARKED, 0, rest)
+  else call('ZREM', K_PARKED, rest) end
 end

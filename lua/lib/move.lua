@@ -2,6 +2,10 @@
 -- that it wants, and `enter` adds it to the next place. Every transition that is not on a hot path uses these.
 --@include errored
 --@include attempts
+
+-- Bytes of payloads and attempts that transitions of this call have read or written: what moves many messages bounds them.
+local moved_bytes = 0
+
 local function leave(m, to)
   m.from, m.member_before = m.state, member_of(m)
   if m.from == PENDING then
@@ -54,7 +58,10 @@ local function enter(m, to, by, reason)
   local front, payload = event_front(m.from, to, by, m.version, reason), ''
   -- Where history keeps no payloads, it keeps those of messages that failed.
   if to == ERRORED and errored_payload_kept > 0 then
-    payload = sub(call('HGET', K_BODY, m.id), 14 + #m.fixed, 13 + #m.fixed + errored_payload_kept)
+    payload = call('HGET', K_BODY, m.id)
+    moved_bytes = moved_bytes + #payload
+    payload = sub(payload, 14 + #m.fixed, 13 + #m.fixed + errored_payload_kept)
+    moved_bytes = moved_bytes + #payload
     front, payload = with_payload(front), pack('>I2', #payload) .. payload
   end
   add_event(front, m.id, left, head .. payload)
@@ -104,7 +111,7 @@ local function end_run(m, how, by, reason, delay_ms, final)
     delay_ms = delay_ms or backoff_ms(m.attempts, m.fencing_token)
     if delay_ms > 0 then to, due = INVISIBLE, now + delay_ms else to = PENDING end
   end
-  remember_attempt(m, to, reason)
+  moved_bytes = moved_bytes + remember_attempt(m, to, reason)
   leave(m, to)
   if marked then m.flags = m.flags - MARKED end
   if marked and not final then m.attempts = 0 end

@@ -51,6 +51,16 @@ local function load_message(id)
   return body and decode_body(id, body)
 end
 
+-- As load_message, where only what has run or ended matters: of a message without head it does not read the body, which may be
+-- large, and RETURNS no more than that it is pending.
+local function load_changed(id)
+  local head = call('HGET', K_HEAD, id)
+  if head then return decode_head(id, head) end
+  if call('HEXISTS', K_BODY, id) == 1 then
+    return {id = id, state = PENDING, version = 1, flags = 0, ended_fencing_token = 0, ended_how = 0}
+  end
+end
+
 -- Whether the lease with this fencing token was ended by `how`: then this call is a repetition (Q10).
 local function ended_by(fencing_token, how, ended_fencing_token, ended_how)
   return ended_fencing_token == fencing_token and ended_how - ended_how % 16 == how

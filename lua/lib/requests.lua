@@ -17,31 +17,36 @@ local function remembered(raw)
 end
 
 -- RETURNS the head of a remembered lease, when the lease ends, and when it began; nil: it is over.
-local function living(lease)
-  local head = call('HGET', K_HEAD, lease.id)
-  local m = head and decode_head(lease.id, head)
-  if m and m.state == RUNNING and m.fencing_token == lease.fencing_token then return head, m.due, m.since end
+local function living(id, token)
+  local head = call('HGET', K_HEAD, id)
+  local m = head and decode_head(id, head)
+  if m and m.state == RUNNING and m.fencing_token == token then return head, m.due, m.since end
 end
 
 -- WHY no sweep before FORGET_EVERY_MS: a busy queue must not be swept for each of its requests.
-local FORGET_LEASES_MAX, FORGET_AFTER_MS, FORGET_EVERY_MS = 1024, 2000, 30000
+-- WHY a bound on bytes: a record has up to a thousand leases, and Redis reads it as a whole.
+local FORGET_LEASES_MAX, FORGET_BYTES_MAX, FORGET_AFTER_MS, FORGET_EVERY_MS = 1024, 2097152, 2000, 30000
 
 -- RETURNS when to examine a request id again, and how many leases that took to find out; nil: its leases are over.
 local function living_until(raw)
-  local leases = remembered(raw)
-  for i, lease in ipairs(leases) do
-    local _, ends, since = living(lease)
-    if ends and ends > now then return math.min(ends, now + math.max(FORGET_AFTER_MS, now - since)), i end
+  local read, at = 0, 7
+  while at <= #raw do
+    local token, id
+    token, id, at = unpick('>I7Bc0', raw, at)
+    read = read + 1
+    local _, ends, since = living(id, token)
+    if ends and ends > now then return math.min(ends, now + math.max(FORGET_AFTER_MS, now - since)), read end
   end
-  return nil, #leases
+  return nil, read
 end
 
--- `base`: 0 forgets request ids, FAR slots. Of remembered leases it reads a bounded number.
+-- `base`: 0 forgets request ids, FAR slots. RETURNS whether it met a bound on what it reads, so that more are due.
 local function forget(base, limit)
-  local due, read = call('ZRANGEBYSCORE', K_REQUEST_DUE, base, base + now, 'LIMIT', 0, limit), 0
+  local due, read, bytes = call('ZRANGEBYSCORE', K_REQUEST_DUE, base, base + now, 'LIMIT', 0, limit), 0, 0
   for _, name in ipairs(due) do
-    if read >= FORGET_LEASES_MAX then return end
+    if read >= FORGET_LEASES_MAX or bytes >= FORGET_BYTES_MAX then return true end
     local raw = call('HGET', K_REQUESTS, name)
+    bytes = bytes + #raw
     local again_at, leases = (unpick('>I6', raw)), 0
     if base == 0 then again_at, leases = living_until(raw) end
     read = read + leases
@@ -52,6 +57,7 @@ local function forget(base, limit)
       call('HDEL', K_REQUESTS, name)
     end
   end
+  return false
 end
 
 -- RETURNS when the next record may be forgotten; nil: there is none.

@@ -44,12 +44,12 @@ end
 
 -- A message of the backlog may become more urgent than the head of its value, which would then be behind the cursor.
 local function examine_head(id)
-  local kind, _, head = get_key(value_of(load_message(id).fixed))
+  local kind, _, head = get_key(value_of(load_counted(id).fixed))
   if kind == FREE then examine(sub(head, 16)) end
 end
 
 local function examine_page(with_heads)
-  while examined < #ids and bytes < BYTES_MAX do
+  while examined < #ids and bytes + moved_bytes < BYTES_MAX do
     examined = examined + 1
     if with_heads then examine_head(ids[examined]) end
     examine(ids[examined])

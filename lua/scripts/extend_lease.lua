@@ -13,7 +13,7 @@
 local results = {}
 for i = 1, (#ARGV - 4) / 4 do
   local id, fencing_token, lease_ms, request = ARGV[1 + 4 * i], tonumber(ARGV[2 + 4 * i]), tonumber(ARGV[3 + 4 * i]), ARGV[4 + 4 * i]
-  local m = load_message(id)
+  local m = load_changed(id)
   local code, state, expires = NOT_FOUND, 0, 0
   if m then
     code, state = LEASE_LOST, m.state

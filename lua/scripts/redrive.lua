@@ -11,7 +11,7 @@
 
 local results = {}
 for i = 1, #ARGV - 4 do
-  local m = load_message(ARGV[4 + i])
+  local m = load_changed(ARGV[4 + i])
   local code, state, version = NOT_FOUND, 0, 0
   if m then code, state, version = redrive(m) end
   results[i] = char(code, state) .. pack('>I4', version)

@@ -16,7 +16,7 @@ local results = {}
 for i = 1, (#ARGV - 4) / 5 do
   local id, fencing_token, delay_ms, reason, verdict = unpack(ARGV, 5 * i, 5 * i + 4)
   fencing_token, delay_ms = tonumber(fencing_token), tonumber(delay_ms)
-  local m = load_message(id)
+  local m = load_changed(id)
   local code, state, version = NOT_FOUND, 0, 0
   if m then
     if m.state == RUNNING and m.fencing_token == fencing_token and now < m.due then

@@ -15,18 +15,19 @@
 --@include ids
 --@include sweep/errored
 
-local COLLECT_MAX = 256
+local COLLECT_MAX, COLLECT_BYTES_MAX = 256, 4194304 -- the bytes: of bodies, which only remembered ids need
 
 local _, expired, promoted, errored = move_due()
 local ended_errors, dropped = collect_errored()
 
 -- The list of terminal messages is in the order in which they ended.
 local entries = call('LRANGE', K_DONE, 0, COLLECT_MAX - 1)
-local read, due_ids = 0, {}
+local read, due_ids, bytes = 0, {}, 0
 for _, entry in ipairs(entries) do
-  if unpick('>I6', entry, DONE_AT) + retention_ms > now then break end
+  if unpick('>I6', entry, DONE_AT) + retention_ms > now or bytes > COLLECT_BYTES_MAX then break end
   read = read + 1
   due_ids[read] = sub(entry, DONE_ID)
+  if id_window_ms > 0 then bytes = bytes + call('HSTRLEN', K_BODY, due_ids[read]) end
 end
 local collected, gone, ended = 0, {}, {}
 local front, front_version, front_state -- shared by neighbours of one state and version
@@ -66,14 +67,14 @@ if read > 0 then
   call('LPOP', K_DONE, read)
   S[POPPED] = S[POPPED] + read
 end
-forget(0, COLLECT_MAX)
+local forgets_more = forget(0, COLLECT_MAX)
 forget(FAR, COLLECT_MAX)
 
 local oldest = call('LINDEX', K_DONE, 0)
 local next_ms = next_due()
 if next_ms == 0 then next_ms = FAR end
 local forget_ms = next_forget()
-if forget_ms then next_ms = math.min(next_ms, math.max(forget_ms, now + FORGET_EVERY_MS)) end
+if forget_ms then next_ms = math.min(next_ms, forgets_more and now or math.max(forget_ms, now + FORGET_EVERY_MS)) end
 next_ms = math.min(next_ms, next_errored(), forget_ids(COLLECT_MAX, now + FORGET_EVERY_MS) or FAR)
 if oldest then next_ms = math.min(next_ms, unpick('>I6', oldest, DONE_AT) + retention_ms) end
 S[SWEEP_AT], earliest_due = next_ms, FAR

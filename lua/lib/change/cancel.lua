@@ -14,7 +14,7 @@ local function cancel(m, fencing_token, force, reason)
   if m.state == RUNNING then
     -- Its worker does not know: the server of its Work stream says so.
     if not holds then call('PUBLISH', WAKE_CHANNEL, K_STATE .. string.format(' %.0f ', m.fencing_token) .. m.id) end
-    remember_attempt(m, CANCELED, reason)
+    moved_bytes = moved_bytes + remember_attempt(m, CANCELED, reason)
     end_lease(m, ENDED_CANCEL, CANCELED)
     if m.flags % 2 == 1 then m.flags = m.flags - MARKED end
   end

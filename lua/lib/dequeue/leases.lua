@@ -1,11 +1,12 @@
 -- dequeue/leases: the leases of this call, and the repetition of answered requests (Q10).
-local REPLY_BYTES_MAX, LEASES_MAX = 4194304, 2048
--- id, head, body of every lease. Those of one request are neighbours, from r.first on.
-local leases, leases_end, reply_bytes = {}, 0, 0
+-- IDS_READ: remembered requests that one command reads.
+local BYTES_MAX, LEASES_MAX, IDS_READ = 4194304, 2048, 4
+-- id, head, body of every lease. Those of one request are neighbours, from r.first on. bytes_read: of bodies.
+local leases, leases_end, bytes_read = {}, 0, 0
 
--- Whether this call has given what one call may (X5): requests that are left continue in the next.
+-- Whether this call has given or read what one call may (X5): requests that are left continue in the next.
 local function is_full()
-  return reply_bytes > REPLY_BYTES_MAX or leases_end >= 3 * LEASES_MAX
+  return bytes_read > BYTES_MAX or leases_end >= 3 * LEASES_MAX
 end
 
 -- Leases of one request that end at the same time are a run. The first one is in the request itself; of each further one
@@ -29,13 +30,13 @@ local function give(r, id, head, body, due, payload_bytes, token)
   leases[leases_end + 1], leases[leases_end + 2], leases[leases_end + 3] = id, head, body
   leases_end = leases_end + 3
   r.found = r.found + 1
-  reply_bytes, r.bytes = reply_bytes + #body, r.bytes + payload_bytes
+  bytes_read, r.bytes = bytes_read + #body, r.bytes + payload_bytes
 end
 
 -- Gives a request those of its remembered leases that still live.
 local function replay(r, given)
   for _, lease in ipairs(given) do
-    local head, ends = living(lease)
+    local head, ends = living(lease.id, lease.fencing_token)
     if head and now < ends then give(r, lease.id, head, call('HGET', K_BODY, lease.id), 0, 0) end
   end
   r.replayed = r.found > 0
@@ -51,10 +52,14 @@ local function replay_answered(requests)
     end
   end
   if #ids == 0 then return end
-  for i, raw in ipairs(call('HMGET', K_REQUESTS, unpack(ids))) do
-    local r = with_id[i]
-    if raw and is_full() then r.ended, r.limit = WORK_BOUND, 0
-    elseif raw then replay(r, remembered(raw)) end
+  local raws, from
+  for i, r in ipairs(with_id) do
+    if i % IDS_READ == 1 then
+      raws, from = is_full() and {} or call('HMGET', K_REQUESTS, unpack(ids, i, math.min(i + IDS_READ - 1, #ids))), i
+    end
+    -- Then it is not known whether the others are remembered.
+    if is_full() then r.ended, r.limit = WORK_BOUND, 0
+    elseif raws[i - from + 1] then replay(r, remembered(raws[i - from + 1])) end
   end
   forget(0, 2 * #ids)
 end

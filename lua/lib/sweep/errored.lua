@@ -1,6 +1,6 @@
 -- sweep/errored: collects errored messages, the oldest first: past their retention, or as long as the queue has too
 -- many (Q22).
-local ERRORED_MAX = 256
+local ERRORED_MAX, ERRORED_BYTES_MAX = 256, 4194304 -- the bytes: of payloads, which only remembered ids need
 local TOO_MANY = 'too many errored messages'
 
 local function errored_bytes()
@@ -11,12 +11,14 @@ end
 local function collect_errored()
   local count, bytes = call('ZCARD', K_ERRORED), errored_bytes()
   local oldest = count > 0 and call('ZRANGE', K_ERRORED, 0, ERRORED_MAX - 1, 'WITHSCORES') or {}
-  local collected, dropped = 0, 0
+  local collected, dropped, read = 0, 0, 0
   for i = 1, #oldest, 2 do
     local is_due = oldest[i + 1] + errored_retention_ms <= now
-    if not is_due and not too_many_errored(count, bytes) then break end
+    if not is_due and not too_many_errored(count, bytes) or read > ERRORED_BYTES_MAX then break end
     local m = load_message(sub(oldest[i], 8))
-    count, bytes, collected = count - 1, bytes - payload_bytes(m), collected + 1
+    local payload = payload_bytes(m)
+    count, bytes, collected = count - 1, bytes - payload, collected + 1
+    if id_window_ms > 0 then read = read + payload end
     if not is_due then dropped = dropped + 1 end
     if id_window_ms > 0 then remember_ids({m.id}, {m.since}) end
     collect(m, is_due and '' or TOO_MANY)

@@ -6,10 +6,13 @@ use super::view::View;
 use redis::Cmd;
 use tallystone_lua::{Script, record};
 use tallystone_model::config::QueueConfig;
-use tallystone_model::limits::BATCH_ITEMS_MAX;
+use tallystone_model::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, PAYLOAD_BYTES_MAX};
 use tallystone_model::message::{Enqueued, NewMessage};
 use tallystone_model::store::*;
 use tallystone_model::{MessageId, PriorityClass, Refusal, Shard};
+
+/// Items of one script call that may read the whole payload of each.
+pub(super) const LARGE_ITEMS: usize = BATCH_BYTES_MAX / PAYLOAD_BYTES_MAX;
 
 /// The priority class of a message that the queue takes. It must have the exclusivity key (Q4) and no unknown class (Q28).
 fn check_item<'a>(config: &'a QueueConfig, message: &NewMessage) -> Result<Option<PriorityClass<'a>>, Refusal> {
@@ -56,7 +59,11 @@ impl Shared {
         fill: impl Fn(&I, &mut Cmd) + Send + Sync,
     ) -> Items<Transition> {
         let mut results = Vec::with_capacity(items.len());
-        for items in items.chunks(BATCH_ITEMS_MAX) {
+        let at_once = match script {
+            Script::Release | Script::Cancel => LARGE_ITEMS,
+            _ => BATCH_ITEMS_MAX,
+        };
+        for items in items.chunks(at_once) {
             let ids: Vec<&MessageId> = items.iter().map(&id_of).collect();
             let add = |_: &View, command: &mut Cmd| {
                 for (item, id) in items.iter().zip(&ids) {
@@ -86,14 +93,16 @@ impl Shared {
         self.options.room.check()?;
         self.ensure(shard, not_closed).await?;
         let mut results = Vec::with_capacity(messages.len());
-        for messages in messages.chunks(BATCH_ITEMS_MAX) {
+        while results.len() < messages.len() {
             let before = results.len();
+            let messages = &messages[before..messages.len().min(before + BATCH_ITEMS_MAX)];
             let chunk = self.enqueue_chunk(shard, messages, &mut results).await;
             chunk.map_err(|refusal| after_chunks(before, refusal))?;
         }
         Ok(results)
     }
 
+    /// Adds the results of the first of the messages, of all of them unless the script met its bound.
     async fn enqueue_chunk(
         &self,
         shard: &Shard,
@@ -103,6 +112,7 @@ impl Shared {
         const COALESCE: u8 = 1;
         const INVISIBLE: u8 = 2;
         const OF_CLASS: u8 = 4;
+        const ENQUEUED_BYTES: usize = 7;
         let ids: Vec<Vec<u8>> = messages.iter().map(|message| record::stored_id(&message.id)).collect();
         let mut checked: Vec<Result<(), Refusal>> = Vec::new();
         let fill = |view: &View, command: &mut Cmd| {
@@ -136,15 +146,21 @@ impl Shared {
         };
         let (view, mut reply) = self.run(shard, Script::Enqueue, Caller::Lane, fill).await?;
         let packed = reply.bytes()?;
-        let mut pieces = pieces(&packed, 7, checked.iter().filter(|item| item.is_ok()).count())?;
+        let mut pieces = pieces(&packed, ENQUEUED_BYTES, packed.len() / ENQUEUED_BYTES)?;
         let context = context(shard, &view);
-        results.extend(messages.iter().zip(checked).map(|(message, checked)| {
-            checked?;
-            let piece = pieces.next().ok_or_else(|| defect("too few results"))?;
-            let enqueued_at_ms = context.enqueued(&message.id, piece)?;
-            Ok(Enqueued { id: message.id.clone(), enqueued_at_ms, queue_created: false })
-        }));
-        Ok(())
+        let before = results.len();
+        for (message, checked) in messages.iter().zip(checked) {
+            let enqueued = match checked {
+                Err(refusal) => Err(refusal),
+                Ok(()) => match pieces.next() {
+                    None => break,
+                    Some(piece) => context.enqueued(&message.id, piece),
+                },
+            };
+            let result = |enqueued_at_ms| Enqueued { id: message.id.clone(), enqueued_at_ms, queue_created: false };
+            results.push(enqueued.map(result));
+        }
+        if results.len() == before || pieces.next().is_some() { Err(defect("a wrong number of results")) } else { Ok(()) }
     }
 
     pub(super) async fn complete(&self, shard: &Shard, completions: Vec<Completion>) -> Items<Transition> {

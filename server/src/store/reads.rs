@@ -1,5 +1,6 @@
 //! The verbs that only read: messages, pages of them, the facts of Explain, counts, the scrubber.
 
+use super::changes::LARGE_ITEMS;
 use super::reply::{defect, unreadable};
 use super::shared::{Caller, Shared, filter_arguments};
 use super::view::{ErroredIn, View};
@@ -9,7 +10,6 @@ use std::sync::Arc;
 use tallystone_lua::{Script, record};
 use tallystone_model::explain::{Facts, Holder};
 use tallystone_model::invariants::{INVARIANTS, Violation};
-use tallystone_model::limits::BATCH_ITEMS_MAX;
 use tallystone_model::message::Message;
 use tallystone_model::store::{Ages, Depth, Items, Page};
 use tallystone_model::{Filter, MessageId, Refusal, Shard, State};
@@ -32,7 +32,7 @@ fn message(
 impl Shared {
     pub(super) async fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Message> {
         let mut results = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(BATCH_ITEMS_MAX) {
+        for ids in ids.chunks(LARGE_ITEMS) {
             let fill = |_: &View, command: &mut Cmd| {
                 ids.iter().for_each(|id| {
                     command.arg(record::stored_id(id));

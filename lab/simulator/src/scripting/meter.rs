@@ -79,6 +79,8 @@ impl Meter {
 
 /// Numbers count as their digits at most.
 const NUMBER_BYTES: u64 = 8;
+/// One block of a list or a stream, on the way to another.
+const LINK_BYTES: u64 = 32;
 
 fn bytes_of(reply: &Value) -> u64 {
     match reply {
@@ -112,7 +114,7 @@ fn whole(data: &Data) -> u64 {
         Data::Sorted(sorted) => sum(&mut sorted.ordered().map(|(member, _)| member.len())),
         Data::Set(set) => sum(&mut set.iter().map(|member| member.len())),
         Data::List(list) => sum(&mut list.iter().map(|item| item.len())),
-        Data::Stream(stream) => sum(&mut stream.entries.iter().map(entry_bytes)),
+        Data::Stream(stream) => blocks(stream.entries.iter().map(entry_bytes)) * LINK_BYTES,
     }
 }
 
@@ -120,15 +122,31 @@ fn entry_bytes<I>((_, values): &(I, std::sync::Arc<Vec<crate::keyspace::Bytes>>)
     values.iter().map(|value| value.len()).sum()
 }
 
-/// Of XTRIM MINID: the entries before that id.
+/// Of XTRIM MINID: Redis keeps entries in blocks, and frees a block without reading what is in it.
 fn dropped(keys: &mut Keyspace, arguments: &Arguments) -> u64 {
     let Ok(Some(stream)) = keys.stream(arguments.get(1)) else { return 0 };
     let text = String::from_utf8_lossy(arguments.get(arguments.len() - 1)).into_owned();
     let (ms, number) = text.split_once('-').unwrap_or((&text, "0"));
-    let Ok(first) = ms.parse::<u64>() else { return whole(&Data::Stream(stream.clone())) };
-    let first = (first, number.parse::<u64>().unwrap_or(0));
+    let first = (ms.parse().unwrap_or(u64::MAX), number.parse().unwrap_or(0));
     let entries = stream.entries.iter().take_while(|(id, _)| (id.ms, id.number) < first);
-    entries.map(entry_bytes).sum::<usize>() as u64
+    blocks(entries.map(entry_bytes)) * LINK_BYTES
+}
+
+/// The blocks that entries of these sizes fill.
+fn blocks(sizes: impl Iterator<Item = usize>) -> u64 {
+    const BLOCK_BYTES: usize = 4_096;
+    const BLOCK_ENTRIES: usize = 100;
+    let (mut blocks, mut bytes, mut entries) = (0, 0, 0);
+    for size in sizes {
+        if entries == 0 {
+            blocks += 1;
+        }
+        (bytes, entries) = (bytes + size, entries + 1);
+        if bytes >= BLOCK_BYTES || entries == BLOCK_ENTRIES {
+            (bytes, entries) = (0, 0);
+        }
+    }
+    blocks
 }
 
 fn removed(keys: &mut Keyspace, arguments: &Arguments) -> u64 {
@@ -142,7 +160,6 @@ fn removed(keys: &mut Keyspace, arguments: &Arguments) -> u64 {
 /// A list is a chain of blocks: those before the first element that is read, from the nearer end.
 fn skipped(keys: &mut Keyspace, arguments: &Arguments) -> u64 {
     const BLOCK_ITEMS: usize = 32;
-    const LINK_BYTES: u64 = 32;
     let Ok(Some(list)) = keys.list(arguments.get(1)) else { return 0 };
     let from = arguments.integer(2).unwrap_or(0);
     let from = if from < 0 { list.len().saturating_sub(from.unsigned_abs() as usize) } else { from as usize };

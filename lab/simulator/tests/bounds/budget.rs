@@ -8,9 +8,9 @@ const COMMANDS: u64 = 100;
 /// Commands for one item, and as many for each filter index of its queue.
 const ITEM_COMMANDS: u64 = 16;
 /// Bytes that do not depend on the number of items: the payloads that a script may look at without an answer that has them.
-const BYTES: u64 = 2 * BATCH_BYTES_MAX as u64;
+const BYTES: u64 = 3 * BATCH_BYTES_MAX as u64;
 /// Bytes for one item, without its payload: its records, its event, and as many for each filter index.
-const ITEM_BYTES: u64 = 12 * 1024;
+const ITEM_BYTES: u64 = 8 * 1024;
 /// The largest reply.
 const REPLY_BYTES: u64 = 4 * BATCH_BYTES_MAX as u64;
 

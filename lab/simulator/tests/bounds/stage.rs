@@ -93,10 +93,6 @@ pub(crate) fn exclusive(index_count: usize) -> QueueConfig {
     QueueConfig { queue_type, indexes: indexes(index_count), ..simple() }
 }
 
-pub(crate) fn indexed(config: QueueConfig, index_count: usize) -> QueueConfig {
-    QueueConfig { indexes: indexes(index_count), ..config }
-}
-
 pub(crate) fn request(limit: usize, request_id: String) -> DequeueRequest {
     DequeueRequest { worker: worker(), limit, lease_ms: None, filters: Vec::new(), request_id }
 }

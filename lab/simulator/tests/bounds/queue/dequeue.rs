@@ -12,8 +12,8 @@ const REQUESTS: usize = 128;
 const ALL: usize = BATCH_ITEMS_MAX;
 /// What one script call leases at most: it ends after the request that exceeds its bound.
 const LEASES: usize = 2_048 + ALL;
-/// Leases of remembered requests that one script call examines at most, besides those of the request that exceeds the bound.
-const EXAMINED: usize = 1_024 + ALL;
+/// Remembered requests that one script call examines.
+const EXAMINED: usize = 2 * REQUESTS;
 
 pub(super) async fn cases(size: usize) -> Vec<Case> {
     vec![
@@ -175,16 +175,20 @@ async fn locked(size: usize) -> Case {
     case
 }
 
-/// A repeat, while many other leases end at the same time.
+/// A repeat, while other leases end at the same time: of so many it finds its own, and of more it reads no more.
 async fn repeated(size: usize) -> Case {
+    const READ: usize = 4_096;
+    let others = if size == 1 { READ - REQUESTS } else { READ * size };
     let stage = Stage::new(simple()).await;
-    stage.put(messages(0..REQUESTS + 4 * ALL * size, SMALL)).await;
+    stage.put(messages(0..REQUESTS + others, SMALL)).await;
     let ticket = |number| Some(Ticket { server: 1, slot: 1, first: 1, number });
     let requests: Vec<_> = (0..REQUESTS).map(|_| request(1, String::new())).collect();
     stage.store.dequeue(&stage.shard, &requests, false, ticket(1)).await.expect("an open queue");
-    stage.take(4 * ALL * size).await;
-    let scope = Scope { items: REQUESTS, moved: LEASES, ..Scope::default() };
-    measured(&stage, "a repeat", size, scope, &requests, ticket(2)).await.0
+    stage.take(others).await;
+    let scope = Scope { items: REQUESTS, moved: READ, ..Scope::default() };
+    let (case, found) = measured(&stage, "a repeat", size, scope, &requests, ticket(2)).await;
+    assert!(size > 1 || found == [1; REQUESTS], "a repeat finds its leases");
+    case
 }
 
 /// Builds the index of a filter.

@@ -112,13 +112,10 @@ pub(super) async fn sweep(size: usize) -> Vec<Case> {
         for number in 0..100 * size {
             stage.remember(&request_id(number), &leases);
         }
-        if indexes == 1 {
-            (0..due).for_each(|number| stage.park(number, 10));
-        }
         stage.advance(2 * LEASE_MS);
         let calls = stage.metered(Script::Sweep, stage.store.sweep(&stage.shard)).await;
-        // Windows, leases, errored and other ended messages, requests with their leases, slots, ids.
-        let scope = Scope { moved: 7 * MOVED + 1_024 + ALL, indexes, ..Scope::default() };
+        // Windows, leases, errored and other ended messages, requests, slots, ids, parked heads.
+        let scope = Scope { moved: 8 * MOVED, indexes, ..Scope::default() };
         cases.push(Case::new("sweep", what, size, scope, calls));
     }
     cases.push(forgetting(size).await);
