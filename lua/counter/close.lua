@@ -6,11 +6,12 @@
 --@include shard
 --@include pending
 local closed_to, closed, counter = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local p = read_pending(whole(counter, call('HGET', K_PENDING, counter)))
-if closed_to >= p.closed_to then
-  p.closed, p.closed_to = closed, closed_to
-  call('HSET', K_PENDING, counter, write_pending(p))
-  if p.had_older then call('HDEL', K_PENDING, OLDER_FIELD .. counter) end
+-- Only the head of the record changes: its windows, however many there are, stay where they are.
+local raw = call('HGET', K_PENDING, counter) or pack('>I6BI6i4I4', 0, 0, 0, 0, 0)
+local last_write, flags, was_closed_to, windows_at = unpick(HEAD, raw)
+if closed_to >= was_closed_to then
+  flags = flags - flags % HAS_OLDER + closed
+  call('HSET', K_PENDING, counter, pack(HEAD, last_write, flags, closed_to) .. sub(raw, windows_at))
   call('ZADD', K_DIRTY, 'NX', string.format('%.0f', now), counter)
 end
 return {OK}
