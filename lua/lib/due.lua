@@ -1,13 +1,14 @@
--- due: the transitions that time alone causes: the end of an invisibility, the end of a lease. At most DUE_MAX of each
+-- due: the transitions that time alone causes: the end of an invisibility, the end of a lease. At most due_max of each
 -- in one call, and of leases fewer where their attempts and payloads exceed DUE_BYTES_MAX.
 -- move_due RETURNS whether more may be due, leases expired, messages promoted from invisible to pending, how many of the leases
 -- leave an errored message.
-local DUE_MAX, DUE_MANY, DUE_BYTES_MAX = 256, 2000, 4194304
+local DUE_MANY, DUE_BYTES_MAX = 2000, 4194304
+local due_max = share_of(256)
 
 local function move_due()
   local ids, due, expired, errored = {}, {}, 0, 0
   if S[COUNT + INVISIBLE] > 0 then
-    ids = call('ZRANGEBYSCORE', K_INVISIBLE, '-inf', now, 'LIMIT', 0, DUE_MAX)
+    ids = call('ZRANGEBYSCORE', K_INVISIBLE, '-inf', now, 'LIMIT', 0, due_max)
     for _, id in ipairs(ids) do
       local m = load_message(id)
       leave(m, PENDING)
@@ -16,7 +17,7 @@ local function move_due()
     end
   end
   if S[COUNT + RUNNING] > 0 then
-    due = call('ZRANGEBYSCORE', K_RUNNING, '-inf', now, 'LIMIT', 0, DUE_MAX)
+    due = call('ZRANGEBYSCORE', K_RUNNING, '-inf', now, 'LIMIT', 0, due_max)
     for _, id in ipairs(due) do
       if moved_bytes > DUE_BYTES_MAX then break end
       expired = expired + 1
@@ -28,7 +29,7 @@ local function move_due()
   -- The calling server is notified too (`*` stands for every server): it may call for the sweeper, not for its waiting
   -- callers.
   if became_ready > 0 and S[WAIT_UNTIL] > now then waiter = '*' end
-  return #ids == DUE_MAX or #due == DUE_MAX or expired < #due, expired, #ids, errored
+  return #ids == due_max or #due == due_max or expired < #due, expired, #ids, errored
 end
 
 -- RETURNS whether so many are due that they do not all move before the next lease.

@@ -20,6 +20,11 @@ do
   end
 end
 
+-- How many of `count` messages one call moves: fewer where each changes many indexes.
+local function share_of(count)
+  return math.ceil(count / (1 + math.floor(#indexes / 4)))
+end
+
 local function metadata_of(fixed)
   local pairs_found = {}
   local _, _, _, at = options_of(fixed)

@@ -21,6 +21,7 @@
 
 local state, cursor, limit, is_dry_run = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[10] == '1'
 local matched, changed, refused, examined = 0, 0, {}, 0
+local change_max = share_of(2 * limit) -- with the heads that are examined besides
 
 local function change(m)
   if verb == 'redrive' then return redrive(m) end
@@ -49,7 +50,7 @@ local function examine_head(id)
 end
 
 local function examine_page(with_heads)
-  while examined < #ids and bytes + moved_bytes < BYTES_MAX do
+  while examined < #ids and bytes + moved_bytes < BYTES_MAX and changed < change_max do
     examined = examined + 1
     if with_heads then examine_head(ids[examined]) end
     examine(ids[examined])

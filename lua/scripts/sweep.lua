@@ -21,7 +21,7 @@ local _, expired, promoted, errored = move_due()
 local ended_errors, dropped = collect_errored()
 
 -- The list of terminal messages is in the order in which they ended.
-local entries = call('LRANGE', K_DONE, 0, COLLECT_MAX - 1)
+local entries = call('LRANGE', K_DONE, 0, share_of(COLLECT_MAX) - 1)
 local read, due_ids, bytes = 0, {}, 0
 for _, entry in ipairs(entries) do
   if unpick('>I6', entry, DONE_AT) + retention_ms > now or bytes > COLLECT_BYTES_MAX then break end

@@ -3,9 +3,9 @@
 //! return the same results.
 //!
 //! Rules that every verb shares:
-//! - One call is one atomic step. An outer `Err` refuses the whole call, an inner `Err` one item; a refusal changes
-//!   nothing (except [`Applied::Unknown`](crate::Applied)). Items act in order, and each sees the effects of the earlier
-//!   ones.
+//! - One call is one atomic step; a store may divide a batch that touches much into several, between items. An outer `Err`
+//!   refuses the whole call, an inner `Err` one item; a refusal changes nothing (except
+//!   [`Applied::Unknown`](crate::Applied)). Items act in order, and each sees the effects of the earlier ones.
 //! - The shard has one sequence of numbers. Every accepted message takes the next number, which orders messages of equal
 //!   priority; every lease takes the next number as its fencing token. The sequence starts at the microseconds of the
 //!   queue's creation, so that a queue that is deleted and created again never grants the same fencing token twice.

@@ -1,12 +1,14 @@
 -- dequeue/leases: the leases of this call, and the repetition of answered requests (Q10).
--- IDS_READ: remembered requests that one command reads.
-local BYTES_MAX, LEASES_MAX, IDS_READ = 4194304, 2048, 4
+-- IDS_READ: remembered requests that one command reads. LOOK_BYTES: a look at the first message under a filter takes Redis as
+-- long as so many bytes of a body.
+local BYTES_MAX, IDS_READ, LOOK_BYTES = 4194304, 4, 3072
+local leases_max = share_of(2048)
 -- id, head, body of every lease. Those of one request are neighbours, from r.first on. bytes_read: of bodies.
 local leases, leases_end, bytes_read = {}, 0, 0
 
 -- Whether this call has given or read what one call may (X5): requests that are left continue in the next.
 local function is_full()
-  return bytes_read > BYTES_MAX or leases_end >= 3 * LEASES_MAX
+  return bytes_read > BYTES_MAX or leases_end >= 3 * leases_max
 end
 
 -- Leases of one request that end at the same time are a run. The first one is in the request itself; of each further one

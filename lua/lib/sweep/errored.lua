@@ -1,6 +1,6 @@
 -- sweep/errored: collects errored messages, the oldest first: past their retention, or as long as the queue has too
 -- many (Q22).
-local ERRORED_MAX, ERRORED_BYTES_MAX = 256, 4194304 -- the bytes: of payloads, which only remembered ids need
+local ERRORED_BYTES_MAX = 4194304 -- of payloads, which only remembered ids need
 local TOO_MANY = 'too many errored messages'
 
 local function errored_bytes()
@@ -10,7 +10,7 @@ end
 -- RETURNS how many, and how many of these before their retention ended.
 local function collect_errored()
   local count, bytes = call('ZCARD', K_ERRORED), errored_bytes()
-  local oldest = count > 0 and call('ZRANGE', K_ERRORED, 0, ERRORED_MAX - 1, 'WITHSCORES') or {}
+  local oldest = count > 0 and call('ZRANGE', K_ERRORED, 0, share_of(256) - 1, 'WITHSCORES') or {}
   local collected, dropped, read = 0, 0, 0
   for i = 1, #oldest, 2 do
     local is_due = oldest[i + 1] + errored_retention_ms <= now
