@@ -2,8 +2,11 @@
 
 use super::fault::Fault;
 use super::undo::{Log, Undo};
-use super::value::{Bytes, Data, Entry, Sorted, Stream};
+use super::value::{Bytes, Data, Entry, Sorted, Stream, StreamId};
+use crate::commands::float_text;
+use redis::Cmd;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// Keys with their values, under a clock that the owner sets.
 #[derive(Debug, Default)]
@@ -57,6 +60,11 @@ impl Keyspace {
 
     pub(crate) fn publish(&mut self, channel: &[u8], message: &[u8]) {
         self.published.push((channel.into(), message.into()));
+    }
+
+    /// Commands that make the same keys in an empty Redis. Keys that expire do not expire there.
+    pub fn commands(&self) -> Vec<Cmd> {
+        self.keys.iter().flat_map(|(key, entry)| commands_of(key, &entry.data)).collect()
     }
 
     /// The names of all keys, in order.
@@ -259,6 +267,46 @@ impl Keyspace {
     fn drop_if_empty(&mut self, key: &[u8]) {
         if self.keys.get(key).is_some_and(|entry| entry.data.is_empty()) {
             self.remove(key);
+        }
+    }
+}
+
+/// Commands with so many elements each at most.
+const ELEMENTS: usize = 500;
+
+fn commands_of(key: &Bytes, data: &Data) -> Vec<Cmd> {
+    let chunks = |name: &str, elements: Vec<Vec<Bytes>>| -> Vec<Cmd> {
+        let command = |elements: &[Vec<Bytes>]| {
+            let mut command = redis::cmd(name);
+            command.arg(&key[..]);
+            elements.iter().flatten().for_each(|part| {
+                command.arg(&part[..]);
+            });
+            command
+        };
+        elements.chunks(ELEMENTS).map(command).collect()
+    };
+    match data {
+        Data::Text(text) => chunks("SET", vec![vec![text.clone()]]),
+        Data::Hash(hash) => {
+            chunks("HSET", hash.iter().map(|(field, value)| vec![field.clone(), value.clone()]).collect())
+        }
+        Data::Sorted(sorted) => {
+            let pair = |(member, score): (&Bytes, f64)| vec![float_text(score).as_bytes().into(), member.clone()];
+            chunks("ZADD", sorted.ordered().map(pair).collect())
+        }
+        Data::Set(set) => chunks("SADD", set.iter().map(|member| vec![member.clone()]).collect()),
+        Data::List(list) => chunks("RPUSH", list.iter().map(|item| vec![item.clone()]).collect()),
+        Data::Stream(stream) => {
+            let entry = |(id, values): &(StreamId, Arc<Vec<Bytes>>)| {
+                let mut command = redis::cmd("XADD");
+                command.arg(&key[..]).arg(id.text());
+                values.iter().for_each(|value| {
+                    command.arg(&value[..]);
+                });
+                command
+            };
+            stream.entries.iter().map(entry).collect()
         }
     }
 }

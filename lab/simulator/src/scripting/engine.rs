@@ -148,7 +148,7 @@ impl Engine {
         }
         self.may_write.store(may_write, Ordering::Relaxed);
         if let Some(meter) = &mut *locked(&self.meter) {
-            meter.begin(&sha1, arguments.from(3).map(|argument| argument.len() as u64).sum());
+            meter.begin(&sha1, arguments);
         }
         let result = self.call(&function, arguments, 3 + keys);
         if let Some(meter) = &mut *locked(&self.meter) {

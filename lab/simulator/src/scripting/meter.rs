@@ -1,4 +1,4 @@
-//! Counts what script calls make the store do (Q15): commands, and the bytes that these touch.
+//! Counts what script calls make the store do (X5): commands, and the bytes that these touch.
 
 use crate::commands::Arguments;
 use crate::keyspace::{Data, Keyspace};
@@ -27,6 +27,8 @@ impl Work {
 pub struct Metered {
     /// The hash of the script.
     pub sha1: String,
+    /// EVALSHA and its arguments.
+    pub command: Vec<Vec<u8>>,
     /// The bytes of its keys and arguments.
     pub request_bytes: u64,
     /// The bytes of its reply; 0: an error.
@@ -45,8 +47,10 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn begin(&mut self, sha1: &str, request_bytes: u64) {
-        self.current = Metered { sha1: sha1.to_owned(), request_bytes, ..Metered::default() };
+    pub(crate) fn begin(&mut self, sha1: &str, arguments: &Arguments) {
+        let request_bytes = arguments.from(3).map(|argument| argument.len() as u64).sum();
+        let command = arguments.from(0).map(<[u8]>::to_vec).collect();
+        self.current = Metered { sha1: sha1.to_owned(), command, request_bytes, ..Metered::default() };
     }
 
     /// A command that is about to be executed.
@@ -165,4 +169,38 @@ fn skipped(keys: &mut Keyspace, arguments: &Arguments) -> u64 {
     let from = if from < 0 { list.len().saturating_sub(from.unsigned_abs() as usize) } else { from as usize };
     let steps = from.min(list.len().saturating_sub(from)) / BLOCK_ITEMS;
     steps as u64 * LINK_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::SimulatedRedis;
+
+    #[test]
+    fn a_call_counts_its_commands_and_what_they_touch() {
+        let redis = SimulatedRedis::new(0);
+        let metered = |body: &str, argument: &str| {
+            let text = format!("local key, text = KEYS[1], ARGV[1]\n{body}\nreturn 'ok'");
+            let (sha1, _) = redis.execute(redis::cmd("SCRIPT").arg("LOAD").arg(text));
+            let sha1: String = redis::from_redis_value(sha1.expect("a script")).expect("its hash");
+            redis.start_meter();
+            let (reply, _) = redis.execute(redis::cmd("EVALSHA").arg(&sha1).arg(1).arg("k").arg(argument));
+            reply.expect("a reply");
+            let call = redis.take_meter().remove(0);
+            assert_eq!((call.sha1, call.request_bytes, call.reply_bytes), (sha1, 1 + argument.len() as u64, 2));
+            (call.work.commands, call.work.bytes)
+        };
+        let text = "0123456789";
+        assert_eq!(metered("", text), (0, 0));
+        // Key, field, value; the number of new fields.
+        assert_eq!(metered("redis.call('HSET', key, 'f', text)", text), (1, 1 + 1 + 10 + 8));
+        assert_eq!(metered("redis.call('HGETALL', key)", text), (1, 1 + 1 + 10));
+        assert_eq!(metered("redis.call('HLEN', key) redis.call('HGET', key, 'f')", text), (2, 1 + 8 + 1 + 1 + 10));
+        // Only DEL walks what it deletes.
+        assert_eq!(metered("redis.call('UNLINK', key)", text), (1, 1 + 8));
+        assert_eq!(metered("redis.call('HSET', key, 'f', text) redis.call('DEL', key)", text), (2, 20 + 1 + 11 + 8));
+        let pushes = "for _ = 1, 64 do redis.call('RPUSH', key, text) end";
+        assert_eq!(metered(pushes, text), (64, 64 * (1 + 10 + 8)));
+        assert_eq!(metered("redis.call('LRANGE', key, 0, 1)", text), (1, 1 + 1 + 1 + 20));
+        assert_eq!(metered("redis.call('LINDEX', key, 32)", text), (1, 1 + 2 + 10 + 32), "one block before it");
+    }
 }

@@ -1,5 +1,6 @@
 //! What one script call may cost. The figures follow from the limits of requests, not from what the scripts need today.
 
+use crate::real::Measured;
 use tallystone_model::limits::BATCH_BYTES_MAX;
 use tallystone_simulator::{Metered, Work};
 
@@ -13,6 +14,10 @@ const BYTES: u64 = 3 * BATCH_BYTES_MAX as u64;
 const ITEM_BYTES: u64 = 8 * 1024;
 /// The largest reply.
 const REPLY_BYTES: u64 = 4 * BATCH_BYTES_MAX as u64;
+/// Commands of any call, whatever it is about: Redis executes so many in about 20 ms.
+const COMMANDS_MAX: u64 = 24_000;
+/// Bytes of any call.
+const BYTES_MAX: u64 = 8 * BATCH_BYTES_MAX as u64;
 
 /// What a case does, which decides what it may cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +42,7 @@ pub(crate) struct Case {
     what: &'static str,
     size: usize,
     scope: Scope,
-    calls: Vec<Metered>,
+    calls: Vec<Measured>,
 }
 
 /// A case that exceeds the budget.
@@ -63,40 +68,46 @@ impl Case {
         what: &'static str,
         size: usize,
         scope: Scope,
-        calls: Vec<Metered>,
+        calls: Vec<Measured>,
     ) -> Case {
         assert!(!calls.is_empty(), "{script}, {what}: it was not called");
-        assert!(calls.iter().all(|call| call.reply_bytes > 0), "{script}, {what}: it failed");
+        assert!(calls.iter().all(|measured| measured.call.reply_bytes > 0), "{script}, {what}: it failed");
         Case { script, what, size, scope, calls }
     }
 
+    fn calls(&self) -> impl Iterator<Item = &Metered> {
+        self.calls.iter().map(|measured| &measured.call)
+    }
+
     fn most(&self) -> Work {
-        let most = |of: fn(&Metered) -> u64| self.calls.iter().map(of).max().unwrap_or_default();
+        let most = |of: fn(&Metered) -> u64| self.calls().map(of).max().unwrap_or_default();
         Work { commands: most(|call| call.work.commands), bytes: most(|call| call.work.bytes) }
     }
 
     fn budget(&self, call: &Metered) -> Work {
         let units = self.scope.units();
         Work {
-            commands: COMMANDS + ITEM_COMMANDS * units,
-            bytes: BYTES + call.request_bytes + call.reply_bytes + ITEM_BYTES * units,
+            commands: COMMANDS_MAX.min(COMMANDS + ITEM_COMMANDS * units),
+            bytes: BYTES_MAX.min(BYTES + call.request_bytes + call.reply_bytes + ITEM_BYTES * units),
         }
     }
 
     pub(crate) fn header() -> String {
         format!(
-            "{:<20} {:<34} {:>4} {:>5} {:>6} {:>8} {:>8} {:>12} {:>12} {:>12}",
-            "script", "case", "size", "calls", "items", "commands", "of", "bytes", "of", "reply"
+            "{:<20} {:<34} {:>4} {:>5} {:>6} {:>8} {:>8} {:>12} {:>12} {:>12} {:>6}",
+            "script", "case", "size", "calls", "items", "commands", "of", "bytes", "of", "reply", "ms"
         )
     }
 
     pub(crate) fn row(&self) -> String {
         let most = self.most();
-        let tightest = self.calls.iter().map(|call| self.budget(call));
+        let tightest = self.calls().map(|call| self.budget(call));
         let of = tightest.min_by_key(|budget| budget.bytes).unwrap_or_default();
-        let reply = self.calls.iter().map(|call| call.reply_bytes).max().unwrap_or_default();
+        let slowest = self.calls.iter().filter_map(|measured| measured.ms).max_by(f64::total_cmp);
+        let ms = slowest.map_or(String::new(), |ms| format!("{ms:.1}"));
+        let reply = self.calls().map(|call| call.reply_bytes).max().unwrap_or_default();
         format!(
-            "{:<20} {:<34} {:>4} {:>5} {:>6} {:>8} {:>8} {:>12} {:>12} {:>12}",
+            "{:<20} {:<34} {:>4} {:>5} {:>6} {:>8} {:>8} {:>12} {:>12} {:>12} {ms:>6}",
             self.script,
             self.what,
             self.size,
@@ -116,10 +127,11 @@ impl Case {
             let budget = self.budget(call);
             call.work.commands > budget.commands || call.work.bytes > budget.bytes || call.reply_bytes > REPLY_BYTES
         };
-        let call = self.calls.iter().filter(exceeds).max_by_key(|call| call.work.bytes)?;
+        let call = self.calls().filter(exceeds).max_by_key(|call| call.work.bytes)?;
         let mut by_command: Vec<_> = call.by_command.iter().collect();
         by_command.sort_by_key(|(_, work)| std::cmp::Reverse((work.bytes, work.commands)));
-        let commands = by_command.iter().take(6).map(|(name, work)| format!("{} {name} {} B", work.commands, work.bytes));
+        let commands =
+            by_command.iter().take(6).map(|(name, work)| format!("{} {name} {} B", work.commands, work.bytes));
         let Work { commands: of_commands, bytes: of_bytes } = self.budget(call);
         Some(format!(
             "{}, {} (size {}): {} commands of {of_commands}, {} bytes of {of_bytes}, {} in the reply of {REPLY_BYTES}; {}",

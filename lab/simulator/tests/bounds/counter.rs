@@ -1,7 +1,202 @@
-//! The cases of the scripts of counters.
-use crate::budget::Case;
-use tallystone_lua::counter::CounterScript;
+//! The cases of the scripts of counters. Each fills a shard, `size` times as much as one call can reach, and makes one call at
+//! its limit.
+
+use crate::budget::{Case, Scope};
+use crate::space::*;
+use tallystone_lua::counter::*;
+
+/// Events of one call.
+const EVENTS: usize = 512;
+/// Time buckets of one call.
+const BUCKETS: usize = 200;
+/// Counters of one call: of a rollup batch, of a page, of those that fall due.
+const COUNTERS: usize = 1_000;
+/// Windows that one counter has while rollups keep up, and a call about it reads.
+const WINDOWS: u64 = 30;
+
 pub(crate) async fn cases(script: CounterScript, size: usize) -> Vec<Case> {
-    let _ = (script, size);
-    Vec::new()
+    let alone =
+        |what, items, calls| vec![Case::new(script.name(), what, size, Scope { items, ..Scope::default() }, calls)];
+    let space = Space::new();
+    let now = [digits(NOW_MS), digits(REVISION)];
+    let with = |more: Vec<Vec<u8>>| [now.to_vec(), more].concat();
+    let keys = space.keys.log();
+    match script {
+        CounterScript::PutNamespace | CounterScript::DeleteNamespace => {
+            for number in 0..1_000 * size {
+                space.raw("HSET", NAMESPACES, [format!("n{number}").into_bytes(), vec![1; 1_000]]);
+            }
+            let entry = [&be::<6>(1)[..], &[b'{'; 1_000]].concat();
+            space.raw("HSET", NAMESPACES, [b"n1".to_vec(), entry]);
+            let arguments = match script {
+                CounterScript::PutNamespace => {
+                    vec![digits(NOW_MS), b"n1".to_vec(), digits(1), vec![b'{'; 2_000], digits(2), digits(0)]
+                }
+                _ => vec![digits(NOW_MS), b"n1".to_vec(), Vec::new()],
+            };
+            alone("of many namespaces", 1, space.metered(script, &[NAMESPACES.to_owned()], &arguments))
+        }
+        CounterScript::Configure => alone("there already", 1, space.metered(script, &keys, &now)),
+        CounterScript::Tick => alone("one", 1, space.metered(script, &keys, &now)),
+        CounterScript::Fence => {
+            alone("to a later time", 1, space.metered(script, &keys, &with(vec![digits(NOW_MS), Vec::new()])))
+        }
+        CounterScript::Append => append(size),
+        CounterScript::Close => {
+            space.fill_pending(&counter(0), NOW_WINDOW - 10_000 * size as u64..NOW_WINDOW);
+            let arguments = with(vec![digits(NOW_MS), digits(CLOSED_UP), counter(0)]);
+            alone("unsettled windows", 1, space.metered(script, &keys, &arguments))
+        }
+        CounterScript::Seal | CounterScript::Settle | CounterScript::Touch => {
+            [("all counters", COUNTERS, WINDOWS), ("unsettled windows", 100, 1_000 * size as u64)]
+                .into_iter()
+                .map(|(what, counters, windows)| rollup(script, what, size, counters, windows))
+                .collect()
+        }
+        CounterScript::Due => {
+            for number in 0..2 * COUNTERS * size {
+                space.raw("ZADD", &space.keys.key("dirty"), [digits(NOW_MS - 1_000_000), counter(number)]);
+            }
+            let arguments = with(vec![digits(1_000), digits(COUNTERS), digits(60_000)]);
+            alone("many are dirty", COUNTERS, space.metered(script, &keys, &arguments))
+        }
+        CounterScript::Defer => {
+            for number in 0..COUNTERS * size {
+                space.raw("ZADD", &space.keys.key("dirty"), [digits(NOW_MS - 1_000_000), counter(number)]);
+            }
+            let mut arguments = with(vec![digits(1_000), digits(60_000)]);
+            arguments.extend((0..COUNTERS).map(counter));
+            alone("many are dirty", COUNTERS, space.metered(script, &keys, &arguments))
+        }
+        CounterScript::Prune => {
+            space.fill_layout(5_000 * size as u64);
+            let mut arguments = with(vec![digits(NOW_MS - 1_000), digits(NOW_MS - 1_000)]);
+            arguments.extend((0..COUNTERS).map(digits));
+            let keys = [&keys[..], &[space.keys.key(KEPT)]].concat();
+            alone("many layouts", COUNTERS, space.metered(script, &keys, &arguments))
+        }
+        CounterScript::Commit | CounterScript::Delete | CounterScript::Forget | CounterScript::Lower => {
+            home(script, &space, size)
+        }
+    }
+}
+
+fn rollup(script: CounterScript, what: &'static str, size: usize, counters: usize, windows: u64) -> Case {
+    let space = Space::new();
+    for number in 0..counters {
+        space.fill_pending(&counter(number), NOW_WINDOW - windows..NOW_WINDOW);
+    }
+    let mut arguments = vec![digits(NOW_MS), digits(REVISION)];
+    let keys = match script {
+        CounterScript::Settle => space.keys.settle().to_vec(),
+        _ => space.keys.log().to_vec(),
+    };
+    match script {
+        CounterScript::Seal => arguments.push(digits(1_000)),
+        CounterScript::Settle => arguments.push(digits(1_000)),
+        _ => arguments.extend([digits(1_000_000_000), digits(1_000)]),
+    }
+    for number in 0..counters {
+        arguments.push(counter(number));
+        match script {
+            CounterScript::Seal => {}
+            CounterScript::Settle => {
+                // Half of the windows.
+                let to_ms = (NOW_WINDOW - windows / 2) * WINDOW_MS;
+                arguments.extend([digits(to_ms), digits(0), digits(60_000)]);
+            }
+            _ => arguments.push(digits(1)),
+        }
+    }
+    let calls = space.metered(script, &keys, &arguments);
+    Case::new(script.name(), what, size, Scope { items: counters, ..Scope::default() }, calls)
+}
+
+fn home(script: CounterScript, space: &Space, size: usize) -> Vec<Case> {
+    let at_ms = NOW_MS - 10_000;
+    let is_deleted = matches!(script, CounterScript::Forget | CounterScript::Delete);
+    for number in 0..2 * COUNTERS * size {
+        space.fill_checkpoint(&counter(number), at_ms, is_deleted);
+    }
+    let arguments: Vec<Vec<u8>> = match script {
+        CounterScript::Commit => {
+            let update = |number| [counter(number), digits(at_ms), checkpoint(NOW_MS, NOW_MS)];
+            [digits(NOW_MS)].into_iter().chain((0..COUNTERS).flat_map(update)).collect()
+        }
+        CounterScript::Delete => vec![digits(NOW_MS), digits(1_000), counter(0), digits(NOW_MS)],
+        CounterScript::Forget => [digits(NOW_MS)].into_iter().chain((0..COUNTERS).map(counter)).collect(),
+        _ => [digits(at_ms), digits(at_ms - 1)].into_iter().chain((0..COUNTERS).map(counter)).collect(),
+    };
+    let items = if script == CounterScript::Delete { 1 } else { COUNTERS };
+    let calls = space.metered(script, &space.keys.home(), &arguments);
+    vec![Case::new(script.name(), "of many checkpoints", size, Scope { items, ..Scope::default() }, calls)]
+}
+
+/// The events of a call: so many, over so many time buckets, each of another counter.
+fn append_call(space: &Space, what: &'static str, size: usize, buckets: usize, slots: usize) -> Case {
+    const TOKEN_BYTES: usize = 64;
+    const BUCKET_S: u64 = 1;
+    let windows_of_bucket = BUCKET_S * 1_000 / WINDOW_MS;
+    let bucket_of = |event: usize| event % buckets;
+    let window_of = |event: usize| NOW_WINDOW - 1 - bucket_of(event) as u64 * windows_of_bucket;
+    let mut keys = space.keys.log().to_vec();
+    keys.extend((0..buckets).map(|bucket| space.keys.events(BUCKET_S, bucket as u64)));
+    let bound = be::<8>(1 << 60);
+    let mut parameters =
+        [&be::<6>(ACCEPT_MS_MAX)[..], &be::<6>(1_000), &be::<6>(ACCEPT_MS_MAX), &bound, &be::<2>(EVENTS as u64)]
+            .concat();
+    (0..buckets).for_each(|_| parameters.extend_from_slice(&be::<2>(slots as u64)));
+    let (mut items, mut fields, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    for bucket in 0..buckets {
+        for slot in 0..slots {
+            fields.push([&be::<5>(window_of(bucket))[..], &be::<4>(slot as u64)].concat());
+        }
+    }
+    for event in 0..EVENTS {
+        let field = bucket_of(event) * slots + event / buckets % slots + 1;
+        let id = [&be::<2>(7)[..], &[event as u8; 12], format!("{event:t>TOKEN_BYTES$}").as_bytes()].concat();
+        let record = [(1 + 1 + id.len()) as u8, 1, 1];
+        for part in [field as u64, 0, event as u64 + 1] {
+            items.extend_from_slice(&be::<2>(part));
+        }
+        items.extend_from_slice(&be::<6>(window_of(event) * WINDOW_MS + 7));
+        items.push(0);
+        items.extend_from_slice(&be::<8>(1));
+        items.push(record.len() as u8);
+        items.extend_from_slice(&record);
+        ids.push(id);
+    }
+    let mut arguments = vec![digits(NOW_MS), digits(REVISION), digits(1), parameters, items];
+    arguments.extend((0..EVENTS).map(counter));
+    arguments.extend(fields);
+    arguments.extend(ids);
+    let calls = space.metered(CounterScript::Append, &keys, &arguments);
+    Case::new("append", what, size, Scope { items: EVENTS + buckets, ..Scope::default() }, calls)
+}
+
+fn append(size: usize) -> Vec<Case> {
+    let mut cases = Vec::new();
+    let space = Space::new();
+    (0..10_000 * size).for_each(|number| space.fill_pending(&counter(EVENTS + number), NOW_WINDOW - 2..NOW_WINDOW));
+    cases.push(append_call(&space, "new counters", size, BUCKETS, 2));
+    let space = Space::new();
+    space.fill_layout(5_000 * size as u64);
+    cases.push(append_call(&space, "many layouts, the rate rises", size, 1, 16));
+    let space = Space::new();
+    (0..EVENTS).for_each(|number| space.fill_pending(&counter(number), NOW_WINDOW - 1 - WINDOWS..NOW_WINDOW - 1));
+    cases.push(append_call(&space, "known counters", size, 1, 16));
+    // The next window of each counter moves what stands before it into the field of older windows.
+    let space = Space::new();
+    (0..EVENTS).for_each(|number| {
+        space.fill_pending(&counter(number), NOW_WINDOW - 100 * size as u64..NOW_WINDOW - 2);
+    });
+    cases.push(append_call(&space, "unsettled windows", size, BUCKETS, 2));
+    let space = Space::new();
+    for slot in 0..16 {
+        let field = [&be::<5>(NOW_WINDOW - 1)[..], &be::<4>(slot)].concat();
+        let record = [&[80, 1, 1][..], &[b'x'; 78]].concat();
+        space.raw("HSET", &space.keys.events(1, 0), [field, record.repeat(1_000 * size)]);
+    }
+    cases.push(append_call(&space, "a full window", size, 1, 16));
+    cases
 }

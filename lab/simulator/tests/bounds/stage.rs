@@ -1,5 +1,6 @@
 //! A queue on a simulated Redis, whose state a case fills up to its limits.
 
+use crate::real::{self, Measured};
 use redis::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tallystone_model::{
     Backoff, Filter, IndexKeys, Lease, MessageId, Metadata, NewMessage, QueueConfig, QueueName, QueueType, Shard, Store,
 };
 use tallystone_server::store::{Clock, OutboxBound, RedisOptions, RedisStore};
-use tallystone_simulator::{Metered, SimulatedRedis};
+use tallystone_simulator::SimulatedRedis;
 
 const BEGIN_MS: u64 = 1_780_000_000_000;
 /// The lease of every message.
@@ -75,8 +76,11 @@ pub(crate) fn filter(pairs: impl IntoIterator<Item = (usize, usize)>) -> Filter 
 /// The sets of the metadata keys whose numbers have these bits.
 fn indexes(count: usize) -> Vec<IndexKeys> {
     let keys = |bits: usize| (0..METADATA_PAIRS_MAX).filter(move |pair| bits >> pair & 1 == 1).map(key);
-    let mut all: Vec<IndexKeys> =
-        (1..1 << METADATA_PAIRS_MAX).rev().take(count).map(|bits| IndexKeys::parse(keys(bits)).expect("keys")).collect();
+    let mut all: Vec<IndexKeys> = (1..1 << METADATA_PAIRS_MAX)
+        .rev()
+        .take(count)
+        .map(|bits| IndexKeys::parse(keys(bits)).expect("keys"))
+        .collect();
     all.sort();
     all
 }
@@ -139,12 +143,12 @@ impl Stage {
         self.clock.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// The store calls of `script` that `call` makes.
-    pub(crate) async fn metered<T>(&self, script: Script, call: impl Future<Output = T>) -> Vec<Metered> {
+    /// The calls of `script` that `call` makes.
+    pub(crate) async fn metered<T>(&self, script: Script, call: impl Future<Output = T>) -> Vec<Measured> {
+        let state = real::url().map(|_| self.redis.keyspace().commands()).unwrap_or_default();
         self.redis.start_meter();
         call.await;
-        let calls = self.redis.take_meter();
-        calls.into_iter().filter(|call| call.sha1 == script.sha1()).collect()
+        real::measured(&state, self.redis.take_meter(), script.sha1())
     }
 
     /// A command on one of the queue's keys.

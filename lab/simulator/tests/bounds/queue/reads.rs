@@ -107,5 +107,11 @@ pub(super) async fn check(size: usize) -> Vec<Case> {
         }
     };
     let calls = stage.metered(Script::Check, call).await;
-    vec![Case::new("check", "every phase", size, Scope { moved: STEP, indexes: ALL_INDEXES, ..Scope::default() }, calls)]
+    vec![Case::new(
+        "check",
+        "every phase",
+        size,
+        Scope { moved: STEP, indexes: ALL_INDEXES, ..Scope::default() },
+        calls,
+    )]
 }

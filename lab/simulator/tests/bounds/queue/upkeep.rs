@@ -79,7 +79,9 @@ pub(super) async fn build(size: usize) -> Vec<Case> {
 pub(super) async fn sweep(size: usize) -> Vec<Case> {
     const MOVED: usize = SWEEP_ITEMS_MAX;
     let mut cases = Vec::new();
-    for (what, payload, indexes) in [("all is due, the largest", PAYLOAD_BYTES_MAX, 0), ("all is due, indexed", SMALL, 4)] {
+    for (what, payload, indexes) in
+        [("all is due, the largest", PAYLOAD_BYTES_MAX, 0), ("all is due, all indexes", SMALL, ALL_INDEXES)]
+    {
         let due = if indexes > 0 { MOVED + 4 } else { (MOVED + 4) * size };
         let config = QueueConfig {
             id_window_ms: DELAY_MS_MAX,

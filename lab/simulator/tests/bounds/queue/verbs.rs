@@ -88,7 +88,8 @@ pub(super) async fn release(size: usize) -> Vec<Case> {
         cases.push(Case::new("release", what, size, Scope { items: ALL, indexes, ..Scope::default() }, calls));
     }
     let stage = waiting(PAYLOAD_BYTES_MAX, size).await;
-    let release = |number| Release { lease: nobodys(number), delay_ms: None, reason: reason(), verdict: Verdict::Retry };
+    let release =
+        |number| Release { lease: nobodys(number), delay_ms: None, reason: reason(), verdict: Verdict::Retry };
     let items = (0..ALL).map(release).collect();
     let calls = stage.metered(Script::Release, stage.store.release(&stage.shard, items)).await;
     cases.push(Case::new("release", "never leased", size, Scope { items: ALL, ..Scope::default() }, calls));
