@@ -85,6 +85,9 @@
 //! With the feature `telemetry`, unary calls carry the context of the caller's OpenTelemetry span, which a message takes along to its
 //! worker. A [`Worker`] runs each handler in a span `process <queue>`, as a part of that trace. Spans go to the global tracer
 //! provider that is installed when the worker starts.
+//!
+//! # Local counters
+//! With the feature `local`, on Unix, `local::LocalCounters` counts in this process and exchanges sums with the service at an interval.
 
 // What lives here: the client's types, one method per RPC, and the worker runtime, on top of the generated code of
 // tallystone-proto. What may not: code or types of the server and the store.
@@ -104,6 +107,8 @@ mod history;
 mod indexed_depth;
 mod inspect;
 mod lease;
+#[cfg(all(feature = "local", unix))]
+pub mod local;
 mod message;
 mod outage;
 mod queue;

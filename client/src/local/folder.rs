@@ -1,0 +1,273 @@
+//! An open folder: its lock, its cells, its names, and the slots of its counters.
+
+use super::cells::Cells;
+use super::error::{IoContext as _, LocalError};
+use super::files;
+use super::names::{Given, Names};
+use super::options::{LocalOptions, check_names};
+use super::push_file::Push;
+use super::slot::Slot;
+use super::stats::{Stats, Tally};
+use super::stripes::Stripes;
+use super::unresolved::{self, Unresolved};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+
+/// The slots by namespace and counter.
+type Slots = HashMap<String, HashMap<String, Arc<Slot>>>;
+
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    pub(super) options: LocalOptions,
+    pub(super) cells: Cells,
+    pub(super) stripes: Arc<Stripes>,
+    pub(super) tally: Tally,
+    slots: RwLock<Slots>,
+    /// Locked before `slots`.
+    allocation: Mutex<Allocation>,
+    /// No other process has the folder while this file is open.
+    _lock: File,
+}
+
+/// Which slots are free.
+struct Allocation {
+    names: Names,
+    free: Vec<u32>,
+}
+
+impl Folder {
+    /// Opens or makes the folder, and returns the pushes that a process before this one has begun.
+    pub(super) fn open(path: &Path, options: LocalOptions) -> Result<(Folder, Vec<Push>), LocalError> {
+        options.check()?;
+        std::fs::create_dir_all(path).when("create", path)?;
+        let lock = files::lock(path)?;
+        if !Cells::exist_in(path) {
+            create(path, &options)?;
+        }
+        let cells = Cells::open(path, options.slots_max, options.stripes_max)?;
+        let (names, given) = Names::open(path, cells.folder_id(), cells.names_mark(), cells.slots())?;
+        cells.set_names_mark(names.mark());
+        let mut slots = Slots::new();
+        let mut free: HashSet<u32> = (0..options.slots_max).collect();
+        for Given { slot, namespace, counter } in given {
+            free.remove(&slot);
+            let total = cells.total(slot as usize);
+            let entry = Arc::new(Slot::new(slot, namespace.clone(), counter.clone(), total));
+            slots.entry(namespace).or_default().insert(counter, entry);
+        }
+        // A slot is named before its first add, and everything is pushed before it is freed.
+        if let Some(slot) = free.iter().find(|slot| cells.unpushed(**slot as usize) != 0) {
+            return Err(LocalError::damaged(&path.join("cells"), format!("slot {slot} has adds, but no name")));
+        }
+        let pushes = Push::read_all(path, cells.folder_id())?;
+        for push in &pushes {
+            let of_namespace = slots.get(&push.namespace);
+            let slot = |counter| of_namespace.and_then(|slots| slots.get(counter)).map(|slot| slot.index);
+            if push.items.iter().any(|item| slot(&item.counter) != Some(item.slot)) {
+                let file = Push::path(path, &push.namespace);
+                return Err(LocalError::damaged(&file, "its counters are not those of the folder"));
+            }
+        }
+        let unresolved = unresolved::read(path)?;
+        let tally = Tally::default();
+        tally.unresolved.store(unresolved.len() as u64, Ordering::Relaxed);
+        let unresolved: HashSet<_> = unresolved.iter().map(Unresolved::event).collect();
+        // The process died after it had put these aside, and before it had moved their bases.
+        for push in &pushes {
+            for item in &push.items {
+                let event = (push.namespace.clone(), item.counter.clone(), push.token.clone(), push.time_ms);
+                if unresolved.contains(&event) {
+                    cells.set_base(item.slot as usize, item.base);
+                }
+            }
+        }
+        let mut free: Vec<u32> = free.into_iter().collect();
+        free.sort_unstable_by(|a, b| b.cmp(a));
+        let folder = Folder {
+            path: path.to_owned(),
+            options,
+            stripes: Stripes::new(&cells),
+            cells,
+            tally,
+            slots: RwLock::new(slots),
+            allocation: Mutex::new(Allocation { names, free }),
+            _lock: lock,
+        };
+        Ok((folder, pushes))
+    }
+
+    pub(super) fn slots(&self) -> RwLockReadGuard<'_, Slots> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slots_mut(&self) -> RwLockWriteGuard<'_, Slots> {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn allocation(&self) -> MutexGuard<'_, Allocation> {
+        self.allocation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The slots of these counters, which are made if the folder does not have them: then this writes to disk.
+    pub(super) fn find_or_give(&self, namespace: &str, counters: &[&str]) -> Result<Vec<Arc<Slot>>, LocalError> {
+        let find = |counter: &&str| self.slots().get(namespace)?.get(*counter).cloned();
+        if let Some(found) = counters.iter().map(find).collect() {
+            return Ok(found);
+        }
+        for counter in counters {
+            check_names(namespace, counter)?;
+        }
+        let mut allocation = self.allocation();
+        let mut slots: Vec<Option<Arc<Slot>>> = counters.iter().map(find).collect();
+        // In the order of the call, each once.
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        let mut given: Vec<Given> = Vec::new();
+        for (counter, slot) in counters.iter().zip(&slots) {
+            if slot.is_none() && !places.contains_key(counter) {
+                let Some(place) = allocation.free.len().checked_sub(1 + given.len()) else {
+                    return Err(LocalError::Full { slots_max: self.options.slots_max });
+                };
+                let (namespace, slot) = (namespace.to_owned(), allocation.free[place]);
+                places.insert(counter, given.len());
+                given.push(Given { slot, namespace, counter: (*counter).to_owned() });
+            }
+        }
+        self.options.steps.reach("before names are written");
+        allocation.names.give(&given).when("write names to", &self.path)?;
+        self.cells.set_names_mark(allocation.names.mark());
+        self.options.steps.reach("names are written");
+        let rest = allocation.free.len() - given.len();
+        allocation.free.truncate(rest);
+        let made: Vec<Arc<Slot>> = given
+            .into_iter()
+            .map(|Given { slot, namespace, counter }| {
+                Arc::new(Slot::new(slot, namespace, counter, self.cells.total(slot as usize)))
+            })
+            .collect();
+        let mut all = self.slots_mut();
+        let of_namespace = all.entry(namespace.to_owned()).or_default();
+        of_namespace.extend(made.iter().map(|slot| (slot.counter.clone(), slot.clone())));
+        drop(all);
+        for (counter, slot) in counters.iter().zip(&mut slots) {
+            *slot = slot.take().or_else(|| Some(made[places[counter]].clone()));
+        }
+        Ok(slots.into_iter().flatten().collect())
+    }
+
+    /// Frees the slots of counters that were not used for a time or that the service has forgotten (L3). A counter with a handle, or with
+    /// adds that are not pushed, stays. Counters of a namespace with a push that has not ended stay, too.
+    pub(super) fn free_unused(&self, is_being_pushed: impl Fn(&str) -> bool) -> Result<(), LocalError> {
+        let mut allocation = self.allocation();
+        let mut freed: Vec<Arc<Slot>> = Vec::new();
+        let now = Instant::now();
+        let mut all = self.slots_mut();
+        for (_, slots) in all.iter_mut().filter(|(namespace, _)| !is_being_pushed(namespace)) {
+            // Handles are cloned from others or under the lock of `slots`, so this number does not rise from 1 meanwhile.
+            let unused = slots.extract_if(|_, slot| {
+                let has_handle = Arc::strong_count(slot) > 1;
+                let total = self.cells.total(slot.index as usize);
+                let mut state = slot.state();
+                if has_handle || total != state.seen_total {
+                    (state.used_at, state.seen_total) = (now, total);
+                }
+                let is_idle = state.is_gone || now.duration_since(state.used_at) >= self.options.idle();
+                !has_handle && is_idle && self.cells.unpushed(slot.index as usize) == 0
+            });
+            freed.extend(unused.map(|(_, slot)| slot));
+        }
+        all.retain(|_, slots| !slots.is_empty());
+        drop(all);
+        if freed.is_empty() && !allocation.names.is_long() {
+            return Ok(());
+        }
+        let result = self.free(&mut allocation, &freed);
+        if result.is_err() {
+            let mut slots = self.slots_mut();
+            for slot in freed {
+                slots.entry(slot.namespace.clone()).or_default().insert(slot.counter.clone(), slot);
+            }
+        }
+        result
+    }
+
+    /// The next counter of a slot begins with nothing to push: base and cells are equal, also on disk.
+    fn free(&self, allocation: &mut Allocation, freed: &[Arc<Slot>]) -> Result<(), LocalError> {
+        self.sync()?;
+        if !freed.is_empty() {
+            let freed: Vec<Given> = freed.iter().map(|slot| given(slot)).collect();
+            allocation.names.free(&freed).when("write names to", &self.path)?;
+            self.cells.set_names_mark(allocation.names.mark());
+            allocation.free.extend(freed.iter().map(|name| name.slot));
+        }
+        self.options.steps.reach("slots are freed");
+        if allocation.names.is_long() {
+            let all: Vec<Given> = self.slots().values().flat_map(HashMap::values).map(|slot| given(slot)).collect();
+            let written = allocation.names.shorten(&all);
+            self.options.steps.reach("names are written again");
+            // The list may be the new one although a later step failed.
+            self.cells.set_names_mark(allocation.names.mark());
+            written.when("write names to", &self.path)?;
+        }
+        Ok(())
+    }
+
+    /// Whether some counter has adds that are not pushed.
+    pub(super) fn has_unpushed(&self) -> bool {
+        self.slots().values().flat_map(HashMap::values).any(|slot| self.cells.unpushed(slot.index as usize) != 0)
+    }
+
+    /// Writes the cells to disk.
+    pub(super) fn sync(&self) -> Result<(), LocalError> {
+        // What is added from here on may be missing.
+        let begin = Instant::now();
+        let result = self.cells.sync().when("write", &self.path);
+        if result.is_err() {
+            Tally::count(&self.tally.sync_failures);
+        }
+        self.tally.latest(|latest| {
+            if result.is_ok() {
+                latest.synced_at = begin;
+            }
+            latest.sync_error = result.as_ref().err().map(ToString::to_string);
+        });
+        if result.is_ok() {
+            self.options.steps.reach("cells are on disk");
+        }
+        result
+    }
+
+    /// Writes to disk which files the folder has.
+    pub(super) fn sync_files(&self) -> Result<(), LocalError> {
+        files::sync_folder(&self.path).when("write", &self.path)?;
+        self.options.steps.reach("files are on disk");
+        Ok(())
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let slots = self.slots();
+        let all = || slots.values().flat_map(HashMap::values);
+        let bounds =
+            all().map(|slot| slot.state().reading(0, &self.options)).filter(|reading| reading.pulled_at.is_some());
+        let bounds: Vec<Option<u64>> = bounds.map(|reading| reading.error_bound).collect();
+        let error_bound_max = bounds.into_iter().collect::<Option<Vec<u64>>>().and_then(|all| all.into_iter().max());
+        self.tally.read(all().count() as u64, error_bound_max)
+    }
+}
+
+fn given(slot: &Slot) -> Given {
+    Given { slot: slot.index, namespace: slot.namespace.clone(), counter: slot.counter.clone() }
+}
+
+/// Makes the files of a new folder. `cells` comes last: a process that dies before has made nothing.
+fn create(path: &Path, options: &LocalOptions) -> Result<(), LocalError> {
+    if Names::exist_in(path)? {
+        return Err(LocalError::damaged(&path.join("cells"), "the file is missing"));
+    }
+    let folder_id = uuid::Uuid::new_v4().as_u64_pair().0;
+    let mark = Names::create(path, folder_id)?;
+    Cells::create(path, folder_id, options.slots_max, options.stripes_max, mark)
+}

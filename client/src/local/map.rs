@@ -1,0 +1,46 @@
+//! A file mapped into memory as words of 8 bytes: the only file of this crate with `unsafe`.
+#![allow(unsafe_code, reason = "a mapping is a pointer")]
+
+use memmap2::{MmapOptions, MmapRaw};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::AtomicI64;
+
+/// Bytes of a word.
+pub(super) const WORD_BYTES: usize = size_of::<AtomicI64>();
+
+/// The first `words` words of a file, shared with the page cache: what is stored here survives the death of the process.
+pub(super) struct Map {
+    mapping: MmapRaw,
+    words: usize,
+}
+
+impl Map {
+    /// Maps the beginning of a file, for reading and writing.
+    ///
+    /// # Errors
+    /// The file is shorter than that, or cannot be mapped.
+    pub(super) fn new(file: &File, words: usize) -> io::Result<Map> {
+        let bytes = words * WORD_BYTES;
+        // Beyond the end of the file an access would be a SIGBUS.
+        if file.metadata()?.len() < bytes as u64 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its header says"));
+        }
+        Ok(Map { mapping: MmapOptions::new().len(bytes).map_raw(file)?, words })
+    }
+
+    /// All words.
+    #[inline]
+    pub(super) fn words(&self) -> &[AtomicI64] {
+        // SAFETY: the mapping has this many words, is aligned to a page, and lives as long as `self`. Any bytes are a valid word.
+        // The folder is locked, so no other process of this library writes to it; if another one does, the words are still
+        // atomic.
+        unsafe { std::slice::from_raw_parts(self.mapping.as_mut_ptr().cast(), self.words) }
+    }
+
+    /// Waits until these words are on disk.
+    pub(super) fn sync(&self, words: Range<usize>) -> io::Result<()> {
+        self.mapping.flush_range(words.start * WORD_BYTES, words.len() * WORD_BYTES)
+    }
+}

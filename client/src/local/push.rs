@@ -1,0 +1,346 @@
+//! Pushes: what is not pushed becomes a file, the file is sent until each add has a definite answer, and the bases follow (L2).
+//!
+//! The order of the steps is what makes a crash harmless. For each of them:
+//!
+//! 1. The totals are read. A crash: nothing has happened.
+//! 2. The cells are written to disk. From here on a loss of power leaves totals that are at least those of the push.
+//! 3. The push is written to disk, under its name. A crash: the next process sends it.
+//! 4. The adds are sent. A crash: the next process sends them again with the same token and time, and they count once.
+//! 5. For each answer, the base of its slot is set to the number in the push. A crash: the next process sets it again.
+//! 6. The bases are written to disk. Before this, a loss of power could bring back a base without its push.
+//! 7. The push is removed, and the removal is written to disk. Before this, a loss of power could bring the push back after the next
+//!    one had moved the bases on.
+
+use super::error::{IoContext as _, LocalError};
+use super::files;
+use super::folder::Folder;
+use super::push_file::{Item, Push};
+use super::service::{CALL_MAX, Service};
+use super::slot::unix_ms;
+use super::stats::Tally;
+use super::unresolved::{self, Unresolved};
+use crate::counter::{Added, CounterType, IdempotencyToken, NewAdd};
+use crate::error::Refused;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime};
+use tokio::task::spawn_blocking;
+
+/// How often a round sends a push with a new time: after the second time the clock is probably wrong.
+const SENT_PER_ROUND: usize = 2;
+
+pub(super) struct Pusher<S> {
+    folder: Arc<Folder>,
+    service: Arc<S>,
+    /// Those that have not ended, by namespace: each namespace has at most one.
+    pub(super) pushes: BTreeMap<String, Push>,
+    pub(super) types: HashMap<String, CounterType>,
+}
+
+/// What an add that did not count means.
+enum Refusal {
+    /// Certainly not counted, now or ever.
+    TooOld,
+    /// Sending it again does not help.
+    Unresolved,
+    /// The same bytes may have another answer later.
+    Later,
+}
+
+/// What came of sending a push once.
+#[derive(Default)]
+struct Sent {
+    too_old: usize,
+    unresolved: Vec<Unresolved>,
+    /// Why some adds have no definite answer.
+    later: Option<String>,
+}
+
+fn classify(refused: &Refused) -> Refusal {
+    match refused.reason.as_str() {
+        "TOO_OLD" => Refusal::TooOld,
+        "TOKEN_EXPIRED" | "TOKEN_CONFLICT" | "OVERFLOW" | "INVALID_ARGUMENT" => Refusal::Unresolved,
+        _ => Refusal::Later,
+    }
+}
+
+impl<S: Service> Pusher<S> {
+    /// `pushes` are those of a process before this one.
+    pub(super) fn new(folder: Arc<Folder>, service: Arc<S>, pushes: Vec<Push>) -> Self {
+        let pushes = pushes.into_iter().map(|push| (push.namespace.clone(), push)).collect();
+        Pusher { folder, service, pushes, types: HashMap::new() }
+    }
+
+    /// Pushes everything that was added before the call.
+    ///
+    /// # Errors
+    /// Something is not pushed; the next round continues. The text says what failed first.
+    pub(super) async fn round(&mut self) -> Result<(), String> {
+        let (began, mut failed) = (Instant::now(), Vec::new());
+        // A push of before holds back what was added since: a second round pushes it as soon as the first one has ended.
+        let rounds = if self.pushes.is_empty() { 1 } else { 2 };
+        for _ in 0..rounds {
+            if failed.is_empty() {
+                self.begin(&mut failed).await;
+                self.send_all(&mut failed).await;
+                self.end(&mut failed).await;
+            }
+        }
+        let tally = &self.folder.tally;
+        let result = failed.into_iter().next().map_or(Ok(()), Err);
+        if result.is_err() {
+            Tally::count(&tally.push_failures);
+        }
+        tally.latest(|latest| {
+            if result.is_ok() {
+                latest.pushed_at = began;
+            }
+            latest.push_error = result.clone().err();
+        });
+        result
+    }
+
+    /// Steps 1 to 3.
+    async fn begin(&mut self, failed: &mut Vec<String>) {
+        let (folder, held): (_, Vec<String>) = (self.folder.clone(), self.pushes.keys().cloned().collect());
+        let Some(mut new) = blocking(failed, move || Ok(capture(&folder, &held))).await else { return };
+        let mut begun = Vec::new();
+        for push in new.drain(..) {
+            match self.type_of(&push).await {
+                Ok(CounterType::BestEffort) => {
+                    failed.push(format!("the namespace {} is BEST_EFFORT: a push could count twice", push.namespace));
+                }
+                Ok(_) => begun.push(push),
+                Err(error) => failed.push(error),
+            }
+        }
+        let folder = self.folder.clone();
+        let written = blocking(failed, move || {
+            write(&folder, &begun)?;
+            Ok(begun)
+        });
+        for push in written.await.into_iter().flatten() {
+            self.pushes.insert(push.namespace.clone(), push);
+        }
+    }
+
+    /// The type of a namespace: with BEST_EFFORT the service ignores tokens.
+    async fn type_of(&mut self, push: &Push) -> Result<CounterType, String> {
+        if let Some(counter_type) = self.types.get(&push.namespace) {
+            return Ok(*counter_type);
+        }
+        let counters = push.items.first().map(|item| item.counter.clone()).into_iter().collect();
+        let counted =
+            self.service.get(&push.namespace, counters).await.map_err(|error| error.to_string())?.into_iter().next();
+        let counted = counted.ok_or("a count without a result")?.map_err(|refused| refused.to_string())?;
+        self.types.insert(push.namespace.clone(), counted.counter_type);
+        Ok(counted.counter_type)
+    }
+
+    /// Steps 4 and 5.
+    async fn send_all(&mut self, failed: &mut Vec<String>) {
+        let namespaces: Vec<String> = self.pushes.keys().cloned().collect();
+        for namespace in namespaces {
+            for attempt in 1..=SENT_PER_ROUND {
+                let Some(push) = self.pushes.get(&namespace) else { break };
+                let Sent { too_old, unresolved, later } = self.send(push).await;
+                let is_late = later.is_some() || too_old > 0;
+                if !unresolved.is_empty() {
+                    let (folder, push) = (self.folder.clone(), push.clone());
+                    blocking(failed, move || set_aside(&folder, &push, &unresolved)).await;
+                }
+                // Only when each add is definite: one that may have counted must be sent as it was.
+                if too_old > 0 && later.is_none() && attempt < SENT_PER_ROUND {
+                    let (folder, push) = (self.folder.clone(), push.clone());
+                    let Some(push) = blocking(failed, move || renew(&folder, &push)).await else { break };
+                    self.pushes.insert(namespace.clone(), push);
+                    continue;
+                }
+                if is_late {
+                    failed.push(
+                        later.unwrap_or_else(|| {
+                            format!("{too_old} adds to {namespace} are TOO_OLD: is the clock wrong?")
+                        }),
+                    );
+                }
+                break;
+            }
+        }
+    }
+
+    /// Sends what has no definite answer yet.
+    async fn send(&self, push: &Push) -> Sent {
+        let (steps, mut sent) = (&self.folder.options.steps, Sent::default());
+        let rest: Vec<&Item> = rest(&self.folder, push).collect();
+        for items in rest.chunks(CALL_MAX) {
+            let add = |item: &&Item| {
+                let token = IdempotencyToken::new(push.token.clone(), push.time_ms);
+                NewAdd::new(item.counter.clone(), item.delta).token(token)
+            };
+            steps.reach("adds are not sent");
+            let answer = self.service.add(&push.namespace, items.iter().map(add).collect()).await;
+            steps.reach("adds are answered");
+            let results = match answer {
+                Ok(results) => results,
+                Err(error) => {
+                    // The service is away, or refuses the namespace. The other calls would have the same answer.
+                    sent.later = Some(format!("{}: {error}", push.namespace));
+                    return sent;
+                }
+            };
+            for (item, result) in items.iter().zip(results) {
+                match result {
+                    Ok(added) => self.count(push, item, &added),
+                    Err(refused) => match classify(&refused) {
+                        Refusal::TooOld => sent.too_old += 1,
+                        Refusal::Unresolved => sent.unresolved.push(Unresolved::new(push, item, &refused.reason)),
+                        Refusal::Later => sent.later = Some(format!("{}/{}: {refused}", push.namespace, item.counter)),
+                    },
+                }
+            }
+        }
+        sent
+    }
+
+    fn count(&self, push: &Push, item: &Item, added: &Added) {
+        let folder = &self.folder;
+        let slot = folder.slots().get(&push.namespace).and_then(|slots| slots.get(&item.counter)).cloned();
+        {
+            let mut state = slot.as_ref().map(|slot| slot.state());
+            folder.cells.set_base(item.slot as usize, item.base);
+            if let Some(state) = &mut state {
+                state.count(push.time_ms, item.delta, self.types.get(&push.namespace).copied());
+            }
+        }
+        Tally::count(&folder.tally.pushed_adds);
+        if added.duplicate {
+            Tally::count(&folder.tally.duplicates);
+        }
+        folder.options.steps.reach("a base has moved");
+    }
+
+    /// Steps 6 and 7.
+    async fn end(&mut self, failed: &mut Vec<String>) {
+        let has_ended = |push: &&Push| rest(&self.folder, push).next().is_none();
+        let ended: Vec<String> = self.pushes.values().filter(has_ended).map(|push| push.namespace.clone()).collect();
+        let folder = self.folder.clone();
+        let removed = blocking(failed, move || {
+            remove(&folder, &ended)?;
+            Ok(ended)
+        });
+        for namespace in removed.await.into_iter().flatten() {
+            self.pushes.remove(&namespace);
+            Tally::count(&self.folder.tally.pushes);
+        }
+        let (folder, held): (_, Vec<String>) = (self.folder.clone(), self.pushes.keys().cloned().collect());
+        blocking(failed, move || folder.free_unused(|namespace| held.iter().any(|held| held == namespace))).await;
+    }
+}
+
+/// Calls the file system on a thread that may wait for it.
+async fn blocking<T: Send + 'static>(
+    failed: &mut Vec<String>,
+    work: impl FnOnce() -> Result<T, LocalError> + Send + 'static,
+) -> Option<T> {
+    match spawn_blocking(work).await {
+        Ok(Ok(done)) => Some(done),
+        Ok(Err(error)) => {
+            failed.push(error.to_string());
+            None
+        }
+        Err(panicked) => {
+            if let Ok(panic) = panicked.try_into_panic() {
+                std::panic::resume_unwind(panic);
+            }
+            // The runtime ends.
+            failed.push("the runtime is being shut down".to_owned());
+            None
+        }
+    }
+}
+
+/// The adds without a definite answer: the base of the others has been set.
+fn rest<'a>(folder: &'a Folder, push: &'a Push) -> impl Iterator<Item = &'a Item> {
+    push.items.iter().filter(|item| folder.cells.base(item.slot as usize) != item.base)
+}
+
+/// Step 1: a push for each namespace that has something to push and has no push that has not ended.
+fn capture(folder: &Folder, held: &[String]) -> Vec<Push> {
+    let mut pushes = Vec::new();
+    for (namespace, slots) in folder.slots().iter().filter(|(namespace, _)| !held.contains(namespace)) {
+        let item = |slot: &super::slot::Slot| {
+            let (total, base) = (folder.cells.total(slot.index as usize), folder.cells.base(slot.index as usize));
+            let delta = total.wrapping_sub(base);
+            (delta != 0).then(|| Item { slot: slot.index, counter: slot.counter.clone(), delta, base: total })
+        };
+        let items: Vec<Item> = slots.values().filter_map(|slot| item(slot)).collect();
+        if !items.is_empty() {
+            let (token, time_ms) = new_event();
+            pushes.push(Push { namespace: namespace.clone(), token, time_ms, items });
+        }
+    }
+    folder.options.steps.reach("totals are read");
+    pushes
+}
+
+/// A new token, and the time.
+fn new_event() -> (String, u64) {
+    (uuid::Uuid::new_v4().simple().to_string(), unix_ms(SystemTime::now()))
+}
+
+/// Steps 2 and 3.
+fn write(folder: &Folder, pushes: &[Push]) -> Result<(), LocalError> {
+    if pushes.is_empty() {
+        return Ok(());
+    }
+    folder.sync()?;
+    for push in pushes {
+        let path = Push::path(&folder.path, &push.namespace);
+        push.write(&folder.path, folder.cells.folder_id()).when("write", &path)?;
+        folder.options.steps.reach("a push is written");
+        push.finish(&folder.path).when("rename", &path)?;
+        folder.options.steps.reach("a push has its name");
+    }
+    folder.sync_files()
+}
+
+/// Keeps adds for an operator. From here on the push does not have them.
+fn set_aside(folder: &Folder, push: &Push, adds: &[Unresolved]) -> Result<(), LocalError> {
+    unresolved::append(&folder.path, adds).when("write unresolved adds to", &folder.path)?;
+    folder.options.steps.reach("unresolved adds are on disk");
+    folder.tally.unresolved.fetch_add(adds.len() as u64, Ordering::Relaxed);
+    let aside: HashMap<&str, &Unresolved> = adds.iter().map(|add| (add.counter.as_str(), add)).collect();
+    for item in push.items.iter().filter(|item| aside.contains_key(item.counter.as_str())) {
+        let slot = folder.slots().get(&push.namespace).and_then(|slots| slots.get(&item.counter)).cloned();
+        let _base_moves = slot.as_ref().map(|slot| slot.state());
+        folder.cells.set_base(item.slot as usize, item.base);
+    }
+    Ok(())
+}
+
+/// The rest of a push whose adds are all TOO_OLD, with a new token and the time of now. It is on disk before it is sent: after a crash, the
+/// new one or the old one is sent, and the adds of the old one never count.
+fn renew(folder: &Folder, push: &Push) -> Result<Push, LocalError> {
+    let (token, time_ms) = new_event();
+    let items = rest(folder, push).cloned().collect();
+    let push = Push { namespace: push.namespace.clone(), token, time_ms, items };
+    // The new file lacks the adds that have counted, so their bases must be on disk before it.
+    write(folder, std::slice::from_ref(&push))?;
+    folder.options.steps.reach("a push has a new time");
+    Ok(push)
+}
+
+/// Steps 6 and 7.
+fn remove(folder: &Folder, namespaces: &[String]) -> Result<(), LocalError> {
+    if namespaces.is_empty() {
+        return Ok(());
+    }
+    folder.sync()?;
+    for namespace in namespaces {
+        let path = Push::path(&folder.path, namespace);
+        files::remove(&path).when("remove", &path)?;
+        folder.options.steps.reach("a push is removed");
+    }
+    folder.sync_files()
+}

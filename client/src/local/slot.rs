@@ -1,0 +1,281 @@
+//! What is known of one counter, and what a read makes of it.
+
+use super::options::LocalOptions;
+use crate::counter::{Counted, CounterType};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Pushes of one counter that are remembered until a pull has them; of a counter that is not read, fewer.
+const PUSHED_MAX: usize = 64;
+const PUSHED_UNREAD_MAX: usize = 8;
+
+/// A value of a counter (L1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reading {
+    /// The last pulled count, plus what this folder has added since. Only this folder's adds if the counter was never pulled.
+    pub value: i64,
+    /// By how much the value may differ from the count of all adds that have happened; `None`: unknown, because the counter was never
+    /// pulled, or no rollup of it has run. Clears and deletions are not part of it.
+    pub error_bound: Option<u64>,
+    /// Adds of others that are older than this are in the value, in ms; `None` as above. The error bound is this time multiplied by
+    /// [`others_per_s_max`](LocalOptions::others_per_s_max), plus what is uncertain of this folder's adds.
+    pub age_ms: Option<u64>,
+    /// When the last pull began; `None`: never.
+    pub pulled_at: Option<SystemTime>,
+}
+
+/// A counter of the folder.
+pub(super) struct Slot {
+    pub(super) index: u32,
+    pub(super) namespace: String,
+    pub(super) counter: String,
+    /// A read happened since the last pull.
+    pub(super) is_read: AtomicBool,
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pulled: Option<Pulled>,
+    /// Pushes that the pulled count lacks, in the order of their times.
+    pushed: Vec<Pushed>,
+    /// How much of the first of them has a later time than it had: it was joined with the next one.
+    blurred: u64,
+    /// The service has forgotten the counter.
+    pub(super) is_gone: bool,
+    /// When it was last read before a pull, and when a handle or an add was last seen.
+    pub(super) read_at: Instant,
+    pub(super) used_at: Instant,
+    /// The total when `used_at` was set.
+    pub(super) seen_total: i64,
+}
+
+struct Pushed {
+    time_ms: u64,
+    delta: i64,
+    /// The sum of the absolute values of its deltas.
+    size: u64,
+}
+
+/// A count, and how it was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pulled {
+    pub(super) counted: Counted,
+    /// When the call began.
+    pub(super) at: Instant,
+    pub(super) at_time: SystemTime,
+    /// A push of which it is unknown whether the count has it.
+    pub(super) in_flight: u64,
+}
+
+impl Slot {
+    pub(super) fn new(index: u32, namespace: String, counter: String, total: i64) -> Slot {
+        let now = Instant::now();
+        let state = State {
+            pulled: None,
+            pushed: Vec::new(),
+            blurred: 0,
+            is_gone: false,
+            read_at: now,
+            used_at: now,
+            seen_total: total,
+        };
+        Slot { index, namespace, counter, is_read: AtomicBool::new(true), state: Mutex::new(state) }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next pull includes the counter.
+    pub(super) fn mark_read(&self) {
+        // The line of a counter that is often read stays in the caches of all its readers.
+        if !self.is_read.load(Ordering::Relaxed) {
+            self.is_read.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl State {
+    /// An add is counted. The caller has moved the base under the same lock.
+    pub(super) fn count(&mut self, time_ms: u64, delta: i64, counter_type: Option<CounterType>) {
+        let is_accurate = counter_type == Some(CounterType::Accurate);
+        match self.pushed.last_mut() {
+            // The next pull has everything that was acknowledged before it, whatever its time.
+            Some(last) if is_accurate => last.delta = last.delta.wrapping_add(delta),
+            _ => self.pushed.push(Pushed { time_ms, delta, size: delta.unsigned_abs() }),
+        }
+        if is_accurate && self.pulled.is_none() {
+            self.pushed.clear();
+        }
+        let max = if self.pulled.is_some() { PUSHED_MAX } else { PUSHED_UNREAD_MAX };
+        while self.pushed.len() > max {
+            let first = self.pushed.remove(0);
+            let second = &mut self.pushed[0];
+            second.delta = second.delta.wrapping_add(first.delta);
+            second.size = second.size.saturating_add(first.size);
+            self.blurred = first.size;
+        }
+    }
+
+    /// Takes over a pulled count. The caller's pushes that were acknowledged before the call are recorded.
+    pub(super) fn pull(&mut self, pulled: Pulled) {
+        let Counted { count, exact_to_ms, counter_type } = pulled.counted;
+        let before = self.pushed.len();
+        match (counter_type, &self.pulled) {
+            (CounterType::Accurate | CounterType::BestEffort, _) => self.pushed.clear(),
+            // A deleted counter: what was pushed since the last pull may have come after the deletion.
+            (CounterType::Eventual, Some(last)) if (count, exact_to_ms) == (0, 0) && last.counted.exact_to_ms > 0 => {
+                let last_ms = unix_ms(last.at_time);
+                self.pushed.retain(|push| push.time_ms >= last_ms);
+                self.is_gone = true;
+            }
+            (CounterType::Eventual, _) => {
+                self.pushed.retain(|push| push.time_ms >= exact_to_ms);
+                self.is_gone &= exact_to_ms == 0;
+            }
+        }
+        if self.pushed.len() < before {
+            self.blurred = 0;
+        }
+        self.pulled = Some(pulled);
+    }
+
+    /// The value, with what is not pushed yet.
+    pub(super) fn reading(&self, unpushed: i64, options: &LocalOptions) -> Reading {
+        let pushed = self.pushed.iter().fold(unpushed, |sum, push| sum.saturating_add(push.delta));
+        let Some(Pulled { counted, at, at_time, in_flight }) = self.pulled else {
+            return Reading { value: pushed, error_bound: None, age_ms: None, pulled_at: None };
+        };
+        let age_ms = lag_ms(&counted, at_time, options).map(|lag_ms| lag_ms.saturating_add(ms(at.elapsed())));
+        let others = age_ms.map(|age_ms| u128::from(age_ms) * u128::from(options.others_per_s_max));
+        let others = others.map(|others| u64::try_from(others.div_ceil(1_000)).unwrap_or(u64::MAX));
+        let bound = others.map(|others| others.saturating_add(in_flight).saturating_add(self.blurred));
+        let value = counted.count.saturating_add(pushed);
+        Reading { value, error_bound: bound, age_ms, pulled_at: Some(at_time) }
+    }
+}
+
+/// How old an add of another program may have been when the pull began, if the count lacks it; `None`: any age.
+fn lag_ms(counted: &Counted, pulled_at: SystemTime, options: &LocalOptions) -> Option<u64> {
+    let rollup_lag_ms = match counted.counter_type {
+        CounterType::Accurate | CounterType::BestEffort => 0,
+        CounterType::Eventual if counted.exact_to_ms == 0 => return None,
+        CounterType::Eventual => {
+            unix_ms(pulled_at).saturating_add(options.clock_error_ms).saturating_sub(counted.exact_to_ms)
+        }
+    };
+    Some(options.others_delay_ms.saturating_add(rollup_lag_ms))
+}
+
+fn ms(duration: Duration) -> u64 {
+    // Rounded up: a bound may be too large, and not too small.
+    u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+/// Unix ms by this machine's clock.
+pub(super) fn unix_ms(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pull of a count that began at this time, so long ago.
+    fn pulled(count: i64, exact_to_ms: u64, counter_type: CounterType, ago_ms: u64, at_ms: u64) -> Pulled {
+        let at = Instant::now().checked_sub(Duration::from_millis(ago_ms)).expect("the machine runs for longer");
+        let at_time = UNIX_EPOCH + Duration::from_millis(at_ms);
+        Pulled { counted: Counted { count, exact_to_ms, counter_type }, at, at_time, in_flight: 0 }
+    }
+
+    fn state() -> State {
+        Slot::new(0, "n".to_owned(), "c".to_owned(), 0).state.into_inner().expect("no panic")
+    }
+
+    #[test]
+    fn l1_the_bound_is_rate_times_age_with_the_rollup_lag_for_eventual() {
+        let options = LocalOptions { others_per_s_max: 100, others_delay_ms: 500, ..LocalOptions::default() };
+        let mut accurate = state();
+        assert_eq!(
+            accurate.reading(7, &options),
+            Reading { value: 7, error_bound: None, age_ms: None, pulled_at: None }
+        );
+        accurate.pull(pulled(40, 0, CounterType::Accurate, 2_000, 50_000));
+        let reading = accurate.reading(7, &options);
+        assert_eq!((reading.value, reading.pulled_at), (47, Some(UNIX_EPOCH + Duration::from_secs(50))));
+        let (age_ms, bound) = (reading.age_ms.expect("pulled"), reading.error_bound.expect("pulled"));
+        assert!((2_500..3_500).contains(&age_ms) && bound == age_ms.div_ceil(10), "{reading:?}");
+
+        let mut eventual = state();
+        eventual.pull(pulled(40, 0, CounterType::Eventual, 0, 50_000));
+        assert_eq!(eventual.reading(0, &options).error_bound, None, "no rollup has run");
+        eventual.pull(pulled(40, 43_000, CounterType::Eventual, 0, 50_000));
+        let age_ms = eventual.reading(0, &options).age_ms.expect("rolled up");
+        assert!((7_600..8_500).contains(&age_ms), "{age_ms}: 7 s of lag, 0.5 s of delay, 0.1 s of clock error");
+    }
+
+    #[test]
+    fn l1_own_pushes_are_in_the_value_until_a_pull_has_them() {
+        let options = LocalOptions::default();
+        let value = |state: &State| state.reading(0, &options).value;
+        let mut eventual = state();
+        for time_ms in [1_000, 2_000, 3_000] {
+            eventual.count(time_ms, 10, Some(CounterType::Eventual));
+        }
+        eventual.pull(pulled(100, 2_000, CounterType::Eventual, 0, 3_500));
+        assert_eq!(value(&eventual), 120, "the event of 2,000 is not before 2,000");
+        eventual.pull(pulled(110, 3_000, CounterType::Eventual, 0, 4_000));
+        assert_eq!(value(&eventual), 120);
+        eventual.pull(pulled(120, 3_001, CounterType::Eventual, 0, 4_500));
+        assert_eq!(value(&eventual), 120);
+
+        let mut accurate = state();
+        accurate.count(1_000, 10, Some(CounterType::Accurate));
+        assert_eq!(value(&accurate), 0, "the first pull will have it");
+        accurate.pull(pulled(10, 0, CounterType::Accurate, 0, 1_500));
+        accurate.count(2_000, 5, Some(CounterType::Accurate));
+        accurate.count(2_500, 5, Some(CounterType::Accurate));
+        assert_eq!(value(&accurate), 20);
+        accurate.pull(pulled(20, 0, CounterType::Accurate, 0, 3_000));
+        assert_eq!(value(&accurate), 20);
+    }
+
+    #[test]
+    fn l1_more_pushes_than_are_remembered_widen_the_bound() {
+        let options = LocalOptions::default();
+        let mut eventual = state();
+        eventual.pull(pulled(0, 1, CounterType::Eventual, 0, 1));
+        let count = PUSHED_MAX as u64 + 3;
+        for number in 0..count {
+            eventual.count(1_000 + number, 10, Some(CounterType::Eventual));
+        }
+        let reading = eventual.reading(0, &options);
+        assert_eq!((reading.value, reading.error_bound), ((count * 10) as i64, Some(30)));
+        // Two of the events are in the count, and still in the value: within the bound.
+        eventual.pull(pulled(20, 1_002, CounterType::Eventual, 0, 1_500));
+        let reading = eventual.reading(0, &options);
+        let error = reading.value.abs_diff((count * 10) as i64);
+        assert!(error <= reading.error_bound.expect("rolled up"), "{error} of {reading:?}");
+        eventual.pull(pulled((count * 10) as i64, 2_000, CounterType::Eventual, 0, 2_500));
+        assert_eq!(eventual.reading(0, &options).error_bound, Some(0));
+    }
+
+    #[test]
+    fn l3_a_counter_that_is_gone_at_the_service_is_gone_here() {
+        let options = LocalOptions::default();
+        let mut eventual = state();
+        eventual.pull(pulled(0, 0, CounterType::Eventual, 0, 500));
+        assert!(!eventual.is_gone, "no rollup has run");
+        eventual.pull(pulled(100, 1_000, CounterType::Eventual, 0, 2_000));
+        eventual.count(1_500, 7, Some(CounterType::Eventual));
+        eventual.count(2_500, 8, Some(CounterType::Eventual));
+        eventual.pull(pulled(0, 0, CounterType::Eventual, 0, 3_000));
+        assert!(eventual.is_gone);
+        assert_eq!(eventual.reading(0, &options).value, 8, "it may have come after the deletion");
+        eventual.pull(pulled(8, 4_000, CounterType::Eventual, 0, 5_000));
+        assert!(!eventual.is_gone);
+        assert_eq!(eventual.reading(0, &options).value, 8);
+    }
+}

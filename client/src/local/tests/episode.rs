@@ -1,0 +1,59 @@
+//! The life of a folder through processes that die at a given step.
+
+use super::fake::Fake;
+use super::{open_as, options};
+use crate::local::{LocalOptions, Steps};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// By namespace and counter.
+pub(super) type Totals = BTreeMap<(String, String), i64>;
+
+/// Ends the process of a test: not a panic that is reported.
+pub(super) struct Died;
+
+/// Dies at the step of this number; `None` after the last step.
+pub(super) fn dying_at(number: usize) -> (LocalOptions, Arc<AtomicUsize>) {
+    let reached = Arc::new(AtomicUsize::new(0));
+    let count = reached.clone();
+    let steps = Steps::observed_by(move |_| {
+        if count.fetch_add(1, Ordering::SeqCst) == number {
+            resume_unwind(Box::new(Died));
+        }
+    });
+    (LocalOptions { steps, ..options() }, reached)
+}
+
+/// Two namespaces, some counters, positive and negative adds, pushes; the process dies at the step of this number. Returns what was added,
+/// and whether the step was reached.
+pub(super) async fn live_until(folder: &Path, fake: &Fake, step: usize) -> (Totals, bool) {
+    let (options, reached) = dying_at(step);
+    let counters = open_as(folder, fake, options).await;
+    let mut totals = Totals::new();
+    for round in 1..=3_i64 {
+        for (namespace, counter) in [("ads", "a"), ("ads", "b"), ("ads", "c"), ("other", "a")] {
+            // Its first use writes its name, and may be the end.
+            let handle = catch_unwind(AssertUnwindSafe(|| counters.counter(namespace, counter)));
+            let Ok(handle) = handle else { return (totals, true) };
+            let handle = handle.expect("room");
+            let mut add = |delta: i64| {
+                handle.add(delta);
+                *totals.entry((namespace.to_owned(), counter.to_owned())).or_default() += delta;
+            };
+            add(round * 100);
+            add(-7);
+        }
+        // A failure is one of the service, or the end of the process.
+        drop(counters.push().await);
+    }
+    (totals, reached.load(Ordering::SeqCst) > step)
+}
+
+pub(super) fn sum(totals: &mut Totals, more: &Totals) {
+    for (counter, delta) in more {
+        *totals.entry(counter.clone()).or_default() += delta;
+    }
+}

@@ -1,0 +1,53 @@
+//! Local counters against a service within the test: every step as the last one of a process, every answer that a push may get.
+//!
+//! What lives here: the service (`fake`), an episode with crashes (`episode`), and tests of one subject each. What may not: a real service;
+//! that is `tests/suite/local`.
+
+mod crashes;
+mod episode;
+mod fake;
+mod power;
+mod pulls;
+mod pushes;
+mod room;
+
+use super::{Handle, LocalCounters, LocalError, LocalOptions};
+use fake::Fake;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A folder in memory, if the machine has one: tests here end processes, not machines.
+fn folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
+}
+
+/// Nothing happens by itself after the first moment: tests push and pull.
+fn options() -> LocalOptions {
+    let never_ms = 1_000_000_000;
+    LocalOptions {
+        push_interval_ms: never_ms,
+        pull_interval_ms: never_ms,
+        sync_interval_ms: never_ms,
+        slots_max: 64,
+        stripes_max: 4,
+        ..LocalOptions::default()
+    }
+}
+
+async fn open_as(folder: &Path, fake: &Fake, options: LocalOptions) -> LocalCounters {
+    loop {
+        // The tasks of a process that has ended may hold the folder for a moment.
+        match LocalCounters::open_with(folder, fake.clone(), options.clone()).await {
+            Err(LocalError::Locked { .. }) => tokio::task::yield_now().await,
+            opened => return opened.expect("a sound folder"),
+        }
+    }
+}
+
+async fn open(folder: &Path, fake: &Fake) -> LocalCounters {
+    open_as(folder, fake, options()).await
+}
+
+fn handle(counters: &LocalCounters, counter: &str) -> Handle {
+    counters.counter("ads", counter).expect("room")
+}
