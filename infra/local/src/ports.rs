@@ -4,7 +4,7 @@ use crate::LocalError;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Another process may take a free port before the service binds it.
+/// Another process may take a free port before the service binds it, also one that a service has for itself.
 const TRIES: usize = 3;
 
 /// A port that was free a moment ago.
@@ -12,13 +12,13 @@ pub(crate) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Starts on the port given, or on a free one, and on another one if a process took that meanwhile.
+/// Starts on the port given, or on a free one, and once more if a process took a port meanwhile.
 pub(crate) async fn on_a_port<T>(
     port: Option<u16>,
     mut start: impl AsyncFnMut(u16) -> Result<T, LocalError>,
     unusable: impl Fn(io::Error) -> LocalError,
 ) -> Result<T, LocalError> {
-    let mut tries = if port.is_some() { 1 } else { TRIES };
+    let mut tries = TRIES;
     loop {
         let port = port.map_or_else(free_port, Ok).map_err(&unusable)?;
         tries -= 1;
