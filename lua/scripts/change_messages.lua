@@ -21,7 +21,7 @@
 
 local state, cursor, limit, is_dry_run = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]), ARGV[10] == '1'
 local matched, changed, refused, examined = 0, 0, {}, 0
-local change_max = share_of(2 * limit) -- with the heads that are examined besides
+local change_max = share_of(2 * limit) -- with the heads that are also examined
 
 local function change(m)
   if verb == 'redrive' then return redrive(m) end

@@ -5,7 +5,7 @@ use crate::files::Draft;
 use crate::raw::{self, api};
 use crate::value::{self, Held, Shared};
 use crate::writer::{self, Outcome, Task, Written};
-use crate::{guard, info, reaper};
+use crate::{guard, reaper, sums};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -26,7 +26,7 @@ const LOADING_WRITES: u32 = 256;
 
 type Queue = VecDeque<Weak<Shared>>;
 
-/// Sets to look at. There may be a hundred thousand, so they are taken one by one.
+/// Sets to visit. There may be a hundred thousand, so they are taken one by one.
 struct Queues {
     /// Sets with work.
     awake: Queue,
@@ -64,7 +64,7 @@ impl Queues {
         self.awake.len() + self.due.len()
     }
 
-    /// The next set to look at, which is awake then.
+    /// The next set to visit, which is awake then.
     fn next(&mut self) -> Option<Arc<Shared>> {
         if let Some(shared) = self.awake.pop_front() {
             return shared.upgrade();
@@ -74,7 +74,7 @@ impl Queues {
         (!shared.is_awake.swap(true, Relaxed)).then_some(shared)
     }
 
-    /// Puts a set back that was looked at.
+    /// Puts a set back that was visited.
     fn put_back(&mut self, shared: &Arc<Shared>, has_more: bool, is_waiting: bool) {
         shared.is_awake.store(has_more, Relaxed);
         if has_more {
@@ -199,7 +199,7 @@ pub(crate) fn after_ready() {
 fn work() -> bool {
     take_outcomes();
     let begin = Instant::now();
-    let is_summing = info::go_on();
+    let is_summing = sums::go_on();
     let count = queues().len();
     for _ in 0..count {
         let Some(shared) = queues().next() else { continue };

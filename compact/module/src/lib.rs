@@ -28,6 +28,7 @@ mod raw;
 mod readers;
 mod reaper;
 mod scratch;
+mod sums;
 mod value;
 mod writer;
 

@@ -51,7 +51,7 @@ impl CounterSet {
         (self.schema, self.options) = (schema, options);
     }
 
-    /// Moves the slots of a group to the layout of the schema, or passes a table that has it. Returns whether there is more to look at.
+    /// Moves the slots of a group to the layout of the schema, or passes a table that has it. Returns whether there is more to do.
     ///
     /// The newest tables come first: they get most of the increments, and all of the new ids.
     pub(super) fn convert_a_group(&mut self) -> bool {

@@ -44,7 +44,7 @@ pub(crate) struct Rising {
     /// Tables that are no longer needed, to be freed in steps.
     pub(crate) left: Vec<Table>,
     pub(crate) next_serial: u32,
-    /// Hot parts. They are counted as they come and go, because each new id asks for their number.
+    /// Hot parts. They are counted as they come and go, because each new id needs their number.
     hot: u64,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Cursor(u64);
 /// Bits of a place, its kind excepted.
 const PLACE_BITS: u32 = 38;
 
-/// The range of a table in parts that a cursor can tell apart: of one id each, if the range has less than 2^38.
+/// The range of a table in parts that a cursor can distinguish: of one id each, if the range has less than 2^38.
 #[derive(Clone, Copy)]
 struct Parts {
     first: u64,

@@ -39,7 +39,7 @@ local function next_runnable(filter)
   local prefix = 'R' .. filter.tuple
   while true do
     local entry = first(filter.index.order, prefix)
-    bytes_read = bytes_read + LOOK_BYTES
+    bytes_read = bytes_read + FIND_BYTES
     if not entry then return nil end
     local member = sub(entry, #prefix + 1)
     local m = see(member)

@@ -1,7 +1,7 @@
 -- dequeue/leases: the leases of this call, and the repetition of answered requests (Q10).
--- IDS_READ: remembered requests that one command reads. LOOK_BYTES: a look at the first message under a filter takes Redis as
+-- IDS_READ: remembered requests that one command reads. FIND_BYTES: to find the first message under a filter takes Redis as
 -- long as so many bytes of a body.
-local BYTES_MAX, IDS_READ, LOOK_BYTES = 4194304, 4, 3072
+local BYTES_MAX, IDS_READ, FIND_BYTES = 4194304, 4, 3072
 local leases_max = share_of(2048)
 -- id, head, body of every lease. Those of one request are neighbours, from r.first on. bytes_read: of bodies.
 local leases, leases_end, bytes_read = {}, 0, 0

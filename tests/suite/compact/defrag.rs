@@ -1,4 +1,4 @@
-//! Active defragmentation (W1): the engine moves values and their slots while clients count. Only an engine with the allocator of its own
+//! Active defragmentation (W1): the engine moves values and their slots while clients count. Only an engine with the allocator from its
 //! sources can do it: `TALLYSTONE_DEFRAG_SERVER` names one. Without it, the engines of the other tests are tried. Those of Debian and of
 //! `scripts/services.sh` cannot; the module's own test then drives the same code with a simulated engine.
 

@@ -23,7 +23,7 @@ async fn l2_a_process_that_dies_at_any_step_loses_no_add_and_doubles_none() {
     let mut deaths = 0;
     for answers in answers() {
         let mut last_steps = 0;
-        // Two processes die: one in the middle of its own work, and the next one in the middle of what it takes over.
+        // Two processes die: one in the middle of a push, and the next one in the middle of what it takes over.
         for step in 0.. {
             let mut was_reached = false;
             for next in [step, 0, 3, 7] {

@@ -159,7 +159,7 @@ fn w2_tables_in_memory_are_counted_as_they_come_and_go() {
 }
 
 #[test]
-fn w1_a_conversion_does_not_look_at_all_tables_for_each_group() {
+fn w1_a_conversion_does_not_visit_all_tables_for_each_group() {
     for order in [Order::Rising, Order::Random] {
         let mut set = set(order, 16);
         fill(&mut set, 0..15_000);
@@ -277,7 +277,7 @@ fn w1_segments_are_visited_once_whatever_the_pieces() {
 
 #[test]
 fn w3_a_scan_passes_writes_above_a_table_in_steps() {
-    // A wide range has more ids than a cursor can tell apart.
+    // A wide range has more ids than a cursor can distinguish.
     for spread in [1_000, 1 << 45] {
         let mut set = set(Order::Rising, 64);
         let ids: Vec<u64> = (0..200).map(|id| id * spread).collect();

@@ -6,7 +6,7 @@ use redis::Value;
 use std::collections::BTreeMap;
 
 /// Commands, and the bytes that they touch: names, fields, members and values that a command is given or replies with, and
-/// what it has to walk besides.
+/// what else it has to walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Commands.

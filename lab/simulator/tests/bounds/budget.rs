@@ -8,7 +8,7 @@ use tallystone_simulator::{Metered, Work};
 const COMMANDS: u64 = 100;
 /// Commands for one item, and as many for each filter index of its queue.
 const ITEM_COMMANDS: u64 = 16;
-/// Bytes that do not depend on the number of items: the payloads that a script may look at without an answer that has them.
+/// Bytes that do not depend on the number of items: the payloads that a script may read without an answer that has them.
 const BYTES: u64 = 3 * BATCH_BYTES_MAX as u64;
 /// Bytes for one item, without its payload: its records, its event, and as many for each filter index.
 const ITEM_BYTES: u64 = 8 * 1024;
@@ -24,7 +24,7 @@ const BYTES_MAX: u64 = 8 * BATCH_BYTES_MAX as u64;
 pub(crate) struct Scope {
     /// Items of the request, or of the reply where the request has only a limit.
     pub(crate) items: usize,
-    /// Messages, records and requests that one call moves or examines besides, as the bounds of its parts say.
+    /// Messages, records and requests that one call also moves or examines, as the bounds of its parts say.
     pub(crate) moved: usize,
     /// The filter indexes that it has to keep.
     pub(crate) indexes: usize,

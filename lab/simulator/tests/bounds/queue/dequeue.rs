@@ -128,7 +128,7 @@ async fn filtered(size: usize) -> Case {
     case
 }
 
-/// Many requests, each with filters of its own and one lease, of large messages.
+/// Many requests, each with other filters and one lease, of large messages.
 async fn many_filters(size: usize) -> Case {
     const FILTERS: usize = REQUESTS * FILTERS_MAX;
     let stage = Stage::new(simple()).await;

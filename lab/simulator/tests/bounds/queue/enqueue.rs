@@ -60,7 +60,7 @@ async fn ended(size: usize) -> Case {
     stage.put(messages(0..ALL, PAYLOAD_BYTES_MAX)).await;
     stage.put(messages(2 * ALL..2 * ALL + 100 * size, SMALL)).await;
     for leases in stage.take(ALL).await.chunks(100) {
-        let releases = leases.iter().map(|lease| super::verbs::failure(lease)).collect();
+        let releases = leases.iter().map(super::verbs::failure).collect();
         stage.store.release(&stage.shard, releases).await.expect("an open queue");
     }
     stage.fill_attempts((0..ALL).map(id));
