@@ -8,7 +8,7 @@ use crate::shift::ClockShift;
 use std::ffi::OsString;
 use std::sync::{Arc, Weak};
 use tallystone_link::{Node, RedisConfig, Source};
-use tallystone_local::{Fsync, PrivateRedis, PrivateRedisOptions};
+use tallystone_local::{ClusterNode, Fsync, PrivateRedis, PrivateRedisOptions, make_cluster};
 use tallystone_server::store::{Clock, OutboxBound, RedisOptions, RedisStore};
 use tallystone_simulator::SimulatedRedis;
 use tempfile::TempDir;
@@ -20,6 +20,10 @@ pub fn volatile(url: &str) -> RedisConfig {
 }
 
 static SHARED: Mutex<Weak<TestRedis>> = Mutex::const_new(Weak::new());
+static SHARED_CLUSTER: Mutex<Weak<TestRedis>> = Mutex::const_new(Weak::new());
+/// Primaries of a cluster.
+const PRIMARIES: usize = 3;
+const CLUSTER_NODE_TIMEOUT_MS: u32 = 5_000;
 
 /// A redis-server without fsync, or a simulated one: its tests are about answers, not about crashes.
 pub struct TestRedis {
@@ -38,6 +42,10 @@ enum Kept {
         _container: ServiceContainer,
     },
     Simulated(Arc<SimulatedRedis>),
+    Cluster {
+        _nodes: Vec<PrivateRedis>,
+        _dir: TempDir,
+    },
 }
 
 impl TestRedis {
@@ -49,6 +57,38 @@ impl TestRedis {
     /// A separate one in the process.
     pub fn simulated() -> Self {
         TestRedis { url: "simulated".to_owned(), kept: Kept::Simulated(Arc::new(SimulatedRedis::new(0))) }
+    }
+
+    /// A Redis Cluster of three primaries.
+    pub async fn cluster() -> Self {
+        let dir = TempDir::new().expect("a temporary folder");
+        let (mut nodes, mut processes) = (Vec::new(), Vec::new());
+        for number in 0..PRIMARIES {
+            let node = ClusterNode { port: lasting_port(), bus_port: lasting_port() };
+            let options = PrivateRedisOptions {
+                fsync: Fsync::No,
+                port: Some(node.port),
+                extra_args: node.arguments(CLUSTER_NODE_TIMEOUT_MS),
+                ..PrivateRedisOptions::new(dir.path().join(number.to_string()))
+            };
+            processes.push(PrivateRedis::start(options).await.expect("a redis-server"));
+            nodes.push(node);
+        }
+        make_cluster(&nodes, PRIMARIES).await.expect("a Redis Cluster");
+        let hosts: Vec<String> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
+        let url = format!("redis-cluster://{}", hosts.join(","));
+        TestRedis { url, kept: Kept::Cluster { _nodes: processes, _dir: dir } }
+    }
+
+    /// The Redis Cluster that all tests of this process share.
+    pub async fn shared_cluster() -> Arc<Self> {
+        let mut shared = SHARED_CLUSTER.lock().await;
+        if let Some(redis) = shared.upgrade() {
+            return redis;
+        }
+        let redis = Arc::new(TestRedis::cluster().await);
+        *shared = Arc::downgrade(&redis);
+        redis
     }
 
     /// A separate one whose clock the test sets: a local process.
@@ -95,7 +135,9 @@ impl TestRedis {
     pub fn pid(&self) -> u32 {
         match &self.kept {
             Kept::Process { process, .. } => process.pid(),
-            Kept::Container { .. } | Kept::Simulated(_) => panic!("it has no process of this test"),
+            Kept::Container { .. } | Kept::Simulated(_) | Kept::Cluster { .. } => {
+                panic!("it has no process of this test")
+            }
         }
     }
 
@@ -108,6 +150,7 @@ impl TestRedis {
     pub async fn store(&self, clock: Clock) -> RedisStore {
         let options = RedisOptions {
             url: self.url(),
+            partitions: volatile(&self.url).queue_partitions(),
             allow_volatile: true,
             outbox: OutboxBound { events_max: u32::MAX, ..OutboxBound::default() },
             clock,

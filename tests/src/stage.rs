@@ -42,6 +42,11 @@ impl Stage<RedisStore> {
         Stage::on_redis(test, TestRedis::shared().await).await
     }
 
+    /// A stage on the Redis Cluster that the tests share.
+    pub async fn cluster(test: &str) -> Self {
+        Stage::on_redis(test, TestRedis::shared_cluster().await).await
+    }
+
     /// A stage on a simulated Redis.
     pub async fn simulated(test: &str) -> Self {
         Stage::on_redis(test, Arc::new(TestRedis::simulated())).await

@@ -20,7 +20,9 @@ use tokio::task::JoinSet;
 /// The identity mark of the counters' store.
 const MARK: &str = "tc:store";
 /// The format of the counters' keys and records.
-static FORMAT: Format = Format { what: "counters", key: "tc:format", used: NAMESPACES, number: 2 };
+fn format() -> Format {
+    Format { what: "counters", key: "tc:format".to_owned(), used: NAMESPACES.to_owned(), number: 2 }
+}
 
 /// All namespaces of a Redis.
 #[derive(Clone)]
@@ -53,7 +55,7 @@ impl RedisNamespaces {
         let (primary, room) = (redis.access().primary(&redis.url)?, redis.room("counters")?);
         let (replicas, allow_volatile) = (redis.replicas(), redis.allow_volatile);
         let shown = tallystone_model::without_password(&redis.url);
-        let demands = Demands::open(primary.clone(), &shown, replicas, allow_volatile, (MARK, &FORMAT)).await?;
+        let demands = Demands::open(primary.clone(), &shown, replicas, allow_volatile, (MARK, format())).await?;
         let condition = demands.condition();
         let link = || Link::new(primary.clone(), replicas, scripts()).on(condition.clone());
         let first = link();

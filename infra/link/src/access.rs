@@ -2,10 +2,13 @@
 
 use crate::ConnectError;
 use crate::address::Address;
-use crate::primary::{NodeAccess, Primary};
+use crate::cluster::Cluster;
+use crate::nodes::NodeAccess;
+use crate::primary::Primary;
 use crate::sentinels::Sentinels;
 use redis::{ClientTlsConfig, ConnectionInfo, RedisError, TlsCertificates};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tallystone_model::ConfigError;
 
 /// The user and the files of a section such as `[redis]`. Nothing of it is secret: the password is in a file.
@@ -50,7 +53,7 @@ impl RedisAccess {
             (Some(_), None) => {
                 return bad("sentinel_password_file", "is not set, but SECTION.sentinel_user is; set both");
             }
-            (_, Some(_)) if matches!(address, Some(Address::One(_))) => {
+            (_, Some(_)) if matches!(address, Some(Address::One(_) | Address::Cluster { .. })) => {
                 return bad("sentinel_password_file", "is set, but SECTION.url names no Sentinels");
             }
             _ => {}
@@ -65,17 +68,29 @@ impl RedisAccess {
     /// Where the primary of an address is. The files are read now.
     ///
     /// # Errors
-    /// [`ConnectError::Address`], or [`ConnectError::File`] if a file cannot be used.
+    /// [`ConnectError::Address`], [`ConnectError::File`] if a file cannot be used, or [`ConnectError::Cluster`].
     pub fn primary(&self, url: &str) -> Result<Primary, ConnectError> {
         self.primary_of("redis", url)
     }
 
+    /// The same, also for a Redis Cluster, where each slot has its primary: that of slot 0. See [`Primary::with_slot`].
+    ///
+    /// # Errors
+    /// [`ConnectError::Address`], [`ConnectError::File`] if a file cannot be used.
+    pub fn first_primary(&self, url: &str) -> Result<Primary, ConnectError> {
+        self.open(url)
+    }
+
     /// The same, for the keys of another section.
     pub(crate) fn primary_of(&self, section: &'static str, url: &str) -> Result<Primary, ConnectError> {
-        self.open(url).map_err(|error| match error {
+        let primary = self.open(url).map_err(|error| match error {
             ConnectError::File { key, why, .. } => ConnectError::File { section, key, why },
             other => other,
-        })
+        })?;
+        match primary.is_of_cluster() {
+            true => Err(ConnectError::Cluster { url: tallystone_model::without_password(url) }),
+            false => Ok(primary),
+        }
     }
 
     fn open(&self, url: &str) -> Result<Primary, ConnectError> {
@@ -88,8 +103,15 @@ impl RedisAccess {
         };
         let password = self.password_file.as_deref().map(|path| password("password_file", path)).transpose()?;
         let node = access(address.node().clone(), (self.user.as_deref(), password.as_deref()));
-        let Address::Sentinels { sentinels, name, .. } = address else {
-            return Ok(node.client(None).map_err(bad_address)?.into());
+        let (sentinels, name) = match address {
+            Address::One(_) => return Ok(node.client(None).map_err(bad_address)?.into()),
+            Address::Cluster { seeds } => {
+                let login = (self.user.as_deref(), password.as_deref());
+                let clients = seeds.into_iter().map(|info| access(info, login).client(None));
+                let clients = clients.collect::<Result<Vec<_>, _>>().map_err(bad_address)?;
+                return Ok(Primary::of_slot(Arc::new(Cluster::new(clients, Arc::new(node))), 0));
+            }
+            Address::Sentinels { sentinels, name, .. } => (sentinels, name),
         };
         let password = self.sentinel_password_file.as_deref();
         let password = password.map(|path| self::password("sentinel_password_file", path)).transpose()?;

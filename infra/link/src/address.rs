@@ -1,4 +1,4 @@
-//! `redis.url`: one Redis, or the Sentinels that know which one is the primary (X2).
+//! `redis.url`: one Redis, the Sentinels that know which one is the primary (X2), or nodes of a Redis Cluster (Q17).
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
@@ -16,9 +16,15 @@ pub(crate) enum Address {
         /// The primary; its host is none.
         node: ConnectionInfo,
     },
+    /// `redis-cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT…`; `rediss-cluster`: with TLS. The user is that of every node.
+    Cluster {
+        /// Some nodes; they know the others.
+        seeds: Vec<ConnectionInfo>,
+    },
 }
 
 const SENTINEL_PORT: u16 = 26379;
+const NODE_PORT: u16 = 6379;
 
 impl Address {
     /// Reads an address. An error does not quote it: it may have a password.
@@ -27,6 +33,8 @@ impl Address {
         let (scheme, rest) = match url.split_once("://") {
             Some(("redis-sentinel", rest)) => ("redis", rest),
             Some(("rediss-sentinel", rest)) => ("rediss", rest),
+            Some(("redis-cluster", rest)) => return Address::parse_cluster("redis", rest),
+            Some(("rediss-cluster", rest)) => return Address::parse_cluster("rediss", rest),
             _ => return Ok(Address::One(info(url)?)),
         };
         let Some((rest, name)) = rest.rsplit_once('#').filter(|(_, name)| !name.is_empty()) else {
@@ -36,20 +44,36 @@ impl Address {
         let (hosts, database) = rest.split_once('/').unwrap_or((rest, ""));
         let at = if login.is_empty() { "" } else { "@" };
         let node = info(&format!("{scheme}://{login}{at}primary/{database}"))?;
-        let sentinel = |host: &str| {
-            let port = if has_port(host) { String::new() } else { format!(":{SENTINEL_PORT}") };
-            info(&format!("{scheme}://{host}{port}"))
-        };
-        let sentinels = hosts.split(',').map(sentinel).collect::<Result<_, _>>()?;
+        let sentinels = each_host(&format!("{scheme}://"), hosts, SENTINEL_PORT)?;
         Ok(Address::Sentinels { sentinels, name: name.to_owned(), node })
+    }
+
+    fn parse_cluster(scheme: &str, rest: &str) -> Result<Address, String> {
+        let (login, hosts) = rest.rsplit_once('@').map_or(("", rest), |(login, hosts)| (login, hosts));
+        let (hosts, database) = hosts.split_once('/').unwrap_or((hosts, ""));
+        if !["", "0"].contains(&database) {
+            return Err("has a database, but a Redis Cluster has only one".to_owned());
+        }
+        let at = if login.is_empty() { "" } else { "@" };
+        Ok(Address::Cluster { seeds: each_host(&format!("{scheme}://{login}{at}"), hosts, NODE_PORT)? })
     }
 
     /// How the primary is reached.
     pub(crate) fn node(&self) -> &ConnectionInfo {
         match self {
             Address::One(node) | Address::Sentinels { node, .. } => node,
+            Address::Cluster { seeds } => &seeds[0],
         }
     }
+}
+
+/// The addresses of hosts that commas separate; there is one at least.
+fn each_host(before: &str, hosts: &str, port: u16) -> Result<Vec<ConnectionInfo>, String> {
+    let one = |host: &str| {
+        let port = if has_port(host) { String::new() } else { format!(":{port}") };
+        format!("{before}{host}{port}").into_connection_info().map_err(|error| format!("is no address: {error}"))
+    };
+    hosts.split(',').map(one).collect()
 }
 
 /// Whether a port follows the host, which may be an IPv6 address in brackets.
@@ -73,12 +97,24 @@ mod tests {
     }
 
     #[test]
+    fn q17_nodes_of_a_cluster_are_in_the_address() {
+        let address = Address::parse("redis-cluster://me:p%40ss@a:1,b,[::1]:3").unwrap();
+        let Address::Cluster { seeds } = &address else { unreachable!("a cluster") };
+        let hosts: Vec<String> = seeds.iter().map(|info| info.addr().to_string()).collect();
+        assert_eq!(hosts.join(" "), "a:1 b:6379 ::1:3");
+        assert!(seeds.iter().all(|info| info.redis_settings().password() == Some("p@ss")));
+        assert_eq!(address.node().redis_settings().username(), Some("me"));
+    }
+
+    #[test]
     fn x2_bad_addresses_are_refused_without_a_quotation() {
         for url in [
             "redis-sentinel://u:pass@a:1",
             "redis-sentinel://u:pass@a:1#",
             "redis-sentinel://u:pass@a:port#m",
             "pass://",
+            "redis-cluster://u:pass@a:1/3",
+            "redis-cluster://u:pass@a:port",
         ] {
             let why = Address::parse(url).err().expect("refused");
             assert!(!why.contains("pass"), "{why}");

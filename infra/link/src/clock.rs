@@ -38,6 +38,15 @@ impl Clock {
         Clock::Redis(Arc::new(Witness::new(what, skew_max_ms)))
     }
 
+    /// The same for another Redis: its clock is another one.
+    #[must_use]
+    pub fn of_another(&self) -> Clock {
+        match self {
+            Clock::Redis(witness) => Clock::Redis(Arc::new(witness.of_another())),
+            Clock::Test(ms) => Clock::Test(ms.clone()),
+        }
+    }
+
     /// Measures how far Redis's clock is off, again and again, until the tasks are dropped.
     pub fn watch(&self, primary: &Primary) -> JoinSet<()> {
         let mut tasks = JoinSet::new();

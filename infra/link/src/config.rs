@@ -13,8 +13,12 @@ use tallystone_model::ConfigError;
 #[serde(default, deny_unknown_fields)]
 pub struct RedisConfig {
     /// `redis://HOST:PORT/DATABASE`, or `redis-sentinel://HOST:PORT,HOST:PORT/DATABASE#NAME`: the primary that these
-    /// Sentinels call NAME. `rediss` instead of `redis`: with TLS.
+    /// Sentinels call NAME, or `redis-cluster://HOST:PORT,HOST:PORT`: some nodes of a Redis Cluster. `rediss` instead of `redis`:
+    /// with TLS.
     pub url: String,
+    /// Into how many partitions the queues on a Redis Cluster are divided (Q17); `None`: [`RedisConfig::PARTITIONS`]. It cannot be
+    /// changed once there are queues.
+    pub partitions: Option<u16>,
     /// The ACL user; `None`: that of the address, or the default user.
     pub user: Option<String>,
     /// The file with the password.
@@ -49,6 +53,7 @@ impl Default for RedisConfig {
     fn default() -> Self {
         RedisConfig {
             url: "redis://127.0.0.1:6379".to_owned(),
+            partitions: None,
             user: None,
             password_file: None,
             sentinel_user: None,
@@ -68,14 +73,34 @@ impl Default for RedisConfig {
 }
 
 impl RedisConfig {
+    /// The partitions of a store on a Redis Cluster, unless the configuration says otherwise.
+    pub const PARTITIONS: u16 = 8;
+
+    /// How many partitions the queues have; 1: they are not on a Redis Cluster.
+    pub fn queue_partitions(&self) -> u16 {
+        match Address::parse(&self.url) {
+            Ok(Address::Cluster { .. }) => self.partitions.unwrap_or(Self::PARTITIONS),
+            _ => 1,
+        }
+    }
+
     /// Checks every field; the error names the first bad one.
     pub fn check(&self) -> Result<(), ConfigError> {
         if let Err(why) = Address::parse(&self.url) {
             // The value is not quoted: a password may be anywhere in what is not an address.
-            let why = format!("{why}; must be like redis://127.0.0.1:6379 or redis-sentinel://a:26379,b:26379/0#NAME");
+            let why = format!(
+                "{why}; must be like redis://127.0.0.1:6379, redis-sentinel://a:26379,b:26379/0#NAME or redis-cluster://a:6379,b:6379"
+            );
             return Err(ConfigError::new("redis.url", why));
         }
         self.access().check("redis", &self.url)?;
+        if let Some(partitions) = self.partitions {
+            if !matches!(Address::parse(&self.url), Ok(Address::Cluster { .. })) {
+                let why = "is set, but redis.url does not begin with redis-cluster:// or rediss-cluster://";
+                return Err(ConfigError::new("redis.partitions", why));
+            }
+            ConfigError::unless_within("redis.partitions", partitions.into(), 2..=256)?;
+        }
         ConfigError::unless_within("redis.replicas_min", u64::from(self.replicas_min), 0..=16)?;
         ConfigError::unless_within("redis.replica_wait_ms", self.replica_wait_ms, 1..=60_000)?;
         ConfigError::unless_within("redis.disk_free_min_bytes", self.disk_free_min_bytes, 0..=1 << 50)?;
@@ -126,6 +151,11 @@ mod tests {
         assert_eq!(RedisConfig::default().check(), Ok(()));
         for (field, config) in [
             ("redis.url", RedisConfig { url: "http://x".to_owned(), ..RedisConfig::default() }),
+            ("redis.partitions", RedisConfig { partitions: Some(8), ..RedisConfig::default() }),
+            (
+                "redis.partitions",
+                RedisConfig { partitions: Some(1), url: "redis-cluster://h".to_owned(), ..RedisConfig::default() },
+            ),
             ("redis.replicas_min", RedisConfig { replicas_min: 17, ..RedisConfig::default() }),
             ("redis.replica_wait_ms", RedisConfig { replica_wait_ms: 0, ..RedisConfig::default() }),
             ("redis.disk_free_min_bytes", RedisConfig { disk_free_min_bytes: u64::MAX, ..RedisConfig::default() }),

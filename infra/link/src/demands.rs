@@ -19,7 +19,7 @@ pub struct Demands {
     url: String,
     replicas: ReplicaWait,
     allow_volatile: bool,
-    format: &'static Format,
+    format: Format,
     met_by: AtomicU32,
 }
 
@@ -34,7 +34,7 @@ impl Demands {
         url: &str,
         replicas: ReplicaWait,
         allow_volatile: bool,
-        (mark, format): (&'static str, &'static Format),
+        (mark, format): (&str, Format),
     ) -> Result<Demands, ConnectError> {
         let met_by = AtomicU32::new(Timeline::UNKNOWN.0);
         let demands = Demands { primary, url: url.to_owned(), replicas, allow_volatile, format, met_by };
@@ -70,7 +70,7 @@ impl Demands {
     }
 
     /// Returns the timeline of the Redis that meets them. `mark`: its identity is checked, too, which is probed from then on.
-    async fn examine(&self, mark: Option<&'static str>) -> Result<Timeline, ConnectError> {
+    async fn examine(&self, mark: Option<&str>) -> Result<Timeline, ConnectError> {
         // Over a separate connection, which makes no demands.
         let link = Link::new(self.primary.clone(), self.replicas, []);
         preflight(&link, &self.url, self.allow_volatile).await?;

@@ -21,6 +21,8 @@ pub struct LinkError {
 
 /// The code of Redis's answer while it cannot write its data to its disk: it refuses every write.
 const DISK_ERROR: &str = "MISCONF";
+/// The code of a node that is giving the slot of the command to another one, key by key.
+const GIVEN_AWAY: &str = "ASK";
 const DISK_ERRORS: &str = "tallystone_store_disk_errors_total";
 
 /// Shows the counter of such answers from 0 on.
@@ -28,6 +30,9 @@ pub(crate) fn begin_disk_errors() {
     describe_counter!(DISK_ERRORS, "calls that Redis refused because it cannot write to its disk (MISCONF)");
     counter!(DISK_ERRORS).increment(0);
 }
+
+/// The code of a node of a Redis Cluster that does not have the slot of the command.
+const MOVED: &str = "MOVED";
 
 /// Whether Redis has answered as a replica does. Its address may already lead to the new primary.
 pub(crate) fn is_of_a_replica(code: Option<&str>) -> bool {
@@ -53,8 +58,13 @@ impl LinkError {
             counter!(DISK_ERRORS).increment(1);
         }
         let applied = if answered { Applied::No } else { Applied::Unknown };
-        let is_replica = is_of_a_replica(error.code());
-        LinkError { source: error, applied, lost: !answered || is_replica, is_data_loss: false, timeline: None }
+        let leads_elsewhere = is_of_a_replica(error.code()) || error.code() == Some(MOVED);
+        LinkError { source: error, applied, lost: !answered || leads_elsewhere, is_data_loss: false, timeline: None }
+    }
+
+    /// Another node of the Redis Cluster has the slot of the command, which was not executed.
+    pub(crate) fn is_moved(&self) -> bool {
+        self.source.code() == Some(MOVED)
     }
 
     /// The write was executed, and it is not known whether enough replicas have it. `lost`: the connection is of no more use.
@@ -100,8 +110,8 @@ impl From<LinkError> for Refusal {
             Some(DISK_ERROR) => Refusal::Unavailable { applied: Applied::No, why: disk_error(&error.source) },
             // The same: loading, a replica, an unknown script.
             Some(
-                "LOADING" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN" | "MOVED"
-                | "TRYAGAIN",
+                "LOADING" | "READONLY" | "NOSCRIPT" | "BUSY" | "NOREPLICAS" | "CLUSTERDOWN" | "MASTERDOWN" | MOVED
+                | "TRYAGAIN" | GIVEN_AWAY,
             ) => Refusal::Unavailable { applied: Applied::No, why },
             // A defect (wrong type, an error in a script): a retry would fail again.
             Some(_) if !error.lost => Refusal::Internal(why),

@@ -8,9 +8,9 @@ pub struct Format {
     /// The kind of data, as errors name it.
     pub what: &'static str,
     /// The key that holds the format number.
-    pub key: &'static str,
+    pub key: String,
     /// A key that exists if there is any data. Format 1 did not write [`Format::key`]: data without that key is format 1.
-    pub used: &'static str,
+    pub used: String,
     /// Raised with every change that an older program would misread.
     pub number: u64,
 }
@@ -19,10 +19,10 @@ impl Format {
     /// Refuses data of another format, and writes the number where there is no data yet. `url` is shown in errors.
     pub async fn check(&self, link: &Link, url: &str) -> Result<(), ConnectError> {
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
-        let written = link.call(redis::cmd("GET").arg(self.key)).await.map_err(unreachable)?;
+        let written = link.call(redis::cmd("GET").arg(&self.key)).await.map_err(unreachable)?;
         let found = match &written {
             Value::Nil => {
-                let used = link.call(redis::cmd("EXISTS").arg(self.used)).await.map_err(unreachable)?;
+                let used = link.call(redis::cmd("EXISTS").arg(&self.used)).await.map_err(unreachable)?;
                 if used == Value::Int(1) { 1 } else { self.number }
             }
             Value::BulkString(number) => String::from_utf8_lossy(number).parse().unwrap_or(0),
@@ -33,7 +33,7 @@ impl Format {
         }
         if written == Value::Nil {
             // Only then: a full Redis refuses it, although a server may start on its data.
-            link.call(redis::cmd("SET").arg(self.key).arg(self.number).arg("NX")).await.map_err(unreachable)?;
+            link.call(redis::cmd("SET").arg(&self.key).arg(self.number).arg("NX")).await.map_err(unreachable)?;
         }
         Ok(())
     }

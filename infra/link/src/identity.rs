@@ -23,7 +23,7 @@ pub struct Identity {
     /// A separate connection: a probe does not wait behind large calls.
     link: Link,
     /// The key of the mark.
-    key: &'static str,
+    key: String,
     /// Shown in the log.
     url: String,
     /// The store may lose acknowledged writes, and the operator has accepted that.
@@ -49,7 +49,7 @@ struct Mark {
 impl Identity {
     /// Refuses a store of which a process has noticed that it is not what it was, and which no operator has accepted. It
     /// comes before all other checks of its data, which would give other reasons.
-    pub async fn check(link: &Link, key: &'static str, url: &str, is_volatile: bool) -> Result<(), ConnectError> {
+    pub async fn check(link: &Link, key: &str, url: &str, is_volatile: bool) -> Result<(), ConnectError> {
         let mark = read(link, key).await.map_err(|error| ConnectError::unreachable(url, error))?;
         match mark.lost {
             Some(_) if !is_volatile => Err(ConnectError::DataLoss { url: url.to_owned() }),
@@ -61,7 +61,7 @@ impl Identity {
     /// in the log and in errors: pass it [`without_password`](tallystone_model::without_password).
     pub async fn open(
         primary: Primary,
-        key: &'static str,
+        key: &str,
         url: &str,
         is_volatile: bool,
     ) -> Result<Arc<Identity>, ConnectError> {
@@ -77,7 +77,8 @@ impl Identity {
         let timeline = link.lineage().await.map_err(unreachable)?.current;
         let known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat, timeline };
         let state = Arc::new(StoreState::new());
-        let identity = Identity { link, key, url: url.to_owned(), is_volatile, known: Mutex::new(known), state };
+        let identity =
+            Identity { link, key: key.to_owned(), url: url.to_owned(), is_volatile, known: Mutex::new(known), state };
         let identity = Arc::new(identity);
         tokio::spawn(probe(Arc::downgrade(&identity)));
         Ok(identity)
@@ -111,7 +112,7 @@ impl Identity {
     }
 
     async fn find_loss(&self, known: &mut Known) -> Result<Option<DataLoss>, LinkError> {
-        let mark = read(&self.link, self.key).await?;
+        let mark = read(&self.link, &self.key).await?;
         let Some(id) = mark.id else { return self.lost(known, DataLoss::Absent).await };
         if id != known.id {
             if mark.replaces.as_ref() != Some(&known.id) {
@@ -136,7 +137,7 @@ impl Identity {
         }
         known.beat = mark.beat;
         if self.state.take_wrote() {
-            let raised = self.link.call(redis::cmd("HINCRBY").arg(self.key).arg("beat").arg(1)).await;
+            let raised = self.link.call(redis::cmd("HINCRBY").arg(&self.key).arg("beat").arg(1)).await;
             match raised.inspect_err(|_| self.state.wrote()) {
                 Ok(beat) => known.beat = from_redis_value(beat).unwrap_or(known.beat).max(known.beat),
                 // A full store still serves what needs no memory. The beat is raised when there is room again.
@@ -150,12 +151,12 @@ impl Identity {
     /// The store is not what it was: no process may start on it, unless the operator has accepted losses in advance.
     async fn lost(&self, known: &mut Known, loss: DataLoss) -> Result<Option<DataLoss>, LinkError> {
         if !self.is_volatile {
-            self.link.call(redis::cmd("HSETNX").arg(self.key).arg("lost").arg(&known.id)).await?;
+            self.link.call(redis::cmd("HSETNX").arg(&self.key).arg("lost").arg(&known.id)).await?;
             return Ok(Some(loss));
         }
         tracing::warn!(redis = self.url, %loss, "the store is not what it was: going on, because it may be volatile");
-        choose(&self.link, self.key).await?;
-        let mark = read(&self.link, self.key).await?;
+        choose(&self.link, &self.key).await?;
+        let mark = read(&self.link, &self.key).await?;
         *known = Known { id: mark.id.unwrap_or_default(), beat: mark.beat, ..*known };
         Ok(None)
     }
@@ -190,7 +191,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`ConnectError::Unreachable`], [`ConnectError::Denied`].
-    pub async fn accept(primary: Primary, key: &'static str, url: &str) -> Result<Option<String>, ConnectError> {
+    pub async fn accept(primary: Primary, key: &str, url: &str) -> Result<Option<String>, ConnectError> {
         let link = Link::new(primary, ReplicaWait::default(), []);
         let unreachable = |error: LinkError| ConnectError::unreachable(url, error);
         let mark = read(&link, key).await.map_err(unreachable)?;

@@ -2,7 +2,7 @@
 //! failed write took effect.
 //!
 //! What lives here: [`Link`] and its [`LinkError`], where it leads (`source`, `address`), which Redis is the primary
-//! (`primary`, `sentinels`), one connection and the notice that it is lost (`connection`, `slot`), its user and files
+//! (`primary`, `sentinels`, `cluster`, `informant`, `nodes`), one connection and the notice that it is lost (`connection`, `slot`), its user and files
 //! (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`, `demands`), the wait until it has loaded its data
 //! (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the same store
 //! (`identity`, `state`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock
@@ -13,6 +13,7 @@ mod access;
 mod acl;
 mod address;
 mod clock;
+mod cluster;
 mod compact;
 mod condition;
 mod config;
@@ -21,8 +22,10 @@ mod demands;
 mod error;
 mod format;
 mod identity;
+mod informant;
 mod link;
 mod loading;
+mod nodes;
 mod preflight;
 mod primary;
 mod reply;

@@ -86,6 +86,11 @@ impl Link {
         self.replicas.replicas_min
     }
 
+    /// Whether it leads to a node of a Redis Cluster.
+    pub(crate) fn is_on_cluster(&self) -> bool {
+        matches!(&self.source, Source::Network(primary) if primary.is_of_cluster())
+    }
+
     /// Where it leads, for another link.
     pub fn source(&self) -> &Source {
         &self.source
@@ -117,7 +122,10 @@ impl Link {
     /// Sends one command. If no connection could be opened, the command certainly did not take effect.
     pub async fn call(&self, command: &Cmd) -> Result<Value, LinkError> {
         self.check_store(false)?;
-        call_over(&self.open(0).await?, command).await
+        match call_over(&self.open(0).await?, command).await {
+            Err(error) if error.is_moved() => call_over(&self.open(0).await?, command).await,
+            other => other,
+        }
     }
 
     /// The lineage of the node that it is connected to.
@@ -183,6 +191,14 @@ impl Link {
         writes: bool,
     ) -> Result<Value, LinkError> {
         self.check_store(writes)?;
+        match self.eval_once(timeline, command, writes).await {
+            // The connection was dropped, and the next one leads to the node that has the slot now.
+            Err(error) if error.is_moved() => self.eval_once(timeline, command, writes).await,
+            other => other,
+        }
+    }
+
+    async fn eval_once(&self, timeline: Option<Timeline>, command: &Cmd, writes: bool) -> Result<Value, LinkError> {
         let open = self.open(self.slot_of(writes, first_key(command))).await?;
         let found = open.connection.lineage().current;
         if timeline.is_some_and(|timeline| timeline != found) {

@@ -64,10 +64,24 @@ pub enum ConnectError {
         url: String,
     },
     /// It is a node of a Redis Cluster.
-    #[error("the Redis at {url} is a node of a Redis Cluster: Tallystone needs a single primary (cluster-enabled no)")]
+    #[error(
+        "the Redis at {url} is a node of a Redis Cluster: the queue's address of a cluster begins with redis-cluster:// (docs/operations/cluster.md); everything else needs a single primary (cluster-enabled no)"
+    )]
     Cluster {
         /// The address.
         url: String,
+    },
+    /// Its data has another number of partitions.
+    #[error(
+        "the queues at {url} are in {found} partitions, but redis.partitions is {wanted}: it cannot be changed once there are queues"
+    )]
+    Partitions {
+        /// The address.
+        url: String,
+        /// The number found.
+        found: u64,
+        /// The number that the configuration has.
+        wanted: u16,
     },
     /// Too old.
     #[error("Redis {found} is too old: 7.0 or later is needed")]
@@ -152,7 +166,7 @@ pub async fn preflight(link: &Link, url: &str, allow_volatile: bool) -> Result<(
         return Err(ConnectError::Version { found: version });
     }
     let cluster = link.info("cluster").await.map_err(unreachable)?;
-    if cluster.get("cluster_enabled") == Some(1) {
+    if cluster.get("cluster_enabled") == Some(1) && !link.is_on_cluster() {
         return Err(ConnectError::Cluster { url: url.to_owned() });
     }
     if allow_volatile {

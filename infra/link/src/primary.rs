@@ -1,13 +1,15 @@
-//! Where the primary of a store is: at one address, or where its Sentinels say (X2).
+//! Where the primary of a store is: at one address, or where its Sentinels (X2) or the nodes of its Redis Cluster (Q17) say.
 
+use crate::cluster::Cluster;
+use crate::nodes::NodeAccess;
 use crate::sentinels::Sentinels;
-use redis::{Client, ConnectionAddr, ConnectionInfo, RedisResult, TlsCertificates};
+use redis::{Client, RedisResult};
 use std::sync::{Arc, Once, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Between two reads of what the Sentinels say. For so long a process may write to a primary that was cut off: what it writes
+/// Between two reads of what they say. For so long a process may write to a primary that was cut off: what it writes
 /// there is lost, unless `min-replicas-to-write` refuses it.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
@@ -20,42 +22,18 @@ enum Leads {
     By(Box<Named>),
 }
 
-/// A primary that Sentinels name.
+/// A primary that others name.
 struct Named {
-    sentinels: Sentinels,
-    node: NodeAccess,
+    by: By,
     /// The client of the primary that they have named last.
     current: watch::Sender<Option<Client>>,
     watched: Once,
 }
 
-/// How the nodes are reached, but for their addresses.
-pub(crate) struct NodeAccess {
-    pub(crate) info: ConnectionInfo,
-    pub(crate) certificates: Option<TlsCertificates>,
-}
-
-impl NodeAccess {
-    /// The client of one node. `address`: `None`, that of `info`.
-    pub(crate) fn client(&self, address: Option<ConnectionAddr>) -> RedisResult<Client> {
-        let info = match address {
-            Some(address) => self.info.clone().set_addr(address),
-            None => self.info.clone(),
-        };
-        match &self.certificates {
-            Some(certificates) => Client::build_with_tls(info, certificates.clone()),
-            None => Client::open(info),
-        }
-    }
-
-    fn address(&self, host: String, port: u16) -> ConnectionAddr {
-        match self.info.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        }
-    }
+enum By {
+    Sentinels(Sentinels, Box<NodeAccess>),
+    /// The primary that has this slot.
+    Slot(Arc<Cluster>, u16),
 }
 
 impl From<Client> for Primary {
@@ -66,23 +44,53 @@ impl From<Client> for Primary {
 
 impl Primary {
     pub(crate) fn named_by(sentinels: Sentinels, node: NodeAccess) -> Primary {
-        let (current, watched) = (watch::Sender::default(), Once::new());
-        Primary(Arc::new(Leads::By(Box::new(Named { sentinels, node, current, watched }))))
+        Primary::by(By::Sentinels(sentinels, Box::new(node)))
+    }
+
+    pub(crate) fn of_slot(cluster: Arc<Cluster>, slot: u16) -> Primary {
+        Primary::by(By::Slot(cluster, slot))
+    }
+
+    fn by(by: By) -> Primary {
+        Primary(Arc::new(Leads::By(Box::new(Named { by, current: watch::Sender::default(), watched: Once::new() }))))
+    }
+
+    /// Where the primary that has a slot is: on a Redis Cluster it may be another one, otherwise there is one.
+    pub fn with_slot(&self, slot: u16) -> Primary {
+        match self.cluster() {
+            Some(cluster) => Primary::of_slot(cluster.clone(), slot),
+            None => self.clone(),
+        }
+    }
+
+    /// Whether it is a node of a Redis Cluster.
+    pub fn is_of_cluster(&self) -> bool {
+        self.cluster().is_some()
+    }
+
+    fn cluster(&self) -> Option<&Arc<Cluster>> {
+        match &*self.0 {
+            Leads::By(named) => match &named.by {
+                By::Slot(cluster, _) => Some(cluster),
+                By::Sentinels(..) => None,
+            },
+            Leads::To(_) => None,
+        }
     }
 
     /// The client of the node that is the primary now, as far as is known.
     ///
     /// # Errors
-    /// No Sentinel answers, and none ever has.
+    /// No Sentinel or no node answers, and none ever has.
     pub async fn client(&self) -> RedisResult<Client> {
         let named = match &*self.0 {
             Leads::To(client) => return Ok((**client).clone()),
             Leads::By(named) => named,
         };
         named.watched.call_once(|| drop(tokio::spawn(watch(Arc::downgrade(&self.0)))));
-        match named.find().await {
+        match named.find(Duration::ZERO).await {
             Ok(client) => Ok(client),
-            // A primary outlives its Sentinels.
+            // A primary outlives those who name it.
             Err(error) => named.current.borrow().clone().ok_or(error),
         }
     }
@@ -109,18 +117,26 @@ impl Primary {
 }
 
 impl Named {
-    async fn find(&self) -> RedisResult<Client> {
-        let (host, port) = self.sentinels.primary().await?;
-        let address = self.node.address(host, port);
+    /// `age_max`: of what the nodes of a Redis Cluster have said.
+    async fn find(&self, age_max: Duration) -> RedisResult<Client> {
+        let ((host, port), access) = match &self.by {
+            By::Sentinels(sentinels, access) => (sentinels.primary().await?, &**access),
+            By::Slot(cluster, slot) => (cluster.primary(*slot, age_max).await?, cluster.access()),
+        };
+        let address = access.address(host, port);
         if let Some(current) = &*self.current.borrow()
             && current.get_connection_info().addr() == &address
         {
             return Ok(current.clone());
         }
-        let client = self.node.client(Some(address))?;
+        let client = access.client(Some(address))?;
         let before = self.current.send_replace(Some(client.clone()));
         if before.is_some() {
-            tracing::warn!(primary = %client.get_connection_info().addr(), "the Sentinels name another primary");
+            let slot = match &self.by {
+                By::Slot(_, slot) => Some(*slot),
+                By::Sentinels(..) => None,
+            };
+            tracing::warn!(primary = %client.get_connection_info().addr(), slot, "another node is the primary now");
         }
         Ok(client)
     }
@@ -130,15 +146,15 @@ fn is_same(a: &Client, b: &Client) -> bool {
     a.get_connection_info().addr() == b.get_connection_info().addr()
 }
 
-/// Reads what the Sentinels say, until the primary has no users: a connection to a primary that was cut off stays open.
+/// Reads what they say, until the primary has no users: a connection to a primary that was cut off stays open.
 async fn watch(primary: Weak<Leads>) {
     loop {
         sleep(READ_EVERY).await;
         let Some(leads) = primary.upgrade() else { return };
         if let Leads::By(named) = &*leads
-            && let Err(error) = named.find().await
+            && let Err(error) = named.find(READ_EVERY / 2).await
         {
-            tracing::debug!(%error, "the Sentinels are not known to agree with the connection");
+            tracing::debug!(%error, "it is unknown whether the connection still leads to the primary");
         }
     }
 }

@@ -71,6 +71,10 @@ impl Witness {
         Witness { what, skew_max_ms, is_warned, logged_at, timeline: AtomicU32::new(Timeline::UNKNOWN.0) }
     }
 
+    pub(crate) fn of_another(&self) -> Witness {
+        Witness::new(self.what, self.skew_max_ms)
+    }
+
     /// By how much the clocks may differ, in ms; 0: they are not compared.
     pub fn skew_max_ms(&self) -> u32 {
         self.skew_max_ms

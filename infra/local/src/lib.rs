@@ -5,6 +5,7 @@
 //! and anything that a server in production needs. Kafka and Elasticsearch are installed by `scripts/services.sh`.
 
 mod child;
+mod cluster;
 mod elasticsearch;
 mod error;
 mod installed;
@@ -16,6 +17,7 @@ mod private;
 mod redis;
 mod running;
 
+pub use cluster::{ClusterNode, make_cluster};
 pub use elasticsearch::{Elasticsearch, PrivateElasticsearch, PrivateElasticsearchOptions};
 pub use error::LocalError;
 pub use installed::{redis_py, valkey_server};

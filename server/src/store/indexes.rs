@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tallystone_link::wall_ms;
-use tallystone_lua::{Script, ShardKeys};
+use tallystone_lua::Script;
 use tallystone_model::{Filter, IndexKeys, QueueConfig, Refusal, Shard};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -204,7 +204,7 @@ impl Shared {
             }
             // A slot may pass from one index to another: the structures of the old one are deleted in the same write. So
             // is what only a build needs, when it ends.
-            let keys = ShardKeys::new(shard);
+            let keys = self.keyspace.shard(shard);
             let superfluous = |old: &StoredIndex| {
                 let [order, counts, covered, covered_to] = keys.index(old.slot);
                 match stored.indexes.iter().find(|new| (new.slot, &new.keys) == (old.slot, &old.keys)) {

@@ -3,7 +3,6 @@
 
 use super::entry::read;
 use super::shared::Shared;
-use tallystone_lua::{ShardKeys, keys};
 use tallystone_model::{Refusal, Shard};
 
 /// Names that one command examines.
@@ -15,17 +14,17 @@ impl Shared {
         let (mut cursor, mut forgotten) = ("0".to_owned(), 0);
         loop {
             let mut scan = redis::cmd("SSCAN");
-            scan.arg(keys::LEFT_OUTBOXES).arg(&cursor).arg("COUNT").arg(EXAMINED);
+            scan.arg(self.keyspace.left_outboxes()).arg(&cursor).arg("COUNT").arg(EXAMINED);
             let (next, tags): (String, Vec<String>) = read(self.link.call(&scan).await?)?;
             let gone = self.without_outbox(tags).await?;
             if !gone.is_empty() {
-                self.link.call(redis::cmd("SREM").arg(keys::LEFT_OUTBOXES).arg(&gone)).await?;
+                self.link.call(redis::cmd("SREM").arg(self.keyspace.left_outboxes()).arg(&gone)).await?;
                 // A queue that was created again and deleted meanwhile has an outbox to be read.
                 let still_gone = self.without_outbox(gone.clone()).await?;
                 forgotten += still_gone.len();
                 let back: Vec<String> = gone.into_iter().filter(|tag| !still_gone.contains(tag)).collect();
                 if !back.is_empty() {
-                    self.link.call(redis::cmd("SADD").arg(keys::LEFT_OUTBOXES).arg(back)).await?;
+                    self.link.call(redis::cmd("SADD").arg(self.keyspace.left_outboxes()).arg(back)).await?;
                 }
             }
             if next == "0" {
@@ -39,7 +38,7 @@ impl Shared {
     async fn without_outbox(&self, tags: Vec<String>) -> Result<Vec<String>, Refusal> {
         let mut exist = redis::pipe();
         for shard in tags.iter().filter_map(|tag| Shard::of_tag(tag)) {
-            exist.cmd("EXISTS").arg(ShardKeys::new(&shard).key("outbox"));
+            exist.cmd("EXISTS").arg(self.keyspace.shard(&shard).key("outbox"));
         }
         let mut found = self.link.calls(&exist, false).await?.into_iter();
         let mut without = Vec::new();

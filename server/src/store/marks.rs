@@ -8,7 +8,7 @@ use super::reply::unreadable;
 use super::shared::Shared;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use tallystone_lua::{ShardKeys, keys, record};
+use tallystone_lua::record;
 use tallystone_model::limits::SHARDS_MAX;
 use tallystone_model::store::{Depth, Page};
 use tallystone_model::{QueueName, Refusal, Shard};
@@ -80,7 +80,7 @@ impl Shared {
                 kept.queues += u64::from(*shard == Shard::first(&shard.queue));
                 kept.messages += depth.kept();
                 if with_bytes && depth.kept() > 0 {
-                    let body = ShardKeys::new(shard).key("body");
+                    let body = self.keyspace.shard(shard).key("body");
                     measure.cmd("MEMORY").arg("USAGE").arg(body).arg("SAMPLES").arg(BODY_SAMPLES);
                 }
             }
@@ -100,7 +100,7 @@ impl Shared {
     async fn shards(&self, prefix: &str, cursor: &str) -> Result<Page<Shard>, Refusal> {
         let (from, to) = lexical_range(prefix, cursor);
         let mut command = redis::cmd("ZRANGEBYLEX");
-        command.arg(keys::QUEUES).arg(from).arg(to).arg("LIMIT").arg(0).arg(STATES_READ);
+        command.arg(self.keyspace.queues()).arg(from).arg(to).arg("LIMIT").arg(0).arg(STATES_READ);
         let names: Vec<String> = read(self.link.call(&command).await?)?;
         let next_cursor =
             if names.len() == STATES_READ { names.last().cloned().unwrap_or_default() } else { String::new() };
@@ -115,7 +115,8 @@ impl Shared {
     /// Wakes the waiting callers of shards that have lost the mark of this server: a script made something runnable and
     /// published it, and the publication was lost.
     pub(super) async fn check_waiting(&self) -> Result<(), Refusal> {
-        let shards = self.wakes.waiting();
+        let mut shards = self.wakes.waiting();
+        shards.retain(|shard| self.partition.has(shard));
         for shards in shards.chunks(STATES_READ) {
             let (now_ms, states) = self.states(shards).await?;
             for (shard, state) in shards.iter().zip(states) {
@@ -164,7 +165,7 @@ impl Shared {
     }
 
     async fn raw_states(&self, shards: &[Shard]) -> Result<Vec<Option<Vec<u8>>>, Refusal> {
-        let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("state")).collect();
+        let keys: Vec<String> = shards.iter().map(|shard| self.keyspace.shard(shard).key("state")).collect();
         if keys.is_empty() { Ok(Vec::new()) } else { read(self.link.call(redis::cmd("MGET").arg(keys)).await?) }
     }
 }

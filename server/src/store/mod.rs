@@ -1,9 +1,9 @@
 //! The store on Redis: every verb of [`Store`](tallystone_model::Store) is one script call, atomic and durable before
 //! the caller gets its answer.
 //!
-//! What lives here: the connection (`redis_store`), what every verb shares (`shared`: the cached configuration, the call
+//! What lives here: the connection (`redis_store`), the lists over all partitions (`partitions`), what every verb shares (`shared`: the cached configuration, the call
 //! of a script), the verbs (`verbs`, over `queues`, `changes`, `selection`, `reads` and `dequeue`), filter indexes (`indexes`),
-//! wake-ups between servers (`wake`) and their marks (`marks`), the reading of outboxes (`reader`), the decoding of replies (`reply`). What may
+//! wake-ups between servers (`wake`) and their marks (`marks`), the reading of outboxes (`outboxes`, over a `reader` of each partition), the decoding of replies (`reply`). What may
 //! not: rules of the queue (the scripts), combining and waiting (`engine/`), the wire (`api/`).
 
 mod bound;
@@ -14,7 +14,9 @@ mod indexes;
 mod left;
 mod marks;
 mod options;
+mod outboxes;
 mod pace;
+mod partitions;
 mod queues;
 mod reader;
 mod reads;
@@ -29,6 +31,7 @@ mod wake;
 pub use bound::{OutboxBound, OutboxFull};
 pub use marks::Kept;
 pub use options::RedisOptions;
-pub use reader::{OutboxReader, Read};
+pub use outboxes::OutboxReader;
+pub use reader::Read;
 pub use redis_store::RedisStore;
 pub use tallystone_link::{Clock, ConnectError, ReplicaWait};

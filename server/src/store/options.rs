@@ -6,8 +6,10 @@ use tallystone_link::{Clock, ConnectError, RedisAccess, RedisConfig, Room};
 /// How to reach Redis, and what is required of it.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
-    /// `redis://host:port/db`.
+    /// Where Redis is: `redis.url`.
     pub url: String,
+    /// The partitions of the store: several on a Redis Cluster, otherwise 1. Stored data depends on it.
+    pub partitions: u16,
     /// The user and the files with which it is reached.
     pub access: RedisAccess,
     /// Work with a Redis that may lose acknowledged writes (Q16).
@@ -30,6 +32,7 @@ impl Default for RedisOptions {
     fn default() -> Self {
         RedisOptions {
             url: "redis://127.0.0.1:6379".to_owned(),
+            partitions: 1,
             access: RedisAccess::default(),
             allow_volatile: false,
             replicas_min: 0,
@@ -54,6 +57,7 @@ impl RedisOptions {
             clock,
             room: redis.room("queues")?,
             url,
+            partitions: redis.queue_partitions(),
             access,
             allow_volatile,
             replicas_min,

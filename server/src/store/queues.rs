@@ -2,19 +2,18 @@
 
 use super::shared::{Caller, Shared};
 use super::view::{Stored, View};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
 use redis::Cmd;
 use std::sync::Arc;
+use tallystone_lua::Script;
 use tallystone_lua::constants::Answer;
-use tallystone_lua::{Script, ShardKeys, keys};
 use tallystone_model::config::{QueueConfig, QueuePatch};
-use tallystone_model::store::{Page, Purged, Queue};
+use tallystone_model::store::{Purged, Queue};
 use tallystone_model::{QueueName, Refusal, Shard};
 
 /// The purge of terminal messages only, for the deletion of a queue. (0: all but running ones, 1: all.)
 const TERMINAL_ONLY: u8 = 2;
 /// Queues of one page that are read at once.
-const READS_AT_ONCE: usize = 64;
+pub(super) const READS_AT_ONCE: usize = 64;
 
 /// The begin and the end of a page of the registry: the names that begin with the prefix and follow the cursor.
 pub(super) fn lexical_range(prefix: &str, cursor: &str) -> (String, String) {
@@ -37,7 +36,7 @@ impl Shared {
         self.register(name, true).await?;
         let stored =
             serde_json::to_vec(&Stored::new(config.clone())).map_err(|error| Refusal::Internal(error.to_string()))?;
-        let keys = ShardKeys::new(&shard).all([]);
+        let keys = self.keyspace.shard(&shard).all([]);
         let mut command = redis::cmd("EVALSHA");
         command.arg(Script::CreateQueue.sha1()).arg(keys.len()).arg(&keys);
         self.options.clock.stamp(&mut command);
@@ -82,28 +81,11 @@ impl Shared {
         Ok(self.read(&Shard::first(name)).await?.0.queue(name))
     }
 
-    pub(super) async fn list_queues(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal> {
-        let (from, to) = lexical_range(prefix, cursor);
-        let mut command = redis::cmd("ZRANGEBYLEX");
-        command.arg(keys::QUEUES).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
-        let names: Vec<String> = redis::from_redis_value(self.link.call(&command).await?)
-            .map_err(|error| Refusal::Internal(error.to_string()))?;
-        let next_cursor = if names.len() == limit { names.last().cloned().unwrap_or_default() } else { String::new() };
-        let queue = async |name: String| match self.get_queue(&QueueName::parse("name", &name)?).await {
-            Ok(queue) => Ok(Some(queue)),
-            // Registered, but not created yet or deleted already.
-            Err(Refusal::QueueNotFound { .. }) => Ok(None),
-            Err(other) => Err(other),
-        };
-        let queues: Vec<Option<Queue>> = stream::iter(names).map(queue).buffered(READS_AT_ONCE).try_collect().await?;
-        Ok(Page { items: queues.into_iter().flatten().collect(), next_cursor })
-    }
-
     pub(super) async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
         let shard = Shard::first(name);
         // The relay must still read its last events. The shard is listed before it is deleted, or a crash between the
         // two would lose them; if the queue stays, the relay removes it from the list.
-        self.link.call(redis::cmd("SADD").arg(keys::LEFT_OUTBOXES).arg(shard.tag())).await?;
+        self.link.call(redis::cmd("SADD").arg(self.keyspace.left_outboxes()).arg(shard.tag())).await?;
         let fill = |view: &View, command: &mut redis::Cmd| {
             command.arg(u8::from(view.config().queue_type.key().is_some()));
             Ok(())
@@ -137,7 +119,7 @@ impl Shared {
     /// Removes a deleted queue from the registry.
     async fn unregister(&self, shard: &Shard) -> Result<(), Refusal> {
         let name = &shard.queue;
-        self.link.call(redis::cmd("ZREM").arg(keys::QUEUES).arg(name.as_str())).await?;
+        self.link.call(redis::cmd("ZREM").arg(self.keyspace.queues()).arg(name.as_str())).await?;
         // A creation between the deletion and ZREM would leave the new queue unlisted.
         match self.read(shard).await {
             Ok(_) => self.register(name, false).await,

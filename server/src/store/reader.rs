@@ -1,20 +1,18 @@
-//! Reads the outboxes for a relay (Q19): all outboxes of this Redis at once, on a dedicated connection that waits for new
+//! Reads the outboxes of one partition for a relay (Q19): all of them at once, on a dedicated connection that waits for new
 //! events; removes the events that a sink has acknowledged.
 
 use super::entry::{Entry, decode, read};
-use super::marks::STATES_READ;
-use super::redis_store::RedisStore;
-use super::reply::{Reply, defect, unreadable};
+use super::reply::{Reply, defect};
 use super::shared::Shared;
 use redis::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_link::{Link, ReplicaWait};
+use tallystone_lua::Script;
 use tallystone_lua::constants::Answer;
-use tallystone_lua::{Script, ShardKeys, keys, record};
 use tallystone_model::limits::SHARDS_MAX;
-use tallystone_model::{Event, Loss, QueueName, Recorded, Refusal, Shard};
+use tallystone_model::{Loss, QueueName, Recorded, Refusal, Shard};
 
 /// Entries of one read, over all shards.
 const READ_ENTRIES: usize = 256;
@@ -55,11 +53,11 @@ struct LogPosition {
     more: bool,
 }
 
-/// Reads the outboxes of every shard, from the oldest event on.
-pub struct OutboxReader {
+/// Reads the outboxes of every shard of a partition, from the oldest event on.
+pub(super) struct PartitionReader {
     shared: Arc<Shared>,
     /// A dedicated connection: a blocking read would delay all other calls.
-    link: Link,
+    link: Arc<Link>,
     positions: BTreeMap<Shard, LogPosition>,
     new_queues: String,
     /// The last read covered only shards with more entries: the next one covers all.
@@ -70,24 +68,32 @@ pub struct OutboxReader {
     undone: u64,
 }
 
-impl RedisStore {
-    /// The events that are in the shard's outbox, oldest first.
-    pub async fn outbox_events(&self, shard: &Shard) -> Result<Vec<Event>, Refusal> {
-        let key = ShardKeys::new(shard).key("outbox");
-        let entries = self.shared.link.call(redis::cmd("XRANGE").arg(key).arg("-").arg("+")).await?;
-        Ok(decode(shard, entries)?.into_iter().flat_map(|entry| entry.events).map(|recorded| recorded.event).collect())
-    }
+/// A read that is being made. The reader can be used meanwhile.
+pub(super) struct Reading {
+    shards: Vec<Shard>,
+    keys: Vec<String>,
+    /// Entries of each shard.
+    count: usize,
+    partial: bool,
+}
 
-    /// A reader that starts at the oldest event of every shard.
-    pub fn outbox_reader(&self) -> OutboxReader {
+/// What Redis has answered: its time before the read, and the streams with new entries.
+pub(super) struct Streams {
+    now_ms: u64,
+    found: Option<Vec<(String, Value)>>,
+}
+
+impl PartitionReader {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
         let scripts = Script::ALL.iter().map(|script| script.source());
-        let link = Link::new(self.shared.link.source().clone(), ReplicaWait::default(), scripts);
-        OutboxReader {
-            shared: self.shared.clone(),
-            link: match &self.shared.identity {
-                Some(identity) => link.guarded_by(identity.state()),
-                None => link,
-            },
+        let link = Link::new(shared.link.source().clone(), ReplicaWait::default(), scripts);
+        let link = match &shared.identity {
+            Some(identity) => link.guarded_by(identity.state()),
+            None => link,
+        };
+        PartitionReader {
+            shared,
+            link: Arc::new(link),
             positions: BTreeMap::new(),
             new_queues: "0".to_owned(),
             partial: false,
@@ -96,35 +102,21 @@ impl RedisStore {
         }
     }
 
-    /// For each shard, in their order: the number of its events that no sink has acknowledged; `None`: the queue does not
-    /// exist.
-    pub async fn outbox_lengths(&self, shards: &[&Shard]) -> Result<Vec<Option<u64>>, Refusal> {
-        let mut lengths = Vec::with_capacity(shards.len());
-        for shards in shards.chunks(STATES_READ) {
-            let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("state")).collect();
-            let states: Vec<Option<Vec<u8>>> = read(self.shared.link.call(redis::cmd("MGET").arg(keys)).await?)?;
-            for state in states {
-                let state = state.map(|state| record::decode_state(&state).map_err(unreadable)).transpose()?;
-                lengths.push(state.map(|state| state.added.saturating_sub(state.acked)));
-            }
-        }
-        Ok(lengths)
-    }
-}
-
-impl OutboxReader {
     /// Finds all shards. Those of deleted queues stay until their outboxes are read to the end.
-    pub async fn discover(&mut self) -> Result<(), Refusal> {
+    pub(super) async fn discover(&mut self) -> Result<(), Refusal> {
         let mut from = "-".to_owned();
         loop {
             let mut page = redis::cmd("ZRANGEBYLEX");
-            page.arg(keys::QUEUES).arg(from).arg("+").arg("LIMIT").arg(0).arg(PAGE);
+            page.arg(self.shared.keyspace.queues()).arg(from).arg("+").arg("LIMIT").arg(0).arg(PAGE);
             let names: Vec<String> = read(self.shared.link.call(&page).await?)?;
             for name in &names {
                 let queue = QueueName::parse("queue", name)?;
                 // Only the name is known here: a queue is registered before it is created.
                 for number in 0..SHARDS_MAX {
-                    self.watch(Shard { queue: queue.clone(), number }).await?;
+                    let shard = Shard { queue: queue.clone(), number };
+                    if self.shared.partition.has(&shard) {
+                        self.watch(shard).await?;
+                    }
                 }
             }
             match names.last() {
@@ -132,7 +124,8 @@ impl OutboxReader {
                 _ => break,
             }
         }
-        let left: Vec<String> = read(self.shared.link.call(redis::cmd("SMEMBERS").arg(keys::LEFT_OUTBOXES)).await?)?;
+        let left: Vec<String> =
+            read(self.shared.link.call(redis::cmd("SMEMBERS").arg(self.shared.keyspace.left_outboxes())).await?)?;
         for shard in left.iter().filter_map(|tag| Shard::of_tag(tag)) {
             self.watch(shard.clone()).await?;
             self.check_left(&shard).await?;
@@ -144,28 +137,38 @@ impl OutboxReader {
     /// empty; otherwise it stays.
     async fn check_left(&mut self, shard: &Shard) -> Result<(), Refusal> {
         // Removed first: a deletion of the queue that happens meanwhile adds it again.
-        self.shared.link.call(redis::cmd("SREM").arg(keys::LEFT_OUTBOXES).arg(shard.tag())).await?;
+        self.shared.link.call(redis::cmd("SREM").arg(self.shared.keyspace.left_outboxes()).arg(shard.tag())).await?;
         if self.shared.state(shard).await?.is_some() {
             return Ok(());
         }
         match self.remove_until(shard, 0).await? {
             Some(0) => drop(self.positions.remove(shard)),
-            _ => drop(self.shared.link.call(redis::cmd("SADD").arg(keys::LEFT_OUTBOXES).arg(shard.tag())).await?),
+            _ => drop(
+                self.shared
+                    .link
+                    .call(redis::cmd("SADD").arg(self.shared.keyspace.left_outboxes()).arg(shard.tag()))
+                    .await?,
+            ),
         }
         Ok(())
     }
 
     /// Removes the events before an offset. Returns how many entries are left if the queue is deleted.
     async fn remove_until(&self, shard: &Shard, offset: u64) -> Result<Option<u64>, Refusal> {
-        let keys = ShardKeys::new(shard).all([]);
+        let keys = self.shared.keyspace.shard(shard).all([]);
         let mut command = redis::cmd("EVALSHA");
         command.arg(Script::AckOutbox.sha1()).arg(keys.len()).arg(&keys).arg(offset);
         let mut reply = Reply::read(self.shared.link.eval(&command, false).await?, Answer::from_code)?;
         if reply.answer == Answer::NoQueue { Ok(Some(reply.number()?)) } else { Ok(None) }
     }
 
+    /// Whether a shard is of this partition.
+    pub(super) fn has(&self, shard: &Shard) -> bool {
+        self.shared.partition.has(shard)
+    }
+
     /// Adds a shard to those that are read.
-    pub async fn watch(&mut self, shard: Shard) -> Result<(), Refusal> {
+    pub(super) async fn watch(&mut self, shard: Shard) -> Result<(), Refusal> {
         if !self.positions.contains_key(&shard) {
             // The first event to expect: if it was dropped, the gap shows.
             let next = self.shared.state(&shard).await?.map(|state| state.acked);
@@ -174,8 +177,11 @@ impl OutboxReader {
         Ok(())
     }
 
-    /// Waits for new events, at most for `wait`, and reads a bounded number of them.
-    pub async fn read(&mut self, wait: Duration) -> Result<Read, Refusal> {
+    /// Begins a read that waits for new events, at most for `wait`. Its result is for [`finish`](PartitionReader::finish).
+    pub(super) fn begin(
+        &mut self,
+        wait: Duration,
+    ) -> (Reading, impl Future<Output = Result<Streams, Refusal>> + Send + use<>) {
         let behind: Vec<Shard> =
             self.positions.iter().filter(|(_, position)| position.more).map(|(shard, _)| shard.clone()).collect();
         let partial = !behind.is_empty() && !self.partial;
@@ -184,27 +190,36 @@ impl OutboxReader {
         // Few events have the payload of an errored message: if all had one, a read would take 75 MB by default.
         let entry_bytes = ENTRY_EVENTS * (EVENT_BYTES + usize::from(self.shared.options.outbox.payload_bytes_kept));
         let count = (READ_ENTRIES.min(READ_BYTES / entry_bytes) / shards.len().max(1)).max(1);
-        let keys: Vec<String> = shards.iter().map(|shard| ShardKeys::new(shard).key("outbox")).collect();
-
-        // The time before the read: later events may not be in it. A wrong clock says nothing of when they were.
-        let now_ms = match self.shared.options.clock.right_ms(&self.link).await {
-            Err(Refusal::ClockSkew { .. }) => 0,
-            now_ms => now_ms?,
-        };
+        let keyspace = &self.shared.keyspace;
+        let keys: Vec<String> = shards.iter().map(|shard| keyspace.shard(shard).key("outbox")).collect();
         let mut command = redis::cmd("XREAD");
         command.arg("COUNT").arg(count);
         if !partial {
             command.arg("BLOCK").arg(wait.as_millis().max(1) as u64);
         }
         command.arg("STREAMS");
-        command.arg(&keys).arg(keys::NEW_QUEUES);
+        command.arg(&keys).arg(keyspace.new_queues());
         for shard in &shards {
             let last = self.positions.get(shard).map_or("", |position| position.last.as_str());
             command.arg(if last.is_empty() { "0" } else { last });
         }
         command.arg(&self.new_queues);
-        let streams: Option<Vec<(String, Value)>> = read(self.link.call(&command).await?)?;
+        let (link, clock) = (self.link.clone(), self.shared.options.clock.clone());
+        let answer = async move {
+            // The time before the read: later events may not be in it. A wrong clock says nothing of when they were.
+            let now_ms = match clock.right_ms(&link).await {
+                Err(Refusal::ClockSkew { .. }) => 0,
+                now_ms => now_ms?,
+            };
+            Ok(Streams { now_ms, found: read(link.call(&command).await?)? })
+        };
+        (Reading { shards, keys, count, partial }, answer)
+    }
 
+    /// Takes what a read has found.
+    pub(super) async fn finish(&mut self, reading: Reading, streams: Streams) -> Result<Read, Refusal> {
+        let Reading { shards, keys, count, partial } = reading;
+        let Streams { now_ms, found } = streams;
         // Only a read of all shards can be complete up to a time.
         let complete_to_ms = if partial { 0 } else { now_ms.saturating_sub(1) };
         let mut answer = Read { complete_to_ms, ..Read::default() };
@@ -213,8 +228,8 @@ impl OutboxReader {
         }
         let by_key: HashMap<&str, &Shard> = keys.iter().map(String::as_str).zip(&shards).collect();
         let (mut events, mut losses) = (Vec::new(), Vec::new());
-        for (key, entries) in streams.into_iter().flatten() {
-            if key == keys::NEW_QUEUES {
+        for (key, entries) in found.into_iter().flatten() {
+            if key == self.shared.keyspace.new_queues() {
                 let entries: Vec<(String, Value)> = read(entries)?;
                 answer.new_queues = true;
                 // A queue is registered before it is created: if no queue was registered, no event is missing.
@@ -302,8 +317,9 @@ impl OutboxReader {
 
     /// A sink has acknowledged every event of these shards that was read so far: removes the events, and stops reading
     /// the outboxes of deleted queues that are empty now.
-    pub async fn ack(&mut self, shards: &HashSet<Shard>) -> Result<(), Refusal> {
-        for shard in shards {
+    pub(super) async fn ack(&mut self, shards: &HashSet<Shard>) -> Result<(), Refusal> {
+        let partition = self.shared.partition;
+        for shard in shards.iter().filter(|shard| partition.has(shard)) {
             let Some(offset) = self.positions.get(shard).and_then(|position| position.next) else { continue };
             if self.remove_until(shard, offset).await? == Some(0) {
                 self.check_left(shard).await?;
@@ -313,17 +329,17 @@ impl OutboxReader {
     }
 
     /// The shards that it reads.
-    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
+    pub(super) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.positions.keys()
     }
 
     /// Takes the number of events lost since the last call.
-    pub fn take_lost(&mut self) -> u64 {
+    pub(super) fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
 
     /// Takes the number of events whose writes Redis has lost, since the last call.
-    pub fn take_undone(&mut self) -> u64 {
+    pub(super) fn take_undone(&mut self) -> u64 {
         std::mem::take(&mut self.undone)
     }
 }

@@ -1,56 +1,101 @@
-//! The store: its connection to Redis, and the leader leases.
+//! The store: its partitions, their connections to Redis, and the leader leases.
 
 use super::marks::{self, Kept};
 use super::options::RedisOptions;
 use super::pace::Pace;
-use super::shared::Shared;
+use super::partitions;
+use super::shared::{Partition, Shared};
 use super::wake::{self, Wakes};
+use futures::future;
 use redis::Value;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
-use tallystone_link::{ConnectError, Demands, Format, Identity, Link, Node, RedisConfig, ReplicaWait};
-use tallystone_lua::{Script, keys};
+use tallystone_link::{
+    ConnectError, Demands, Format, Identity, Link, LinkError, Node, Primary, RedisConfig, ReplicaWait,
+};
+use tallystone_lua::Script;
+use tallystone_lua::keys::Keyspace;
 use tallystone_model::store::{Depth, Page};
 use tallystone_model::{QueueName, Refusal, Shard};
 use tokio::task::JoinSet;
 
 /// The store on Redis. It opens a lost connection again.
 pub struct RedisStore {
-    pub(super) shared: Arc<Shared>,
+    /// One on a single Redis, several on a Redis Cluster.
+    partitions: Vec<Arc<Shared>>,
+    wakes: Arc<Wakes>,
     /// End with the store.
     _tasks: JoinSet<()>,
 }
 
-/// The identity mark of the queues' store.
+/// The identity mark of a partition.
 const MARK: &str = "ts:store";
-/// The format of the queues' data.
-static FORMAT: Format = Format { what: "queues", key: "ts:format", used: keys::QUEUES, number: 2 };
+
+/// The format of the data of a partition.
+fn format(keyspace: &Keyspace) -> Format {
+    Format { what: "queues", key: keyspace.key("ts:format"), used: keyspace.queues(), number: 2 }
+}
 
 impl RedisStore {
     /// Connects, checks version and durability, and loads the scripts.
     pub async fn connect(options: RedisOptions) -> Result<RedisStore, ConnectError> {
-        let primary = options.access.primary(&options.url)?;
-        let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
+        let primary = options.access.first_primary(&options.url)?;
         let shown = tallystone_model::without_password(&options.url);
-        let demands = Demands::open(primary.clone(), &shown, replicas, options.allow_volatile, (MARK, &FORMAT)).await?;
-        let link = Link::new(primary.clone(), replicas, Script::ALL.iter().map(|script| script.source()));
-        let link = link.on(demands.condition());
-        let identity = Identity::open(primary.clone(), MARK, &shown, options.allow_volatile).await?;
-        let link = link.guarded_by(identity.state());
-        let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
-        link.load_scripts().await.map_err(|failure| unreachable(Refusal::from(failure).to_string()))?;
-        let subscription = wake::subscribe(&primary).await.map_err(|error| unreachable(error.to_string()))?;
-        let wakes = Arc::new(Wakes::default());
-        let mut tasks = options.clock.watch(&primary);
-        tasks.spawn(options.room.clone().watch());
-        tasks.spawn(wake::listen(primary, subscription, Arc::downgrade(&wakes)));
-        tasks.spawn(wake::wake_when_lost(identity.watch(), Arc::downgrade(&wakes)));
+        let partitions = options.partitions.max(1);
+        if partitions > 1 {
+            partitions::agree(&primary, partitions, &shown, options.allow_volatile).await?;
+        }
+        let keyspaces: Vec<Keyspace> = (0..partitions).map(|number| Keyspace::partition(number, partitions)).collect();
+        let primaries: Vec<Primary> = keyspaces.iter().map(|keyspace| primary.with_slot(keyspace.slot())).collect();
+        let (wakes, mut tasks) = (Arc::new(Wakes::default()), JoinSet::new());
         let server_id = uuid::Uuid::now_v7().to_string();
-        let (views, builds, pace) = (RwLock::default(), Mutex::default(), Pace::new());
-        let shared = Shared { link, identity: Some(identity), options, server_id, views, wakes, builds, pace };
-        let shared = Arc::new(shared);
-        tasks.spawn(marks::check_often(shared.clone()));
-        Ok(RedisStore { shared, _tasks: tasks })
+        let opened = (0..partitions).zip(keyspaces).zip(&primaries).map(|((number, keyspace), primary)| {
+            let partition = Partition { number, partitions };
+            open(partition, keyspace, primary.clone(), &options, server_id.clone(), wakes.clone())
+        });
+        let partitions = future::try_join_all(opened).await?;
+        let subscription = wake::subscribe(&primaries[0]).await;
+        let unreachable = |why: String| ConnectError::Unreachable { url: shown.clone(), why };
+        let subscription = subscription.map_err(|error| unreachable(error.to_string()))?;
+        for (partition, primary) in partitions.iter().zip(&primaries) {
+            let mut clock = partition.options.clock.watch(primary);
+            tasks.spawn(async move { while clock.join_next().await.is_some() {} });
+            if let Some(identity) = &partition.identity {
+                tasks.spawn(wake::wake_when_lost(identity.watch(), Arc::downgrade(&wakes)));
+            }
+            tasks.spawn(marks::check_often(partition.clone()));
+        }
+        tasks.spawn(options.room.clone().watch());
+        tasks.spawn(wake::listen(primaries, subscription, Arc::downgrade(&wakes)));
+        Ok(RedisStore { partitions, wakes, _tasks: tasks })
+    }
+
+    /// The partition with the keys of a shard.
+    pub(super) fn of(&self, shard: &Shard) -> &Arc<Shared> {
+        match self.partitions.as_slice() {
+            [whole] => whole,
+            partitions => &partitions[usize::from(Keyspace::number_of(shard, self.count()))],
+        }
+    }
+
+    /// The partition with the first shard of a queue, and its name.
+    pub(super) fn of_queue(&self, queue: &QueueName) -> &Arc<Shared> {
+        match self.partitions.as_slice() {
+            [whole] => whole,
+            partitions => &partitions[usize::from(Keyspace::number_of_queue(queue, self.count()))],
+        }
+    }
+
+    pub(super) fn partitions(&self) -> &[Arc<Shared>] {
+        &self.partitions
+    }
+
+    pub(super) fn wakes(&self) -> &Wakes {
+        &self.wakes
+    }
+
+    fn count(&self) -> u16 {
+        u16::try_from(self.partitions.len()).unwrap_or(u16::MAX)
     }
 
     /// A store over a Redis within the process (X8): without the checks of [`connect`](RedisStore::connect), without an
@@ -58,14 +103,15 @@ impl RedisStore {
     pub fn within_process(node: Arc<dyn Node>, options: RedisOptions, server_id: String) -> RedisStore {
         let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
         let link = Link::new(node, replicas, Script::ALL.iter().map(|script| script.source()));
-        let (views, builds, pace) = (RwLock::default(), Mutex::default(), Pace::new());
-        let shared = Shared { link, identity: None, options, server_id, views, wakes: Arc::default(), builds, pace };
-        RedisStore { shared: Arc::new(shared), _tasks: JoinSet::new() }
+        let wakes = Arc::new(Wakes::default());
+        let (partition, keyspace) = (Partition::WHOLE, Keyspace::default());
+        let whole = shared(link, partition, keyspace, None, options, server_id, wakes.clone());
+        RedisStore { partitions: vec![whole], wakes, _tasks: JoinSet::new() }
     }
 
     /// Delivers to this server one message of the channel of wake-ups, which a Redis within the process has published.
     pub fn wake_ups(&self) -> impl Fn(&[u8]) + Send + Sync + use<> {
-        let wakes = Arc::downgrade(&self.shared.wakes);
+        let wakes = Arc::downgrade(&self.wakes);
         move |payload| {
             if let Some(wakes) = wakes.upgrade() {
                 wake::deliver(payload, &wakes);
@@ -74,53 +120,69 @@ impl RedisStore {
     }
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
-    /// it. Returns its new mark; `None`: no process has noticed a loss.
+    /// it. Returns its new mark, of several partitions the last one; `None`: no process has noticed a loss.
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
         let shown = tallystone_model::without_password(&redis.url);
-        Identity::accept(redis.access().primary(&redis.url)?, MARK, &shown).await
+        let (primary, partitions) = (redis.access().first_primary(&redis.url)?, redis.queue_partitions());
+        let mut accepted = None;
+        for keyspace in (0..partitions).map(|number| Keyspace::partition(number, partitions)) {
+            let primary = primary.with_slot(keyspace.slot());
+            accepted = Identity::accept(primary, &keyspace.key(MARK), &shown).await?.or(accepted);
+        }
+        Ok(accepted)
     }
 
     /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.
     pub async fn acquire_leader_lease(&self, job: &str, owner: &str, lease_ms: u64) -> Result<bool, Refusal> {
+        let first = &self.partitions[0];
         let mut command = redis::cmd("EVALSHA");
-        command.arg(Script::AcquireLeaderLease.sha1()).arg(1).arg(keys::leader_lease(job));
-        let clock = &self.shared.options.clock;
+        command.arg(Script::AcquireLeaderLease.sha1()).arg(1).arg(first.keyspace.leader_lease(job));
+        let clock = &first.options.clock;
         clock.stamp(&mut command);
         command.arg(owner).arg(lease_ms);
-        Ok(clock.eval(&self.shared.link, &command, false).await? == Value::Int(1))
+        Ok(clock.eval(&first.link, &command, false).await? == Value::Int(1))
     }
 
     /// One page of the shards in which something falls due, each with the time until then.
     pub async fn sweep_times(&self, cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
-        self.shared.sweep_times(cursor).await
+        partitions::sweep_times(&self.partitions, cursor).await
     }
 
-    /// One page of all queues with their messages, in order of name.
+    /// One page of all queues with their messages; within a partition in order of name.
     pub async fn queue_depths(&self, cursor: &str) -> Result<Page<(QueueName, Depth)>, Refusal> {
-        self.shared.queue_depths(cursor).await
+        partitions::queue_depths(&self.partitions, cursor).await
     }
 
     /// What is kept for the queues of this prefix. The bytes are an estimate of Redis, and 0 unless they are requested.
     pub async fn kept(&self, prefix: &str, with_bytes: bool) -> Result<Kept, Refusal> {
-        self.shared.kept(prefix, with_bytes).await
+        partitions::kept(&self.partitions, prefix, with_bytes).await
     }
 
     /// The messages of these shards, in their order, each with the record of its state, which changes with every
     /// transition; `None`: there is no such queue.
     pub async fn shard_states(&self, shards: &[Shard]) -> Result<Vec<Option<(Depth, Vec<u8>)>>, Refusal> {
-        self.shared.shard_states(shards).await
+        let shards: Vec<&Shard> = shards.iter().collect();
+        let states = async |partition: Arc<Shared>, shards: Vec<Shard>| partition.shard_states(&shards).await;
+        partitions::of_shards(&self.partitions, &shards, states).await
     }
 
     /// Wakes the waiting callers of shards that have lost the mark of this server: a script made something runnable and
     /// published it, and the publication was lost. A check runs every minute.
     pub async fn check_waiting(&self) -> Result<(), Refusal> {
-        self.shared.check_waiting().await
+        for partition in &self.partitions {
+            partition.check_waiting().await?;
+        }
+        Ok(())
     }
 
     /// Removes deleted queues from the list of left outboxes whose outboxes no longer exist. Returns how many. A check runs
     /// every minute.
     pub async fn forget_left_outboxes(&self) -> Result<usize, Refusal> {
-        self.shared.forget_left_outboxes().await
+        let mut forgotten = 0;
+        for partition in &self.partitions {
+            forgotten += partition.forget_left_outboxes().await?;
+        }
+        Ok(forgotten)
     }
 
     /// Ends the leader lease, so that another server need not wait until it runs out.
@@ -128,4 +190,42 @@ impl RedisStore {
         // The shortest lease there is: so a release needs no other script.
         self.acquire_leader_lease(job, owner, 1).await.map(drop)
     }
+}
+
+/// Connects one partition, and checks the Redis that has it.
+async fn open(
+    partition: Partition,
+    keyspace: Keyspace,
+    primary: Primary,
+    options: &RedisOptions,
+    server_id: String,
+    wakes: Arc<Wakes>,
+) -> Result<Arc<Shared>, ConnectError> {
+    let replicas = ReplicaWait { replicas_min: options.replicas_min, wait_ms: options.replica_wait_ms };
+    let (shown, mark) = (tallystone_model::without_password(&options.url), keyspace.key(MARK));
+    let checked = (mark.as_str(), format(&keyspace));
+    let demands = Demands::open(primary.clone(), &shown, replicas, options.allow_volatile, checked).await?;
+    let link = Link::new(primary.clone(), replicas, Script::ALL.iter().map(|script| script.source()));
+    let link = link.on(demands.condition());
+    let identity = Identity::open(primary, &mark, &shown, options.allow_volatile).await?;
+    let link = link.guarded_by(identity.state());
+    let unreachable =
+        |error: LinkError| ConnectError::Unreachable { url: shown.clone(), why: Refusal::from(error).to_string() };
+    link.load_scripts().await.map_err(unreachable)?;
+    let clock = if partition.number == 0 { options.clock.clone() } else { options.clock.of_another() };
+    let options = RedisOptions { clock, ..options.clone() };
+    Ok(shared(link, partition, keyspace, Some(identity), options, server_id, wakes))
+}
+
+fn shared(
+    link: Link,
+    partition: Partition,
+    keyspace: Keyspace,
+    identity: Option<Arc<Identity>>,
+    options: RedisOptions,
+    server_id: String,
+    wakes: Arc<Wakes>,
+) -> Arc<Shared> {
+    let (views, builds, pace) = (RwLock::default(), Mutex::default(), Pace::new());
+    Arc::new(Shared { link, partition, keyspace, identity, options, server_id, views, wakes, builds, pace })
 }

@@ -10,13 +10,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tallystone_link::{Identity, Link, LinkError};
 use tallystone_lua::constants::Answer;
-use tallystone_lua::{Script, ShardKeys, keys, record};
+use tallystone_lua::keys::Keyspace;
+use tallystone_lua::{Script, record};
 use tallystone_model::{Filter, IndexKeys, QueueConfig, QueueName, Refusal, Shard};
 use tokio_util::sync::CancellationToken;
 
 /// What the verbs and the background builds of indexes share.
 pub(super) struct Shared {
     pub(super) link: Link,
+    /// Which part of the store this is.
+    pub(super) partition: Partition,
+    /// The keys of this partition.
+    pub(super) keyspace: Keyspace,
     /// `None`: a simulator's store, whose losses the simulator knows.
     pub(super) identity: Option<Arc<Identity>>,
     pub(super) options: RedisOptions,
@@ -29,6 +34,22 @@ pub(super) struct Shared {
     pub(super) builds: Mutex<HashMap<(Shard, IndexKeys), CancellationToken>>,
     /// The pace of the builds that go on in the background.
     pub(super) pace: Pace,
+}
+
+/// A part of the store: `number` of `partitions`, from 0. Most stores have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Partition {
+    pub(super) number: u16,
+    pub(super) partitions: u16,
+}
+
+impl Partition {
+    /// The whole store.
+    pub(super) const WHOLE: Partition = Partition { number: 0, partitions: 1 };
+
+    pub(super) fn has(self, shard: &Shard) -> bool {
+        Keyspace::number_of(shard, self.partitions) == self.number
+    }
 }
 
 /// What a deleted queue was.
@@ -52,7 +73,7 @@ impl Shared {
     }
 
     pub(super) fn cache(&self, shard: &Shard, stored: &[u8], state: &[u8]) -> Result<Arc<View>, Refusal> {
-        let view = Arc::new(View::read(shard, stored, state, &self.options.outbox)?);
+        let view = Arc::new(View::read(shard, stored, state, &self.options.outbox, &self.keyspace)?);
         self.views.write().unwrap_or_else(PoisonError::into_inner).insert(shard.clone(), view.clone());
         Ok(view)
     }
@@ -83,7 +104,7 @@ impl Shared {
 
     /// Reads the current configuration and state.
     pub(super) async fn read(&self, shard: &Shard) -> Result<(Arc<View>, record::ShardState), Refusal> {
-        let keys = ShardKeys::new(shard);
+        let keys = self.keyspace.shard(shard);
         let value = self.link.call(redis::cmd("MGET").arg(keys.key("config")).arg(keys.key("state"))).await?;
         let Value::Array(parts) = value else { return Err(defect("no list")) };
         let [Value::BulkString(stored), Value::BulkString(state)] = parts.as_slice() else {
@@ -109,10 +130,17 @@ impl Shared {
     /// The relay is notified of a new name. `creating`: it is notified in any case, because the server that added the name
     /// may have died before it notified.
     pub(super) async fn register(&self, queue: &QueueName, creating: bool) -> Result<(), Refusal> {
-        let added = self.link.call(redis::cmd("ZADD").arg(keys::QUEUES).arg(0).arg(queue.as_str())).await?;
+        let added = self.link.call(redis::cmd("ZADD").arg(self.keyspace.queues()).arg(0).arg(queue.as_str())).await?;
         if creating || added != Value::Int(0) {
             let mut notify = redis::cmd("XADD");
-            notify.arg(keys::NEW_QUEUES).arg("MAXLEN").arg("~").arg(100).arg("*").arg("queue").arg(queue.as_str());
+            notify
+                .arg(self.keyspace.new_queues())
+                .arg("MAXLEN")
+                .arg("~")
+                .arg(100)
+                .arg("*")
+                .arg("queue")
+                .arg(queue.as_str());
             self.link.call(&notify).await?;
         }
         Ok(())
@@ -120,7 +148,7 @@ impl Shared {
 
     /// Whether a queue was deleted within the last hour, and not created again (Q1, Q10).
     pub(super) async fn deleted(&self, shard: &Shard) -> Result<Option<Deleted>, Refusal> {
-        let mark = self.link.call(redis::cmd("GET").arg(ShardKeys::new(shard).key("deleted"))).await?;
+        let mark = self.link.call(redis::cmd("GET").arg(self.keyspace.shard(shard).key("deleted"))).await?;
         Ok(match mark {
             Value::Nil => None,
             Value::BulkString(mark) if mark == b"exclusive" => Some(Deleted::Exclusive),
@@ -188,7 +216,7 @@ impl Shared {
 
     /// The state of a shard; `None`: its queue does not exist.
     pub(super) async fn state(&self, shard: &Shard) -> Result<Option<record::ShardState>, Refusal> {
-        match self.link.call(redis::cmd("GET").arg(ShardKeys::new(shard).key("state"))).await? {
+        match self.link.call(redis::cmd("GET").arg(self.keyspace.shard(shard).key("state"))).await? {
             Value::BulkString(state) => Ok(Some(record::decode_state(&state).map_err(unreadable)?)),
             _ => Ok(None),
         }

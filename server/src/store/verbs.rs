@@ -1,6 +1,8 @@
-//! The verbs of the [`Store`] by file: `queues`, `changes`, `selection`, `reads`, `dequeue`; the sweep is here.
+//! The verbs of the [`Store`], each in the partition of its shard, by file: `queues`, `changes`, `selection`, `reads`, `dequeue`; the
+//! sweep is here.
 
 use super::dequeue::Dequeue;
+use super::partitions;
 use super::redis_store::RedisStore;
 use super::shared::{Caller, Deleted};
 use tallystone_lua::Script;
@@ -13,35 +15,35 @@ use tallystone_model::{ChangeRequest, ChangedPage, Filter, MessageId, QueueName,
 
 impl Store for RedisStore {
     async fn create_queue(&self, name: &QueueName, config: QueueConfig) -> Result<Queue, Refusal> {
-        self.shared.create_queue(name, config).await
+        self.of_queue(name).create_queue(name, config).await
     }
 
     async fn update_queue(&self, name: &QueueName, patch: QueuePatch) -> Result<Queue, Refusal> {
-        self.shared.update_queue(name, patch).await
+        self.of_queue(name).update_queue(name, patch).await
     }
 
     async fn get_queue(&self, name: &QueueName) -> Result<Queue, Refusal> {
-        self.shared.get_queue(name).await
+        self.of_queue(name).get_queue(name).await
     }
 
     async fn list_queues(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Page<Queue>, Refusal> {
-        self.shared.list_queues(prefix, cursor, limit).await
+        partitions::list_queues(self.partitions(), prefix, cursor, limit).await
     }
 
     async fn delete_queue(&self, name: &QueueName) -> Result<(), Refusal> {
-        self.shared.delete_queue(name).await
+        self.of_queue(name).delete_queue(name).await
     }
 
     async fn was_exclusive(&self, name: &QueueName) -> Result<bool, Refusal> {
-        Ok(self.shared.deleted(&Shard::first(name)).await? == Some(Deleted::Exclusive))
+        Ok(self.of_queue(name).deleted(&Shard::first(name)).await? == Some(Deleted::Exclusive))
     }
 
     async fn purge(&self, shard: &Shard, include_running: bool, cursor: &str) -> Result<Purged, Refusal> {
-        self.shared.purge_step(shard, u8::from(include_running), cursor).await
+        self.of(shard).purge_step(shard, u8::from(include_running), cursor).await
     }
 
     async fn enqueue(&self, shard: &Shard, messages: Vec<NewMessage>) -> Items<Enqueued> {
-        self.shared.enqueue(shard, messages).await
+        self.of(shard).enqueue(shard, messages).await
     }
 
     async fn dequeue(
@@ -51,31 +53,31 @@ impl Store for RedisStore {
         wait: bool,
         ticket: Option<Ticket>,
     ) -> Result<Dequeued, Refusal> {
-        Dequeue::new(&self.shared, shard, requests, wait, ticket).run().await
+        Dequeue::new(self.of(shard), shard, requests, wait, ticket).run().await
     }
 
     async fn complete(&self, shard: &Shard, completions: Vec<Completion>) -> Items<Transition> {
-        self.shared.complete(shard, completions).await
+        self.of(shard).complete(shard, completions).await
     }
 
     async fn extend_lease(&self, shard: &Shard, extensions: Vec<Extension>) -> Items<Extended> {
-        self.shared.extend_lease(shard, extensions).await
+        self.of(shard).extend_lease(shard, extensions).await
     }
 
     async fn release(&self, shard: &Shard, releases: Vec<Release>) -> Items<Transition> {
-        self.shared.release(shard, releases).await
+        self.of(shard).release(shard, releases).await
     }
 
     async fn cancel(&self, shard: &Shard, cancellations: Vec<Cancellation>) -> Items<Transition> {
-        self.shared.cancel(shard, cancellations).await
+        self.of(shard).cancel(shard, cancellations).await
     }
 
     async fn redrive(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Transition> {
-        self.shared.redrive(shard, ids).await
+        self.of(shard).redrive(shard, ids).await
     }
 
     async fn update_message(&self, shard: &Shard, id: &MessageId, patch: MessagePatch) -> Result<Transition, Refusal> {
-        self.shared.update_message(shard, id, patch).await
+        self.of(shard).update_message(shard, id, patch).await
     }
 
     async fn change_messages(
@@ -85,11 +87,11 @@ impl Store for RedisStore {
         cursor: &str,
         limit: usize,
     ) -> Result<ChangedPage, Refusal> {
-        self.shared.change_messages(shard, request, cursor, limit).await
+        self.of(shard).change_messages(shard, request, cursor, limit).await
     }
 
     async fn get_messages(&self, shard: &Shard, ids: Vec<MessageId>) -> Items<Message> {
-        self.shared.get_messages(shard, ids).await
+        self.of(shard).get_messages(shard, ids).await
     }
 
     async fn list_messages(
@@ -99,40 +101,41 @@ impl Store for RedisStore {
         cursor: &str,
         limit: usize,
     ) -> Result<Page<Message>, Refusal> {
-        self.shared.list_messages(shard, state, cursor, limit).await
+        self.of(shard).list_messages(shard, state, cursor, limit).await
     }
 
     async fn explain(&self, shard: &Shard, id: &MessageId) -> Result<Facts, Refusal> {
-        self.shared.explain(shard, id).await
+        self.of(shard).explain(shard, id).await
     }
 
     async fn depth(&self, shard: &Shard, filter: Option<&Filter>) -> Result<Depth, Refusal> {
-        self.shared.depth(shard, filter).await
+        self.of(shard).depth(shard, filter).await
     }
 
     async fn ages(&self, shard: &Shard) -> Result<Ages, Refusal> {
-        self.shared.ages(shard).await
+        self.of(shard).ages(shard).await
     }
 
     async fn sweep(&self, shard: &Shard) -> Result<Swept, Refusal> {
-        let (_, mut reply) = self.shared.run(shard, Script::Sweep, Caller::Other, |_, _| Ok(())).await?;
+        let partition = self.of(shard);
+        let (_, mut reply) = partition.run(shard, Script::Sweep, Caller::Other, |_, _| Ok(())).await?;
         let (promoted, expired, errored) = (reply.number()?, reply.number()?, reply.number()?);
         let (collected, dropped) = (reply.number()?, reply.number()?);
         let next_ms = Some(reply.number()?).filter(|at_ms| *at_ms > 0);
         let now_ms = reply.number()?;
-        self.shared.drop_unused(shard).await?;
+        partition.drop_unused(shard).await?;
         Ok(Swept { promoted, expired, errored, collected, dropped, next_ms, now_ms })
     }
 
     async fn check(&self, shard: &Shard, cursor: &str) -> Result<(u64, Page<Violation>), Refusal> {
-        self.shared.check(shard, cursor).await
+        self.of(shard).check(shard, cursor).await
     }
 
     fn on_ready(&self, notify: Box<dyn Fn(&Shard) + Send + Sync>) {
-        self.shared.wakes.set(notify);
+        self.wakes().set(notify);
     }
 
     fn on_revoked(&self, notify: NotifyRevoked) {
-        self.shared.wakes.set_revoked(notify);
+        self.wakes().set_revoked(notify);
     }
 }

@@ -4,7 +4,7 @@
 
 use super::bound::OutboxBound;
 use serde::{Deserialize, Serialize};
-use tallystone_lua::ShardKeys;
+use tallystone_lua::keys::Keyspace;
 use tallystone_lua::record::{self, ShardState};
 use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::store::Queue;
@@ -151,13 +151,19 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn read(shard: &Shard, stored: &[u8], state: &[u8], outbox: &OutboxBound) -> Result<View, Refusal> {
+    pub(super) fn read(
+        shard: &Shard,
+        stored: &[u8],
+        state: &[u8],
+        outbox: &OutboxBound,
+        keyspace: &Keyspace,
+    ) -> Result<View, Refusal> {
         let unreadable =
             |why: &dyn std::fmt::Display| Refusal::Internal(format!("configuration of '{}': {why}", shard.queue));
         let stored = Stored::read(stored).map_err(|error| unreadable(&error))?;
         let ShardState { revision, created_at_ms, timeline_begin, .. } =
             record::decode_state(state).map_err(|error| unreadable(&error))?;
-        let keys = ShardKeys::new(shard).all(stored.indexes.iter().map(|index| index.slot));
+        let keys = keyspace.shard(shard).all(stored.indexes.iter().map(|index| index.slot));
         let parameters = parameters(&shard.queue, &stored, outbox);
         let outbox_events_max = outbox.events_max.into();
         Ok(View { stored, revision, created_at_ms, timeline_begin, keys, parameters, outbox_events_max })

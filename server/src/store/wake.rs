@@ -86,20 +86,24 @@ pub(super) struct Subscription {
 }
 
 /// Listens until the store is dropped, and subscribes again whenever the subscription breaks or another node is the
-/// primary. The `first` one exists already, because a server must receive wake-ups before it answers calls.
-pub(super) async fn listen(primary: Primary, first: Subscription, wakes: Weak<Wakes>) {
+/// primary. The `first` one, at the first of the primaries, exists already, because a server must receive wake-ups before it
+/// answers calls. Every node of a Redis Cluster gets all wake-ups, so each next subscription is made at another node.
+pub(super) async fn listen(primaries: Vec<Primary>, first: Subscription, wakes: Weak<Wakes>) {
     const RETRY: Duration = Duration::from_millis(200);
-    forward(&primary, first, &wakes).await;
+    let mut next = primaries.iter().cycle();
+    let Some(primary) = next.next() else { return };
+    forward(primary, first, &wakes).await;
     let mut broken = false;
     while wakes.strong_count() > 0 {
         if !std::mem::replace(&mut broken, true) {
             tracing::warn!("the wake-up subscription is broken; trying again");
         }
         tokio::time::sleep(RETRY).await;
-        if let Ok(subscription) = subscribe(&primary).await {
+        let Some(primary) = next.next() else { return };
+        if let Ok(subscription) = subscribe(primary).await {
             broken = false;
             tracing::info!("listening for wake-ups again");
-            forward(&primary, subscription, &wakes).await;
+            forward(primary, subscription, &wakes).await;
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The conformance suite: what the rows of the queue's specification say, over every store. A test's name begins
-//! with its row; each runs on the oracle, on a real Redis and on a simulated one, on a clock that only the test moves, and ends
+//! with its row; each runs on the oracle, on a real Redis, on a Redis Cluster and on a simulated Redis, on a clock that only the test moves, and ends
 //! with a proof of the invariants of every queue it made.
 //!
 //! What lives here: one file per group of verbs, and `redis_only` and `quiet` for what only a Redis can do or be. What may not:
@@ -25,6 +25,14 @@ macro_rules! over_each_store {
             $(#[tokio::test]
             async fn $test() {
                 let stage = tallystone_tests::Stage::redis(stringify!($test)).await;
+                super::$test(&stage).await;
+                stage.assert_sound().await;
+            })+
+        }
+        mod on_cluster {
+            $(#[tokio::test]
+            async fn $test() {
+                let stage = tallystone_tests::Stage::cluster(stringify!($test)).await;
                 super::$test(&stage).await;
                 stage.assert_sound().await;
             })+

@@ -7,8 +7,9 @@ use crate::system::program::SOON;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tallystone_client::{Client, Depth, State};
+use tallystone_link::RedisConfig;
 use tallystone_model::{Cause, QueueName, Shard};
-use tallystone_server::store::{RedisOptions, RedisStore};
+use tallystone_server::store::{OutboxBound, RedisOptions, RedisStore};
 use tallystone_tests::queue::follow;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -51,7 +52,7 @@ pub(super) async fn until_empty(clients: &[Client; 2], queue: &str) {
 }
 
 /// At rest: the record, the servers and the outbox agree.
-pub(super) async fn conclude(clients: &[Client; 2], redis_url: &str, load: &Load) {
+pub(super) async fn conclude(clients: &[Client; 2], redis: &RedisConfig, load: &Load) {
     let queue = load.queue.as_str();
     check_invariants(clients, queue).await;
     let mut messages = BTreeMap::new();
@@ -86,7 +87,7 @@ pub(super) async fn conclude(clients: &[Client; 2], redis_url: &str, load: &Load
     let expected = Depth { completed: messages.len() as u64, ..Depth::default() };
     assert_eq!(depth, expected, "{queue}");
 
-    let options = RedisOptions { url: redis_url.to_owned(), ..RedisOptions::default() };
+    let options = RedisOptions::new(redis, OutboxBound::default()).expect("no data folder");
     let store = RedisStore::connect(options).await.expect("a durable Redis");
     let shard = Shard::first(&QueueName::parse("queue", queue).expect("a valid name"));
     let events = store.outbox_events(&shard).await.expect("the outbox");

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::Duration;
 use tallystone_client::{Backoff, Client, NewMessage, QueueConfig};
-use tallystone_link::RedisAccess;
+use tallystone_link::{RedisAccess, RedisConfig};
 use tallystone_server::store::{RedisOptions, RedisStore};
 use tallystone_tests::lasting_port;
 use tempfile::TempDir;
@@ -105,7 +105,7 @@ async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
     phase.send_replace(Phase::Done);
     timeout(SOON, tasks.join_all()).await.expect("every worker ends");
     for load in &loads {
-        conclude(&clients, &nodes.url(), load).await;
+        conclude(&clients, &RedisConfig { url: nodes.url(), ..RedisConfig::default() }, load).await;
     }
 }
 

@@ -24,8 +24,12 @@ pub(crate) struct Redis {
 
 impl Redis {
     pub(crate) async fn start() -> Self {
+        Redis::start_on(lasting_port(), Vec::new()).await
+    }
+
+    pub(crate) async fn start_on(port: u16, extra_args: Vec<String>) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
-        let options = PrivateRedisOptions { port: Some(lasting_port()), ..PrivateRedisOptions::new(dir.path()) };
+        let options = PrivateRedisOptions { port: Some(port), extra_args, ..PrivateRedisOptions::new(dir.path()) };
         let process = PrivateRedis::start(options.clone()).await.expect("a redis-server");
         Redis { options, process: Some(process), dir }
     }

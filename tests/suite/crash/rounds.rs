@@ -10,6 +10,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
 use tallystone_client::*;
+use tallystone_link::RedisConfig;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -88,7 +89,7 @@ async fn q16_nothing_acknowledged_is_lost_whatever_is_killed() {
     phase.send_replace(Phase::Done);
     timeout(SOON, tasks.join_all()).await.expect("every worker ends");
     for load in &loads {
-        conclude(&machines.clients, &machines.redis.url(), load).await;
+        conclude(&machines.clients, &RedisConfig { url: machines.redis.url(), ..RedisConfig::default() }, load).await;
     }
 }
 

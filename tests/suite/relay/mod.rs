@@ -3,6 +3,7 @@
 
 mod delivery;
 mod losses;
+mod partitions;
 mod payloads;
 mod sink;
 
@@ -29,8 +30,11 @@ impl RelayFixture {
     }
 
     async fn bounded(outbox: OutboxBound) -> RelayFixture {
-        let redis = TestRedis::start().await;
-        let options = RedisOptions { url: redis.url(), allow_volatile: true, outbox, ..RedisOptions::default() };
+        RelayFixture::on(TestRedis::start().await, outbox).await
+    }
+
+    async fn on(redis: TestRedis, outbox: OutboxBound) -> RelayFixture {
+        let options = RedisOptions::new(&volatile(&redis.url()), outbox).expect("no data folder");
         let store = Arc::new(RedisStore::connect(options).await.expect("a store"));
         RelayFixture { redis, store, sink: Arc::new(TestSink::default()) }
     }
@@ -43,7 +47,7 @@ impl RelayFixture {
 
     /// A relay on its own connection, as another server has it.
     async fn relay(&self) -> RunningRelay {
-        let options = RedisOptions { url: self.redis.url(), allow_volatile: true, ..RedisOptions::default() };
+        let options = RedisOptions::new(&volatile(&self.redis.url()), OutboxBound::default()).expect("no data folder");
         let store = Arc::new(RedisStore::connect(options).await.expect("a store"));
         let options = RelayOptions { leader_lease_ms: 1_000, events_max: 1_000, watermark_every: Duration::ZERO };
         let health = OutboxHealth::default();

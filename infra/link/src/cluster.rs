@@ -1,0 +1,155 @@
+//! Which node of a Redis Cluster has a slot (Q17; decision 0084).
+
+use crate::informant::Informant;
+use crate::nodes::NodeAccess;
+use redis::{Client, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+/// Nodes that are queried at once, in addition to those of the address.
+const QUERIED_MAX: usize = 16;
+
+/// A Redis Cluster. One serves all slots of a process.
+pub(crate) struct Cluster {
+    /// The nodes of the address.
+    seeds: Vec<Arc<Informant>>,
+    access: Arc<NodeAccess>,
+    view: Mutex<View>,
+}
+
+type Address = (String, u16);
+
+/// What the nodes have said last.
+#[derive(Default)]
+struct View {
+    read_at: Option<Instant>,
+    /// The primaries that they have named, without those of the address.
+    primaries: BTreeMap<Address, Arc<Informant>>,
+    claims: Vec<Claim>,
+}
+
+/// A primary that has slots, as one node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Claim {
+    /// Inclusive.
+    from: u16,
+    to: u16,
+    /// The configuration epoch of the primary: it grows with each failover and each move of a slot.
+    epoch: u64,
+    address: Address,
+}
+
+impl Cluster {
+    pub(crate) fn new(seeds: Vec<Client>, access: Arc<NodeAccess>) -> Cluster {
+        let seeds = seeds.into_iter().map(|client| Arc::new(Informant::new(client))).collect();
+        Cluster { seeds, access, view: Mutex::default() }
+    }
+
+    /// How its nodes are reached.
+    pub(crate) fn access(&self) -> &NodeAccess {
+        &self.access
+    }
+
+    /// The host and port of the primary that has a slot, by answers that are no older than `age_max`. Nodes may disagree: the
+    /// claim of the greatest epoch is the latest.
+    ///
+    /// # Errors
+    /// No node answers, or none knows who has the slot.
+    pub(crate) async fn primary(&self, slot: u16, age_max: Duration) -> RedisResult<Address> {
+        let arrived = Instant::now();
+        let mut view = self.view.lock().await;
+        // A caller that waited for an answer takes it.
+        let is_new = |at: Instant| at > arrived || at.elapsed() <= age_max;
+        if !view.read_at.is_some_and(is_new) {
+            self.read(&mut view).await?;
+        }
+        let claims = view.claims.iter().filter(|claim| (claim.from..=claim.to).contains(&slot));
+        claims.max_by_key(|claim| claim.epoch).map(|claim| claim.address.clone()).ok_or_else(|| {
+            RedisError::from((ErrorKind::Io, "no node of the Redis Cluster has this slot", slot.to_string()))
+        })
+    }
+
+    async fn read(&self, view: &mut View) -> RedisResult<()> {
+        let mut reads = JoinSet::new();
+        for informant in self.seeds.iter().chain(view.primaries.values().take(QUERIED_MAX)) {
+            let informant = Arc::clone(informant);
+            reads.spawn(async move {
+                let answer = informant.query(redis::cmd("CLUSTER").arg("NODES")).await?;
+                claims(answer, informant.host())
+            });
+        }
+        let (mut found, mut failures) = (Vec::new(), Vec::new());
+        while let Some(answer) = reads.join_next().await {
+            match answer {
+                Ok(Ok(claims)) => found.extend(claims),
+                Ok(Err(why)) => failures.push(why),
+                Err(panic) => failures.push(panic.to_string()),
+            }
+        }
+        if found.is_empty() {
+            let what = "no node of the Redis Cluster names its primaries";
+            return Err(RedisError::from((ErrorKind::Io, what, failures.join("; "))));
+        }
+        let mut primaries = BTreeMap::new();
+        for Claim { address, .. } in &found {
+            if self.seeds.iter().any(|seed| seed.is_at(address)) {
+                continue;
+            }
+            if let Some(known) = view.primaries.get(address) {
+                primaries.insert(address.clone(), known.clone());
+            } else if let Ok(client) = self.access.client(Some(self.access.address(address.0.clone(), address.1))) {
+                primaries.insert(address.clone(), Arc::new(Informant::new(client)));
+            }
+        }
+        *view = View { read_at: Some(Instant::now()), primaries, claims: found };
+        Ok(())
+    }
+}
+
+/// The claims in an answer to CLUSTER NODES. A node that no other has met does not know its own host: it is that of the question.
+fn claims(answer: Value, queried_host: &str) -> Result<Vec<Claim>, String> {
+    let text: String = from_redis_value(answer).map_err(|error| error.to_string())?;
+    Ok(text.lines().filter_map(|line| claims_of(line, queried_host)).flatten().collect())
+}
+
+/// `ID HOST:PORT@BUS[,NAME] FLAGS PRIMARY PING PONG EPOCH LINK SLOT…`
+fn claims_of(line: &str, queried_host: &str) -> Option<Vec<Claim>> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [_, address, flags, _, _, _, epoch, _, slots @ ..] = words.as_slice() else { return None };
+    if !flags.split(',').any(|flag| flag == "master") {
+        return None;
+    }
+    let (host, port) = address.split('@').next()?.rsplit_once(':')?;
+    let host = if host.is_empty() { queried_host } else { host };
+    let (address, epoch) = ((host.to_owned(), port.parse().ok()?), epoch.parse().ok()?);
+    let claim = |slots: &&str| {
+        // In brackets: a slot that is being moved.
+        let (from, to) = slots.split_once('-').unwrap_or((slots, slots));
+        Some(Claim { from: from.parse().ok()?, to: to.parse().ok()?, epoch, address: address.clone() })
+    };
+    Some(slots.iter().filter_map(claim).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q17_claims_are_read_from_what_a_node_knows() {
+        let answer = "\
+            07c3 127.0.0.1:30004@31004,name slave e7d1 0 1426238317239 4 connected\n\
+            67ed :30002@31002 myself,master - 0 1426238316232 2 connected 5461-10922 [93->-292f]\n\
+            e7d1 ::1:30001@31001 master,fail - 0 0 9 connected 0-100 5460\n";
+        let found = claims(Value::BulkString(answer.as_bytes().to_vec()), "queried").expect("an answer");
+        let claim = |from, to, epoch, host: &str, port| Claim { from, to, epoch, address: (host.to_owned(), port) };
+        let expected = [
+            claim(5_461, 10_922, 2, "queried", 30_002),
+            claim(0, 100, 9, "::1", 30_001),
+            claim(5_460, 5_460, 9, "::1", 30_001),
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,70 @@
+//! A server that knows which node is a primary: a Sentinel, or a node of a Redis Cluster.
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ErrorKind, RedisError, RedisResult, Value};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// The longest wait for an answer. A process waits for all of its informants: the last one may be the only one that knows of a
+/// failover.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// One informant, and a connection to it.
+pub(crate) struct Informant {
+    client: Client,
+    connection: Mutex<Option<MultiplexedConnection>>,
+}
+
+impl Informant {
+    pub(crate) fn new(client: Client) -> Informant {
+        Informant { client, connection: Mutex::default() }
+    }
+
+    /// Its answer to a command. An error begins with its address.
+    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value, String> {
+        // The wait for the callers before this one counts, too: otherwise each would wait for an informant that hangs after the
+        // other.
+        let answer = timeout(ANSWER_TIMEOUT, Box::pin(self.read(command)));
+        let answer = answer.await.unwrap_or_else(|_| Err(unusable("it does not answer in time")));
+        answer.map_err(|error| format!("{}: {error}", self.client.get_connection_info().addr()))
+    }
+
+    async fn read(&self, command: &Cmd) -> RedisResult<Value> {
+        let mut kept = self.connection.lock().await;
+        // A read that fails, or is given up, leaves none.
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => {
+                let config = AsyncConnectionConfig::new().set_response_timeout(None);
+                self.client.get_multiplexed_async_connection_with_config(&config).await?
+            }
+        };
+        let answer = connection.send_packed_command(command).await?;
+        *kept = Some(connection);
+        drop(kept);
+        answer.extract_error()
+    }
+
+    /// The host of its address.
+    pub(crate) fn host(&self) -> &str {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host,
+            _ => "",
+        }
+    }
+
+    /// Whether that is its address.
+    pub(crate) fn is_at(&self, (host, port): &(String, u16)) -> bool {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(own, at) | ConnectionAddr::TcpTls { host: own, port: at, .. } => {
+                own == host && at == port
+            }
+            _ => false,
+        }
+    }
+}
+
+fn unusable(why: &str) -> RedisError {
+    RedisError::from((ErrorKind::Io, "an answer about the primary", why.to_owned()))
+}

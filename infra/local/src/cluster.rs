@@ -1,0 +1,98 @@
+//! Makes a Redis Cluster of nodes that run on this machine.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Client, Cmd, RedisError, RedisResult};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The slots of a cluster.
+const SLOTS: usize = 16_384;
+const POLL: Duration = Duration::from_millis(50);
+/// Nodes find each other, and replicas their primaries, within seconds.
+const READY_WAIT: Duration = Duration::from_secs(60);
+
+/// One node, started with [`ClusterNode::arguments`].
+#[derive(Clone, Debug)]
+pub struct ClusterNode {
+    /// Where clients find it on 127.0.0.1.
+    pub port: u16,
+    /// Where the other nodes find it. The default of Redis is a port 10,000 above, which may be none.
+    pub bus_port: u16,
+}
+
+impl ClusterNode {
+    /// More arguments of its redis-server. `timeout_ms`: after so long without an answer a node counts as failed.
+    pub fn arguments(&self, timeout_ms: u32) -> Vec<String> {
+        let arguments = ["--cluster-enabled", "yes", "--cluster-port", &self.bus_port.to_string()].map(str::to_owned);
+        arguments.into_iter().chain(["--cluster-node-timeout".to_owned(), timeout_ms.to_string()]).collect()
+    }
+
+    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        Client::open(format!("redis://127.0.0.1:{}", self.port))?.get_multiplexed_async_connection().await
+    }
+}
+
+/// Makes a cluster of empty nodes: the first `primaries` of them share the slots, and each further one is a replica of the next
+/// primary in turn. Returns when every node knows that the cluster is complete.
+///
+/// # Errors
+/// A node refuses, or they do not find each other in time.
+pub async fn make_cluster(nodes: &[ClusterNode], primaries: usize) -> RedisResult<()> {
+    let mut connections = Vec::new();
+    for node in nodes {
+        connections.push(node.connect().await?);
+    }
+    let mut ids: Vec<String> = Vec::new();
+    for (number, connection) in connections.iter_mut().enumerate() {
+        // Different from the start, so that no two claim a slot with the same right.
+        cluster("SET-CONFIG-EPOCH").arg(number + 1).exec_async(connection).await?;
+        ids.push(cluster("MYID").query_async(connection).await?);
+        if number < primaries {
+            let (from, end) = (number * SLOTS / primaries, (number + 1) * SLOTS / primaries);
+            cluster("ADDSLOTSRANGE").arg(from).arg(end - 1).exec_async(connection).await?;
+        }
+    }
+    for node in &nodes[1..] {
+        let mut meet = cluster("MEET");
+        meet.arg("127.0.0.1").arg(node.port).arg(node.bus_port).exec_async(&mut connections[0]).await?;
+    }
+    for connection in &mut connections {
+        until(connection, &cluster("NODES"), |known| {
+            let is_met = |line: &&str| !line.contains("handshake");
+            known.lines().filter(is_met).count() == nodes.len()
+        })
+        .await?;
+    }
+    for (number, connection) in connections.iter_mut().enumerate().skip(primaries) {
+        cluster("REPLICATE").arg(&ids[number % primaries]).exec_async(connection).await?;
+    }
+    for (number, connection) in connections.iter_mut().enumerate() {
+        until(connection, &cluster("INFO"), |info| info.contains("cluster_state:ok")).await?;
+        if number >= primaries {
+            let is_up = |info: &str| info.contains("master_link_status:up");
+            until(connection, redis::cmd("INFO").arg("replication"), is_up).await?;
+        }
+    }
+    Ok(())
+}
+
+fn cluster(verb: &str) -> Cmd {
+    let mut command = redis::cmd("CLUSTER");
+    command.arg(verb);
+    command
+}
+
+async fn until(connection: &mut MultiplexedConnection, command: &Cmd, is: impl Fn(&str) -> bool) -> RedisResult<()> {
+    let give_up_at = Instant::now() + READY_WAIT;
+    loop {
+        let answer: String = command.query_async(connection).await?;
+        if is(&answer) {
+            return Ok(());
+        }
+        if Instant::now() > give_up_at {
+            let why = format!("the nodes do not find each other: {answer}");
+            return Err(RedisError::from(io::Error::new(io::ErrorKind::TimedOut, why)));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}

@@ -1,0 +1,144 @@
+//! What concerns all partitions of the store: how many there are, and lists over them (decision 0084).
+
+use super::entry::read;
+use super::marks::Kept;
+use super::queues::READS_AT_ONCE;
+use super::shared::Shared;
+use futures::{StreamExt as _, TryStreamExt as _, future, stream};
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_link::{ConnectError, Link, Primary, ReplicaWait, preflight};
+use tallystone_lua::keys::{self, Keyspace};
+use tallystone_model::store::{Depth, Page, Queue};
+use tallystone_model::{QueueName, Refusal, Shard};
+
+/// Records the number of partitions where there is none yet, and refuses another one than what is recorded. `shown`: the address
+/// without its password.
+pub(super) async fn agree(
+    primary: &Primary,
+    partitions: u16,
+    shown: &str,
+    allow_volatile: bool,
+) -> Result<(), ConnectError> {
+    let home = primary.with_slot(keys::slot_of(keys::PARTITIONS));
+    let link = Link::new(home, ReplicaWait::default(), []);
+    preflight(&link, shown, allow_volatile).await?;
+    let unreachable = |error| ConnectError::unreachable(shown, error);
+    link.call(redis::cmd("SET").arg(keys::PARTITIONS).arg(partitions).arg("NX")).await.map_err(unreachable)?;
+    let found = link.call(redis::cmd("GET").arg(keys::PARTITIONS)).await.map_err(unreachable)?;
+    match redis::from_redis_value::<u64>(found) {
+        Ok(found) if found == u64::from(partitions) => Ok(()),
+        found => {
+            let found = found.unwrap_or(0);
+            Err(ConnectError::Partitions { url: shown.to_owned(), found, wanted: partitions })
+        }
+    }
+}
+
+/// The queues with this prefix, in order of name, after the cursor.
+pub(super) async fn list_queues(
+    partitions: &[Arc<Shared>],
+    prefix: &str,
+    cursor: &str,
+    limit: usize,
+) -> Result<Page<Queue>, Refusal> {
+    let pages = future::try_join_all(partitions.iter().map(|partition| partition.names(prefix, cursor, limit))).await?;
+    let mut names: Vec<(String, &Arc<Shared>)> = Vec::new();
+    for (page, partition) in pages.into_iter().zip(partitions) {
+        names.extend(page.into_iter().map(|name| (name, partition)));
+    }
+    names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    names.truncate(limit);
+    let next_cursor = match names.last() {
+        Some((last, _)) if names.len() == limit => last.clone(),
+        _ => String::new(),
+    };
+    let queue = async |(name, partition): (String, &Arc<Shared>)| {
+        match partition.get_queue(&QueueName::parse("name", &name)?).await {
+            Ok(queue) => Ok(Some(queue)),
+            // Registered, but not created yet or deleted already.
+            Err(Refusal::QueueNotFound { .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
+    };
+    let queues: Vec<Option<Queue>> = stream::iter(names).map(queue).buffered(READS_AT_ONCE).try_collect().await?;
+    Ok(Page { items: queues.into_iter().flatten().collect(), next_cursor })
+}
+
+impl Shared {
+    /// Names of the registry with this prefix, in order, after the cursor.
+    async fn names(&self, prefix: &str, cursor: &str, limit: usize) -> Result<Vec<String>, Refusal> {
+        let (from, to) = super::queues::lexical_range(prefix, cursor);
+        let mut command = redis::cmd("ZRANGEBYLEX");
+        command.arg(self.keyspace.queues()).arg(from).arg(to).arg("LIMIT").arg(0).arg(limit);
+        read(self.link.call(&command).await?)
+    }
+}
+
+/// One page of a walk over all partitions, one after the other. `page`: one page of a partition.
+async fn walk<T, F: Future<Output = Result<Page<T>, Refusal>>>(
+    partitions: &[Arc<Shared>],
+    cursor: &str,
+    page: impl FnOnce(Arc<Shared>, String) -> F,
+) -> Result<Page<T>, Refusal> {
+    let (number, within) = cursor.split_once(' ').unwrap_or(("0", ""));
+    let bad = || Refusal::invalid("cursor", "is not one of ours");
+    let number: usize = number.parse().map_err(|_| bad())?;
+    let partition = partitions.get(number).ok_or_else(bad)?;
+    let Page { items, next_cursor } = page(partition.clone(), within.to_owned()).await?;
+    let next_cursor = match next_cursor.as_str() {
+        "" if number + 1 == partitions.len() => String::new(),
+        "" => format!("{} ", number + 1),
+        within => format!("{number} {within}"),
+    };
+    Ok(Page { items, next_cursor })
+}
+
+/// One page of the shards in which something falls due, each with the time until then.
+pub(super) async fn sweep_times(partitions: &[Arc<Shared>], cursor: &str) -> Result<Page<(Shard, Duration)>, Refusal> {
+    walk(partitions, cursor, async |partition, cursor| partition.sweep_times(&cursor).await).await
+}
+
+/// One page of all queues with their messages.
+pub(super) async fn queue_depths(
+    partitions: &[Arc<Shared>],
+    cursor: &str,
+) -> Result<Page<(QueueName, Depth)>, Refusal> {
+    walk(partitions, cursor, async |partition, cursor| partition.queue_depths(&cursor).await).await
+}
+
+/// What is kept for the queues of this prefix.
+pub(super) async fn kept(partitions: &[Arc<Shared>], prefix: &str, with_bytes: bool) -> Result<Kept, Refusal> {
+    let parts = future::try_join_all(partitions.iter().map(|partition| partition.kept(prefix, with_bytes))).await?;
+    let mut all = Kept::default();
+    for part in parts {
+        all.queues += part.queues;
+        all.messages += part.messages;
+        all.bytes += part.bytes;
+    }
+    Ok(all)
+}
+
+/// Reads something of many shards in their order: from each partition what concerns its own.
+pub(super) async fn of_shards<T, F: Future<Output = Result<Vec<T>, Refusal>>>(
+    partitions: &[Arc<Shared>],
+    shards: &[&Shard],
+    read: impl Fn(Arc<Shared>, Vec<Shard>) -> F,
+) -> Result<Vec<T>, Refusal> {
+    let count = u16::try_from(partitions.len()).unwrap_or(u16::MAX);
+    let mut places: Vec<Vec<usize>> = vec![Vec::new(); partitions.len()];
+    for (place, shard) in shards.iter().enumerate() {
+        places[usize::from(Keyspace::number_of(shard, count))].push(place);
+    }
+    let mut found: Vec<Option<T>> = shards.iter().map(|_| None).collect();
+    for (partition, places) in partitions.iter().zip(places) {
+        if places.is_empty() {
+            continue;
+        }
+        let of_partition = places.iter().map(|place| shards[*place].clone()).collect();
+        for (place, item) in places.into_iter().zip(read(partition.clone(), of_partition).await?) {
+            found[place] = Some(item);
+        }
+    }
+    Ok(found.into_iter().flatten().collect())
+}

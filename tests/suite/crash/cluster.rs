@@ -1,0 +1,76 @@
+//! A Redis Cluster of three primaries, each with a replica.
+
+use super::machines::Redis;
+use super::replication::{command, replication};
+use crate::system::program::SOON;
+use std::time::Duration;
+use tallystone_local::{ClusterNode, make_cluster};
+use tallystone_tests::lasting_port;
+use tokio::time::{Instant, sleep};
+
+const PRIMARIES: usize = 3;
+const NODES: usize = 2 * PRIMARIES;
+const NODE_TIMEOUT_MS: u32 = 2_000;
+const POLL: Duration = Duration::from_millis(20);
+
+pub(super) struct Cluster {
+    /// A node and the one three further on have the same slots.
+    pub(super) redis: Vec<Redis>,
+}
+
+impl Cluster {
+    /// Each primary refuses writes that its replica cannot get.
+    pub(super) async fn start() -> Cluster {
+        let (mut nodes, mut redis) = (Vec::new(), Vec::new());
+        for _ in 0..NODES {
+            let node = ClusterNode { port: lasting_port(), bus_port: lasting_port() };
+            let mut args = node.arguments(NODE_TIMEOUT_MS);
+            // Even where a slot has no primary, the others serve theirs.
+            let more = ["--cluster-require-full-coverage", "no", "--min-replicas-to-write", "1"];
+            args.extend(more.map(str::to_owned));
+            redis.push(Redis::start_on(node.port, args).await);
+            nodes.push(node);
+        }
+        make_cluster(&nodes, PRIMARIES).await.expect("a Redis Cluster");
+        Cluster { redis }
+    }
+
+    /// What servers connect to: all nodes, because any may be away when a server starts.
+    pub(super) fn url(&self) -> String {
+        let hosts: Vec<String> = self.redis.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis-cluster://{}", hosts.join(","))
+    }
+
+    /// The number of the node that is the primary of these slots: 0, 1 or 2.
+    pub(super) async fn primary(&self, slots: usize) -> usize {
+        let give_up_at = Instant::now() + SOON;
+        loop {
+            for number in [slots, slots + PRIMARIES] {
+                let replication = replication(&self.redis[number]).await;
+                // A primary without its replica has just been replaced, or has just replaced another.
+                let is_primary = replication.get::<String>("role").as_deref() == Some("master");
+                if is_primary && replication.get("min_slaves_good_slaves") == Some(1) {
+                    return number;
+                }
+            }
+            assert!(Instant::now() < give_up_at, "the slots have no primary with a replica");
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until the other node of its slots is the primary, and returns its number.
+    pub(super) async fn promoted(&self, before: usize) -> usize {
+        let now = (before + PRIMARIES) % NODES;
+        let give_up_at = Instant::now() + SOON;
+        while replication(&self.redis[now]).await.get::<String>("role").as_deref() != Some("master") {
+            assert!(Instant::now() < give_up_at, "the replica does not become the primary");
+            sleep(POLL).await;
+        }
+        now
+    }
+
+    /// The answer of a node to one command.
+    pub(super) async fn command(&self, node: usize, words: &[&str]) -> redis::Value {
+        command(&self.redis[node], words).await
+    }
+}

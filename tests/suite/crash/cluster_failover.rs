@@ -1,0 +1,109 @@
+//! Failovers of a Redis Cluster under load (Q17): a primary is killed, or frozen while its replica takes its place.
+
+use super::cluster::Cluster;
+use super::conclude::{check_invariants, conclude, progress, until_empty};
+use super::load::{KEY, Load, Phase};
+use super::machines;
+use crate::system::program::SOON;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::time::Duration;
+use tallystone_client::{Backoff, Client, QueueConfig};
+use tallystone_link::RedisConfig;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+/// What happens to a primary.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// kill -9. It comes back as a replica.
+    Killed,
+    /// It stops in the middle of what it does, and goes on when another is the primary.
+    Frozen,
+}
+
+const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n\
+                      [redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
+/// Two partitions and more for each primary have one of them.
+const QUEUES: [(&str, bool); 6] =
+    [("simple/a", false), ("simple/b", false), ("simple/c", false), ("own/a", true), ("own/b", true), ("own/c", true)];
+const POLL: Duration = Duration::from_millis(20);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_failovers_of_a_cluster_lose_nothing_and_run_nothing_twice() {
+    let mut cluster = Cluster::start().await;
+    let dir = TempDir::new().expect("a temporary folder");
+    let config = dir.path().join("tallystone.toml");
+    std::fs::write(&config, CONFIG).expect("a file");
+    let servers =
+        [machines::Server::start(cluster.url(), &config).await, machines::Server::start(cluster.url(), &config).await];
+    let clients = servers.each_ref().map(|server| {
+        let builder = Client::builder(server.url()).retry_for(Duration::from_secs(90));
+        builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
+    });
+    let (phase, phases) = watch::channel(Phase::Load);
+    let (mut tasks, mut loads, mut configs) = (JoinSet::new(), Vec::new(), Vec::new());
+    for (via, (name, exclusive)) in QUEUES.into_iter().enumerate() {
+        let config = if exclusive { QueueConfig::exclusive(KEY) } else { QueueConfig::simple() };
+        let config = QueueConfig { max_attempts: Some(1_000), retry_backoff: Some(Backoff::NONE), ..config };
+        clients[0].create_queue(name, config.clone()).await.expect("a queue");
+        configs.push((name, config));
+        let load = Load::new(name, exclusive, &clients, &phases);
+        tasks.spawn(load.clone().produce(via % 2, rand::random()));
+        tasks.spawn(load.clone().work((via + 1) % 2, rand::random()));
+        tasks.spawn(load.clone().stream(via % 2, rand::random()));
+        loads.push(load);
+    }
+    let impatient = clients[0].clone().with_retry_for(Duration::ZERO);
+    for (slots, fault) in [(0, Fault::Killed), (1, Fault::Frozen), (2, Fault::Killed), (0, Fault::Killed)] {
+        let round = async {
+            progress(&loads, 20).await;
+            let before = cluster.primary(slots).await;
+            let frozen = Pid::from_raw(cluster.redis[before].pid().cast_signed());
+            match fault {
+                Fault::Killed => cluster.redis[before].kill().await,
+                Fault::Frozen => kill(frozen, Signal::SIGSTOP).expect("a process"),
+            }
+            let now = cluster.promoted(before).await;
+            match fault {
+                Fault::Killed => cluster.redis[before].restart().await,
+                Fault::Frozen => kill(frozen, Signal::SIGCONT).expect("a process"),
+            }
+            assert_eq!(cluster.primary(slots).await, now);
+            let stands = Instant::now();
+            for (name, config) in &configs {
+                until_served(&impatient, name, config).await;
+            }
+            println!("{fault:?}: all queues are served {:?} after the new primary stands", stands.elapsed());
+            progress(&loads, 1).await;
+            for load in &loads {
+                check_invariants(&clients, &load.queue).await;
+            }
+        };
+        tokio::select! {
+            () = round => {}
+            Some(ended) = tasks.join_next() => panic!("ended early: {ended:?}"),
+        }
+    }
+    phase.send_replace(Phase::Drain);
+    for load in &loads {
+        until_empty(&clients, &load.queue).await;
+    }
+    phase.send_replace(Phase::Done);
+    timeout(SOON, tasks.join_all()).await.expect("every worker ends");
+    for load in &loads {
+        let redis = RedisConfig { url: cluster.url(), partitions: Some(6), ..RedisConfig::default() };
+        conclude(&clients, &redis, load).await;
+    }
+}
+
+/// Waits until a call that writes succeeds: a creation that finds the queue as it is.
+async fn until_served(client: &Client, queue: &str, config: &QueueConfig) {
+    let give_up_at = Instant::now() + SOON;
+    while let Err(error) = client.create_queue(queue, config.clone()).await {
+        assert!(Instant::now() < give_up_at, "{queue}: {error}");
+        sleep(POLL).await;
+    }
+}
