@@ -18,8 +18,10 @@ pub const KEPT: &str = "kept";
 /// Sorted set, in a home shard: deleted counters, scored by the time up to which their events are deleted (Unix ms). Lua
 /// knows it as `K_DELETED`.
 pub const DELETED: &str = "deleted";
-/// The registry of namespaces.
+/// The registry of namespaces. It is in the first partition.
 pub const NAMESPACES: &str = "tc:namespaces";
+/// How many partitions the counters have; only where there are several. It is in no partition.
+pub const PARTITIONS: &str = "tc:partitions";
 /// A field of the registry: the incarnation of the next namespace. No name has a control character.
 pub const INCARNATION_FIELD: char = '\u{1}';
 /// The fields of deleted namespaces begin with this: the character, the name, ':' and the incarnation.
@@ -183,18 +185,23 @@ fn prelude() -> String {
 /// The keys of one shard of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardKeys {
-    tag: String,
+    prefix: String,
 }
 
 impl ShardKeys {
-    /// The keys of this shard; `namespace`: its tag.
+    /// The keys of this shard in a store without partitions; `namespace`: its tag.
     pub fn new(namespace: &str, shard: u16) -> ShardKeys {
-        ShardKeys { tag: format!("{namespace}/{shard}") }
+        ShardKeys::within("", namespace, shard)
+    }
+
+    /// The keys of this shard in a partition with this prefix.
+    pub(crate) fn within(prefix: &str, namespace: &str, shard: u16) -> ShardKeys {
+        ShardKeys { prefix: format!("{prefix}tc:{{{namespace}/{shard}}}:") }
     }
 
     /// One of [`NAMES`], or another of the same shard.
     pub fn key(&self, name: &str) -> String {
-        format!("tc:{{{}}}:{name}", self.tag)
+        format!("{}{name}", self.prefix)
     }
 
     /// KEYS of the scripts of the event log.

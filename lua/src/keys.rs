@@ -3,6 +3,7 @@
 //! A store on a Redis Cluster has partitions (decision 0084). All keys of a partition begin with its hash tag, so they are in one
 //! slot, and commands may name any of them together.
 
+use crate::counter;
 use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::{QueueName, Shard};
 
@@ -35,7 +36,7 @@ pub const INDEX_NAMES: [&str; 4] = ["order", "counts", "covered", "covered_to"];
 /// The channel on which servers wake each other.
 pub const WAKE_CHANNEL: &str = "ts:wake";
 
-/// How many partitions the store has; only where there are several. It is in no partition.
+/// How many partitions the queues have; only where there are several. It is in no partition.
 pub const PARTITIONS: &str = "ts:partitions";
 
 /// The slots of a Redis Cluster.
@@ -78,9 +79,21 @@ impl Keyspace {
         slot_of(queue.as_str()) % partitions.max(1)
     }
 
+    /// The number of the partition with a shard of the counters of a namespace, given by its tag. Its shards are in partitions
+    /// that follow each other.
+    pub fn number_of_counters(namespace: &str, shard: u16, partitions: u16) -> u16 {
+        let first = u32::from(slot_of(namespace));
+        ((first + u32::from(shard)) % u32::from(partitions.max(1))) as u16
+    }
+
     /// The slot of a Redis Cluster that has these keys; of a store without partitions, that of no key in particular.
     pub fn slot(&self) -> u16 {
         slot_of(&self.prefix)
+    }
+
+    /// The keys of a shard of the counters of a namespace, given by its tag.
+    pub fn counters(&self, namespace: &str, shard: u16) -> counter::ShardKeys {
+        counter::ShardKeys::within(&self.prefix, namespace, shard)
     }
 
     /// A key of the partition, by its name without prefix.
@@ -193,6 +206,13 @@ mod tests {
         let mut keys = keyspace.shard(&shard).all([0]);
         assert_eq!(shard_of_state_key(&keys[0]), Some(shard));
         keys.extend([keyspace.queues(), keyspace.new_queues(), keyspace.left_outboxes(), keyspace.leader_lease("job")]);
+        let counters = keyspace.counters("ads", 3);
+        keys.extend([
+            counters.counts(),
+            counters.cached("c"),
+            counters.events(600, 7),
+            keyspace.key(counter::NAMESPACES),
+        ]);
         assert!(keys.iter().all(|key| slot_of(key) == keyspace.slot()), "{keys:?}");
     }
 
@@ -203,6 +223,6 @@ mod tests {
         assert_eq!([0, 1, 7].map(|number| Keyspace::number_of(&shard(number), 8)), [3, 4, 2]);
         assert_eq!(Keyspace::number_of(&shard(1), 1), 0);
         assert_eq!(Keyspace::partition(0, 1), Keyspace::default());
-        assert_eq!(Keyspace::partition(0, 8).key("x"), Keyspace::partition(0, 8).key("x"));
+        assert_eq!([0, 1, 7].map(|shard| Keyspace::number_of_counters("123456789", shard, 8)), [1, 2, 0]);
     }
 }

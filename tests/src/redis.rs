@@ -64,7 +64,7 @@ impl TestRedis {
         let dir = TempDir::new().expect("a temporary folder");
         let (mut nodes, mut processes) = (Vec::new(), Vec::new());
         for number in 0..PRIMARIES {
-            let node = ClusterNode { port: lasting_port(), bus_port: lasting_port() };
+            let node = ClusterNode { port: lasting_port(), bus_port: lasting_port(), password: None };
             let options = PrivateRedisOptions {
                 fsync: Fsync::No,
                 port: Some(node.port),
@@ -150,7 +150,7 @@ impl TestRedis {
     pub async fn store(&self, clock: Clock) -> RedisStore {
         let options = RedisOptions {
             url: self.url(),
-            partitions: volatile(&self.url).queue_partitions(),
+            partitions: volatile(&self.url).partition_count(),
             allow_volatile: true,
             outbox: OutboxBound { events_max: u32::MAX, ..OutboxBound::default() },
             clock,
@@ -170,6 +170,21 @@ impl TestRedis {
             Kept::Simulated(node) => Source::Node(node.clone() as Arc<dyn Node>),
             _ => Source::from(redis::Client::open(self.url()).expect("a valid address")),
         }
+    }
+
+    /// Makes every node forget its scripts.
+    pub async fn forget_scripts(&self) {
+        let hosts = self.url.split_once("://").map_or("", |(_, hosts)| hosts);
+        for host in hosts.split(',') {
+            let client = redis::Client::open(format!("redis://{host}")).expect("a valid address");
+            let mut connection = client.get_multiplexed_async_connection().await.expect("a connection to the node");
+            redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.expect("forgotten");
+        }
+    }
+
+    /// Whether it is a Redis Cluster.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self.kept, Kept::Cluster { .. })
     }
 
     /// A connection that bypasses the store, to read keys.

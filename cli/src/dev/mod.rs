@@ -1,6 +1,7 @@
 //! `tallystone dev`: a private Redis whose data survives restarts, and the queue, the counters and a rollup worker on it, in
 //! one process tree. Other users of the machine can use its ports, but not its data and its Redis.
 
+mod private_store;
 mod running;
 
 use crate::config::{ConfigFile, HistoryServices, MetricsFlag, Overrides, load};
@@ -13,6 +14,7 @@ use crate::shutdown::Shutdown;
 use crate::traces;
 use clap::Args;
 use nix::sys::stat::{Mode, umask};
+use private_store::PrivateStore;
 use running::{Running, banner};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,11 +23,12 @@ use tallystone_counters::namespace::CounterType;
 use tallystone_counters::{CountersConfig, NamespaceConfig, NamespaceName};
 use tallystone_link::RedisConfig;
 use tallystone_local::{
-    LocalError, MODULE_FILE, PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions,
-    PrivateRedis, PrivateRedisOptions, REDIS_CONF, compact_module, private_dir,
+    PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions, private_dir,
 };
 use tallystone_model::without_password;
 
+/// The folder of what belongs to `--cluster`, in the data folder: its history is not mixed with that of a single Redis.
+const CLUSTER_DIR: &str = "cluster";
 /// The namespace that `dev` creates.
 const NAMESPACE: &str = "default";
 
@@ -54,8 +57,11 @@ pub(crate) struct DevArgs {
     #[arg(long)]
     insecure: bool,
     /// The port of the private Redis [default: a free one]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", conflicts_with = "cluster")]
     redis_port: Option<u16>,
+    /// Start a Redis Cluster of three primaries and three replicas instead of one Redis, with data of its own
+    #[arg(long)]
+    cluster: bool,
 }
 
 pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Result<(), CliError> {
@@ -79,9 +85,12 @@ pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Resul
     }
     // What this process and its children write is for this user only.
     umask(Mode::from_bits_truncate(0o077));
-    let data_dir = private_dir(&args.data_dir.unwrap_or_else(default_data_dir)).map_err(CliError::usage)?;
-    let (redis, module) = start_redis(&data_dir, args.redis_port).await?;
-    config.redis.url = redis.url();
+    let mut data_dir = private_dir(&args.data_dir.unwrap_or_else(default_data_dir)).map_err(CliError::usage)?;
+    if args.cluster {
+        data_dir = private_dir(&data_dir.join(CLUSTER_DIR)).map_err(CliError::usage)?;
+    }
+    let (store, module) = PrivateStore::start(&data_dir, args.redis_port, args.cluster).await?;
+    config.redis.url = store.url();
     config.redis.data_dir = Some(data_dir.clone());
     let full = match args.full {
         true => Some(Full::start(&data_dir).await?),
@@ -94,31 +103,14 @@ pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Resul
     } else if config.kafka.brokers.is_none() && config.history.file.is_none() {
         config.history.file = Some(data_dir.join("history.db"));
     }
-    let private = Private { redis: &redis, module, full: full.as_ref(), data_dir: &data_dir };
+    let private = Private { store: &store, module, full: full.as_ref(), data_dir: &data_dir };
     let served = serve(&config, listeners, private, shutdown, output).await;
-    redis.stop().await;
+    store.stop().await;
     if let Some(full) = full {
         full.kafka.stop().await;
         full.elasticsearch.stop().await;
     }
     served
-}
-
-/// The private Redis, and the module of the compact store, which it loads if the module is there.
-async fn start_redis(data_dir: &Path, port: Option<u16>) -> Result<(PrivateRedis, Option<PathBuf>), CliError> {
-    let module = compact_module().map_err(CliError::usage)?;
-    let mut options = PrivateRedisOptions { port, password: true, ..PrivateRedisOptions::new(data_dir) };
-    if let Some(module) = &module {
-        options = options.load_module(module);
-    }
-    match PrivateRedis::start(options).await {
-        Ok(redis) => Ok((redis, module)),
-        Err(error @ LocalError::ModuleNeeded { .. }) => Err(CliError::usage(error).hint(format!(
-            "put {MODULE_FILE} into the folder of this program, or set TALLYSTONE_COMPACT_MODULE to its path; \
-             `cargo build --release -p tallystone-compact-module` builds it"
-        ))),
-        Err(error) => Err(cannot_serve(&error)),
-    }
 }
 
 fn default_data_dir() -> PathBuf {
@@ -174,7 +166,7 @@ fn counters_address(config: &Config) -> SocketAddr {
 
 /// What this process has started.
 struct Private<'a> {
-    redis: &'a PrivateRedis,
+    store: &'a PrivateStore,
     module: Option<PathBuf>,
     full: Option<&'a Full>,
     data_dir: &'a Path,
@@ -183,7 +175,7 @@ struct Private<'a> {
 async fn serve(
     config: &Config,
     listeners: Listeners,
-    Private { redis, module, full, data_dir }: Private<'_>,
+    Private { store, module, full, data_dir }: Private<'_>,
     shutdown: Shutdown,
     output: Output,
 ) -> Result<(), CliError> {
@@ -192,8 +184,8 @@ async fn serve(
         server: services.queue_url(),
         counters: services.counters_url(),
         namespace: NAMESPACE,
-        redis_url: redis.shown_url(),
-        redis_conf: data_dir.join(REDIS_CONF),
+        redis_url: store.shown_url(),
+        redis_conf: store.conf(data_dir),
         compact_module: module,
         kafka: config.kafka.brokers.clone(),
         elasticsearch: config.elasticsearch.url.as_deref().map(without_password),
@@ -204,9 +196,9 @@ async fn serve(
     output.one(&running, banner)?;
     let failed = tokio::select! {
         () = shutdown.requested() => None,
-        () = redis.ended() => None,
+        error = store.ended() => Some(error),
         () = ended(full) => None,
-        error = services.ended() => Some(error),
+        error = services.ended() => Some(cannot_serve(&error)),
     };
     let stopped = services.stop().await;
     if let Some(full) = full
@@ -215,12 +207,8 @@ async fn serve(
         return Err(CliError::unavailable("Kafka or Elasticsearch, which this `dev` started, has ended")
             .hint("nothing is lost; their logs are in the data folder; start `tallystone dev --full` again"));
     }
-    if redis.has_ended() {
-        return Err(CliError::unavailable("the private Redis has ended: was it killed, or out of memory?")
-            .hint("every acknowledged write is on the disk; start `tallystone dev` again"));
-    }
     if let Some(error) = failed {
-        return Err(cannot_serve(&error));
+        return Err(error);
     }
     stopped.map_err(|error| cannot_serve(&error))
 }

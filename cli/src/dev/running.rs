@@ -49,7 +49,7 @@ pub(super) fn banner(running: &Running) -> String {
   gRPC     {}{metrics}
   counters {} (gRPC and HTTP; open it in a browser)
            the namespace '{}' is ACCURATE: a count includes every acknowledged add
-  Redis    {} (its password is in redis.conf in the data folder)
+  Redis    {} (its password is in {})
            {compact}{history}
   data     {} (kept; delete it to start empty)
 
@@ -66,6 +66,7 @@ Ctrl-C stops everything.",
         running.counters,
         running.namespace,
         running.redis_url,
+        running.redis_conf.display(),
         running.data_dir.display()
     )
 }

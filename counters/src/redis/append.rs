@@ -85,7 +85,7 @@ impl RedisNamespace {
     ) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(placed.len());
         let mut now: Vec<&PlacedEvent<'_>> = placed.iter().collect();
-        let mut guess_ms = self.now.now_ms();
+        let mut guess_ms = self.partition(shard).now.now_ms();
         for tries_left in (0..TRIES).rev() {
             let mut later = Vec::new();
             let mut rest = now.as_slice();
@@ -96,7 +96,7 @@ impl RedisNamespace {
                 rest = others;
                 match call.send().await {
                     Ok(None) => {
-                        guess_ms = self.now.now_ms();
+                        guess_ms = self.partition(shard).now.now_ms();
                         later.extend_from_slice(these);
                     }
                     Ok(Some((stamp_ms, answers))) => {
@@ -231,7 +231,7 @@ impl<'a> Call<'a> {
             let Some(mut reply) = self.namespace.run_once(self.shard, &command).await? else { return Ok(None) };
             match reply.answer {
                 CounterAnswer::Ok => {
-                    self.namespace.now.observe(reply.number()?);
+                    self.namespace.partition(self.shard).now.observe(reply.number()?);
                     let stamp_ms = reply.number()?;
                     let codes = reply.bytes()?;
                     if codes.is_empty() {
@@ -292,7 +292,7 @@ impl<'a> Call<'a> {
             first += bucket.fields.len();
             parameters.extend_from_slice(&(bucket.fields.len() as u16).to_be_bytes());
         }
-        let mut command = namespace.log_call(CounterScript::Append, &all_keys);
+        let mut command = namespace.log_call(CounterScript::Append, self.shard, &all_keys);
         let mut items = Vec::with_capacity(32 * self.items.len());
         for ((item, spot), (number, next)) in self.items.iter().zip(numbers) {
             let next_field = next.map_or(0, |(bucket, number)| firsts[bucket] + number);

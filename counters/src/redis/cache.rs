@@ -1,21 +1,22 @@
 //! BEST_EFFORT counters (N4): each is a key with one number, changed by `INCRBY`.
 //!
-//! No script checks these writes, so each pipeline ends with the namespace's entry in the registry. If that shows another
-//! incarnation, or none, the writes before it may have changed keys of a deleted namespace (N14): they are stale, and go
-//! to the namespace that has the name now. What preceded an entry that still stands was written before any deletion.
+//! No script checks these writes, so each pipeline ends with the revision that a shard of the namespace follows. If the shard
+//! was closed, the writes before it may have changed keys of a deleted namespace (N14): they are stale, and go to the
+//! namespace that has the name now. Keys are removed only after every shard was closed, so what preceded an open one was
+//! written before that.
 
 use super::RedisNamespace;
 use super::calls::{defect, of_link};
 use super::fan_out::{homes, in_order};
-use super::namespace::incarnation_of;
+use super::record::read;
 use crate::cache::Cache;
 use crate::names::CounterName;
 use crate::namespace::{Placement, SHARDS};
 use crate::refusal::Refusal;
 use futures::future::{join_all, try_join_all};
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline, Value, from_redis_value};
 use std::collections::HashMap;
-use tallystone_lua::counter::NAMESPACES;
+use tallystone_lua::counter::{DELETED_REVISION, STATE_REVISION};
 
 const INCRBY: &str = "INCRBY";
 /// Commands of one pipeline; each pipeline takes another connection than the one before. Redis reads 16 KiB at a time and
@@ -86,19 +87,49 @@ impl Cache for RedisNamespace {
 }
 
 impl RedisNamespace {
-    /// Splits adds into pipelines by their number, not by shard, since one Redis has all shards. The first connection is
-    /// random, so that flushes under way at the same time take different ones.
+    /// Splits adds into pipelines by their number, and by shard only where shards are in several partitions. The first
+    /// connection is random, so that flushes under way at the same time take different ones.
     async fn increment(&self, sums: &[(&CounterName, i64)]) -> Vec<Result<(), Refusal>> {
         let step = if self.config.ttl_ms > 0 || self.may_have_had_ttl() { 2 } else { 1 };
-        let (prefixes, first) = (self.cached_prefixes(), rand::random_range(0..SHARDS));
-        let pipelines = sums.chunks(PIPELINE / step).zip((0..SHARDS).cycle().skip(first.into()));
-        let results = join_all(pipelines.map(|(sums, link)| self.increment_on(link, sums, &prefixes, step))).await;
-        results.into_iter().flatten().collect()
+        let (prefixes, first) = (self.cached_prefixes(), usize::from(rand::random_range(0..SHARDS)));
+        let mut pipelines = Vec::new();
+        for (shards, numbers) in self.by_partition(sums) {
+            let first = first % shards.len();
+            let links = shards.into_iter().cycle().skip(first);
+            let chunks = numbers.chunks(PIPELINE / step).map(<[usize]>::to_vec);
+            pipelines.extend(chunks.collect::<Vec<Vec<usize>>>().into_iter().zip(links));
+        }
+        let prefixes = &prefixes;
+        let increment = async |(numbers, shard): (Vec<usize>, u16)| {
+            let adds: Vec<(&CounterName, i64)> = numbers.iter().map(|number| sums[*number]).collect();
+            let results = self.increment_on(shard, &adds, prefixes, step).await;
+            (numbers, results)
+        };
+        let results = join_all(pipelines.into_iter().map(increment)).await;
+        in_order(sums.len(), results).unwrap_or_else(|refusal| vec![Err(refusal); sums.len()])
+    }
+
+    /// The indices of these adds by the partition of their counters; each with the shards that are there.
+    fn by_partition(&self, sums: &[(&CounterName, i64)]) -> Vec<(Vec<u16>, Vec<usize>)> {
+        if self.partitions.count() == 1 {
+            return vec![((0..SHARDS).collect(), (0..sums.len()).collect())];
+        }
+        let mut found: HashMap<usize, (Vec<u16>, Vec<usize>)> = HashMap::new();
+        let partitions: [usize; SHARDS as usize] =
+            std::array::from_fn(|shard| self.partitions.number_of(&self.tag, shard as u16));
+        for (shard, partition) in (0..SHARDS).zip(partitions) {
+            found.entry(partition).or_default().0.push(shard);
+        }
+        for (number, (counter, _)) in sums.iter().enumerate() {
+            let partition = partitions[usize::from(Placement::of(counter).home())];
+            found.entry(partition).or_default().1.push(number);
+        }
+        found.into_values().collect()
     }
 
     async fn increment_on(
         &self,
-        link: u16,
+        shard: u16,
         sums: &[(&CounterName, i64)],
         prefixes: &[String],
         step: usize,
@@ -117,27 +148,30 @@ impl RedisNamespace {
                 commands.cmd("PERSIST").arg(&key);
             }
         }
-        match self.write(link, commands).await {
+        match self.write(shard, commands).await {
             Ok(replies) => replies.into_iter().step_by(step).map(written).collect(),
             Err(refusal) => vec![Err(refusal); sums.len()],
         }
     }
 
-    /// The replies to these writes.
+    /// The replies to these writes, over the connection of this shard. Their keys are in its partition.
     ///
     /// # Errors
     /// [`Refusal::Stale`]: the namespace was deleted. Its keys go, so nothing has changed.
-    async fn write(&self, link: u16, mut commands: Pipeline) -> Result<Vec<Value>, Refusal> {
-        commands.cmd("HGET").arg(NAMESPACES).arg(self.name.as_str());
-        let mut replies = self.link(link).calls(&commands, true).await.map_err(of_link)?;
+    async fn write(&self, shard: u16, mut commands: Pipeline) -> Result<Vec<Value>, Refusal> {
+        let (state, last) = (self.keys(shard).key("state"), STATE_REVISION.end - 1);
+        commands.cmd("GETRANGE").arg(state).arg(STATE_REVISION.start).arg(last);
+        let mut replies = self.link(shard).calls(&commands, true).await.map_err(of_link)?;
         if replies.len() != commands.len() {
             return Err(defect("too little"));
         }
         match replies.pop() {
-            Some(Value::BulkString(entry)) if incarnation_of(&entry) == Some(self.incarnation) => Ok(replies),
-            Some(Value::BulkString(_) | Value::Nil) => Err(Refusal::Stale),
+            Some(Value::BulkString(revision)) if revision.is_empty() || read(&revision) == DELETED_REVISION => {
+                Err(Refusal::Stale)
+            }
+            Some(Value::BulkString(_)) => Ok(replies),
             Some(Value::ServerError(error)) => Err(of_link(error.into())),
-            _ => Err(defect("no namespace")),
+            _ => Err(defect("no state")),
         }
     }
 
@@ -151,15 +185,46 @@ impl RedisNamespace {
         self.revision > 1
     }
 
-    /// Some names of counters, in no order, and the cursor of the next call; 0: these were the last ones.
-    pub(super) async fn cache_scan(&self, cursor: u64, count: usize) -> Result<(u64, Vec<CounterName>), Refusal> {
+    /// Some names of counters, in no order, and the position of the next call; `None`: these were the last ones.
+    pub(super) async fn cache_scan(
+        &self,
+        position: CachePosition,
+        count: usize,
+    ) -> Result<(Vec<CounterName>, Option<CachePosition>), Refusal> {
+        let CachePosition { partition: number, cursor } = position;
+        let Some(partition) = self.partitions.all().get(number) else { return Ok((Vec::new(), None)) };
         let prefixes = self.cached_prefixes();
+        let keys = partition.keyspace.key(&format!("tc:{{{}/?}}:cached:*", self.tag));
         let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(format!("tc:{{{}/?}}:cached:*", self.tag)).arg("COUNT").arg(count);
-        let (next, keys): (u64, Vec<String>) = self.query(0, &command).await?;
+        command.arg(cursor).arg("MATCH").arg(keys).arg("COUNT").arg(count);
+        let found = partition.any_link().call(&command).await.map_err(of_link)?;
+        let (cursor, keys): (u64, Vec<String>) =
+            from_redis_value(found).map_err(|error| Refusal::Internal(error.to_string()))?;
         let name = |key: String| prefixes.iter().find_map(|prefix| key.strip_prefix(prefix).map(str::to_owned));
         let names = keys.into_iter().filter_map(name).map(CounterName::parse).collect::<Result<_, _>>()?;
-        Ok((next, names))
+        let next = match cursor {
+            0 => CachePosition { partition: number + 1, cursor: 0 },
+            cursor => CachePosition { partition: number, cursor },
+        };
+        Ok((names, (next.partition < self.partitions.all().len()).then_some(next)))
+    }
+}
+
+/// The position of a walk over the keys of BEST_EFFORT counters: partition by partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CachePosition {
+    partition: usize,
+    cursor: u64,
+}
+
+impl CachePosition {
+    pub(super) fn parse(token: &str) -> Option<CachePosition> {
+        let (partition, cursor) = token.split_once('.')?;
+        Some(CachePosition { partition: partition.parse().ok()?, cursor: cursor.parse().ok()? })
+    }
+
+    pub(super) fn token(self) -> String {
+        format!("{}.{}", self.partition, self.cursor)
     }
 }
 

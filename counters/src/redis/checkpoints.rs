@@ -33,7 +33,7 @@ impl Checkpoints for RedisNamespace {
     async fn commit(&self, updates: &[CheckpointUpdate]) -> Result<Vec<Commit>, Refusal> {
         let commit = async |(shard, numbers): (u16, Vec<usize>)| {
             let mut command = call(CounterScript::Commit, &self.keys(shard).home());
-            self.clock.stamp(&mut command);
+            self.stamp(shard, &mut command);
             for CheckpointUpdate { counter, before, after } in numbers.iter().map(|number| &updates[*number]) {
                 let expected = format!("{}{}", before.exact_to_ms, if before.is_deleted { "d" } else { "" });
                 command.arg(counter.as_str()).arg(expected).arg(record::encode_checkpoint(after));
@@ -55,7 +55,7 @@ impl Deletions for RedisNamespace {
     async fn delete(&self, counter: &CounterName, cleared_ms: u64) -> Result<(), Refusal> {
         let shard = Placement::of(counter).home();
         let mut command = call(CounterScript::Delete, &self.keys(shard).home());
-        self.clock.stamp(&mut command);
+        self.stamp(shard, &mut command);
         command.arg(FUTURE_LIMIT_MS + SKEW_MS).arg(counter.as_str()).arg(cleared_ms);
         let reply = self.run_any(shard, &command).await?;
         match reply.answer {

@@ -3,7 +3,9 @@
 //! process finds it goes on with the deletion, and each step may be repeated. A later namespace of the same name has other
 //! keys.
 
+use super::cache::CachePosition;
 use super::calls::{call, defect, of_link};
+use super::fan_out::homes;
 use super::prune::UNLINK_MAX;
 use super::record::read;
 use super::{Namespace, RedisNamespace, RedisNamespaces};
@@ -13,8 +15,8 @@ use crate::refusal::Refusal;
 use redis::Value;
 use tallystone_link::ScriptReply;
 use tallystone_lua::counter::{
-    CounterAnswer, CounterScript, DELETED, DELETED_FIELD, DELETED_REVISION, KEPT, NAMES, NAMESPACES, STATE_LATEST,
-    STATE_PRUNED, WINDOW_MS,
+    CounterAnswer, CounterScript, DELETED, DELETED_FIELD, DELETED_REVISION, KEPT, NAMES, STATE_LATEST, STATE_PRUNED,
+    WINDOW_MS,
 };
 
 /// The longest slice of events, in ms: a server that died may have left one behind the time to which events are dropped.
@@ -57,7 +59,7 @@ impl RedisNamespaces {
     /// process finds its entry.
     pub async fn delete(&self, name: &NamespaceName, incarnation: Option<u64>) -> Result<DeletedNamespace, Refusal> {
         self.verify().await?;
-        let mut command = call(CounterScript::DeleteNamespace, &[NAMESPACES.to_owned()]);
+        let mut command = call(CounterScript::DeleteNamespace, &[self.registry()]);
         self.clock().stamp(&mut command);
         let wanted = incarnation.map(|incarnation| incarnation.to_string()).unwrap_or_default();
         command.arg(name.as_str()).arg(wanted);
@@ -106,12 +108,13 @@ impl RedisNamespaces {
         }
         meanwhile.await?;
         let mut command = redis::cmd("HSET");
-        command.arg(NAMESPACES).arg(&deleted.field);
+        command.arg(self.registry()).arg(&deleted.field);
         if is_old {
-            let states: Vec<String> = (0..SHARDS).flat_map(|shard| namespace.keys(shard).log()).collect();
-            namespace.unlink_keys(0, &states).await?;
+            for shard in 0..SHARDS {
+                namespace.unlink_keys(shard, &namespace.keys(shard).log()).await?;
+            }
             command = redis::cmd("HDEL");
-            command.arg(NAMESPACES).arg(&deleted.field);
+            command.arg(self.registry()).arg(&deleted.field);
         } else {
             let mut entry = deleted.entry.clone();
             entry[6] = 1;
@@ -150,18 +153,17 @@ impl RedisNamespace {
     }
 
     async fn remove_cached(&self) -> Result<(), Refusal> {
-        let mut cursor = 0;
-        loop {
-            let (next, counters) = self.cache_scan(cursor, UNLINK_MAX).await?;
-            let key = |counter: &crate::CounterName| {
-                self.keys(crate::namespace::Placement::of(counter).home()).cached(counter.as_str())
-            };
-            self.unlink_keys(0, &counters.iter().map(key).collect::<Vec<String>>()).await?;
-            if next == 0 {
-                return Ok(());
+        let mut next = Some(CachePosition::default());
+        while let Some(position) = next {
+            let (found, after) = self.cache_scan(position, UNLINK_MAX).await?;
+            for (shard, numbers) in homes(found.iter()) {
+                let keys = self.keys(shard);
+                let keys: Vec<String> = numbers.iter().map(|number| keys.cached(found[*number].as_str())).collect();
+                self.unlink_keys(shard, &keys).await?;
             }
-            cursor = next;
+            next = after;
         }
+        Ok(())
     }
 
     async fn unlink_keys(&self, shard: u16, keys: &[String]) -> Result<(), Refusal> {

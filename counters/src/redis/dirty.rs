@@ -5,7 +5,6 @@ use super::namespaces::RedisNamespaces;
 use crate::namespace::SHARDS;
 use crate::refusal::Refusal;
 use redis::Value;
-use tallystone_lua::counter::ShardKeys;
 
 /// Namespaces that one command checks.
 const CHECKED_MAX: usize = 64;
@@ -16,21 +15,36 @@ impl RedisNamespaces {
     /// checked until it is clear which.
     pub async fn have_dirty(&self, tags: &[String]) -> Result<Vec<bool>, Refusal> {
         let mut have = vec![false; tags.len()];
+        for partition in 0..self.partitions().all().len() {
+            self.find_dirty(partition, tags, &mut have).await?;
+        }
+        Ok(have)
+    }
+
+    /// The same, of the shards in one partition.
+    async fn find_dirty(&self, number: usize, tags: &[String], have: &mut [bool]) -> Result<(), Refusal> {
+        let partition = &self.partitions().all()[number];
         let chunk_ends = (0..tags.len()).step_by(CHECKED_MAX).map(|begin| (begin, tags.len().min(begin + CHECKED_MAX)));
         let mut open: Vec<(usize, usize)> = chunk_ends.collect();
         while let Some((begin, end)) = open.pop() {
             let mut command = redis::cmd("EXISTS");
+            let mut is_empty = true;
             for tag in &tags[begin..end] {
-                let key = |shard| ShardKeys::new(tag, shard).key("dirty");
-                command.arg((0..SHARDS).map(key).collect::<Vec<String>>());
+                for shard in (0..SHARDS).filter(|shard| self.partitions().number_of(tag, *shard) == number) {
+                    command.arg(partition.keyspace.counters(tag, shard).key("dirty"));
+                    is_empty = false;
+                }
             }
-            let found = self.link().call(&command).await.map_err(of_link)?;
+            if is_empty {
+                continue;
+            }
+            let found = partition.any_link().call(&command).await.map_err(of_link)?;
             match end - begin {
                 _ if found == Value::Int(0) => {}
                 1 => have[begin] = true,
                 many => open.extend([(begin, begin + many / 2), (begin + many / 2, end)]),
             }
         }
-        Ok(have)
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The counters of a namespace, page by page.
 
+use super::cache::CachePosition;
 use super::{RedisNamespace, record};
 use crate::cache::Cache;
 use crate::checkpoints::{Checkpoint, Checkpoints};
@@ -73,11 +74,13 @@ impl RedisNamespace {
     /// As [`list`](RedisNamespace::list), with the counters that were deleted.
     pub(super) async fn list_all(&self, token: &str, count: usize) -> Result<CounterPage, Refusal> {
         let unknown = || Refusal::invalid("page_token", "is not a page token of this list");
+        if self.config.counter_type == CounterType::BestEffort {
+            let begin = CachePosition::default();
+            let position = if token.is_empty() { begin } else { CachePosition::parse(token).ok_or_else(unknown)? };
+            return self.list_cached(position, count).await;
+        }
         let begin = Position { is_pending: false, shard: 0, cursor: 0 };
         let mut position = if token.is_empty() { begin } else { Position::parse(token).ok_or_else(unknown)? };
-        if self.config.counter_type == CounterType::BestEffort {
-            return self.list_cached(position.cursor, count).await;
-        }
         let mut page = CounterPage::default();
         loop {
             let (cursor, mut listed) = match position.is_pending {
@@ -158,12 +161,12 @@ impl RedisNamespace {
         Ok(true)
     }
 
-    async fn list_cached(&self, cursor: u64, count: usize) -> Result<CounterPage, Refusal> {
-        let (next, names) = self.cache_scan(cursor, count).await?;
+    async fn list_cached(&self, position: CachePosition, count: usize) -> Result<CounterPage, Refusal> {
+        let (names, next) = self.cache_scan(position, count).await?;
         let counts = self.cache_get(&names).await?;
         let listed =
             |(counter, count)| ListedCounter { counter, checkpoint: Checkpoint { count, ..Checkpoint::default() } };
-        let next = (next > 0).then(|| Position { is_pending: false, shard: 0, cursor: next }.token());
+        let next = next.map(CachePosition::token);
         Ok(CounterPage { counters: names.into_iter().zip(counts).map(listed).collect(), next })
     }
 }

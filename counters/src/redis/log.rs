@@ -31,10 +31,10 @@ impl Events for RedisNamespace {
 
     async fn tick(&self, until: &[(CounterName, u64)]) -> Result<Vec<u64>, Refusal> {
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
-            let command = self.log_call(CounterScript::Tick, &self.keys(shard).log());
+            let command = self.log_call(CounterScript::Tick, shard, &self.keys(shard).log());
             let mut reply = self.run(shard, &command).await?;
             let (shown_ms, store_ms) = (reply.number()?, reply.number()?);
-            self.now.observe(store_ms);
+            self.partition(shard).now.observe(store_ms);
             let wait_ms = |number: &usize| until[*number].1.max(shown_ms).saturating_sub(store_ms);
             let waits = numbers.iter().map(wait_ms).collect::<Vec<u64>>();
             Ok::<_, Refusal>((shard, numbers, waits))
@@ -61,7 +61,7 @@ impl RollupLog for RedisNamespace {
 
     async fn seal(&self, counters: &[CounterName]) -> Result<Vec<Sealed>, Refusal> {
         let seal = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = self.log_call(CounterScript::Seal, &self.keys(shard).log());
+            let mut command = self.log_call(CounterScript::Seal, shard, &self.keys(shard).log());
             command.arg(self.config.lag_ms()).arg(names(counters, &numbers));
             let mut reply = self.run(shard, &command).await?;
             let sealed_to_ms = reply.number()?;
@@ -93,7 +93,7 @@ impl RollupLog for RedisNamespace {
     async fn settle(&self, settlements: &[Settlement]) -> Result<(), Refusal> {
         let again_after_ms = self.config.circulation_ms() as i64;
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = self.log_call(CounterScript::Settle, &self.keys(shard).settle());
+            let mut command = self.log_call(CounterScript::Settle, shard, &self.keys(shard).settle());
             command.arg(self.config.due_after_ms());
             for settlement in numbers.iter().map(|number| &settlements[*number]) {
                 let Settlement { counter, to_ms, closed, is_deleted, .. } = settlement;
@@ -119,7 +119,7 @@ impl RollupLog for RedisNamespace {
 
     async fn close(&self, closing: &Settlement) -> Result<(), Refusal> {
         let done = Placement::of(&closing.counter).shards(&self.config).map(async |shard| {
-            let mut command = self.log_call(CounterScript::Close, &self.keys(shard).log());
+            let mut command = self.log_call(CounterScript::Close, shard, &self.keys(shard).log());
             command.arg(closing.to_ms);
             command.arg(closed_code(closing.closed)).arg(closing.counter.as_str());
             self.run(shard, &command).await.map(drop)
@@ -130,11 +130,11 @@ impl RollupLog for RedisNamespace {
 
 impl RollupSchedule for RedisNamespace {
     async fn due(&self, shard: u16, limit: usize, hold_ms: u64) -> Result<Due, Refusal> {
-        let mut command = self.log_call(CounterScript::Due, &self.keys(shard).log());
+        let mut command = self.log_call(CounterScript::Due, shard, &self.keys(shard).log());
         command.arg(self.config.due_after_ms()).arg(limit).arg(hold_ms);
         let mut reply = self.run(shard, &command).await?;
         let (now_ms, next_ms, dirty) = (reply.number()?, reply.number()?, reply.number()?);
-        self.now.observe(now_ms);
+        self.partition(shard).now.observe(now_ms);
         let mut counters = Vec::new();
         while !reply.is_at_end() {
             counters.push((CounterName::parse(reply.text()?)?, reply.number()?));
@@ -143,7 +143,7 @@ impl RollupSchedule for RedisNamespace {
     }
 
     async fn defer(&self, shard: u16, counters: &[CounterName], delay_ms: u64) -> Result<(), Refusal> {
-        let mut command = self.log_call(CounterScript::Defer, &self.keys(shard).log());
+        let mut command = self.log_call(CounterScript::Defer, shard, &self.keys(shard).log());
         command.arg(self.config.due_after_ms()).arg(delay_ms);
         command.arg(counters.iter().map(CounterName::as_str).collect::<Vec<&str>>());
         if counters.is_empty() { Ok(()) } else { self.run(shard, &command).await.map(drop) }
@@ -151,7 +151,7 @@ impl RollupSchedule for RedisNamespace {
 
     async fn touch(&self, touched: &[(CounterName, bool)]) -> Result<bool, Refusal> {
         let of_shard = async |(shard, numbers): (u16, Vec<usize>)| {
-            let mut command = self.log_call(CounterScript::Touch, &self.keys(shard).log());
+            let mut command = self.log_call(CounterScript::Touch, shard, &self.keys(shard).log());
             command.arg(self.config.due_after_ms()).arg(self.config.lag_ms());
             for (counter, though_idle) in numbers.iter().map(|number| &touched[*number]) {
                 let though_idle = *though_idle && shard == Placement::of(counter).home();

@@ -1,6 +1,6 @@
 //! The stores of a namespace on Redis: every change of a shard is one script call, atomic, and durable before its reply.
 //!
-//! What lives here: the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the
+//! What lives here: the connections and clocks (`partition`); the registry (`namespace`, `namespaces`, `watcher`, `dirty`); the end of a namespace (`deleted`); the
 //! repair of one that was written under a wrong clock (`reset`); the stores (`append`, `log`, `events`, `prune`, `expire`,
 //! `checkpoints`, `list`, `cache`); how calls are spread over shards (`fan_out`, `calls`); what this process has cached of a
 //! shard (`clock`, `layout`); the packed records that the scripts share (`record`, `token`). What may not: rules of
@@ -21,6 +21,7 @@ mod list;
 mod log;
 mod namespace;
 mod namespaces;
+mod partition;
 mod prune;
 mod record;
 mod reset;
@@ -39,63 +40,59 @@ use crate::names::NamespaceName;
 use crate::namespace::{NamespaceConfig, SHARDS};
 use crate::refusal::Refusal;
 use calls::{call, defect, of_link};
-use clock::StoreClock;
 use futures::future::try_join_all;
 use layout::LayoutCache;
+use partition::{Partition, Partitions};
 use redis::{Cmd, FromRedisValue, from_redis_value};
 use std::sync::Arc;
-use tallystone_link::{Clock, Link, Room, ScriptReply};
-use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
+use tallystone_link::{Format, Link, Room, ScriptReply};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, NAMESPACES, ShardKeys};
+use tallystone_lua::keys::Keyspace;
 
 /// The texts of the scripts that a [`Link`] for these stores must load.
 pub fn scripts() -> impl Iterator<Item = &'static str> {
     CounterScript::ALL.iter().map(|script| script.source())
 }
 
-/// Connections to one Redis, one for each shard; BEST_EFFORT adds take any of them. Redis reads up to 16 KiB from each
-/// connection and then makes all of it durable with one fsync: over a single connection a large batch would cost several.
-pub type Links = Arc<[Link]>;
+/// The identity mark of a partition.
+const MARK: &str = "tc:store";
+
+/// The format of the keys and records of a partition. Each has the keys of its scripts before the registry has a namespace.
+fn format(keyspace: &Keyspace) -> Format {
+    Format { what: "counters", key: keyspace.key("tc:format"), used: keyspace.key(NAMESPACES), number: 2 }
+}
 
 /// The stores of one namespace on a Redis, as one revision has it.
 #[derive(Clone)]
 pub struct RedisNamespace {
-    links: Links,
+    partitions: Partitions,
     name: NamespaceName,
     /// What its keys and rollup queues are named after.
     tag: Arc<str>,
     config: Arc<NamespaceConfig>,
     revision: u64,
-    incarnation: u64,
-    clock: Clock,
     room: Room,
-    /// The store's time, as far as this process knows.
-    now: Arc<StoreClock>,
     layouts: Arc<[LayoutCache; SHARDS as usize]>,
 }
 
 impl RedisNamespace {
-    /// The namespace in this revision of its configuration; all its shards follow that from now on.
+    /// The namespace in this revision of its configuration; all its shards follow that from now on. It refuses adds while there
+    /// is no room for more data.
     ///
     /// # Errors
     /// [`Refusal::Stale`]: there is a later revision.
-    pub async fn open(links: Links, namespace: Namespace, clock: Clock) -> Result<RedisNamespace, Refusal> {
+    async fn open(partitions: Partitions, namespace: Namespace, room: Room) -> Result<RedisNamespace, Refusal> {
         let tag = namespace.tag().into();
-        let Namespace { name, config, revision, incarnation } = namespace;
+        let Namespace { name, config, revision, .. } = namespace;
         config.check()?;
-        let (now, layouts) = (Arc::new(StoreClock::new(clock.clone())), Arc::default());
-        let (config, room) = (Arc::new(config), Room::default());
-        let namespace = RedisNamespace { links, name, tag, config, revision, incarnation, clock, room, now, layouts };
+        let (config, layouts) = (Arc::new(config), Arc::default());
+        let namespace = RedisNamespace { partitions, name, tag, config, revision, room, layouts };
         let configured = (0..SHARDS).map(async |shard| {
-            namespace.run(shard, &namespace.log_call(CounterScript::Configure, &namespace.keys(shard).log())).await
+            let keys = namespace.keys(shard).log();
+            namespace.run(shard, &namespace.log_call(CounterScript::Configure, shard, &keys)).await
         });
         try_join_all(configured).await?;
         Ok(namespace)
-    }
-
-    /// The same, which refuses adds while there is no room for more data.
-    #[must_use]
-    pub(crate) fn within(self, room: Room) -> RedisNamespace {
-        RedisNamespace { room, ..self }
     }
 
     /// Its configuration.
@@ -118,9 +115,9 @@ impl RedisNamespace {
         &self.tag
     }
 
-    /// The store's time as far as this process knows, in Unix ms: never ahead of the store's clock.
+    /// The store's time as far as this process knows, in Unix ms: never ahead of the clock of any shard.
     pub fn now_ms(&self) -> u64 {
-        self.now.now_ms()
+        self.partitions.all().iter().map(|partition| partition.now.now_ms()).min().unwrap_or_default()
     }
 
     /// Checks the time of a lease: a checkpoint that has one of the future would refuse every rollup until then.
@@ -129,23 +126,32 @@ impl RedisNamespace {
     /// [`Refusal::ClockSkew`]: it is ahead of this process's clock by more than the bound (X6). The clocks of the queue's
     /// Redis and of its server were wrong alike, so the queue has not noticed.
     pub fn check_lease(&self, lease: crate::LeaseOrder) -> Result<(), Refusal> {
-        Ok(self.clock.check_past(lease.leased_at_ms)?)
+        Ok(self.partitions.first().clock.check_past(lease.leased_at_ms)?)
+    }
+
+    fn partition(&self, shard: u16) -> &Partition {
+        self.partitions.of(&self.tag, shard)
     }
 
     fn link(&self, shard: u16) -> &Link {
-        &self.links[usize::from(shard) % self.links.len()]
+        self.partition(shard).link(shard)
     }
 
     fn keys(&self, shard: u16) -> ShardKeys {
-        ShardKeys::new(&self.tag, shard)
+        self.partition(shard).keyspace.counters(&self.tag, shard)
     }
 
     /// A call of a script of the event log, with the arguments that `counter/lib/shard.lua` reads.
-    fn log_call(&self, script: CounterScript, keys: &[String]) -> Cmd {
+    fn log_call(&self, script: CounterScript, shard: u16, keys: &[String]) -> Cmd {
         let mut command = call(script, keys);
-        self.clock.stamp(&mut command);
+        self.stamp(shard, &mut command);
         command.arg(self.revision);
         command
+    }
+
+    /// Adds the clock argument of a script of a shard.
+    fn stamp(&self, shard: u16, command: &mut Cmd) {
+        self.partition(shard).clock.stamp(command);
     }
 
     /// A command that only reads.
@@ -156,13 +162,13 @@ impl RedisNamespace {
 
     /// Runs a script, whatever code it replies.
     async fn run_any(&self, shard: u16, command: &Cmd) -> Result<ScriptReply<CounterAnswer>, Refusal> {
-        let value = self.clock.eval(self.link(shard), command, true).await?;
+        let value = self.partition(shard).clock.eval(self.link(shard), command, true).await?;
         Ok(ScriptReply::read(value, CounterAnswer::from_code)?)
     }
 
     /// The same, once. `None`: the call has waited for longer than the clocks may differ, and nothing has changed.
     async fn run_once(&self, shard: u16, command: &Cmd) -> Result<Option<ScriptReply<CounterAnswer>>, Refusal> {
-        let value = self.clock.eval_once(self.link(shard), command, true).await?;
+        let value = self.partition(shard).clock.eval_once(self.link(shard), command, true).await?;
         Ok(value.map(|value| ScriptReply::read(value, CounterAnswer::from_code)).transpose()?)
     }
 

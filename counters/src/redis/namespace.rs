@@ -36,11 +36,6 @@ impl Namespace {
     }
 }
 
-/// The incarnation in an entry of the registry; `None`: it cannot be read.
-pub(super) fn incarnation_of(raw: &[u8]) -> Option<u64> {
-    split(raw).map(|(_, incarnation, _)| incarnation)
-}
-
 /// Revision, incarnation, and the configuration as JSON.
 fn split(raw: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (revision, rest) = raw.split_at_checked(6)?;

@@ -2,36 +2,28 @@
 
 use super::calls::{call, defect, of_link};
 use super::namespace::Namespace;
-use super::{Links, scripts};
+use super::partition::{Partition, Partitions, keyspaces};
+use super::{MARK, RedisNamespace};
 use crate::names::NamespaceName;
-use crate::namespace::{NamespaceConfig, SHARDS};
-use crate::redis::RedisNamespace;
+use crate::namespace::NamespaceConfig;
 use crate::refusal::Refusal;
+use futures::future::try_join_all;
 use redis::{Value, from_redis_value};
 use std::sync::Arc;
 use tallystone_link::{
-    Clock, ConnectError, Demands, Format, Identity, Link, RedisConfig, ReplicaWait, Room, ScriptReply, Source,
-    StoreStatus,
+    Clock, ConnectError, Identity, Link, RedisConfig, ReplicaWait, Room, ScriptReply, Source, StoreStatus,
 };
-use tallystone_lua::counter::{CounterAnswer, CounterScript, DELETED_FIELD, INCARNATION_FIELD, NAMESPACES};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, DELETED_FIELD, INCARNATION_FIELD};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// The identity mark of the counters' store.
-const MARK: &str = "tc:store";
-/// The format of the counters' keys and records.
-fn format() -> Format {
-    Format { what: "counters", key: "tc:format".to_owned(), used: NAMESPACES.to_owned(), number: 2 }
-}
-
-/// All namespaces of a Redis.
+/// All namespaces of a Redis, or of a Redis Cluster.
 #[derive(Clone)]
 pub struct RedisNamespaces {
-    links: Links,
-    /// `None`: not connected, in tests.
-    identity: Option<Arc<Identity>>,
-    clock: Clock,
+    partitions: Partitions,
     room: Room,
+    /// `None`: the store is not probed, in tests.
+    status: Option<watch::Receiver<StoreStatus>>,
     /// Dropped with the last of the clones, it ends them.
     _tasks: Arc<JoinSet<()>>,
 }
@@ -39,66 +31,65 @@ pub struct RedisNamespaces {
 impl RedisNamespaces {
     /// Does not connect yet.
     pub fn new(source: impl Into<Source>, replicas: ReplicaWait, clock: Clock) -> RedisNamespaces {
-        let source = source.into();
-        let link = |_| Link::new(source.clone(), replicas, scripts());
-        RedisNamespaces {
-            links: (0..SHARDS).map(link).collect(),
-            identity: None,
-            clock,
-            room: Room::default(),
-            _tasks: Arc::default(),
-        }
+        let partitions = Partitions::of_one(Partition::whole(source, replicas, clock));
+        RedisNamespaces { partitions, room: Room::default(), status: None, _tasks: Arc::default() }
     }
 
     /// Connects, checks version, durability and format, and loads the scripts.
     pub async fn connect(redis: &RedisConfig, clock: Clock) -> Result<RedisNamespaces, ConnectError> {
-        let (primary, room) = (redis.access().primary(&redis.url)?, redis.room("counters")?);
-        let (replicas, allow_volatile) = (redis.replicas(), redis.allow_volatile);
-        let shown = tallystone_model::without_password(&redis.url);
-        let demands = Demands::open(primary.clone(), &shown, replicas, allow_volatile, (MARK, format())).await?;
-        let condition = demands.condition();
-        let link = || Link::new(primary.clone(), replicas, scripts()).on(condition.clone());
-        let first = link();
-        first.load_scripts().await.map_err(|failure| ConnectError::unreachable(&shown, failure))?;
-        let identity = Identity::open(primary.clone(), MARK, &shown, allow_volatile).await?;
-        let links = (0..SHARDS).map(|_| link().guarded_by(identity.state())).collect();
-        let mut tasks = clock.watch(&primary);
+        let room = redis.room("counters")?;
+        let (partitions, mut tasks) = Partitions::connect(redis, clock).await?;
+        let status = partitions.watch(&mut tasks);
         tasks.spawn(room.clone().watch());
-        Ok(RedisNamespaces { links, identity: Some(identity), clock, room, _tasks: Arc::new(tasks) })
+        Ok(RedisNamespaces { partitions, room, status, _tasks: Arc::new(tasks) })
     }
 
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
-    /// it. Returns its new mark; `None`: no process has noticed a loss.
+    /// it. Returns its new mark, of several partitions the last one; `None`: no process has noticed a loss.
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
         let shown = tallystone_model::without_password(&redis.url);
-        Identity::accept(redis.access().primary(&redis.url)?, MARK, &shown).await
+        let primary = redis.access().first_primary(&redis.url)?;
+        let mut accepted = None;
+        for keyspace in keyspaces(redis.partition_count()) {
+            let primary = primary.with_slot(keyspace.slot());
+            accepted = Identity::accept(primary, &keyspace.key(MARK), &shown).await?.or(accepted);
+        }
+        Ok(accepted)
     }
 
     /// What the last probe of the store found, and every change of that. `None`: it is not probed.
     pub fn status(&self) -> Option<watch::Receiver<StoreStatus>> {
-        self.identity.as_ref().map(|identity| identity.watch())
+        self.status.clone()
     }
 
     /// Before a namespace is configured: in an emptied store that would be a new beginning.
     pub(super) async fn verify(&self) -> Result<(), Refusal> {
-        match &self.identity {
-            Some(identity) => identity.verify().await.map_err(of_link),
-            None => Ok(()),
-        }
+        let marks = self.partitions.all().iter().filter_map(|partition| partition.identity.as_ref());
+        try_join_all(marks.map(|identity| identity.verify())).await.map(drop).map_err(of_link)
     }
 
-    /// A connection for what concerns no single shard.
+    pub(super) fn partitions(&self) -> &Partitions {
+        &self.partitions
+    }
+
+    /// A connection to the registry.
     pub(super) fn link(&self) -> &Link {
-        &self.links[0]
+        self.partitions.first().any_link()
     }
 
+    /// The clock of the Redis that has the registry.
     pub(super) fn clock(&self) -> &Clock {
-        &self.clock
+        &self.partitions.first().clock
+    }
+
+    /// The key of the registry.
+    pub(super) fn registry(&self) -> String {
+        self.partitions.registry()
     }
 
     /// A namespace; `None`: it does not exist.
     pub async fn get(&self, name: &NamespaceName) -> Result<Option<Namespace>, Refusal> {
-        match self.links[0].call(redis::cmd("HGET").arg(NAMESPACES).arg(name.as_str())).await.map_err(of_link)? {
+        match self.link().call(redis::cmd("HGET").arg(self.registry()).arg(name.as_str())).await.map_err(of_link)? {
             Value::Nil => Ok(None),
             Value::BulkString(raw) => Ok(Some(Namespace::decode(name.clone(), &raw)?)),
             _ => Err(defect("no namespace")),
@@ -117,7 +108,7 @@ impl RedisNamespaces {
 
     /// The fields of the registry.
     pub(super) async fn entries(&self) -> Result<Vec<(String, Vec<u8>)>, Refusal> {
-        let value = self.links[0].call(redis::cmd("HGETALL").arg(NAMESPACES)).await.map_err(of_link)?;
+        let value = self.link().call(redis::cmd("HGETALL").arg(self.registry())).await.map_err(of_link)?;
         from_redis_value(value).map_err(|error| Refusal::Internal(error.to_string()))
     }
 
@@ -158,11 +149,11 @@ impl RedisNamespaces {
             before.config.check_change(&config)?;
         }
         let json = serde_json::to_vec(&config).map_err(|error| Refusal::Internal(error.to_string()))?;
-        let mut command = call(CounterScript::PutNamespace, &[NAMESPACES.to_owned()]);
-        self.clock.stamp(&mut command);
+        let mut command = call(CounterScript::PutNamespace, &[self.registry()]);
+        self.clock().stamp(&mut command);
         command.arg(name.as_str()).arg(before.map_or(0, |before| before.revision)).arg(json);
         command.arg(revision_min).arg(before.map_or(0, |before| before.incarnation));
-        let value = self.clock.eval(&self.links[0], &command, true).await?;
+        let value = self.clock().eval(self.link(), &command, true).await?;
         let mut reply = ScriptReply::read(value, CounterAnswer::from_code)?;
         let revision = reply.number()?;
         if reply.answer != CounterAnswer::Ok {
@@ -181,7 +172,6 @@ impl RedisNamespaces {
     /// died before all of them did.
     pub async fn open(&self, namespace: &Namespace) -> Result<RedisNamespace, Refusal> {
         self.verify().await?;
-        let opened = RedisNamespace::open(self.links.clone(), namespace.clone(), self.clock.clone()).await?;
-        Ok(opened.within(self.room.clone()))
+        RedisNamespace::open(self.partitions.clone(), namespace.clone(), self.room.clone()).await
     }
 }

@@ -70,7 +70,7 @@ impl RedisNamespace {
     async fn pruned(&self, shard: u16, to_ms: u64, kept_from_ms: u64, stay: &[u64]) -> Result<(u64, u64), Refusal> {
         let keys = self.keys(shard);
         let all_keys: Vec<String> = keys.log().into_iter().chain([keys.key(KEPT)]).collect();
-        let mut command = self.log_call(CounterScript::Prune, &all_keys);
+        let mut command = self.log_call(CounterScript::Prune, shard, &all_keys);
         command.arg(to_ms).arg(kept_from_ms).arg(stay);
         let mut reply = self.run(shard, &command).await?;
         Ok((reply.number()?, reply.number()?))

@@ -7,7 +7,7 @@
 //! way leaves a namespace that refuses changes (NAMESPACE_CHANGED) until the reset is made again; a later reset takes over
 //! from an earlier one. Each step may be repeated.
 
-use super::calls::{call, defect};
+use super::calls::{call, defect, of_link};
 use super::fan_out::homes;
 use super::record::read;
 use super::{Namespace, RedisNamespace, RedisNamespaces};
@@ -17,11 +17,11 @@ use crate::names::{CounterName, NamespaceName};
 use crate::namespace::{CounterType, SHARDS};
 use crate::refusal::Refusal;
 use crate::rollup::{Job, RolledUp, roll_up, settlement};
+use futures::future::try_join_all;
 use redis::Value;
 use std::collections::BTreeSet;
 use tallystone_lua::counter::{
     CounterAnswer, CounterScript, STATE_LATEST, STATE_OPEN, STATE_PRUNED, STATE_REVISION, STATE_SEALED_TO, STATE_SHOWN,
-    ShardKeys,
 };
 use tallystone_model::Applied;
 
@@ -120,17 +120,19 @@ impl RedisNamespaces {
         self.get(name).await?.ok_or_else(not_found)
     }
 
-    /// The store's time, which is right as far as this process knows.
+    /// The store's time, which is right as far as this process knows; of several partitions the latest.
     pub(super) async fn right_ms(&self) -> Result<u64, Refusal> {
-        let read = self.clock().right_ms(self.link()).await;
-        Ok(read?)
+        let partitions = self.partitions().all().iter();
+        let times = partitions.map(|partition| partition.clock.right_ms(partition.any_link()));
+        Ok(try_join_all(times).await?.into_iter().max().unwrap_or_default())
     }
 
     async fn reached(&self, namespace: &Namespace) -> Result<Reached, Refusal> {
         let mut reached = Reached::default();
         for shard in 0..SHARDS {
-            let key = ShardKeys::new(&namespace.tag(), shard).key("state");
-            let answer = self.link().call(redis::cmd("GET").arg(key)).await.map_err(super::calls::of_link)?;
+            let (tag, partition) = (namespace.tag(), self.partitions().of(&namespace.tag(), shard));
+            let key = partition.keyspace.counters(&tag, shard).key("state");
+            let answer = partition.link(shard).call(redis::cmd("GET").arg(key)).await.map_err(of_link)?;
             let Value::BulkString(state) = answer else { continue };
             let number = |field: std::ops::Range<usize>| state.get(field).map(read).ok_or_else(|| defect("no state"));
             let (latest, sealed_to_ms) = (number(STATE_LATEST)?, number(STATE_SEALED_TO)?);
@@ -148,7 +150,7 @@ impl RedisNamespaces {
 impl RedisNamespace {
     /// Raises the seal of a shard to a time; or, with the latest window that may have an event, sets its fences back to it.
     async fn fence(&self, shard: u16, fence_ms: u64, latest: Option<u64>) -> Result<(), Refusal> {
-        let mut command = self.log_call(CounterScript::Fence, &self.keys(shard).log());
+        let mut command = self.log_call(CounterScript::Fence, shard, &self.keys(shard).log());
         command.arg(fence_ms).arg(latest.map(|window| window.to_string()).unwrap_or_default());
         let reply = self.run_any(shard, &command).await?;
         match reply.answer {

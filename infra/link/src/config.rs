@@ -16,7 +16,7 @@ pub struct RedisConfig {
     /// Sentinels call NAME, or `redis-cluster://HOST:PORT,HOST:PORT`: some nodes of a Redis Cluster. `rediss` instead of `redis`:
     /// with TLS.
     pub url: String,
-    /// Into how many partitions the queues on a Redis Cluster are divided (Q17); `None`: [`RedisConfig::PARTITIONS`]. It cannot be
+    /// Into how many partitions the data on a Redis Cluster is divided (Q17); `None`: [`RedisConfig::PARTITIONS`]. It cannot be
     /// changed once there are queues.
     pub partitions: Option<u16>,
     /// The ACL user; `None`: that of the address, or the default user.
@@ -76,8 +76,8 @@ impl RedisConfig {
     /// The partitions of a store on a Redis Cluster, unless the configuration says otherwise.
     pub const PARTITIONS: u16 = 8;
 
-    /// How many partitions the queues have; 1: they are not on a Redis Cluster.
-    pub fn queue_partitions(&self) -> u16 {
+    /// How many partitions the data has; 1: it is not on a Redis Cluster.
+    pub fn partition_count(&self) -> u16 {
         match Address::parse(&self.url) {
             Ok(Address::Cluster { .. }) => self.partitions.unwrap_or(Self::PARTITIONS),
             _ => 1,

@@ -2,7 +2,7 @@
 //! failed write took effect.
 //!
 //! What lives here: [`Link`] and its [`LinkError`], where it leads (`source`, `address`), which Redis is the primary
-//! (`primary`, `sentinels`, `cluster`, `informant`, `nodes`), one connection and the notice that it is lost (`connection`, `slot`), its user and files
+//! (`primary`, `sentinels`, `cluster`, `informant`, `nodes`), the number of partitions (`partitions`), one connection and the notice that it is lost (`connection`, `slot`), its user and files
 //! (`access`), the check of a Redis before use (`preflight`, `acl`, `reply`, `demands`), the wait until it has loaded its data
 //! (`loading`), the check of its data's format (`format`), the mark by which a process knows that it still is the same store
 //! (`identity`, `state`), the room on its disk (`room`), the clock of the scripts (`clock`) and what this process's clock
@@ -26,6 +26,7 @@ mod informant;
 mod link;
 mod loading;
 mod nodes;
+mod partitions;
 mod preflight;
 mod primary;
 mod reply;
@@ -48,6 +49,7 @@ pub use error::LinkError;
 pub use format::Format;
 pub use identity::Identity;
 pub use link::{Link, ReplicaWait};
+pub use partitions::agree_on_partitions;
 pub use preflight::{ConnectError, preflight};
 pub use primary::Primary;
 pub use room::Room;

@@ -1,5 +1,6 @@
 //! Makes a Redis Cluster of nodes that run on this machine.
 
+use futures::future::try_join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, RedisError, RedisResult};
 use std::io;
@@ -18,6 +19,8 @@ pub struct ClusterNode {
     pub port: u16,
     /// Where the other nodes find it. The default of Redis is a port 10,000 above, which may be none.
     pub bus_port: u16,
+    /// The password of all nodes.
+    pub password: Option<String>,
 }
 
 impl ClusterNode {
@@ -28,20 +31,18 @@ impl ClusterNode {
     }
 
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        Client::open(format!("redis://127.0.0.1:{}", self.port))?.get_multiplexed_async_connection().await
+        let login = self.password.as_ref().map_or_else(String::new, |password| format!(":{password}@"));
+        Client::open(format!("redis://{login}127.0.0.1:{}", self.port))?.get_multiplexed_async_connection().await
     }
 }
 
 /// Makes a cluster of empty nodes: the first `primaries` of them share the slots, and each further one is a replica of the next
-/// primary in turn. Returns when every node knows that the cluster is complete.
+/// primary in turn. Returns when every node knows that the cluster is complete, and every primary has its replicas.
 ///
 /// # Errors
 /// A node refuses, or they do not find each other in time.
 pub async fn make_cluster(nodes: &[ClusterNode], primaries: usize) -> RedisResult<()> {
-    let mut connections = Vec::new();
-    for node in nodes {
-        connections.push(node.connect().await?);
-    }
+    let mut connections = connect(nodes).await?;
     let mut ids: Vec<String> = Vec::new();
     for (number, connection) in connections.iter_mut().enumerate() {
         // Different from the start, so that no two claim a slot with the same right.
@@ -52,26 +53,53 @@ pub async fn make_cluster(nodes: &[ClusterNode], primaries: usize) -> RedisResul
             cluster("ADDSLOTSRANGE").arg(from).arg(end - 1).exec_async(connection).await?;
         }
     }
-    for node in &nodes[1..] {
-        let mut meet = cluster("MEET");
-        meet.arg("127.0.0.1").arg(node.port).arg(node.bus_port).exec_async(&mut connections[0]).await?;
-    }
-    for connection in &mut connections {
-        until(connection, &cluster("NODES"), |known| {
-            let is_met = |line: &&str| !line.contains("handshake");
-            known.lines().filter(is_met).count() == nodes.len()
-        })
-        .await?;
-    }
+    meet(nodes, &mut connections).await?;
     for (number, connection) in connections.iter_mut().enumerate().skip(primaries) {
         cluster("REPLICATE").arg(&ids[number % primaries]).exec_async(connection).await?;
     }
     for (number, connection) in connections.iter_mut().enumerate() {
         until(connection, &cluster("INFO"), |info| info.contains("cluster_state:ok")).await?;
-        if number >= primaries {
-            let is_up = |info: &str| info.contains("master_link_status:up");
-            until(connection, redis::cmd("INFO").arg("replication"), is_up).await?;
+        if number < primaries {
+            // As the primary counts them: it may demand them for a write.
+            let replicas = (primaries..nodes.len()).filter(|replica| replica % primaries == number).count();
+            let are_online = |info: &str| info.matches("state=online").count() == replicas;
+            until(connection, redis::cmd("INFO").arg("replication"), are_online).await?;
         }
+    }
+    Ok(())
+}
+
+/// Nodes of a cluster that have started again, perhaps on other ports, find each other. Returns when every node knows that all
+/// slots are served.
+///
+/// # Errors
+/// As [`make_cluster`].
+pub(crate) async fn meet_again(nodes: &[ClusterNode]) -> RedisResult<()> {
+    let mut connections = connect(nodes).await?;
+    meet(nodes, &mut connections).await?;
+    for connection in &mut connections {
+        let is_complete = |info: &str| info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384");
+        until(connection, &cluster("INFO"), is_complete).await?;
+    }
+    Ok(())
+}
+
+async fn connect(nodes: &[ClusterNode]) -> RedisResult<Vec<MultiplexedConnection>> {
+    try_join_all(nodes.iter().map(ClusterNode::connect)).await
+}
+
+/// The first node meets all others, and each learns of all.
+async fn meet(nodes: &[ClusterNode], connections: &mut [MultiplexedConnection]) -> RedisResult<()> {
+    for node in &nodes[1..] {
+        let mut meet = cluster("MEET");
+        meet.arg("127.0.0.1").arg(node.port).arg(node.bus_port).exec_async(&mut connections[0]).await?;
+    }
+    for connection in connections {
+        until(connection, &cluster("NODES"), |known| {
+            let is_met = |line: &&str| !line.contains("handshake") && !line.contains("noaddr");
+            known.lines().filter(is_met).count() == nodes.len()
+        })
+        .await?;
     }
     Ok(())
 }

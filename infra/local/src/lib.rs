@@ -14,6 +14,7 @@ mod lock;
 mod module;
 mod ports;
 mod private;
+mod private_cluster;
 mod redis;
 mod running;
 
@@ -24,5 +25,6 @@ pub use installed::{redis_py, valkey_server};
 pub use kafka::{Kafka, PrivateKafka, PrivateKafkaOptions};
 pub use module::{MODULE_FILE, compact_module};
 pub use private::private_dir;
-pub use redis::{Fsync, PrivateRedis, PrivateRedisOptions, REDIS_CONF, Redis};
+pub use private_cluster::PrivateCluster;
+pub use redis::{Fsync, Password, PrivateRedis, PrivateRedisOptions, REDIS_CONF, Redis};
 pub use running::Running;

@@ -38,6 +38,19 @@ impl Fsync {
     }
 }
 
+/// Whether it has a password, so that other users of the machine cannot use it. The user finds it in the data folder, in
+/// [`REDIS_CONF`]. A command line would show it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Password {
+    /// It has none.
+    #[default]
+    None,
+    /// A new one for each start.
+    New,
+    /// This one, which its primary has, too.
+    Shared(String),
+}
+
 /// What to start.
 #[derive(Clone, Debug)]
 pub struct PrivateRedisOptions {
@@ -49,9 +62,8 @@ pub struct PrivateRedisOptions {
     pub port: Option<u16>,
     /// When writes reach the disk.
     pub fsync: Fsync,
-    /// Whether it has a password, so that other users of the machine cannot use it: a new one for each start. The user
-    /// finds it in the data folder, in [`REDIS_CONF`]. A command line would show it.
-    pub password: bool,
+    /// Its password.
+    pub password: Password,
     /// More arguments, as on the command line of redis-server: `["--maxmemory", "64mb"]`.
     pub extra_args: Vec<String>,
     /// Its environment, on top of ours.
@@ -67,7 +79,7 @@ impl PrivateRedisOptions {
             data_dir: data_dir.into(),
             port: None,
             fsync: Fsync::default(),
-            password: false,
+            password: Password::None,
             extra_args: Vec::new(),
             environment: Vec::new(),
         }
@@ -97,7 +109,7 @@ impl PrivateRedis {
         let start = async |port: u16| {
             // Before the password is written: another may be running there.
             let lock = lock("redis", &dir).await?;
-            let password = if options.password { Some(give_password(&dir).map_err(unusable(&dir))?) } else { None };
+            let password = give_password(&options.password, &dir).map_err(unusable(&dir))?;
             let url = url(password.as_deref(), port);
             let launch = Launch {
                 name: "redis",
@@ -133,11 +145,15 @@ fn url(password: Option<&str>, port: u16) -> String {
     }
 }
 
-/// Writes a configuration with a new password.
-fn give_password(dir: &Path) -> std::io::Result<String> {
-    let password = new_password()?;
-    write_private(&dir.join(REDIS_CONF), &format!("requirepass {password}\n"))?;
-    Ok(password)
+/// Writes a configuration with the password.
+fn give_password(wanted: &Password, dir: &Path) -> std::io::Result<Option<String>> {
+    let (password, conf) = match wanted {
+        Password::None => return Ok(None),
+        Password::New => new_password().map(|password| (password.clone(), format!("requirepass {password}\n")))?,
+        Password::Shared(password) => (password.clone(), format!("requirepass {password}\nmasterauth {password}\n")),
+    };
+    write_private(&dir.join(REDIS_CONF), &conf)?;
+    Ok(Some(password))
 }
 
 /// The program's full path, or its place as given.
@@ -168,7 +184,7 @@ fn explain(launch: &Launch, log: &str) -> Option<LocalError> {
 fn command(options: &PrivateRedisOptions, program: &Path, dir: &Path, port: u16) -> Vec<OsString> {
     let port = port.to_string();
     let mut command: Vec<OsString> = vec!["--".into(), program.into()];
-    command.extend(options.password.then(|| dir.join(REDIS_CONF).into_os_string()));
+    command.extend((options.password != Password::None).then(|| dir.join(REDIS_CONF).into_os_string()));
     let arguments = ["--port", &port, "--bind", "127.0.0.1", "--daemonize", "no", "--dir"];
     command.extend(arguments.map(OsString::from));
     command.push(dir.into());
@@ -235,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn s1_a_password_is_wanted_and_not_in_the_arguments() {
         let dir = tempfile::tempdir().unwrap();
-        let options = PrivateRedisOptions { password: true, ..PrivateRedisOptions::new(dir.path()) };
+        let options = PrivateRedisOptions { password: Password::New, ..PrivateRedisOptions::new(dir.path()) };
         let redis = PrivateRedis::start(options.clone()).await.unwrap();
         set(&redis, 1).await;
         let without = redis::Client::open(redis.shown_url()).unwrap();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tallystone_assembly::{AllInOne, AssemblyError, Config, Listeners};
-use tallystone_local::{PrivateRedis, PrivateRedisOptions};
+use tallystone_local::{Password, PrivateRedis, PrivateRedisOptions};
 use tokio::net::TcpListener;
 
 /// Running services; [`OwnServer::stop`] ends them in order.
@@ -26,7 +26,7 @@ impl OwnServer {
     /// Redis is not installed or does not start, or no port is free.
     pub async fn start(history_file: PathBuf) -> Result<Self> {
         let data = tempfile::tempdir().context("cannot create a folder for the demo's data")?;
-        let options = PrivateRedisOptions { password: true, ..PrivateRedisOptions::new(data.path()) };
+        let options = PrivateRedisOptions { password: Password::New, ..PrivateRedisOptions::new(data.path()) };
         let redis = PrivateRedis::start(options).await?;
         remove_history(&history_file);
         let mut config = Config::default();

@@ -57,7 +57,7 @@ impl RedisOptions {
             clock,
             room: redis.room("queues")?,
             url,
-            partitions: redis.queue_partitions(),
+            partitions: redis.partition_count(),
             access,
             allow_volatile,
             replicas_min,

@@ -1,4 +1,4 @@
-//! What concerns all partitions of the store: how many there are, and lists over them (decision 0084).
+//! What concerns all partitions of the store: lists over them (decision 0084).
 
 use super::entry::read;
 use super::marks::Kept;
@@ -7,33 +7,9 @@ use super::shared::Shared;
 use futures::{StreamExt as _, TryStreamExt as _, future, stream};
 use std::sync::Arc;
 use std::time::Duration;
-use tallystone_link::{ConnectError, Link, Primary, ReplicaWait, preflight};
-use tallystone_lua::keys::{self, Keyspace};
+use tallystone_lua::keys::Keyspace;
 use tallystone_model::store::{Depth, Page, Queue};
 use tallystone_model::{QueueName, Refusal, Shard};
-
-/// Records the number of partitions where there is none yet, and refuses another one than what is recorded. `shown`: the address
-/// without its password.
-pub(super) async fn agree(
-    primary: &Primary,
-    partitions: u16,
-    shown: &str,
-    allow_volatile: bool,
-) -> Result<(), ConnectError> {
-    let home = primary.with_slot(keys::slot_of(keys::PARTITIONS));
-    let link = Link::new(home, ReplicaWait::default(), []);
-    preflight(&link, shown, allow_volatile).await?;
-    let unreachable = |error| ConnectError::unreachable(shown, error);
-    link.call(redis::cmd("SET").arg(keys::PARTITIONS).arg(partitions).arg("NX")).await.map_err(unreachable)?;
-    let found = link.call(redis::cmd("GET").arg(keys::PARTITIONS)).await.map_err(unreachable)?;
-    match redis::from_redis_value::<u64>(found) {
-        Ok(found) if found == u64::from(partitions) => Ok(()),
-        found => {
-            let found = found.unwrap_or(0);
-            Err(ConnectError::Partitions { url: shown.to_owned(), found, wanted: partitions })
-        }
-    }
-}
 
 /// The queues with this prefix, in order of name, after the cursor.
 pub(super) async fn list_queues(

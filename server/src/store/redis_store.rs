@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tallystone_link::{
     ConnectError, Demands, Format, Identity, Link, LinkError, Node, Primary, RedisConfig, ReplicaWait,
+    agree_on_partitions,
 };
 use tallystone_lua::Script;
-use tallystone_lua::keys::Keyspace;
+use tallystone_lua::keys::{self, Keyspace};
 use tallystone_model::store::{Depth, Page};
 use tallystone_model::{QueueName, Refusal, Shard};
 use tokio::task::JoinSet;
@@ -43,7 +44,8 @@ impl RedisStore {
         let shown = tallystone_model::without_password(&options.url);
         let partitions = options.partitions.max(1);
         if partitions > 1 {
-            partitions::agree(&primary, partitions, &shown, options.allow_volatile).await?;
+            let home = primary.with_slot(keys::slot_of(keys::PARTITIONS));
+            agree_on_partitions(home, keys::PARTITIONS, partitions, &shown, options.allow_volatile).await?;
         }
         let keyspaces: Vec<Keyspace> = (0..partitions).map(|number| Keyspace::partition(number, partitions)).collect();
         let primaries: Vec<Primary> = keyspaces.iter().map(|keyspace| primary.with_slot(keyspace.slot())).collect();
@@ -123,7 +125,7 @@ impl RedisStore {
     /// it. Returns its new mark, of several partitions the last one; `None`: no process has noticed a loss.
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
         let shown = tallystone_model::without_password(&redis.url);
-        let (primary, partitions) = (redis.access().first_primary(&redis.url)?, redis.queue_partitions());
+        let (primary, partitions) = (redis.access().first_primary(&redis.url)?, redis.partition_count());
         let mut accepted = None;
         for keyspace in (0..partitions).map(|number| Keyspace::partition(number, partitions)) {
             let primary = primary.with_slot(keyspace.slot());

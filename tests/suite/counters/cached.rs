@@ -10,23 +10,32 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tallystone_counters::Cache;
 use tallystone_counters::namespace::CounterType;
-use tallystone_lua::counter::NAMESPACES;
 
 const PROGRAMS: u64 = 30;
+/// On a Redis Cluster.
+const CLUSTER_PROGRAMS: u64 = 8;
 const STEPS: usize = 40;
 /// More adds than one pipeline takes.
 const LARGE_BATCH: usize = 900;
 
 #[tokio::test]
 async fn n4_random_programs_of_cached_counters_reply_as_the_oracle_does() {
+    run_programs(TestRedis::shared().await, PROGRAMS).await;
+}
+
+#[tokio::test]
+async fn q17_n4_random_programs_of_cached_counters_reply_as_the_oracle_does_on_a_cluster() {
+    run_programs(TestRedis::shared_cluster().await, CLUSTER_PROGRAMS).await;
+}
+
+async fn run_programs(redis: Arc<TestRedis>, programs: u64) {
     let first_seed = setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let (mut overflows, mut counted) = (0, 0);
-    for seed in (first_seed..).take(PROGRAMS as usize) {
+    for seed in (first_seed..).take(programs as usize) {
         println!("TALLYSTONE_PROPERTY_SEED={seed}");
         let mut random = StdRng::seed_from_u64(seed);
         let config = NamespaceConfig { counter_type: CounterType::BestEffort, ..NamespaceConfig::default() };
-        let ns = TestNamespace::new("cached", config).await;
-        ns.register().await;
+        let ns = TestNamespace::on(redis.clone(), "cached", config).await;
         for _ in 0..STEPS {
             match random.random_range(0..10) {
                 0 => assert!(ns.store.cache_clear(&some_counters(&mut random)).await.iter().all(Result::is_ok)),
@@ -44,18 +53,6 @@ async fn n4_random_programs_of_cached_counters_reply_as_the_oracle_does() {
         overflows > 0 && counted > 0,
         "{overflows} adds overflowed, {counted} counted: the programs reach too little"
     );
-}
-
-impl TestNamespace {
-    /// Adds it to the registry, in which writes of BEST_EFFORT counters check its incarnation.
-    async fn register(&self) {
-        let mut entry = vec![0, 0, 0, 0, 0, 1];
-        entry.extend(serde_json::to_vec(&self.config).expect("JSON"));
-        let mut connection = self.redis.connection().await;
-        let mut command = redis::cmd("HSET");
-        command.arg(NAMESPACES).arg(self.name.as_str()).arg(entry);
-        let _: u64 = command.query_async(&mut connection).await.expect("a new entry");
-    }
 }
 
 fn some_adds(random: &mut StdRng) -> Vec<(CounterName, i64)> {

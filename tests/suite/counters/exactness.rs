@@ -23,15 +23,27 @@ use tallystone_lua::counter::HOLD_MAX_MS;
 
 const PROGRAMS: u64 = 60;
 const PROGRAMS_LONG: u64 = 2_000;
+/// On a Redis Cluster.
+const CLUSTER_PROGRAMS: u64 = 10;
+const CLUSTER_PROGRAMS_LONG: u64 = 200;
 const STEPS: usize = 60;
 
 #[tokio::test]
 async fn n5_random_programs_count_what_the_model_counts() {
+    // Not the shared one: the programs flush its scripts.
+    run_programs(Arc::new(TestRedis::start().await), [PROGRAMS, PROGRAMS_LONG]).await;
+}
+
+#[tokio::test]
+async fn q17_n5_random_programs_count_what_the_model_counts_on_a_cluster() {
+    run_programs(Arc::new(TestRedis::cluster().await), [CLUSTER_PROGRAMS, CLUSTER_PROGRAMS_LONG]).await;
+}
+
+/// `programs`: how many, and how many in the long mode.
+async fn run_programs(redis: Arc<TestRedis>, programs: [u64; 2]) {
     let is_long = std::env::var_os("TALLYSTONE_TEST_LONG").is_some();
     let first_seed = setting("TALLYSTONE_PROPERTY_SEED").unwrap_or_else(|| u64::from(rand::random::<u32>()));
-    // Not the shared one: the programs flush its scripts.
-    let redis = Arc::new(TestRedis::start().await);
-    for seed in (first_seed..).take(if is_long { PROGRAMS_LONG } else { PROGRAMS } as usize) {
+    for seed in (first_seed..).take(programs[usize::from(is_long)] as usize) {
         println!("TALLYSTONE_PROPERTY_SEED={seed}");
         let mut program = Program::new(seed, redis.clone()).await;
         for _ in 0..STEPS {
@@ -102,10 +114,7 @@ impl Program {
                 let back_ms = one(&mut self.random, &[1, 499, 2_000, 30_000]);
                 self.ns.set_back(back_ms);
             }
-            _ => {
-                let mut connection = self.ns.redis.connection().await;
-                redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.expect("forgotten");
-            }
+            _ => self.ns.redis.forget_scripts().await,
         }
     }
 

@@ -29,14 +29,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tallystone_counters::namespace::SHARDS;
 use tallystone_counters::oracle::Oracle;
-use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces, scripts};
+use tallystone_counters::redis::{Namespace, RedisNamespace, RedisNamespaces};
 use tallystone_counters::{
     Appended, Change, Checkpoint, Checkpoints, CounterName, Event, Events, Job, LeaseOrder, NamespaceConfig,
     NamespaceName, NewEvent, Pending, RolledUp, RollupLog, RollupSchedule, roll_up,
 };
 use tallystone_counters::{Refusal, Token};
-use tallystone_link::{Clock, Link, ReplicaWait};
-use tallystone_tests::TestRedis;
+use tallystone_link::{Clock, ReplicaWait};
+use tallystone_tests::{TestRedis, volatile};
 use tokio::sync::Mutex;
 
 /// 2026-11-20, 12:00 UTC.
@@ -197,10 +197,12 @@ async fn open(
     clock_ms: &Arc<AtomicU64>,
     revision: u64,
 ) -> Result<RedisNamespace, Refusal> {
-    let client = redis::Client::open(redis.url()).expect("an address");
-    let links = Arc::new([Link::new(client, ReplicaWait::default(), scripts())]);
-    let namespace = Namespace { name: name.clone(), config: config.clone(), revision, incarnation: 0 };
-    RedisNamespace::open(links, namespace, Clock::Test(clock_ms.clone())).await
+    let clock = Clock::Test(clock_ms.clone());
+    let namespaces = match redis.is_cluster() {
+        true => RedisNamespaces::connect(&volatile(&redis.url()), clock).await.expect("a Redis Cluster"),
+        false => RedisNamespaces::new(redis.source(), ReplicaWait::default(), clock),
+    };
+    namespaces.open(&Namespace { name: name.clone(), config: config.clone(), revision, incarnation: 0 }).await
 }
 
 fn counter(name: &str) -> CounterName {

@@ -26,6 +26,7 @@ const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n";
 pub(super) struct WorkerProcess {
     name: String,
     dir: PathBuf,
+    config: PathBuf,
     redis_url: String,
     queue_url: String,
     lives: Vec<Life>,
@@ -33,9 +34,9 @@ pub(super) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    fn new(name: String, dir: &Path, redis_url: String, queue_url: String) -> Self {
-        let mut worker =
-            WorkerProcess { name, dir: dir.to_owned(), redis_url, queue_url, lives: Vec::new(), process: None };
+    fn new(name: String, config: &Path, redis_url: String, queue_url: String) -> Self {
+        let (config, dir) = (config.to_owned(), config.parent().expect("a folder").to_owned());
+        let mut worker = WorkerProcess { name, dir, config, redis_url, queue_url, lives: Vec::new(), process: None };
         worker.start();
         worker
     }
@@ -43,9 +44,9 @@ impl WorkerProcess {
     /// Starts it with new records: a killed one may have left a line unfinished.
     pub(super) fn start(&mut self) {
         let records = self.dir.join(format!("{}-{}.records", self.name, self.lives.len()));
-        let path = records.to_str().expect("a plain path");
+        let (path, config) = (records.to_str().expect("a plain path"), self.config.to_str().expect("a plain path"));
         let args = ["rollup-worker", "--redis-url", &self.redis_url, "--server", &self.queue_url, "--name", &self.name];
-        let args = [&args[..], &["--records", path, "--log", "error"]].concat();
+        let args = [&args[..], &["--config", config, "--records", path, "--log", "error"]].concat();
         self.process = Some(Running::start(program::command(&args)));
         self.lives.push(Life { records, killed_us: None });
     }
@@ -90,29 +91,39 @@ impl WorkerProcess {
     }
 }
 
-/// All of them, and a client for each server of counters.
-pub(super) struct Machines {
-    pub(super) redis: Redis,
+/// All of them, and a client for each server of counters. `R`: what their data is on.
+pub(super) struct Machines<R = Redis> {
+    pub(super) redis: R,
+    redis_url: String,
     pub(super) queues: Vec<Server>,
     pub(super) counters: Vec<Server>,
     pub(super) workers: Vec<WorkerProcess>,
     pub(super) clients: Vec<CounterClient>,
-    dir: TempDir,
+    config: PathBuf,
+    _dir: TempDir,
 }
 
 impl Machines {
     /// Two servers of each kind, and so many workers; each goes to one of the queue's servers.
     pub(super) async fn start(workers: usize) -> Self {
+        let redis = Redis::start().await;
+        let url = redis.url();
+        Machines::start_on(redis, url, "", workers).await
+    }
+}
+
+impl<R> Machines<R> {
+    /// The same on a store that runs. `more`: more configuration (TOML).
+    pub(super) async fn start_on(redis: R, redis_url: String, more: &str, workers: usize) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let config = dir.path().join("tallystone.toml");
-        std::fs::write(&config, CONFIG).expect("a file");
-        let redis = Redis::start().await;
+        std::fs::write(&config, format!("{CONFIG}{more}")).expect("a file");
         let (mut queues, mut counters) = (Vec::new(), Vec::new());
         for _ in 0..2 {
-            let queue = Server::start(redis.url(), &config).await;
-            let (redis, queue_url) = (redis.url(), queue.url());
-            let args = ["counters", "--redis-url", &redis, "--server", &queue_url, "--log", "error"];
-            counters.push(Server::start_as(&args).await);
+            let queue = Server::start(redis_url.clone(), &config).await;
+            let (path, queue_url) = (config.to_str().expect("a plain path"), queue.url());
+            let args = ["counters", "--config", path, "--redis-url", &redis_url, "--server", &queue_url];
+            counters.push(Server::start_as(&[&args[..], &["--log", "error"]].concat()).await);
             queues.push(queue);
         }
         // Repeats the same request for longer than any outage of these tests, so that every call is answered.
@@ -121,7 +132,8 @@ impl Machines {
             builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
         };
         let clients = counters.iter().map(client).collect();
-        let mut machines = Machines { redis, queues, counters, workers: Vec::new(), clients, dir };
+        let mut machines =
+            Machines { redis, redis_url, queues, counters, workers: Vec::new(), clients, config, _dir: dir };
         for _ in 0..workers {
             machines.add_worker();
         }
@@ -130,14 +142,14 @@ impl Machines {
 
     /// One more worker.
     pub(super) fn add_worker(&mut self) {
-        let (number, redis_url) = (self.workers.len(), self.redis.url());
+        let (number, redis_url) = (self.workers.len(), self.redis_url.clone());
         let queue_url = self.queues[number % 2].url();
-        self.workers.push(WorkerProcess::new(format!("worker-{number}"), self.dir.path(), redis_url, queue_url));
+        self.workers.push(WorkerProcess::new(format!("worker-{number}"), &self.config, redis_url, queue_url));
     }
 
     /// A namespace past all servers.
     pub(super) async fn store(&self, namespace: &str) -> RedisNamespace {
-        let namespaces = RedisNamespaces::connect(&volatile(&self.redis.url()), Clock::default()).await;
+        let namespaces = RedisNamespaces::connect(&volatile(&self.redis_url), Clock::default()).await;
         let namespaces = namespaces.expect("a connection to Redis");
         let name = NamespaceName::parse(namespace).expect("a name");
         let namespace = namespaces.get(&name).await.expect("an answer").expect("a namespace");

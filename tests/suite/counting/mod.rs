@@ -1,13 +1,14 @@
 //! The counters as a service, from the wire to the count: servers of counters, servers of the queue that drives them, and
 //! the workers that roll up (N1 to N11).
 //!
-//! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, on `machines`), of a
+//! What lives here: tests of processes that are killed and stopped (`rounds`, `paused`, `crowd`, `cluster`, on `machines`), of a
 //! store or a server that stands still (`overload`, `hedged`), tests of the wire, of metrics, of namespaces, of deletions
 //! (`deleted`), of what browsers send (`http_browser`), of very many queues (`many_queues`) and of jobs without workers
 //! (`unserved`), on a `house` within this process, and how the workers' records are judged (`judge`). What may not: what
 //! can be shown at the stores alone (`counters`).
 
 mod api;
+mod cluster;
 mod crowd;
 mod deleted;
 mod hedged;

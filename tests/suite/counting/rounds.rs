@@ -18,7 +18,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 
 const ROUNDS: u32 = 24;
-const NAMESPACE: &str = "rounds";
+pub(super) const NAMESPACE: &str = "rounds";
 const ACCEPT_LIMIT: Duration = Duration::from_secs(1);
 /// All is exact so long after the last restart.
 const CONVERGED_WITHIN: Duration = Duration::from_millis(ACCEPT_LIMIT.as_millis() as u64 + 2_000);
@@ -44,13 +44,7 @@ async fn n3_n8_n9_every_total_is_exact_whatever_is_killed() {
     println!("TALLYSTONE_CRASH_SEED={seed}");
     let mut rng = StdRng::seed_from_u64(u64::from(seed));
     let mut machines = Machines::start(2).await;
-    let config = NamespaceConfig {
-        accept_limit_ms: Some(ACCEPT_LIMIT.as_millis() as u64),
-        coalesce_ms: Some(200),
-        num_queues: Some(4),
-        ..NamespaceConfig::default()
-    };
-    machines.clients[0].put_namespace(NAMESPACE, config).await.expect("a new namespace");
+    machines.clients[0].put_namespace(NAMESPACE, config()).await.expect("a new namespace");
     let (done, until) = watch::channel(false);
     let load = Load::new(NAMESPACE, &machines.clients, until);
     let mut tasks = JoinSet::new();
@@ -94,8 +88,18 @@ async fn n3_n8_n9_every_total_is_exact_whatever_is_killed() {
     conclude(&machines, &load, restarted).await;
 }
 
+/// Of the namespace: short times, so that rollups are many.
+pub(super) fn config() -> NamespaceConfig {
+    NamespaceConfig {
+        accept_limit_ms: Some(ACCEPT_LIMIT.as_millis() as u64),
+        coalesce_ms: Some(200),
+        num_queues: Some(4),
+        ..NamespaceConfig::default()
+    }
+}
+
 /// Waits for so many more events of which all is known, and one more rollup.
-async fn progress(load: &Load, machines: &Machines, events: usize) {
+pub(super) async fn progress<R>(load: &Load, machines: &Machines<R>, events: usize) {
     let mut answered = load.answered.subscribe();
     let wanted = *answered.borrow_and_update() + events;
     let rolled_up = committed(machines);
@@ -110,7 +114,7 @@ async fn progress(load: &Load, machines: &Machines, events: usize) {
 }
 
 /// Rollups of the workers that live.
-fn committed(machines: &Machines) -> usize {
+fn committed<R>(machines: &Machines<R>) -> usize {
     machines.workers.iter().map(|worker| worker.text().matches("\"committed\"").count()).sum()
 }
 
@@ -158,7 +162,7 @@ async fn strike(machines: &mut Machines, victim: Victim, pause: Duration) {
 }
 
 /// When all is quiet, the replies to clients, the counts of rollups and the records of workers agree.
-async fn conclude(machines: &Machines, load: &Load, restarted: Instant) {
+pub(super) async fn conclude<R>(machines: &Machines<R>, load: &Load, restarted: Instant) {
     let expected: BTreeMap<String, i64> = load.ledger.lock().unwrap().sums.clone();
     let converged = machines.until_rolled_up(NAMESPACE, &expected).await;
     let lives = machines.lives();

@@ -13,17 +13,17 @@ const NODES: usize = 2 * PRIMARIES;
 const NODE_TIMEOUT_MS: u32 = 2_000;
 const POLL: Duration = Duration::from_millis(20);
 
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     /// A node and the one three further on have the same slots.
-    pub(super) redis: Vec<Redis>,
+    pub(crate) redis: Vec<Redis>,
 }
 
 impl Cluster {
     /// Each primary refuses writes that its replica cannot get.
-    pub(super) async fn start() -> Cluster {
+    pub(crate) async fn start() -> Cluster {
         let (mut nodes, mut redis) = (Vec::new(), Vec::new());
         for _ in 0..NODES {
-            let node = ClusterNode { port: lasting_port(), bus_port: lasting_port() };
+            let node = ClusterNode { port: lasting_port(), bus_port: lasting_port(), password: None };
             let mut args = node.arguments(NODE_TIMEOUT_MS);
             // Even where a slot has no primary, the others serve theirs.
             let more = ["--cluster-require-full-coverage", "no", "--min-replicas-to-write", "1"];
@@ -36,13 +36,13 @@ impl Cluster {
     }
 
     /// What servers connect to: all nodes, because any may be away when a server starts.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let hosts: Vec<String> = self.redis.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         format!("redis-cluster://{}", hosts.join(","))
     }
 
     /// The number of the node that is the primary of these slots: 0, 1 or 2.
-    pub(super) async fn primary(&self, slots: usize) -> usize {
+    pub(crate) async fn primary(&self, slots: usize) -> usize {
         let give_up_at = Instant::now() + SOON;
         loop {
             for number in [slots, slots + PRIMARIES] {
@@ -59,7 +59,7 @@ impl Cluster {
     }
 
     /// Waits until the other node of its slots is the primary, and returns its number.
-    pub(super) async fn promoted(&self, before: usize) -> usize {
+    pub(crate) async fn promoted(&self, before: usize) -> usize {
         let now = (before + PRIMARIES) % NODES;
         let give_up_at = Instant::now() + SOON;
         while replication(&self.redis[now]).await.get::<String>("role").as_deref() != Some("master") {
@@ -70,7 +70,7 @@ impl Cluster {
     }
 
     /// The answer of a node to one command.
-    pub(super) async fn command(&self, node: usize, words: &[&str]) -> redis::Value {
+    pub(crate) async fn command(&self, node: usize, words: &[&str]) -> redis::Value {
         command(&self.redis[node], words).await
     }
 }

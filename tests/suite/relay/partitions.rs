@@ -11,7 +11,7 @@ const QUEUES: usize = 24;
 #[tokio::test]
 async fn x3_q17_a_relay_reads_all_partitions_and_its_watermark_passes_no_event() {
     let fixture = RelayFixture::on(TestRedis::cluster().await, Default::default()).await;
-    let partitions = volatile(&fixture.redis.url()).queue_partitions();
+    let partitions = volatile(&fixture.redis.url()).partition_count();
     let mut queues = Vec::new();
     for number in 0..QUEUES / 2 {
         queues.push(fixture.queue(&format!("before/{number}")).await);

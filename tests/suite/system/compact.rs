@@ -18,7 +18,7 @@ struct Store {
 
 fn options(dir: &Path) -> PrivateRedisOptions {
     let module = compact_module().expect("a place").expect("cargo build --release -p tallystone-compact-module");
-    PrivateRedisOptions { password: true, ..PrivateRedisOptions::new(dir) }.load_module(&module)
+    PrivateRedisOptions { password: Password::New, ..PrivateRedisOptions::new(dir) }.load_module(&module)
 }
 
 impl Store {

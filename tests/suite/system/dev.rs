@@ -85,6 +85,12 @@ impl Dev {
         self.ok(&[&["counter", "--counters", counters], args].concat()).await
     }
 
+    /// Runs a verb of the counters.
+    async fn call_counter(&self, args: &[&str]) -> Ended {
+        let counters = self.ready["counters"].as_str().expect("a URL");
+        self.call(&[&["counter", "--counters", counters], args].concat()).await
+    }
+
     /// Runs a verb that must be refused for this reason.
     pub(crate) async fn refused(&self, args: &[&str], reason: &str) {
         let ended = self.call(args).await;
@@ -104,7 +110,8 @@ impl Dev {
     pub(crate) fn redis_password(&self) -> String {
         let path = self.ready["redis_conf"].as_str().expect("a path");
         let conf = std::fs::read_to_string(path).expect("a file");
-        conf.trim().strip_prefix("requirepass ").expect("a password").to_owned()
+        let line = conf.lines().next().unwrap_or_default();
+        line.strip_prefix("requirepass ").expect("a password").to_owned()
     }
 
     /// Where its Redis listens, with the password.
@@ -134,11 +141,15 @@ impl Dev {
 
     /// The redis-server that it has started.
     fn redis_pid(&self) -> Pid {
-        let lock = Path::new(self.ready["data_dir"].as_str().expect("a path")).join("lock");
-        let holder = std::fs::read_to_string(lock).expect("a lock file");
-        let pid = holder.strip_prefix("process ").and_then(|rest| rest.split(',').next()).expect("its process id");
-        Pid::from_raw(pid.parse().expect("a number"))
+        holder(Path::new(self.ready["data_dir"].as_str().expect("a path")))
     }
+}
+
+/// The process that holds the lock of a folder.
+fn holder(dir: &Path) -> Pid {
+    let holder = std::fs::read_to_string(dir.join("lock")).expect("a lock file");
+    let pid = holder.strip_prefix("process ").and_then(|rest| rest.split(',').next()).expect("its process id");
+    Pid::from_raw(pid.parse().expect("a number"))
 }
 
 /// Waits until no process of a `dev` that was killed holds its folder: the redis-server holds the lock while it lives.
@@ -197,6 +208,56 @@ async fn data_survives_stops_and_kills_and_processes_do_not() {
         dev.call(&["msg", "ls", "kept"]).await.json().iter().map(|message| message["id"].clone()).collect();
     assert_eq!(ids, ["a", "b"]);
     dev.stop().await;
+}
+
+#[tokio::test]
+async fn q17_a_cluster_survives_the_loss_of_a_node_and_restarts() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let dev = Dev::start_in(dir.path(), &["--cluster"]).await;
+    let nodes = |dev: &Dev| {
+        let data = dev.ready["data_dir"].as_str().expect("a path").to_owned();
+        (1..=6).map(|number| holder(&Path::new(&data).join(format!("node-{number}")))).collect::<Vec<Pid>>()
+    };
+    let queues: Vec<String> = (0..8).map(|number| format!("kept{number}")).collect();
+    for queue in &queues {
+        dev.ok(&["msg", "enqueue", queue, "--id", "a"]).await;
+        dev.counter(&["add", queue, "3"]).await;
+    }
+    let killed = nodes(&dev)[0];
+    kill(killed, Signal::SIGKILL).expect("it runs");
+    // Its replica takes its place, and every queue and counter is served.
+    for queue in &queues {
+        dev.ok(&["msg", "enqueue", queue, "--id", "b"]).await;
+        let give_up_at = Instant::now() + SOON;
+        loop {
+            let added = dev.call_counter(&["add", queue, "4"]).await;
+            if added.code == Some(0) {
+                break;
+            }
+            // The failover took longer than an add may be late. It has certainly not counted.
+            assert!(added.stderr.contains("TOO_OLD"), "{queue}: {added:?}");
+            assert!(Instant::now() < give_up_at, "the counters of {queue} are not served");
+        }
+    }
+    let give_up_at = Instant::now() + SOON;
+    while nodes(&dev)[0] == killed {
+        assert!(Instant::now() < give_up_at, "the node does not start again");
+        sleep(Duration::from_millis(50)).await;
+    }
+    dev.stop().await;
+
+    let dev = Dev::start_in(dir.path(), &["--cluster"]).await;
+    let running = nodes(&dev);
+    for queue in &queues {
+        for id in ["a", "b"] {
+            assert_eq!(dev.ok(&["msg", "get", queue, id]).await["state"], "pending");
+        }
+        assert_eq!(dev.counter(&["get", queue]).await["count"], 7);
+    }
+    dev.process.kill().await;
+    for node in running {
+        until_gone(node).await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,162 @@
+//! A partition of the store: one Redis or, on a Redis Cluster, the primary of one slot (decision 0084). A namespace has its
+//! shards in partitions that follow each other.
+
+use super::clock::StoreClock;
+use super::{MARK, format, scripts};
+use crate::namespace::SHARDS;
+use futures::future::try_join_all;
+use std::sync::Arc;
+use tallystone_link::{
+    Clock, ConnectError, Demands, Identity, Link, Primary, RedisConfig, ReplicaWait, Source, StoreStatus,
+    agree_on_partitions,
+};
+use tallystone_lua::counter::{NAMESPACES, PARTITIONS};
+use tallystone_lua::keys::{Keyspace, slot_of};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What this process knows of one partition.
+pub(super) struct Partition {
+    pub(super) keyspace: Keyspace,
+    /// One for each shard of a namespace. Redis reads up to 16 KiB from each connection and then makes all of it durable with
+    /// one fsync: over a single connection a large batch would cost several.
+    links: Vec<Link>,
+    /// That of its Redis.
+    pub(super) clock: Clock,
+    /// Its time, as far as this process knows.
+    pub(super) now: StoreClock,
+    /// `None`: not connected, in tests.
+    pub(super) identity: Option<Arc<Identity>>,
+}
+
+impl Partition {
+    /// The only one of a store. It does not connect yet.
+    pub(super) fn whole(source: impl Into<Source>, replicas: ReplicaWait, clock: Clock) -> Partition {
+        let source = source.into();
+        let links = (0..SHARDS).map(|_| Link::new(source.clone(), replicas, scripts())).collect();
+        let now = StoreClock::new(clock.clone());
+        Partition { keyspace: Keyspace::default(), links, clock, now, identity: None }
+    }
+
+    /// A connection for a shard of a namespace.
+    pub(super) fn link(&self, shard: u16) -> &Link {
+        &self.links[usize::from(shard) % self.links.len()]
+    }
+
+    /// A connection for what concerns no single shard.
+    pub(super) fn any_link(&self) -> &Link {
+        &self.links[0]
+    }
+
+    /// Connects, checks version, durability and format, and loads the scripts.
+    async fn connect(
+        redis: &RedisConfig,
+        shown: &str,
+        keyspace: Keyspace,
+        (primary, clock): (Primary, Clock),
+        links: u16,
+    ) -> Result<Partition, ConnectError> {
+        let (replicas, allow_volatile, mark) = (redis.replicas(), redis.allow_volatile, keyspace.key(MARK));
+        let checked = (mark.as_str(), format(&keyspace));
+        let demands = Demands::open(primary.clone(), shown, replicas, allow_volatile, checked).await?;
+        let condition = demands.condition();
+        let link = || Link::new(primary.clone(), replicas, scripts()).on(condition.clone());
+        link().load_scripts().await.map_err(|failure| ConnectError::unreachable(shown, failure))?;
+        let identity = Identity::open(primary.clone(), &mark, shown, allow_volatile).await?;
+        let links = (0..links).map(|_| link().guarded_by(identity.state())).collect();
+        let now = StoreClock::new(clock.clone());
+        Ok(Partition { keyspace, links, clock, now, identity: Some(identity) })
+    }
+}
+
+/// The partitions of a store: one, or several on a Redis Cluster.
+#[derive(Clone)]
+pub(super) struct Partitions(Arc<[Partition]>);
+
+impl Partitions {
+    pub(super) fn of_one(whole: Partition) -> Partitions {
+        Partitions(Arc::new([whole]))
+    }
+
+    /// Connects all of them. The second value has the tasks that watch them.
+    pub(super) async fn connect(redis: &RedisConfig, clock: Clock) -> Result<(Partitions, JoinSet<()>), ConnectError> {
+        let (first, count) = (redis.access().first_primary(&redis.url)?, redis.partition_count());
+        let shown = tallystone_model::without_password(&redis.url);
+        if count > 1 {
+            let home = first.with_slot(slot_of(PARTITIONS));
+            agree_on_partitions(home, PARTITIONS, count, &shown, redis.allow_volatile).await?;
+        }
+        let mut tasks = JoinSet::new();
+        let mut opened = Vec::new();
+        for (number, keyspace) in keyspaces(count).enumerate() {
+            let primary = first.with_slot(keyspace.slot());
+            let clock = if number == 0 { clock.clone() } else { clock.of_another() };
+            let mut watching = clock.watch(&primary);
+            tasks.spawn(async move { while watching.join_next().await.is_some() {} });
+            opened.push(Partition::connect(redis, &shown, keyspace, (primary, clock), SHARDS.div_ceil(count)));
+        }
+        Ok((Partitions(try_join_all(opened).await?.into()), tasks))
+    }
+
+    pub(super) fn all(&self) -> &[Partition] {
+        &self.0
+    }
+
+    pub(super) fn count(&self) -> u16 {
+        u16::try_from(self.0.len()).unwrap_or(u16::MAX)
+    }
+
+    /// The one with the registry of namespaces.
+    pub(super) fn first(&self) -> &Partition {
+        &self.0[0]
+    }
+
+    /// The key of the registry.
+    pub(super) fn registry(&self) -> String {
+        self.first().keyspace.key(NAMESPACES)
+    }
+
+    /// The number of the one with a shard of a namespace, given by its tag.
+    pub(super) fn number_of(&self, tag: &str, shard: u16) -> usize {
+        match self.0.len() {
+            1 => 0,
+            _ => Keyspace::number_of_counters(tag, shard, self.count()).into(),
+        }
+    }
+
+    /// The one with a shard of a namespace, given by its tag.
+    pub(super) fn of(&self, tag: &str, shard: u16) -> &Partition {
+        &self.0[self.number_of(tag, shard)]
+    }
+
+    /// SERVING while a partition serves: the counters there are served. `None`: it is not probed.
+    pub(super) fn watch(&self, tasks: &mut JoinSet<()>) -> Option<watch::Receiver<StoreStatus>> {
+        let probed = self.0.iter().map(|partition| partition.identity.as_ref().map(|identity| identity.watch()));
+        let probed: Vec<watch::Receiver<StoreStatus>> = probed.collect::<Option<_>>()?;
+        let [first, ..] = probed.as_slice() else { return None };
+        if probed.len() == 1 {
+            return Some(first.clone());
+        }
+        let (all, status) = watch::channel(best(&probed));
+        for mut one in probed.clone() {
+            let (probed, all) = (probed.clone(), all.clone());
+            tasks.spawn(async move {
+                while one.changed().await.is_ok() {
+                    let is = best(&probed);
+                    all.send_if_modified(|was| std::mem::replace(was, is.clone()) != is);
+                }
+            });
+        }
+        Some(status)
+    }
+}
+
+/// The keys of so many partitions.
+pub(super) fn keyspaces(count: u16) -> impl Iterator<Item = Keyspace> {
+    (0..count).map(move |number| Keyspace::partition(number, count))
+}
+
+fn best(probed: &[watch::Receiver<StoreStatus>]) -> StoreStatus {
+    let serves = probed.iter().any(|one| *one.borrow() == StoreStatus::Serving);
+    if serves { StoreStatus::Serving } else { probed[0].borrow().clone() }
+}
