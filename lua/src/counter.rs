@@ -2,6 +2,7 @@
 //! shards; the keys of a shard share one hash tag.
 
 use crate::answer::answers;
+use crate::keys::Keyspace;
 use crate::script::{parts, scripts};
 use std::fmt::Write;
 use std::ops::Range;
@@ -191,12 +192,12 @@ pub struct ShardKeys {
 impl ShardKeys {
     /// The keys of this shard in a store without partitions; `namespace`: its tag.
     pub fn new(namespace: &str, shard: u16) -> ShardKeys {
-        ShardKeys::within("", namespace, shard)
+        ShardKeys::within(&Keyspace::default(), namespace, shard)
     }
 
-    /// The keys of this shard in a partition with this prefix.
-    pub(crate) fn within(prefix: &str, namespace: &str, shard: u16) -> ShardKeys {
-        ShardKeys { prefix: format!("{prefix}tc:{{{namespace}/{shard}}}:") }
+    /// The same in a partition.
+    pub fn within(partition: &Keyspace, namespace: &str, shard: u16) -> ShardKeys {
+        ShardKeys { prefix: partition.key(&format!("tc:{{{namespace}/{shard}}}:")) }
     }
 
     /// One of [`NAMES`], or another of the same shard.
@@ -239,6 +240,7 @@ impl ShardKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::slot_of;
 
     #[test]
     fn every_script_assembles_and_says_what_it_is() {
@@ -272,6 +274,11 @@ mod tests {
         let keys = ShardKeys::new("ads", 3);
         for key in keys.log().into_iter().chain([keys.events(600, 7), keys.counts()]) {
             assert!(key.starts_with("tc:{ads/3}:"), "{key}");
+        }
+        let partition = Keyspace::partition(5, 8);
+        let keys = ShardKeys::within(&partition, "ads", 3);
+        for key in keys.home().into_iter().chain([keys.cached("c"), partition.key(NAMESPACES)]) {
+            assert_eq!(slot_of(&key), partition.slot(), "{key}");
         }
     }
 }

@@ -3,7 +3,6 @@
 //! A store on a Redis Cluster has partitions (decision 0084). All keys of a partition begin with its hash tag, so they are in one
 //! slot, and commands may name any of them together.
 
-use crate::counter;
 use tallystone_model::limits::INDEXES_MAX;
 use tallystone_model::{QueueName, Shard};
 
@@ -89,11 +88,6 @@ impl Keyspace {
     /// The slot of a Redis Cluster that has these keys; of a store without partitions, that of no key in particular.
     pub fn slot(&self) -> u16 {
         slot_of(&self.prefix)
-    }
-
-    /// The keys of a shard of the counters of a namespace, given by its tag.
-    pub fn counters(&self, namespace: &str, shard: u16) -> counter::ShardKeys {
-        counter::ShardKeys::within(&self.prefix, namespace, shard)
     }
 
     /// A key of the partition, by its name without prefix.
@@ -206,13 +200,6 @@ mod tests {
         let mut keys = keyspace.shard(&shard).all([0]);
         assert_eq!(shard_of_state_key(&keys[0]), Some(shard));
         keys.extend([keyspace.queues(), keyspace.new_queues(), keyspace.left_outboxes(), keyspace.leader_lease("job")]);
-        let counters = keyspace.counters("ads", 3);
-        keys.extend([
-            counters.counts(),
-            counters.cached("c"),
-            counters.events(600, 7),
-            keyspace.key(counter::NAMESPACES),
-        ]);
         assert!(keys.iter().all(|key| slot_of(key) == keyspace.slot()), "{keys:?}");
     }
 

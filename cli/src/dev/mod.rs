@@ -59,7 +59,7 @@ pub(crate) struct DevArgs {
     /// The port of the private Redis [default: a free one]
     #[arg(long, value_name = "PORT", conflicts_with = "cluster")]
     redis_port: Option<u16>,
-    /// Start a Redis Cluster of three primaries and three replicas instead of one Redis, with data of its own
+    /// Start a Redis Cluster of three primaries and three replicas instead of one Redis, with separate data
     #[arg(long)]
     cluster: bool,
 }

@@ -5,8 +5,9 @@ use crate::namespace::PublishedTo;
 use redis::Cmd;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
-use tallystone_link::{Link, LinkError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tallystone_link::{Link, LinkError, Primary, ReplicaWait};
+use tallystone_lua::keys::slot_of;
 use tallystone_model::Refusal;
 
 /// Bits of a time in Unix ms: enough until 2039, and a later one still fits, only in more memory.
@@ -15,7 +16,9 @@ const TIME_WIDTH: &str = "41";
 /// A Redis that has counter sets, if its module is loaded.
 #[derive(Clone)]
 pub struct CounterSets {
-    link: Arc<Link>,
+    primary: Primary,
+    /// By slot: each set is one key. Where there is no Redis Cluster, they all have the same.
+    links: Arc<Mutex<HashMap<u16, Arc<Link>>>>,
     /// Shown in errors, without its password.
     shown: Arc<str>,
 }
@@ -55,10 +58,18 @@ pub enum Unpublished {
 }
 
 impl CounterSets {
-    /// The Redis behind this link. `shown` is its address in errors: pass it
-    /// [`without_password`](tallystone_model::without_password).
-    pub fn new(link: Link, shown: &str) -> CounterSets {
-        CounterSets { link: Arc::new(link), shown: shown.into() }
+    /// This Redis, or this Redis Cluster; it is not connected before the first command. `shown` is its address in errors: pass
+    /// it [`without_password`](tallystone_model::without_password).
+    pub fn new(primary: Primary, shown: &str) -> CounterSets {
+        CounterSets { primary, links: Arc::default(), shown: shown.into() }
+    }
+
+    /// A link to the primary that has this key.
+    fn link(&self, key: &str) -> Arc<Link> {
+        let slot = if self.primary.is_of_cluster() { slot_of(key) } else { 0 };
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Link::new(self.primary.with_slot(slot), ReplicaWait::default(), []));
+        links.entry(slot).or_insert_with(new).clone()
     }
 
     /// Sets the field of each count that is later than what the set has.
@@ -119,7 +130,7 @@ impl CounterSets {
     }
 
     async fn call<T: redis::FromRedisValue>(&self, to: &PublishedTo, command: &Cmd) -> Result<T, Unpublished> {
-        let value = self.link.call(command).await.map_err(|error| self.unpublished(to, error))?;
+        let value = self.link(&to.key).call(command).await.map_err(|error| self.unpublished(to, error))?;
         redis::from_redis_value(value).map_err(|error| Unpublished::Refused(error.to_string()))
     }
 

@@ -4,6 +4,11 @@ use crate::refusal::Refusal;
 use redis::Cmd;
 use tallystone_lua::counter::CounterScript;
 
+/// The texts of the scripts that a [`Link`](tallystone_link::Link) for these stores must load.
+pub(super) fn scripts() -> impl Iterator<Item = &'static str> {
+    CounterScript::ALL.iter().map(|script| script.source())
+}
+
 /// A script call; its arguments follow.
 pub(super) fn call(script: CounterScript, keys: &[String]) -> Cmd {
     let mut command = redis::cmd("EVALSHA");

@@ -5,6 +5,7 @@ use super::namespaces::RedisNamespaces;
 use crate::namespace::SHARDS;
 use crate::refusal::Refusal;
 use redis::Value;
+use tallystone_lua::counter::ShardKeys;
 
 /// Namespaces that one command checks.
 const CHECKED_MAX: usize = 64;
@@ -31,7 +32,7 @@ impl RedisNamespaces {
             let mut is_empty = true;
             for tag in &tags[begin..end] {
                 for shard in (0..SHARDS).filter(|shard| self.partitions().number_of(tag, *shard) == number) {
-                    command.arg(partition.keyspace.counters(tag, shard).key("dirty"));
+                    command.arg(ShardKeys::within(&partition.keyspace, tag, shard).key("dirty"));
                     is_empty = false;
                 }
             }

@@ -45,22 +45,8 @@ use layout::LayoutCache;
 use partition::{Partition, Partitions};
 use redis::{Cmd, FromRedisValue, from_redis_value};
 use std::sync::Arc;
-use tallystone_link::{Format, Link, Room, ScriptReply};
-use tallystone_lua::counter::{CounterAnswer, CounterScript, NAMESPACES, ShardKeys};
-use tallystone_lua::keys::Keyspace;
-
-/// The texts of the scripts that a [`Link`] for these stores must load.
-pub fn scripts() -> impl Iterator<Item = &'static str> {
-    CounterScript::ALL.iter().map(|script| script.source())
-}
-
-/// The identity mark of a partition.
-const MARK: &str = "tc:store";
-
-/// The format of the keys and records of a partition. Each has the keys of its scripts before the registry has a namespace.
-fn format(keyspace: &Keyspace) -> Format {
-    Format { what: "counters", key: keyspace.key("tc:format"), used: keyspace.key(NAMESPACES), number: 2 }
-}
+use tallystone_link::{Link, Room, ScriptReply};
+use tallystone_lua::counter::{CounterAnswer, CounterScript, ShardKeys};
 
 /// The stores of one namespace on a Redis, as one revision has it.
 #[derive(Clone)]
@@ -138,7 +124,7 @@ impl RedisNamespace {
     }
 
     fn keys(&self, shard: u16) -> ShardKeys {
-        self.partition(shard).keyspace.counters(&self.tag, shard)
+        ShardKeys::within(&self.partition(shard).keyspace, &self.tag, shard)
     }
 
     /// A call of a script of the event log, with the arguments that `counter/lib/shard.lua` reads.

@@ -1,9 +1,9 @@
 //! The registry of namespaces: one hash, each entry its revision and its configuration (N1).
 
+use super::RedisNamespace;
 use super::calls::{call, defect, of_link};
 use super::namespace::Namespace;
-use super::partition::{Partition, Partitions, keyspaces};
-use super::{MARK, RedisNamespace};
+use super::partition::{MARK, Partition, Partitions, keyspaces};
 use crate::names::NamespaceName;
 use crate::namespace::NamespaceConfig;
 use crate::refusal::Refusal;

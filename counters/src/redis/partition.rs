@@ -1,19 +1,27 @@
 //! A partition of the store: one Redis or, on a Redis Cluster, the primary of one slot (decision 0084). A namespace has its
 //! shards in partitions that follow each other.
 
+use super::calls::scripts;
 use super::clock::StoreClock;
-use super::{MARK, format, scripts};
 use crate::namespace::SHARDS;
 use futures::future::try_join_all;
 use std::sync::Arc;
 use tallystone_link::{
-    Clock, ConnectError, Demands, Identity, Link, Primary, RedisConfig, ReplicaWait, Source, StoreStatus,
+    Clock, ConnectError, Demands, Format, Identity, Link, Primary, RedisConfig, ReplicaWait, Source, StoreStatus,
     agree_on_partitions,
 };
 use tallystone_lua::counter::{NAMESPACES, PARTITIONS};
 use tallystone_lua::keys::{Keyspace, slot_of};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+/// The identity mark of a partition.
+pub(super) const MARK: &str = "tc:store";
+
+/// The format of the keys and records of a partition. Only the first has the registry, which shows that it is in use.
+fn format(keyspace: &Keyspace) -> Format {
+    Format { what: "counters", key: keyspace.key("tc:format"), used: keyspace.key(NAMESPACES), number: 2 }
+}
 
 /// What this process knows of one partition.
 pub(super) struct Partition {

@@ -10,7 +10,7 @@ use tallystone_model::without_password;
 /// The counter sets of the configuration. Nothing is opened before the first command.
 pub fn counter_sets(config: &Config) -> Result<CounterSets, ConnectError> {
     let shown = without_password(config.compact.url(&config.redis));
-    Ok(CounterSets::new(config.compact.link(&config.redis)?, &shown))
+    Ok(CounterSets::new(config.compact.primary(&config.redis)?, &shown))
 }
 
 /// Publishes the counts of a namespace again, while rollups go on. `create`: the width of a count in a counter set that is

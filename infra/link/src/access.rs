@@ -70,7 +70,11 @@ impl RedisAccess {
     /// # Errors
     /// [`ConnectError::Address`], [`ConnectError::File`] if a file cannot be used, or [`ConnectError::Cluster`].
     pub fn primary(&self, url: &str) -> Result<Primary, ConnectError> {
-        self.primary_of("redis", url)
+        let primary = self.open(url)?;
+        match primary.is_of_cluster() {
+            true => Err(ConnectError::Cluster { url: tallystone_model::without_password(url) }),
+            false => Ok(primary),
+        }
     }
 
     /// The same, also for a Redis Cluster, where each slot has its primary: that of slot 0. See [`Primary::with_slot`].
@@ -83,14 +87,10 @@ impl RedisAccess {
 
     /// The same, for the keys of another section.
     pub(crate) fn primary_of(&self, section: &'static str, url: &str) -> Result<Primary, ConnectError> {
-        let primary = self.open(url).map_err(|error| match error {
+        self.open(url).map_err(|error| match error {
             ConnectError::File { key, why, .. } => ConnectError::File { section, key, why },
             other => other,
-        })?;
-        match primary.is_of_cluster() {
-            true => Err(ConnectError::Cluster { url: tallystone_model::without_password(url) }),
-            false => Ok(primary),
-        }
+        })
     }
 
     fn open(&self, url: &str) -> Result<Primary, ConnectError> {

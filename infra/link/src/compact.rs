@@ -2,7 +2,7 @@
 
 use crate::access::RedisAccess;
 use crate::address::Address;
-use crate::{ConnectError, Link, RedisConfig, ReplicaWait};
+use crate::{ConnectError, Primary, RedisConfig};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tallystone_model::ConfigError;
@@ -52,16 +52,15 @@ impl CompactConfig {
         self.url.as_deref().unwrap_or(&counters.url)
     }
 
-    /// A link, which connects with its first call. `counters`: the Redis that it leads to if no other one is configured.
+    /// Where it is; on a Redis Cluster the primary of slot 0. `counters`: the Redis that it is if no other one is configured.
     ///
     /// # Errors
     /// [`ConnectError::Address`], or [`ConnectError::File`] if a file cannot be used.
-    pub fn link(&self, counters: &RedisConfig) -> Result<Link, ConnectError> {
-        let primary = match &self.url {
-            Some(url) => self.access().primary_of(SECTION, url)?,
-            None => counters.access().primary(&counters.url)?,
-        };
-        Ok(Link::new(primary, ReplicaWait::default(), []))
+    pub fn primary(&self, counters: &RedisConfig) -> Result<Primary, ConnectError> {
+        match &self.url {
+            Some(url) => self.access().primary_of(SECTION, url),
+            None => counters.access().first_primary(&counters.url),
+        }
     }
 
     fn access(&self) -> RedisAccess {
@@ -95,7 +94,7 @@ mod tests {
             password_file: Some("/no/such/file".into()),
             ..CompactConfig::default()
         };
-        let error = missing.link(&RedisConfig::default()).err().expect("no file").to_string();
+        let error = missing.primary(&RedisConfig::default()).err().expect("no file").to_string();
         assert!(error.starts_with("compact.password_file: /no/such/file"), "{error}");
     }
 }

@@ -65,7 +65,7 @@ pub enum ConnectError {
     },
     /// It is a node of a Redis Cluster.
     #[error(
-        "the Redis at {url} is a node of a Redis Cluster: the queue's address of a cluster begins with redis-cluster:// (docs/operations/cluster.md); everything else needs a single primary (cluster-enabled no)"
+        "the Redis at {url} is a node of a Redis Cluster: the address of a cluster begins with redis-cluster:// (docs/operations/cluster.md), except for `tallystone compact`, which needs a node (redis://)"
     )]
     Cluster {
         /// The address.
@@ -73,7 +73,7 @@ pub enum ConnectError {
     },
     /// Its data has another number of partitions.
     #[error(
-        "the queues at {url} are in {found} partitions, but redis.partitions is {wanted}: it cannot be changed once there are queues"
+        "the data at {url} is in {found} partitions, but redis.partitions is {wanted}: it cannot be changed once there is data"
     )]
     Partitions {
         /// The address.

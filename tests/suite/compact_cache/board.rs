@@ -59,7 +59,7 @@ pub(super) fn url(sets: &Node) -> String {
 /// Publishes into a Redis.
 pub(super) fn publisher(url: &str) -> CounterSets {
     let config = CompactConfig { url: Some(url.to_owned()), ..CompactConfig::default() };
-    CounterSets::new(config.link(&RedisConfig::default()).expect("an address"), url)
+    CounterSets::new(config.primary(&RedisConfig::default()).expect("an address"), url)
 }
 
 /// A worker of a house that publishes into a Redis.

@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tallystone_local::{LocalError, MODULE_FILE, PrivateRedis, PrivateRedisOptions, compact_module};
+use tallystone_local::{LocalError, MODULE_FILE, Password, PrivateRedis, PrivateRedisOptions, compact_module};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 

@@ -152,6 +152,22 @@ fn holder(dir: &Path) -> Pid {
     Pid::from_raw(pid.parse().expect("a number"))
 }
 
+/// The first counter of an id in a counter set of a cluster.
+async fn published(cluster_url: &str, key: &str, id: u64) -> Option<i64> {
+    let (login, hosts) =
+        cluster_url.strip_prefix("redis-cluster://").and_then(|rest| rest.split_once('@')).expect("a URL");
+    for host in hosts.split(',') {
+        let client = redis::Client::open(format!("redis://{login}@{host}")).expect("a valid address");
+        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        // The other nodes answer MOVED.
+        let found: Result<Vec<i64>, _> = redis::cmd("CT.GET").arg(key).arg(id).query_async(&mut connection).await;
+        if let Ok(counts) = found {
+            return counts.first().copied();
+        }
+    }
+    None
+}
+
 /// Waits until no process of a `dev` that was killed holds its folder: the redis-server holds the lock while it lives.
 pub(crate) async fn until_folder_is_free(dir: &Path) {
     let Ok(mut lock) = File::open(dir.join("lock")) else { return };
@@ -222,6 +238,17 @@ async fn q17_a_cluster_survives_the_loss_of_a_node_and_restarts() {
     for queue in &queues {
         dev.ok(&["msg", "enqueue", queue, "--id", "a"]).await;
         dev.counter(&["add", queue, "3"]).await;
+    }
+    // A counter set is one key, on whichever primary has its slot.
+    dev.counter(&["namespace", "put", "shown", "--type", "accurate", "--publish-to", "board", "views"]).await;
+    dev.counter(&["add", "--namespace", "shown", "7", "5"]).await;
+    let url = dev.redis_url();
+    dev.counter(&["namespace", "republish", "--create", "--redis-url", &url, "shown"]).await;
+    dev.counter(&["add", "--namespace", "shown", "7", "4"]).await;
+    let give_up_at = Instant::now() + SOON;
+    while published(&url, "board", 7).await != Some(9) {
+        assert!(Instant::now() < give_up_at, "the count is not published");
+        sleep(Duration::from_millis(50)).await;
     }
     let killed = nodes(&dev)[0];
     kill(killed, Signal::SIGKILL).expect("it runs");
