@@ -16,6 +16,7 @@ mod history;
 mod history_api;
 mod house;
 mod kafka;
+mod local;
 mod pipeline;
 mod property;
 mod relay;

@@ -1,4 +1,4 @@
-//! The file `cells`: a header, the base of each slot, and the stripes of cells.
+//! The file `cells`: a header, the base of each slot, the time of its last push, and the stripes of cells.
 //!
 //! The total of a slot is the sum of its cells; it is never set back. Its base is the total up to which everything was pushed. What is
 //! not pushed is the difference, so a push ends by setting the base to a number that its file has, and that may be repeated.
@@ -15,8 +15,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 const NAME: &str = "cells";
-/// "TSCELLS1" as this machine writes numbers: on a machine that writes them differently the file is refused.
-const MAGIC: i64 = i64::from_ne_bytes(*b"TSCELLS1");
+/// "TSCELLS2" as this machine writes numbers: on a machine that writes them differently the file is refused.
+const MAGIC: i64 = i64::from_ne_bytes(*b"TSCELLS2");
 const ONE: i64 = 1;
 
 /// The words of the header.
@@ -31,6 +31,8 @@ const AT_STRIPES_USED: usize = 6;
 const AT_NAMES_MARK: usize = 7;
 /// Words of the header, and what regions are a multiple of: a page, so that the cells of two threads are far from each other.
 const PAGE_WORDS: usize = 512;
+/// Regions before the stripes: the bases, and the times of the last pushes.
+const REGIONS: usize = 2;
 
 /// The stripe to which any thread may add.
 pub(super) const SHARED_STRIPE: usize = 0;
@@ -55,7 +57,7 @@ fn region(slots: usize) -> usize {
 
 /// Words of the whole file.
 fn words(slots: usize, stripes: usize) -> usize {
-    PAGE_WORDS + region(slots) * (1 + stripes)
+    PAGE_WORDS + region(slots) * (REGIONS + stripes)
 }
 
 fn checksum(header: [i64; AT_CHECKSUM]) -> i64 {
@@ -82,7 +84,7 @@ impl Cells {
         let file = open().when("create", &path)?;
         let (slots, stripes) = (slots as usize, stripes as usize);
         file.set_len((words(slots, stripes) * WORD_BYTES) as u64).when("extend", &path)?;
-        let first = PAGE_WORDS + region(slots) * 2;
+        let first = words(slots, 1);
         reserve(&file, 0..first).when("reserve room for", &path)?;
         let map = Map::new(&file, first).when("map", &path)?;
         let header = [MAGIC, folder_id.cast_signed(), slots as i64, stripes as i64, ONE];
@@ -155,7 +157,7 @@ impl Cells {
 
     /// The word at which a stripe begins.
     pub(super) fn first_of(&self, stripe: usize) -> usize {
-        PAGE_WORDS + region(self.slots) * (1 + stripe)
+        words(self.slots, stripe)
     }
 
     /// The cell of a slot in the stripe that begins at this word.
@@ -176,6 +178,16 @@ impl Cells {
 
     pub(super) fn set_base(&self, slot: usize, total: i64) {
         self.map.words()[PAGE_WORDS + slot].store(total, Ordering::Relaxed);
+    }
+
+    /// The latest time of a push of the slot that was counted, Unix ms; 0: none.
+    pub(super) fn pushed_ms(&self, slot: usize) -> u64 {
+        self.map.words()[PAGE_WORDS + region(self.slots) + slot].load(Ordering::Relaxed).cast_unsigned()
+    }
+
+    /// Set before the base of the push: a process that dies between the two sends the push again, and sets both.
+    pub(super) fn set_pushed_ms(&self, slot: usize, time_ms: u64) {
+        self.map.words()[PAGE_WORDS + region(self.slots) + slot].store(time_ms.cast_signed(), Ordering::Relaxed);
     }
 
     /// What is not pushed yet.
@@ -230,11 +242,12 @@ mod tests {
             cell::add_as_owner(cells.cell(cells.first_of(stripe), 999), i64::MAX);
         }
         cells.set_base(999, i64::MAX);
+        cells.set_pushed_ms(999, 5_000);
         cells.sync().expect("a sync");
         drop(cells);
         let cells = Cells::open(folder.path(), 1_000, 3).expect("the file");
         assert_eq!(cells.unpushed(999), i64::MAX.wrapping_add(i64::MAX));
-        assert_eq!(cells.unpushed(998), 0);
+        assert_eq!((cells.unpushed(998), cells.pushed_ms(998), cells.pushed_ms(999)), (0, 0, 5_000));
     }
 
     #[test]

@@ -52,14 +52,17 @@ impl Folder {
         let (names, given) = Names::open(path, cells.folder_id(), cells.names_mark(), cells.slots())?;
         cells.set_names_mark(names.mark());
         let mut slots = Slots::new();
-        let mut free: HashSet<u32> = (0..options.slots_max).collect();
+        let mut is_free = vec![true; cells.slots()];
         for Given { slot, namespace, counter } in given {
-            free.remove(&slot);
-            let total = cells.total(slot as usize);
-            let entry = Arc::new(Slot::new(slot, namespace.clone(), counter.clone(), total));
+            let index = slot as usize;
+            is_free[index] = false;
+            let (total, pushed_ms) = (cells.total(index), cells.pushed_ms(index));
+            let entry = Arc::new(Slot::new(slot, namespace.clone(), counter.clone(), total, pushed_ms));
             slots.entry(namespace).or_default().insert(counter, entry);
         }
         // A slot is named before its first add, and everything is pushed before it is freed.
+        // The last one is given first.
+        let free: Vec<u32> = (0..options.slots_max).rev().filter(|slot| is_free[*slot as usize]).collect();
         if let Some(slot) = free.iter().find(|slot| cells.unpushed(**slot as usize) != 0) {
             return Err(LocalError::damaged(&path.join("cells"), format!("slot {slot} has adds, but no name")));
         }
@@ -79,14 +82,15 @@ impl Folder {
         // The process died after it had put these aside, and before it had moved their bases.
         for push in &pushes {
             for item in &push.items {
+                let index = item.slot as usize;
+                // After a loss of power the base may be there without it.
+                cells.set_pushed_ms(index, push.time_ms.max(cells.pushed_ms(index)));
                 let event = (push.namespace.clone(), item.counter.clone(), push.token.clone(), push.time_ms);
                 if unresolved.contains(&event) {
-                    cells.set_base(item.slot as usize, item.base);
+                    cells.set_base(index, item.base);
                 }
             }
         }
-        let mut free: Vec<u32> = free.into_iter().collect();
-        free.sort_unstable_by(|a, b| b.cmp(a));
         let folder = Folder {
             path: path.to_owned(),
             options,
@@ -136,6 +140,10 @@ impl Folder {
                 given.push(Given { slot, namespace, counter: (*counter).to_owned() });
             }
         }
+        for Given { slot, .. } in &given {
+            // That of the counter that had the slot before.
+            self.cells.set_pushed_ms(*slot as usize, 0);
+        }
         self.options.steps.reach("before names are written");
         allocation.names.give(&given).when("write names to", &self.path)?;
         self.cells.set_names_mark(allocation.names.mark());
@@ -145,7 +153,7 @@ impl Folder {
         let made: Vec<Arc<Slot>> = given
             .into_iter()
             .map(|Given { slot, namespace, counter }| {
-                Arc::new(Slot::new(slot, namespace, counter, self.cells.total(slot as usize)))
+                Arc::new(Slot::new(slot, namespace, counter, self.cells.total(slot as usize), 0))
             })
             .collect();
         let mut all = self.slots_mut();

@@ -27,7 +27,11 @@ impl Map {
         if file.metadata()?.len() < bytes as u64 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is shorter than its header says"));
         }
-        Ok(Map { mapping: MmapOptions::new().len(bytes).map_raw(file)?, words })
+        let mapping = MmapOptions::new().len(bytes).map_raw(file)?;
+        // In a child after a fork, an add is a SIGSEGV: two processes that load and store the same cells would lose adds.
+        #[cfg(target_os = "linux")]
+        mapping.advise(memmap2::Advice::DontFork)?;
+        Ok(Map { mapping, words })
     }
 
     /// All words.
@@ -42,5 +46,24 @@ impl Map {
     /// Waits until these words are on disk.
     pub(super) fn sync(&self, words: Range<usize>) -> io::Result<()> {
         self.mapping.flush_range(words.start * WORD_BYTES, words.len() * WORD_BYTES)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::fs::{OpenOptions, read_to_string};
+
+    #[test]
+    fn l2_a_child_after_a_fork_has_no_cells() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("words");
+        let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).expect("a file");
+        file.set_len(4_096).expect("room");
+        let _map = Map::new(&file, 512).expect("a mapping");
+        let all = read_to_string("/proc/self/smaps").expect("the mappings of this process");
+        let mut lines = all.lines().skip_while(|line| !line.ends_with(path.to_str().expect("a plain path")));
+        let flags = lines.find(|line| line.starts_with("VmFlags:")).expect("the flags of the mapping");
+        assert!(flags.split_whitespace().any(|flag| flag == "dc"), "it is copied when the process forks: {flags}");
     }
 }

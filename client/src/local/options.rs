@@ -29,8 +29,8 @@ pub struct LocalOptions {
     /// How long an add of another program may take until the service has it: its push interval, and the time of a push; default
     /// 2,000. The error bound relies on it.
     pub others_delay_ms: u64,
-    /// How far the clock of this machine may differ from the store's; default 100. The error bound of EVENTUAL counters relies on
-    /// it.
+    /// How far the clock of this machine may be behind that of another program that adds; default 100. The error bound of EVENTUAL
+    /// counters relies on it.
     pub clock_error_ms: u64,
     /// How many counters the folder may have at once, 1 to 16,777,216; default 65,536. Fixed when the folder is made.
     pub slots_max: u32,

@@ -148,7 +148,10 @@ impl<S: Service> Pusher<S> {
                 let is_late = later.is_some() || too_old > 0;
                 if !unresolved.is_empty() {
                     let (folder, push) = (self.folder.clone(), push.clone());
-                    blocking(failed, move || set_aside(&folder, &push, &unresolved)).await;
+                    if blocking(failed, move || set_aside(&folder, &push, &unresolved)).await.is_none() {
+                        // They may have counted: with a new token they would count twice.
+                        break;
+                    }
                 }
                 // Only when each add is definite: one that may have counted must be sent as it was.
                 if too_old > 0 && later.is_none() && attempt < SENT_PER_ROUND {
@@ -208,7 +211,9 @@ impl<S: Service> Pusher<S> {
         let slot = folder.slots().get(&push.namespace).and_then(|slots| slots.get(&item.counter)).cloned();
         {
             let mut state = slot.as_ref().map(|slot| slot.state());
-            folder.cells.set_base(item.slot as usize, item.base);
+            let index = item.slot as usize;
+            folder.cells.set_pushed_ms(index, push.time_ms.max(folder.cells.pushed_ms(index)));
+            folder.cells.set_base(index, item.base);
             if let Some(state) = &mut state {
                 state.count(push.time_ms, item.delta, self.types.get(&push.namespace).copied());
             }

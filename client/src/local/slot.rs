@@ -17,9 +17,10 @@ pub struct Reading {
     /// The last pulled count, plus what this folder has added since. Only this folder's adds if the counter was never pulled.
     pub value: i64,
     /// By how much the value may differ from the count of all adds that have happened; `None`: unknown, because the counter was never
-    /// pulled, or no rollup of it has run. Clears and deletions are not part of it.
+    /// pulled, no rollup of it has run, or the rollups of an EVENTUAL counter are not beyond what this folder pushed before it was
+    /// opened. Clears and deletions are not part of it.
     pub error_bound: Option<u64>,
-    /// Adds of others that are older than this are in the value, in ms; `None` as above. The error bound is this time multiplied by
+    /// Adds of others that are older than this are in the value, in ms; `None`: never pulled, or not rolled up. The error bound is this time multiplied by
     /// [`others_per_s_max`](LocalOptions::others_per_s_max), plus what is uncertain of this folder's adds.
     pub age_ms: Option<u64>,
     /// When the last pull began; `None`: never.
@@ -40,8 +41,11 @@ pub(super) struct State {
     pulled: Option<Pulled>,
     /// Pushes that the pulled count lacks, in the order of their times.
     pushed: Vec<Pushed>,
-    /// How much of the first of them has a later time than it had: it was joined with the next one.
+    /// How much of the first of them has another time than it had: it was joined with the next one.
     blurred: u64,
+    /// The time of the last push before the folder was opened. A rollup up to then may lack such pushes, and `pushed` has none of
+    /// them.
+    pushed_before_ms: u64,
     /// The service has forgotten the counter.
     pub(super) is_gone: bool,
     /// When it was last read before a pull, and when a handle or an add was last seen.
@@ -70,12 +74,14 @@ pub(super) struct Pulled {
 }
 
 impl Slot {
-    pub(super) fn new(index: u32, namespace: String, counter: String, total: i64) -> Slot {
+    /// `pushed_ms`: the time of the last push that an earlier process has made, Unix ms.
+    pub(super) fn new(index: u32, namespace: String, counter: String, total: i64, pushed_ms: u64) -> Slot {
         let now = Instant::now();
         let state = State {
             pulled: None,
             pushed: Vec::new(),
             blurred: 0,
+            pushed_before_ms: pushed_ms,
             is_gone: false,
             read_at: now,
             used_at: now,
@@ -113,9 +119,11 @@ impl State {
         while self.pushed.len() > max {
             let first = self.pushed.remove(0);
             let second = &mut self.pushed[0];
+            // If the clock was set back, the second one is the earlier one.
+            self.blurred = if first.time_ms <= second.time_ms { first.size } else { first.size.max(second.size) };
+            second.time_ms = second.time_ms.max(first.time_ms);
             second.delta = second.delta.wrapping_add(first.delta);
             second.size = second.size.saturating_add(first.size);
-            self.blurred = first.size;
         }
     }
 
@@ -148,8 +156,12 @@ impl State {
         let Some(Pulled { counted, at, at_time, in_flight }) = self.pulled else {
             return Reading { value: pushed, error_bound: None, age_ms: None, pulled_at: None };
         };
-        let age_ms = lag_ms(&counted, at_time, options).map(|lag_ms| lag_ms.saturating_add(ms(at.elapsed())));
-        let others = age_ms.map(|age_ms| u128::from(age_ms) * u128::from(options.others_per_s_max));
+        // The one clock stands still while the machine sleeps, the other one can be set back.
+        let since_pull = at.elapsed().max(at_time.elapsed().unwrap_or_default());
+        let age_ms = lag_ms(&counted, at_time, options).map(|lag_ms| lag_ms.saturating_add(ms(since_pull)));
+        let lacks_own = counted.counter_type == CounterType::Eventual && counted.exact_to_ms <= self.pushed_before_ms;
+        let others = age_ms.filter(|_| !lacks_own);
+        let others = others.map(|age_ms| u128::from(age_ms) * u128::from(options.others_per_s_max));
         let others = others.map(|others| u64::try_from(others.div_ceil(1_000)).unwrap_or(u64::MAX));
         let bound = others.map(|others| others.saturating_add(in_flight).saturating_add(self.blurred));
         let value = counted.count.saturating_add(pushed);
@@ -191,7 +203,7 @@ mod tests {
     }
 
     fn state() -> State {
-        Slot::new(0, "n".to_owned(), "c".to_owned(), 0).state.into_inner().expect("no panic")
+        Slot::new(0, "n".to_owned(), "c".to_owned(), 0, 0).state.into_inner().expect("no panic")
     }
 
     #[test]
@@ -202,18 +214,48 @@ mod tests {
             accurate.reading(7, &options),
             Reading { value: 7, error_bound: None, age_ms: None, pulled_at: None }
         );
-        accurate.pull(pulled(40, 0, CounterType::Accurate, 2_000, 50_000));
+        let now_ms = unix_ms(SystemTime::now());
+        accurate.pull(pulled(40, 0, CounterType::Accurate, 2_000, now_ms - 2_000));
         let reading = accurate.reading(7, &options);
-        assert_eq!((reading.value, reading.pulled_at), (47, Some(UNIX_EPOCH + Duration::from_secs(50))));
+        assert_eq!((reading.value, reading.pulled_at), (47, Some(UNIX_EPOCH + Duration::from_millis(now_ms - 2_000))));
         let (age_ms, bound) = (reading.age_ms.expect("pulled"), reading.error_bound.expect("pulled"));
         assert!((2_500..3_500).contains(&age_ms) && bound == age_ms.div_ceil(10), "{reading:?}");
 
         let mut eventual = state();
-        eventual.pull(pulled(40, 0, CounterType::Eventual, 0, 50_000));
+        eventual.pull(pulled(40, 0, CounterType::Eventual, 0, now_ms));
         assert_eq!(eventual.reading(0, &options).error_bound, None, "no rollup has run");
-        eventual.pull(pulled(40, 43_000, CounterType::Eventual, 0, 50_000));
+        eventual.pull(pulled(40, now_ms - 7_000, CounterType::Eventual, 0, now_ms));
         let age_ms = eventual.reading(0, &options).age_ms.expect("rolled up");
         assert!((7_600..8_500).contains(&age_ms), "{age_ms}: 7 s of lag, 0.5 s of delay, 0.1 s of clock error");
+    }
+
+    #[test]
+    fn l1_a_machine_that_has_slept_is_not_taken_for_a_moment() {
+        let options = LocalOptions { others_per_s_max: 100, ..LocalOptions::default() };
+        let now_ms = unix_ms(SystemTime::now());
+        // The monotonic clock stood still for an hour, or the clock was set back by an hour.
+        for (ago_ms, at_ms) in [(0, now_ms - 3_600_000), (5_000, now_ms + 3_600_000)] {
+            let mut state = state();
+            state.pull(pulled(40, 0, CounterType::Accurate, ago_ms, at_ms));
+            let age_ms = state.reading(0, &options).age_ms.expect("pulled");
+            assert!(age_ms >= 2_000 + ago_ms.max(now_ms.saturating_sub(at_ms)), "{age_ms}");
+        }
+    }
+
+    #[test]
+    fn l1_pushes_of_a_clock_that_was_set_back_stay_within_the_bound() {
+        let options = LocalOptions::default();
+        let mut eventual = state();
+        eventual.pull(pulled(0, 1, CounterType::Eventual, 0, 1));
+        for number in 0..PUSHED_MAX as u64 + 2 {
+            eventual.count(9_000 - number, 10, Some(CounterType::Eventual));
+        }
+        let all = 10 * (PUSHED_MAX as i64 + 2);
+        // A rollup that has all of them except the first three.
+        eventual.pull(pulled(all - 30, 8_998, CounterType::Eventual, 0, 1_500));
+        let reading = eventual.reading(0, &options);
+        let error = reading.value.abs_diff(all);
+        assert!(error <= reading.error_bound.expect("rolled up"), "{error} of {reading:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `tallystone bench`: the figures of docs/performance.md. Each is measured together with its reference in one run.
 //!
 //! What lives here: load generators, the references (the raw-Redis `floor`, other queues in `peers`), one file per figure
-//! in `queue`, `history`, `counters` and `compact`, one way to run figures (`run`) and to print them (`report`), and the comparison
+//! in `queue`, `history`, `counters`, `compact` and `local`, one way to run figures (`run`) and to print them (`report`), and the comparison
 //! of two builds (`against`). What may not live here: anything that the service needs to run. The bench checks that no
 //! call fails; correctness beyond that is the tests' task.
 
@@ -13,6 +13,7 @@ mod curve;
 mod floor;
 mod history;
 mod load;
+mod local;
 mod machine;
 mod ours;
 mod outcome;
@@ -30,6 +31,7 @@ mod shape;
 pub use compact::{CompactArgs, CompactFigure};
 pub use counters::{CounterFigure, CountersArgs};
 pub use history::{HistoryArgs, HistoryFigure};
+pub use local::{LocalArgs, LocalFigure};
 pub use outcome::BenchOutcome;
 pub use queue::{QueueArgs, QueueFigure};
 pub use run::RunArgs;
@@ -56,6 +58,8 @@ pub enum BenchVerb {
     Counters(CountersArgs),
     /// Measure the compact counter store: memory, increments, reads, cold tables, restarts; reference: the engine's own types
     Compact(CompactArgs),
+    /// Measure counters inside a process: adds, and what they cost the service; references: an atomic integer, DashMap
+    Local(LocalArgs),
 }
 
 impl BenchArgs {
@@ -66,6 +70,7 @@ impl BenchArgs {
             BenchVerb::History(args) => args.run.json = true,
             BenchVerb::Counters(args) => args.run.json = true,
             BenchVerb::Compact(args) => args.run.json = true,
+            BenchVerb::Local(args) => args.run.json = true,
         }
     }
 }
@@ -83,6 +88,7 @@ pub fn run(args: BenchArgs) -> Pin<Box<dyn Future<Output = anyhow::Result<BenchO
             BenchVerb::History(args) => run::run(history::HistorySuite::new(args)?).await,
             BenchVerb::Counters(args) => run::run(counters::CounterSuite::new(args)).await,
             BenchVerb::Compact(args) => run::run(compact::CompactSuite::new(args)?).await,
+            BenchVerb::Local(args) => run::run(local::LocalSuite::new(args)).await,
         }
     })
 }

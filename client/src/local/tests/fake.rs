@@ -19,6 +19,8 @@ pub(super) enum Answer {
     Half(&'static str),
     /// Refuses each add with this reason.
     Refuse(&'static str),
+    /// Refuses the adds to the counters `a` and `b` with these reasons.
+    Both(&'static str, &'static str),
 }
 
 type Event = (String, String, String, u64);
@@ -120,6 +122,7 @@ impl Service for Fake {
         let half = adds.len() / 2;
         let outcome = |(number, add): (usize, &NewAdd)| match answer {
             Answer::Refuse(reason) => state.refuse(namespace, add, reason),
+            Answer::Both(a, b) => state.refuse(namespace, add, if add.counter == "a" { a } else { b }),
             Answer::Half(reason) if number >= half => state.refuse(namespace, add, reason),
             _ => state.count(namespace, add),
         };

@@ -43,6 +43,32 @@ async fn l1_a_push_without_an_answer_widens_the_bound() {
     assert_eq!((a.get().value, a.get().error_bound), (50, Some(0)));
 }
 
+/// The process that has pushed them remembered them; the next one does not.
+#[tokio::test]
+async fn l1_after_a_restart_the_bound_is_unknown_until_rollups_have_the_pushes_of_before() {
+    let (folder, fake) = (folder(), Fake::default());
+    fake.state().types.insert("ads".to_owned(), CounterType::Eventual);
+    fake.state().exact_to_ms = 1_000;
+    let counters = open(folder.path(), &fake).await;
+    let a = handle(&counters, "a");
+    a.add(50);
+    counters.pull().await.expect("a service that answers");
+    counters.push().await.expect("a service that answers");
+    assert_eq!((a.get().value, a.get().error_bound), (50, Some(0)), "the rollup lacks it, this process knows it");
+    drop(a);
+    counters.close().await.expect("nothing to push");
+    let counters = open(folder.path(), &fake).await;
+    let a = handle(&counters, "a");
+    counters.pull().await.expect("a service that answers");
+    assert_eq!((a.get().error_bound, a.get().age_ms.is_some()), (None, true), "the rollup may lack 50");
+    fake.state().exact_to_ms = fake.calls()[0][0].token.clone().expect("a token").generation_time_ms;
+    counters.pull().await.expect("a service that answers");
+    assert_eq!(a.get().error_bound, None, "the rollup is exact to before this time");
+    fake.state().exact_to_ms += 1;
+    counters.pull().await.expect("a service that answers");
+    assert_eq!((a.get().value, a.get().error_bound), (50, Some(0)));
+}
+
 #[tokio::test]
 async fn l1_only_counters_that_are_read_are_pulled() {
     let (folder, fake) = (folder(), Fake::default());

@@ -1,6 +1,6 @@
 //! Folders that cannot be used, and disks that fail (L2).
 
-use super::fake::Fake;
+use super::fake::{Answer, Fake};
 use super::{folder, handle, open, options};
 use crate::local::{LocalCounters, LocalError, LocalOptions};
 use std::fs;
@@ -21,7 +21,7 @@ async fn l2_other_bounds_and_damaged_files_are_refused() {
     let counters = open(folder.path(), &fake).await;
     handle(&counters, "a").add(1);
     handle(&counters, "b").add(2);
-    fake.state().answers.push_back(super::fake::Answer::Away);
+    fake.state().answers.push_back(Answer::Away);
     counters.close().await.expect_err("away");
     let open = |options: LocalOptions| LocalCounters::open_with(folder.path(), fake.clone(), options);
     let other = open(LocalOptions { slots_max: 65, ..options() }).await;
@@ -69,4 +69,22 @@ async fn l2_adds_continue_while_pushes_cannot_be_written() {
     fs::remove_dir(folder.path().join("push-ads~")).expect("a folder");
     counters.push().await.expect("room");
     assert_eq!((fake.count("a"), a.unpushed()), (21, 0));
+}
+
+#[tokio::test]
+async fn l2_what_cannot_be_kept_for_an_operator_is_not_sent_with_a_new_token() {
+    let both = Answer::Both("TOKEN_EXPIRED", "TOO_OLD");
+    let (folder, fake) = (folder(), Fake::answering(&[both.clone(), both]));
+    let counters = open(folder.path(), &fake).await;
+    let (a, b) = (handle(&counters, "a"), handle(&counters, "b"));
+    a.add(1);
+    b.add(2);
+    fs::create_dir(folder.path().join("unresolved")).expect("room");
+    counters.push().await.expect_err("the add to a cannot be kept");
+    assert_eq!((fake.calls().len(), a.unpushed(), b.unpushed()), (1, 1, 2), "it may have counted");
+    fs::remove_dir(folder.path().join("unresolved")).expect("a folder");
+    counters.push().await.expect("each add has an answer");
+    let lengths: Vec<usize> = fake.calls().iter().map(Vec::len).collect();
+    assert_eq!((lengths, fake.count("a"), fake.count("b")), (vec![2, 2, 1], 0, 2));
+    assert_eq!(counters.unresolved().expect("a file").len(), 1);
 }

@@ -1,0 +1,99 @@
+//! Counters without adds expire at the service and in the folders of programs (L3).
+
+use super::{POLL, namespace};
+use crate::counting::house::{House, until};
+use crate::system::program::SOON;
+use tallystone_client::local::{LocalCounters, LocalOptions};
+use tallystone_client::{CounterType, NamespaceConfig};
+use tallystone_counters::namespace::SHARDS;
+use tallystone_counters::redis::{RedisNamespace, RedisNamespaces};
+use tallystone_counters::{NamespaceName, RollupSchedule};
+use tallystone_link::Clock;
+use tallystone_tests::{ClockShift, TestRedis, volatile};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+const NS: &str = "ns";
+/// The shortest that a namespace can have.
+const EXPIRE_AFTER_MS: u64 = 600_000;
+
+/// The namespace past the servers.
+async fn store(house: &House) -> RedisNamespace {
+    let namespaces = RedisNamespaces::connect(&volatile(&house.redis.url()), Clock::default()).await;
+    let namespaces = namespaces.expect("a connection to Redis");
+    let name = NamespaceName::parse(NS).expect("a name");
+    let namespace = namespaces.get(&name).await.expect("an answer").expect("a namespace");
+    namespaces.open(&namespace).await.expect("its stores")
+}
+
+/// As a server does every few minutes: what is idle falls due.
+async fn search(store: &RedisNamespace) {
+    for shard in 0..SHARDS {
+        let (_, idle) = store.expiring(shard, 0).await.expect("a page");
+        let idle: Vec<_> = idle.into_iter().map(|counter| (counter, true)).collect();
+        store.touch(&idle).await.expect("touched");
+    }
+}
+
+async fn open(dir: &TempDir, house: &House, idle_ms: u64) -> LocalCounters {
+    let mut options = LocalOptions::default();
+    (options.push_interval_ms, options.pull_interval_ms) = (50, 50);
+    (options.slots_max, options.idle_ms) = (64, idle_ms);
+    LocalCounters::open(dir.path(), house.clients[0].clone(), options).await.expect("a folder")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l3_a_counter_that_expires_at_the_service_leaves_the_folder() {
+    let shift = ClockShift::new();
+    let house = House::on(TestRedis::shifted(&shift).await, true, true).await;
+    let config = namespace(CounterType::Eventual);
+    house.put(NS, NamespaceConfig { expire_after_ms: Some(EXPIRE_AFTER_MS), ..config }).await;
+    let (store, dir) = (store(&house).await, TempDir::new().expect("a temporary folder"));
+    // Only what the service says makes a counter leave.
+    let counters = open(&dir, &house, 3_600_000).await;
+    let handle = |counter: &str| counters.counter(NS, counter).expect("room");
+    let (kept, dropped) = (handle("kept"), handle("dropped"));
+    kept.add(5);
+    dropped.add(6);
+    for (counter, count) in [("kept", 5), ("dropped", 6)] {
+        house.until_entry(NS, counter, |entry| entry.count == count && entry.exact_to_ms > entry.last_write_ms).await;
+    }
+    // The values are pulled ones.
+    until(async || kept.get(), |reading| reading.value == 5 && reading.error_bound.is_some()).await;
+    until(async || dropped.get(), |reading| reading.value == 6 && reading.error_bound.is_some()).await;
+    shift.set_ms((EXPIRE_AFTER_MS + 60_000).cast_signed());
+    let give_up_at = Instant::now() + SOON;
+    while house.entry(NS, "kept").await.is_some() || house.entry(NS, "dropped").await.is_some() {
+        assert!(Instant::now() < give_up_at, "it does not expire at the service");
+        search(&store).await;
+        sleep(POLL).await;
+    }
+    until(async || kept.get(), |reading| reading.value == 0).await;
+    until(async || dropped.get(), |reading| reading.value == 0).await;
+    assert!(counters.has(NS, "dropped"), "it has a handle");
+    drop(dropped);
+    until(async || counters.has(NS, "dropped"), |has| !has).await;
+    assert!(counters.has(NS, "kept"), "it has a handle");
+    drop(kept);
+    counters.close().await.expect("nothing to push");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l3_a_counter_that_is_not_used_leaves_the_folder_and_returns_with_its_count() {
+    let house = House::without_rollups().await;
+    house.put(NS, namespace(CounterType::Accurate)).await;
+    let dir = TempDir::new().expect("a temporary folder");
+    let counters = open(&dir, &house, 300).await;
+    let handle = counters.counter(NS, "c").expect("room");
+    handle.add(5);
+    drop(handle);
+    until(async || counters.has(NS, "c"), |has| !has).await;
+    assert_eq!(house.count(1, NS, "c").await.count, 5, "it was pushed before it left");
+    let handle = counters.counter(NS, "c").expect("room");
+    handle.add(7);
+    let reading = until(async || handle.get(), |reading| reading.error_bound == Some(0)).await;
+    assert_eq!(reading.value, 12);
+    drop(handle);
+    counters.close().await.expect("a service that answers");
+    assert_eq!(house.count(1, NS, "c").await.count, 12);
+}

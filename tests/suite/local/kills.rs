@@ -1,0 +1,108 @@
+//! kill -9 of a process that adds, at the steps of its pushes and at random moments (L2). `TALLYSTONE_TEST_LONG`: a thousand kills.
+
+use super::folder::Folder;
+use super::service::Service;
+use super::{POLL, adder, is_long, seed};
+use crate::system::program::SOON;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::time::Duration;
+use tallystone_client::CounterClient;
+use tallystone_client::local::{LocalCounters, LocalError};
+use tokio::time::{Instant, sleep, timeout};
+
+const KILLS: u64 = 100;
+const KILLS_LONG: u64 = 1_000;
+/// Folders whose processes live at the same time.
+const FOLDERS: u64 = 2;
+/// Steps of the first pushes of a life. Later ones repeat them.
+const STEPS: usize = 60;
+/// A life that does not come to its step, since it had nothing to push, ends after this.
+const STEP_WAIT: Duration = Duration::from_secs(2);
+
+/// How the lives of a folder have ended.
+#[derive(Default)]
+struct Ends {
+    at_steps: u64,
+    at_random: u64,
+    before_open: u64,
+}
+
+async fn kill_again_and_again(client: &CounterClient, url: &str, number: u64, kills: u64, seed: u64) -> (Folder, Ends) {
+    let mut rng = StdRng::seed_from_u64(seed + number);
+    let (mut folder, mut ends) = (Folder::new(&format!("f{number}")), Ends::default());
+    let mut until_settled = 1;
+    for life in 0..kills {
+        // Each step is the end of some life.
+        let die_at = (life % 2 == 0).then_some((life / 2) as usize * FOLDERS as usize % STEPS + number as usize);
+        let mut process = adder::start(url, folder.dir.path(), &folder.prefix, life, die_at);
+        let give_up_at = Instant::now() + SOON;
+        let is_over = if die_at.is_some() {
+            timeout(STEP_WAIT, process.wait()).await.is_ok()
+        } else {
+            let waits_for_open = rng.random_bool(0.8);
+            while waits_for_open && !adder::has_opened(folder.dir.path()) {
+                assert!(process.try_wait().expect("a child").is_none(), "it has ended, see above");
+                assert!(Instant::now() < give_up_at, "it does not open its folder");
+                sleep(Duration::from_millis(1)).await;
+            }
+            // Some moment in the middle of something.
+            sleep(Duration::from_micros(rng.random_range(0..60_000))).await;
+            ends.before_open += u64::from(!waits_for_open);
+            false
+        };
+        if is_over {
+            let status = process.wait().await.expect("a child");
+            assert!(!status.success() && status.code().is_none(), "it was not killed, but ended: {status}");
+            ends.at_steps += 1;
+        } else {
+            process.kill().await.expect("a child");
+            ends.at_random += 1;
+        }
+        adder::has_opened(folder.dir.path());
+        folder.ended(life);
+        // Otherwise the next life takes over what this one has left, and may die over it.
+        until_settled -= 1;
+        if until_settled == 0 || life + 1 == kills {
+            folder.settle(client).await;
+            until_settled = rng.random_range(1..=4);
+        }
+    }
+    (folder, ends)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l2_kill_9_of_a_process_that_adds_loses_nothing_and_doubles_nothing() {
+    let (seed, kills) = (seed(), if is_long() { KILLS_LONG } else { KILLS });
+    let service = Service::start().await;
+    let url = service.counters.url();
+    let lives = (0..FOLDERS).map(|number| kill_again_and_again(&service.client, &url, number, kills / FOLDERS, seed));
+    let folders = futures::future::join_all(lives).await;
+    let (mut adds, mut in_flight, mut killed) = (0, 0, 0);
+    for (folder, ends) in &folders {
+        folder.until_rolled_up(&service.client).await;
+        println!("{} at steps, {} at random, {} of them early", ends.at_steps, ends.at_random, ends.before_open);
+        adds += folder.adds;
+        in_flight += folder.in_flight;
+        killed += ends.at_steps + ends.at_random;
+    }
+    println!("{killed} kills, {adds} adds, {in_flight} in the middle of an add");
+    assert!(killed == kills && adds > kills * 100, "{killed} kills, {adds} adds");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l2_two_processes_cannot_have_one_folder_and_a_killed_one_frees_it() {
+    let service = Service::start().await;
+    let mut folder = Folder::new("locked");
+    let mut process = adder::start(&service.counters.url(), folder.dir.path(), &folder.prefix, 0, None);
+    let give_up_at = Instant::now() + SOON;
+    while !adder::has_opened(folder.dir.path()) {
+        assert!(Instant::now() < give_up_at, "it does not open its folder");
+        sleep(POLL).await;
+    }
+    let second = LocalCounters::open(folder.path(), service.client.clone(), adder::options()).await;
+    assert!(matches!(second, Err(LocalError::Locked { .. })), "{second:?}");
+    process.kill().await.expect("a child");
+    folder.ended(0);
+    folder.settle(&service.client).await;
+}

@@ -1,0 +1,56 @@
+//! Local counters against the real service on a real Redis (L1 to L3).
+//!
+//! What lives here: processes that add and are killed (`adder`, judged by `ledger` and `folder`) while nothing else fails (`kills`) and
+//! while the service and its Redis are killed and stopped (`faults`, on `service`), the error bound while programs are cut off (`bound`,
+//! with `partition`), and counters that expire (`expiry`). What may not: what a service in the test's process can show, which is in the
+//! crate of the client.
+
+mod adder;
+mod bound;
+mod expiry;
+mod faults;
+mod folder;
+mod kills;
+mod ledger;
+mod partition;
+mod service;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tallystone_client::{CounterType, NamespaceConfig};
+
+/// How often a test checks for something that must come.
+const POLL: Duration = Duration::from_millis(10);
+/// Short, so that a stopped service makes pushes too old.
+const ACCEPT_LIMIT: Duration = Duration::from_millis(800);
+
+/// Whether `TALLYSTONE_TEST_LONG` is set.
+fn is_long() -> bool {
+    std::env::var_os("TALLYSTONE_TEST_LONG").is_some()
+}
+
+/// The seed of the choices of a test, which `TALLYSTONE_CRASH_SEED` repeats.
+fn seed() -> u64 {
+    let seed = match std::env::var("TALLYSTONE_CRASH_SEED") {
+        Ok(seed) => seed.parse().expect("TALLYSTONE_CRASH_SEED is a number"),
+        Err(_) => rand::random::<u32>(),
+    };
+    println!("TALLYSTONE_CRASH_SEED={seed}");
+    u64::from(seed)
+}
+
+/// A namespace that is rolled up soon.
+fn namespace(counter_type: CounterType) -> NamespaceConfig {
+    NamespaceConfig {
+        counter_type: Some(counter_type),
+        accept_limit_ms: Some(ACCEPT_LIMIT.as_millis() as u64),
+        coalesce_ms: Some(200),
+        num_queues: Some(2),
+        ..NamespaceConfig::default()
+    }
+}
+
+/// Unix ms by this machine's clock, which is also the store's.
+fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set");
+    u64::try_from(since_1970.as_millis()).expect("not yet")
+}
