@@ -9,6 +9,7 @@ use tallystone_local::MODULE_FILE;
 pub(super) struct Running {
     pub(super) server: String,
     pub(super) counters: String,
+    pub(super) views: Option<String>,
     /// The namespace of counters to try.
     pub(super) namespace: &'static str,
     pub(super) redis_url: String,
@@ -49,6 +50,7 @@ pub(super) fn banner(running: &Running) -> String {
   gRPC     {}{metrics}
   counters {} (gRPC and HTTP; open it in a browser)
            the namespace '{}' is ACCURATE: a count includes every acknowledged add
+  views    {} (HTTP: POST /v1/views)
   Redis    {} (its password is in redis.conf in the data folder)
            {compact}{history}
   data     {} (kept; delete it to start empty)
@@ -65,6 +67,7 @@ Ctrl-C stops everything.",
         running.server,
         running.counters,
         running.namespace,
+        running.views.as_deref().unwrap_or_default(),
         running.redis_url,
         running.data_dir.display()
     )
