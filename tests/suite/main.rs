@@ -23,3 +23,4 @@ mod scripts;
 mod security;
 mod simulator;
 mod system;
+mod views;
