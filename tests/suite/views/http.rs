@@ -141,10 +141,15 @@ async fn v1_calls_may_be_pipelined_and_sent_over_http_2() {
         assert!(read > 0, "{answered}");
         answered += std::str::from_utf8(&part[..read]).expect("text");
     }
-    let h2 = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().expect("a client");
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    let (h2, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
     let posts = (64..80).map(async |user: usize| {
-        let request = h2.post(format!("{}/v1/views", http.url)).header("content-type", "application/json");
-        request.body(view("p", &user.to_string()).to_string()).send().await.expect("an answer").status().as_u16()
+        let request = http::Request::post(format!("{}/v1/views", http.url)).header("content-type", "application/json");
+        let mut h2 = h2.clone().ready().await.expect("a connection");
+        let (response, mut body) = h2.send_request(request.body(()).expect("a request"), false).expect("sent");
+        body.send_data(view("p", &user.to_string()).to_string().into(), true).expect("sent");
+        response.await.expect("an answer").status().as_u16()
     });
     assert!(join_all(posts).await.iter().all(|status| *status == 202));
     Http::new(http.url.clone()).until_count("/v1/videos/p/views", 80).await;
