@@ -130,27 +130,27 @@ async fn v3_an_owner_that_was_paused_counts_nothing_twice() {
         let (status, _) = http.post("/v1/views:batch", &json!({"views": views.collect::<Vec<_>>()})).await;
         assert_eq!(status, 202);
     };
-    post(&http, 0..50).await;
+    post(&http, 0..30).await;
     for path in &paths {
-        http.until_count(path, 50).await;
+        http.until_count(path, 30).await;
     }
     machines.add_views().await;
     let (first, second) = (Pid::from_raw(machines.views[0].pid().cast_signed()), machines.http(1));
     for round in 1..=2_u64 {
-        post(&http, 0..(50 * round + 10)).await;
+        post(&http, 0..(30 * round + 10)).await;
         kill(first, Signal::SIGSTOP).expect("it runs");
-        post(&second, 0..50 * (round + 1)).await;
+        post(&second, 0..30 * (round + 1)).await;
         // The lease of the paused owner ends, and the other process takes over.
         for path in &paths {
-            second.until_count(path, 50 * (round + 1)).await;
+            second.until_count(path, 30 * (round + 1)).await;
         }
         kill(first, Signal::SIGCONT).expect("it was paused");
-        post(&http, 0..50 * (round + 1)).await;
+        post(&http, 0..30 * (round + 1)).await;
         machines.views[1].kill().await;
         machines.views[1].restart().await;
     }
-    post(&http, 0..151).await;
+    post(&http, 0..101).await;
     for path in &paths {
-        http.until_count(path, 151).await;
+        http.until_count(path, 101).await;
     }
 }
