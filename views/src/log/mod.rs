@@ -83,6 +83,13 @@ impl ViewLog {
         Ok(ViewLog { partitions, hasher: PairHasher::new(&secret), identity, _tasks: tasks })
     }
 
+    /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7). Returns its new mark; `None`: no
+    /// process has noticed a loss.
+    pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
+        let shown = tallystone_model::without_password(&redis.url);
+        Identity::accept(redis.access().primary(&redis.url)?, MARK, &shown).await
+    }
+
     /// What the last probe of the store found, and every change of that.
     pub fn status(&self) -> watch::Receiver<StoreStatus> {
         self.identity.watch()
