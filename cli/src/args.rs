@@ -20,6 +20,7 @@ use crate::rollup_worker::RollupWorkerArgs;
 use crate::server::ServerArgs;
 use crate::store::StoreVerb;
 use crate::token::TokenVerb;
+use crate::views::ViewsArgs;
 use crate::work::WorkArgs;
 use clap::{Parser, Subcommand};
 
@@ -35,7 +36,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Start the queue, counters and history for development, with their own Redis
+    /// Start the queue, counters, view counter and history for development, with their own Redis
     Dev(DevArgs),
     /// Run a demonstration
     #[command(subcommand)]
@@ -79,6 +80,8 @@ pub(crate) enum Verb {
     Server(ServerArgs),
     /// Serve counters over gRPC and HTTP; their data is in Redis
     Counters(CountersArgs),
+    /// Count views of videos, posted over HTTP; each user once in a window
+    Views(ViewsArgs),
     /// Process the rollup jobs of counters
     RollupWorker(RollupWorkerArgs),
     /// Write queue events from Kafka into Elasticsearch, and serve history queries

@@ -41,6 +41,7 @@ mod terminal;
 mod text;
 mod token;
 mod traces;
+mod views;
 mod work;
 
 use args::{Cli, Demo, Verb};
@@ -121,7 +122,10 @@ fn threads() -> usize {
 
 async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     let global = cli.global;
-    let serves = matches!(cli.verb, Verb::Server(_) | Verb::Indexer(_) | Verb::Counters(_) | Verb::RollupWorker(_));
+    let serves = matches!(
+        cli.verb,
+        Verb::Server(_) | Verb::Indexer(_) | Verb::Counters(_) | Verb::RollupWorker(_) | Verb::Views(_)
+    );
     let filter = global.log.as_deref().unwrap_or(if serves { "info" } else { "warn" });
     logs::start(filter, global.log_format)?;
     if !serves && !matches!(cli.verb, Verb::Dev(_)) {
@@ -134,6 +138,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
         Verb::Indexer(args) => indexer::run(args, &global).await,
         Verb::Counters(args) => counters::run(args, &global, output).await,
         Verb::RollupWorker(args) => rollup_worker::run(args, &global).await,
+        Verb::Views(args) => views::run(args, &global).await,
         Verb::Dev(args) => dev::run(args, &global, output).await,
         Verb::Queue(QueueVerb::Depth(args)) => {
             let session = args.history.session(&global, output).await?;

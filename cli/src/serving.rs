@@ -5,6 +5,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use tallystone_assembly::AssemblyError;
 use tallystone_link::ConnectError;
+use tallystone_views::log::OpenError;
 use tokio::net::TcpListener;
 
 /// Binds a port.
@@ -19,7 +20,10 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CliError>
 pub(crate) fn cannot_assemble(error: AssemblyError) -> CliError {
     match error {
         AssemblyError::Redis(error) => cannot_connect(error),
-        AssemblyError::Config(_) | AssemblyError::History(_) => CliError::usage(error),
+        AssemblyError::Views(OpenError::Connect(error)) => cannot_connect(error),
+        AssemblyError::Config(_) | AssemblyError::History(_) | AssemblyError::Views(OpenError::Partitions { .. }) => {
+            CliError::usage(error)
+        }
         _ => cannot_serve(&error),
     }
 }

@@ -37,6 +37,7 @@ pub(crate) struct AcceptArgs {
 struct Accepted {
     queues: Option<String>,
     counters: Option<String>,
+    views: Option<String>,
 }
 
 pub(crate) async fn run(verb: StoreVerb, output: Output) -> Result<(), CliError> {
@@ -44,15 +45,16 @@ pub(crate) async fn run(verb: StoreVerb, output: Output) -> Result<(), CliError>
     let config = load(args.file.path.as_deref(), args.redis.set(Overrides::default()))?;
     let shown = without_password(&config.redis.url);
     consent_to(&format!("Go on with the data that {shown} has now, without the data that it had before"), args.yes)?;
-    let AcceptedStore { queues, counters } = accept_store(&config.redis).await.map_err(cannot_connect)?;
-    let accepted = Accepted { queues, counters };
+    let AcceptedStore { queues, counters, views } = accept_store(&config.redis).await.map_err(cannot_connect)?;
+    let accepted = Accepted { queues, counters, views };
     output.one(&accepted, |accepted| {
-        let which = match (&accepted.queues, &accepted.counters) {
-            (None, None) => return format!("No server has noticed a loss of data in {shown}: nothing was changed."),
-            (Some(_), None) => "queues",
-            (None, Some(_)) => "counters",
-            (Some(_), Some(_)) => "queues and counters",
-        };
+        let Accepted { queues, counters, views } = accepted;
+        let marks = [("queues", queues), ("counters", counters), ("views", views)];
+        let which: Vec<&str> = marks.into_iter().filter_map(|(name, mark)| mark.as_ref().map(|_| name)).collect();
+        if which.is_empty() {
+            return format!("No server has noticed a loss of data in {shown}: nothing was changed.");
+        }
+        let which = which.join(" and ");
         format!("Accepted the {which} of {shown} as they are: running servers go on within a second.")
     })
 }

@@ -24,3 +24,4 @@ mod scripts;
 mod security;
 mod simulator;
 mod system;
+mod views;

@@ -1,5 +1,5 @@
-//! `tallystone dev`: a private Redis whose data survives restarts, and the queue, the counters and a rollup worker on it, in
-//! one process tree. Other users of the machine can use its ports, but not its data and its Redis.
+//! `tallystone dev`: a private Redis whose data survives restarts, and the queue, the counters, a rollup worker and the view
+//! counter on it, in one process tree. Other users of the machine can use its ports, but not its data and its Redis.
 
 mod private_store;
 mod running;
@@ -26,6 +26,8 @@ use tallystone_local::{
     PrivateElasticsearch, PrivateElasticsearchOptions, PrivateKafka, PrivateKafkaOptions, private_dir,
 };
 use tallystone_model::without_password;
+use tallystone_views::ViewsConfig;
+use tokio::net::TcpListener;
 
 /// The folder of what belongs to `--cluster`, in the data folder: its history is not mixed with that of a single Redis.
 const CLUSTER_DIR: &str = "cluster";
@@ -47,6 +49,10 @@ pub(crate) struct DevArgs {
     /// port if --listen has port 0]
     #[arg(long, value_name = "ADDRESS")]
     counters_listen: Option<SocketAddr>,
+    /// Where to count views over HTTP [default: the address of --listen with port 7620, or with a free port if --listen has
+    /// port 0]
+    #[arg(long, value_name = "ADDRESS")]
+    views_listen: Option<SocketAddr>,
     /// Also start Kafka and Elasticsearch, and keep history there (`./quickstart --full` installs them)
     #[arg(long, conflicts_with_all = ["kafka_brokers", "elasticsearch_url"])]
     full: bool,
@@ -70,14 +76,18 @@ pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Resul
         .set("server.listen", args.listen)
         .set("server.metrics_listen", args.metrics.metrics_listen)
         .set("counters.listen", args.counters_listen)
+        .set("views.listen", args.views_listen)
         .set("tls.insecure", args.insecure.then_some(true));
     let mut config = load(args.file.path.as_deref(), args.history.set(flags))?;
     traces::start(&config.telemetry, "tallystone-dev")?;
     check(&config, args.full)?;
     // From here on, a signal stops all that was started.
     let shutdown = Shutdown::listen().map_err(CliError::usage)?;
-    let listeners =
-        Listeners { queue: listen(config.server.listen).await?, counters: listen(counters_address(&config)).await? };
+    let counters = following(&config, config.counters.listen, CountersConfig::default().listen);
+    let views = following(&config, config.views.listen, ViewsConfig::default().listen);
+    let listeners = Listeners { queue: listen(config.server.listen).await?, counters: listen(counters).await? };
+    // The view counter needs a single Redis.
+    let views = if args.cluster { None } else { Some(listen(views).await?) };
     if let Some(address) = config.server.metrics_listen {
         // The port is bound for good when the server starts; its errors are shown now, before services start.
         std::net::TcpListener::bind(address)
@@ -104,7 +114,7 @@ pub(crate) async fn run(args: DevArgs, global: &Global, output: Output) -> Resul
         config.history.file = Some(data_dir.join("history.db"));
     }
     let private = Private { store: &store, module, full: full.as_ref(), data_dir: &data_dir };
-    let served = serve(&config, listeners, private, shutdown, output).await;
+    let served = serve(&config, (listeners, views), private, shutdown, output).await;
     store.stop().await;
     if let Some(full) = full {
         full.kafka.stop().await;
@@ -129,6 +139,7 @@ fn check(config: &Config, full: bool) -> Result<(), CliError> {
         ));
     }
     config.check_queue().and_then(|()| config.check_counters()).map_err(CliError::usage)?;
+    config.check_views().map_err(CliError::usage)?;
     config.check_indexer().map_err(CliError::usage)?;
     let default = RedisConfig::default();
     let is_other = config.redis.url != default.url || config.redis.access() != default.access();
@@ -154,11 +165,10 @@ fn check(config: &Config, full: bool) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Where no address is configured, the counters follow the queue: its interface, and a free port if it takes one.
-fn counters_address(config: &Config) -> SocketAddr {
-    let default = CountersConfig::default().listen;
-    if config.counters.listen != default {
-        return config.counters.listen;
+/// Where no address is configured, counters and views follow the queue: its interface, and a free port if it takes one.
+fn following(config: &Config, configured: SocketAddr, default: SocketAddr) -> SocketAddr {
+    if configured != default {
+        return configured;
     }
     let queue = config.server.listen;
     SocketAddr::new(queue.ip(), if queue.port() == 0 { 0 } else { default.port() })
@@ -174,7 +184,7 @@ struct Private<'a> {
 
 async fn serve(
     config: &Config,
-    listeners: Listeners,
+    listeners: (Listeners, Option<TcpListener>),
     Private { store, module, full, data_dir }: Private<'_>,
     shutdown: Shutdown,
     output: Output,
@@ -183,6 +193,7 @@ async fn serve(
     let running = Running {
         server: services.queue_url(),
         counters: services.counters_url(),
+        views: services.views_url(),
         namespace: NAMESPACE,
         redis_url: store.shown_url(),
         redis_conf: store.conf(data_dir),
@@ -213,12 +224,19 @@ async fn serve(
     stopped.map_err(|error| cannot_serve(&error))
 }
 
-/// The queue, the counters and their worker, with a namespace to try; its counts are exact at once.
-async fn start(config: &Config, listeners: Listeners) -> Result<AllInOne, tallystone_assembly::AssemblyError> {
+/// The queue, the counters, their worker and the view counter, with a namespace to try; its counts are exact at once.
+async fn start(
+    config: &Config,
+    (listeners, views): (Listeners, Option<TcpListener>),
+) -> Result<AllInOne, tallystone_assembly::AssemblyError> {
     let name = NamespaceName::parse(NAMESPACE)?;
     let accurate = NamespaceConfig { counter_type: CounterType::Accurate, num_queues: 1, ..NamespaceConfig::default() };
     create_namespace(config, &name, accurate).await?;
-    AllInOne::start(config, listeners).await?.with_rollup_worker(config).await
+    let all = AllInOne::start(config, listeners).await?.with_rollup_worker(config).await?;
+    match views {
+        Some(views) => all.with_views(config, views).await,
+        None => Ok(all),
+    }
 }
 
 /// The services that `--full` starts for history.

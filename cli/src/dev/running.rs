@@ -9,6 +9,7 @@ use tallystone_local::MODULE_FILE;
 pub(super) struct Running {
     pub(super) server: String,
     pub(super) counters: String,
+    pub(super) views: Option<String>,
     /// The namespace of counters to try.
     pub(super) namespace: &'static str,
     pub(super) redis_url: String,
@@ -40,6 +41,10 @@ pub(super) fn banner(running: &Running) -> String {
         (Some(kafka), Some(elasticsearch)) => format!("\n  Kafka    {kafka}\n  history  {elasticsearch}"),
         _ => String::new(),
     };
+    let views = match &running.views {
+        Some(url) => format!("{url} (HTTP: POST /v1/views)"),
+        None => "none: they need a single Redis".to_owned(),
+    };
     let compact = match &running.compact_module {
         Some(_) => "with the compact store: `tallystone compact`, CT. commands".to_owned(),
         None => format!("without the compact store: {MODULE_FILE} is not in the folder of this program"),
@@ -49,6 +54,7 @@ pub(super) fn banner(running: &Running) -> String {
   gRPC     {}{metrics}
   counters {} (gRPC and HTTP; open it in a browser)
            the namespace '{}' is ACCURATE: a count includes every acknowledged add
+  views    {}
   Redis    {} (its password is in {})
            {compact}{history}
   data     {} (kept; delete it to start empty)
@@ -65,6 +71,7 @@ Ctrl-C stops everything.",
         running.server,
         running.counters,
         running.namespace,
+        views,
         running.redis_url,
         running.redis_conf.display(),
         running.data_dir.display()

@@ -13,6 +13,7 @@ use tallystone_model::ConfigError;
 use tallystone_server::store::{OutboxBound, RedisOptions};
 use tallystone_server::{OutboxConfig, QueueTemplates, ServerConfig, TenantConfigs};
 use tallystone_serving::{AuditConfig, AuthConfig, JwtConfig, Limits, Ports, TlsConfig};
+use tallystone_views::ViewsConfig;
 use tallystone_workers::RollupWorkerConfig;
 
 /// Every section, by its name in the file.
@@ -55,6 +56,8 @@ pub struct Config {
     pub counters: CountersConfig,
     /// The rollup worker.
     pub rollup_worker: RollupWorkerConfig,
+    /// The view counter.
+    pub views: ViewsConfig,
     /// The Redis with the counter sets that the rollup worker publishes to.
     pub compact: CompactConfig,
 }
@@ -93,6 +96,14 @@ impl Config {
         self.rollup_worker.check()?;
         self.check_ports("rollup_worker", None, self.rollup_worker.metrics_listen)?;
         self.compact.check()?;
+        self.client.check()?;
+        self.redis.check()
+    }
+
+    /// Checks the sections that the view counter uses.
+    pub fn check_views(&self) -> Result<(), ConfigError> {
+        self.views.check()?;
+        self.check_ports("views", self.views.listen.into(), self.views.metrics_listen)?;
         self.client.check()?;
         self.redis.check()
     }

@@ -15,6 +15,9 @@ pub enum AssemblyError {
     /// Redis cannot be used.
     #[error(transparent)]
     Redis(#[from] ConnectError),
+    /// The log of views cannot be opened.
+    #[error(transparent)]
+    Views(#[from] tallystone_views::log::OpenError),
     /// The history store cannot be opened.
     #[error("history: {0}")]
     History(String),

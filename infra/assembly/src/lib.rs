@@ -1,7 +1,7 @@
 //! How a process is put together from parts. The command line, the demo, the bench and the tests all use it.
 //!
 //! What lives here: the whole configuration ([`Config`]), and one file per process: the queue's server with its relay and
-//! history ([`queue`]), the counters ([`counters`]), the rollup worker ([`RollupWorker`]), the indexer ([`indexer`]), and
+//! history ([`queue`]), the counters ([`counters`]), the rollup worker ([`RollupWorker`]), the view counter ([`views`]), the indexer ([`indexer`]), and
 //! several of them in one process ([`AllInOne`]); the operator's word on a Redis ([`accept_store`]), and the
 //! refill of counter sets ([`republish`]). What may not: command-line arguments, output for people, and the work
 //! that a part does.
@@ -19,6 +19,7 @@ mod queue;
 mod rollup_worker;
 mod store;
 mod telemetry;
+mod views;
 
 pub use all_in_one::{AllInOne, Listeners, create_namespace};
 pub use client::ClientConfig;
@@ -32,3 +33,4 @@ pub use queue::{queue, queue_over};
 pub use rollup_worker::{RollupWorker, own_name, rollup_worker};
 pub use store::{AcceptedStore, accept_store};
 pub use telemetry::TelemetryConfig;
+pub use views::views;

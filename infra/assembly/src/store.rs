@@ -3,6 +3,7 @@
 use tallystone_counters::redis::RedisNamespaces;
 use tallystone_link::{ConnectError, RedisConfig};
 use tallystone_server::store::RedisStore;
+use tallystone_views::log::ViewLog;
 
 /// What was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,11 +12,16 @@ pub struct AcceptedStore {
     pub queues: Option<String>,
     /// The new identity mark of the counters; `None`: no process has noticed a loss of them.
     pub counters: Option<String>,
+    /// The new identity mark of the log of views; `None`: no process has noticed a loss of it.
+    pub views: Option<String>,
 }
 
 /// Accepts the data that a Redis has now, after it was deleted or is older than it was (X7). Running processes go on with
 /// it.
 pub async fn accept_store(redis: &RedisConfig) -> Result<AcceptedStore, ConnectError> {
-    let queues = RedisStore::accept(redis).await?;
-    Ok(AcceptedStore { queues, counters: RedisNamespaces::accept(redis).await? })
+    Ok(AcceptedStore {
+        queues: RedisStore::accept(redis).await?,
+        counters: RedisNamespaces::accept(redis).await?,
+        views: ViewLog::accept(redis).await?,
+    })
 }

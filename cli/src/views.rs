@@ -1,0 +1,49 @@
+//! `tallystone views`
+
+use crate::config::{ConfigFile, MetricsFlag, Overrides, PortFlags, RedisFlags, load};
+use crate::error::CliError;
+use crate::global::Global;
+use crate::serving::{cannot_assemble, cannot_serve, listen};
+use crate::shutdown::Shutdown;
+use crate::traces;
+use clap::Args;
+use std::net::SocketAddr;
+
+#[derive(Args, Debug)]
+pub(crate) struct ViewsArgs {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Where to serve HTTP [default: 127.0.0.1:7620]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Names under which clients and browsers may call, in addition to IP addresses and loopback names: without port,
+    /// separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    http_hosts: Option<Vec<String>>,
+    /// Address of the counters server that keeps the counts [default: http://127.0.0.1:7610]
+    #[arg(long, value_name = "URL")]
+    counters: Option<String>,
+    #[command(flatten)]
+    metrics: MetricsFlag,
+    #[command(flatten)]
+    ports: PortFlags,
+    #[command(flatten)]
+    redis: RedisFlags,
+}
+
+pub(crate) async fn run(args: ViewsArgs, global: &Global) -> Result<(), CliError> {
+    let flags = Overrides::default()
+        .set("views.listen", args.listen)
+        .set("views.http_hosts", args.http_hosts)
+        .set("views.counters_url", args.counters)
+        .set("views.metrics_listen", args.metrics.metrics_listen)
+        .set_credentials(&global.credentials)
+        .set_telemetry(&global.telemetry);
+    let config = load(args.file.path.as_deref(), args.redis.set(args.ports.set(flags)))?;
+    traces::start(&config.telemetry, "tallystone-views")?;
+    let shutdown = Shutdown::listen().map_err(CliError::usage)?;
+    let host = tallystone_assembly::views(&config).await.map_err(cannot_assemble)?;
+    tracing::info!(counters = config.views.counters_url, "counting views");
+    let listener = listen(config.views.listen).await?;
+    host.serve(listener, shutdown.requested()).await.map_err(|error| cannot_serve(&error))
+}

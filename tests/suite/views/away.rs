@@ -1,0 +1,77 @@
+//! Reads go on while something is away, and what was accepted counts later (V3, V5).
+
+use super::machines::Machines;
+use super::view;
+use crate::counting::house::until;
+use serde_json::json;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
+
+/// The accept limit of the counters, and some time for their clock.
+const TOO_OLD_MS: u64 = 7_000;
+
+fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set");
+    u64::try_from(since_1970.as_millis()).expect("not yet")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_v5_views_accepted_while_the_counters_are_away_count_and_reads_go_on() {
+    let mut machines = Machines::start(1).await;
+    let http = machines.http(0);
+    http.accepted("/v1/views", &view("v", "before")).await;
+    http.until_count("/v1/videos/v/views", 1).await;
+    machines.counters.kill().await;
+    for user in 0..40 {
+        http.accepted("/v1/views", &view("v", &user.to_string())).await;
+    }
+    // Their first tokens are too old when the counters are back.
+    let is_too_old = |times: &Vec<u64>| times.iter().any(|at_ms| at_ms + TOO_OLD_MS < now_ms());
+    until(async || machines.waiting_deltas().await, is_too_old).await;
+    let (status, counts) = http.get("/v1/videos/v/views").await;
+    assert_eq!((status, &counts["viewCount"]), (200, &json!(1)), "{counts}");
+    assert!(counts["ageMs"].as_u64().is_some_and(|age_ms| age_ms > 1_000), "{counts}");
+    let (status, answer) = http.get("/v1/videos/never-read/views").await;
+    assert_eq!((status, &answer["error"]["reason"]), (503, &json!("NO_COUNT")));
+    machines.counters.restart().await;
+    let counts = http.until("/v1/videos/v/views", |counts| counts["pageViews"] == 41).await;
+    assert_eq!((&counts["viewCount"], &counts["dailyVisitors"]), (&json!(41), &json!(41)), "{counts}");
+    until(async || machines.waiting_deltas().await, Vec::is_empty).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v5_reads_are_answered_at_once_while_redis_and_the_counters_are_away() {
+    let mut machines = Machines::start(2).await;
+    let readers = [machines.http(0), machines.http(1)];
+    readers[0].accepted("/v1/views", &view("v", "u")).await;
+    for reader in &readers {
+        reader.until_count("/v1/videos/v/views", 1).await;
+    }
+    let (mut reads, mut slowest) = (0, Duration::ZERO);
+    for away in ["redis", "counters"] {
+        match away {
+            "redis" => machines.redis.kill().await,
+            _ => machines.counters.kill().await,
+        }
+        for _ in 0..200 {
+            for reader in &readers {
+                let began = Instant::now();
+                let (status, counts) = reader.get("/v1/videos/v/views").await;
+                slowest = slowest.max(began.elapsed());
+                assert_eq!((status, &counts["viewCount"]), (200, &json!(1)), "without {away}: {counts}");
+                reads += 1;
+            }
+        }
+        let (status, _) = match away {
+            "redis" => readers[0].post("/v1/views", &view("w", "u")).await,
+            _ => (503, json!(null)),
+        };
+        assert_eq!(status, 503, "no view is accepted without a log");
+        match away {
+            "redis" => machines.redis.restart().await,
+            _ => machines.counters.restart().await,
+        }
+    }
+    println!("{reads} reads, the slowest took {slowest:?}");
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+}

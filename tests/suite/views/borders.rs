@@ -1,0 +1,55 @@
+//! Borders of windows in the log: its times decide, and nothing else. The test writes the entries itself, with the times that
+//! it needs.
+
+use super::stage::Stage;
+use serde_json::json;
+use tallystone_views::{ViewNamespace, WindowKind};
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// An entry of the log with one view.
+fn entry(namespace: &str, video: &str, user: &str) -> Vec<u8> {
+    let lengths = [namespace, video, user].map(|text| text.len() as u8);
+    [&[0; 8][..], &lengths, namespace.as_bytes(), video.as_bytes(), user.as_bytes()].concat()
+}
+
+#[tokio::test]
+async fn v2_v6_windows_end_at_the_millisecond_of_the_log() {
+    let tumbling = ViewNamespace {
+        name: "ten".to_owned(),
+        window: WindowKind::Tumbling,
+        window_ms: HOUR_MS / 6,
+        ..ViewNamespace::default()
+    };
+    let berlin =
+        ViewNamespace { name: "berlin".to_owned(), time_zone: "Europe/Berlin".to_owned(), ..ViewNamespace::default() };
+    let Stage { http, house, .. } = &Stage::start(vec![ViewNamespace::default(), tumbling, berlin], 1).await;
+    let mut redis = house.redis.connection().await;
+    // 2026-03-28T22:00:00Z, an hour before midnight in Berlin, and before the day on which its clocks change.
+    let begin_ms = 1_774_735_200_000_u64;
+    for (after_ms, namespace) in [
+        (1, "default"),
+        (1, "ten"),
+        (HOUR_MS / 6 - 1, "ten"),
+        (HOUR_MS / 6, "ten"),
+        (HOUR_MS / 6, "ten"),
+        (HOUR_MS - 1, "berlin"),
+        (HOUR_MS, "default"),
+        (HOUR_MS, "berlin"),
+        (HOUR_MS + 1, "default"),
+        (2 * HOUR_MS, "default"),
+    ] {
+        let mut command = redis::cmd("XADD");
+        command.arg("tc:views:{0}:log").arg(format!("{}-*", begin_ms + after_ms)).arg("v");
+        let _: String = command.arg(entry(namespace, "v", "u")).query_async(&mut redis).await.expect("an entry");
+    }
+    let of = |namespace: &str, day: &str| format!("/{namespace}/v1/videos/v/views?day={day}");
+    let counts = http.until(&of("default", "2026-03-28"), |counts| counts["pageViews"] == 4).await;
+    assert_eq!((&counts["viewCount"], &counts["dailyVisitors"]), (&json!(2), &json!(1)), "{counts}");
+    let counts = http.until(&of("ten", "2026-03-28"), |counts| counts["pageViews"] == 4).await;
+    assert_eq!((&counts["viewCount"], &counts["dailyVisitors"]), (&json!(2), &json!(1)), "{counts}");
+    for (day, visitors) in [("2026-03-28", 1), ("2026-03-29", 1)] {
+        let counts = http.until(&of("berlin", day), |counts| counts["pageViews"] == 2).await;
+        assert_eq!((&counts["viewCount"], &counts["dailyVisitors"]), (&json!(1), &json!(visitors)), "{counts}");
+    }
+}

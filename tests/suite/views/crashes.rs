@@ -1,0 +1,156 @@
+//! Every view that was accepted counts once, whatever is killed (V3).
+
+use super::machines::Machines;
+use super::stage::Http;
+use super::view;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::sleep;
+
+const VIDEOS: usize = 12;
+const USERS: usize = 4_000;
+const POSTERS: usize = 6;
+/// What is killed, how often.
+const KILLS: usize = 9;
+
+/// Pairs that were accepted.
+type Pairs = BTreeSet<(usize, usize)>;
+
+/// Posts random pairs, alone and in batches, each until it is accepted, until it is stopped.
+async fn post(http: Http, seed: u64, stopping: Arc<AtomicBool>, posted: Arc<AtomicUsize>) -> Pairs {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut accepted = Pairs::new();
+    while !stopping.load(Ordering::Relaxed) {
+        let size = if random.random_bool(0.5) { 1 } else { random.random_range(2..40) };
+        // The first video is viral.
+        let video = |random: &mut StdRng| random.random_range(0..VIDEOS) * usize::from(random.random_bool(0.6));
+        let pairs: Vec<_> = (0..size).map(|_| (video(&mut random), random.random_range(0..USERS))).collect();
+        let bodies: Vec<Value> =
+            pairs.iter().map(|(video, user)| view(&format!("v{video}"), &format!("u{user}"))).collect();
+        let (path, body) = match &bodies[..] {
+            [one] => ("/v1/views", one.to_string()),
+            many => ("/v1/views:batch", json!({ "views": many }).to_string()),
+        };
+        loop {
+            let answer = http.try_call(Method::POST, path, body.clone()).await;
+            let is_accepted = |(status, answer): &(u16, Value)| {
+                let results = answer["results"].as_array().into_iter().flatten();
+                *status == 202 && results.into_iter().all(|result| *result == json!({}))
+            };
+            if answer.as_ref().is_ok_and(is_accepted) {
+                break;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        posted.fetch_add(size, Ordering::Relaxed);
+        accepted.extend(pairs);
+    }
+    accepted
+}
+
+/// Waits until that much more was posted.
+async fn until_posted(posted: &AtomicUsize, more: usize) {
+    let goal = posted.load(Ordering::Relaxed) + more;
+    crate::counting::house::until(async || posted.load(Ordering::Relaxed), |posted| *posted >= goal).await;
+}
+
+async fn assert_exact(http: &Http, accepted: &Pairs) {
+    let mut expected: BTreeMap<usize, u64> = BTreeMap::new();
+    accepted.iter().for_each(|(video, _)| *expected.entry(*video).or_default() += 1);
+    for (video, expected) in expected {
+        let path = format!("/v1/videos/v{video}/views");
+        let counts = http.until_count(&path, expected).await;
+        assert!(counts["pageViews"].as_u64() >= Some(expected), "{counts}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_accepted_views_count_once_although_everything_is_killed() {
+    let seed: u64 = rand::rng().random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut machines = Machines::start(1).await;
+    let (stopping, posted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let posters: Vec<_> = (0..POSTERS as u64)
+        .map(|number| tokio::spawn(post(machines.http(0), seed ^ number, stopping.clone(), posted.clone())))
+        .collect();
+    for round in 0..KILLS {
+        // A random point under load.
+        until_posted(&posted, random.random_range(100..2_000)).await;
+        match round % 3 {
+            0 => {
+                machines.views[0].kill().await;
+                machines.views[0].restart().await;
+            }
+            1 => {
+                machines.redis.kill().await;
+                machines.redis.restart().await;
+            }
+            _ => {
+                machines.counters.kill().await;
+                machines.counters.restart().await;
+            }
+        }
+    }
+    until_posted(&posted, 100).await;
+    stopping.store(true, Ordering::Relaxed);
+    let mut accepted = Pairs::new();
+    for poster in posters {
+        accepted.extend(poster.await.expect("no panic"));
+    }
+    assert_exact(&machines.http(0), &accepted).await;
+    // Once more in new processes: what they read back is what was counted.
+    machines.views[0].kill().await;
+    machines.views[0].restart().await;
+    let http = machines.http(0);
+    for (video, user) in accepted.iter().step_by(97) {
+        http.accepted("/v1/views", &view(&format!("v{video}"), &format!("u{user}"))).await;
+    }
+    http.accepted("/v1/views", &view("last", "u")).await;
+    http.until_count("/v1/videos/last/views", 1).await;
+    assert_exact(&http, &accepted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v3_an_owner_that_was_paused_counts_nothing_twice() {
+    let mut machines = Machines::start(1).await;
+    let http = machines.http(0);
+    let paths: Vec<String> = (0..8).map(|video| format!("/v1/videos/z{video}/views")).collect();
+    let post = async |http: &Http, users: std::ops::Range<u64>| {
+        let views =
+            (0..8).flat_map(|video| users.clone().map(move |user| view(&format!("z{video}"), &user.to_string())));
+        let (status, _) = http.post("/v1/views:batch", &json!({"views": views.collect::<Vec<_>>()})).await;
+        assert_eq!(status, 202);
+    };
+    post(&http, 0..30).await;
+    for path in &paths {
+        http.until_count(path, 30).await;
+    }
+    machines.add_views().await;
+    let (first, second) = (Pid::from_raw(machines.views[0].pid().cast_signed()), machines.http(1));
+    for round in 1..=2_u64 {
+        post(&http, 0..(30 * round + 10)).await;
+        kill(first, Signal::SIGSTOP).expect("it runs");
+        post(&second, 0..30 * (round + 1)).await;
+        // The lease of the paused owner ends, and the other process takes over.
+        for path in &paths {
+            second.until_count(path, 30 * (round + 1)).await;
+        }
+        kill(first, Signal::SIGCONT).expect("it was paused");
+        post(&http, 0..30 * (round + 1)).await;
+        machines.views[1].kill().await;
+        machines.views[1].restart().await;
+    }
+    post(&http, 0..101).await;
+    for path in &paths {
+        http.until_count(path, 101).await;
+    }
+}

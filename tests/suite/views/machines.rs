@@ -1,0 +1,58 @@
+//! What is killed and stopped: one durable Redis, a server of counters, and view counters.
+
+use super::stage::Http;
+use crate::crash::machines::{Redis, Server};
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// All of them.
+pub(super) struct Machines {
+    pub(super) redis: Redis,
+    pub(super) counters: Server,
+    pub(super) views: Vec<Server>,
+    config: PathBuf,
+    _dir: TempDir,
+}
+
+impl Machines {
+    /// With so many view counters, each on two partitions.
+    pub(super) async fn start(views: usize) -> Machines {
+        let dir = TempDir::new().expect("a temporary folder");
+        let config = dir.path().join("tallystone.toml");
+        std::fs::write(&config, "[views]\npartitions = 2\n").expect("a file");
+        let redis = Redis::start().await;
+        let counters = Server::start_as(&["counters", "--redis-url", &redis.url(), "--log", "error"]).await;
+        let mut machines = Machines { redis, counters, views: Vec::new(), config, _dir: dir };
+        for _ in 0..views {
+            machines.add_views().await;
+        }
+        machines
+    }
+
+    /// One more view counter.
+    pub(super) async fn add_views(&mut self) {
+        let (redis, counters) = (self.redis.url(), self.counters.url());
+        let config = self.config.to_str().expect("a plain path");
+        let args = ["views", "--config", config, "--redis-url", &redis, "--counters", &counters, "--log", "error"];
+        self.views.push(Server::start_as(&args).await);
+    }
+
+    /// A client of one of them.
+    pub(super) fn http(&self, number: usize) -> Http {
+        Http::new(self.views[number].url())
+    }
+
+    /// The times of the deltas that wait for the counters, in Unix ms.
+    pub(super) async fn waiting_deltas(&self) -> Vec<u64> {
+        let client = redis::Client::open(self.redis.url()).expect("an address");
+        let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+        let mut times = Vec::new();
+        for partition in 0..2 {
+            let mut command = redis::cmd("XRANGE");
+            command.arg(format!("tc:views:{{{partition}}}:deltas")).arg("-").arg("+");
+            let entries: Vec<(String, Vec<Vec<u8>>)> = command.query_async(&mut connection).await.expect("entries");
+            times.extend(entries.iter().filter_map(|(id, _)| id.split('-').next()?.parse::<u64>().ok()));
+        }
+        times
+    }
+}

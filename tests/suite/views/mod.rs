@@ -1,0 +1,20 @@
+//! The view counter on a real Redis and a real counters server (V1 to V6).
+//!
+//! What lives here: what callers see over HTTP (`http`), borders of windows in the log (`borders`), processes that are killed,
+//! stopped and away (`crashes`, `away`, on `machines`), and `tallystone dev` (`dev`). What may not: the windows by themselves, which
+//! the crate tests against its oracle.
+
+mod away;
+mod borders;
+mod crashes;
+mod dev;
+mod http;
+mod machines;
+mod stage;
+
+use serde_json::{Value, json};
+
+/// A view as the seed posts it.
+fn view(video: &str, user: &str) -> Value {
+    json!({"videoId": video, "userId": user, "timestamp": "2026-11-25T08:00:00Z"})
+}

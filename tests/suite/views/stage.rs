@@ -1,0 +1,76 @@
+//! A view counter within this process, and a client of it.
+
+use crate::counting::house::{House, until};
+use reqwest::{Client, Method};
+use serde_json::Value;
+use tallystone_assembly::Config;
+use tallystone_serving::Running;
+use tallystone_tests::volatile;
+use tallystone_views::ViewNamespace;
+use tokio::net::TcpListener;
+
+/// A client over HTTP.
+pub(super) struct Http {
+    client: Client,
+    pub(super) url: String,
+}
+
+impl Http {
+    pub(super) fn new(url: String) -> Http {
+        Http { client: Client::builder().no_proxy().build().expect("a client"), url }
+    }
+
+    /// A call and its status; an empty body is `null`. An error: no answer came.
+    pub(super) async fn try_call(&self, method: Method, path: &str, body: String) -> reqwest::Result<(u16, Value)> {
+        let request = self.client.request(method, format!("{}{path}", self.url));
+        let response = request.header("content-type", "application/json").body(body).send().await?;
+        let (status, text) = (response.status().as_u16(), response.text().await?);
+        Ok((status, serde_json::from_str(&text).unwrap_or_default()))
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        self.try_call(Method::POST, path, body.to_string()).await.expect("an answer")
+    }
+
+    /// Posts a view that is accepted.
+    pub(super) async fn accepted(&self, path: &str, body: &Value) {
+        let (status, answer) = self.post(path, body).await;
+        assert_eq!((status, answer), (202, Value::Null), "{body}");
+    }
+
+    pub(super) async fn get(&self, path: &str) -> (u16, Value) {
+        self.try_call(Method::GET, path, String::new()).await.expect("an answer")
+    }
+
+    /// Waits until the counts at a path are as expected.
+    pub(super) async fn until(&self, path: &str, is_expected: impl Fn(&Value) -> bool) -> Value {
+        until(async || self.get(path).await.1, is_expected).await
+    }
+
+    /// Waits until a video has this count.
+    pub(super) async fn until_count(&self, path: &str, count: u64) -> Value {
+        self.until(path, |counts| counts["viewCount"] == count).await
+    }
+}
+
+/// A view counter within this process.
+pub(super) struct Stage {
+    pub(super) http: Http,
+    pub(super) house: House,
+    _views: Running,
+}
+
+impl Stage {
+    /// With these namespaces and partitions.
+    pub(super) async fn start(namespaces: Vec<ViewNamespace>, partitions: u16) -> Stage {
+        let house = House::without_rollups().await;
+        let mut config = Config { redis: volatile(&house.redis.url()), ..Config::default() };
+        config.views.counters_url = house.urls[0].clone();
+        config.views.partitions = partitions;
+        config.views.namespaces = namespaces;
+        let host = tallystone_assembly::views(&config).await.expect("a view counter");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let views = Running::start(host, listener).expect("a bound port");
+        Stage { http: Http::new(views.url()), house, _views: views }
+    }
+}

@@ -1,0 +1,48 @@
+//! The view counter over HTTP: `POST /v1/views`, `POST /v1/views:batch` and `GET /v1/videos/{videoId}/views`, each also
+//! behind the name of a namespace (V1).
+//!
+//! What lives here: bodies, statuses, rights. What may not: anything that knows how views are counted.
+
+mod get;
+mod post;
+mod status;
+
+use crate::service::ViewService;
+use axum::Router;
+use axum::routing::{get, post};
+use std::sync::Arc;
+use tallystone_link::StoreStatus;
+use tallystone_serving::Host;
+use tallystone_serving::http::FaultBody;
+use tokio::sync::watch;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+/// Adds the paths to a host.
+pub fn attach(host: Host, views: Arc<ViewService>) -> Host {
+    host.spawn(report_health(views.log_status(), host.health()));
+    let paths = Router::new()
+        .route("/v1/views", post(post::one))
+        .route("/v1/views:batch", post(post::many))
+        .route("/v1/videos/{video}/views", get(get::counts))
+        .route("/{namespace}/v1/views", post(post::one_in))
+        .route("/{namespace}/v1/views:batch", post(post::many_in))
+        .route("/{namespace}/v1/videos/{video}/views", get(get::counts_in))
+        .method_not_allowed_fallback(async || FaultBody::method_not_allowed())
+        .with_state(views);
+    host.http(paths)
+}
+
+/// Reports SERVING while the log accepts views. Reads go on without it.
+async fn report_health(mut status: watch::Receiver<StoreStatus>, reporter: HealthReporter) {
+    loop {
+        let serving = match *status.borrow_and_update() {
+            StoreStatus::Serving => ServingStatus::Serving,
+            StoreStatus::Unavailable | StoreStatus::Lost(_) => ServingStatus::NotServing,
+        };
+        reporter.set_service_status("", serving).await;
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}

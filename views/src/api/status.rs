@@ -1,0 +1,60 @@
+//! The one place where a [`Refusal`] becomes a status; so it is where each counts for the metrics, once.
+
+use crate::Refusal;
+use crate::metrics;
+use std::collections::HashMap;
+use std::time::Duration;
+use tallystone_model::Applied;
+use tallystone_proto::RpcStatus;
+use tallystone_proto::status::{rpc_status, to_call, with_retry_delay};
+use tallystone_serving::http::FaultBody;
+use tonic::Code;
+
+/// After which time an overloaded server may have room, in ms.
+const RETRY_AFTER_MS: u64 = 100;
+
+/// The body of a refused call.
+pub(super) fn of_call(refusal: &Refusal) -> FaultBody {
+    FaultBody::from(to_call(of_refusal(refusal, None)))
+}
+
+/// The body of one item of a batch.
+pub(super) fn of_item(number: usize, refusal: &Refusal) -> FaultBody {
+    FaultBody::of_item(&of_refusal(refusal, Some(number)))
+}
+
+fn of_refusal(refusal: &Refusal, item: Option<usize>) -> RpcStatus {
+    metrics::refused(refusal);
+    let mut metadata = HashMap::new();
+    let mut applied = |applied: &str| drop(metadata.insert("applied".to_owned(), applied.to_owned()));
+    let code = match refusal {
+        Refusal::Invalid { .. } => Code::InvalidArgument,
+        Refusal::NamespaceNotFound(_) => Code::NotFound,
+        Refusal::Overloaded => {
+            applied("no");
+            metadata.insert("retry_after_ms".to_owned(), RETRY_AFTER_MS.to_string());
+            Code::ResourceExhausted
+        }
+        Refusal::Unavailable { applied: known, .. } => {
+            applied(match known {
+                Applied::No => "no",
+                Applied::Unknown => "unknown",
+            });
+            Code::Unavailable
+        }
+        Refusal::DataLoss(_) => Code::DataLoss,
+        Refusal::NoCount => Code::Unavailable,
+        Refusal::Internal(_) => Code::Internal,
+    };
+    match refusal {
+        Refusal::Invalid { field, why } => {
+            let field = item.map_or_else(|| (*field).to_owned(), |number| format!("views[{number}].{field}"));
+            rpc_status(code, format!("{field}: {why}"), refusal.reason(), metadata, Some((field, why.clone())))
+        }
+        Refusal::Overloaded => {
+            let status = rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None);
+            with_retry_delay(status, Duration::from_millis(RETRY_AFTER_MS))
+        }
+        _ => rpc_status(code, refusal.to_string(), refusal.reason(), metadata, None),
+    }
+}

@@ -1,0 +1,217 @@
+//! Which pairs have counted, in one window of one partition. Times come from the log, and never go back: so this state is
+//! a function of the log's prefix alone.
+
+use super::hash::Pair;
+use super::table::PairTable;
+use super::window::{Window, day_at};
+use std::collections::VecDeque;
+
+/// Pairs of a sliding window are dropped in so many parts.
+const GENERATIONS: u64 = 6;
+/// A pair has the time of its first view as an offset of three bytes within its generation.
+const OFFSET_BYTES: usize = 3;
+const _: () = assert!(super::window::SLIDING_MS_MAX / GENERATIONS < 1 << (8 * OFFSET_BYTES));
+
+/// The pairs of one window.
+pub(crate) struct Pairs {
+    kept: Kept,
+}
+
+enum Kept {
+    /// There is no window.
+    None,
+    /// All pairs have windows with the same end.
+    Together { window: Window, begin_ms: u64, end_ms: u64, table: PairTable<0> },
+    /// Each pair has its own window.
+    Sliding { window_ms: u64, generations: VecDeque<Generation> },
+}
+
+/// The pairs whose windows began within a part of the window's length. Only the newest one changes.
+struct Generation {
+    begin_ms: u64,
+    table: PairTable<OFFSET_BYTES>,
+}
+
+impl Pairs {
+    /// No pair has counted.
+    pub(crate) fn new(window: &Window) -> Pairs {
+        let kept = match window {
+            Window::None => Kept::None,
+            Window::Sliding(window_ms) => Kept::Sliding { window_ms: *window_ms, generations: VecDeque::new() },
+            Window::Tumbling(_) | Window::Day(_) => {
+                Kept::Together { window: window.clone(), begin_ms: 0, end_ms: 0, table: PairTable::new() }
+            }
+        };
+        Pairs { kept }
+    }
+
+    /// Takes a view of this time (Unix ms), and returns whether it is the first in its window.
+    pub(crate) fn is_first(&mut self, pair: &Pair, at_ms: u64) -> bool {
+        match &mut self.kept {
+            Kept::None => true,
+            Kept::Together { window, begin_ms, end_ms, table } => {
+                if at_ms >= *end_ms {
+                    (*begin_ms, *end_ms) = bounds(window, at_ms);
+                    *table = PairTable::new();
+                }
+                table.insert(pair, [])
+            }
+            Kept::Sliding { window_ms, generations } => slide(*window_ms, generations, pair, at_ms),
+        }
+    }
+
+    /// Pairs that counted before this time are of no more use to views from `at_ms` on.
+    pub(crate) fn needed_from_ms(&self, at_ms: u64) -> u64 {
+        match &self.kept {
+            Kept::None => at_ms,
+            Kept::Together { begin_ms, end_ms, .. } => {
+                if at_ms < *end_ms {
+                    *begin_ms
+                } else {
+                    at_ms
+                }
+            }
+            Kept::Sliding { window_ms, .. } => at_ms.saturating_sub(*window_ms) + 1,
+        }
+    }
+
+    /// Whether views have to remember their pairs.
+    pub(crate) fn are_kept(&self) -> bool {
+        !matches!(self.kept, Kept::None)
+    }
+
+    /// The number of pairs, and the memory that they take in bytes.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        match &self.kept {
+            Kept::None => (0, 0),
+            Kept::Together { table, .. } => (table.len(), table.bytes()),
+            Kept::Sliding { generations, .. } => generations.iter().fold((0, 0), |(pairs, bytes), generation| {
+                (pairs + generation.table.len(), bytes + generation.table.bytes())
+            }),
+        }
+    }
+}
+
+/// The first ms of the window, and the first after it.
+fn bounds(window: &Window, at_ms: u64) -> (u64, u64) {
+    match window {
+        Window::Tumbling(window_ms) => {
+            let begin_ms = at_ms - at_ms % window_ms;
+            (begin_ms, begin_ms + window_ms)
+        }
+        Window::Day(zone) => {
+            let (_, first_ms, last_ms) = day_at(zone, at_ms);
+            (first_ms, last_ms + 1)
+        }
+        Window::None | Window::Sliding(_) => (at_ms, at_ms),
+    }
+}
+
+fn slide(window_ms: u64, generations: &mut VecDeque<Generation>, pair: &Pair, at_ms: u64) -> bool {
+    let length_ms = (window_ms / GENERATIONS).max(1);
+    while generations.front().is_some_and(|oldest| oldest.begin_ms + length_ms - 1 + window_ms <= at_ms) {
+        generations.pop_front();
+    }
+    for generation in generations.iter().rev() {
+        if let Some([a, b, c]) = generation.table.get(pair) {
+            let first_ms = generation.begin_ms + u64::from(u32::from_be_bytes([0, a, b, c]));
+            if first_ms + window_ms > at_ms {
+                return false;
+            }
+            // An older generation can only have an older window of it.
+            break;
+        }
+    }
+    let begin_ms = at_ms - at_ms % length_ms;
+    if generations.back().is_none_or(|newest| newest.begin_ms != begin_ms) {
+        generations.push_back(Generation { begin_ms, table: PairTable::new() });
+    }
+    let [.., a, b, c] = (at_ms - begin_ms).to_be_bytes();
+    generations.back_mut().is_some_and(|newest| newest.table.insert(pair, [a, b, c]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dedupe::hash::PairHasher;
+    use jiff::tz::TimeZone;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+    use std::collections::HashMap;
+
+    /// What the window means, without any care for memory: when the window of each pair began.
+    struct Oracle {
+        window: Window,
+        began: HashMap<Pair, u64>,
+    }
+
+    impl Oracle {
+        fn is_first(&mut self, pair: Pair, at_ms: u64) -> bool {
+            let is_in = |began: u64| match &self.window {
+                Window::None => false,
+                Window::Tumbling(window_ms) => began / window_ms == at_ms / window_ms,
+                Window::Sliding(window_ms) => at_ms < began + window_ms,
+                Window::Day(zone) => day_at(zone, began).0 == day_at(zone, at_ms).0,
+            };
+            if self.began.get(&pair).is_some_and(|began| is_in(*began)) {
+                return false;
+            }
+            self.began.insert(pair, at_ms);
+            true
+        }
+    }
+
+    fn windows() -> [Window; 6] {
+        let zone = TimeZone::get("America/New_York").unwrap();
+        [
+            Window::None,
+            Window::Tumbling(600_000),
+            Window::Sliding(3_600_000),
+            Window::Sliding(1_000),
+            Window::Sliding(SLIDING),
+            Window::Day(zone),
+        ]
+    }
+    const SLIDING: u64 = super::super::window::SLIDING_MS_MAX;
+
+    #[test]
+    fn v2_v6_every_window_decides_as_the_oracle_does() {
+        let seed: u64 = rand::rng().random();
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let hasher = PairHasher::new(&[3; 32]);
+        for window in windows() {
+            for step_ms_max in [3, 400, 90_000, 9_000_000] {
+                let mut oracle = Oracle { window: window.clone(), began: HashMap::new() };
+                let (mut pairs, mut at_ms) = (Pairs::new(&window), 1_790_000_000_000_u64);
+                // What a process writes, and another one reads when it takes the partition over.
+                let mut written = Vec::new();
+                for view in 0..4_000 {
+                    at_ms += random.random_range(0..=step_ms_max);
+                    let pair = hasher.pair("v", &random.random_range(0..200).to_string());
+                    let expected = oracle.is_first(pair, at_ms);
+                    assert_eq!(pairs.is_first(&pair, at_ms), expected, "seed {seed} {window:?} view {view}");
+                    written.extend(expected.then_some((pair, at_ms)));
+                    if random.random_ratio(1, 500) {
+                        let needed_from_ms = pairs.needed_from_ms(at_ms);
+                        written.retain(|(_, at_ms)| *at_ms >= needed_from_ms);
+                        pairs = Pairs::new(&window);
+                        written.iter().for_each(|(pair, at_ms)| assert!(pairs.is_first(pair, *at_ms)));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn v2_the_borders_of_windows_are_exact_to_a_millisecond() {
+        let pair = PairHasher::new(&[3; 32]).pair("v", "u");
+        let at = 1_790_000_000_000 - 1_790_000_000_000 % 600_000;
+        let mut tumbling = Pairs::new(&Window::Tumbling(600_000));
+        let first = [at + 1, at + 599_999, at + 600_000].map(|at_ms| tumbling.is_first(&pair, at_ms));
+        assert_eq!(first, [true, false, true]);
+        let mut sliding = Pairs::new(&Window::Sliding(3_600_000));
+        let times = [at + 1, at + 3_600_000, at + 3_600_001, at + 7_200_000, at + 7_200_001];
+        assert_eq!(times.map(|at_ms| sliding.is_first(&pair, at_ms)), [true, false, true, false, true]);
+    }
+}

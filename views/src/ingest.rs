@@ -1,0 +1,124 @@
+//! Views that arrive at about the same time go to their partition as one entry: one script call, and one fsync.
+
+use crate::Refusal;
+use crate::log::{Partition, ViewLog};
+use crate::view::View;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tallystone_model::Applied;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
+
+/// An entry takes no more views when it has so many bytes.
+const ENTRY_BYTES: usize = 128 * 1_024;
+
+/// Accepts views for the log.
+pub(crate) struct Ingest {
+    log: Arc<ViewLog>,
+    lanes: Vec<Arc<Lane>>,
+    /// Bytes of views that wait.
+    waiting: Arc<AtomicUsize>,
+    waiting_max: usize,
+    _tasks: JoinSet<()>,
+}
+
+/// What waits for one partition.
+#[derive(Default)]
+struct Lane {
+    pending: Mutex<VecDeque<Pending>>,
+    arrived: Notify,
+}
+
+/// Views that become one entry.
+#[derive(Default)]
+struct Pending {
+    views: Vec<u8>,
+    callers: Vec<oneshot::Sender<Result<(), Refusal>>>,
+}
+
+/// Whether views are durable, when that is known.
+pub(crate) type Accepted = oneshot::Receiver<Result<(), Refusal>>;
+
+impl Ingest {
+    /// Appends until it is dropped. `appended` is notified for each partition.
+    pub(crate) fn start(log: Arc<ViewLog>, waiting_max: usize, appended: &[Arc<Notify>]) -> Ingest {
+        let (waiting, mut tasks) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
+        let lanes: Vec<Arc<Lane>> = log.partitions().iter().map(|_| Arc::default()).collect();
+        for ((lane, partition), appended) in lanes.iter().zip(log.partitions()).zip(appended) {
+            tasks.spawn(append(lane.clone(), partition.clone(), waiting.clone(), appended.clone()));
+        }
+        Ingest { log, lanes, waiting, waiting_max, _tasks: tasks }
+    }
+
+    /// Hands views of one namespace over, grouped by partition. Returns an answer for each group, and the group of each view.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`]: none of them is accepted.
+    pub(crate) fn add(&self, namespace: &str, views: &[View<'_>]) -> Result<(Vec<Accepted>, Vec<usize>), Refusal> {
+        let bytes = views.iter().map(|view| view.bytes(namespace)).sum();
+        if self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > self.waiting_max {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Refusal::Overloaded);
+        }
+        let mut group_of_lane = vec![None; self.lanes.len()];
+        let (mut groups, mut group_of_view) = (Vec::new(), Vec::with_capacity(views.len()));
+        for view in views {
+            let lane = self.log.partition_of(&view.video);
+            let group = *group_of_lane[lane].get_or_insert_with(|| {
+                groups.push((lane, Vec::new()));
+                groups.len() - 1
+            });
+            view.write(namespace, &mut groups[group].1);
+            group_of_view.push(group);
+        }
+        let accepted = groups.into_iter().map(|(lane, views)| self.lanes[lane].add(&views)).collect();
+        Ok((accepted, group_of_view))
+    }
+}
+
+impl Lane {
+    fn add(&self, views: &[u8]) -> Accepted {
+        let (caller, accepted) = oneshot::channel();
+        let mut pending = self.pending();
+        if pending.back().is_none_or(|last| last.views.len() >= ENTRY_BYTES) {
+            pending.push_back(Pending::default());
+        }
+        if let Some(last) = pending.back_mut() {
+            last.views.extend(views);
+            last.callers.push(caller);
+        }
+        drop(pending);
+        self.arrived.notify_one();
+        accepted
+    }
+
+    fn pending(&self) -> MutexGuard<'_, VecDeque<Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One entry at a time: while Redis makes one durable, the next one gathers.
+async fn append(lane: Arc<Lane>, partition: Arc<Partition>, waiting: Arc<AtomicUsize>, appended: Arc<Notify>) {
+    loop {
+        lane.arrived.notified().await;
+        loop {
+            let Some(Pending { views, callers }) = lane.pending().pop_front() else { break };
+            let result = partition.append(&views).await.map_err(Refusal::from);
+            waiting.fetch_sub(views.len(), Ordering::Relaxed);
+            if result.is_ok() {
+                appended.notify_one();
+            }
+            for caller in callers {
+                // A caller that has gone needs no answer.
+                let _ = caller.send(result.clone());
+            }
+        }
+    }
+}
+
+/// The answer of a group.
+pub(crate) async fn answer(accepted: Accepted) -> Result<(), Refusal> {
+    let stopped = || Refusal::Unavailable { applied: Applied::Unknown, why: "this server is stopping".to_owned() };
+    accepted.await.unwrap_or_else(|_| Err(stopped()))
+}

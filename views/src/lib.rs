@@ -1,0 +1,23 @@
+//! The view counter: views over HTTP, each pair of video and user counted once in its window (V1 to V6).
+//!
+//! What lives here: the windows (`dedupe`), without I/O; the log of views on Redis (`log`); the owner of a partition, which
+//! deduplicates views and sends what they add to the counters (`owner`); what callers use: `ingest`, `reads`, and over them
+//! `service` and `api` (HTTP). What may not: how counters count.
+
+pub mod api;
+mod config;
+pub mod dedupe;
+mod ingest;
+mod kind;
+pub mod log;
+mod metrics;
+mod owner;
+mod reads;
+mod refusal;
+mod service;
+mod view;
+
+pub use config::{DEFAULT_NAMESPACE, ViewNamespace, ViewsConfig, WindowKind};
+pub use refusal::Refusal;
+pub use service::{Counts, PartitionTask, ViewService};
+pub use view::{USER_BYTES_MAX, VIDEO_BYTES_MAX, View};

@@ -1,0 +1,130 @@
+//! The log of views on Redis, in partitions by video: views that were accepted, pairs that have counted, and deltas that
+//! wait for the counters.
+//!
+//! What lives here: streams and scripts, and the formats of their records. What may not: which views count (`dedupe`).
+
+mod partition;
+mod position;
+mod records;
+
+pub use partition::{Acquired, Commit, Entry, OwnerError, Ownership, Partition};
+pub use position::Position;
+pub use records::{Deltas, PairsRecord};
+
+use crate::dedupe::{PairHasher, SECRET_BYTES};
+use redis::{Value, from_redis_value};
+use std::sync::Arc;
+use tallystone_link::{
+    ConnectError, Demands, Format, Identity, Link, LinkError, RedisConfig, ReplicaWait, StoreStatus,
+};
+use tallystone_lua::views::{LAYOUT, ViewScript};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The identity mark of the log.
+const MARK: &str = "tc:views:store";
+
+fn format() -> Format {
+    Format { what: "views", key: "tc:views:format".to_owned(), used: LAYOUT.to_owned(), number: 1 }
+}
+
+/// The log of one Redis.
+pub struct ViewLog {
+    partitions: Vec<Arc<Partition>>,
+    hasher: PairHasher,
+    identity: Arc<Identity>,
+    _tasks: JoinSet<()>,
+}
+
+/// Why a log cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Redis cannot be used.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The log has another number of partitions than the configuration. Videos would move to partitions without their pairs.
+    #[error(
+        "the log of views was created with {found} partitions, which cannot change; set views.partitions = {found}"
+    )]
+    Partitions {
+        /// Its number.
+        found: u16,
+    },
+}
+
+impl ViewLog {
+    /// Connects, checks version, durability and format, and loads the scripts. A new log gets this number of partitions.
+    pub async fn connect(redis: &RedisConfig, partitions: u16) -> Result<ViewLog, OpenError> {
+        let (primary, room) = (redis.access().primary(&redis.url)?, redis.room("views")?);
+        let (replicas, allow_volatile) = (redis.replicas(), redis.allow_volatile);
+        let shown = tallystone_model::without_password(&redis.url);
+        let demands = Demands::open(primary.clone(), &shown, replicas, allow_volatile, (MARK, format())).await?;
+        let condition = demands.condition();
+        let link = |replicas: ReplicaWait| {
+            let scripts = ViewScript::ALL.iter().map(|script| script.source());
+            Link::new(primary.clone(), replicas, scripts).on(condition.clone())
+        };
+        let first = link(replicas);
+        let unreachable = |failure: LinkError| ConnectError::unreachable(&shown, failure);
+        first.load_scripts().await.map_err(unreachable)?;
+        let identity = Identity::open(primary.clone(), MARK, &shown, allow_volatile).await?;
+        let (secret, found) = layout(&first, partitions).await.map_err(unreachable)?;
+        if found != partitions {
+            return Err(OpenError::Partitions { found });
+        }
+        let guarded = || link(replicas).guarded_by(identity.state());
+        let partitions = (0..partitions)
+            .map(|number| Arc::new(Partition::new(number, guarded(), guarded(), room.clone())))
+            .collect();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(room.watch());
+        Ok(ViewLog { partitions, hasher: PairHasher::new(&secret), identity, _tasks: tasks })
+    }
+
+    /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7). Returns its new mark; `None`: no
+    /// process has noticed a loss.
+    pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
+        let shown = tallystone_model::without_password(&redis.url);
+        Identity::accept(redis.access().primary(&redis.url)?, MARK, &shown).await
+    }
+
+    /// What the last probe of the store found, and every change of that.
+    pub fn status(&self) -> watch::Receiver<StoreStatus> {
+        self.identity.watch()
+    }
+
+    /// The partitions, in the order of their numbers.
+    pub fn partitions(&self) -> &[Arc<Partition>] {
+        &self.partitions
+    }
+
+    /// The number of the partition that has the views of a video.
+    pub fn partition_of(&self, video: &str) -> usize {
+        (xxh3_64(video.as_bytes()) % self.partitions.len() as u64) as usize
+    }
+
+    /// Hashes the pairs of this log.
+    pub fn hasher(&self) -> &PairHasher {
+        &self.hasher
+    }
+}
+
+/// The secret of the log and its number of partitions, drawn and set if the log is new.
+async fn layout(link: &Link, partitions: u16) -> Result<([u8; SECRET_BYTES], u16), LinkError> {
+    let drawn = [Uuid::new_v4(), Uuid::new_v4()].map(|half| half.simple().to_string()).concat();
+    let set = |field: &'static str, value: String| {
+        let mut command = redis::cmd("HSETNX");
+        command.arg(LAYOUT).arg(field).arg(value);
+        command
+    };
+    link.call(&set("partitions", partitions.to_string())).await?;
+    link.call(&set("secret", drawn)).await?;
+    let found: Value = link.call(redis::cmd("HMGET").arg(LAYOUT).arg("partitions").arg("secret")).await?;
+    let (found, secret): (u16, String) = from_redis_value(found).unwrap_or_default();
+    let mut key = [0; SECRET_BYTES];
+    // The text has 244 random bits in 64 bytes.
+    key.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, secret.as_bytes()).as_ref());
+    Ok((key, found))
+}

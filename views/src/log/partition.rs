@@ -1,0 +1,209 @@
+//! One partition of the log in Redis: every change is one script call, atomic, and durable before its reply.
+
+use super::position::Position;
+use super::records::{Deltas, PairsRecord, read_deltas, write_deltas};
+use crate::dedupe::Pair;
+use redis::{Cmd, Value, from_redis_value};
+use std::time::Duration;
+use tallystone_link::{Link, Room, ScriptReply};
+use tallystone_lua::views::{NAMES, ViewAnswer, ViewScript, key};
+use tallystone_model::Refusal;
+
+/// An owner that has not committed for this long may be replaced.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// One partition.
+pub struct Partition {
+    number: u16,
+    /// Of callers that append.
+    appending: Link,
+    /// Of the owner: its large reads do not delay appends.
+    owning: Link,
+    room: Room,
+}
+
+/// The right to deduplicate the views of a partition. A later owner has a higher epoch.
+#[derive(Clone, Copy, Debug)]
+pub struct Ownership {
+    epoch: u64,
+    /// Views up to here are deduplicated.
+    pub position: Position,
+    /// Deltas up to here have their answers.
+    pub settled: Position,
+}
+
+/// Why an owner must stop.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnerError {
+    /// Another process owns the partition, or owned it since.
+    #[error("another process owns the partition")]
+    Fenced,
+    /// The log does not answer, or has a defect.
+    #[error(transparent)]
+    Log(#[from] Refusal),
+}
+
+/// What acquiring found.
+#[derive(Debug)]
+pub enum Acquired {
+    /// The caller owns the partition.
+    Owned(Ownership),
+    /// Another process has its lease for so long, unless it renews it.
+    Held(Duration),
+}
+
+/// An entry of the log.
+pub struct Entry {
+    /// Its id, and so its time.
+    pub position: Position,
+    /// The views.
+    pub views: Vec<u8>,
+}
+
+/// What a commit writes.
+pub struct Commit {
+    /// Where the owner has read from.
+    pub from: Position,
+    /// The last entry that it has read.
+    pub to: Position,
+    /// What to add.
+    pub deltas: Deltas,
+    /// Of each kind with a window: the name of its pairs, from which time on they are needed (Unix ms), and new ones.
+    pub pairs: Vec<(String, u64, PairsRecord)>,
+}
+
+impl Partition {
+    pub(super) fn new(number: u16, appending: Link, owning: Link, room: Room) -> Partition {
+        Partition { number, appending, owning, room }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Appends an entry of views. They are durable when this returns, as far as Redis's `appendfsync` says.
+    pub async fn append(&self, views: &[u8]) -> Result<(), Refusal> {
+        self.room.check()?;
+        let mut command = self.call(ViewScript::Append, &[]);
+        command.arg(views);
+        reply(self.appending.eval(&command, true).await?).map(drop)
+    }
+
+    /// Takes the partition over unless another process holds its lease. `holder` names this process.
+    pub async fn acquire(&self, holder: &str) -> Result<Acquired, Refusal> {
+        let mut command = self.call(ViewScript::Acquire, &[]);
+        command.arg(0).arg(holder).arg(LEASE.as_millis() as u64);
+        let mut reply = reply(self.owning.eval(&command, true).await?)?;
+        if reply.answer == ViewAnswer::Held {
+            return Ok(Acquired::Held(Duration::from_millis(reply.number()?)));
+        }
+        let epoch = reply.number()?;
+        let mut position = || Position::parse(&reply.text()?).ok_or_else(|| defect("no position"));
+        Ok(Acquired::Owned(Ownership { epoch, position: position()?, settled: position()? }))
+    }
+
+    /// Commits, and renews the lease. The same commit may be sent again until its answer comes.
+    pub async fn commit(&self, owner: &Ownership, commit: &Commit) -> Result<(), OwnerError> {
+        self.commit_for(owner, commit, LEASE).await
+    }
+
+    /// Gives the partition back: the next owner need not wait for the lease.
+    pub async fn release(&self, owner: &Ownership) -> Result<(), OwnerError> {
+        let Ownership { position, .. } = *owner;
+        let nothing = Commit { from: position, to: position, deltas: Deltas::new(), pairs: Vec::new() };
+        self.commit_for(owner, &nothing, Duration::ZERO).await
+    }
+
+    async fn commit_for(&self, owner: &Ownership, commit: &Commit, lease: Duration) -> Result<(), OwnerError> {
+        let Commit { from, to, deltas, pairs } = commit;
+        let keys: Vec<&str> = pairs.iter().map(|(name, _, _)| name.as_str()).collect();
+        let mut command = self.call(ViewScript::Commit, &keys);
+        command.arg(0).arg(lease.as_millis() as u64).arg(owner.epoch).arg(from.to_string()).arg(to.to_string());
+        command.arg(to.next().to_string()).arg(write_deltas(deltas));
+        for (_, needed_from_ms, pairs) in pairs {
+            command.arg(Position { ms: *needed_from_ms, number: 0 }.to_string()).arg(pairs.bytes());
+        }
+        self.owned(&command).await
+    }
+
+    /// Drops the record of deltas at `to`, which follows the settled one at `from`; `again` are those of its deltas that came
+    /// too late: they become a new record. The same call may be sent again until its answer comes.
+    pub async fn settle(
+        &self,
+        owner: &Ownership,
+        (from, to): (Position, Position),
+        again: &Deltas,
+    ) -> Result<(), OwnerError> {
+        let mut command = self.call(ViewScript::Settle, &[]);
+        command.arg(owner.epoch).arg(from.to_string()).arg(to.to_string());
+        command.arg(to.next().to_string()).arg(write_deltas(again));
+        self.owned(&command).await
+    }
+
+    async fn owned(&self, command: &Cmd) -> Result<(), OwnerError> {
+        let value = self.owning.eval(command, true).await.map_err(Refusal::from)?;
+        match reply(value)?.answer {
+            ViewAnswer::Fenced => Err(OwnerError::Fenced),
+            ViewAnswer::Ok | ViewAnswer::Held => Ok(()),
+        }
+    }
+
+    /// The entries after a position, at most so many.
+    pub async fn read(&self, after: Position, entries_max: usize) -> Result<Vec<Entry>, OwnerError> {
+        let entries = self.range(NAMES[0], &format!("({after}"), entries_max).await?;
+        Ok(entries.into_iter().map(|(position, views)| Entry { position, views }).collect())
+    }
+
+    /// The next record of deltas after a position.
+    pub async fn next_deltas(&self, after: Position) -> Result<Option<(Position, Deltas)>, OwnerError> {
+        let found = self.range(NAMES[2], &format!("({after}"), 1).await?.pop();
+        let read = |(position, bytes): (Position, Vec<u8>)| {
+            read_deltas(&bytes)
+                .map(|deltas| (position, deltas))
+                .ok_or_else(|| defect("deltas that cannot be read").into())
+        };
+        found.map(read).transpose()
+    }
+
+    /// All pairs of one kind, in the order of their times.
+    pub async fn pairs(&self, name: &str, mut pair: impl FnMut(&Pair, u64)) -> Result<(), Refusal> {
+        /// Entries that are read at once.
+        const PAGE: usize = 64;
+        let mut after = Position::default();
+        loop {
+            let page = self.range(name, &format!("({after}"), PAGE).await?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = *last;
+            page.iter().for_each(|(_, bytes)| PairsRecord::read(bytes, &mut pair));
+        }
+    }
+
+    async fn range(&self, name: &str, from: &str, entries_max: usize) -> Result<Vec<(Position, Vec<u8>)>, Refusal> {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(key(self.number, name)).arg(from).arg("+").arg("COUNT").arg(entries_max);
+        let value = self.owning.call(&command).await?;
+        let entries: Vec<(String, Vec<Vec<u8>>)> = from_redis_value(value).map_err(|_| defect("no entries"))?;
+        let entry = |(id, mut fields): (String, Vec<Vec<u8>>)| {
+            let position = Position::parse(&id).ok_or_else(|| defect("no position"))?;
+            Ok((position, fields.pop().unwrap_or_default()))
+        };
+        entries.into_iter().map(entry).collect()
+    }
+
+    /// A script call with the keys of this partition, then those of the named pairs.
+    fn call(&self, script: ViewScript, pairs: &[&str]) -> Cmd {
+        let keys: Vec<String> = NAMES.iter().chain(pairs).map(|name| key(self.number, name)).collect();
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script.sha1()).arg(keys.len()).arg(keys);
+        command
+    }
+}
+
+fn reply(value: Value) -> Result<ScriptReply<ViewAnswer>, Refusal> {
+    ScriptReply::read(value, ViewAnswer::from_code)
+}
+
+fn defect(what: &str) -> Refusal {
+    ScriptReply::<ViewAnswer>::defect(what)
+}

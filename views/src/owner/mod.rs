@@ -1,0 +1,142 @@
+//! The owner of a partition: it deduplicates the views, and sends what they add to the counters. One process owns a
+//! partition at a time; the scripts of the log refuse what an earlier owner still sends.
+//!
+//! What lives here: the loop of an owner, its state (`counting`), the `sink`. What may not: HTTP.
+
+mod counting;
+mod sink;
+
+pub(crate) use sink::Sink;
+
+use crate::config::ViewNamespace;
+use crate::log::{Acquired, OwnerError, Ownership, Partition, ViewLog};
+use crate::metrics;
+use counting::Counting;
+use std::sync::Arc;
+use std::time::Duration;
+use tallystone_model::Refusal;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Entries of the log that one commit covers. An entry has at most some thousands of views.
+const ENTRIES_MAX: usize = 64;
+/// A commit follows another one after this time at least: a viral video is one add in each.
+const COMMIT_EVERY: Duration = Duration::from_millis(50);
+/// How often an owner without new views reads the log: other processes append, too.
+const IDLE: Duration = Duration::from_millis(200);
+/// How often an idle owner renews its lease.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// The pause before a failed call is repeated, and between two attempts to take a partition over.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What owners work with.
+pub(crate) struct Owner {
+    pub(crate) log: Arc<ViewLog>,
+    pub(crate) partition: Arc<Partition>,
+    pub(crate) namespaces: Vec<ViewNamespace>,
+    pub(crate) sink: Arc<Sink>,
+    /// Notified when this process has appended.
+    pub(crate) appended: Arc<Notify>,
+    /// Names this process.
+    pub(crate) holder: String,
+}
+
+impl Owner {
+    /// Owns the partition whenever no other process does, until the token is cancelled.
+    pub(crate) async fn run(self, stopping: CancellationToken) {
+        while let Some(owner) = stopping.run_until_cancelled(self.acquire()).await {
+            let work = self.work(owner);
+            let Some(error) = stopping.run_until_cancelled(work).await else {
+                // Without it the next owner waits for the lease.
+                if let Err(error) = self.partition.release(&owner).await {
+                    tracing::debug!(%error, "the partition is not released");
+                }
+                return;
+            };
+            let partition = self.partition.number();
+            match error {
+                OwnerError::Fenced => tracing::info!(partition, "another process owns the partition"),
+                OwnerError::Log(error) => tracing::warn!(partition, %error, "the log of views cannot be used"),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn acquire(&self) -> Ownership {
+        loop {
+            match self.partition.acquire(&self.holder).await {
+                Ok(Acquired::Owned(owner)) => return owner,
+                Ok(Acquired::Held(left)) => sleep(left.min(PAUSE)).await,
+                Err(error) => {
+                    tracing::debug!(partition = self.partition.number(), %error, "the partition is not acquired");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Works until that fails.
+    async fn work(&self, owner: Ownership) -> OwnerError {
+        let committed = Notify::new();
+        let done: Result<((), ()), OwnerError> =
+            tokio::try_join!(self.deduplicate(owner, &committed), self.send(owner, &committed));
+        done.err().unwrap_or(OwnerError::Fenced)
+    }
+
+    async fn deduplicate(&self, owner: Ownership, committed: &Notify) -> Result<(), OwnerError> {
+        let mut counting = Counting::read(&self.partition, &self.namespaces).await?;
+        let (mut position, mut renewed_at) = (owner.position, Instant::now());
+        loop {
+            let entries = until_answered(|| self.partition.read(position, ENTRIES_MAX)).await?;
+            if entries.is_empty() && renewed_at.elapsed() < RENEW_EVERY {
+                // Late by this at most if another process has appended.
+                let _ = timeout(IDLE, self.appended.notified()).await;
+                continue;
+            }
+            let is_full = entries.len() == ENTRIES_MAX;
+            let commit = counting.take(self.log.hasher(), position, &entries);
+            until_answered(|| self.partition.commit(&owner, &commit)).await?;
+            (position, renewed_at) = (commit.to, Instant::now());
+            metrics::pairs(self.partition.number(), counting.size());
+            if !commit.deltas.is_empty() {
+                committed.notify_one();
+            }
+            if !is_full {
+                sleep(COMMIT_EVERY).await;
+            }
+        }
+    }
+
+    async fn send(&self, owner: Ownership, committed: &Notify) -> Result<(), OwnerError> {
+        let number = self.partition.number();
+        let mut settled = owner.settled;
+        loop {
+            let next = until_answered(|| self.partition.next_deltas(settled)).await?;
+            let Some((at, deltas)) = next else {
+                let _ = timeout(RENEW_EVERY, committed.notified()).await;
+                continue;
+            };
+            let again = self.sink.send(number, at, deltas).await;
+            metrics::sent_again(&again);
+            until_answered(|| self.partition.settle(&owner, (settled, at), &again)).await?;
+            settled = at;
+        }
+    }
+}
+
+/// Repeats a call of the log until it has an answer.
+async fn until_answered<T, F>(call: impl Fn() -> F) -> Result<T, OwnerError>
+where
+    F: Future<Output = Result<T, OwnerError>>,
+{
+    loop {
+        match call().await {
+            Err(OwnerError::Log(Refusal::Unavailable { why, .. })) => {
+                tracing::debug!(why, "the log of views does not answer");
+                sleep(PAUSE).await;
+            }
+            answered => return answered,
+        }
+    }
+}

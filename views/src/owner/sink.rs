@@ -1,0 +1,146 @@
+//! The sink: it sends the deltas of a partition to the counters, each with a token and a time that belong to its record
+//! (N17). A repetition sends the same bytes, so a delta counts once.
+
+use crate::log::{Deltas, Position};
+use crate::metrics;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tallystone_client::{CounterClient, CounterType, Error, IdempotencyToken, NamespaceConfig, NewAdd, Refused};
+use tokio::time::sleep;
+
+/// Adds of one call.
+const CALL_MAX: usize = 1_000;
+/// The pause before adds without a definite answer are sent again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Sends deltas.
+pub(crate) struct Sink {
+    counters: CounterClient,
+    /// Namespaces that are known to count each token once.
+    ready: Mutex<HashSet<String>>,
+}
+
+/// What the answer of an add means.
+enum Answer {
+    /// It has counted, by this call or an earlier one.
+    Counted,
+    /// It has not, and never will.
+    TooOld,
+    /// It can never be said whether it has.
+    Unresolved(String),
+    /// The same bytes may have another answer later.
+    Later(String),
+}
+
+fn answer(result: Result<(), &Refused>) -> Answer {
+    let Err(refused) = result else { return Answer::Counted };
+    match refused.reason.as_str() {
+        "TOO_OLD" => Answer::TooOld,
+        "TOKEN_EXPIRED" | "TOKEN_CONFLICT" | "OVERFLOW" | "INVALID_ARGUMENT" => {
+            Answer::Unresolved(refused.message.clone())
+        }
+        _ => Answer::Later(refused.message.clone()),
+    }
+}
+
+impl Sink {
+    /// `counters` repeats no call by itself.
+    pub(crate) fn new(counters: CounterClient) -> Sink {
+        Sink { counters, ready: Mutex::default() }
+    }
+
+    /// Sends the record of deltas at this position until each has a definite answer, and returns those that came too late:
+    /// they have certainly not counted.
+    pub(super) async fn send(&self, partition: u16, at: Position, deltas: Deltas) -> Deltas {
+        let token = IdempotencyToken::new(format!("v{partition}/{at}"), at.ms);
+        let mut by_namespace: BTreeMap<String, Vec<(String, u32)>> = BTreeMap::new();
+        for ((namespace, counter), delta) in deltas {
+            by_namespace.entry(namespace).or_default().push((counter, delta));
+        }
+        let mut too_old = Deltas::new();
+        for (namespace, mut waiting) in by_namespace {
+            while !waiting.is_empty() {
+                let now = waiting.split_off(waiting.len().saturating_sub(CALL_MAX));
+                let later = self.send_some(&namespace, &token, now, &mut too_old).await;
+                if let Err((unanswered, why)) = later {
+                    tracing::debug!(partition, namespace, why, "adds will be sent again");
+                    waiting.extend(unanswered);
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+        too_old
+    }
+
+    /// Sends adds once. Returns those without a definite answer, and why.
+    async fn send_some(
+        &self,
+        namespace: &str,
+        token: &IdempotencyToken,
+        adds: Vec<(String, u32)>,
+        too_old: &mut Deltas,
+    ) -> Result<(), (Vec<(String, u32)>, String)> {
+        if let Err(error) = self.prepare(namespace).await {
+            return Err((adds, error));
+        }
+        let add = |(counter, delta): &(String, u32)| NewAdd::new(counter, i64::from(*delta)).token(token.clone());
+        let results = match self.counters.add_many(namespace, adds.iter().map(add).collect()).await {
+            Ok(results) => results,
+            Err(error) => {
+                if matches!(&error, Error::Refused(refused) if refused.reason == "NAMESPACE_NOT_FOUND") {
+                    self.ready().remove(namespace);
+                }
+                return Err((adds, error.to_string()));
+            }
+        };
+        let (mut unanswered, mut last) = (Vec::new(), String::new());
+        for ((counter, delta), result) in adds.into_iter().zip(results) {
+            match answer(result.as_ref().map(drop)) {
+                Answer::Counted => metrics::counted(delta),
+                Answer::TooOld => drop(too_old.insert((namespace.to_owned(), counter), delta)),
+                Answer::Unresolved(why) => {
+                    metrics::unresolved(delta);
+                    tracing::error!(namespace, counter, delta, token = token.token, why, "views may not have counted");
+                }
+                Answer::Later(why) => {
+                    last = why;
+                    unanswered.push((counter, delta));
+                }
+            }
+        }
+        if unanswered.is_empty() { Ok(()) } else { Err((unanswered, last)) }
+    }
+
+    /// Creates the namespace if it is missing, and refuses one that ignores tokens.
+    async fn prepare(&self, namespace: &str) -> Result<(), String> {
+        if self.ready().contains(namespace) {
+            return Ok(());
+        }
+        let found = match self.counters.get_namespace(namespace).await {
+            Err(Error::Refused(refused)) if refused.reason == "NAMESPACE_NOT_FOUND" => {
+                let config = NamespaceConfig {
+                    counter_type: Some(CounterType::Accurate),
+                    num_queues: Some(1),
+                    ..NamespaceConfig::default()
+                };
+                self.counters.put_namespace(namespace, config).await
+            }
+            found => found,
+        };
+        match found.map_err(|error| error.to_string())?.config.counter_type {
+            Some(CounterType::BestEffort) => {
+                tracing::error!(namespace, "the namespace is BEST_EFFORT, which counts repeated adds twice");
+                Err("the namespace is BEST_EFFORT".to_owned())
+            }
+            _ => {
+                self.ready().insert(namespace.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    fn ready(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
