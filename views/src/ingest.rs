@@ -2,6 +2,7 @@
 
 use crate::Refusal;
 use crate::log::{Partition, ViewLog};
+use crate::metrics;
 use crate::view::View;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,6 +35,7 @@ struct Lane {
 #[derive(Default)]
 struct Pending {
     views: Vec<u8>,
+    count: usize,
     callers: Vec<oneshot::Sender<Result<(), Refusal>>>,
 }
 
@@ -66,19 +68,21 @@ impl Ingest {
         for view in views {
             let lane = self.log.partition_of(&view.video);
             let group = *group_of_lane[lane].get_or_insert_with(|| {
-                groups.push((lane, Vec::new()));
+                groups.push((lane, 0, Vec::new()));
                 groups.len() - 1
             });
-            view.write(namespace, &mut groups[group].1);
+            let (_, count, bytes) = &mut groups[group];
+            view.write(namespace, bytes);
+            *count += 1;
             group_of_view.push(group);
         }
-        let accepted = groups.into_iter().map(|(lane, views)| self.lanes[lane].add(&views)).collect();
+        let accepted = groups.into_iter().map(|(lane, count, views)| self.lanes[lane].add(count, &views)).collect();
         Ok((accepted, group_of_view))
     }
 }
 
 impl Lane {
-    fn add(&self, views: &[u8]) -> Accepted {
+    fn add(&self, count: usize, views: &[u8]) -> Accepted {
         let (caller, accepted) = oneshot::channel();
         let mut pending = self.pending();
         if pending.back().is_none_or(|last| last.views.len() >= ENTRY_BYTES) {
@@ -86,6 +90,7 @@ impl Lane {
         }
         if let Some(last) = pending.back_mut() {
             last.views.extend(views);
+            last.count += count;
             last.callers.push(caller);
         }
         drop(pending);
@@ -103,10 +108,12 @@ async fn append(lane: Arc<Lane>, partition: Arc<Partition>, waiting: Arc<AtomicU
     loop {
         lane.arrived.notified().await;
         loop {
-            let Some(Pending { views, callers }) = lane.pending().pop_front() else { break };
+            let Some(Pending { views, count, callers }) = lane.pending().pop_front() else { break };
             let result = partition.append(&views).await.map_err(Refusal::from);
             waiting.fetch_sub(views.len(), Ordering::Relaxed);
             if result.is_ok() {
+                // Also those whose callers have gone.
+                metrics::accepted(count);
                 appended.notify_one();
             }
             for caller in callers {

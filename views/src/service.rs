@@ -99,9 +99,7 @@ impl ViewService {
         self.kinds(namespace)?;
         let (accepted, group_of_view) = self.ingest.add(namespace, views)?;
         let results = join_all(accepted.into_iter().map(answer)).await;
-        let results: Vec<_> = group_of_view.into_iter().map(|group| results[group].clone()).collect();
-        metrics::accepted(results.iter().flatten().count());
-        Ok(results)
+        Ok(group_of_view.into_iter().map(|group| results[group].clone()).collect())
     }
 
     /// The counts of a video; `day`: of the daily visitors; `None`: today.
