@@ -30,6 +30,18 @@ impl ClusterNode {
         arguments.into_iter().chain(["--cluster-node-timeout".to_owned(), timeout_ms.to_string()]).collect()
     }
 
+    /// What another node needs to find it.
+    fn meet(&self) -> Cmd {
+        let mut command = cluster("MEET");
+        command.arg("127.0.0.1").arg(self.port).arg(self.bus_port);
+        command
+    }
+
+    /// As CLUSTER NODES shows it.
+    fn address(&self) -> String {
+        format!(" 127.0.0.1:{}@{}", self.port, self.bus_port)
+    }
+
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
         let login = self.password.as_ref().map_or_else(String::new, |password| format!(":{password}@"));
         Client::open(format!("redis://{login}127.0.0.1:{}", self.port))?.get_multiplexed_async_connection().await
@@ -76,8 +88,15 @@ pub async fn make_cluster(nodes: &[ClusterNode], primaries: usize) -> RedisResul
 /// As [`make_cluster`].
 pub(crate) async fn meet_again(nodes: &[ClusterNode]) -> RedisResult<()> {
     let mut connections = connect(nodes).await?;
-    meet(nodes, &mut connections).await?;
+    // Each remembers where the others were. It would learn from one that they have moved only after it has found them failed.
+    for (number, connection) in connections.iter_mut().enumerate() {
+        for (_, node) in nodes.iter().enumerate().filter(|(other, _)| *other != number) {
+            node.meet().exec_async(connection).await?;
+        }
+    }
     for connection in &mut connections {
+        let are_known = |known: &str| nodes.iter().all(|node| known.contains(&node.address()));
+        until(connection, &cluster("NODES"), are_known).await?;
         let is_complete = |info: &str| info.contains("cluster_state:ok") && info.contains("cluster_slots_ok:16384");
         until(connection, &cluster("INFO"), is_complete).await?;
     }
@@ -91,12 +110,11 @@ async fn connect(nodes: &[ClusterNode]) -> RedisResult<Vec<MultiplexedConnection
 /// The first node meets all others, and each learns of all.
 async fn meet(nodes: &[ClusterNode], connections: &mut [MultiplexedConnection]) -> RedisResult<()> {
     for node in &nodes[1..] {
-        let mut meet = cluster("MEET");
-        meet.arg("127.0.0.1").arg(node.port).arg(node.bus_port).exec_async(&mut connections[0]).await?;
+        node.meet().exec_async(&mut connections[0]).await?;
     }
     for connection in connections {
         until(connection, &cluster("NODES"), |known| {
-            let is_met = |line: &&str| !line.contains("handshake") && !line.contains("noaddr");
+            let is_met = |line: &&str| !line.contains("handshake");
             known.lines().filter(is_met).count() == nodes.len()
         })
         .await?;

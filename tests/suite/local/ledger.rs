@@ -16,7 +16,7 @@ pub(super) const THREADS: u64 = 2;
 /// By namespace and counter.
 pub(super) type Key = (&'static str, String);
 
-/// The counters of a folder; `prefix` keeps those of several folders apart.
+/// The counters of a folder; `prefix` keeps those of several folders separate.
 pub(super) fn keys(prefix: &str) -> Vec<Key> {
     let counters = (0..COUNTERS).map(|number| format!("{prefix}-{number}"));
     counters.flat_map(|counter| NAMESPACES.map(|namespace| (namespace, counter.clone()))).collect()

@@ -1,4 +1,4 @@
-//! `tallystone bench local`: counters inside a process, beside an atomic integer and a concurrent map.
+//! `tallystone bench local`: counters inside a process, next to an atomic integer and a concurrent map.
 //!
 //! What lives here: one file for each kind of figure. What may not live here: another way to sample, judge or print.
 
