@@ -11,6 +11,7 @@ use tallystone_assembly::{RollupWorker, attach_counters};
 use tallystone_client::{Client, Counted, CounterClient, CounterEntry, NamespaceConfig};
 use tallystone_counters::CountersConfig;
 use tallystone_counters::redis::RedisNamespaces;
+use tallystone_link::Witness;
 use tallystone_proto::counter::v1 as wire;
 use tallystone_proto::counter::v1::counters_client::CountersClient;
 use tallystone_server::store::{Clock, RedisStore};
@@ -64,8 +65,18 @@ impl House {
         House::driven_by(redis, queue, has_worker).await
     }
 
+    /// On a Redis whose clock the test sets: no process compares it with another clock.
+    pub(crate) async fn on_any_clock(redis: TestRedis) -> Self {
+        let queue = redis.store(Clock::redis("queues", 0)).await;
+        House::assembled(redis, Some(queue), true, 0).await
+    }
+
     /// On this Redis, with this store of the queue.
     pub(crate) async fn driven_by(redis: TestRedis, queue_store: Option<RedisStore>, has_worker: bool) -> Self {
+        House::assembled(redis, queue_store, has_worker, Witness::SKEW_MAX_MS).await
+    }
+
+    async fn assembled(redis: TestRedis, queue_store: Option<RedisStore>, has_worker: bool, skew_max_ms: u32) -> Self {
         let dir = TempDir::new().expect("a temporary folder");
         let (mut server, mut queue, mut worker) = (None, None, None);
         let records = dir.path().join("records");
@@ -73,7 +84,8 @@ impl House {
             let started = Server::start_on(queue_store).await;
             let client = Client::connect(started.url()).await.expect("a server that listens");
             if has_worker {
-                worker = Some(start_worker(&redis, client.clone(), &records).await);
+                let namespaces = connect(&redis, skew_max_ms).await;
+                worker = Some(start_worker(namespaces, client.clone(), &records));
             }
             (server, queue) = (Some(started), Some(client));
         }
@@ -82,7 +94,7 @@ impl House {
         for _ in 0..2 {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
             let host = Host::new().http_hosts(&["Counters.example".to_owned()]);
-            let host = attach_counters(host, connect(&redis).await, queue.clone(), waiting);
+            let host = attach_counters(host, connect(&redis, skew_max_ms).await, queue.clone(), waiting);
             let server = Running::start(host, listener).expect("a bound port");
             let url = server.url();
             servers.push(server);
@@ -97,7 +109,8 @@ impl House {
     /// A worker, from now on.
     pub(super) async fn start_worker(&mut self) {
         let queue = self.queue.clone().expect("a house with a queue");
-        self._worker = Some(start_worker(&self.redis, queue, &self.records).await);
+        let namespaces = connect(&self.redis, Witness::SKEW_MAX_MS).await;
+        self._worker = Some(start_worker(namespaces, queue, &self.records));
     }
 
     /// The commands that Redis has executed so far, those inside scripts included.
@@ -148,15 +161,15 @@ impl House {
     }
 }
 
-async fn connect(redis: &TestRedis) -> RedisNamespaces {
-    let connected = RedisNamespaces::connect(&volatile(&redis.url()), Clock::default()).await;
+async fn connect(redis: &TestRedis, skew_max_ms: u32) -> RedisNamespaces {
+    let connected = RedisNamespaces::connect(&volatile(&redis.url()), Clock::redis("counters", skew_max_ms)).await;
     connected.expect("the redis-server of the test")
 }
 
-async fn start_worker(redis: &TestRedis, queue: Client, records: &Path) -> RollupWorker {
+fn start_worker(namespaces: RedisNamespaces, queue: Client, records: &Path) -> RollupWorker {
     let written = Arc::new(Records::open(records).expect("a file"));
     let options = WorkerOptions { name: "worker".to_owned(), records: Some(written), ..WorkerOptions::default() };
-    RollupWorker::start(connect(redis).await, queue, options)
+    RollupWorker::start(namespaces, queue, options)
 }
 
 /// Reads until it is as expected.

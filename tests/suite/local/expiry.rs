@@ -19,7 +19,7 @@ const EXPIRE_AFTER_MS: u64 = 600_000;
 
 /// The namespace past the servers.
 async fn store(house: &House) -> RedisNamespace {
-    let namespaces = RedisNamespaces::connect(&volatile(&house.redis.url()), Clock::default()).await;
+    let namespaces = RedisNamespaces::connect(&volatile(&house.redis.url()), Clock::redis("counters", 0)).await;
     let namespaces = namespaces.expect("a connection to Redis");
     let name = NamespaceName::parse(NS).expect("a name");
     let namespace = namespaces.get(&name).await.expect("an answer").expect("a namespace");
@@ -47,7 +47,7 @@ async fn open(dir: &TempDir, house: &House, idle_ms: u64) -> LocalCounters {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l3_a_counter_that_expires_at_the_service_leaves_the_folder() {
     let shift = ClockShift::new();
-    let house = House::on(TestRedis::shifted(&shift).await, true, true).await;
+    let house = House::on_any_clock(TestRedis::shifted(&shift).await).await;
     let config = namespace(CounterType::Eventual);
     house.put(NS, NamespaceConfig { expire_after_ms: Some(EXPIRE_AFTER_MS), ..config }).await;
     let (store, dir) = (store(&house).await, TempDir::new().expect("a temporary folder"));

@@ -121,15 +121,15 @@ async fn l2_a_loss_of_power_loses_only_what_came_after_the_last_write_and_double
                         _ => random >> 63 == 1,
                     }
                 };
-                let disk = disk.lock().expect("no panic");
-                let found = after_the_loss(&disk, &now, choose);
+                let (found, at_least) = {
+                    let disk = disk.lock().expect("no panic");
+                    // What the service has counted stays counted.
+                    (after_the_loss(&disk, &now, choose), disk.added.max(fake.counts().values().sum()))
+                };
                 let restarted = super::folder();
                 for (name, content) in found {
                     std::fs::write(restarted.path().join(name), content).expect("room");
                 }
-                // What the service has counted stays counted.
-                let at_least = disk.added.max(fake.counts().values().sum());
-                drop(disk);
                 let counters = open(restarted.path(), &fake).await;
                 while counters.push().await.is_err() {}
                 counters.close().await.expect("a service that answers");
