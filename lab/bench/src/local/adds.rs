@@ -145,8 +145,7 @@ fn in_order(order: &[u32], adds: u64, add: impl Fn(u32)) {
 fn rows(sides: &Sides, has_atomic: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for (per, rates) in [("", per_s as fn(&Rates) -> &Samples), (", processor time", per_cpu_s)] {
-        let [local, map, atomic] =
-            [&sides.local, &sides.map, &sides.atomic].map(|both| both.each_ref().map(rates));
+        let [local, map, atomic] = [&sides.local, &sides.map, &sides.atomic].map(|both| both.each_ref().map(rates));
         for (threads, name) in ["one thread", "two threads"].into_iter().enumerate() {
             let what = format!("{name}{per}");
             let row = |reference, goal| Row::new(what.clone(), PER_S, local[threads], reference, goal);
