@@ -62,11 +62,15 @@ pub(super) async fn run<S: Service>(
     }
 }
 
-/// Writes the cells to disk at an interval. A push that waits for the service does not hold it up.
-pub(super) async fn sync(folder: Arc<Folder>) {
+/// Writes the cells to disk at an interval, until the other end of `closing` is dropped: when this returns, no write is under way. A
+/// push that waits for the service does not hold it up.
+pub(super) async fn sync(folder: Arc<Folder>, mut closing: oneshot::Receiver<()>) {
     let mut tick = ticks(folder.options.sync_interval_ms);
     loop {
-        tick.tick().await;
+        tokio::select! {
+            _ = &mut closing => return,
+            _ = tick.tick() => {}
+        }
         let folder = folder.clone();
         // A failure is in the statistics; the next tick tries again.
         if spawn_blocking(move || drop(folder.sync())).await.is_err() {

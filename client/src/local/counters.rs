@@ -28,6 +28,8 @@ pub struct LocalCounters {
     folder: Option<Arc<Folder>>,
     requests: mpsc::Sender<Request>,
     tasks: [JoinHandle<()>; 2],
+    /// Dropped, it ends the second task.
+    syncing: Option<oneshot::Sender<()>>,
 }
 
 impl LocalCounters {
@@ -62,8 +64,9 @@ impl LocalCounters {
         let has_rest = !pushes.is_empty() || folder.has_unpushed();
         let pusher = Pusher::new(folder.clone(), service.clone(), pushes);
         let run = tokio::spawn(background::run(folder.clone(), service, pusher, has_rest, received));
-        let sync = tokio::spawn(background::sync(folder.clone()));
-        Ok(LocalCounters { folder: Some(folder), requests, tasks: [run, sync] })
+        let (syncing, closing) = oneshot::channel();
+        let sync = tokio::spawn(background::sync(folder.clone(), closing));
+        Ok(LocalCounters { folder: Some(folder), requests, tasks: [run, sync], syncing: Some(syncing) })
     }
 
     fn folder(&self) -> &Arc<Folder> {
@@ -117,12 +120,12 @@ impl LocalCounters {
     /// # Errors
     /// [`NotPushed`](LocalError::NotPushed): the rest is in the folder, and is pushed after the next [`open`](Self::open).
     pub async fn close(mut self) -> Result<(), LocalError> {
-        self.tasks[1].abort();
+        // Not aborted: a write to disk under way would keep the folder open.
+        self.syncing = None;
         let result = self.request(Request::Close).await;
         // The folder is unlocked when this returns and no handle is left.
         self.folder = None;
         for task in &mut self.tasks {
-            // Its end, or that it was aborted.
             drop(task.await);
         }
         result.map_err(|what| LocalError::NotPushed { what })

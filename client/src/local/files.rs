@@ -9,12 +9,22 @@ use std::path::Path;
 /// What the name of a file ends in while it is written. No namespace has this character.
 pub(super) const UNFINISHED: &str = "~";
 
-/// Locks the folder for this process, until the file is closed.
-pub(super) fn lock(folder: &Path) -> Result<File, LocalError> {
+/// The lock of a folder, until it is dropped.
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child of a fork may have the file open until it executes another program, and the lock with it.
+        drop(flock(&self.0, FlockOperation::Unlock));
+    }
+}
+
+/// Locks the folder for this process.
+pub(super) fn lock(folder: &Path) -> Result<Lock, LocalError> {
     let path = folder.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).when("open", &path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(LocalError::Locked { folder: folder.to_owned() }),
         Err(error) => Err(io::Error::from(error)).when("lock", &path),
     }

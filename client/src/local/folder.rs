@@ -3,6 +3,7 @@
 use super::cells::Cells;
 use super::error::{IoContext as _, LocalError};
 use super::files;
+use super::files::Lock;
 use super::names::{Given, Names};
 use super::options::{LocalOptions, check_names};
 use super::push_file::Push;
@@ -11,7 +12,6 @@ use super::stats::{Stats, Tally};
 use super::stripes::Stripes;
 use super::unresolved::{self, Unresolved};
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -30,7 +30,7 @@ pub(super) struct Folder {
     /// Locked before `slots`.
     allocation: Mutex<Allocation>,
     /// No other process has the folder while this file is open.
-    _lock: File,
+    _lock: Lock,
 }
 
 /// Which slots are free.
