@@ -15,7 +15,7 @@ pub(super) struct Lock(File);
 impl Drop for Lock {
     fn drop(&mut self) {
         // A child of a fork may have the file open until it executes another program, and the lock with it.
-        drop(flock(&self.0, FlockOperation::Unlock));
+        let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
