@@ -14,9 +14,9 @@ use futures::future::{BoxFuture, join_all, try_join_all};
 use jiff::civil::Date;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tallystone_client::CounterClient;
-use tallystone_link::StoreStatus;
+use tallystone_link::{StoreStatus, wall_ms};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -107,7 +107,8 @@ impl ViewService {
         let kinds = self.kinds(namespace)?;
         let read = kinds.iter().map(async |ReadKind { kind, counters }| {
             let day = match &kind.window {
-                Window::Day(zone) => Some(day.unwrap_or_else(|| day_at(zone, now_ms()).0)),
+                // This machine's clock chooses the day that a reader sees, and no window.
+                Window::Day(zone) => Some(day.unwrap_or_else(|| day_at(zone, wall_ms()).0)),
                 _ => None,
             };
             let counter = day.map_or_else(|| video.to_owned(), |day| day_prefix(day) + video);
@@ -136,9 +137,4 @@ impl ViewService {
 fn read_kinds(namespace: &ViewNamespace) -> Vec<ReadKind> {
     let kinds = kinds_of(namespace).into_iter();
     kinds.map(|kind| ReadKind { counters: kind.counters.as_str().into(), kind }).collect()
-}
-
-/// Unix ms by this machine's clock: it chooses the day that a reader sees, and no window.
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -2,8 +2,7 @@
 
 use super::cells::Cells;
 use super::error::{IoContext as _, LocalError};
-use super::files;
-use super::files::Lock;
+use super::files::{self, Lock};
 use super::names::{Given, Names};
 use super::options::{LocalOptions, check_names};
 use super::push_file::Push;

@@ -28,18 +28,15 @@ impl RedisNamespaces {
         let chunk_ends = (0..tags.len()).step_by(CHECKED_MAX).map(|begin| (begin, tags.len().min(begin + CHECKED_MAX)));
         let mut open: Vec<(usize, usize)> = chunk_ends.collect();
         while let Some((begin, end)) = open.pop() {
-            let mut command = redis::cmd("EXISTS");
-            let mut is_empty = true;
-            for tag in &tags[begin..end] {
-                for shard in (0..SHARDS).filter(|shard| self.partitions().number_of(tag, *shard) == number) {
-                    command.arg(ShardKeys::within(&partition.keyspace, tag, shard).key("dirty"));
-                    is_empty = false;
-                }
-            }
-            if is_empty {
+            let keys = tags[begin..end].iter().flat_map(|tag| {
+                let shards = (0..SHARDS).filter(move |shard| self.partitions().number_of(tag, *shard) == number);
+                shards.map(move |shard| ShardKeys::within(&partition.keyspace, tag, shard).key("dirty"))
+            });
+            let keys: Vec<String> = keys.collect();
+            if keys.is_empty() {
                 continue;
             }
-            let found = partition.any_link().call(&command).await.map_err(of_link)?;
+            let found = partition.any_link().call(redis::cmd("EXISTS").arg(keys)).await.map_err(of_link)?;
             match end - begin {
                 _ if found == Value::Int(0) => {}
                 1 => have[begin] = true,

@@ -26,7 +26,6 @@ const MADE: &str = "made";
 pub struct PrivateCluster {
     dir: PathBuf,
     options: Vec<PrivateRedisOptions>,
-    ports: Vec<u16>,
     password: String,
     nodes: Vec<Mutex<PrivateRedis>>,
 }
@@ -66,9 +65,8 @@ impl PrivateCluster {
         let joined = if is_made { meet_again(&members).await } else { make_cluster(&members, PRIMARIES).await };
         joined.map_err(|error| unusable(std::io::Error::other(error)))?;
         std::fs::write(folder.join(MADE), "").map_err(&unusable)?;
-        let (ports, nodes) =
-            (members.iter().map(|node| node.port).collect(), nodes.into_iter().map(Mutex::new).collect());
-        Ok(PrivateCluster { dir: folder, options, ports, password, nodes })
+        let nodes = nodes.into_iter().map(Mutex::new).collect();
+        Ok(PrivateCluster { dir: folder, options, password, nodes })
     }
 
     /// Where its nodes listen: `redis-cluster://:PASSWORD@127.0.0.1:PORT,…`
@@ -87,7 +85,8 @@ impl PrivateCluster {
     }
 
     fn hosts(&self) -> String {
-        let hosts: Vec<String> = self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let ports = self.options.iter().filter_map(|options| options.port);
+        let hosts: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
         hosts.join(",")
     }
 

@@ -3,10 +3,8 @@
 use super::load::Load;
 use super::machines::Machines;
 use super::rounds::{NAMESPACE, conclude, config, progress};
-use crate::crash::cluster::Cluster;
+use crate::crash::cluster::{Cluster, Fault};
 use crate::system::program::SOON;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -25,22 +23,10 @@ async fn x3_n3_n8_failovers_of_a_cluster_leave_every_total_exact() {
     for _ in 0..4 {
         tasks.spawn(load.clone().add(rand::random()));
     }
-    for (slots, is_frozen) in [(0, false), (1, true), (2, false)] {
+    for (slots, fault) in [(0, Fault::Killed), (1, Fault::Frozen), (2, Fault::Killed)] {
         let striking = async {
             progress(&load, &machines, 100).await;
-            let cluster = &mut machines.redis;
-            let before = cluster.primary(slots).await;
-            let frozen = Pid::from_raw(cluster.redis[before].pid().cast_signed());
-            match is_frozen {
-                true => kill(frozen, Signal::SIGSTOP).expect("a process"),
-                false => cluster.redis[before].kill().await,
-            }
-            let now = cluster.promoted(before).await;
-            match is_frozen {
-                true => kill(frozen, Signal::SIGCONT).expect("a process"),
-                false => cluster.redis[before].restart().await,
-            }
-            assert_eq!(cluster.primary(slots).await, now);
+            machines.redis.strike(slots, fault).await;
             progress(&load, &machines, 100).await;
         };
         tokio::select! {

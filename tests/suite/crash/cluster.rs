@@ -3,6 +3,8 @@
 use super::machines::Redis;
 use super::replication::{command, replication};
 use crate::system::program::SOON;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::time::Duration;
 use tallystone_local::{ClusterNode, make_cluster};
 use tallystone_tests::lasting_port;
@@ -12,6 +14,15 @@ const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
 const NODE_TIMEOUT_MS: u32 = 2_000;
 const POLL: Duration = Duration::from_millis(20);
+
+/// What happens to a primary.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// kill -9. It comes back as a replica.
+    Killed,
+    /// It stops in the middle of what it does, and goes on when another is the primary.
+    Frozen,
+}
 
 pub(crate) struct Cluster {
     /// A node and the one three further on have the same slots.
@@ -59,7 +70,7 @@ impl Cluster {
     }
 
     /// Waits until the other node of its slots is the primary, and returns its number.
-    pub(crate) async fn promoted(&self, before: usize) -> usize {
+    async fn promoted(&self, before: usize) -> usize {
         let now = (before + PRIMARIES) % NODES;
         let give_up_at = Instant::now() + SOON;
         while replication(&self.redis[now]).await.get::<String>("role").as_deref() != Some("master") {
@@ -67,6 +78,22 @@ impl Cluster {
             sleep(POLL).await;
         }
         now
+    }
+
+    /// Strikes the primary of these slots, and waits until its replica has taken its place and it has come back as a replica.
+    pub(crate) async fn strike(&mut self, slots: usize, fault: Fault) {
+        let before = self.primary(slots).await;
+        let frozen = Pid::from_raw(self.redis[before].pid().cast_signed());
+        match fault {
+            Fault::Killed => self.redis[before].kill().await,
+            Fault::Frozen => kill(frozen, Signal::SIGSTOP).expect("a process"),
+        }
+        let now = self.promoted(before).await;
+        match fault {
+            Fault::Killed => self.redis[before].restart().await,
+            Fault::Frozen => kill(frozen, Signal::SIGCONT).expect("a process"),
+        }
+        assert_eq!(self.primary(slots).await, now);
     }
 
     /// The answer of a node to one command.

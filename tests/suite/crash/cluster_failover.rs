@@ -1,12 +1,10 @@
 //! Failovers of a Redis Cluster under load (Q17): a primary is killed, or frozen while its replica takes its place.
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Fault};
 use super::conclude::{check_invariants, conclude, progress, until_empty};
 use super::load::{KEY, Load, Phase};
 use super::machines;
 use crate::system::program::SOON;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use std::time::Duration;
 use tallystone_client::{Backoff, Client, QueueConfig};
 use tallystone_link::RedisConfig;
@@ -14,15 +12,6 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-
-/// What happens to a primary.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    /// kill -9. It comes back as a replica.
-    Killed,
-    /// It stops in the middle of what it does, and goes on when another is the primary.
-    Frozen,
-}
 
 const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents_max = 1000000000\n\
                       [redis]\npartitions = 6\nreplicas_min = 1\nreplica_wait_ms = 500\n";
@@ -60,18 +49,7 @@ async fn x3_failovers_of_a_cluster_lose_nothing_and_run_nothing_twice() {
     for (slots, fault) in [(0, Fault::Killed), (1, Fault::Frozen), (2, Fault::Killed), (0, Fault::Killed)] {
         let round = async {
             progress(&loads, 20).await;
-            let before = cluster.primary(slots).await;
-            let frozen = Pid::from_raw(cluster.redis[before].pid().cast_signed());
-            match fault {
-                Fault::Killed => cluster.redis[before].kill().await,
-                Fault::Frozen => kill(frozen, Signal::SIGSTOP).expect("a process"),
-            }
-            let now = cluster.promoted(before).await;
-            match fault {
-                Fault::Killed => cluster.redis[before].restart().await,
-                Fault::Frozen => kill(frozen, Signal::SIGCONT).expect("a process"),
-            }
-            assert_eq!(cluster.primary(slots).await, now);
+            cluster.strike(slots, fault).await;
             let stands = Instant::now();
             for (name, config) in &configs {
                 until_served(&impatient, name, config).await;

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use tallystone_client::CounterClient;
 use tallystone_client::local::LocalCounters;
+use tallystone_link::wall_ms;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -101,7 +102,7 @@ impl Folder {
         if *namespace == "accurate" {
             return client.get(namespace, counter).await.expect("a count").count;
         }
-        let now_ms = super::now_ms();
+        let now_ms = wall_ms();
         let (from_ms, to_ms, mut page_token) = (now_ms - EVENTS_BACK_MS, now_ms + 1_000, String::new());
         loop {
             let page = client.list_events(namespace, counter, from_ms, to_ms, 1_000, &page_token).await;

@@ -15,7 +15,7 @@ mod ledger;
 mod partition;
 mod service;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tallystone_client::{CounterType, NamespaceConfig};
 
 /// How often a test checks for something that must come.
@@ -47,10 +47,4 @@ fn namespace(counter_type: CounterType) -> NamespaceConfig {
         num_queues: Some(2),
         ..NamespaceConfig::default()
     }
-}
-
-/// Unix ms by this machine's clock, which is also the store's.
-fn now_ms() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set");
-    u64::try_from(since_1970.as_millis()).expect("not yet")
 }

@@ -4,16 +4,12 @@ use super::machines::Machines;
 use super::view;
 use crate::counting::house::until;
 use serde_json::json;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+use tallystone_link::wall_ms;
 use tokio::time::Instant;
 
 /// The accept limit of the counters, and some time for their clock.
 const TOO_OLD_MS: u64 = 7_000;
-
-fn now_ms() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set");
-    u64::try_from(since_1970.as_millis()).expect("not yet")
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn v3_v5_views_accepted_while_the_counters_are_away_count_and_reads_go_on() {
@@ -26,7 +22,7 @@ async fn v3_v5_views_accepted_while_the_counters_are_away_count_and_reads_go_on(
         http.accepted("/v1/views", &view("v", &user.to_string())).await;
     }
     // Their first tokens are too old when the counters are back.
-    let is_too_old = |times: &Vec<u64>| times.iter().any(|at_ms| at_ms + TOO_OLD_MS < now_ms());
+    let is_too_old = |times: &Vec<u64>| times.iter().any(|at_ms| at_ms + TOO_OLD_MS < wall_ms());
     until(async || machines.waiting_deltas().await, is_too_old).await;
     let (status, counts) = http.get("/v1/videos/v/views").await;
     assert_eq!((status, &counts["viewCount"]), (200, &json!(1)), "{counts}");
