@@ -1,12 +1,13 @@
 //! The processes that are killed and stopped: a Redis that writes each reply's changes to disk first, a queue, the counters, a worker.
 
 use super::namespace;
+use crate::counting::house::until;
 use crate::crash::machines::{Redis, Server};
 use crate::system::program::{Running, command};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::Duration;
-use tallystone_client::{CounterClient, CounterType};
+use tallystone_client::{CounterClient, CounterType, NewAdd};
 use tempfile::TempDir;
 
 pub(super) struct Service {
@@ -37,6 +38,10 @@ impl Service {
         for (name, counter_type) in [("accurate", CounterType::Accurate), ("eventual", CounterType::Eventual)] {
             client.put_namespace(name, namespace(counter_type)).await.expect("a new namespace");
         }
+        // A worker that has not connected yet would end when Redis is killed.
+        client.add("eventual", NewAdd::new("first", 1)).await.expect("an add");
+        let rolled_up = async || client.get("eventual", "first").await.expect("a count").count;
+        until(rolled_up, |count| *count == 1).await;
         Service { redis, counters, client, _queue: queue, _worker: worker, _dir: dir }
     }
 
