@@ -67,6 +67,11 @@ impl Keyspace {
         Keyspace { prefix: format!("{{{}}}", tag.unwrap_or_default()) }
     }
 
+    /// The keys of each of so many partitions.
+    pub fn all(partitions: u16) -> impl Iterator<Item = Keyspace> {
+        (0..partitions).map(move |number| Keyspace::partition(number, partitions))
+    }
+
     /// The number of the partition with the keys of this shard. The shards of a queue are in partitions that follow each other.
     pub fn number_of(shard: &Shard, partitions: u16) -> u16 {
         let first = Self::number_of_queue(&shard.queue, partitions);

@@ -15,10 +15,8 @@ use std::sync::Arc;
 use tallystone_model::{ConfigError, Sink};
 use tallystone_proto::queue::v1::queue_admin_server::QueueAdminServer;
 use tallystone_proto::queue::v1::queue_server::QueueServer;
-use tallystone_serving::{BackgroundTask, Host, RpcMetrics};
+use tallystone_serving::{BackgroundTask, Host, RpcMetrics, report_health};
 use tonic::server::NamedService;
-use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
 use uuid::Uuid;
 
 /// [`attach_queue`] over Redis, compiled in this crate: its callers do not compile the whole server again.
@@ -78,7 +76,11 @@ pub fn attach_queue<S: SweepTimes + LeaderLease + QueueStates + KeptMessages>(
         leader_lease_ms: config.sweeper_leader_lease_ms,
     };
     tokio::spawn(sweeper.run(host.stopping()));
-    host.spawn(report_health(health, host.health(), metrics));
+    let services = &["", QueueServer::<()>::NAME, QueueAdminServer::<()>::NAME];
+    host.spawn(report_health(host.health(), services, health.watch(), move |is_available| {
+        metrics.store_available.set(if *is_available { 1.0 } else { 0.0 });
+        *is_available
+    }));
     let api = Api::new(engine.clone(), RpcMetrics::new(RPCS));
     Ok(host
         .service(api.queue())
@@ -93,20 +95,4 @@ pub fn attach_relay<K: Sink>(host: Host, store: Arc<RedisStore>, sink: K, option
     host.spawn(health.clone().report(host.health()));
     let relay = Relay::new(store, sink, options, health);
     host.task(BackgroundTask::new("relay", |stopping| relay.run(stopping)))
-}
-
-/// Reports SERVING while the store answers.
-async fn report_health(health: StoreHealth, reporter: HealthReporter, metrics: Arc<Metrics>) {
-    let mut available = health.watch();
-    loop {
-        let now = *available.borrow_and_update();
-        let status = if now { ServingStatus::Serving } else { ServingStatus::NotServing };
-        for service in ["", QueueServer::<()>::NAME, QueueAdminServer::<()>::NAME] {
-            reporter.set_service_status(service, status).await;
-        }
-        metrics.store_available.set(if now { 1.0 } else { 0.0 });
-        if available.changed().await.is_err() {
-            return;
-        }
-    }
 }

@@ -22,12 +22,9 @@ use std::sync::Arc;
 use tallystone_link::StoreStatus;
 use tallystone_proto::counter::v1::counter_admin_server::CounterAdminServer;
 use tallystone_proto::counter::v1::counters_server::CountersServer;
-use tallystone_serving::Host;
-use tokio::sync::watch;
+use tallystone_serving::{Host, report_health};
 use tonic::server::NamedService;
 use tonic::service::Routes;
-use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
 
 /// The largest request: a batch may hold a thousand items with all that they may carry.
 const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -35,27 +32,12 @@ const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Adds both gRPC services and the HTTP paths to a host.
 pub fn attach(host: Host, counters: Arc<CounterService>) -> Host {
     if let Some(status) = counters.store_status() {
-        host.spawn(report_health(status, host.health()));
+        let services = &["", CountersServer::<()>::NAME, CounterAdminServer::<()>::NAME];
+        host.spawn(report_health(host.health(), services, status, |status| *status == StoreStatus::Serving));
     }
     let api = Api::new(counters);
     let counters = CountersServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX);
     let paths = Routes::from(Router::new()).add_service(counters).into_axum_router().merge(http::router(api.clone()));
     host.service(CounterAdminServer::new(api.clone()).max_decoding_message_size(REQUEST_BYTES_MAX))
         .http(paths.layer(middleware::from_fn_with_state(api, unread::refuse_unread)))
-}
-
-/// Reports SERVING while the store answers and is what it was.
-async fn report_health(mut status: watch::Receiver<StoreStatus>, reporter: HealthReporter) {
-    loop {
-        let serving = match *status.borrow_and_update() {
-            StoreStatus::Serving => ServingStatus::Serving,
-            StoreStatus::Unavailable | StoreStatus::Lost(_) => ServingStatus::NotServing,
-        };
-        for service in ["", CountersServer::<()>::NAME, CounterAdminServer::<()>::NAME] {
-            reporter.set_service_status(service, serving).await;
-        }
-        if status.changed().await.is_err() {
-            return;
-        }
-    }
 }

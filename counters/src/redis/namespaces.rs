@@ -3,7 +3,7 @@
 use super::RedisNamespace;
 use super::calls::{call, defect, of_link};
 use super::namespace::Namespace;
-use super::partition::{MARK, Partition, Partitions, keyspaces};
+use super::partition::{MARK, Partition, Partitions};
 use crate::names::NamespaceName;
 use crate::namespace::NamespaceConfig;
 use crate::refusal::Refusal;
@@ -14,6 +14,7 @@ use tallystone_link::{
     Clock, ConnectError, Identity, Link, RedisConfig, ReplicaWait, Room, ScriptReply, Source, StoreStatus,
 };
 use tallystone_lua::counter::{CounterAnswer, CounterScript, DELETED_FIELD, INCARNATION_FIELD};
+use tallystone_lua::keys::Keyspace;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -47,14 +48,8 @@ impl RedisNamespaces {
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
     /// it. Returns its new mark, of several partitions the last one; `None`: no process has noticed a loss.
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
-        let shown = tallystone_model::without_password(&redis.url);
-        let primary = redis.access().first_primary(&redis.url)?;
-        let mut accepted = None;
-        for keyspace in keyspaces(redis.partition_count()) {
-            let primary = primary.with_slot(keyspace.slot());
-            accepted = Identity::accept(primary, &keyspace.key(MARK), &shown).await?.or(accepted);
-        }
-        Ok(accepted)
+        let partitions = Keyspace::all(redis.partition_count());
+        Identity::accept_each(redis, partitions.map(|keyspace| (keyspace.slot(), keyspace.key(MARK)))).await
     }
 
     /// What the last probe of the store found, and every change of that. `None`: it is not probed.

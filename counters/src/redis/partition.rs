@@ -96,7 +96,7 @@ impl Partitions {
         }
         let mut tasks = JoinSet::new();
         let mut opened = Vec::new();
-        for (number, keyspace) in keyspaces(count).enumerate() {
+        for (number, keyspace) in Keyspace::all(count).enumerate() {
             let primary = first.with_slot(keyspace.slot());
             let clock = if number == 0 { clock.clone() } else { clock.of_another() };
             let mut watching = clock.watch(&primary);
@@ -157,11 +157,6 @@ impl Partitions {
         }
         Some(status)
     }
-}
-
-/// The keys of so many partitions.
-pub(super) fn keyspaces(count: u16) -> impl Iterator<Item = Keyspace> {
-    (0..count).map(move |number| Keyspace::partition(number, count))
 }
 
 fn best(probed: &[watch::Receiver<StoreStatus>]) -> StoreStatus {

@@ -5,7 +5,7 @@
 
 use crate::state::{DataLoss, StoreState, StoreStatus};
 use crate::timeline::Timeline;
-use crate::{ConnectError, Link, LinkError, Primary, ReplicaWait};
+use crate::{ConnectError, Link, LinkError, Primary, RedisConfig, ReplicaWait};
 use metrics::{counter, describe_counter};
 use redis::{Cmd, from_redis_value};
 use std::sync::{Arc, Weak};
@@ -184,6 +184,23 @@ impl Identity {
             }
             _ => {}
         }
+    }
+
+    /// The same for a store with a mark in each of these slots. Returns the new mark, of several the last one.
+    ///
+    /// # Errors
+    /// As [`accept`](Identity::accept); some of the marks may be accepted then.
+    pub async fn accept_each(
+        redis: &RedisConfig,
+        marks: impl Iterator<Item = (u16, String)>,
+    ) -> Result<Option<String>, ConnectError> {
+        let shown = tallystone_model::without_password(&redis.url);
+        let primary = redis.access().first_primary(&redis.url)?;
+        let mut accepted = None;
+        for (slot, key) in marks {
+            accepted = Identity::accept(primary.with_slot(slot), &key, &shown).await?.or(accepted);
+        }
+        Ok(accepted)
     }
 
     /// Takes a store over as it is, if a process has noticed that it is not what it was: those that know its earlier mark go

@@ -4,9 +4,9 @@ use super::metrics::RelayMetrics;
 use crate::store::RedisStore;
 use std::time::Duration;
 use tallystone_model::{Refusal, Shard};
+use tallystone_serving::report_health;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 /// The service of this status in the gRPC health protocol. The queue itself stays SERVING.
@@ -64,15 +64,7 @@ impl OutboxHealth {
 
     /// Sets the status in the health service, now and with every change, until the relay is dropped.
     pub(crate) async fn report(self, reporter: HealthReporter) {
-        let mut state = self.0.subscribe();
-        loop {
-            let good = state.borrow_and_update().is_good();
-            let status = if good { ServingStatus::Serving } else { ServingStatus::NotServing };
-            reporter.set_service_status(HEALTH_SERVICE, status).await;
-            if state.changed().await.is_err() {
-                return;
-            }
-        }
+        report_health(reporter, &[HEALTH_SERVICE], self.0.subscribe(), |state| state.is_good()).await;
     }
 }
 

@@ -47,7 +47,7 @@ impl RedisStore {
             let home = primary.with_slot(keys::slot_of(keys::PARTITIONS));
             agree_on_partitions(home, keys::PARTITIONS, partitions, &shown, options.allow_volatile).await?;
         }
-        let keyspaces: Vec<Keyspace> = (0..partitions).map(|number| Keyspace::partition(number, partitions)).collect();
+        let keyspaces: Vec<Keyspace> = Keyspace::all(partitions).collect();
         let primaries: Vec<Primary> = keyspaces.iter().map(|keyspace| primary.with_slot(keyspace.slot())).collect();
         let (wakes, mut tasks) = (Arc::new(Wakes::default()), JoinSet::new());
         let server_id = uuid::Uuid::now_v7().to_string();
@@ -124,14 +124,8 @@ impl RedisStore {
     /// Takes a Redis over as it is, after its data was deleted or is older than it was (X7): running processes go on with
     /// it. Returns its new mark, of several partitions the last one; `None`: no process has noticed a loss.
     pub async fn accept(redis: &RedisConfig) -> Result<Option<String>, ConnectError> {
-        let shown = tallystone_model::without_password(&redis.url);
-        let (primary, partitions) = (redis.access().first_primary(&redis.url)?, redis.partition_count());
-        let mut accepted = None;
-        for keyspace in (0..partitions).map(|number| Keyspace::partition(number, partitions)) {
-            let primary = primary.with_slot(keyspace.slot());
-            accepted = Identity::accept(primary, &keyspace.key(MARK), &shown).await?.or(accepted);
-        }
-        Ok(accepted)
+        let partitions = Keyspace::all(redis.partition_count());
+        Identity::accept_each(redis, partitions.map(|keyspace| (keyspace.slot(), keyspace.key(MARK)))).await
     }
 
     /// Acquires or renews the leader lease of a background job, for `lease_ms`. `false`: another server holds it.

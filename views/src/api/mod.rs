@@ -12,15 +12,13 @@ use axum::Router;
 use axum::routing::{get, post};
 use std::sync::Arc;
 use tallystone_link::StoreStatus;
-use tallystone_serving::Host;
 use tallystone_serving::http::FaultBody;
-use tokio::sync::watch;
-use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
+use tallystone_serving::{Host, report_health};
 
 /// Adds the paths to a host.
 pub fn attach(host: Host, views: Arc<ViewService>) -> Host {
-    host.spawn(report_health(views.log_status(), host.health()));
+    // While the log accepts views. Reads go on without it.
+    host.spawn(report_health(host.health(), &[""], views.log_status(), |status| *status == StoreStatus::Serving));
     let paths = Router::new()
         .route("/v1/views", post(post::one))
         .route("/v1/views:batch", post(post::many))
@@ -31,18 +29,4 @@ pub fn attach(host: Host, views: Arc<ViewService>) -> Host {
         .method_not_allowed_fallback(async || FaultBody::method_not_allowed())
         .with_state(views);
     host.http(paths)
-}
-
-/// Reports SERVING while the log accepts views. Reads go on without it.
-async fn report_health(mut status: watch::Receiver<StoreStatus>, reporter: HealthReporter) {
-    loop {
-        let serving = match *status.borrow_and_update() {
-            StoreStatus::Serving => ServingStatus::Serving,
-            StoreStatus::Unavailable | StoreStatus::Lost(_) => ServingStatus::NotServing,
-        };
-        reporter.set_service_status("", serving).await;
-        if status.changed().await.is_err() {
-            return;
-        }
-    }
 }
