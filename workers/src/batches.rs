@@ -1,4 +1,5 @@
-//! Batches: the jobs that are leased while one batch is in the store make up the next one (N10).
+//! Batches: the jobs that are leased while one batch is in the store make up the next one (N10). Each partition of the
+//! store has batches of its counters, so that one that is away or slow holds up no others.
 
 use crate::metrics;
 use crate::pacer::Pacer;
@@ -21,7 +22,15 @@ pub(crate) struct LeasedJob {
     done: oneshot::Sender<Result<(), Refusal>>,
 }
 
-/// Rolls up the jobs of some queues of one namespace, one batch after the other.
+/// The way of the jobs of some queues to the batches of their partition.
+#[derive(Clone)]
+pub(crate) struct Lanes {
+    pub(crate) store: RedisNamespace,
+    /// One for each of [`RedisNamespace::homes`].
+    pub(crate) batches: Arc<[mpsc::Sender<LeasedJob>]>,
+}
+
+/// Rolls up the jobs of some queues of one namespace whose counters are at home in one partition, one batch after the other.
 pub(crate) struct Batches {
     pub(crate) store: RedisNamespace,
     /// Counters of one batch.
@@ -33,22 +42,32 @@ pub(crate) struct Batches {
     pub(crate) stale: Arc<Notify>,
 }
 
-/// Rolls up the counter of a lease, in the next batch behind this sender.
-pub(crate) async fn roll_up(batches: mpsc::Sender<LeasedJob>, lease: Lease) -> Result<(), Failure> {
-    let counter = CounterName::parse(lease.id)?;
-    let lease = LeaseOrder { leased_at_ms: lease.leased_at_ms, fencing_token: lease.fencing_token };
-    let (done, ended) = oneshot::channel();
-    let stopping = || Failure::new("the worker is stopping");
-    batches.send(LeasedJob { job: Job { counter, lease }, done }).await.map_err(|_| stopping())?;
-    match ended.await.map_err(|_| stopping())? {
-        Ok(()) => Ok(()),
-        Err(skew @ Refusal::ClockSkew { .. }) => {
-            // The queue's clock may be the wrong one, and a delay by it would end far too late: the job waits here.
-            tokio::time::sleep(SKEW_PAUSE).await;
-            Err(Failure::from(skew).retry_after_ms(0))
+impl Lanes {
+    /// Rolls up the counter of a lease, in the next batch of its partition.
+    pub(crate) async fn roll_up(self, lease: Lease) -> Result<(), Failure> {
+        let counter = CounterName::parse(lease.id)?;
+        let batches = &self.batches[self.store.home_of(&counter)];
+        let lease = LeaseOrder { leased_at_ms: lease.leased_at_ms, fencing_token: lease.fencing_token };
+        let (done, ended) = oneshot::channel();
+        let stopping = || Failure::new("the worker is stopping");
+        batches.send(LeasedJob { job: Job { counter, lease }, done }).await.map_err(|_| stopping())?;
+        match ended.await.map_err(|_| stopping())? {
+            Ok(()) => Ok(()),
+            Err(skew @ Refusal::ClockSkew { .. }) => {
+                // The queue's clock may be the wrong one, and a delay by it would end far too late: the job waits here.
+                tokio::time::sleep(SKEW_PAUSE).await;
+                Err(Failure::from(skew).retry_after_ms(0))
+            }
+            Err(refusal) => Err(refusal.into()),
         }
-        Err(refusal) => Err(refusal.into()),
     }
+}
+
+/// A batch that has ended.
+struct Done {
+    counters: usize,
+    /// Not if the store was away. How long that took says nothing about its load, and the queue delays these jobs.
+    reached_store: bool,
 }
 
 impl Batches {
@@ -57,17 +76,17 @@ impl Batches {
         let (mut pacer, mut batch) = (Pacer::default(), Vec::new());
         while leased.recv_many(&mut batch, self.counters_max).await > 0 {
             let begin = Instant::now();
-            let counters = self.roll_up_batch(batch.drain(..)).await;
+            let done = self.roll_up_batch(batch.drain(..)).await;
             let took = begin.elapsed();
-            let pause = pacer.pause_after(took);
-            metrics::batch(counters, took, pause);
+            let pause = if done.reached_store { pacer.pause_after(took) } else { Duration::ZERO };
+            metrics::batch(done.counters, took, pause);
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
         }
     }
 
-    async fn roll_up_batch(&self, batch: impl Iterator<Item = LeasedJob>) -> usize {
+    async fn roll_up_batch(&self, batch: impl Iterator<Item = LeasedJob>) -> Done {
         let mut by_counter: BTreeMap<CounterName, LeasedJob> = BTreeMap::new();
         // A job whose lease was lost meanwhile is skipped. Of several leases of one counter only the latest is valid.
         for leased in batch.filter(|leased| !leased.done.is_closed()) {
@@ -86,16 +105,20 @@ impl Batches {
         let results = tallystone_counters::roll_up(&self.store, &self.store, &jobs).await;
         self.record(jobs.iter().zip(&results).map(|(job, result)| (job, stage(result))));
         self.publish(&jobs, &results);
+        let reached_store = !results.iter().any(|result| matches!(result, Err(Refusal::Unavailable { .. })));
         let now_ms = self.store.now_ms();
-        for (done, result) in waiting.into_iter().zip(results) {
+        for ((job, done), result) in jobs.iter().zip(waiting).zip(results) {
             metrics::rolled_up(&result, now_ms);
+            if let Err(refusal) = &result {
+                tracing::debug!(counter = %job.counter, %refusal, "not rolled up");
+            }
             if result == Err(Refusal::Stale) {
                 self.stale.notify_one();
             }
             // The handler is gone if its lease was lost meanwhile.
             let _ = done.send(result.map(drop));
         }
-        jobs.len()
+        Done { counters: jobs.len(), reached_store }
     }
 
     /// Publishes the checkpoints that are committed, if the namespace is bound to a counter set.

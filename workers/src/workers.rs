@@ -2,7 +2,7 @@
 //! each of its queues. A namespace without dirty counters has no jobs, so it has no workers (Q18): those that have none are
 //! checked together, once a second, and a dirty counter waits for longer than that before it becomes a job.
 
-use crate::batches::{Batches, LeasedJob, roll_up};
+use crate::batches::{Batches, Lanes};
 use crate::publisher::Publisher;
 use crate::records::Records;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const PUBLISH_GRACE: Duration = Duration::from_secs(1);
 /// How many batches of jobs are leased: while one is in the store, the next one is made up of the others.
 const BATCHES_LEASED: u32 = 2;
-/// Batches of one namespace that are in the store at once. A batch has jobs of many queues, because it costs a few calls of
+/// Batches of one namespace that are in a partition of the store at once. A batch has jobs of many queues, because it costs a few calls of
 /// each shard, however many counters it has. The jobs of one queue are always in the same one, so that two leases of a
 /// counter follow each other.
 const BATCHES_AT_ONCE: u16 = 2;
@@ -188,25 +188,33 @@ impl RollupWorkers {
         let at_once = BATCHES_AT_ONCE.min(num_queues);
         let queues_each = usize::from(num_queues.div_ceil(at_once));
         let counters_max = COUNTERS_MAX.min(batch_count as usize * queues_each).max(batch_count as usize);
-        let batches = (0..at_once).map(|_| {
-            let (sender, receiver) = mpsc::channel(counters_max);
-            let (worker, records, publisher, stale) =
-                (self.options.name.clone(), self.options.records.clone(), self.publisher.clone(), self.stale.clone());
-            // The batches end when no handler is left; the client's worker has awaited all of them.
-            tasks
-                .spawn(Batches { store: store.clone(), counters_max, worker, records, publisher, stale }.run(receiver));
-            sender
+        let lanes = (0..at_once).map(|_| {
+            let batches = (0..store.homes()).map(|_| {
+                let (sender, receiver) = mpsc::channel(counters_max);
+                let batches = Batches {
+                    store: store.clone(),
+                    counters_max,
+                    worker: self.options.name.clone(),
+                    records: self.options.records.clone(),
+                    publisher: self.publisher.clone(),
+                    stale: self.stale.clone(),
+                };
+                // The batches end when no handler is left; the client's worker has awaited all of them.
+                tasks.spawn(batches.run(receiver));
+                sender
+            });
+            Lanes { store: store.clone(), batches: batches.collect() }
         });
-        let batches: Vec<mpsc::Sender<LeasedJob>> = batches.collect();
+        let lanes: Vec<Lanes> = lanes.collect();
         for number in 0..num_queues {
             let queue = rollup_queue(&namespace.tag(), &namespace.config, number);
-            let batches = batches[usize::from(number % at_once)].clone();
+            let lanes = lanes[usize::from(number % at_once)].clone();
             let worker = Worker::new(self.queue.clone(), &queue)
                 .name(self.options.name.clone())
                 .concurrency(batch_count * BATCHES_LEASED)
                 .shared_stream(shared_streams)
                 .grace(GRACE);
-            tasks.spawn(work_on(worker, queue, batches, until.clone(), Arc::clone(&leased)));
+            tasks.spawn(work_on(worker, queue, lanes, until.clone(), Arc::clone(&leased)));
         }
         if namespace.config.published_to.is_some() && self.publisher.is_none() {
             tracing::warn!(namespace = %namespace.name, "this worker publishes no counts");
@@ -217,18 +225,12 @@ impl RollupWorkers {
 }
 
 /// Works on one queue, until `until` is cancelled.
-async fn work_on(
-    worker: Worker,
-    queue: String,
-    batches: mpsc::Sender<LeasedJob>,
-    until: CancellationToken,
-    leased_total: Arc<AtomicU64>,
-) {
+async fn work_on(worker: Worker, queue: String, lanes: Lanes, until: CancellationToken, leased_total: Arc<AtomicU64>) {
     while !until.is_cancelled() {
-        let (batches, leased_total) = (batches.clone(), leased_total.clone());
+        let (lanes, leased_total) = (lanes.clone(), leased_total.clone());
         let handler = move |lease| {
             leased_total.fetch_add(1, Ordering::Relaxed);
-            roll_up(batches, lease)
+            lanes.roll_up(lease)
         };
         match worker.run_until(until.cancelled(), handler).await {
             Ok(_) => break,

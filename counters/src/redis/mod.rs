@@ -36,8 +36,8 @@ pub use reset::ClockAhead;
 pub use watcher::NamespaceWatcher;
 pub(crate) use watcher::POLL_EVERY;
 
-use crate::names::NamespaceName;
-use crate::namespace::{NamespaceConfig, SHARDS};
+use crate::names::{CounterName, NamespaceName};
+use crate::namespace::{NamespaceConfig, Placement, SHARDS};
 use crate::refusal::Refusal;
 use calls::{call, defect, of_link};
 use futures::future::try_join_all;
@@ -99,6 +99,16 @@ impl RedisNamespace {
     /// Its [tag](Namespace::tag).
     pub fn tag(&self) -> &str {
         &self.tag
+    }
+
+    /// The number of partitions in which its counters are at home.
+    pub fn homes(&self) -> usize {
+        self.partitions.all().len().min(SHARDS.into())
+    }
+
+    /// Which of them is the home of a counter. Partitions follow each other as shards do.
+    pub fn home_of(&self, counter: &CounterName) -> usize {
+        usize::from(Placement::of(counter).home()) % self.homes()
     }
 
     /// The store's time as far as this process knows, in Unix ms: never ahead of the clock of any shard.

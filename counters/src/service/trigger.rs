@@ -8,7 +8,7 @@
 //! refuses jobs is rarely tried ([`gates`](super::gates)), and nothing falls due for it meanwhile. A namespace without
 //! dirty counters is not polled ([`idle`](super::idle)).
 
-use super::gates::Gates;
+use super::gates::{AWAY_PAUSE_MAX, Gates, Obstacle};
 use super::idle::IdleNamespaces;
 use super::open::OpenNamespace;
 use super::rollup_queue::{EXCLUSIVITY_KEY, is_retired, prefix, queue_config, queue_of, retired, rollup_queue};
@@ -38,6 +38,8 @@ const HOLD_MS: RangeInclusive<u64> = 1_000..=5_000;
 /// it is [`DEFER_EACH`] for each: so the number that fall due in a second is bounded.
 const DEFER: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
 const DEFER_EACH: Duration = Duration::from_millis(4);
+/// The same where the queue is away.
+const DEFER_AWAY: RangeInclusive<Duration> = AWAY_PAUSE_MAX..=*DEFER.end();
 /// The first and the longest pause after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -68,7 +70,11 @@ pub(super) async fn run<S: RollupSchedule>(open: Arc<OpenNamespace<S>>, queue: C
                 if failing.is_none() {
                     tracing::warn!(%namespace, %error, "cannot request rollups of due counters; trying until it succeeds");
                 }
-                let pause = failing.map_or(PAUSE, |pause| (pause * 2).min(PAUSE_MAX));
+                let pause = match error {
+                    // The other shards are not to wait for it.
+                    Failed::Shard(_) => PAUSE,
+                    _ => failing.map_or(PAUSE, |pause| (pause * 2).min(PAUSE_MAX)),
+                };
                 failing = Some(pause);
                 tokio::time::sleep(pause).await;
             }
@@ -100,8 +106,8 @@ struct Offered {
     enqueued_at_ms: Option<u64>,
     /// Counters whose jobs the queue did not accept, or was not sent.
     without_job: Vec<CounterName>,
-    /// Why it refused one.
-    refused: Option<String>,
+    /// Why it has none of theirs.
+    obstacle: Option<(Obstacle, String)>,
     /// The queue does not exist.
     is_missing: bool,
 }
@@ -110,6 +116,8 @@ struct Offered {
 enum Failed {
     #[error("the store: {0}")]
     Store(#[from] Refusal),
+    #[error("a shard of the store: {0}")]
+    Shard(Refusal),
     #[error("the queue: {0}")]
     Queue(#[from] Error),
 }
@@ -223,8 +231,10 @@ impl<S: RollupSchedule> Trigger<S> {
             self.has_queues = false;
             return Ok(Next::PollAfter(TOGETHER));
         }
-        if let Some(refusal) = failed {
-            return Err(refusal.into());
+        match failed {
+            None => {}
+            Some(refusal @ Refusal::Unavailable { .. }) if !found.is_empty() => return Err(Failed::Shard(refusal)),
+            Some(refusal) => return Err(refusal.into()),
         }
         if found.iter().all(|(_, due)| due.dirty == 0) {
             return Ok(Next::Idle);
@@ -252,23 +262,29 @@ impl<S: RollupSchedule> Trigger<S> {
         }
         let offers = jobs.iter().map(|(number, jobs)| self.enqueue(*number, self.gates.allows(*number), jobs));
         let offered = join_all(offers).await;
-        let (mut without_job, mut is_missing) = (BTreeSet::new(), false);
+        let (mut refused, mut away, mut is_missing) = (BTreeSet::new(), BTreeSet::new(), false);
         for (number, offered) in jobs.keys().zip(offered) {
             if let Some(enqueued_at_ms) = offered.enqueued_at_ms {
                 self.gates.accepted(*number, enqueued_at_ms);
             }
-            if let Some(why) = &offered.refused {
-                self.gates.refused(*number, why);
+            if let Some((by, why)) = &offered.obstacle {
+                self.gates.refused(*number, *by, why);
             }
             is_missing |= offered.is_missing;
+            let without_job = match self.gates.obstacle(*number) {
+                Some(Obstacle::Away) => &mut away,
+                _ => &mut refused,
+            };
             without_job.extend(offered.without_job);
         }
-        let deferred = found.iter().map(async |(shard, due)| {
+        let waiting = [(&refused, DEFER), (&away, DEFER_AWAY)];
+        let deferred = found.iter().flat_map(|found| waiting.iter().map(move |waiting| (found, waiting)));
+        let deferred = deferred.map(async |((shard, due), (without_job, bounds))| {
             let counters = due.counters.iter().map(|(counter, _)| counter);
             let counters: Vec<CounterName> =
                 counters.filter(|counter| without_job.contains(*counter)).cloned().collect();
             let each = DEFER_EACH * u32::try_from(due.dirty).unwrap_or(u32::MAX);
-            let delay = each.clamp(*DEFER.start(), *DEFER.end());
+            let delay = each.clamp(*bounds.start(), *bounds.end());
             self.open.store.defer(*shard, &counters, delay.as_millis() as u64).await
         });
         for deferred in join_all(deferred).await {
@@ -297,14 +313,16 @@ impl<S: RollupSchedule> Trigger<S> {
                         jobs.iter().zip(results).filter_map(|(job, result)| Some((job, result.err()?)))
                     {
                         offered.without_job.push((*counter).clone());
-                        offered.refused = Some(refused.to_string());
+                        let by = if refused.is_unavailable() { Obstacle::Away } else { Obstacle::Refused };
+                        offered.obstacle = Some((by, refused.to_string()));
                     }
                 }
                 Err(error) => {
                     let refused = error.refused();
                     offered.is_missing |= refused.is_some_and(|refused| refused.reason == "QUEUE_NOT_FOUND");
                     if !offered.is_missing {
-                        offered.refused = Some(error.to_string());
+                        let by = if refused.is_some() { Obstacle::Refused } else { Obstacle::Away };
+                        offered.obstacle = Some((by, error.to_string()));
                     }
                     offered.without_job.extend(jobs.iter().map(|(counter, _)| (*counter).clone()));
                 }

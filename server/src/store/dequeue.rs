@@ -4,7 +4,7 @@ use super::reply::unreadable;
 use super::shared::{Caller, Shared, filter_arguments, not_paused};
 use super::view::View;
 use redis::Cmd;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tallystone_lua::constants::Answer;
 use tallystone_lua::{Script, record};
@@ -26,6 +26,8 @@ pub(super) struct Dequeue<'a> {
     open: Vec<usize>,
     /// The leases of each request so far.
     leases: Vec<Result<Vec<Lease>, Refusal>>,
+    /// Those that got leases from several steps. Others have theirs in order: a repeat, in that of the answer before it.
+    gone_on: BTreeSet<usize>,
     cut_short: bool,
     expired: u64,
     errored: u64,
@@ -49,6 +51,7 @@ impl<'a> Dequeue<'a> {
             ticket,
             open,
             leases,
+            gone_on: BTreeSet::new(),
             cut_short: false,
             expired: 0,
             errored: 0,
@@ -87,9 +90,13 @@ impl<'a> Dequeue<'a> {
                 Err(refusal) => return Err(refusal),
             }
         }
-        if steps > 1 {
+        for at in self.gone_on {
             // What fell due in a later step may be more urgent than what an earlier one gave.
-            self.leases.iter_mut().flatten().for_each(|leases| leases.sort_by_key(|lease| lease.priority));
+            if let Ok(leases) = &mut self.leases[at] {
+                leases.sort_by_key(|lease| lease.priority);
+            }
+        }
+        if steps > 1 {
             answer_twins(self.requests, &mut self.leases);
         }
         let Dequeue { leases, cut_short, expired, errored, .. } = self;
@@ -163,6 +170,9 @@ impl<'a> Dequeue<'a> {
         let mut again = Vec::new();
         for at in self.open.iter().copied() {
             let (found, ended) = (reply.number()?, reply.number()?);
+            if found > 0 && self.leases[at].as_ref().is_ok_and(|leases| !leases.is_empty()) {
+                self.gone_on.insert(at);
+            }
             if let (Err(refusal), Ok([])) = (&paused, self.leases[at].as_deref()) {
                 self.leases[at] = Err(refusal.clone());
             }

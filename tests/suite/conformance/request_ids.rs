@@ -15,6 +15,7 @@ over_each_store!(
     q10_the_same_request_twice_in_one_call_is_answered_once,
     q10_requests_are_known_per_queue_and_without_an_id_never,
     q10_a_repeated_request_shows_the_message_as_it_stands,
+    q10_a_repeated_request_has_the_order_of_its_first_answer,
 );
 
 async fn q10_the_same_request_answers_the_same_leases_and_changes_nothing<S: Probe>(stage: &Stage<S>) {
@@ -121,4 +122,19 @@ async fn q10_a_repeated_request_shows_the_message_as_it_stands<S: Probe>(stage: 
     let expires_at_ms = queue.extend(to(&lease), None, "").await.expect("a live lease");
     let stands = Lease { priority: 3, version: 4, expires_at_ms, ..lease };
     assert_eq!(queue.try_take(named("r", 1)).await, Ok(vec![stands]));
+}
+
+/// The property test found it: whatever takes the script a second step reordered the leases by their priorities of now.
+async fn q10_a_repeated_request_has_the_order_of_its_first_answer<S: Probe>(stage: &Stage<S>) {
+    let queue = stage.queue(QueueConfig { indexes: vec![index(&[KEY])], ..simple() }).await;
+    queue.put([keyed("late", 9, "k"), keyed("early", 2, "k")]).await;
+    let leases = queue.try_take(named("r", 2)).await.expect("an open queue");
+    assert_eq!(ids(&leases), ["early", "late"]);
+    queue.reprioritize("late", 1).await.expect("a running message");
+    // The first server does not know yet that the index is gone: it calls the script again.
+    let dropped = QueuePatch { indexes: Some(vec![]), ..QueuePatch::default() };
+    queue.through(&stage.other).reconfigure(dropped).await;
+    let filtered = DequeueRequest { filters: vec![filter(&[(KEY, "k")])], ..named("", 1) };
+    let answer = queue.dequeue(vec![filtered, named("r", 2)]).await.expect("an open queue");
+    assert_eq!(answer.leases[1].as_ref().map(|leases| ids(leases)), Ok(vec!["early".to_owned(), "late".to_owned()]));
 }

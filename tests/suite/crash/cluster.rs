@@ -96,6 +96,13 @@ impl Cluster {
         assert_eq!(self.primary(slots).await, now);
     }
 
+    /// Kills the primary of these slots and its replica: nobody serves the slots any more.
+    pub(crate) async fn kill_all(&mut self, slots: usize) {
+        for number in [slots, slots + PRIMARIES] {
+            self.redis[number].kill().await;
+        }
+    }
+
     /// The answer of a node to one command.
     pub(crate) async fn command(&self, node: usize, words: &[&str]) -> redis::Value {
         command(&self.redis[node], words).await
