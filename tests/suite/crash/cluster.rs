@@ -96,7 +96,7 @@ impl Cluster {
         assert_eq!(self.primary(slots).await, now);
     }
 
-    /// Kills the primary of these slots and its replica: nobody serves the slots any more.
+    /// Kills the primary of these slots and its replica: no node serves the slots any more.
     pub(crate) async fn kill_all(&mut self, slots: usize) {
         for number in [slots, slots + PRIMARIES] {
             self.redis[number].kill().await;
