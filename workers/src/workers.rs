@@ -34,9 +34,9 @@ const GRACE: Duration = Duration::from_secs(5);
 const PUBLISH_GRACE: Duration = Duration::from_secs(1);
 /// How many batches of jobs are leased: while one is in the store, the next one is made up of the others.
 const BATCHES_LEASED: u32 = 2;
-/// Batches of one namespace that are in a partition of the store at once. A batch has jobs of many queues, because it costs a few calls of
-/// each shard, however many counters it has. The jobs of one queue are always in the same one, so that two leases of a
-/// counter follow each other.
+/// Batches of one namespace that are in a partition of the store at once. A batch has jobs of many queues, because it costs a
+/// few calls of each shard, however many counters it has. The jobs of one queue and partition are always in the same one, so
+/// that two leases of a counter follow each other.
 const BATCHES_AT_ONCE: u16 = 2;
 /// Queues up to which each has a Work stream. With more, those of further namespaces share streams: they take a third less
 /// memory, but one task serves them, and a few busy queues are some percent faster without.
