@@ -5,7 +5,8 @@
 -- WHY a gap of as many numbers as microseconds have passed since the timeline began: whatever was lost must not be handed out
 -- again, and numbers rise more slowly than that. Where failovers follow each other, several timelines may continue the same
 -- state: each later one is ahead of the earlier ones.
--- The revision is another one, as for a new queue, so that no server keeps a configuration whose update was lost.
+-- The revision rises by as many, so that no server keeps a configuration whose update was lost. It counts from the last revision,
+-- not from the sequence: a clock that was set back leaves no gap, and the number after the sequence may be an earlier revision.
 -- WHY a mark in the outbox: its offsets leave out the same numbers, and the mark has the offset that would have been next,
 -- and the begin of the earlier timeline. A relay that has read beyond that offset has events of writes that are lost; otherwise
 -- nothing is missing.
@@ -14,11 +15,12 @@ local timeline = sub(ARGV[1], 12, 15)
 if #timeline == 4 and timeline ~= sub(on_timeline, 2, 5) and timeline ~= '\0\0\0\0' then
   local earlier, began_at = 0, S[CREATED]
   if #on_timeline > 0 then earlier, began_at = unpick('>I7I6', on_timeline, BEGIN_AT) end
-  local begin = math.max(S[SEQ], S[ADDED]) + 1 + math.max(0, (now - began_at) * 1000 + micros)
+  local gap = 1 + math.max(0, (now - began_at) * 1000 + micros)
+  local begin = math.max(S[SEQ], S[ADDED]) + gap
   if call('EXISTS', K_OUTBOX) == 1 then
     call('XADD', K_OUTBOX, string.format('%.0f-0', begin), 't', now, 'e', '\255' .. pack('>I7I7', S[ADDED], earlier))
   end
-  S[1], S[SEQ], S[ADDED], S[ACKED] = begin % 2 ^ 32, begin, begin, begin - (S[ADDED] - S[ACKED])
+  S[1], S[SEQ], S[ADDED], S[ACKED] = (S[1] + gap) % 2 ^ 32, begin, begin, begin - (S[ADDED] - S[ACKED])
   on_timeline = pack('>Bc4I7I6', 1, timeline, begin, now)
   state_raw = pack(STATE, unpack(S, 1, 15)) .. on_timeline .. waiter
   call('SET', K_STATE, state_raw)

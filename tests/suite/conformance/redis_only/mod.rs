@@ -7,6 +7,7 @@ mod forgetting;
 mod formats;
 mod indexes;
 mod outboxes;
+mod timelines;
 
 use std::sync::Arc;
 use tallystone_server::store::{self, RedisStore};

@@ -1,13 +1,11 @@
 //! What the outboxes of queues keep, and how they are read (Q15, Q19).
 
 use super::{alone, raw};
-use ::redis::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tallystone_model::store::*;
 use tallystone_model::*;
 use tallystone_server::store::{self, OutboxBound, OutboxFull, RedisOptions, RedisStore};
-use tallystone_simulator::SimulatedRedis;
 use tallystone_tests::queue::{lease_ref, to};
 use tallystone_tests::*;
 
@@ -46,64 +44,6 @@ async fn q15_the_outbox_is_kept_to_its_bound() {
     assert_eq!(queue.events().await.len(), 400, "twice the bound for what is not an Enqueue");
     giving_up.purge(true).await;
     stage.store.delete_queue(queue.name()).await.expect("an empty queue");
-}
-
-/// The queue "q" on a Redis that has started once more, a second later: its timeline is another one.
-fn started_again(redis: &Arc<SimulatedRedis>, outbox: &OutboxBound) -> TestQueue<RedisStore> {
-    redis.begin_timeline();
-    let now_us = redis.keyspace().now_us().max(1_780_000_000_000_000);
-    redis.keyspace().set_time(now_us + 1_000_000);
-    let clock = store::Clock::redis("queues", 0);
-    let options = RedisOptions { outbox: outbox.clone(), clock, ..RedisOptions::default() };
-    let store = Arc::new(RedisStore::within_process(redis.clone(), options, now_us.to_string()));
-    TestQueue { store, clock: Clock::new(), shard: Shard::first(&QueueName::parse("queue", "q").expect("a name")) }
-}
-
-#[tokio::test]
-async fn x1_the_outbox_is_kept_to_its_bound_over_several_timelines() {
-    const EACH: usize = 20;
-    let redis = Arc::new(SimulatedRedis::new(0));
-    let outbox = OutboxBound { events_max: 50, full: OutboxFull::GiveUpHistory, ..OutboxBound::default() };
-    let mut ids = Vec::new();
-    for start in 0..5 {
-        let queue = started_again(&redis, &outbox);
-        if start == 0 {
-            queue.store.create_queue(queue.name(), simple()).await.expect("a new queue");
-        }
-        for n in 0..EACH {
-            ids.push(id(&format!("m{start}-{n}")));
-            queue.put([message(ids[ids.len() - 1].as_str(), 1)]).await;
-            let kept: Vec<_> = queue.events().await.into_iter().map(|event| event.id).collect();
-            assert_eq!(kept, ids[ids.len().saturating_sub(50)..], "only the oldest go");
-        }
-    }
-}
-
-#[tokio::test]
-async fn x1_the_outbox_of_a_deleted_queue_ends_though_its_last_entry_begins_a_timeline() {
-    let redis = Arc::new(SimulatedRedis::new(0));
-    let queue = started_again(&redis, &OutboxBound::default());
-    queue
-        .store
-        .create_queue(queue.name(), QueueConfig { terminal_retention_ms: 0, ..simple() })
-        .await
-        .expect("a queue");
-    queue.put([message("m", 1)]).await;
-    let lease = queue.take_one().await;
-    queue.complete(to(&lease)).await.expect("a live lease");
-    queue.sweep().await;
-    let queue = started_again(&redis, &OutboxBound::default());
-    queue.store.delete_queue(queue.name()).await.expect("an empty queue");
-    let mut reader = queue.store.outbox_reader();
-    reader.discover().await.expect("the shards");
-    let read = reader.read(Duration::ZERO).await.expect("a read");
-    assert_eq!((read.events.len(), read.losses.len()), (4, 0));
-    reader.ack(&read.shards).await.expect("acknowledged");
-    assert_eq!(reader.shards().count(), 0);
-    for key in ["ts:{q/0}:outbox", "ts:outboxes:left"] {
-        let (exists, _) = redis.execute(::redis::cmd("EXISTS").arg(key));
-        assert_eq!(exists.expect("an answer"), Value::Int(0), "{key}");
-    }
 }
 
 #[tokio::test]
