@@ -36,6 +36,7 @@ pub use reset::ClockAhead;
 pub use watcher::NamespaceWatcher;
 pub(crate) use watcher::POLL_EVERY;
 
+use crate::log::NewEvent;
 use crate::names::{CounterName, NamespaceName};
 use crate::namespace::{NamespaceConfig, Placement, SHARDS};
 use crate::refusal::Refusal;
@@ -106,9 +107,19 @@ impl RedisNamespace {
         self.partitions.all().len().min(SHARDS.into())
     }
 
-    /// Which of them is the home of a counter. Partitions follow each other as shards do.
+    /// Which of them is the home of a counter.
     pub fn home_of(&self, counter: &CounterName) -> usize {
-        usize::from(Placement::of(counter).home()) % self.homes()
+        self.home_of_shard(Placement::of(counter).home())
+    }
+
+    /// Which of them has the shard of an event.
+    pub(crate) fn home_of_event(&self, event: &NewEvent) -> usize {
+        self.home_of_shard(Placement::of(&event.counter).of_event(&event.token, &self.config).0)
+    }
+
+    /// Partitions follow each other as shards do.
+    fn home_of_shard(&self, shard: u16) -> usize {
+        usize::from(shard) % self.homes()
     }
 
     /// The store's time as far as this process knows, in Unix ms: never ahead of the clock of any shard.

@@ -1,8 +1,8 @@
 //! The counters as a service.
 //!
 //! What lives here: [`CounterService`], the calls (adds and clears in `append`, deletions in `delete`); `directory` and `open`, the namespaces
-//! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to the store together, and
-//! `slot`, where each of them waits; `background`, `touches` and
+//! that it serves; `room`, the bound on what waits; `gather`, which sends calls of one millisecond to a partition of the
+//! store together (`gathers`: to all partitions), and `slot`, where each of them waits; `background`, `touches` and
 //! `trigger` (with `gates` and `idle`), the work between calls: rollups become jobs of the queue, reads hurry them, old
 //! events go. What may not:
 //! the wire (`api/`), the stores (`redis/`), and summing (`rollup`), which is the workers'.
@@ -13,6 +13,7 @@ mod delete;
 mod directory;
 mod gates;
 mod gather;
+mod gathers;
 mod idle;
 mod open;
 mod rollup_queue;

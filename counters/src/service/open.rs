@@ -1,6 +1,7 @@
 //! A namespace that this server serves, as one revision has it: its stores, and what gathers calls for them.
 
 use super::gather::{Gather, Pace};
+use super::gathers::Gathers;
 use super::room::WaitingRoom;
 use super::slot::Wanted;
 use super::touches::Touches;
@@ -40,8 +41,8 @@ pub(super) struct OpenNamespace<S = RedisNamespace> {
     pub(super) tag: String,
     pub(super) config: NamespaceConfig,
     pub(super) store: S,
-    pub(super) events: Gather<NewEvent, Stored>,
-    pub(super) cached: Gather<(CounterName, i64), Result<(), Refusal>>,
+    pub(super) events: Gathers<NewEvent, Stored>,
+    pub(super) cached: Gathers<(CounterName, i64), Result<(), Refusal>>,
     pub(super) touches: Touches,
     refused: AtomicBool,
     /// Cancelled when the namespace is opened again: ends its background work.
@@ -50,8 +51,34 @@ pub(super) struct OpenNamespace<S = RedisNamespace> {
 
 impl OpenNamespace {
     pub(super) fn over(store: RedisNamespace, room: &WaitingRoom) -> OpenNamespace {
-        let (name, tag) = (store.name().clone(), store.tag().to_owned());
-        OpenNamespace::new(name, tag, store.config().clone(), store, room)
+        let (name, tag, config) = (store.name().clone(), store.tag().to_owned(), store.config().clone());
+        OpenNamespace {
+            name,
+            tag,
+            config,
+            events: {
+                let (homes, room) = (store.clone(), room.clone());
+                let log = store.clone();
+                Gathers::new(
+                    store.homes(),
+                    move |event: &NewEvent| homes.home_of_event(event),
+                    move || gather_events(log.clone(), room.clone()),
+                )
+            },
+            cached: {
+                let (homes, room) = (store.clone(), room.clone());
+                let cache = store.clone();
+                Gathers::new(
+                    store.homes(),
+                    move |(counter, _): &(CounterName, i64)| homes.home_of(counter),
+                    move || gather_cached(cache.clone(), room.clone()),
+                )
+            },
+            touches: Touches::default(),
+            refused: AtomicBool::new(false),
+            until: CancellationToken::new(),
+            store,
+        }
     }
 
     /// Whether this is the namespace as the registry has it. A registry that has lost its last change gives that
@@ -61,40 +88,28 @@ impl OpenNamespace {
     }
 }
 
-impl<S: Events + Cache + Clone + 'static> OpenNamespace<S> {
-    fn new(
-        name: NamespaceName,
-        tag: String,
-        config: NamespaceConfig,
-        store: S,
-        room: &WaitingRoom,
-    ) -> OpenNamespace<S> {
-        let (log, cache) = (store.clone(), store.clone());
-        OpenNamespace {
-            name,
-            tag,
-            config,
-            events: Gather::start(EVENTS, room.clone(), move |events: Vec<NewEvent>, wanted: Wanted<NewEvent>| {
-                let log = log.clone();
-                async move {
-                    let results = log.append_while(&events, &|number| wanted.is_wanted(number)).await;
-                    let stored = |(result, event)| match result {
-                        Err(Refusal::Stale) => Stored::Stale(event),
-                        result => Stored::Done(result),
-                    };
-                    results.into_iter().zip(events).map(stored).collect()
-                }
-            }),
-            cached: Gather::start(CACHED, room.clone(), move |adds: Vec<(CounterName, i64)>, _| {
-                let cache = cache.clone();
-                async move { cache.cache_add(&adds).await }
-            }),
-            touches: Touches::default(),
-            refused: AtomicBool::new(false),
-            until: CancellationToken::new(),
-            store,
+fn gather_events(log: impl Events + Clone + 'static, room: WaitingRoom) -> Gather<NewEvent, Stored> {
+    Gather::start(EVENTS, room, move |events: Vec<NewEvent>, wanted: Wanted<NewEvent>| {
+        let log = log.clone();
+        async move {
+            let results = log.append_while(&events, &|number| wanted.is_wanted(number)).await;
+            let stored = |(result, event)| match result {
+                Err(Refusal::Stale) => Stored::Stale(event),
+                result => Stored::Done(result),
+            };
+            results.into_iter().zip(events).map(stored).collect()
         }
-    }
+    })
+}
+
+fn gather_cached(
+    cache: impl Cache + Clone + 'static,
+    room: WaitingRoom,
+) -> Gather<(CounterName, i64), Result<(), Refusal>> {
+    Gather::start(CACHED, room, move |adds: Vec<(CounterName, i64)>, _| {
+        let cache = cache.clone();
+        async move { cache.cache_add(&adds).await }
+    })
 }
 
 impl<S> OpenNamespace<S> {

@@ -1,5 +1,5 @@
 //! Counters on a Redis Cluster (Q17): primaries are killed, or frozen while their replicas take their places, under load; and
-//! partitions that are away while the others serve.
+//! partitions that are away, or stand still, while the others serve.
 
 use super::judge::all_rollups;
 use super::load::Load;
@@ -62,23 +62,58 @@ async fn x3_partitions_that_are_away_hold_up_no_rollups_of_others() {
     let cluster = Cluster::start().await;
     let url = cluster.url();
     let mut machines = Machines::start_on(cluster, url, CONFIG, 1).await;
-    // Each counter is in one partition.
-    let config = NamespaceConfig { buckets_per_id: Some(1), ..config() };
-    machines.clients[0].put_namespace(NAMESPACE, config).await.expect("a new namespace");
-    let all: Vec<String> = (0..200).map(|number| format!("counter/{number}")).collect();
-    assert_eq!(add_to_each(&machines.clients[0], &all).await, all);
+    let all = counters_everywhere(&machines).await;
     let ones: BTreeMap<String, i64> = all.iter().map(|counter| (counter.clone(), 1)).collect();
     machines.until_rolled_up(NAMESPACE, &ones).await;
     let most = rollups(&machines, &machines.clients[0], &all).await.into_iter().max().expect("counters");
     // The worker has jobs of every counter when a third of the slots goes, and tries them again and again.
     machines.redis.kill_all(1).await;
-    let once = CounterClient::builder(machines.counters[0].url()).retry_for(Duration::ZERO).call_timeout(PATIENCE);
-    let client = once.connect_lazy().expect("a good address");
+    let client = impatient(&machines);
     let served = add_to_each(&client, &all).await;
     let watched = with_queues(&machines.queues[0].url(), &served).await;
     assert!(watched.len() >= 20 && served.len() < all.len());
     let fewest = rollups(&machines, &client, &watched).await.into_iter().min().expect("counters");
     assert!(2 * fewest >= most, "a counter was rolled up {fewest} times, and {most} times while all was there");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x3_partitions_that_stand_still_hold_up_no_adds_of_others() {
+    let cluster = Cluster::start().await;
+    let url = cluster.url();
+    let machines = Machines::start_on(cluster, url, CONFIG, 1).await;
+    let all = counters_everywhere(&machines).await;
+    machines.redis.freeze_all(1);
+    let client = impatient(&machines);
+    let served = add_to_each(&client, &all).await;
+    let away: Vec<String> = all.iter().filter(|counter| !served.contains(counter)).cloned().collect();
+    assert!(served.len() >= 20 && away.len() >= 20, "{} of {} were served", served.len(), all.len());
+    let end = Instant::now() + WATCHED;
+    let waiting = async {
+        while Instant::now() < end {
+            assert!(add_to_each(&client, &away).await.is_empty());
+        }
+    };
+    let adding = async {
+        while Instant::now() < end {
+            assert_eq!(add_to_each(&client, &served).await, served);
+        }
+    };
+    tokio::join!(waiting, adding);
+}
+
+/// Makes counters in all partitions, each in one, and adds 1 to each.
+async fn counters_everywhere<R>(machines: &Machines<R>) -> Vec<String> {
+    let config = NamespaceConfig { buckets_per_id: Some(1), ..config() };
+    machines.clients[0].put_namespace(NAMESPACE, config).await.expect("a new namespace");
+    let all: Vec<String> = (0..200).map(|number| format!("counter/{number}")).collect();
+    assert_eq!(add_to_each(&machines.clients[0], &all).await, all);
+    all
+}
+
+/// A client that calls once, and waits no longer than for a partition that is there.
+fn impatient<R>(machines: &Machines<R>) -> CounterClient {
+    let once = CounterClient::builder(machines.counters[0].url()).retry_for(Duration::ZERO).call_timeout(PATIENCE);
+    once.connect_lazy().expect("a good address")
 }
 
 /// Goes on adding to these counters, and returns how often each was rolled up meanwhile.

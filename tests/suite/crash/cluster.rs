@@ -103,6 +103,14 @@ impl Cluster {
         }
     }
 
+    /// Freezes the primary of these slots and its replica: they take connections and answer nothing.
+    pub(crate) fn freeze_all(&self, slots: usize) {
+        for number in [slots, slots + PRIMARIES] {
+            let node = Pid::from_raw(self.redis[number].pid().cast_signed());
+            kill(node, Signal::SIGSTOP).expect("a process");
+        }
+    }
+
     /// The answer of a node to one command.
     pub(crate) async fn command(&self, node: usize, words: &[&str]) -> redis::Value {
         command(&self.redis[node], words).await

@@ -2,7 +2,6 @@
 
 use super::{alone, raw};
 use std::sync::Arc;
-use std::time::Duration;
 use tallystone_model::store::*;
 use tallystone_model::*;
 use tallystone_server::store::{self, OutboxBound, OutboxFull, RedisOptions, RedisStore};
