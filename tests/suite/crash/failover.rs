@@ -76,12 +76,12 @@ async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
                 Fault::Killed => nodes.redis[before].kill().await,
                 Fault::Frozen => signal(&nodes.redis[before], Signal::SIGSTOP),
             }
-            let now = nodes.promoted(before).await;
+            nodes.promoted(before).await;
             match fault {
                 Fault::Killed => nodes.redis[before].restart().await,
                 Fault::Frozen => signal(&nodes.redis[before], Signal::SIGCONT),
             }
-            nodes.followed(now).await;
+            nodes.followed().await;
             let stands = Instant::now();
             until_enqueued(&impatient).await;
             println!(

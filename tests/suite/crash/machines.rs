@@ -205,9 +205,11 @@ impl Machines {
         std::fs::write(&config, format!("{CONFIG}{more}")).expect("a file");
         let redis = Redis::start().await;
         let servers = [Server::start(redis.url(), &config).await, Server::start(redis.url(), &config).await];
+        // A call that is not repeated outlasts a moment in which the whole machine stands still.
+        let call_timeout = Duration::from_secs(if retry_for.is_zero() { 30 } else { 5 });
         let client = |server: &Server| {
             let builder = Client::builder(server.url()).retry_for(retry_for);
-            builder.call_timeout(Duration::from_secs(5)).connect_lazy().expect("a good address")
+            builder.call_timeout(call_timeout).connect_lazy().expect("a good address")
         };
         let clients = [client(&servers[0]), client(&servers[1])];
         Machines { redis, servers, clients, _dir: dir }
