@@ -3,8 +3,7 @@
 use super::machines::Redis;
 use super::replication::{command, replication};
 use crate::system::program::SOON;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::time::Duration;
 use tallystone_local::{ClusterNode, make_cluster};
 use tallystone_tests::lasting_port;
@@ -83,15 +82,14 @@ impl Cluster {
     /// Strikes the primary of these slots, and waits until its replica has taken its place and it has come back as a replica.
     pub(crate) async fn strike(&mut self, slots: usize, fault: Fault) {
         let before = self.primary(slots).await;
-        let frozen = Pid::from_raw(self.redis[before].pid().cast_signed());
         match fault {
             Fault::Killed => self.redis[before].kill().await,
-            Fault::Frozen => kill(frozen, Signal::SIGSTOP).expect("a process"),
+            Fault::Frozen => self.redis[before].signal(Signal::SIGSTOP),
         }
         let now = self.promoted(before).await;
         match fault {
             Fault::Killed => self.redis[before].restart().await,
-            Fault::Frozen => kill(frozen, Signal::SIGCONT).expect("a process"),
+            Fault::Frozen => self.redis[before].signal(Signal::SIGCONT),
         }
         assert_eq!(self.primary(slots).await, now);
     }
@@ -106,8 +104,7 @@ impl Cluster {
     /// Freezes the primary of these slots and its replica: they take connections and answer nothing.
     pub(crate) fn freeze_all(&self, slots: usize) {
         for number in [slots, slots + PRIMARIES] {
-            let node = Pid::from_raw(self.redis[number].pid().cast_signed());
-            kill(node, Signal::SIGSTOP).expect("a process");
+            self.redis[number].signal(Signal::SIGSTOP);
         }
     }
 

@@ -5,8 +5,7 @@ use super::proxy::Proxy;
 use super::replication::{command, follows, has_replicas};
 use crate::histories::pair::Server;
 use crate::system::program::SOON;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::time::Duration;
 use tallystone_client::{Applied, Client, Error, NewMessage, QueueConfig};
 use tallystone_server::store::{RedisOptions, RedisStore};
@@ -91,8 +90,7 @@ async fn q16_a_write_that_waits_for_replicas_while_its_primary_becomes_one_is_un
     let client = Client::connect(server.url()).await.expect("a client").with_retry_for(Duration::ZERO);
     client.create_queue(QUEUE, QueueConfig::simple()).await.expect("a queue");
 
-    let replica = Pid::from_raw(new.pid().cast_signed());
-    kill(replica, Signal::SIGSTOP).expect("a process");
+    new.signal(Signal::SIGSTOP);
     let waits = tokio::spawn(async move { enqueue(&client, "order").await });
     let give_up_at = Instant::now() + SOON;
     while !is_waiting(&old).await {
@@ -102,7 +100,7 @@ async fn q16_a_write_that_waits_for_replicas_while_its_primary_becomes_one_is_un
     command(&old, &["REPLICAOF", "127.0.0.1", &new.port().to_string()]).await;
     let unknown = waits.await.expect("no panic").expect_err("no replica has it");
     assert!(matches!(unknown, Error::Unavailable { applied: Applied::Unknown, .. }), "{unknown:?}");
-    kill(replica, Signal::SIGCONT).expect("a process");
+    new.signal(Signal::SIGCONT);
     server.stop().await;
 }
 

@@ -6,8 +6,7 @@ use super::machines::{self, Redis};
 use super::sentinels::{NAME, Nodes, Sentinel};
 use crate::system::program::SOON;
 use futures::future::join_all;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::time::Duration;
 use tallystone_client::{Backoff, Client, NewMessage, QueueConfig};
 use tallystone_link::{RedisAccess, RedisConfig};
@@ -35,10 +34,6 @@ const CONFIG: &str = "[server]\nsweeper_leader_lease_ms = 1000\n[outbox]\nevents
 /// The queue of the calls that are timed.
 const TIMED: &str = "timed";
 const POLL: Duration = Duration::from_millis(20);
-
-fn signal(redis: &Redis, signal: Signal) {
-    kill(Pid::from_raw(redis.pid().cast_signed()), signal).expect("a process");
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
@@ -74,12 +69,12 @@ async fn x2_a_failover_under_load_loses_nothing_and_runs_nothing_twice() {
             let before = nodes.primary().await;
             match fault {
                 Fault::Killed => nodes.redis[before].kill().await,
-                Fault::Frozen => signal(&nodes.redis[before], Signal::SIGSTOP),
+                Fault::Frozen => nodes.redis[before].signal(Signal::SIGSTOP),
             }
             nodes.promoted(before).await;
             match fault {
                 Fault::Killed => nodes.redis[before].restart().await,
-                Fault::Frozen => signal(&nodes.redis[before], Signal::SIGCONT),
+                Fault::Frozen => nodes.redis[before].signal(Signal::SIGCONT),
             }
             nodes.followed().await;
             let stands = Instant::now();

@@ -1,6 +1,8 @@
 //! What is killed: one Redis, and two server processes on it, each on a port that it keeps.
 
 use crate::system::program::{self, Running, SOON};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -41,6 +43,11 @@ impl Redis {
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").pid()
+    }
+
+    /// Sends its process a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("a process");
     }
 
     pub(crate) fn port(&self) -> u16 {
