@@ -39,7 +39,7 @@ pub(super) fn names<'a>(counters: &'a [CounterName], indices: &[usize]) -> Vec<&
 }
 
 /// The replies to items, in the order of the items: each shard's replies come with the indices of its items.
-pub(super) fn in_order<R>(items: usize, replies: Vec<(Vec<usize>, Vec<R>)>) -> Result<Vec<R>, Refusal> {
+pub(crate) fn in_order<R>(items: usize, replies: Vec<(Vec<usize>, Vec<R>)>) -> Result<Vec<R>, Refusal> {
     let mut all: Vec<(usize, R)> =
         replies.into_iter().flat_map(|(indices, replies)| indices.into_iter().zip(replies)).collect();
     all.sort_by_key(|(index, _)| *index);

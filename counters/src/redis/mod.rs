@@ -29,6 +29,7 @@ mod token;
 mod watcher;
 
 pub use deleted::DeletedNamespace;
+pub(crate) use fan_out::in_order;
 pub use list::{CounterPage, ListedCounter};
 pub use namespace::Namespace;
 pub use namespaces::RedisNamespaces;

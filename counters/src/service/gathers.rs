@@ -2,6 +2,7 @@
 
 use super::gather::Gather;
 use super::room::Place;
+use crate::redis::in_order;
 use crate::refusal::Refusal;
 use futures::future::join_all;
 use std::sync::{Arc, OnceLock};
@@ -41,12 +42,8 @@ impl<I: Send + 'static, R: From<Refusal> + Send + 'static> Gathers<I, R> {
             (indices, self.of(partition).call(items, place).await)
         };
         let called = parts.into_iter().enumerate().filter(|(_, (indices, _))| !indices.is_empty()).map(call);
-        let mut results: Vec<(usize, R)> = Vec::with_capacity(count);
-        for (indices, part) in join_all(called).await {
-            results.extend(indices.into_iter().zip(part));
-        }
-        results.sort_unstable_by_key(|(index, _)| *index);
-        results.into_iter().map(|(_, result)| result).collect()
+        in_order(count, join_all(called).await)
+            .unwrap_or_else(|defect| (0..count).map(|_| defect.clone().into()).collect())
     }
 
     fn of(&self, partition: usize) -> &Gather<I, R> {
